@@ -1,0 +1,12 @@
+# Warnings are errors on host code. -fno-math-errno lets the compiler vectorise sqrt and friends; no
+# other relaxation of floating point, so that a run is a function of (configuration, data, seed).
+add_library(saturate_flags INTERFACE)
+target_compile_options(saturate_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -fno-math-errno>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr -lineinfo -Xptxas=-warn-spills>)
+target_compile_definitions(saturate_flags INTERFACE OMPI_SKIP_MPICXX)
+if(SATURATE_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SATURATE_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-g>)
+  add_link_options(-fsanitize=${SATURATE_SANITIZE})
+endif()

@@ -1,0 +1,64 @@
+# layer(name DEPS lower layers... [LIBS third-party libraries...])
+#
+# One static library from src/<name>/, whose include root shows that layer alone: a header of a layer
+# that is not among DEPS cannot be found, so an upward include does not compile.
+# *_test.cpp, *_bench.cpp and *_fuzz.cpp live beside the code and never enter the library.
+# Folders named cuda/ and *.cu files are built only with CUDA; folders named nocuda/ only without.
+function(layer name)
+  cmake_parse_arguments(A "" "" "DEPS;LIBS" ${ARGN})
+  set(root ${CMAKE_BINARY_DIR}/include_roots/${name})
+  file(MAKE_DIRECTORY ${root})
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${name} ${root}/${name} SYMBOLIC)
+
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${name}/*.cpp src/${name}/*.cu)
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.(cpp|cu)$")
+  if(SATURATE_WITH_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/nocuda/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/cuda/|_cuda\\.cpp$|\\.cu$")
+  endif()
+  if(NOT SATURATE_WITH_MPI)
+    list(FILTER sources EXCLUDE REGEX "_mpi\\.cpp$")
+  endif()
+  if(NOT SATURATE_WITH_NCCL)
+    list(FILTER sources EXCLUDE REGEX "_nccl\\.cpp$")
+  endif()
+
+  add_library(saturate_${name} STATIC ${sources})
+  add_library(saturate::${name} ALIAS saturate_${name})
+  set_target_properties(saturate_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(saturate_${name} PUBLIC $<BUILD_INTERFACE:${root}>
+                             $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
+                             $<INSTALL_INTERFACE:include/saturate>)
+  foreach(dep ${A_DEPS})
+    target_link_libraries(saturate_${name} PUBLIC saturate_${dep})
+  endforeach()
+  target_link_libraries(saturate_${name} PRIVATE saturate_flags ${A_LIBS})
+  set_property(GLOBAL APPEND PROPERTY SATURATE_LAYERS saturate_${name})
+
+  # Every *_test.cpp of the layer goes into one test program: saturate_<name>_test.
+  if(SATURATE_BUILD_TESTS)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS src/${name}/*_test.cpp)
+    if(NOT SATURATE_WITH_CUDA)
+      list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cpp$")
+    endif()
+    if(tests)
+      saturate_test(saturate_${name}_test SOURCES ${tests} LAYERS ${name} LIBS ${A_LIBS})
+    endif()
+  endif()
+endfunction()
+
+# saturate_test(target SOURCES ... LAYERS ... [LIBS ...]): a GoogleTest program registered with ctest,
+# one ctest entry per test, so that a failure names the case.
+function(saturate_test target)
+  cmake_parse_arguments(T "" "" "SOURCES;LAYERS;LIBS" ${ARGN})
+  add_executable(${target} ${T_SOURCES})
+  foreach(l ${T_LAYERS})
+    target_link_libraries(${target} PRIVATE saturate_${l})
+  endforeach()
+  target_link_libraries(${target} PRIVATE saturate_flags GTest::gtest GTest::gtest_main ${T_LIBS})
+  target_compile_definitions(${target} PRIVATE
+                             SATURATE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SATURATE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+endfunction()

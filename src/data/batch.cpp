@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/batch.h"
+
+namespace saturate::data {
+
+BatchLayout::BatchLayout(const BatchShape& s) : shape(s) {
+  int64_t next = 0;
+  const auto take = [&next](int64_t words) {
+    const int64_t at = next;
+    next += (words + 63) / 64 * 64;  // 256-byte alignment of every array
+    return at;
+  };
+  const auto side = [&](SideLayout& l, int64_t rows) {
+    l.ids = take(rows);
+    l.positions = take(rows);
+    l.cu = take(s.sequences + 1);
+    l.order = take(rows);
+    l.valid = take(1);
+  };
+  if (s.source_rows > 0) side(source, s.source_rows);
+  side(target, s.target_rows);
+  labels = take(s.target_rows);
+  words = next;
+}
+
+}  // namespace saturate::data

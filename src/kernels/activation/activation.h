@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+enum class ActivationKind : uint8_t { relu, gelu_tanh, gelu_erf, silu };
+
+// y[r][c] = drop(f(x[r][c])), or gated: y[r][c] = drop(f(x[r][c]) * x[r][cols + c])
+//
+// Shapes    y (rows, cols); x (rows, cols), gated (rows, 2 * cols): gate first, then up; dense.
+// Types     dtype in and out, arithmetic in wide_of(dtype).
+// Dropout   element r * cols + c of y: block = element / 4, word = element % 4; scaled by 1/(1-p).
+// Aliasing  none. Stream: enqueued on ctx.stream. Order: bitwise repeatable.
+// Source    Hendrycks and Gimpel, arXiv:1606.08415; Shazeer, arXiv:2002.05202 (gated).
+struct ActivationArgs {
+  ActivationKind kind = ActivationKind::relu;
+  bool gated = false;
+  const void* x = nullptr;
+  void* y = nullptr;
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::f32;
+  float dropout = 0.0f;
+  RngRef rng;
+};
+
+// d_x from d_y and the forward's x (recomputes f); d_x has x's shape.
+struct ActivationBackwardArgs {
+  ActivationArgs forward;  // y is not read and may be null
+  const void* d_y = nullptr;
+  void* d_x = nullptr;
+};
+
+void activation_forward(const Context& ctx, const ActivationArgs& args);
+void activation_backward(const Context& ctx, const ActivationBackwardArgs& args);
+
+}  // namespace saturate::kernels

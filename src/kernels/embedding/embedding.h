@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+// y[t][c] = drop(scale * table[ids[t]][c] + position_table[positions[t]][c])
+//
+// Shapes    y (rows, cols); table (vocab, cols); position_table (max_positions, cols) or null;
+//           ids, positions (rows), i32. Ids outside [0, vocab) are the caller's bug and give zeros;
+//           positions are clamped to the table.
+// Types     y, table in dtype; position_table in wide_of(dtype); arithmetic in wide_of(dtype).
+// Dropout   element t * cols + c: block = element / 4, word = element % 4; scaled by 1/(1-p).
+struct EmbeddingArgs {
+  const void* table = nullptr;
+  const void* position_table = nullptr;
+  const int32_t* ids = nullptr;
+  const int32_t* positions = nullptr;
+  void* y = nullptr;
+  int64_t rows = 0, cols = 0, vocab = 0, max_positions = 0;
+  DType dtype = DType::f32;
+  float scale = 1.0f;
+  float dropout = 0.0f;
+  RngRef rng;
+};
+
+// d_table[v] (+)= scale * sum over rows t with ids[t] == v of drop'(d_y[t])
+// d_position_table[p] (+)= the same sum without scale over the rows at position p (null: not wanted)
+//
+// `order` (rows) lists the valid rows sorted by id, stable; entries from *valid_rows on are not read.
+// It comes with the batch, so that each table row is summed in a fixed order without atomics.
+// The position sums walk the sequences: row cu[s] + p of every sequence longer than p.
+// Types     d_table, d_position_table in wide_of(dtype). accumulate adds to them; otherwise rows that
+//           occur are added to zero and ALL other rows are set to zero.
+struct EmbeddingBackwardArgs {
+  EmbeddingArgs forward;  // y is not read
+  const void* d_y = nullptr;
+  const int32_t* order = nullptr;
+  const int32_t* valid_rows = nullptr;  // device scalar
+  const int32_t* cu = nullptr;          // (sequences + 1); needed for d_position_table
+  int64_t sequences = 0;
+  void* d_table = nullptr;
+  void* d_position_table = nullptr;
+  bool accumulate = false;
+};
+
+void embedding_forward(const Context& ctx, const EmbeddingArgs& args);
+void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& args);
+
+}  // namespace saturate::kernels

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+enum class Transpose : uint8_t { no, yes };
+
+// D[m][n] = alpha * sum_k op(A)[m][k] op(B)[k][n] + beta * C[m][n] + bias[n]
+//
+// Shapes    D, C (m, n); op(A) (m, k); op(B) (k, n); all row-major with leading dimensions in elements.
+//           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's weight.
+//           bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
+// Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32
+//           (f64 for f64). allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
+// Aliasing  D may be C. Nothing else may overlap.
+// Stream    enqueued on ctx.stream; never synchronises; uses ctx.workspace.
+// Order     bitwise equal run to run for the same shapes on one device.
+// Errors    invalid_argument for shapes; unsupported when no implementation fits; device.
+// Cost      2 m n k flops.
+struct MatmulArgs {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;  // read only when beta != 0; null means d
+  void* d = nullptr;
+  const void* bias = nullptr;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0;
+  Transpose ta = Transpose::no, tb = Transpose::no;
+  DType ab_type = DType::f32, d_type = DType::f32;
+  float alpha = 1.0f, beta = 0.0f;
+  bool allow_tf32 = false;
+};
+
+void matmul(const Context& ctx, const MatmulArgs& args);
+
+}  // namespace saturate::kernels

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+// Softmax cross-entropy with label smoothing, loss and gradient in one visit to the logits.
+//
+//   nll[t]  = lse[t] - z[t][target]                      (plain negative log-likelihood)
+//   loss[t] = (1 - s) * nll[t] + s * (lse[t] - mean_c z[t][c])
+//   d_z[t][c] = grad_scale * *device_scale * (softmax(z)[c] - (1 - s) [c == target] - s / vocab)
+//
+// Shapes    logits (rows, ld): the first `vocab` columns count, the others get gradient 0.
+//           targets (rows) i32; a target < 0 means the row has no loss: loss = nll = 0, d_z = 0.
+// Types     logits in dtype, overwritten by d_z in dtype when `write_gradient`; loss, nll in
+//           wide_of(dtype). device_scale is an f32 device scalar (loss scale), or null for 1.
+// Aliasing  in place by contract: no second copy of the logits exists.
+// Stream    enqueued on ctx.stream. Order: bitwise repeatable.
+// Cost      one read, and with gradient one write, of rows * ld * sizeof(dtype) bytes.
+struct CrossEntropyArgs {
+  void* logits = nullptr;
+  const int32_t* targets = nullptr;
+  void* loss = nullptr;
+  void* nll = nullptr;
+  int64_t rows = 0, vocab = 0, ld = 0;
+  DType dtype = DType::f32;
+  float label_smoothing = 0.0f;
+  float grad_scale = 1.0f;
+  const float* device_scale = nullptr;
+  bool write_gradient = true;
+};
+
+void cross_entropy(const Context& ctx, const CrossEntropyArgs& args);
+
+// totals[0] (+)= sum loss[t], totals[1] (+)= sum nll[t], totals[2] (+)= count of targets >= 0, as f64
+// (three device doubles, so that sums over any run length stay exact enough to compare ranks).
+// Bitwise repeatable.
+struct LossTotalsArgs {
+  const void* loss = nullptr;
+  const void* nll = nullptr;
+  const int32_t* targets = nullptr;
+  int64_t rows = 0;
+  DType dtype = DType::f32;  // of the logits: loss and nll are wide_of(dtype)
+  double* totals = nullptr;
+  bool accumulate = false;
+};
+
+void loss_totals(const Context& ctx, const LossTotalsArgs& args);
+
+}  // namespace saturate::kernels

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/philox.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+enum class NormKind : uint8_t { layer_norm, rms_norm };
+
+// The joint between two sublayers in one pass: dropout of the branch, residual sum, normalisation.
+//
+//   sum[r][c] = x[r][c] + drop(branch[r][c])          (branch may be null: sum is x and is not written)
+//   y[r][c]   = (sum[r][c] - mean[r]) * rstd[r] * weight[c] + bias[c]
+//   rstd[r]   = 1 / sqrt(mean_c((sum[r][c] - mean[r])^2) + eps);  rms_norm: mean = 0, no bias
+//
+// Shapes    x, branch, sum, y (rows, cols) dense row-major; weight, bias (cols); mean, rstd (rows).
+//           bias may be null; mean is not written by rms_norm.
+// Types     x, branch, sum, y in dtype; weight, bias, mean, rstd in wide_of(dtype); sums in it too.
+//           The statistics are those of the sum as rounded to dtype.
+// Dropout   element r * cols + c: block = element / 4, word = element % 4; kept ones times 1/(1-p).
+// Aliasing  none. Stream: enqueued on ctx.stream, never synchronises. Order: bitwise repeatable.
+// Cost      rows * cols * (reads of x and branch + writes of sum and y).
+// Source    Ba et al., arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467.
+struct NormForwardArgs {
+  NormKind kind = NormKind::layer_norm;
+  const void* x = nullptr;
+  const void* branch = nullptr;
+  void* sum = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* y = nullptr;
+  void* mean = nullptr;
+  void* rstd = nullptr;
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::f32;
+  float eps = 1e-5f;
+  float dropout = 0.0f;  // of the branch
+  RngRef rng;
+};
+
+// d_x[r][c]      = d_sum[r][c] + gradient of y through the norm     (d_sum may be null)
+// d_branch[r][c] = d_x[r][c] through the dropout mask               (may be null: not wanted)
+// d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten; may be null.
+//
+// `sum` is the forward's sum (x when there was no branch). partial: scratch of
+// norm_backward_scratch_bytes(args). Order: bitwise repeatable (two-stage column sums, no atomics).
+struct NormBackwardArgs {
+  NormKind kind = NormKind::layer_norm;
+  const void* d_y = nullptr;
+  const void* d_sum = nullptr;
+  const void* sum = nullptr;
+  const void* weight = nullptr;
+  const void* mean = nullptr;
+  const void* rstd = nullptr;
+  void* d_x = nullptr;
+  void* d_branch = nullptr;
+  void* d_weight = nullptr;
+  void* d_bias = nullptr;
+  bool accumulate = false;
+  void* partial = nullptr;
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::f32;
+  float dropout = 0.0f;
+  RngRef rng;
+};
+
+void norm_forward(const Context& ctx, const NormForwardArgs& args);
+void norm_backward(const Context& ctx, const NormBackwardArgs& args);
+int64_t norm_backward_scratch_bytes(Device device, const NormBackwardArgs& args);
+
+}  // namespace saturate::kernels

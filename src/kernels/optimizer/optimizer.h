@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kernels/optimizer/schedule.h"
+#include "kernels/optimizer/step_state.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+// All parameters lie in flat arrays of `count` elements, each parameter padded to kParameterAlign, so the
+// optimizer is a few launches whatever the model.
+constexpr int64_t kParameterAlign = 256;
+
+// state->grad_square_sum = sum of grad[i]^2 as f64. Two-stage, bitwise repeatable; partial: scratch of
+// gradient_norm_scratch_bytes(). Runs after the gradients of all ranks have been summed.
+struct GradientNormArgs {
+  const float* grad = nullptr;
+  int64_t count = 0;
+  void* partial = nullptr;
+  StepState* state = nullptr;
+};
+void gradient_norm(const Context& ctx, const GradientNormArgs& args);
+int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
+
+// One AdamW step with decoupled weight decay, clipping, unscaling, EMA and the low-precision copy:
+//
+//   g = grad * unscale * min(1, clip_norm / norm),  unscale = token_budget / (loss_scale * tokens)
+//   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+//   w = w - lr * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + eps) + weight_decay * decay * w)
+//   ema = ema_t * ema + (1-ema_t) * w, ema_t = min(ema_decay, (1 + t) / (10 + t));  compute = round(w)
+//
+// with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1, and
+// lr = learning_rate(schedule, step + 1). Nothing is written when norm is not finite or tokens == 0.
+//
+// Shapes    flat (count), a multiple of kParameterAlign. decay: one byte per kParameterAlign elements,
+//           1 where weight decay applies. compute (in compute_type) and ema may be null.
+// Types     master, m, v, grad, ema in f32; compute bf16 or f16.
+// Order     elementwise: bitwise repeatable. State is read only: finish_step updates it.
+// Source    Loshchilov and Hutter, arXiv:1711.05101.
+struct AdamWArgs {
+  float* master = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  const float* grad = nullptr;
+  float* ema = nullptr;
+  void* compute = nullptr;
+  DType compute_type = DType::bf16;
+  const uint8_t* decay = nullptr;
+  int64_t count = 0;
+  float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
+  float clip_norm = 0.0f;  // 0: no clipping
+  float ema_decay = 0.0f;
+  float token_budget = 1.0f;  // what the loss gradient was divided by
+  Schedule schedule;
+  const StepState* state = nullptr;
+};
+void adamw(const Context& ctx, const AdamWArgs& args);
+
+// Ends a step: judges it good or bad (see adamw), moves the loss scale (dynamic: halved after a bad step,
+// doubled after growth_interval good ones, within [1/65536, 2^24]), counts, stores lr, writes
+// ring[step % ring_slots], and clears totals for the next step.
+struct FinishStepArgs {
+  StepState* state = nullptr;
+  StepRecord* ring = nullptr;  // mapped host memory
+  int64_t ring_slots = 0;
+  Schedule schedule;
+  float token_budget = 1.0f;
+  bool dynamic_loss_scale = false;
+  int32_t growth_interval = 2000;
+};
+void finish_step(const Context& ctx, const FinishStepArgs& args);
+
+// Brings the next batch to where the graph reads it: copies `words` 32-bit words from
+// slots[micro_step % slot_count] to dst, then adds 1 to state->rng[1]. Slots are device memory; `slots`
+// itself is a device array of device pointers.
+struct BatchIntakeArgs {
+  const int32_t* const* slots = nullptr;
+  int64_t slot_count = 0;
+  int32_t* dst = nullptr;
+  int64_t words = 0;
+  StepState* state = nullptr;
+};
+void batch_intake(const Context& ctx, const BatchIntakeArgs& args);
+
+}  // namespace saturate::kernels

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "runtime/context.h"
+
+namespace saturate::kernels {
+
+// Rotary positions, halves layout: for head channels j < D/2 and angle a = position * base^(-2j/D),
+//   y[j] = x[j] cos a - x[j + D/2] sin a,   y[j + D/2] = x[j + D/2] cos a + x[j] sin a.
+// inverse rotates by -a: it is the backward pass.
+//
+// Shapes    x, y (rows, heads, head_size) with strides in elements between rows; positions (rows).
+// Types     dtype in and out; angles and arithmetic in wide_of(dtype).
+// Aliasing  y may be x. Stream: enqueued on ctx.stream. Order: bitwise repeatable.
+// Source    Su et al., arXiv:2104.09864; the halves layout is the one of Hugging Face's Llama.
+struct RotaryArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  const int32_t* positions = nullptr;
+  int64_t rows = 0, heads = 0, head_size = 0;
+  int64_t x_stride = 0, y_stride = 0;
+  DType dtype = DType::f32;
+  float base = 10000.0f;
+  bool inverse = false;
+};
+
+void rotary(const Context& ctx, const RotaryArgs& args);
+
+}  // namespace saturate::kernels

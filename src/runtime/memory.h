@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "runtime/device.h"
+#include "runtime/stream.h"
+
+namespace saturate {
+
+// Owning, uninitialised device memory (256-byte aligned); move only.
+// Errors: out_of_memory with the bytes asked for and the bytes free.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device device, size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& o) noexcept
+      : device_(o.device_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& o) noexcept {
+    std::swap(device_, o.device_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  void* data() const noexcept { return data_; }
+  template <class T>
+  T* as() const noexcept { return static_cast<T*>(data_); }
+  size_t bytes() const noexcept { return bytes_; }
+  Device device() const noexcept { return device_; }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Host memory that copies can cross asynchronously and that kernels of `device` can write to directly
+// (pinned and mapped on CUDA, plain on the CPU). Zeroed.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(Device device, size_t bytes);
+  ~HostBuffer();
+  HostBuffer(HostBuffer&& o) noexcept
+      : device_(o.device_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  HostBuffer& operator=(HostBuffer&& o) noexcept {
+    std::swap(device_, o.device_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  void* data() const noexcept { return data_; }
+  template <class T>
+  T* as() const noexcept { return static_cast<T*>(data_); }
+  size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Enqueued on `stream` (done at return on the CPU); the host side must stay valid until then.
+void copy_to_device(const Stream& stream, void* device_dst, const void* host_src, size_t bytes);
+void copy_to_host(const Stream& stream, void* host_dst, const void* device_src, size_t bytes);
+void copy_on_device(const Stream& stream, void* dst, const void* src, size_t bytes);
+void fill_bytes(const Stream& stream, void* dst, int value, size_t bytes);
+
+}  // namespace saturate

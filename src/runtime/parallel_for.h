@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// CPU threads of kernels: one pool per process.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace saturate {
+
+// Threads used by parallel_for, the caller included. Default: the CPUs this process may run on,
+// or SATURATE_THREADS.
+int cpu_threads() noexcept;
+void set_cpu_threads(int threads);  // call before work starts; at least 1
+
+// Calls body(begin, end) on disjoint chunks that cover [0, count), each at least `grain` long; returns
+// when all are done. Chunk borders depend on count, grain and the number of threads only, and nested
+// calls run in the calling thread. An exception of a chunk is thrown again here.
+void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace saturate
