@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "runtime/cuda/check.h"
+#include "runtime/cuda_backend.h"
+
+namespace saturate::cuda {
+namespace {
+
+// Destructors run it: a failure there has no caller to go to, and at process exit the driver may be gone.
+void ignore_at_exit(cudaError_t code, const char* call) noexcept {
+  if (code == cudaSuccess || code == cudaErrorCudartUnloading) return;
+  cudaGetLastError();
+  std::fprintf(stderr, "saturate: %s failed while releasing: %s\n", call, cudaGetErrorName(code));
+}
+
+cudaStream_t stream_cast(void* s) { return static_cast<cudaStream_t>(s); }
+cudaEvent_t event_cast(void* e) { return static_cast<cudaEvent_t>(e); }
+
+}  // namespace
+
+void check(cudaError_t code, const char* call) {
+  if (code == cudaSuccess) return;
+  cudaGetLastError();  // clears the sticky error, so that the next check reports its own failure
+  throw Error(code == cudaErrorMemoryAllocation ? Errc::out_of_memory : Errc::device, "cuda",
+              std::string(call) + ": " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")");
+}
+
+int device_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+DeviceInfo device_info(int index) {
+  cudaDeviceProp p{};
+  SAT_CUDA(cudaGetDeviceProperties(&p, index));
+  set_device(index);
+  size_t free_bytes = 0, total = 0;
+  SAT_CUDA(cudaMemGetInfo(&free_bytes, &total));
+  return {p.name, total, free_bytes, p.major, p.minor, p.multiProcessorCount};
+}
+
+void set_device(int index) { SAT_CUDA(cudaSetDevice(index)); }
+
+void* allocate(int device, size_t bytes) {
+  set_device(device);
+  void* data = nullptr;
+  const cudaError_t code = cudaMalloc(&data, bytes);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+    throw Error(Errc::out_of_memory, "memory",
+                std::to_string(bytes >> 20) + " MiB asked for on GPU " + std::to_string(device) + ", " +
+                    std::to_string(free_bytes >> 20) + " of " + std::to_string(total >> 20) +
+                    " MiB free; lower batch.target_tokens or raise batch.accumulate");
+  }
+  check(code, "cudaMalloc");
+  return data;
+}
+
+void release(int device, void* data) noexcept {
+  (void)device;
+  ignore_at_exit(cudaFree(data), "cudaFree");
+}
+
+void* allocate_host(int device, size_t bytes) {
+  set_device(device);
+  void* data = nullptr;
+  SAT_CUDA(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  std::memset(data, 0, bytes);
+  return data;
+}
+
+void release_host(void* data) noexcept { ignore_at_exit(cudaFreeHost(data), "cudaFreeHost"); }
+
+void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream) {
+  const cudaMemcpyKind k = kind == CopyKind::host_to_device   ? cudaMemcpyHostToDevice
+                           : kind == CopyKind::device_to_host ? cudaMemcpyDeviceToHost
+                                                              : cudaMemcpyDeviceToDevice;
+  SAT_CUDA(cudaMemcpyAsync(dst, src, bytes, k, stream_cast(stream)));
+}
+
+void fill(void* dst, int value, size_t bytes, void* stream) {
+  SAT_CUDA(cudaMemsetAsync(dst, value, bytes, stream_cast(stream)));
+}
+
+void* create_stream(int device) {
+  set_device(device);
+  cudaStream_t s = nullptr;
+  SAT_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  return s;
+}
+void destroy_stream(void* s) noexcept {
+  ignore_at_exit(cudaStreamDestroy(stream_cast(s)), "cudaStreamDestroy");
+}
+void synchronize_stream(void* s) { SAT_CUDA(cudaStreamSynchronize(stream_cast(s))); }
+
+void* create_event(int device, bool timing) {
+  set_device(device);
+  cudaEvent_t e = nullptr;
+  SAT_CUDA(cudaEventCreateWithFlags(&e, timing ? cudaEventDefault : cudaEventDisableTiming));
+  return e;
+}
+void destroy_event(void* e) noexcept {
+  ignore_at_exit(cudaEventDestroy(event_cast(e)), "cudaEventDestroy");
+}
+void record_event(void* e, void* s) { SAT_CUDA(cudaEventRecord(event_cast(e), stream_cast(s))); }
+void wait_event(void* s, void* e) { SAT_CUDA(cudaStreamWaitEvent(stream_cast(s), event_cast(e), 0)); }
+void synchronize_event(void* e) { SAT_CUDA(cudaEventSynchronize(event_cast(e))); }
+
+bool event_done(void* e) {
+  const cudaError_t code = cudaEventQuery(event_cast(e));
+  if (code == cudaErrorNotReady) return false;
+  check(code, "cudaEventQuery");
+  return true;
+}
+
+double elapsed_ms(void* begin, void* end) {
+  float ms = 0;
+  SAT_CUDA(cudaEventElapsedTime(&ms, event_cast(begin), event_cast(end)));
+  return ms;
+}
+
+void* capture_graph(void* stream, const std::function<void()>& body, size_t* nodes) {
+  // Thread-local mode: worker threads may go on copying while this thread captures.
+  SAT_CUDA(cudaStreamBeginCapture(stream_cast(stream), cudaStreamCaptureModeThreadLocal));
+  cudaGraph_t graph = nullptr;
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(stream_cast(stream), &graph);
+    cudaGetLastError();
+    if (graph) cudaGraphDestroy(graph);
+    throw;
+  }
+  SAT_CUDA(cudaStreamEndCapture(stream_cast(stream), &graph));
+  SAT_CUDA(cudaGraphGetNodes(graph, nullptr, nodes));
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t code = cudaGraphInstantiate(&exec, graph, 0);
+  cudaGraphDestroy(graph);
+  check(code, "cudaGraphInstantiate");
+  return exec;
+}
+
+void launch_graph(void* exec, void* stream) {
+  SAT_CUDA(cudaGraphLaunch(static_cast<cudaGraphExec_t>(exec), stream_cast(stream)));
+}
+void destroy_graph(void* exec) noexcept {
+  ignore_at_exit(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(exec)), "cudaGraphExecDestroy");
+}
+
+}  // namespace saturate::cuda

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA calls the runtime needs, as plain functions: implemented by cuda/backend.cpp, or by
+// nocuda/backend.cpp, which throws Error{unsupported}, so that no caller needs an #ifdef.
+#pragma once
+#include <cstddef>
+#include <functional>
+
+#include "runtime/device.h"
+
+namespace saturate::cuda {
+
+int device_count() noexcept;
+DeviceInfo device_info(int index);
+void set_device(int index);
+
+void* allocate(int device, size_t bytes);
+void release(int device, void* data) noexcept;
+void* allocate_host(int device, size_t bytes);  // pinned, mapped, zeroed
+void release_host(void* data) noexcept;
+
+enum class CopyKind { host_to_device, device_to_host, device_to_device };
+void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream);
+void fill(void* dst, int value, size_t bytes, void* stream);
+
+void* create_stream(int device);
+void destroy_stream(void* stream) noexcept;
+void synchronize_stream(void* stream);
+
+void* create_event(int device, bool timing);
+void destroy_event(void* event) noexcept;
+void record_event(void* event, void* stream);
+void wait_event(void* stream, void* event);
+void synchronize_event(void* event);
+bool event_done(void* event);
+double elapsed_ms(void* begin, void* end);
+
+// Returns an instantiated graph of what `body` enqueues on `stream`; `nodes` gets its size.
+void* capture_graph(void* stream, const std::function<void()>& body, size_t* nodes);
+void launch_graph(void* exec, void* stream);
+void destroy_graph(void* exec) noexcept;
+
+}  // namespace saturate::cuda

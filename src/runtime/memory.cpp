@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/memory.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "runtime/cuda_backend.h"
+
+namespace saturate {
+namespace {
+
+constexpr size_t kAlignment = 256;  // what cudaMalloc gives; kernels may rely on it on both devices
+
+void* allocate_cpu(size_t bytes) {
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+  if (!data) {
+    throw Error(Errc::out_of_memory, "memory",
+                fmt::format("{} MiB asked for on the CPU; lower batch.target_tokens", bytes >> 20));
+  }
+  return data;
+}
+
+}  // namespace
+
+Buffer::Buffer(Device device, size_t bytes) : device_(device), bytes_(bytes) {
+  if (bytes == 0) return;
+  data_ = device.is_cuda() ? cuda::allocate(device.index, bytes) : allocate_cpu(bytes);
+}
+Buffer::~Buffer() {
+  if (!data_) return;
+  if (device_.is_cuda()) {
+    cuda::release(device_.index, data_);
+  } else {
+    std::free(data_);
+  }
+}
+
+HostBuffer::HostBuffer(Device device, size_t bytes) : device_(device), bytes_(bytes) {
+  if (bytes == 0) return;
+  if (device.is_cuda()) {
+    data_ = cuda::allocate_host(device.index, bytes);
+  } else {
+    data_ = allocate_cpu(bytes);
+    std::memset(data_, 0, bytes);
+  }
+}
+HostBuffer::~HostBuffer() {
+  if (!data_) return;
+  if (device_.is_cuda()) {
+    cuda::release_host(data_);
+  } else {
+    std::free(data_);
+  }
+}
+
+namespace {
+void copy(const Stream& stream, void* dst, const void* src, size_t bytes, cuda::CopyKind kind) {
+  if (bytes == 0) return;
+  if (stream.device().is_cuda()) {
+    cuda::copy(dst, src, bytes, kind, stream.native());
+  } else {
+    std::memcpy(dst, src, bytes);
+  }
+}
+}  // namespace
+
+void copy_to_device(const Stream& s, void* dst, const void* src, size_t bytes) {
+  copy(s, dst, src, bytes, cuda::CopyKind::host_to_device);
+}
+void copy_to_host(const Stream& s, void* dst, const void* src, size_t bytes) {
+  copy(s, dst, src, bytes, cuda::CopyKind::device_to_host);
+}
+void copy_on_device(const Stream& s, void* dst, const void* src, size_t bytes) {
+  copy(s, dst, src, bytes, cuda::CopyKind::device_to_device);
+}
+void fill_bytes(const Stream& s, void* dst, int value, size_t bytes) {
+  if (bytes == 0) return;
+  if (s.device().is_cuda()) {
+    cuda::fill(dst, value, bytes, s.native());
+  } else {
+    std::memset(dst, value, bytes);
+  }
+}
+
+}  // namespace saturate

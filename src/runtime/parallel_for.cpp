@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/parallel_for.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace saturate {
+namespace {
+
+int default_threads() noexcept {
+  if (const char* text = std::getenv("SATURATE_THREADS")) {
+    const int n = std::atoi(text);
+    if (n >= 1) return n;
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::clamp(allowed, 1, 256);
+}
+
+std::atomic<int> g_threads{0};  // 0: not decided yet
+thread_local bool t_inside = false;
+
+// Workers sleep until a job's number changes, run their own chunk, and the last one wakes the caller.
+// They spin briefly first: the kernels of one step follow each other within microseconds.
+class Pool {
+ public:
+  explicit Pool(int threads) {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  }
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      ticket_.fetch_add(1, std::memory_order_release);
+    }
+    start_.notify_all();
+    for (std::thread& t : workers_) t.join();
+  }
+
+  void run(int chunks, const std::function<void(int)>& chunk) {
+    const std::lock_guard one_caller(caller_);
+    {
+      const std::lock_guard lock(mutex_);
+      chunk_ = &chunk;
+      chunks_ = chunks;
+      left_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+      ticket_.fetch_add(1, std::memory_order_release);
+    }
+    start_.notify_all();
+    run_chunk(0);
+    for (int spin = 0; spin < kSpins && left_.load(std::memory_order_acquire) > 0; ++spin) pause();
+    if (left_.load(std::memory_order_acquire) > 0) {
+      std::unique_lock lock(mutex_);
+      done_.wait(lock, [this] { return left_.load(std::memory_order_acquire) == 0; });
+    }
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  static constexpr int kSpins = 4000;  // about 50 us: a step's kernels follow closer than that
+  static void pause() { __builtin_ia32_pause(); }
+
+  void run_chunk(int index) {
+    if (index >= chunks_) return;
+    t_inside = true;
+    try {
+      (*chunk_)(index);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    t_inside = false;
+  }
+
+  void work(int index) {
+    uint64_t seen = 0;
+    for (;;) {
+      for (int spin = 0; spin < kSpins && ticket_.load(std::memory_order_acquire) == seen; ++spin) pause();
+      {
+        std::unique_lock lock(mutex_);
+        start_.wait(lock, [&] { return ticket_.load(std::memory_order_acquire) != seen; });
+        seen = ticket_.load(std::memory_order_acquire);
+        if (stop_) return;
+      }
+      run_chunk(index);
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        const std::lock_guard lock(mutex_);  // so that the caller is either before its check or waiting
+        done_.notify_one();
+      }
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex caller_, mutex_;
+  std::condition_variable start_, done_;
+  std::atomic<uint64_t> ticket_{0};
+  std::atomic<int> left_{0};
+  const std::function<void(int)>* chunk_ = nullptr;
+  int chunks_ = 0;
+  bool stop_ = false;
+  std::exception_ptr error_;
+};
+
+std::mutex g_pool_mutex;
+std::unique_ptr<Pool> g_pool;
+
+Pool& pool() {
+  const std::lock_guard lock(g_pool_mutex);
+  if (!g_pool) g_pool = std::make_unique<Pool>(cpu_threads());
+  return *g_pool;
+}
+
+}  // namespace
+
+int cpu_threads() noexcept {
+  int n = g_threads.load(std::memory_order_relaxed);
+  if (n == 0) {
+    n = default_threads();
+    g_threads.store(n, std::memory_order_relaxed);
+  }
+  return n;
+}
+
+void set_cpu_threads(int threads) {
+  const std::lock_guard lock(g_pool_mutex);
+  g_threads.store(std::clamp(threads, 1, 256), std::memory_order_relaxed);
+  g_pool.reset();
+}
+
+void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  if (count <= 0) return;
+  const int64_t chunks =
+      std::clamp<int64_t>(count / std::max<int64_t>(grain, 1), 1, cpu_threads());
+  if (chunks == 1 || t_inside) {
+    body(0, count);
+    return;
+  }
+  const int64_t size = (count + chunks - 1) / chunks;
+  pool().run(static_cast<int>(chunks), [&](int i) {
+    const int64_t begin = i * size;
+    const int64_t end = std::min(count, begin + size);
+    if (begin < end) body(begin, end);
+  });
+}
+
+}  // namespace saturate
