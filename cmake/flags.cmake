@@ -10,3 +10,7 @@ if(SATURATE_SANITIZE)
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer> $<$<COMPILE_LANGUAGE:CXX>:-g>)
   add_link_options(-fsanitize=${SATURATE_SANITIZE})
 endif()
+
+# CPU kernels (*_cpu.cpp) are built for x86-64-v3 (AVX2 and FMA, Haswell 2013 and later); the program
+# checks for it at start. SATURATE_CPU_ARCH=native is faster on one machine and may not run on another.
+set(SATURATE_CPU_ARCH "x86-64-v3" CACHE STRING "-march for the CPU kernels")

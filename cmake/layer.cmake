@@ -29,6 +29,11 @@ function(layer name)
   endif()
   add_library(saturate_${name} STATIC ${sources})
   add_library(saturate::${name} ALIAS saturate_${name})
+  foreach(source ${sources})
+    if(source MATCHES "_cpu\\.cpp$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=${SATURATE_CPU_ARCH}")
+    endif()
+  endforeach()
   set_target_properties(saturate_${name} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON)
   target_include_directories(saturate_${name} PUBLIC $<BUILD_INTERFACE:${root}>
                              $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>
