@@ -12,9 +12,10 @@ enum class Transpose : uint8_t { no, yes };
 
 // D[m][n] = alpha * sum_k op(A)[m][k] op(B)[k][n] + beta * C[m][n] + bias[n]
 //
-// Shapes    D, C (m, n); op(A) (m, k); op(B) (k, n); all row-major with leading dimensions in elements.
-//           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's weight.
-//           bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
+// Shapes    D, C (m, n); op(A) (m, k); op(B) (k, n); all row-major with leading dimensions in
+// elements.
+//           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's
+//           weight. bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
 // Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32
 //           (f64 for f64). allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
 // Aliasing  D may be C. Nothing else may overlap.
@@ -37,5 +38,14 @@ struct MatmulArgs {
 };
 
 void matmul(const Context& ctx, const MatmulArgs& args);
+
+// Measures up to eight cuBLASLt algorithms on this very problem and keeps the fastest for every
+// later matmul() of the same shapes, types, flags and pointer alignment; without it the first that
+// cuBLASLt recommends runs. Nothing happens where one implementation has one algorithm (CPU, empty
+// problem).
+//
+// d ends with meaningless values. Synchronises ctx.stream; must not run while it is captured
+// (invalid_argument). Two runs that choose differently differ in their last bits.
+void matmul_tune(const Context& ctx, const MatmulArgs& args);
 
 }  // namespace saturate::kernels

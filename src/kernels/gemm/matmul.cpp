@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/matmul.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/dispatch.h"
+#include "kernels/gemm/matmul_impl.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr Impl<MatmulArgs> kImpls[] = {
+    SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits,
+                   matmul_cublaslt_cuda}){"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits,
+                                          matmul_blas_cpu},
+};
+
+void require(bool ok, const std::string& what) {
+  if (!ok) throw Error(Errc::invalid_argument, "matmul", what);
+}
+
+void require_matrix(const char* name, const void* data, int64_t rows, int64_t cols, int64_t ld) {
+  require(ld >= std::max<int64_t>(cols, 1),
+          fmt::format("{} is stored as ({}, {}) with leading dimension {}; it must be at least {}",
+                      name, rows, cols, ld, std::max<int64_t>(cols, 1)));
+  require(data != nullptr || rows == 0 || cols == 0,
+          fmt::format("{} is ({}, {}) but its pointer is null", name, rows, cols));
+}
+
+// The problem with c and ldc filled in.
+MatmulArgs checked(const MatmulArgs& args) {
+  MatmulArgs x = args;
+  require(x.m >= 0 && x.n >= 0 && x.k >= 0,
+          fmt::format("sizes m {}, n {}, k {} must not be negative", x.m, x.n, x.k));
+  const bool narrow = x.ab_type == DType::bf16 || x.ab_type == DType::f16;
+  require(x.ab_type != DType::i32 && (x.d_type == x.ab_type || (narrow && x.d_type == DType::f32)),
+          fmt::format(
+              "a and b are {} and d is {}; d must be of the same floating-point type, or f32 for "
+              "bf16 and f16",
+              name_of(x.ab_type), name_of(x.d_type)));
+  if (x.m == 0 || x.n == 0) return x;
+  if (x.c == nullptr) {
+    x.c = x.d;
+    x.ldc = x.ldd;
+  }
+  const bool ta = x.ta == Transpose::yes, tb = x.tb == Transpose::yes;
+  require_matrix("a", x.a, ta ? x.k : x.m, ta ? x.m : x.k, x.lda);
+  require_matrix("b", x.b, tb ? x.n : x.k, tb ? x.k : x.n, x.ldb);
+  require_matrix("d", x.d, x.m, x.n, x.ldd);
+  if (x.beta != 0.0f)
+    require_matrix("c", x.c, x.m, x.n, x.ldc);
+  else
+    x.c = x.d, x.ldc = x.ldd;
+  require(x.c != x.d || x.ldc == x.ldd,
+          fmt::format("c is d but their leading dimensions {} and {} differ", x.ldc, x.ldd));
+  return x;
+}
+
+}  // namespace
+
+void matmul(const Context& ctx, const MatmulArgs& args) {
+  const MatmulArgs problem = checked(args);
+  if (problem.m == 0 || problem.n == 0) return;
+  dispatch("matmul", ctx, problem, std::span<const Impl<MatmulArgs>>(kImpls));
+}
+
+void matmul_tune(const Context& ctx, const MatmulArgs& args) {
+  const MatmulArgs problem = checked(args);
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0) return;
+  const Impl<MatmulArgs>& impl =
+      choose("matmul_tune", ctx, problem, std::span<const Impl<MatmulArgs>>(kImpls));
+#if SATURATE_WITH_CUDA
+  if (impl.launch == matmul_cublaslt_cuda) matmul_tune_cublaslt_cuda(ctx, problem);
+#else
+  static_cast<void>(impl);
+#endif
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuBLASLt reads matrices by columns, so a row-major product runs as D^T = op(B)^T op(A)^T: its
+// first operand is our B, its second our A, and m and n change places.
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "kernels/gemm/matmul_impl.h"
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr int kCandidates = 8;
+
+void lt_check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(Errc::device, "matmul",
+              fmt::format("{} returned {}", call, cublasLtGetStatusName(status)));
+}
+#define LT_CHECK(call) lt_check((call), #call)
+
+std::string text_of(const MatmulArgs& x) {
+  return fmt::format("(m {}, n {}, k {}, a {}{}, b {}{}, d {})", x.m, x.n, x.k, name_of(x.ab_type),
+                     x.ta == Transpose::yes ? " transposed" : "", name_of(x.ab_type),
+                     x.tb == Transpose::yes ? " transposed" : "", name_of(x.d_type));
+}
+
+cudaDataType_t cuda_type(DType t) {
+  return t == DType::bf16 ? CUDA_R_16BF : (t == DType::f16 ? CUDA_R_16F : CUDA_R_32F);
+}
+
+// Largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p) | 256u;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+
+// Everything the choice of an algorithm depends on.
+using Key = std::array<int64_t, 17>;
+Key key_of(const Context& ctx, const MatmulArgs& x) {
+  return {ctx.device.index,
+          x.m,
+          x.n,
+          x.k,
+          x.lda,
+          x.ldb,
+          x.ldc,
+          x.ldd,
+          static_cast<int64_t>(x.ta) * 2 + static_cast<int64_t>(x.tb),
+          static_cast<int64_t>(x.ab_type) * 16 + static_cast<int64_t>(x.d_type),
+          (x.beta != 0.0f ? 1 : 0) + (x.bias != nullptr ? 2 : 0) + (x.allow_tf32 ? 4 : 0) +
+              (x.c == x.d ? 8 : 0),
+          alignment_of(x.a),
+          alignment_of(x.b),
+          alignment_of(x.c),
+          alignment_of(x.d),
+          alignment_of(x.bias),
+          static_cast<int64_t>(ctx.workspace_bytes)};
+}
+
+// One handle per device and the algorithm chosen per problem. Never destroyed: at exit the driver
+// may already be gone.
+struct Library {
+  std::mutex mutex;
+  std::map<int, cublasLtHandle_t> handles;
+  std::map<Key, cublasLtMatmulAlgo_t> chosen;
+
+  cublasLtHandle_t handle(int device) {
+    const std::lock_guard lock(mutex);
+    cublasLtHandle_t& h = handles[device];
+    if (h == nullptr) LT_CHECK(cublasLtCreate(&h));
+    return h;
+  }
+};
+Library& library() {
+  static Library* const instance = new Library;
+  return *instance;
+}
+
+// Descriptors of one problem; plain data, nothing to free.
+class Problem {
+ public:
+  Problem(const Context& ctx, const MatmulArgs& x)
+      : ctx_(ctx), x_(x), handle_(library().handle(ctx.device.index)) {
+    const bool tf32 = x.ab_type == DType::f32 && x.allow_tf32;
+    LT_CHECK(cublasLtMatmulDescInit(
+        &desc_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(CUBLASLT_MATMUL_DESC_TRANSA, x.tb == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, x.ta == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (x.bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(x.ab_type));
+    }
+    layout(first_, x.tb == Transpose::yes, x.n, x.k, x.ldb, x.ab_type);
+    layout(second_, x.ta == Transpose::yes, x.k, x.m, x.lda, x.ab_type);
+    layout(c_, false, x.n, x.m, x.ldc, x.d_type);
+    layout(d_, false, x.n, x.m, x.ldd, x.d_type);
+  }
+
+  // Best first by cuBLASLt's estimate; at least one. Errors: unsupported.
+  std::vector<cublasLtMatmulAlgo_t> candidates(int wanted) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
+    const auto prefer = [&preference](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+      LT_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof(value)));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(ctx_.workspace_bytes));
+    // Split sums meet in fp32 in the workspace, never in the 16-bit output.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(x_.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(x_.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(x_.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(x_.d));
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, &desc_, &first_, &second_, &c_, &d_, &preference, wanted, results.data(), &found);
+    std::vector<cublasLtMatmulAlgo_t> algos;
+    for (int i = 0; i < found; ++i) {
+      const auto& r = results[static_cast<size_t>(i)];
+      if (r.state == CUBLAS_STATUS_SUCCESS) algos.push_back(r.algo);
+    }
+    if (algos.empty()) {
+      throw Error(Errc::unsupported, "matmul",
+                  fmt::format("cuBLASLt offers no algorithm for {} ({})", text_of(x_),
+                              cublasLtGetStatusName(status)));
+    }
+    return algos;
+  }
+
+  void run(const cublasLtMatmulAlgo_t& algo) {
+    LT_CHECK(cublasLtMatmul(handle_, &desc_, &x_.alpha, x_.b, &first_, x_.a, &second_, &x_.beta,
+                            x_.c, &c_, x_.d, &d_, &algo, ctx_.workspace, ctx_.workspace_bytes,
+                            cuda::stream_of(ctx_)));
+  }
+
+ private:
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t what, T value) {
+    LT_CHECK(cublasLtMatmulDescSetAttribute(&desc_, what, &value, sizeof(value)));
+  }
+  // op() of the matrix is (rows, cols) by columns.
+  static void layout(cublasLtMatrixLayoutOpaque_t& l, bool transposed, int64_t rows, int64_t cols,
+                     int64_t ld, DType type) {
+    if (transposed) std::swap(rows, cols);
+    LT_CHECK(cublasLtMatrixLayoutInit(&l, cuda_type(type), static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(cols), ld));
+  }
+
+  const Context& ctx_;
+  const MatmulArgs& x_;
+  cublasLtHandle_t handle_;
+  cublasLtMatmulDescOpaque_t desc_;
+  cublasLtMatrixLayoutOpaque_t first_, second_, c_, d_;
+};
+
+// What cuBLASLt is asked: it takes a bias in d_type only, so otherwise the bias enters through C.
+MatmulArgs without_mixed_bias(const MatmulArgs& args) {
+  MatmulArgs x = args;
+  if (x.bias != nullptr && x.d_type != x.ab_type) {
+    x.bias = nullptr;
+    x.c = x.d;
+    x.ldc = x.ldd;
+    x.beta = 1.0f;
+  }
+  return x;
+}
+
+// Events for one timed launch after another.
+class Timer {
+ public:
+  Timer() {
+    SAT_CUDA(cudaEventCreate(&begin_));
+    SAT_CUDA(cudaEventCreate(&end_));
+  }
+  ~Timer() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  Timer(const Timer&) = delete;
+  float ms(cudaStream_t stream, const auto& body) {
+    SAT_CUDA(cudaEventRecord(begin_, stream));
+    body();
+    SAT_CUDA(cudaEventRecord(end_, stream));
+    SAT_CUDA(cudaEventSynchronize(end_));
+    float elapsed = 0.0f;
+    SAT_CUDA(cudaEventElapsedTime(&elapsed, begin_, end_));
+    return elapsed;
+  }
+
+ private:
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+}  // namespace
+
+Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
+  if (x.ab_type == DType::f64) return {"f64 runs on the CPU only"};
+  return {};
+}
+
+void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
+  const MatmulArgs x = without_mixed_bias(args);
+  if (args.k == 0 || (args.bias != nullptr && x.bias == nullptr)) matmul_start_cuda(ctx, args);
+  if (args.k == 0) return;
+  Problem problem(ctx, x);
+  const Key key = key_of(ctx, x);
+  Library& lib = library();
+  cublasLtMatmulAlgo_t algo;
+  {
+    const std::lock_guard lock(lib.mutex);
+    auto known = lib.chosen.find(key);
+    if (known == lib.chosen.end()) {
+      known = lib.chosen.emplace(key, problem.candidates(1).front()).first;
+    }
+    algo = known->second;
+  }
+  problem.run(algo);
+}
+
+void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
+  const cudaStream_t stream = cuda::stream_of(ctx);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  SAT_CUDA(cudaStreamIsCapturing(stream, &capture));
+  if (capture != cudaStreamCaptureStatusNone) {
+    throw Error(Errc::invalid_argument, "matmul_tune",
+                "the stream is being captured; tune before the capture begins");
+  }
+  const MatmulArgs x = without_mixed_bias(args);
+  Problem problem(ctx, x);
+  const std::vector<cublasLtMatmulAlgo_t> algos = problem.candidates(kCandidates);
+  Timer timer;
+  size_t best = 0;
+  float best_ms = 0.0f;
+  for (size_t i = 0; i < algos.size(); ++i) {
+    problem.run(algos[i]);  // loads the kernel
+    std::array<float, 7> ms;
+    for (float& t : ms) t = timer.ms(stream, [&] { problem.run(algos[i]); });
+    std::nth_element(ms.begin(), ms.begin() + 3, ms.end());
+    if (i == 0 || ms[3] < best_ms) {
+      best = i;
+      best_ms = ms[3];
+    }
+  }
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  lib.chosen.insert_or_assign(key_of(ctx, x), algos[best]);
+}
+
+}  // namespace saturate::kernels
