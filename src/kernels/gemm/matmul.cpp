@@ -11,22 +11,23 @@
 namespace saturate::kernels {
 namespace {
 
+// clang-format off
 constexpr Impl<MatmulArgs> kImpls[] = {
-    SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits,
-                   matmul_cublaslt_cuda}){"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits,
-                                          matmul_blas_cpu},
+    SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, matmul_cublaslt_cuda})
+    {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, matmul_blas_cpu},
 };
+// clang-format on
 
 void require(bool ok, const std::string& what) {
   if (!ok) throw Error(Errc::invalid_argument, "matmul", what);
 }
 
 void require_matrix(const char* name, const void* data, int64_t rows, int64_t cols, int64_t ld) {
-  require(ld >= std::max<int64_t>(cols, 1),
+  if (rows == 0 || cols == 0) return;
+  require(ld >= cols,
           fmt::format("{} is stored as ({}, {}) with leading dimension {}; it must be at least {}",
-                      name, rows, cols, ld, std::max<int64_t>(cols, 1)));
-  require(data != nullptr || rows == 0 || cols == 0,
-          fmt::format("{} is ({}, {}) but its pointer is null", name, rows, cols));
+                      name, rows, cols, ld, cols));
+  require(data != nullptr, fmt::format("{} is ({}, {}) but its pointer is null", name, rows, cols));
 }
 
 // The problem with c and ldc filled in.

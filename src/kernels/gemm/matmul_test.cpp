@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/matmul.h"
+
+#include "kernels/testing/guarded.h"
+#include "runtime/parallel_for.h"
+
+namespace saturate::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::TestContext;
+
+struct Case {
+  const char* name;
+  DType ab, d;
+  int64_t m, n, k;
+  float alpha = 1.0f, beta = 0.0f;
+  bool bias = false;
+  int64_t pad = 0;          // added to every leading dimension
+  bool c_is_other = false;  // C apart from D
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+struct Problem {
+  Case c;
+  Transpose ta, tb;
+  Guarded a, b, c_array, d, bias;
+  std::vector<double> expected, bound;
+
+  static std::vector<double> matrix(const Case& c, bool transposed, int64_t rows, int64_t cols,
+                                    uint64_t seed) {
+    if (transposed) std::swap(rows, cols);
+    return testing::random_values(rows * (cols + c.pad), c.ab, seed);
+  }
+  Problem(const TestContext& t, const Case& x, Transpose ta_, Transpose tb_)
+      : c(x),
+        ta(ta_),
+        tb(tb_),
+        a(t.stream, x.ab, matrix(x, ta_ == Transpose::yes, x.m, x.k, 1)),
+        b(t.stream, x.ab, matrix(x, tb_ == Transpose::yes, x.k, x.n, 2)),
+        c_array(t.stream, x.d, testing::random_values(x.m * (x.n + x.pad), x.d, 3)),
+        d(t.stream, x.d, x.m * (x.n + x.pad)),
+        bias(t.stream, x.ab, testing::random_values(x.n, x.ab, 4)) {
+    if (c.beta != 0.0f && !c.c_is_other) d.set(c_array.values());
+    reference();
+  }
+
+  MatmulArgs args() const {
+    const bool t_a = ta == Transpose::yes, t_b = tb == Transpose::yes;
+    return {.a = a.data(),
+            .b = b.data(),
+            .c = c.c_is_other ? c_array.data() : nullptr,
+            .d = d.data(),
+            .bias = c.bias ? bias.data() : nullptr,
+            .m = c.m,
+            .n = c.n,
+            .k = c.k,
+            .lda = (t_a ? c.m : c.k) + c.pad,
+            .ldb = (t_b ? c.k : c.n) + c.pad,
+            .ldc = c.n + c.pad,
+            .ldd = c.n + c.pad,
+            .ta = ta,
+            .tb = tb,
+            .ab_type = c.ab,
+            .d_type = c.d,
+            .alpha = c.alpha,
+            .beta = c.beta};
+  }
+
+  void reference() {
+    const auto va = a.values(), vb = b.values(), vc = c_array.values(), vbias = bias.values();
+    const MatmulArgs x = args();
+    const double sum_eps = c.ab == DType::f64 ? epsilon_of(DType::f64) : epsilon_of(DType::f32);
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) {
+        double sum = 0, magnitude = 0;
+        for (int64_t k = 0; k < c.k; ++k) {
+          const double p = va[ta == Transpose::yes ? k * x.lda + i : i * x.lda + k] *
+                           vb[tb == Transpose::yes ? j * x.ldb + k : k * x.ldb + j];
+          sum += p;
+          magnitude += std::fabs(p);
+        }
+        const double scaled_c = c.beta * vc[i * x.ldd + j];
+        const double v = c.alpha * sum + (c.beta != 0 ? scaled_c : 0) + (c.bias ? vbias[j] : 0);
+        expected.push_back(v);
+        // Rounding of each addition grows like sqrt(k); the output and the bias round once each.
+        const double parts =
+            std::fabs(c.alpha) * magnitude + std::fabs(scaled_c) + std::fabs(c.bias ? vbias[j] : 0);
+        bound.push_back(sum_eps * (std::sqrt(static_cast<double>(c.k)) + 3) * parts +
+                        2 * epsilon_of(c.d) * std::fabs(v));
+      }
+    }
+  }
+
+  void check(const char* what) const {
+    const auto got = d.values();
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) {
+        const size_t e = static_cast<size_t>(i * c.n + j);
+        const double v = got[static_cast<size_t>(i * (c.n + c.pad) + j)];
+        ASSERT_LE(std::fabs(v - expected[e]), bound[e])
+            << what << " at (" << i << ", " << j << "): " << v << " for " << expected[e];
+      }
+      for (int64_t j = c.n; j < c.n + c.pad && c.beta == 0.0f; ++j) {
+        ASSERT_TRUE(std::isnan(got[static_cast<size_t>(i * (c.n + c.pad) + j)]))
+            << what << " wrote beyond column " << c.n;
+      }
+    }
+  }
+};
+
+class Matmul : public ::testing::TestWithParam<Case> {
+ protected:
+  void run(Device device) {
+    const TestContext t(device);
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        const Problem p(t, GetParam(), ta, tb);
+        matmul(t.get(), p.args());
+        p.check(ta == Transpose::yes ? (tb == Transpose::yes ? "TT" : "TN")
+                                     : (tb == Transpose::yes ? "NT" : "NN"));
+        if (HasFatalFailure()) return;
+        if (GetParam().beta == 0.0f) {
+          const auto first = p.d.bytes();
+          matmul(t.get(), p.args());
+          EXPECT_EQ(first, p.d.bytes()) << "two runs differ";
+        }
+      }
+    }
+  }
+};
+
+TEST_P(Matmul, MatchesReferenceOnCpu) {
+  if (GetParam().ab != DType::f32 && GetParam().ab != DType::f64) GTEST_SKIP() << "CUDA only";
+  run({});
+}
+
+TEST_P(Matmul, MatchesReferenceOnCuda) {
+  if (GetParam().ab == DType::f64) GTEST_SKIP() << "CPU only";
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  run({DeviceKind::cuda, 0});
+}
+
+constexpr DType f64 = DType::f64, f32 = DType::f32, bf16 = DType::bf16, f16 = DType::f16;
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Matmul,
+    ::testing::Values(Case{"one", f32, f32, 1, 1, 1}, Case{"odd", f32, f32, 37, 53, 129},
+                      Case{"wide", f32, f32, 3, 700, 300, 1.0f, 0.0f, true},
+                      Case{"tall", f32, f32, 1500, 33, 160, 0.5f, 1.0f, true},
+                      Case{"padded", f32, f32, 65, 31, 40, -2.0f, 0.0f, false, 5},
+                      Case{"other_c", f32, f32, 20, 24, 16, 1.0f, 0.25f, true, 3, true},
+                      Case{"no_k", f32, f32, 9, 7, 0, 1.0f, 0.0f, true},
+                      Case{"no_k_beta", f32, f32, 9, 7, 0, 1.0f, 2.0f, false, 0, true},
+                      Case{"doubles", f64, f64, 70, 45, 33, 1.5f, 1.0f, true},
+                      Case{"doubles_odd", f64, f64, 1, 130, 257, 1.0f, 0.0f, false, 1},
+                      Case{"bf16", bf16, bf16, 128, 192, 256, 1.0f, 0.0f, true},
+                      Case{"bf16_odd", bf16, bf16, 33, 17, 65},
+                      Case{"bf16_odd_bias", bf16, bf16, 31, 19, 7, 1, 1, true},
+                      Case{"bf16_to_f32", bf16, f32, 64, 72, 1024, 0.125f, 1.0f},
+                      Case{"bf16_to_f32_bias", bf16, f32, 64, 40, 32, 1.0f, 1.0f, true},
+                      Case{"bf16_other_c", bf16, bf16, 64, 72, 64, 1.0f, 1.0f, true, 8, true},
+                      Case{"bf16_deep", bf16, bf16, 64, 64, 8192},
+                      Case{"f16", f16, f16, 96, 80, 64, 1.0f, 0.0f, true},
+                      Case{"f16_to_f32", f16, f32, 40, 48, 512}),
+    [](const auto& i) { return std::string(i.param.name); });
+
+TEST(MatmulRules, EmptyOutputDoesNothing) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    matmul(t.get(), {.m = 0, .n = 5, .k = 3});
+    matmul(t.get(), {.m = 5, .n = 0, .k = 3});
+    matmul_tune(t.get(), {.m = 5, .n = 0, .k = 3});
+  }
+}
+
+std::string message_of(const MatmulArgs& args) {
+  try {
+    matmul(Context{}, args);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(MatmulRules, SaysWhatIsWrong) {
+  float x[64] = {};
+  MatmulArgs ok{.a = x, .b = x, .d = x + 32, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldd = 4};
+  EXPECT_EQ(message_of(ok), "no error");
+  MatmulArgs bad = ok;
+  bad.lda = 3;
+  EXPECT_EQ(message_of(bad),
+            "[matmul] a is stored as (4, 4) with leading dimension 3; it must be at least 4");
+  bad = ok;
+  bad.b = nullptr;
+  EXPECT_EQ(message_of(bad), "[matmul] b is (4, 4) but its pointer is null");
+  bad = ok;
+  bad.k = -1;
+  EXPECT_EQ(message_of(bad), "[matmul] sizes m 4, n 4, k -1 must not be negative");
+  bad = ok;
+  bad.d_type = DType::bf16;
+  EXPECT_NE(message_of(bad).find("a and b are f32 and d is bf16"), std::string::npos);
+  bad = ok;
+  bad.c = bad.d;
+  bad.beta = 1.0f;
+  bad.ldc = 5;
+  EXPECT_NE(message_of(bad).find("c is d but their leading dimensions 5 and 4 differ"),
+            std::string::npos);
+}
+
+TEST(MatmulRules, SaysWhyItDoesNotFit) {
+  float x[4] = {};
+  MatmulArgs a{.a = x, .b = x, .d = x, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldd = 1};
+  a.ab_type = a.d_type = DType::bf16;
+  EXPECT_NE(message_of(a).find("the CPU multiplies f32 and f64 only"), std::string::npos);
+  a.ab_type = a.d_type = DType::f32;
+  a.lda = int64_t{1} << 31;
+  EXPECT_NE(message_of(a).find("a size exceeds the integer type of BLAS"), std::string::npos);
+}
+
+TEST(MatmulRules, OneThreadOrManyGiveTheSameBits) {
+  // Panels depend on the shape alone, so cutting the work at any place must not change a bit.
+  const TestContext t({});
+  const Case c{"panels", f32, f32, 300, 40, 500};
+  const Problem whole(t, c, Transpose::no, Transpose::no);
+  matmul(t.get(), whole.args());
+  const auto parallel = whole.d.bytes();
+  fill_bytes(t.stream, whole.d.data(), 0xFF, parallel.size());
+  parallel_for(2, 1, [&](int64_t begin, int64_t) {  // nested calls run in one thread
+    if (begin == 0) matmul(t.get(), whole.args());
+  });
+  EXPECT_EQ(parallel, whole.d.bytes());
+}
+
+TEST(MatmulRules, TuneKeepsTheAnswer) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const Problem p(t, {"tuned", bf16, bf16, 256, 384, 512, 1.0f, 0.0f, true}, Transpose::no,
+                  Transpose::yes);
+  matmul_tune(t.get(), p.args());
+  fill_bytes(t.stream, p.d.data(), 0xFF, static_cast<size_t>(p.d.count()) * 2);
+  matmul(t.get(), p.args());
+  p.check("tuned");
+  EXPECT_THROW(Graph::capture(t.stream, [&] { matmul_tune(t.get(), p.args()); }), Error);
+}
+
+TEST(MatmulRules, RunsInACapturedGraph) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const Problem p(t, {"graph", bf16, f32, 100, 64, 72}, Transpose::no, Transpose::yes);
+  const Graph graph = Graph::capture(t.stream, [&] { matmul(t.get(), p.args()); });
+  graph.launch(t.stream);
+  p.check("graph");
+}
+
+}  // namespace
+}  // namespace saturate::kernels
