@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/activation.h"
+
+namespace saturate::ops {
+
+Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout) {
+  const Tape::Info xi = tape.info(x);
+  const int64_t cols = gated ? xi.cols / 2 : xi.cols;
+  const Value y = tape.make("activation", xi.dtype, xi.rows, cols);
+  const kernels::ActivationArgs args{.kind = kind,
+                                     .gated = gated,
+                                     .rows = xi.rows,
+                                     .cols = cols,
+                                     .dtype = xi.dtype,
+                                     .dropout = tape.training() ? dropout : 0.0f,
+                                     .rng = tape.next_rng()};
+  const auto bind = [=](const Run& r) {
+    kernels::ActivationArgs a = args;
+    a.x = r(x);
+    a.y = r(y);
+    return a;
+  };
+  tape.record(
+      "activation", {x}, {y}, [=](const Run& r) { kernels::activation_forward(r.ctx, bind(r)); },
+      [=](Tape& t) {
+        const Value d_y = t.gradient(y);
+        const Value d_x = t.make("d_activation", xi.dtype, xi.rows, xi.cols);
+        t.record("activation_backward", {x, d_y}, {d_x}, [=](const Run& r) {
+          kernels::ActivationArgs forward = args;
+          forward.x = r(x);
+          kernels::activation_backward(r.ctx, {.forward = forward, .d_y = r(d_y), .d_x = r(d_x)});
+        });
+        t.add_gradient(x, d_x);
+      });
+  return y;
+}
+
+}  // namespace saturate::ops

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "ops/tape.h"
+
+namespace saturate::ops {
+
+struct LossSpec {
+  const int32_t* labels = nullptr;  // (rows), -1: no loss
+  int64_t vocab = 0;                // columns of the logits that count
+  float label_smoothing = 0.0f;
+  float grad_scale = 1.0f;              // 1 / token budget: keeps gradients near those of a mean
+  const float* device_scale = nullptr;  // the loss scale
+  double* totals = nullptr;  // loss, nll and token sums are added here (StepState::totals)
+};
+
+// The end of a step: where the loss is computed. In training the logits become their own gradient
+// in place, so no second copy exists, and the tape's backward() starts from it.
+void cross_entropy(Tape& tape, Value logits, const LossSpec& spec);
+
+}  // namespace saturate::ops

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/embedding.h"
+
+#include "kernels/embedding/embedding.h"
+
+namespace saturate::ops {
+
+Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positions_table,
+                float scale, float dropout) {
+  const Tape::Info ti = tape.info(table);
+  const Value y = tape.make("embedding", ti.dtype, tokens.rows, ti.cols);
+  const kernels::EmbeddingArgs args{
+      .ids = tokens.ids,
+      .positions = tokens.positions,
+      .rows = tokens.rows,
+      .cols = ti.cols,
+      .vocab = ti.rows,
+      .max_positions = positions_table ? tape.info(positions_table).rows : 0,
+      .dtype = ti.dtype,
+      .scale = scale,
+      .dropout = tape.training() ? dropout : 0.0f,
+      .rng = tape.next_rng()};
+  const auto bind = [=](const Run& r) {
+    kernels::EmbeddingArgs a = args;
+    a.table = r(table);
+    a.position_table = r(positions_table);
+    return a;
+  };
+  tape.record(
+      "embedding", {table, positions_table}, {y},
+      [=](const Run& r) {
+        kernels::EmbeddingArgs a = bind(r);
+        a.y = r(y);
+        kernels::embedding_forward(r.ctx, a);
+      },
+      [=](Tape& t) {
+        const Value d_y = t.gradient(y);
+        bool first = false, first_position = false;
+        const Value d_table = t.parameter_gradient(table, &first);
+        const bool learned = positions_table && t.info(positions_table).parameter >= 0;
+        const Value d_positions =
+            learned ? t.parameter_gradient(positions_table, &first_position) : Value{};
+        // One flag serves both tables in the kernel: a learned table is used by one embedding only,
+        // so its first contribution meets a table that may already have one; then it must be
+        // cleared apart.
+        const auto launch = [=](const Run& r, Value to_table, Value to_positions, bool adds) {
+          kernels::embedding_backward(r.ctx, {.forward = bind(r),
+                                              .d_y = r(d_y),
+                                              .order = tokens.order,
+                                              .valid_rows = tokens.valid,
+                                              .cu = tokens.cu,
+                                              .sequences = tokens.sequences,
+                                              .d_table = r(to_table),
+                                              .d_position_table = r(to_positions),
+                                              .accumulate = adds});
+        };
+        t.record("embedding_backward", {d_y, positions_table}, {d_table, d_positions},
+                 [=](const Run& r) {
+                   if (!learned || first == first_position) {
+                     launch(r, d_table, d_positions, r.adds(first));
+                   } else {
+                     launch(r, d_table, {}, r.adds(first));
+                     launch(r, {}, d_positions, r.adds(first_position));
+                   }
+                 });
+      });
+  return y;
+}
+
+}  // namespace saturate::ops

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "ops/tape.h"
+
+namespace saturate::ops {
+
+// y = x w^T + bias.  x (rows, in), w (out, in) as in nn.Linear, bias (out) or none; y (rows, out).
+// Backward: d_x = d_y w added to x's gradient inside the product; d_w = d_y^T x in the wide type;
+// d_bias = column sums of d_y.
+// Errors: invalid_argument when inner sizes differ. Order: bitwise repeatable.
+Value linear(Tape& tape, Value x, Value w, Value bias = {});
+
+// Lets fp32 products of this process use TF32 tensor cores (training option train.tf32).
+void allow_tf32(bool allow) noexcept;
+
+}  // namespace saturate::ops

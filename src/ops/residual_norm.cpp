@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/residual_norm.h"
+
+namespace saturate::ops {
+namespace {
+
+struct Saved {
+  Value x = {}, branch = {}, sum = {}, y = {}, mean = {}, rstd = {};
+  NormParameters norm = {};
+  float dropout = 0.0f;
+  RngRef rng = {};
+};
+
+void record_backward(Tape& t, const Saved& s) {
+  const Tape::Info xi = t.info(s.x);
+  const Value d_y = t.gradient(s.y);
+  // Without a branch the sum is x, whose gradient so far passes through like that of a sum.
+  const Value d_sum = t.gradient(s.sum);
+  if (!d_y) {  // only the residual stream was used further on
+    t.set_gradient(s.x, d_sum);
+    if (s.branch) t.set_gradient(s.branch, d_sum);
+    SAT_ASSERT(s.dropout == 0.0f);
+    return;
+  }
+  const Value d_x = t.make("d_residual", xi.dtype, xi.rows, xi.cols);
+  const bool masked = s.branch && s.dropout > 0.0f;
+  const Value d_branch = masked ? t.make("d_branch", xi.dtype, xi.rows, xi.cols) : Value{};
+  bool first = false;
+  const Value d_weight = t.parameter_gradient(s.norm.weight, &first);
+  const Value d_bias = s.norm.bias ? t.parameter_gradient(s.norm.bias, &first) : Value{};
+  kernels::NormBackwardArgs args{.kind = s.norm.kind,
+                                 .rows = xi.rows,
+                                 .cols = xi.cols,
+                                 .dtype = xi.dtype,
+                                 .dropout = masked ? s.dropout : 0.0f,
+                                 .rng = s.rng};
+  const int64_t scratch = kernels::norm_backward_scratch_bytes(t.device(), args);
+  const Value partial =
+      scratch ? t.make("norm_partial", DType::f32, 1, (scratch + 3) / 4) : Value{};
+  t.record("residual_norm_backward", {d_y, d_sum, s.sum, s.norm.weight, s.mean, s.rstd},
+           {d_x, d_branch, d_weight, d_bias, partial}, [=](const Run& r) {
+             kernels::NormBackwardArgs a = args;
+             a.d_y = r(d_y);
+             a.d_sum = r(d_sum);
+             a.sum = r(s.sum);
+             a.weight = r(s.norm.weight);
+             a.mean = r(s.mean);
+             a.rstd = r(s.rstd);
+             a.d_x = r(d_x);
+             a.d_branch = r(d_branch);
+             a.d_weight = r(d_weight);
+             a.d_bias = r(d_bias);
+             a.accumulate = r.adds(first);
+             a.partial = r(partial);
+             kernels::norm_backward(r.ctx, a);
+           });
+  if (!s.branch) {
+    t.set_gradient(s.x, d_x);  // includes what was there: it entered as d_sum
+    return;
+  }
+  t.add_gradient(s.x, d_x);
+  t.set_gradient(s.branch, masked ? d_branch : d_x);
+}
+
+}  // namespace
+
+ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParameters& norm,
+                           float dropout) {
+  const Tape::Info xi = tape.info(x);
+  const float p = tape.training() && branch ? dropout : 0.0f;
+  Saved s{.x = x, .branch = branch, .norm = norm, .dropout = p, .rng = tape.next_rng()};
+  s.sum = branch ? tape.make("residual", xi.dtype, xi.rows, xi.cols) : x;
+  s.y = tape.make("norm", xi.dtype, xi.rows, xi.cols);
+  const bool centred = norm.kind == kernels::NormKind::layer_norm;
+  s.mean = centred ? tape.make("norm_mean", tape.wide_type(), 1, xi.rows) : Value{};
+  s.rstd = tape.make("norm_rstd", tape.wide_type(), 1, xi.rows);
+  const Value sum_out = branch ? s.sum : Value{};
+  tape.record(
+      "residual_norm", {x, branch, norm.weight, norm.bias}, {sum_out, s.y, s.mean, s.rstd},
+      [=](const Run& r) {
+        kernels::norm_forward(r.ctx, {.kind = s.norm.kind,
+                                      .x = r(s.x),
+                                      .branch = r(s.branch),
+                                      .sum = r(sum_out),
+                                      .weight = r(s.norm.weight),
+                                      .bias = r(s.norm.bias),
+                                      .y = r(s.y),
+                                      .mean = r(s.mean),
+                                      .rstd = r(s.rstd),
+                                      .rows = xi.rows,
+                                      .cols = xi.cols,
+                                      .dtype = xi.dtype,
+                                      .eps = s.norm.eps,
+                                      .dropout = s.dropout,
+                                      .rng = s.rng});
+      },
+      [=](Tape& t) { record_backward(t, s); });
+  return {s.sum, s.y};
+}
+
+}  // namespace saturate::ops

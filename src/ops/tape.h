@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step as a list of launches. Model code records operations once, symbolically: nothing runs, no
+// memory is taken. backward() appends the gradient's operations. The planner then gives every value
+// an offset in one arena, and the list runs as it is (CPU) or captured as a CUDA graph (GPU).
+//
+// Values are written once (in-place operations make an alias and end the life of what they
+// overwrite), so lifetimes are exact and gradients can share storage without copies.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "base/philox.h"
+#include "ops/parameters.h"
+#include "runtime/context.h"
+
+namespace saturate {
+
+// Handle of a matrix (rows, cols) on a tape; an invalid one means "none".
+struct Value {
+  int32_t id = -1;
+  explicit operator bool() const noexcept { return id >= 0; }
+  friend bool operator==(Value, Value) = default;
+};
+
+class Tape;
+
+// What a recorded operation sees while it runs.
+class Run {
+ public:
+  Run(const Context& context, const Tape& tape, char* arena, bool accumulate)
+      : ctx(context), tape_(tape), arena_(arena), accumulate_(accumulate) {}
+  const Context& ctx;
+  void* operator()(Value v) const;  // its memory; null for "none"
+  template <class T>
+  T* as(Value v) const {
+    return static_cast<T*>((*this)(v));
+  }
+  // Whether a parameter gradient is added to what is there: always except for the first
+  // contribution of the first micro-step.
+  bool adds(bool first_contribution) const noexcept { return accumulate_ || !first_contribution; }
+
+ private:
+  const Tape& tape_;
+  char* arena_;
+  bool accumulate_;
+};
+
+enum class TapeMode : uint8_t { training, inference };
+
+class Tape {
+ public:
+  using RunFn = std::function<void(const Run&)>;
+  using BackwardFn = std::function<void(Tape&)>;
+
+  // `rng_state` is StepState::rng in device memory, null when nothing is random.
+  Tape(const ParameterStore& parameters, TapeMode mode, const uint64_t* rng_state);
+  Tape(const Tape&) = delete;
+
+  // --- values
+  // -------------------------------------------------------------------------------------
+  Value external(const char* label, DType dtype, int64_t rows, int64_t cols, void* memory);
+  Value make(const char* label, DType dtype, int64_t rows, int64_t cols);
+  Value alias(const char* label, Value of);  // same memory and shape; `of` must not be read later
+  Value parameter(ParameterId id);           // copy in the compute dtype, for matrix products
+  Value wide_parameter(ParameterId id);      // the fp32 master, for norms and position tables
+  void keep(Value v);                        // readable after the run has ended
+
+  struct Info {
+    const char* label;
+    DType dtype;
+    int64_t rows, cols;
+    void* memory = nullptr;         // external memory, else null
+    int32_t root = -1;              // for an alias: the value that owns the storage
+    int32_t parameter = -1;         // index in the store
+    int32_t first = -1, last = -1;  // operations between which the storage is alive
+    int64_t offset = -1;            // in the arena, set by plan()
+    size_t bytes() const { return static_cast<size_t>(rows * cols) * size_of(dtype); }
+  };
+  const Info& info(Value v) const { return values_[static_cast<size_t>(v.id)]; }
+
+  // --- operations
+  // ----------------------------------------------------------------------------------- reads and
+  // writes must name every value `run` touches ("none" is ignored). `backward` is called by
+  // backward() when a value in `writes` has a gradient; it records the gradient's operations.
+  void record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
+              BackwardFn backward = {});
+  RngRef next_rng() noexcept { return {rng_state_, rng_op_++}; }
+  bool training() const noexcept { return mode_ == TapeMode::training; }
+  DType compute_type() const noexcept { return parameters_.compute_type(); }
+  DType wide_type() const noexcept { return parameters_.wide_type(); }
+  Device device() const noexcept { return parameters_.device(); }
+  const ParameterStore& parameters() const noexcept { return parameters_; }
+
+  // --- gradients
+  // ------------------------------------------------------------------------------------ Gradient
+  // of v so far, or none. An operation that contributes makes a new value that includes what was
+  // there and sets it.
+  Value gradient(Value v) const;
+  void set_gradient(Value v, Value g);
+  // Adds g to v's gradient with an operation of its own; for operations that cannot add by
+  // themselves.
+  void add_gradient(Value v, Value g);
+  // Memory of a parameter's gradient, in wide_type; *first tells whether this is its first
+  // contribution.
+  Value parameter_gradient(Value parameter, bool* first);
+  // Records the gradients of everything recorded so far, last to first.
+  void backward();
+
+  // Parameters in the order in which backward finishes their gradients, and after which operation.
+  struct FinishedGradient {
+    int32_t parameter;
+    int32_t operation;
+  };
+  std::vector<FinishedGradient> finished_gradients() const;
+
+  // --- planning and running
+  // ------------------------------------------------------------------------- Gives every value its
+  // place; returns the arena's size in bytes. Nothing may be recorded afterwards.
+  size_t plan();
+  // Runs operations [0, size) in order. `after` (may be empty) is called after each operation with
+  // its index: where gradient buckets start their way to the other ranks. Never synchronises.
+  void run(const Context& ctx, void* arena, bool accumulate,
+           const std::function<void(int32_t)>& after = {}) const;
+  size_t operations() const noexcept { return operations_.size(); }
+  // Sum of all values' sizes: what memory would be without sharing (for the guide and `--verbose`).
+  size_t unshared_bytes() const;
+  const char* operation_name(size_t i) const { return operations_[i].name; }
+
+ private:
+  friend class Run;
+  struct Operation {
+    const char* name;
+    std::vector<Value> writes;
+    RunFn run;
+    BackwardFn backward;
+  };
+  Info& at(Value v) { return values_[static_cast<size_t>(v.id)]; }
+  Value add(Info info);
+  void touch(Value v, int32_t operation);
+
+  const ParameterStore& parameters_;
+  TapeMode mode_;
+  const uint64_t* rng_state_;
+  uint32_t rng_op_ = 0;
+  std::vector<Info> values_;
+  std::vector<Operation> operations_;
+  std::vector<Value> gradients_;  // by value id
+  std::vector<Value> parameter_values_, wide_parameter_values_,
+      parameter_gradients_;                 // by parameter
+  std::vector<int32_t> last_contribution_;  // operation index, by parameter
+  bool planned_ = false;
+};
+
+}  // namespace saturate
