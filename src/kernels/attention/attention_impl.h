@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The implementations behind attention.h, best first; for dispatch and for tests that try each one.
+#pragma once
+#include <span>
+
+#include "kernels/attention/attention.h"
+#include "kernels/dispatch.h"
+
+namespace saturate::kernels {
+
+std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept;
+std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept;
+
+// Launchers; the arguments have been validated and fit.
+void attention_forward_cpu(const Context& ctx, const AttentionArgs& args);
+void attention_backward_cpu(const Context& ctx, const AttentionBackwardArgs& args);
+// Any GPU, f32, f16 or bf16, head size up to 256: fp32 arithmetic without tensor cores.
+void attention_forward_plain_cuda(const Context& ctx, const AttentionArgs& args);
+void attention_backward_plain_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+// Compute capability 8.0 and later, f16 or bf16, head size 32, 64 or 128: tensor cores.
+void attention_forward_mma_cuda(const Context& ctx, const AttentionArgs& args);
+void attention_backward_mma_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+// First step of both backward passes: delta[h][i] = sum_d d_o[i][h][d] o[i][h][d]; gradients of the
+// rows outside every sequence become zero.
+void attention_backward_prepare_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+
+// 0 when there is no such GPU; read from the driver once per device.
+int cuda_compute_major(int device_index) noexcept;
+
+}  // namespace saturate::kernels
