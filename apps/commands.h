@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What main() hands to each command. A command returns the program's exit code and throws Error.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+
+namespace saturate::apps {
+
+// Exit codes: 0 done, 1 the machine failed, 2 the user asked for something wrong, 130 stopped by
+// SIGINT or SIGTERM after saving.
+constexpr int kExitMachine = 1, kExitUsage = 2, kExitInterrupted = 130;
+
+// How a trained model is loaded and decoded; shared by translate, generate and eval.
+struct ModelOptions {
+  std::string model;  // folder of a run or of a Hugging Face model
+  std::string device = "auto";
+  std::string precision = "auto";
+  bool quiet = false;
+};
+
+struct TranslateOptions {
+  ModelOptions model;
+  std::string input = "-", output = "-";  // - for standard input and output
+  TranslateConfig decode;
+  int64_t n_best = 1;  // translations per sentence, best first: score, tab, text when above 1
+};
+
+struct GenerateOptions {
+  ModelOptions model;
+  std::string prompt;
+  double temperature = 1.0;  // 0: greedy
+  int64_t top_k = 0;         // 0: all
+  double top_p = 1.0;
+  int64_t max_tokens = 128;
+  int64_t samples = 1;
+  uint64_t seed = 1;
+};
+
+struct EvalOptions {
+  ModelOptions model;             // empty when only a hypothesis file is scored
+  std::vector<std::string> test;  // source and reference
+  std::string hypothesis, reference;
+  std::string output;  // where translations go; empty: nowhere
+  TranslateConfig decode;
+};
+
+struct BenchOptions {
+  std::string what;  // step, gemm or attention
+  RunConfig config;
+  int64_t length = 32;   // tokens of a synthetic sentence
+  int64_t repeats = 30;  // timed steps or launches
+  std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
+  bool causal = false;
+};
+
+struct QuickstartDataOptions {
+  std::string out;
+  int64_t pairs = 40000;
+  int64_t held_out = 1000;
+  uint64_t seed = 1;
+};
+
+int run_train(const RunConfig& config);
+int run_translate(const TranslateOptions& options);
+int run_generate(const GenerateOptions& options);
+int run_eval(const EvalOptions& options);
+int run_bench(const BenchOptions& options);
+int run_info();
+int run_quickstart_data(const QuickstartDataOptions& options);
+
+}  // namespace saturate::apps

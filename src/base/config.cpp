@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/config.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/config_keys.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace saturate {
+namespace {
+
+using config::Key;
+using config::Value;
+
+[[noreturn]] void reject(const std::string& message) {
+  throw Error(Errc::invalid_argument, "config", message);
+}
+
+template <class T>
+bool whole_text_is(std::string_view text, T& out) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> parts;
+  if (text.empty()) return parts;
+  for (size_t comma; (comma = text.find(',')) != std::string_view::npos; text.remove_prefix(comma + 1)) {
+    parts.emplace_back(trim(text.substr(0, comma)));
+  }
+  parts.emplace_back(trim(text));
+  return parts;
+}
+
+// Reads `text` as the type of the key; what does not parse stays text, which assign() then refuses.
+Value typed(const Key& key, std::string_view text) {
+  RunConfig any;
+  const config::Slot slot = key.slot(any);
+  const auto holds = [&](auto one, auto other) {
+    return std::holds_alternative<decltype(one)>(slot) || std::holds_alternative<decltype(other)>(slot);
+  };
+  using OptionalText = std::optional<std::string>*;
+  if (std::holds_alternative<std::vector<std::string>*>(slot)) return split_list(text);
+  if (holds(static_cast<std::string*>(nullptr), OptionalText{})) return std::string(text);
+  if (holds(static_cast<bool*>(nullptr), static_cast<std::optional<bool>*>(nullptr))) {
+    if (text == "true" || text == "on" || text == "1") return true;
+    if (text == "false" || text == "off" || text == "0") return false;
+  }
+  if (int64_t whole = 0; whole_text_is(text, whole)) return whole;
+  if (double real = 0; whole_text_is(text, real)) return real;
+  return std::string(text);
+}
+
+std::string section_of(std::string_view name) {
+  const size_t dot = name.find('.');
+  return std::string(dot == std::string_view::npos ? "" : name.substr(0, dot));
+}
+
+}  // namespace
+
+void set_key(RunConfig& config, std::string_view assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) {
+    reject(fmt::format("--set {} has no '='; write section.key=value", assignment));
+  }
+  const std::string_view name = trim(assignment.substr(0, equals));
+  const Key* key = config::find_key(name);
+  if (!key) {
+    reject(fmt::format("unknown key '{}'{} (saturate train --help-config lists all keys)", name,
+                       did_you_mean(name, config::key_names())));
+  }
+  const std::string problem = assign(*key, config, typed(*key, trim(assignment.substr(equals + 1))));
+  if (!problem.empty()) reject(fmt::format("{} {}", name, problem));
+}
+
+void check_config(const RunConfig& c) {
+  const bool needs_end = c.schedule.kind == "linear" || c.schedule.kind == "cosine" ||
+                         c.schedule.kind == "warmup_stable_decay";
+  const int64_t end = c.schedule.total_steps > 0 ? c.schedule.total_steps : c.train.max_steps;
+  if (needs_end && end == 0) {
+    reject(fmt::format("schedule.kind = {} needs an end; set train.max_steps or schedule.total_steps",
+                       c.schedule.kind));
+  }
+  if (needs_end && c.schedule.warmup_steps >= end) {
+    reject(fmt::format("schedule.warmup_steps = {} must be below the last step, {}",
+                       c.schedule.warmup_steps, end));
+  }
+  if (c.data.languages.size() != 0 && c.data.languages.size() != 2) {
+    reject(fmt::format("data.languages names {} languages; give the source and the target",
+                       c.data.languages.size()));
+  }
+  if (c.optimizer.ema_decay > 0 && c.checkpoint.average > 0) {
+    reject("optimizer.ema_decay and checkpoint.average both average weights; set one of them to 0");
+  }
+}
+
+std::string to_toml(const RunConfig& config, TomlComments comments) {
+  std::string out, section;
+  for (const Key& key : config::keys()) {
+    const std::string_view name = key.name;
+    const std::string here = section_of(name);
+    if (here != section) out += fmt::format("\n[{}]\n", here);
+    section = here;
+    if (comments == TomlComments::yes) {
+      out += fmt::format("# {} ({})\n", key.help, type_text(key));
+    }
+    const std::string value = value_text(key, config);
+    const std::string_view last = here.empty() ? name : name.substr(here.size() + 1);
+    out += value.empty() ? fmt::format("# {} = from the preset\n", last) : fmt::format("{} = {}\n", last, value);
+  }
+  return out;
+}
+
+std::string config_help(std::string_view prefix) {
+  const RunConfig defaults;
+  std::string out;
+  for (const Key& key : config::keys()) {
+    if (!std::string_view(key.name).starts_with(prefix)) continue;
+    const std::string value = value_text(key, defaults);
+    out += fmt::format("  {} = {}\n      {}\n      {}\n", key.name, value.empty() ? "from the preset" : value,
+                       key.help, type_text(key));
+  }
+  return out;
+}
+
+}  // namespace saturate

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole configuration of a run as one tree of plain structs. config_keys.cpp lists every key once
+// (range, choices, help); TOML, --set, help texts and checks are all made from that list.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace saturate {
+
+// An amount of memory: "4GiB" or a number of bytes; 0 means no bound was given.
+struct Bytes {
+  int64_t value = 0;
+  friend bool operator==(Bytes, Bytes) = default;
+};
+
+// What is not set comes from the preset.
+struct ModelConfig {
+  std::string preset = "base";
+  std::optional<int64_t> d_model, encoder_layers, decoder_layers, heads, kv_heads, ffn, max_positions;
+  std::optional<double> dropout, attention_dropout, activation_dropout, norm_eps;
+  std::optional<std::string> norm, norm_position, activation, positions;
+  std::optional<bool> gated, bias, tie_embeddings;
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+struct DataConfig {
+  std::vector<std::string> train, valid;
+  std::string format = "auto";
+  std::vector<std::string> languages;
+  std::string tokenizer = "auto";
+  std::string tokenizer_type = "unigram";
+  int64_t vocab_size = 8000;
+  bool shared_vocabulary = true;
+  double character_coverage = 1.0;
+  int64_t tokenizer_sentences = 1000000;
+  int64_t max_length = 256;
+  double max_length_ratio = 0;
+  int64_t workers = 2;
+  int64_t prefetch = 4;
+  int64_t shuffle_window = 65536;
+  friend bool operator==(const DataConfig&, const DataConfig&) = default;
+};
+
+struct BatchConfig {
+  int64_t target_tokens = 4096;
+  int64_t source_tokens = 0;
+  int64_t sequences = 0;
+  int64_t accumulate = 1;
+  friend bool operator==(const BatchConfig&, const BatchConfig&) = default;
+};
+
+struct OptimizerConfig {
+  double lr = 5e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.98;
+  double eps = 1e-9;
+  double weight_decay = 0.0;
+  double clip_norm = 1.0;
+  double ema_decay = 0.0;
+  friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
+};
+
+struct ScheduleConfig {
+  std::string kind = "inverse_sqrt";
+  int64_t warmup_steps = 4000;
+  int64_t total_steps = 0;
+  double final_ratio = 0.0;
+  double decay_fraction = 0.2;
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+};
+
+struct TrainConfig {
+  std::string device = "auto";
+  std::string precision = "auto";
+  bool tf32 = false;
+  int64_t seed = 1;
+  int64_t max_steps = 100000;
+  int64_t max_epochs = 0;
+  double max_seconds = 0;
+  double label_smoothing = 0.1;
+  bool graph = true;
+  bool packing = true;
+  bool prefetch = true;
+  int64_t stop_after_bad_steps = 10;
+  Bytes memory;
+  int64_t log_every = 100;
+  friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
+};
+
+struct ValidateConfig {
+  int64_t every_steps = 1000;
+  int64_t every_epochs = 0;
+  std::string metric = "bleu";
+  int64_t patience = 10;
+  int64_t beam = 1;
+  int64_t max_sentences = 0;
+  friend bool operator==(const ValidateConfig&, const ValidateConfig&) = default;
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 0;
+  double every_minutes = 15;
+  int64_t keep_last = 2;
+  int64_t keep_best = 1;
+  int64_t average = 0;
+  friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
+};
+
+struct TranslateConfig {
+  int64_t beam = 5;
+  double length_penalty = 1.0;
+  double max_length_factor = 2.0;
+  int64_t max_length_offset = 20;
+  int64_t batch_tokens = 4096;
+  friend bool operator==(const TranslateConfig&, const TranslateConfig&) = default;
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataConfig data;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  TrainConfig train;
+  ValidateConfig validate;
+  CheckpointConfig checkpoint;
+  TranslateConfig translate;
+  std::string out;
+  bool resume = false;
+  bool quiet = false;
+  friend bool operator==(const RunConfig&, const RunConfig&) = default;
+};
+
+// Sets every key that `toml` names, leaves the others as they are; on an error `config` is unchanged.
+// Errors: invalid_argument with source:line:column, what was given, what the key takes and, for an
+// unknown key, the nearest known one.
+void merge_toml(RunConfig& config, std::string_view toml, const std::string& source);
+
+// The same from a file. Errors: io (cannot read), invalid_argument (above 1 MiB, or as above).
+void merge_toml_file(RunConfig& config, const std::string& path);
+
+// "section.key=value"; text needs no quotes, lists are separated by commas. Errors: invalid_argument.
+void set_key(RunConfig& config, std::string_view assignment);
+
+// Rules between keys; call once the configuration is complete. Errors: invalid_argument.
+void check_config(const RunConfig& config);
+
+enum class TomlComments { no, yes };
+// Every key with its value, as TOML that merge_toml reads back to an equal configuration. Keys that
+// come from the preset appear as comments. With comments: help and range of each key.
+std::string to_toml(const RunConfig& config, TomlComments comments = TomlComments::no);
+
+// One line a key: name, default, range and help; the keys whose name starts with `prefix`.
+std::string config_help(std::string_view prefix = "");
+
+}  // namespace saturate

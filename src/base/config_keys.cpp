@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every configuration key, once. Types and defaults are those of the structs in config.h.
+#include "base/config_keys.h"
+
+#include <array>
+#include <limits>
+
+namespace saturate::config {
+namespace {
+
+constexpr double kMany = 1e15;  // bound of counts that have no natural one; exact as a double
+
+#define AT(path) #path, [](RunConfig& c) -> Slot { return &c.path; }
+
+// clang-format off
+const Key kKeys[] = {
+    {AT(out), "folder of the run: checkpoints, model, metrics, report"},
+    {AT(resume), "continue the run in `out` from its last checkpoint"},
+    {AT(quiet), "no progress lines"},
+
+    {AT(model.preset), "shape of the model; other model.* keys change single properties of it", 0, 0,
+     "tiny|base|big|gpt2_tiny|gpt2|gpt2_medium|gpt2_large|gpt2_xl|llama_tiny|llama_small|llama_1b"},
+    {AT(model.d_model), "width of the residual stream (C)", 8, 65536},
+    {AT(model.encoder_layers), "layers of the encoder; 0 makes a language model", 0, 1024},
+    {AT(model.decoder_layers), "layers of the decoder", 1, 1024},
+    {AT(model.heads), "attention heads (H)", 1, 1024},
+    {AT(model.kv_heads), "key and value heads; must divide model.heads", 1, 1024},
+    {AT(model.ffn), "width of the feed-forward layer (F)", 8, 1 << 20},
+    {AT(model.max_positions), "rows of a learned position table; longest sequence in tokens", 8, 1 << 22},
+    {AT(model.dropout), "dropout of embeddings and of each sublayer's output", 0, 0.95},
+    {AT(model.attention_dropout), "dropout of attention weights", 0, 0.95},
+    {AT(model.activation_dropout), "dropout after the activation of the feed-forward layer", 0, 0.95},
+    {AT(model.norm), "normalisation", 0, 0, "layer_norm|rms_norm"},
+    {AT(model.norm_eps), "added to the variance before the square root", 1e-12, 0.1},
+    {AT(model.norm_position), "normalise before or after each sublayer", 0, 0, "pre|post"},
+    {AT(model.activation), "activation of the feed-forward layer", 0, 0, "relu|gelu_tanh|gelu_erf|silu"},
+    {AT(model.gated), "gated feed-forward layer (silu and gated: SwiGLU)"},
+    {AT(model.positions), "how tokens know their position", 0, 0, "sinusoidal|learned|rotary"},
+    {AT(model.bias), "linear layers have a bias"},
+    {AT(model.tie_embeddings), "input and output embeddings are one matrix"},
+
+    {AT(data.train), "training text: two parallel files, or one TSV, JSONL or plain file, - for standard input; .gz and .zst are read as they are"},
+    {AT(data.valid), "validation text, in the same form"},
+    {AT(data.format), "auto: two files are parallel, one is known by its ending", 0, 0, "auto|parallel|tsv|jsonl|text"},
+    {AT(data.languages), "source and target language, or the two JSONL fields; default: the files' endings"},
+    {AT(data.tokenizer), "auto trains one on data.train; or the path of a SentencePiece .model (two, separated by a comma, when not shared)"},
+    {AT(data.tokenizer_type), "kind of tokenizer to train", 0, 0, "unigram|bpe|char|byte"},
+    {AT(data.vocab_size), "pieces of the tokenizer to train (V)", 260, 1 << 20},
+    {AT(data.shared_vocabulary), "source and target share one tokenizer and one embedding"},
+    {AT(data.character_coverage), "share of the text's characters that the tokenizer must know", 0.9, 1},
+    {AT(data.tokenizer_sentences), "sentences the tokenizer is trained on, drawn evenly from the corpus", 1000, 1e9},
+    {AT(data.max_length), "longest sentence in tokens, end of sentence included; longer pairs are left out and counted", 2, 1 << 20},
+    {AT(data.max_length_ratio), "leave out pairs whose lengths differ by more than this factor; 0: keep all", 0, 1000},
+    {AT(data.workers), "threads that tokenize and pack", 1, 256},
+    {AT(data.prefetch), "batches made ahead", 1, 1024},
+    {AT(data.shuffle_window), "sentences held in memory to shuffle and to pack from", 1024, 1e8},
+
+    {AT(batch.target_tokens), "target tokens of a batch on one rank, padding never counted", 16, 1 << 24},
+    {AT(batch.source_tokens), "source tokens of a batch; 0: from the corpus' length ratio", 0, 1 << 24},
+    {AT(batch.sequences), "most sentences in a batch; 0: from the corpus' mean length", 0, 1 << 22},
+    {AT(batch.accumulate), "batches per weight update", 1, 65536},
+
+    {AT(optimizer.lr), "highest learning rate", 0, 10},
+    {AT(optimizer.beta1), "AdamW: decay of the first moment", 0, 0.9999999},
+    {AT(optimizer.beta2), "AdamW: decay of the second moment", 0, 0.9999999},
+    {AT(optimizer.eps), "AdamW: added to the root of the second moment", 1e-20, 1},
+    {AT(optimizer.weight_decay), "AdamW: decoupled weight decay of matrices", 0, 10},
+    {AT(optimizer.clip_norm), "largest norm of the gradient; 0: no clipping", 0, 1e6},
+    {AT(optimizer.ema_decay), "decay of the moving average of the weights that is validated and saved as the model; 0: none", 0, 0.9999999},
+
+    {AT(schedule.kind), "learning rate after warm-up", 0, 0, "constant|inverse_sqrt|linear|cosine|warmup_stable_decay"},
+    {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kMany},
+    {AT(schedule.total_steps), "step at which linear, cosine and warmup_stable_decay end; 0: train.max_steps", 0, kMany},
+    {AT(schedule.final_ratio), "last learning rate as a share of optimizer.lr", 0, 1},
+    {AT(schedule.decay_fraction), "warmup_stable_decay: share of the steps in the last decay", 0, 1},
+
+    {AT(train.device), "auto (a GPU if there is one), cpu, cuda or cuda:N"},
+    {AT(train.precision), "auto: bf16 on GPUs from compute capability 8.0, fp16 on older ones, fp32 on the CPU", 0, 0, "auto|fp32|bf16|fp16"},
+    {AT(train.tf32), "let fp32 matrix products round their inputs to 10-bit mantissas"},
+    {AT(train.seed), "start of all random numbers: same seed, data and configuration, same run", 0, kMany},
+    {AT(train.max_steps), "stop after this many weight updates; 0: no bound", 0, kMany},
+    {AT(train.max_epochs), "stop after this many passes over the data; 0: no bound", 0, kMany},
+    {AT(train.max_seconds), "stop after this time; 0: no bound", 0, 1e9},
+    {AT(train.label_smoothing), "share of the target spread over all words", 0, 0.9},
+    {AT(train.graph), "run the step as one CUDA graph (GPU only)"},
+    {AT(train.packing), "lay sentences end to end; off: one sentence per fixed slot, padded, for comparison"},
+    {AT(train.prefetch), "make batches while the previous step runs; off: for comparison"},
+    {AT(train.stop_after_bad_steps), "stop after this many steps in a row with a loss that is not finite", 1, kMany},
+    {AT(train.memory), "device memory the run may use, as \"4GiB\"; 0: what is free", 0, kMany},
+    {AT(train.log_every), "steps between progress lines in a log file", 1, kMany},
+
+    {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kMany},
+    {AT(validate.every_epochs), "epochs between validations; 0: not by epochs", 0, kMany},
+    {AT(validate.metric), "what makes a checkpoint the best", 0, 0, "bleu|chrf|loss"},
+    {AT(validate.patience), "stop after this many validations without a new best; 0: never", 0, kMany},
+    {AT(validate.beam), "beam width of validation", 1, 64},
+    {AT(validate.max_sentences), "translate only the first sentences; 0: all", 0, kMany},
+
+    {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kMany},
+    {AT(checkpoint.every_minutes), "minutes between checkpoints; 0: by steps only", 0, 1e6},
+    {AT(checkpoint.keep_last), "newest checkpoints kept", 1, 10000},
+    {AT(checkpoint.keep_best), "best checkpoints kept", 0, 10000},
+    {AT(checkpoint.average), "the model is the mean of this many last checkpoints; 0: no averaging", 0, 10000},
+
+    {AT(translate.beam), "beam width; 1: greedy", 1, 64},
+    {AT(translate.length_penalty), "scores are divided by length to this power", 0, 10},
+    {AT(translate.max_length_factor), "longest translation = factor * source tokens + offset", 0, 100},
+    {AT(translate.max_length_offset), "see max_length_factor", 0, 65536},
+    {AT(translate.batch_tokens), "source tokens translated at once", 16, 1 << 24},
+};
+// clang-format on
+#undef AT
+
+constexpr size_t kKeyCount = std::size(kKeys);
+
+}  // namespace
+
+std::span<const Key> keys() { return kKeys; }
+
+std::span<const std::string_view> key_names() {
+  static const auto names = [] {
+    std::array<std::string_view, kKeyCount> all;
+    for (size_t i = 0; i < kKeyCount; ++i) all[i] = kKeys[i].name;
+    return all;
+  }();
+  return names;
+}
+
+const Key* find_key(std::string_view name) {
+  for (const Key& key : kKeys) {
+    if (name == key.name) return &key;
+  }
+  return nullptr;
+}
+
+}  // namespace saturate::config

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads TOML; the only file that sees toml++.
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "base/config.h"
+#include "base/config_keys.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace saturate {
+namespace {
+
+using config::Value;
+
+[[noreturn]] void reject(const std::string& source, const toml::source_position& at, const std::string& what) {
+  throw Error(Errc::invalid_argument, "config", fmt::format("{}:{}:{}: {}", source, at.line, at.column, what));
+}
+
+std::optional<Value> value_of(const toml::node& node) {
+  if (const auto* v = node.as_boolean()) return Value(v->get());
+  if (const auto* v = node.as_integer()) return Value(v->get());
+  if (const auto* v = node.as_floating_point()) return Value(v->get());
+  if (const auto* v = node.as_string()) return Value(v->get());
+  const toml::array* array = node.as_array();
+  if (!array) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const toml::node& element : *array) {
+    const auto* text = element.as_string();
+    if (!text) return std::nullopt;
+    texts.push_back(text->get());
+  }
+  return Value(std::move(texts));
+}
+
+class Merger {
+ public:
+  Merger(RunConfig& config, const std::string& source) : config_(config), source_(source) {}
+
+  // Keys are at most section.key, so this goes no deeper than the table it is given and its tables.
+  void merge(const toml::table& table, const std::string& prefix) {
+    for (const auto& [key, node] : table) {
+      const std::string name = prefix + std::string(key.str());
+      const toml::table* inner = node.as_table();
+      if (inner && prefix.empty() && is_section(name)) {
+        merge(*inner, name + ".");
+      } else {
+        set(name, node, key.source().begin);
+      }
+    }
+  }
+
+ private:
+  static bool is_section(const std::string& name) {
+    for (const std::string_view known : config::key_names()) {
+      if (known.starts_with(name + ".")) return true;
+    }
+    return false;
+  }
+
+  void set(const std::string& name, const toml::node& node, const toml::source_position& at) {
+    const config::Key* key = config::find_key(name);
+    if (!key) {
+      reject(source_, at,
+             fmt::format("unknown {} '{}'{}", node.is_table() ? "section" : "key", name,
+                         did_you_mean(name, config::key_names())));
+    }
+    const std::optional<Value> value = value_of(node);
+    const auto& where = node.source().begin;
+    if (!value) reject(source_, where, fmt::format("{} must be {}", name, type_text(*key)));
+    const std::string problem = assign(*key, config_, *value);
+    if (!problem.empty()) reject(source_, where, fmt::format("{} {}", name, problem));
+  }
+
+  RunConfig& config_;
+  const std::string& source_;
+};
+
+}  // namespace
+
+void merge_toml(RunConfig& config, std::string_view text, const std::string& source) {
+  RunConfig merged = config;
+  try {
+    const toml::table table = toml::parse(text, source);
+    Merger(merged, source).merge(table, "");
+  } catch (const toml::parse_error& e) {
+    reject(source, e.source().begin, std::string(e.description()));
+  }
+  config = std::move(merged);
+}
+
+void merge_toml_file(RunConfig& config, const std::string& path) {
+  constexpr size_t kLargest = size_t{1} << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(Errc::io, "config", fmt::format("{}: cannot open the configuration file", path));
+  std::string text(kLargest + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || (text.empty() && !file.eof())) {
+    throw Error(Errc::io, "config", fmt::format("{}: cannot read the configuration file", path));
+  }
+  if (text.size() > kLargest) {
+    throw Error(Errc::invalid_argument, "config",
+                fmt::format("{}: larger than 1 MiB; this is no configuration file", path));
+  }
+  merge_toml(config, text, path);
+}
+
+}  // namespace saturate

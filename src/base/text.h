@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text for people: nearest names, sizes, durations, counts; and what input text must satisfy.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace saturate {
+
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
+// Source: Damerau 1964, restricted to one edit per substring (optimal string alignment).
+int edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `name`, or "" when none is near enough to be a likely slip of the hand:
+// more than a third of the letters differ. Dotted names also match by their last part ("lr" finds
+// "optimizer.lr"). Ties go to the earlier candidate.
+std::string nearest_name(std::string_view name, std::span<const std::string_view> candidates);
+
+// "; did you mean 'x'?" or "".
+std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates);
+
+std::string format_bytes(double bytes);       // "512 B", "1.5 KiB", "4.0 GiB"
+std::string format_duration(double seconds);  // "0.42 s", "12 s", "3 min 05 s", "2 h 07 min", "3 d 04 h"
+std::string format_count(double value);       // "950", "12.3k", "4.56M", "1.20G"
+
+// "4GiB", "512 MB", "1.5g", "1048576". KB/MB/GB/TB are powers of 1000, K/M/G/T and KiB.. of 1024.
+// Empty when `text` is no such size, is negative or does not fit 63 bits.
+std::optional<int64_t> parse_bytes(std::string_view text);
+
+// Offset of the first byte that breaks UTF-8 (overlong forms, surrogates and values above U+10FFFF
+// included), or npos when the text is valid. Source: RFC 3629, section 4.
+size_t find_invalid_utf8(std::string_view text) noexcept;
+
+std::string_view trim(std::string_view text) noexcept;  // without blanks, tabs and line ends at both ends
+
+}  // namespace saturate
