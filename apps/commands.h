@@ -50,8 +50,8 @@ struct EvalOptions {
 struct BenchOptions {
   std::string what;  // step, gemm or attention
   RunConfig config;
-  int64_t length = 32;   // tokens of a synthetic sentence
-  int64_t repeats = 30;  // timed steps or launches
+  int64_t length = 32;         // tokens of a synthetic sentence
+  int64_t repeats = 30;        // timed steps or launches
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
   bool causal = false;
 };

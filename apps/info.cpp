@@ -51,7 +51,8 @@ std::string nccl_version() {
 std::string mpi_version() {
   for (const char* name : {"libmpi.so.40", "libmpi.so"}) {
     if (auto* get = Library(name).symbol<int(char*, int*)>("MPI_Get_library_version")) {
-      char text[8192] = {};  // above MPI_MAX_LIBRARY_VERSION_STRING of Open MPI (256) and MPICH (8192)
+      char text[8192] =
+          {};  // above MPI_MAX_LIBRARY_VERSION_STRING of Open MPI (256) and MPICH (8192)
       int length = 0;
       get(text, &length);
       const std::string all(text, static_cast<size_t>(length));
@@ -74,20 +75,24 @@ void print_devices() {
   fmt::print("devices\n");
   const DeviceInfo cpu = device_info(Device{});
   line("cpu", fmt::format("{}, {} threads", cpu.name, cpu_threads()),
-       fmt::format("{} of {} free; SATURATE_THREADS sets the threads", format_bytes(static_cast<double>(cpu.free_bytes)),
+       fmt::format("{} of {} free; SATURATE_THREADS sets the threads",
+                   format_bytes(static_cast<double>(cpu.free_bytes)),
                    format_bytes(static_cast<double>(cpu.memory_bytes))));
   const int gpus = cuda_device_count();
   for (int i = 0; i < gpus; ++i) {
     const DeviceInfo gpu = device_info(Device{DeviceKind::cuda, i});
     const bool bf16 = gpu.compute_major >= 8;
     line(fmt::format("cuda:{}", i).c_str(),
-         fmt::format("{}, sm_{}{}, {} SMs", gpu.name, gpu.compute_major, gpu.compute_minor, gpu.multiprocessors),
-         fmt::format("{} of {} free; --precision auto takes {}", format_bytes(static_cast<double>(gpu.free_bytes)),
+         fmt::format("{}, sm_{}{}, {} SMs", gpu.name, gpu.compute_major, gpu.compute_minor,
+                     gpu.multiprocessors),
+         fmt::format("{} of {} free; --precision auto takes {}",
+                     format_bytes(static_cast<double>(gpu.free_bytes)),
                      format_bytes(static_cast<double>(gpu.memory_bytes)), bf16 ? "bf16" : "fp16"));
   }
   if (gpus > 0) return;
-  line("cuda", "no GPU", SATURATE_WITH_CUDA ? "everything runs on the CPU; is the driver installed? (nvidia-smi)"
-                                            : "this build is for the CPU; build with the CUDA toolkit to use a GPU");
+  line("cuda", "no GPU",
+       SATURATE_WITH_CUDA ? "everything runs on the CPU; is the driver installed? (nvidia-smi)"
+                          : "this build is for the CPU; build with the CUDA toolkit to use a GPU");
 }
 
 void print_libraries() {
@@ -108,12 +113,14 @@ void print_libraries() {
   }
   if (SATURATE_WITH_MPI) {
     const std::string mpi = mpi_version();
-    line("MPI", mpi, mpi.empty() ? "one process only" : "several processes: mpirun -n N saturate train ...");
+    line("MPI", mpi,
+         mpi.empty() ? "one process only" : "several processes: mpirun -n N saturate train ...");
   } else {
     line("MPI", "not in this build", "one process only; install libopenmpi-dev and build again");
   }
   const std::string blas = openblas_version();
-  line("OpenBLAS", blas.substr(0, blas.find(" DYNAMIC")), blas.empty() ? "no matrix products on the CPU" : "matrix products on the CPU");
+  line("OpenBLAS", blas.substr(0, blas.find(" DYNAMIC")),
+       blas.empty() ? "no matrix products on the CPU" : "matrix products on the CPU");
   line("SentencePiece", SATURATE_SENTENCEPIECE_VERSION, "tokenizers are trained and loaded");
 }
 
@@ -124,7 +131,8 @@ int run_info() {
   fmt::print("build\n");
   line("type", SATURATE_BUILD_TYPE, "");
   line("CUDA", SATURATE_WITH_CUDA ? "for sm " SATURATE_CUDA_ARCHITECTURES : "no",
-       SATURATE_WITH_CUDA ? "GPU code of these architectures is inside" : "CPU only; everything but the GPU's speed works");
+       SATURATE_WITH_CUDA ? "GPU code of these architectures is inside"
+                          : "CPU only; everything but the GPU's speed works");
   print_devices();
   print_libraries();
   return 0;

@@ -18,7 +18,8 @@ void write_side(const std::string& path, const std::vector<Pair>& pairs, std::st
   std::ofstream file(path, std::ios::binary);
   for (const Pair& pair : pairs) file << pair.*side << '\n';
   if (!file.flush()) {
-    throw Error(Errc::io, "quickstart-data", fmt::format("{}: cannot write; is the disk full?", path));
+    throw Error(Errc::io, "quickstart-data",
+                fmt::format("{}: cannot write; is the disk full?", path));
   }
 }
 
@@ -35,12 +36,14 @@ int run_quickstart_data(const QuickstartDataOptions& options) {
   if (failed) {
     throw Error(Errc::io, "quickstart-data", fmt::format("{}: {}", options.out, failed.message()));
   }
-  const QuickstartCorpus corpus = make_quickstart_corpus(options.pairs, options.held_out, options.seed);
+  const QuickstartCorpus corpus =
+      make_quickstart_corpus(options.pairs, options.held_out, options.seed);
   write_set(options.out, "train", corpus.train);
   write_set(options.out, "valid", corpus.valid);
   write_set(options.out, "test", corpus.test);
-  log_info(fmt::format("{}: {} training, {} validation and {} held-out pairs, English to Portuguese", options.out,
-                       corpus.train.size(), corpus.valid.size(), corpus.test.size()));
+  log_info(
+      fmt::format("{}: {} training, {} validation and {} held-out pairs, English to Portuguese",
+                  options.out, corpus.train.size(), corpus.valid.size(), corpus.test.size()));
   return 0;
 }
 

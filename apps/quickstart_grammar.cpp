@@ -39,38 +39,50 @@ struct Noun {
   const char *en, *en_plural, *pt, *pt_plural;
   Gender gender;
 };
-constexpr Noun kThings[] = {
-    {"book", "books", "livro", "livros", kMasculine},       {"car", "cars", "carro", "carros", kMasculine},
-    {"cat", "cats", "gato", "gatos", kMasculine},           {"loaf", "loaves", "pão", "pães", kMasculine},
-    {"animal", "animals", "animal", "animais", kMasculine}, {"ship", "ships", "navio", "navios", kMasculine},
-    {"house", "houses", "casa", "casas", kFeminine},        {"table", "tables", "mesa", "mesas", kFeminine},
-    {"flower", "flowers", "flor", "flores", kFeminine},     {"chair", "chairs", "cadeira", "cadeiras", kFeminine},
-    {"city", "cities", "cidade", "cidades", kFeminine},     {"letter", "letters", "carta", "cartas", kFeminine}};
-constexpr Noun kCurrencies[] = {
-    {"dollar", "dollars", "dólar", "dólares", kMasculine}, {"euro", "euros", "euro", "euros", kMasculine},
-    {"real", "reais", "real", "reais", kMasculine},        {"peso", "pesos", "peso", "pesos", kMasculine},
-    {"pound", "pounds", "libra", "libras", kFeminine},     {"crown", "crowns", "coroa", "coroas", kFeminine},
-    {"rupee", "rupees", "rúpia", "rúpias", kFeminine}};
+constexpr Noun kThings[] = {{"book", "books", "livro", "livros", kMasculine},
+                            {"car", "cars", "carro", "carros", kMasculine},
+                            {"cat", "cats", "gato", "gatos", kMasculine},
+                            {"loaf", "loaves", "pão", "pães", kMasculine},
+                            {"animal", "animals", "animal", "animais", kMasculine},
+                            {"ship", "ships", "navio", "navios", kMasculine},
+                            {"house", "houses", "casa", "casas", kFeminine},
+                            {"table", "tables", "mesa", "mesas", kFeminine},
+                            {"flower", "flowers", "flor", "flores", kFeminine},
+                            {"chair", "chairs", "cadeira", "cadeiras", kFeminine},
+                            {"city", "cities", "cidade", "cidades", kFeminine},
+                            {"letter", "letters", "carta", "cartas", kFeminine}};
+constexpr Noun kCurrencies[] = {{"dollar", "dollars", "dólar", "dólares", kMasculine},
+                                {"euro", "euros", "euro", "euros", kMasculine},
+                                {"real", "reais", "real", "reais", kMasculine},
+                                {"peso", "pesos", "peso", "pesos", kMasculine},
+                                {"pound", "pounds", "libra", "libras", kFeminine},
+                                {"crown", "crowns", "coroa", "coroas", kFeminine},
+                                {"rupee", "rupees", "rúpia", "rúpias", kFeminine}};
 constexpr int64_t kCurrenciesWithCents = 4;  // the first ones, whose hundredth is a centavo
-constexpr Noun kSpans[] = {
-    {"minute", "minutes", "minuto", "minutos", kMasculine}, {"day", "days", "dia", "dias", kMasculine},
-    {"month", "months", "mês", "meses", kMasculine},        {"year", "years", "ano", "anos", kMasculine},
-    {"hour", "hours", "hora", "horas", kFeminine},          {"week", "weeks", "semana", "semanas", kFeminine}};
+constexpr Noun kSpans[] = {{"minute", "minutes", "minuto", "minutos", kMasculine},
+                           {"day", "days", "dia", "dias", kMasculine},
+                           {"month", "months", "mês", "meses", kMasculine},
+                           {"year", "years", "ano", "anos", kMasculine},
+                           {"hour", "hours", "hora", "horas", kFeminine},
+                           {"week", "weeks", "semana", "semanas", kFeminine}};
 
 struct Adjective {
   const char *en, *masculine, *feminine, *masculine_plural, *feminine_plural;
 };
-constexpr Adjective kAdjectives[] = {
-    {"red", "vermelho", "vermelha", "vermelhos", "vermelhas"}, {"new", "novo", "nova", "novos", "novas"},
-    {"old", "velho", "velha", "velhos", "velhas"},             {"small", "pequeno", "pequena", "pequenos", "pequenas"},
-    {"big", "grande", "grande", "grandes", "grandes"},         {"blue", "azul", "azul", "azuis", "azuis"}};
+constexpr Adjective kAdjectives[] = {{"red", "vermelho", "vermelha", "vermelhos", "vermelhas"},
+                                     {"new", "novo", "nova", "novos", "novas"},
+                                     {"old", "velho", "velha", "velhos", "velhas"},
+                                     {"small", "pequeno", "pequena", "pequenos", "pequenas"},
+                                     {"big", "grande", "grande", "grandes", "grandes"},
+                                     {"blue", "azul", "azul", "azuis", "azuis"}};
 
 constexpr std::pair<const char*, const char*> kMonths[] = {
-    {"january", "janeiro"}, {"february", "fevereiro"}, {"march", "março"},        {"april", "abril"},
-    {"may", "maio"},        {"june", "junho"},         {"july", "julho"},         {"august", "agosto"},
-    {"september", "setembro"}, {"october", "outubro"}, {"november", "novembro"},  {"december", "dezembro"}};
+    {"january", "janeiro"}, {"february", "fevereiro"}, {"march", "março"},
+    {"april", "abril"},     {"may", "maio"},           {"june", "junho"},
+    {"july", "julho"},      {"august", "agosto"},      {"september", "setembro"},
+    {"october", "outubro"}, {"november", "novembro"},  {"december", "dezembro"}};
 constexpr std::pair<const char*, const char*> kWeekdays[] = {
-    {"sunday", "domingo"},         {"monday", "segunda-feira"}, {"tuesday", "terça-feira"},
+    {"sunday", "domingo"},         {"monday", "segunda-feira"},  {"tuesday", "terça-feira"},
     {"wednesday", "quarta-feira"}, {"thursday", "quinta-feira"}, {"friday", "sexta-feira"},
     {"saturday", "sábado"}};
 
@@ -126,20 +138,25 @@ std::string day_pt(unsigned day) { return day == 1 ? "primeiro" : fmt::format("{
 Pair date(Draw& draw) {
   using namespace std::chrono;
   const int64_t month = draw.below(12), year = draw.between(1900, 2049);
-  const year_month_day_last last{std::chrono::year(static_cast<int>(year)),
-                                 month_day_last(std::chrono::month(static_cast<unsigned>(month + 1)))};
+  const year_month_day_last last{
+      std::chrono::year(static_cast<int>(year)),
+      month_day_last(std::chrono::month(static_cast<unsigned>(month + 1)))};
   const auto day = static_cast<unsigned>(draw.between(1, static_cast<unsigned>(last.day())));
   const auto& [month_en, month_pt] = kMonths[month];
-  const std::string en = fmt::format("{} {}{}", month_en, day, ordinal_ending(static_cast<int>(day)));
+  const std::string en =
+      fmt::format("{} {}{}", month_en, day, ordinal_ending(static_cast<int>(day)));
   const std::string pt = fmt::format("{} de {}", day_pt(day), month_pt);
   switch (draw.below(4)) {
-    case 0: return {en, pt};
+    case 0:
+      return {en, pt};
     case 1: {
       const weekday w{sys_days(last.year() / last.month() / std::chrono::day(day))};
       const auto& [weekday_en, weekday_pt] = kWeekdays[w.c_encoding()];
-      return {fmt::format("{}, {}, {}", weekday_en, en, year), fmt::format("{}, {} de {}", weekday_pt, pt, year)};
+      return {fmt::format("{}, {}, {}", weekday_en, en, year),
+              fmt::format("{}, {} de {}", weekday_pt, pt, year)};
     }
-    default: return {fmt::format("{}, {}", en, year), fmt::format("{} de {}", pt, year)};
+    default:
+      return {fmt::format("{}, {}", en, year), fmt::format("{} de {}", pt, year)};
   }
 }
 
@@ -150,24 +167,29 @@ struct Hour {
 };
 Hour draw_hour(Draw& draw) {
   switch (draw.below(3)) {
-    case 0: return {draw.between(5, 11), "in the morning", "da manhã"};
-    case 1: return {draw.between(1, 6), "in the afternoon", "da tarde"};
-    default: return {draw.between(7, 11), "at night", "da noite"};
+    case 0:
+      return {draw.between(5, 11), "in the morning", "da manhã"};
+    case 1:
+      return {draw.between(1, 6), "in the afternoon", "da tarde"};
+    default:
+      return {draw.between(7, 11), "at night", "da noite"};
   }
 }
 
-std::string hour_pt(int64_t hour) { return portuguese_number(hour, kFeminine); }
-
 // "half past one", "uma e meia": the part of a time that follows a preposition or a verb.
 Pair time_after_hour(Draw& draw, const Hour& h) {
-  const std::string hour_en = english_number(h.hour), hour_pt = portuguese_number(h.hour, kFeminine);
+  const std::string hour_en = english_number(h.hour),
+                    hour_pt = portuguese_number(h.hour, kFeminine);
   const int64_t minute = draw.between(2, 29);
   const std::string minute_en = minute == 15 ? "quarter" : english_number(minute);
   switch (draw.below(3)) {
-    case 0: return {hour_en, hour_pt};
-    case 1: return {"half past " + hour_en, hour_pt + " e meia"};
+    case 0:
+      return {hour_en, hour_pt};
+    case 1:
+      return {"half past " + hour_en, hour_pt + " e meia"};
     default:
-      return {minute_en + " past " + hour_en, hour_pt + " e " + portuguese_number(minute, kMasculine)};
+      return {minute_en + " past " + hour_en,
+              hour_pt + " e " + portuguese_number(minute, kMasculine)};
   }
 }
 
@@ -190,34 +212,43 @@ Pair time_is(Draw& draw) {
   const int64_t minute = draw.between(2, 29);
   const std::string minute_en = minute == 15 ? "quarter" : english_number(minute);
   return {fmt::format("it is {} to {} {}", minute_en, english_number(h.hour), h.en),
-          fmt::format("são {} para {} {} {}", portuguese_number(minute, kMasculine), h.hour == 1 ? "a" : "as",
-                      portuguese_number(h.hour, kFeminine), h.pt)};
+          fmt::format("são {} para {} {} {}", portuguese_number(minute, kMasculine),
+                      h.hour == 1 ? "a" : "as", portuguese_number(h.hour, kFeminine), h.pt)};
 }
 
 Pair digital_time(Draw& draw) {
   const int64_t hour = draw.below(24), minute = draw.below(60);
   const int64_t shown = hour % 12 == 0 ? 12 : hour % 12;
   const char* half = hour < 12 ? "am" : "pm";
-  const std::string pt = minute == 0 ? fmt::format("{}h", hour) : fmt::format("{}h{:02}", hour, minute);
+  const std::string pt =
+      minute == 0 ? fmt::format("{}h", hour) : fmt::format("{}h{:02}", hour, minute);
   return {fmt::format("{}:{:02} {}", shown, minute, half), pt};
 }
 
 Pair ordinal(Draw& draw) {
-  constexpr const char* kEnSmall[] = {"",        "first",   "second",  "third",   "fourth",   "fifth",   "sixth",
-                                      "seventh", "eighth",  "ninth",   "tenth",   "eleventh", "twelfth", "thirteenth",
-                                      "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth"};
-  constexpr const char* kEnTens[] = {"", "", "twent", "thirt", "fort", "fift", "sixt", "sevent", "eight", "ninet"};
+  constexpr const char* kEnSmall[] = {"",          "first",       "second",     "third",
+                                      "fourth",    "fifth",       "sixth",      "seventh",
+                                      "eighth",    "ninth",       "tenth",      "eleventh",
+                                      "twelfth",   "thirteenth",  "fourteenth", "fifteenth",
+                                      "sixteenth", "seventeenth", "eighteenth", "nineteenth"};
+  constexpr const char* kEnTens[] = {"",     "",     "twent",  "thirt", "fort",
+                                     "fift", "sixt", "sevent", "eight", "ninet"};
   // Stems; the ending is o or a.
-  constexpr const char* kPtUnits[] = {"", "primeir", "segund", "terceir", "quart", "quint", "sext", "sétim", "oitav", "non"};
-  constexpr const char* kPtTens[] = {"", "décim", "vigésim", "trigésim", "quadragésim", "quinquagésim",
-                                     "sexagésim", "septuagésim", "octogésim", "nonagésim"};
+  constexpr const char* kPtUnits[] = {"",      "primeir", "segund", "terceir", "quart",
+                                      "quint", "sext",    "sétim",  "oitav",   "non"};
+  constexpr const char* kPtTens[] = {
+      "",          "décim",       "vigésim",   "trigésim", "quadragésim", "quinquagésim",
+      "sexagésim", "septuagésim", "octogésim", "nonagésim"};
   const int64_t n = draw.between(1, 99), tens = n / 10, units = n % 10;
   const Noun& noun = draw.of(kThings);
   const char* ending = noun.gender == kFeminine ? "a" : "o";
   std::string en, pt;
-  if (n < 20) en = kEnSmall[n];
-  else if (units == 0) en = std::string(kEnTens[tens]) + "ieth";
-  else en = std::string(kEnTens[tens]) + "y-" + kEnSmall[units];
+  if (n < 20)
+    en = kEnSmall[n];
+  else if (units == 0)
+    en = std::string(kEnTens[tens]) + "ieth";
+  else
+    en = std::string(kEnTens[tens]) + "y-" + kEnSmall[units];
   if (tens > 0) pt = std::string(kPtTens[tens]) + ending;
   if (units > 0) pt += (tens > 0 ? " " : "") + std::string(kPtUnits[units]) + ending;
   return {fmt::format("the {} {}", en, noun.en), fmt::format("{} {} {}", ending, pt, noun.pt)};
@@ -226,7 +257,8 @@ Pair ordinal(Draw& draw) {
 Pair percentage(Draw& draw) {
   const int64_t whole = draw.between(0, 100), tenth = draw.below(10);
   if (tenth == 0 || whole == 100) {
-    return {english_number(whole) + " percent", portuguese_number(whole, kMasculine) + " por cento"};
+    return {english_number(whole) + " percent",
+            portuguese_number(whole, kMasculine) + " por cento"};
   }
   return {fmt::format("{} point {} percent", english_number(whole), english_number(tenth)),
           fmt::format("{} vírgula {} por cento", portuguese_number(whole, kMasculine),
@@ -237,7 +269,9 @@ Pair sentence(Draw& draw) {
   constexpr std::pair<const char*, const char*> kBuyers[] = {
       {"she bought", "ela comprou"}, {"we saw", "nós vimos"}, {"they have", "eles têm"}};
   constexpr std::pair<const char*, const char*> kTravellers[] = {
-      {"the train leaves", "o trem sai"}, {"the shop opens", "a loja abre"}, {"the film begins", "o filme começa"}};
+      {"the train leaves", "o trem sai"},
+      {"the shop opens", "a loja abre"},
+      {"the film begins", "o filme começa"}};
   switch (draw.below(4)) {
     case 0: {
       const Noun& noun = draw.of(kThings);
@@ -264,19 +298,21 @@ Pair sentence(Draw& draw) {
 }
 
 Pair draw_pair(Draw& draw) {
-  constexpr Pair (*kKinds[])(Draw&) = {amount, amount_with_cents, things,  date, date, time_at,
- time_is,                                      digital_time, ordinal,     percentage, sentence, sentence, sentence};
+  constexpr Pair (*kKinds[])(Draw&) = {
+      amount,       amount_with_cents, things,     date,     date,     time_at, time_is,
+      digital_time, ordinal,           percentage, sentence, sentence, sentence};
   return draw.of(kKinds)(draw);
 }
 
 }  // namespace
 
 QuickstartCorpus make_quickstart_corpus(int64_t pairs, int64_t held_out, uint64_t seed) {
-  constexpr int64_t kMost = 200000;  // the grammar writes about a million phrases, the short kinds few
+  constexpr int64_t kMost =
+      200000;  // the grammar writes about a million phrases, the short kinds few
   if (pairs < 1 || held_out < 2 || pairs > kMost || held_out > kMost) {
     throw Error(Errc::invalid_argument, "quickstart-data",
-                fmt::format("{} pairs and {} held-out pairs asked for; give 1 to {} and 2 to {}", pairs, held_out,
-                            kMost, kMost));
+                fmt::format("{} pairs and {} held-out pairs asked for; give 1 to {} and 2 to {}",
+                            pairs, held_out, kMost, kMost));
   }
   const int64_t valid = held_out / 2;
   QuickstartCorpus corpus;
@@ -286,7 +322,9 @@ QuickstartCorpus make_quickstart_corpus(int64_t pairs, int64_t held_out, uint64_
     Pair pair = draw_pair(draw);
     if (!seen.insert(pair.english).second) continue;
     const auto index = static_cast<int64_t>(seen.size());
-    (index <= held_out ? corpus.test : index <= held_out + valid ? corpus.valid : corpus.train)
+    (index <= held_out           ? corpus.test
+     : index <= held_out + valid ? corpus.valid
+                                 : corpus.train)
         .push_back(std::move(pair));
   }
   return corpus;

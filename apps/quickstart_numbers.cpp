@@ -8,20 +8,23 @@ namespace {
 
 constexpr int64_t kThousand = 1000, kMillion = 1000000;
 
-constexpr const char* kEnglishSmall[] = {
-    "zero",    "one",     "two",       "three",    "four",     "five",    "six",
-    "seven",   "eight",   "nine",      "ten",      "eleven",   "twelve",  "thirteen",
-    "fourteen", "fifteen", "sixteen",  "seventeen", "eighteen", "nineteen"};
-constexpr const char* kEnglishTens[] = {"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy",
-                                        "eighty", "ninety"};
+constexpr const char* kEnglishSmall[] = {"zero",    "one",     "two",       "three",    "four",
+                                         "five",    "six",     "seven",     "eight",    "nine",
+                                         "ten",     "eleven",  "twelve",    "thirteen", "fourteen",
+                                         "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
+constexpr const char* kEnglishTens[] = {"",      "",      "twenty",  "thirty", "forty",
+                                        "fifty", "sixty", "seventy", "eighty", "ninety"};
 constexpr const char* kPortugueseSmall[] = {
-    "zero", "um",   "dois",  "três",  "quatro",  "cinco",  "seis",      "sete",      "oito",    "nove",
-    "dez",  "onze", "doze",  "treze", "catorze", "quinze", "dezesseis", "dezessete", "dezoito", "dezenove"};
-constexpr const char* kPortugueseTens[] = {"", "", "vinte", "trinta", "quarenta", "cinquenta", "sessenta",
-                                           "setenta", "oitenta", "noventa"};
+    "zero",    "um",     "dois",      "três",      "quatro",  "cinco",   "seis",
+    "sete",    "oito",   "nove",      "dez",       "onze",    "doze",    "treze",
+    "catorze", "quinze", "dezesseis", "dezessete", "dezoito", "dezenove"};
+constexpr const char* kPortugueseTens[] = {"",         "",          "vinte",    "trinta",
+                                           "quarenta", "cinquenta", "sessenta", "setenta",
+                                           "oitenta",  "noventa"};
 // Stems of the hundreds; "os" or "as" follows from two hundred on.
-constexpr const char* kPortugueseHundreds[] = {"", "cent", "duzent", "trezent", "quatrocent", "quinhent",
-                                               "seiscent", "setecent", "oitocent", "novecent"};
+constexpr const char* kPortugueseHundreds[] = {"",           "cent",     "duzent",   "trezent",
+                                               "quatrocent", "quinhent", "seiscent", "setecent",
+                                               "oitocent",   "novecent"};
 
 std::string english_below_thousand(int64_t n) {
   if (n >= 100) {
@@ -48,7 +51,8 @@ std::string portuguese_below_thousand(int64_t n, Gender gender) {
   return n % 10 ? tens + " e " + portuguese_below_thousand(n % 10, gender) : tens;
 }
 
-// Appends `group` to `number`; "e" only before the last group, when it is below 100 or a whole hundred.
+// Appends `group` to `number`; "e" only before the last group, when it is below 100 or a whole
+// hundred.
 void join(std::string& number, const std::string& words, int64_t group, bool is_last) {
   if (!number.empty()) number += is_last && (group < 100 || group % 100 == 0) ? " e " : " ";
   number += words;
@@ -62,7 +66,8 @@ std::string english_number(int64_t n) {
   const bool by_million = n >= kMillion;
   const int64_t unit = by_million ? kMillion : kThousand;
   const int64_t rest = n % unit;
-  const std::string head = english_below_thousand(n / unit) + (by_million ? " million" : " thousand");
+  const std::string head =
+      english_below_thousand(n / unit) + (by_million ? " million" : " thousand");
   if (rest == 0) return head;
   return head + (rest < 100 ? " and " : " ") + english_number(rest);
 }
@@ -70,13 +75,16 @@ std::string english_number(int64_t n) {
 std::string portuguese_number(int64_t n, Gender gender) {
   SAT_ASSERT(n >= 0 && n < kThousand * kMillion);
   if (n == 0) return "zero";
-  const int64_t millions = n / kMillion, thousands = n % kMillion / kThousand, units = n % kThousand;
+  const int64_t millions = n / kMillion, thousands = n % kMillion / kThousand,
+                units = n % kThousand;
   std::string number;
   if (millions > 0) {
-    number = portuguese_below_thousand(millions, Gender::masculine) + (millions == 1 ? " milhão" : " milhões");
+    number = portuguese_below_thousand(millions, Gender::masculine) +
+             (millions == 1 ? " milhão" : " milhões");
   }
   if (thousands > 0) {
-    const std::string words = thousands == 1 ? "mil" : portuguese_below_thousand(thousands, gender) + " mil";
+    const std::string words =
+        thousands == 1 ? "mil" : portuguese_below_thousand(thousands, gender) + " mil";
     join(number, words, thousands, units == 0);
   }
   if (units > 0) join(number, portuguese_below_thousand(units, gender), units, true);

@@ -28,7 +28,8 @@ bool whole_text_is(std::string_view text, T& out) {
 std::vector<std::string> split_list(std::string_view text) {
   std::vector<std::string> parts;
   if (text.empty()) return parts;
-  for (size_t comma; (comma = text.find(',')) != std::string_view::npos; text.remove_prefix(comma + 1)) {
+  for (size_t comma; (comma = text.find(',')) != std::string_view::npos;
+       text.remove_prefix(comma + 1)) {
     parts.emplace_back(trim(text.substr(0, comma)));
   }
   parts.emplace_back(trim(text));
@@ -40,7 +41,8 @@ Value typed(const Key& key, std::string_view text) {
   RunConfig any;
   const config::Slot slot = key.slot(any);
   const auto holds = [&](auto one, auto other) {
-    return std::holds_alternative<decltype(one)>(slot) || std::holds_alternative<decltype(other)>(slot);
+    return std::holds_alternative<decltype(one)>(slot) ||
+           std::holds_alternative<decltype(other)>(slot);
   };
   using OptionalText = std::optional<std::string>*;
   if (std::holds_alternative<std::vector<std::string>*>(slot)) return split_list(text);
@@ -62,6 +64,8 @@ std::string section_of(std::string_view name) {
 }  // namespace
 
 void set_key(RunConfig& config, std::string_view assignment) {
+  const size_t bad = find_invalid_utf8(assignment);
+  if (bad != std::string_view::npos) reject(fmt::format("--set: byte {} is not UTF-8", bad + 1));
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
     reject(fmt::format("--set {} has no '='; write section.key=value", assignment));
@@ -72,7 +76,8 @@ void set_key(RunConfig& config, std::string_view assignment) {
     reject(fmt::format("unknown key '{}'{} (saturate train --help-config lists all keys)", name,
                        did_you_mean(name, config::key_names())));
   }
-  const std::string problem = assign(*key, config, typed(*key, trim(assignment.substr(equals + 1))));
+  const std::string problem =
+      assign(*key, config, typed(*key, trim(assignment.substr(equals + 1))));
   if (!problem.empty()) reject(fmt::format("{} {}", name, problem));
 }
 
@@ -81,8 +86,9 @@ void check_config(const RunConfig& c) {
                          c.schedule.kind == "warmup_stable_decay";
   const int64_t end = c.schedule.total_steps > 0 ? c.schedule.total_steps : c.train.max_steps;
   if (needs_end && end == 0) {
-    reject(fmt::format("schedule.kind = {} needs an end; set train.max_steps or schedule.total_steps",
-                       c.schedule.kind));
+    reject(
+        fmt::format("schedule.kind = {} needs an end; set train.max_steps or schedule.total_steps",
+                    c.schedule.kind));
   }
   if (needs_end && c.schedule.warmup_steps >= end) {
     reject(fmt::format("schedule.warmup_steps = {} must be below the last step, {}",
@@ -109,7 +115,8 @@ std::string to_toml(const RunConfig& config, TomlComments comments) {
     }
     const std::string value = value_text(key, config);
     const std::string_view last = here.empty() ? name : name.substr(here.size() + 1);
-    out += value.empty() ? fmt::format("# {} = from the preset\n", last) : fmt::format("{} = {}\n", last, value);
+    out += value.empty() ? fmt::format("# {} = from the preset\n", last)
+                         : fmt::format("{} = {}\n", last, value);
   }
   return out;
 }
@@ -120,8 +127,8 @@ std::string config_help(std::string_view prefix) {
   for (const Key& key : config::keys()) {
     if (!std::string_view(key.name).starts_with(prefix)) continue;
     const std::string value = value_text(key, defaults);
-    out += fmt::format("  {} = {}\n      {}\n      {}\n", key.name, value.empty() ? "from the preset" : value,
-                       key.help, type_text(key));
+    out += fmt::format("  {} = {}\n      {}\n      {}\n", key.name,
+                       value.empty() ? "from the preset" : value, key.help, type_text(key));
   }
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole configuration of a run as one tree of plain structs. config_keys.cpp lists every key once
-// (range, choices, help); TOML, --set, help texts and checks are all made from that list.
+// The whole configuration of a run as one tree of plain structs. config_keys.cpp lists every key
+// once (range, choices, help); TOML, --set, help texts and checks are all made from that list.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,8 @@ struct Bytes {
 // What is not set comes from the preset.
 struct ModelConfig {
   std::string preset = "base";
-  std::optional<int64_t> d_model, encoder_layers, decoder_layers, heads, kv_heads, ffn, max_positions;
+  std::optional<int64_t> d_model, encoder_layers, decoder_layers, heads, kv_heads, ffn,
+      max_positions;
   std::optional<double> dropout, attention_dropout, activation_dropout, norm_eps;
   std::optional<std::string> norm, norm_position, activation, positions;
   std::optional<bool> gated, bias, tie_embeddings;
@@ -134,15 +135,16 @@ struct RunConfig {
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
-// Sets every key that `toml` names, leaves the others as they are; on an error `config` is unchanged.
-// Errors: invalid_argument with source:line:column, what was given, what the key takes and, for an
-// unknown key, the nearest known one.
+// Sets every key that `toml` names, leaves the others as they are; on an error `config` is
+// unchanged. Errors: invalid_argument with source:line:column, what was given, what the key takes
+// and, for an unknown key, the nearest known one.
 void merge_toml(RunConfig& config, std::string_view toml, const std::string& source);
 
 // The same from a file. Errors: io (cannot read), invalid_argument (above 1 MiB, or as above).
 void merge_toml_file(RunConfig& config, const std::string& path);
 
-// "section.key=value"; text needs no quotes, lists are separated by commas. Errors: invalid_argument.
+// "section.key=value"; text needs no quotes, lists are separated by commas. Errors:
+// invalid_argument.
 void set_key(RunConfig& config, std::string_view assignment);
 
 // Rules between keys; call once the configuration is complete. Errors: invalid_argument.

@@ -3,14 +3,11 @@
 #include "base/config_keys.h"
 
 #include <array>
-#include <limits>
 
 namespace saturate::config {
 namespace {
 
-constexpr double kMany = 1e15;  // bound of counts that have no natural one; exact as a double
-
-#define AT(path) #path, [](RunConfig& c) -> Slot { return &c.path; }
+#define AT(path) #path, [](RunConfig & c) -> Slot { return &c.path; }
 
 // clang-format off
 const Key kKeys[] = {
@@ -69,34 +66,34 @@ const Key kKeys[] = {
     {AT(optimizer.ema_decay), "decay of the moving average of the weights that is validated and saved as the model; 0: none", 0, 0.9999999},
 
     {AT(schedule.kind), "learning rate after warm-up", 0, 0, "constant|inverse_sqrt|linear|cosine|warmup_stable_decay"},
-    {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kMany},
-    {AT(schedule.total_steps), "step at which linear, cosine and warmup_stable_decay end; 0: train.max_steps", 0, kMany},
+    {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kUnbounded},
+    {AT(schedule.total_steps), "step at which linear, cosine and warmup_stable_decay end; 0: train.max_steps", 0, kUnbounded},
     {AT(schedule.final_ratio), "last learning rate as a share of optimizer.lr", 0, 1},
     {AT(schedule.decay_fraction), "warmup_stable_decay: share of the steps in the last decay", 0, 1},
 
     {AT(train.device), "auto (a GPU if there is one), cpu, cuda or cuda:N"},
     {AT(train.precision), "auto: bf16 on GPUs from compute capability 8.0, fp16 on older ones, fp32 on the CPU", 0, 0, "auto|fp32|bf16|fp16"},
     {AT(train.tf32), "let fp32 matrix products round their inputs to 10-bit mantissas"},
-    {AT(train.seed), "start of all random numbers: same seed, data and configuration, same run", 0, kMany},
-    {AT(train.max_steps), "stop after this many weight updates; 0: no bound", 0, kMany},
-    {AT(train.max_epochs), "stop after this many passes over the data; 0: no bound", 0, kMany},
+    {AT(train.seed), "start of all random numbers: same seed, data and configuration, same run", 0, kUnbounded},
+    {AT(train.max_steps), "stop after this many weight updates; 0: no bound", 0, kUnbounded},
+    {AT(train.max_epochs), "stop after this many passes over the data; 0: no bound", 0, kUnbounded},
     {AT(train.max_seconds), "stop after this time; 0: no bound", 0, 1e9},
     {AT(train.label_smoothing), "share of the target spread over all words", 0, 0.9},
     {AT(train.graph), "run the step as one CUDA graph (GPU only)"},
     {AT(train.packing), "lay sentences end to end; off: one sentence per fixed slot, padded, for comparison"},
     {AT(train.prefetch), "make batches while the previous step runs; off: for comparison"},
-    {AT(train.stop_after_bad_steps), "stop after this many steps in a row with a loss that is not finite", 1, kMany},
-    {AT(train.memory), "device memory the run may use, as \"4GiB\"; 0: what is free", 0, kMany},
-    {AT(train.log_every), "steps between progress lines in a log file", 1, kMany},
+    {AT(train.stop_after_bad_steps), "stop after this many steps in a row with a loss that is not finite", 1, kUnbounded},
+    {AT(train.memory), "device memory the run may use, as \"4GiB\"; 0: what is free", 0, kUnbounded},
+    {AT(train.log_every), "steps between progress lines in a log file", 1, kUnbounded},
 
-    {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kMany},
-    {AT(validate.every_epochs), "epochs between validations; 0: not by epochs", 0, kMany},
+    {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kUnbounded},
+    {AT(validate.every_epochs), "epochs between validations; 0: not by epochs", 0, kUnbounded},
     {AT(validate.metric), "what makes a checkpoint the best", 0, 0, "bleu|chrf|loss"},
-    {AT(validate.patience), "stop after this many validations without a new best; 0: never", 0, kMany},
+    {AT(validate.patience), "stop after this many validations without a new best; 0: never", 0, kUnbounded},
     {AT(validate.beam), "beam width of validation", 1, 64},
-    {AT(validate.max_sentences), "translate only the first sentences; 0: all", 0, kMany},
+    {AT(validate.max_sentences), "translate only the first sentences; 0: all", 0, kUnbounded},
 
-    {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kMany},
+    {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kUnbounded},
     {AT(checkpoint.every_minutes), "minutes between checkpoints; 0: by steps only", 0, 1e6},
     {AT(checkpoint.keep_last), "newest checkpoints kept", 1, 10000},
     {AT(checkpoint.keep_best), "best checkpoints kept", 0, 10000},

@@ -19,12 +19,14 @@ using Slot = std::variant<bool*, int64_t*, double*, std::string*, Bytes*, std::v
 // A value in one of the types that TOML and --set can spell.
 using Value = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 
+constexpr double kUnbounded = 1e15;  // upper end for counts that have no natural one
+
 struct Key {
   const char* name;  // "optimizer.lr"
   Slot (*slot)(RunConfig&);
   const char* help;
-  double low = 0, high = 0;     // numbers only: the range, both ends allowed
-  const char* choices = "";     // texts only: "a|b|c"; empty for any text
+  double low = 0, high = 0;  // numbers only: the range, both ends allowed
+  const char* choices = "";  // texts only: "a|b|c"; empty for any text
 };
 
 std::span<const Key> keys();
@@ -32,7 +34,8 @@ std::span<const std::string_view> key_names();
 const Key* find_key(std::string_view name);
 
 std::string type_text(const Key& key);  // "whole number from 1 to 64", "one of a, b, c"
-std::string value_text(const Key& key, const RunConfig& config);  // as TOML; "" when the preset decides
+std::string value_text(const Key& key,
+                       const RunConfig& config);  // as TOML; "" when the preset decides
 
 // Stores `value`; whole numbers are taken for real ones. Returns "" or what is wrong with it, as
 // "must be <type>, got <value>".

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <fstream>
-#include <sstream>
 
 #include "base/config.h"
 #include "base/config_keys.h"
@@ -16,8 +16,10 @@ namespace {
 
 using config::Value;
 
-[[noreturn]] void reject(const std::string& source, const toml::source_position& at, const std::string& what) {
-  throw Error(Errc::invalid_argument, "config", fmt::format("{}:{}:{}: {}", source, at.line, at.column, what));
+[[noreturn]] void reject(const std::string& source, const toml::source_position& at,
+                         const std::string& what) {
+  throw Error(Errc::invalid_argument, "config",
+              fmt::format("{}:{}:{}: {}", source, at.line, at.column, what));
 }
 
 std::optional<Value> value_of(const toml::node& node) {
@@ -54,19 +56,29 @@ class Merger {
   }
 
  private:
-  static bool is_section(const std::string& name) {
-    for (const std::string_view known : config::key_names()) {
-      if (known.starts_with(name + ".")) return true;
+  static std::vector<std::string_view> sections() {
+    std::vector<std::string_view> names;
+    for (const std::string_view key : config::key_names()) {
+      const size_t dot = key.find('.');
+      if (dot == std::string_view::npos) continue;
+      if (names.empty() || names.back() != key.substr(0, dot)) names.push_back(key.substr(0, dot));
     }
-    return false;
+    return names;
+  }
+  static bool is_section(const std::string& name) {
+    const auto all = sections();
+    return std::find(all.begin(), all.end(), name) != all.end();
   }
 
   void set(const std::string& name, const toml::node& node, const toml::source_position& at) {
     const config::Key* key = config::find_key(name);
+    if (!key && node.is_table()) {
+      reject(source_, at,
+             fmt::format("unknown section '{}'{}", name, did_you_mean(name, sections())));
+    }
     if (!key) {
       reject(source_, at,
-             fmt::format("unknown {} '{}'{}", node.is_table() ? "section" : "key", name,
-                         did_you_mean(name, config::key_names())));
+             fmt::format("unknown key '{}'{}", name, did_you_mean(name, config::key_names())));
     }
     const std::optional<Value> value = value_of(node);
     const auto& where = node.source().begin;
@@ -95,7 +107,8 @@ void merge_toml(RunConfig& config, std::string_view text, const std::string& sou
 void merge_toml_file(RunConfig& config, const std::string& path) {
   constexpr size_t kLargest = size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(Errc::io, "config", fmt::format("{}: cannot open the configuration file", path));
+  if (!file)
+    throw Error(Errc::io, "config", fmt::format("{}: cannot open the configuration file", path));
   std::string text(kLargest + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -21,7 +21,8 @@ struct Plain<std::optional<T>> {
   using type = T;
 };
 template <class Pointer>
-using PlainOf = typename Plain<std::remove_pointer_t<Pointer>>::type;  // the type without "optional"
+using PlainOf =
+    typename Plain<std::remove_pointer_t<Pointer>>::type;  // the type without "optional"
 
 std::vector<std::string_view> split_choices(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -55,8 +56,6 @@ std::string real_text(double value) {
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;
 }
-
-std::string number_text(double value) { return fmt::format("{}", value); }
 
 std::string toml_text(bool value) { return value ? "true" : "false"; }
 std::string toml_text(int64_t value) { return fmt::format("{}", value); }
@@ -136,10 +135,10 @@ std::string type_text(const Key& key) {
         using T = PlainOf<decltype(pointer)>;
         if constexpr (std::is_same_v<T, bool>) {
           return "true or false";
-        } else if constexpr (std::is_same_v<T, int64_t>) {
-          return fmt::format("a whole number from {} to {}", number_text(key.low), number_text(key.high));
-        } else if constexpr (std::is_same_v<T, double>) {
-          return fmt::format("a number from {} to {}", number_text(key.low), number_text(key.high));
+        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
+          const char* kind = std::is_same_v<T, double> ? "a number" : "a whole number";
+          if (key.high == kUnbounded) return fmt::format("{}, {} or more", kind, key.low);
+          return fmt::format("{} from {} to {}", kind, key.low, key.high);
         } else if constexpr (std::is_same_v<T, Bytes>) {
           return "an amount of memory such as \"4GiB\"";
         } else if constexpr (std::is_same_v<T, std::string>) {

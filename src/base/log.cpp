@@ -18,8 +18,8 @@ LogLevel initial_level() noexcept {
 }
 
 std::atomic<LogLevel> level_now{initial_level()};
-std::mutex output_mutex;          // orders lines and guards progress_open
-bool progress_open = false;       // the cursor stands behind a progress line
+std::mutex output_mutex;     // orders lines and guards progress_open
+bool progress_open = false;  // the cursor stands behind a progress line
 
 void write_all(std::string_view text) noexcept {
   while (!text.empty()) {
@@ -40,10 +40,14 @@ std::string printable(std::string_view text) {
 
 const char* prefix_of(LogLevel level) noexcept {
   switch (level) {
-    case LogLevel::error: return "saturate: ";
-    case LogLevel::warning: return "saturate: warning: ";
-    case LogLevel::info: return "";
-    case LogLevel::debug: return "debug: ";
+    case LogLevel::error:
+      return "saturate: ";
+    case LogLevel::warning:
+      return "saturate: warning: ";
+    case LogLevel::info:
+      return "";
+    case LogLevel::debug:
+      return "debug: ";
   }
   return "";
 }

@@ -20,8 +20,8 @@ inline void log_warning(std::string_view message) noexcept { log_line(LogLevel::
 inline void log_info(std::string_view message) noexcept { log_line(LogLevel::info, message); }
 inline void log_debug(std::string_view message) noexcept { log_line(LogLevel::debug, message); }
 
-// A progress line. On a terminal it overwrites the one before it, and any other message ends it first;
-// elsewhere it is a line like any other. Dropped below level info.
+// A progress line. On a terminal it overwrites the one before it, and any other message ends it
+// first; elsewhere it is a line like any other. Dropped below level info.
 void log_progress(std::string_view message) noexcept;
 
 }  // namespace saturate

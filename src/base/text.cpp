@@ -100,7 +100,8 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   if (!unit.empty() && unit != "b") {
     const size_t power = kPrefixes.find(unit[0]);
     const std::string_view tail = std::string_view(unit).substr(1);
-    if (power == std::string_view::npos || (tail != "" && tail != "b" && tail != "ib")) return std::nullopt;
+    if (power == std::string_view::npos || (tail != "" && tail != "b" && tail != "ib"))
+      return std::nullopt;
     factor = std::pow(tail == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
   }
   const double bytes = value * factor;

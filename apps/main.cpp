@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line: flags to options, errors to exit codes. The only file that sees CLI11.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "apps/commands.h"
+#include "base/config.h"
+#include "base/error.h"
+#include "base/features.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace saturate::apps {
+namespace {
+
+// A RunConfig as the command line gives it: file first, then flags, then --set, each over the last.
+struct ConfigFlags {
+  std::string file;
+  std::vector<std::string> settings;   // --set
+  std::vector<std::string> shorthand;  // "key=value" from flags such as --lr
+  std::vector<std::string> train, valid;
+
+  void add_to(CLI::App& app) {
+    app.add_option("--config", file, "TOML file with any of the keys of --help-config")
+        ->type_name("FILE");
+    app.add_option("--set", settings, "set one key; may be given again")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+  }
+  void add_key(CLI::App& app, const std::string& flag, const std::string& key,
+               const std::string& help) {
+    const auto store = [this, key](const std::string& value) {
+      shorthand.push_back(key + "=" + value);
+    };
+    app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
+  }
+  RunConfig build() const {
+    RunConfig config;
+    if (!file.empty()) merge_toml_file(config, file);
+    for (const std::string& s : shorthand) set_key(config, s);
+    if (!train.empty()) config.data.train = train;
+    if (!valid.empty()) config.data.valid = valid;
+    for (const std::string& s : settings) set_key(config, s);
+    return config;
+  }
+};
+
+void add_model_options(CLI::App& app, ModelOptions& model) {
+  app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
+      ->type_name("DIR");
+  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", model.precision, "auto, fp32, bf16 or fp16")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_flag("--quiet", model.quiet, "no progress lines");
+}
+
+void add_decode_options(CLI::App& app, TranslateConfig& decode) {
+  app.add_option("--beam", decode.beam, "beam width; 1: greedy")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--length-penalty", decode.length_penalty,
+                 "scores are divided by length to this power")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  app.add_option("--batch-tokens", decode.batch_tokens, "source tokens translated at once")
+      ->check(CLI::Range(16, 1 << 24))
+      ->capture_default_str();
+}
+
+struct Program {
+  CLI::App app{"Trains Transformers for translation and language modelling, and uses them.",
+               "saturate"};
+  ConfigFlags train_flags, bench_flags;
+  bool resume = false, quiet = false, print_config = false, help_config = false;
+  TranslateOptions translate;
+  GenerateOptions generate;
+  EvalOptions eval;
+  BenchOptions bench;
+  QuickstartDataOptions quickstart;
+  CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
+      *bench_command, *quickstart_command;
+
+  Program() {
+    app.set_version_flag("--version", "saturate " SATURATE_VERSION);
+    app.require_subcommand(1);
+    app.footer(
+        "Start with: saturate train --train corpus.en corpus.de --valid val.en val.de --out "
+        "runs/ende\n"
+        "then:       saturate translate --model runs/ende < text.en > text.de\n"
+        "Each command explains itself: saturate train --help");
+    define_train();
+    define_translate();
+    define_generate();
+    define_eval();
+    define_bench();
+    info_command =
+        app.add_subcommand("info", "print the build, the devices and the libraries found");
+    info_command->footer("Example:\n  saturate info");
+    quickstart_command = app.add_subcommand(
+        "quickstart-data", "write the English-Portuguese corpus of the quickstart");
+    quickstart_command
+        ->add_option("--out", quickstart.out, "folder for train, valid and test, .en and .pt")
+        ->required()
+        ->type_name("DIR");
+    quickstart_command->add_option("--pairs", quickstart.pairs, "training pairs")
+        ->capture_default_str();
+    quickstart_command->add_option("--held-out", quickstart.held_out, "test pairs")
+        ->capture_default_str();
+    quickstart_command->add_option("--seed", quickstart.seed, "start of the random numbers")
+        ->capture_default_str();
+    quickstart_command->footer(
+        "Example:\n  saturate quickstart-data --out data/quickstart --pairs 40000");
+  }
+
+  void define_train() {
+    train_command = app.add_subcommand("train", "train a translation model or a language model");
+    CLI::App& c = *train_command;
+    train_flags.add_to(c);
+    c.add_option("--train", train_flags.train,
+                 "training text: source and target file, or one TSV, JSONL or text file")
+        ->type_name("FILE...");
+    c.add_option("--valid", train_flags.valid, "validation text, in the same form")
+        ->type_name("FILE...");
+    train_flags.add_key(c, "--out", "out", "folder of the run");
+    train_flags.add_key(c, "--preset", "model.preset",
+                        "shape of the model: tiny, base, big, gpt2, ...");
+    train_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
+    train_flags.add_key(c, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
+    train_flags.add_key(c, "--steps", "train.max_steps", "stop after this many steps");
+    train_flags.add_key(c, "--epochs", "train.max_epochs",
+                        "stop after this many passes over the data");
+    train_flags.add_key(c, "--seconds", "train.max_seconds", "stop after this time");
+    train_flags.add_key(c, "--batch", "batch.target_tokens", "target tokens of a batch");
+    train_flags.add_key(c, "--lr", "optimizer.lr", "highest learning rate");
+    train_flags.add_key(c, "--memory", "train.memory", "device memory to use, as 4GiB");
+    train_flags.add_key(c, "--seed", "train.seed", "start of all random numbers");
+    c.add_flag("--resume", resume, "continue the run in --out from its last checkpoint");
+    c.add_flag("--quiet", quiet, "no progress lines");
+    c.add_flag("--print-config", print_config,
+               "print the configuration as TOML, each key explained, and stop");
+    c.add_flag("--help-config", help_config, "list every key with its range, and stop");
+    c.footer(
+        "Examples:\n"
+        "  saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende\n"
+        "  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny "
+        "--steps 5000\n"
+        "  saturate train --config examples/multi30k_en_de.toml --set optimizer.lr=3e-4\n"
+        "  saturate train --train text.txt --preset gpt2 --out runs/lm\n"
+        "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
+        "Ctrl-C saves and stops; the same command with --resume goes on.");
+  }
+
+  void define_translate() {
+    translate_command = app.add_subcommand("translate", "translate text, one sentence a line");
+    CLI::App& c = *translate_command;
+    add_model_options(c, translate.model);
+    c.get_option("--model")->required();
+    c.add_option("--input", translate.input, "text to translate; - for standard input")
+        ->type_name("FILE")
+        ->capture_default_str();
+    c.add_option("--output", translate.output, "where it goes; - for standard output")
+        ->type_name("FILE")
+        ->capture_default_str();
+    add_decode_options(c, translate.decode);
+    c.add_option("--n-best", translate.n_best, "translations per sentence, with scores")
+        ->check(CLI::Range(1, 64));
+    c.footer(
+        "Examples:\n"
+        "  echo 'A dog runs.' | saturate translate --model runs/ende\n"
+        "  saturate translate --model runs/ende --input test.en --output test.de --beam 5");
+  }
+
+  void define_generate() {
+    generate_command = app.add_subcommand("generate", "continue a text with a language model");
+    CLI::App& c = *generate_command;
+    add_model_options(c, generate.model);
+    c.get_option("--model")->required();
+    c.add_option("--prompt", generate.prompt, "text to continue")->type_name("TEXT");
+    c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
+    c.add_option("--top-k", generate.top_k, "draw among the k likeliest tokens; 0: all")
+        ->check(CLI::Range(0, 1 << 20))
+        ->capture_default_str();
+    c.add_option("--top-p", generate.top_p, "draw among the likeliest tokens with this share")
+        ->check(CLI::Range(1e-6, 1.0))
+        ->capture_default_str();
+    c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    c.add_option("--samples", generate.samples, "continuations to write")
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    c.add_option("--seed", generate.seed, "start of the random numbers")->capture_default_str();
+    c.footer(
+        "Examples:\n"
+        "  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p "
+        "0.95\n"
+        "  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16");
+  }
+
+  void define_eval() {
+    eval_command = app.add_subcommand(
+        "eval", "score a model on a test set, or a translation against its reference");
+    CLI::App& c = *eval_command;
+    add_model_options(c, eval.model);
+    auto* test = c.add_option("--test", eval.test, "source and reference, to translate and score")
+                     ->type_name("SOURCE REFERENCE")
+                     ->expected(1, 2);
+    auto* hyp = c.add_option("--hyp", eval.hypothesis, "translation to score; needs no model")
+                    ->type_name("FILE");
+    c.add_option("--ref", eval.reference, "its reference")->type_name("FILE")->needs(hyp);
+    hyp->needs("--ref")->excludes(test)->excludes("--model");
+    c.add_option("--output", eval.output, "also write the translations here")->type_name("FILE");
+    add_decode_options(c, eval.decode);
+    c.footer(
+        "Examples:\n"
+        "  saturate eval --model runs/ende --test test.en test.de\n"
+        "  saturate eval --hyp test.out.de --ref test.de\n"
+        "BLEU and chrF are those of sacreBLEU; the signature is printed with them.");
+  }
+
+  void define_bench() {
+    bench_command =
+        app.add_subcommand("bench", "measure training steps, matrix products or attention");
+    CLI::App& c = *bench_command;
+    c.add_option("what", bench.what, "step, gemm or attention")
+        ->required()
+        ->check(CLI::IsMember({"step", "gemm", "attention"}));
+    bench_flags.add_to(c);
+    bench_flags.add_key(c, "--preset", "model.preset", "shape of the model");
+    bench_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
+    bench_flags.add_key(c, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
+    bench_flags.add_key(c, "--batch", "batch.target_tokens", "target tokens of a batch");
+    c.add_option("--length", bench.length, "step: tokens of a sentence")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str();
+    c.add_option("--repeats", bench.repeats, "timed repetitions; the median is printed")
+        ->check(CLI::Range(1, 1000000))
+        ->capture_default_str();
+    c.add_option("--shape", bench.shape, "gemm: M N K; attention: batch heads length head_size")
+        ->type_name("INT...")
+        ->check(CLI::Range(1, 1 << 24));
+    c.add_flag("--causal", bench.causal, "attention: causal mask");
+    c.footer(
+        "Examples:\n"
+        "  saturate bench step --preset base --batch 25088 --length 32\n"
+        "  saturate bench step --preset gpt2 --batch 32768 --length 1024\n"
+        "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
+        "  saturate bench attention --shape 8 16 2048 128 --causal");
+  }
+
+  int train() {
+    if (help_config) {
+      fmt::print("Keys of a configuration (TOML, or --set KEY=VALUE):\n{}", config_help());
+      return 0;
+    }
+    RunConfig config = train_flags.build();
+    config.resume = config.resume || resume;
+    config.quiet = config.quiet || quiet;
+    if (print_config) {
+      check_config(config);
+      fmt::print("{}", to_toml(config, TomlComments::yes));
+      return 0;
+    }
+    if (config.data.train.empty()) {
+      throw Error(Errc::invalid_argument, "train",
+                  "no training text; give --train SOURCE TARGET or data.train");
+    }
+    if (config.out.empty())
+      throw Error(Errc::invalid_argument, "train", "no folder for the run; give --out DIR");
+    check_config(config);
+    if (config.quiet) set_log_level(LogLevel::warning);
+    return run_train(config);
+  }
+
+  int run() {
+    for (const ModelOptions* m : {&translate.model, &generate.model, &eval.model}) {
+      if (m->quiet) set_log_level(LogLevel::warning);
+    }
+    if (*train_command) return train();
+    if (*translate_command) return run_translate(translate);
+    if (*generate_command) return run_generate(generate);
+    if (*eval_command) {
+      if (eval.hypothesis.empty() && (eval.model.model.empty() || eval.test.empty())) {
+        throw Error(
+            Errc::invalid_argument, "eval",
+            "nothing to score; give --model DIR --test SOURCE REFERENCE, or --hyp FILE --ref FILE");
+      }
+      return run_eval(eval);
+    }
+    if (*bench_command) {
+      bench.config = bench_flags.build();
+      return run_bench(bench);
+    }
+    if (*quickstart_command) return run_quickstart_data(quickstart);
+    return run_info();
+  }
+};
+
+// What CLI11 refused, with the nearest command or flag.
+std::string usage_message(Program& program, const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> names;
+  std::string wrong;
+  const auto commands = program.app.get_subcommands();  // those that were given
+  if (commands.empty()) {
+    for (const CLI::App* c : program.app.get_subcommands([](CLI::App*) { return true; }))
+      names.push_back(c->get_name());
+    if (argc > 1) wrong = argv[1];
+  } else {
+    for (const CLI::Option* o : commands[0]->get_options()) names.push_back(o->get_name());
+    if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+      const auto extras = commands[0]->remaining();
+      if (!extras.empty()) wrong = extras[0];
+    }
+  }
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string command = commands.empty() ? "" : " " + commands[0]->get_name();
+  const std::string problem =
+      wrong.empty() ? std::string(error.what()) : fmt::format("unknown argument '{}'", wrong);
+  return fmt::format("{}{} (saturate{} --help explains)", problem, did_you_mean(wrong, views),
+                     command);
+}
+
+int exit_code_of(Errc code) {
+  return code == Errc::invalid_argument || code == Errc::unsupported ? kExitUsage : kExitMachine;
+}
+
+int run_program(int argc, char** argv) {
+  Program program;
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return program.app.exit(e);  // --help, --version
+    log_error(usage_message(program, e, argc, argv));
+    return kExitUsage;
+  }
+  return program.run();
+}
+
+}  // namespace
+}  // namespace saturate::apps
+
+int main(int argc, char** argv) {
+  using namespace saturate;
+  try {
+    return apps::run_program(argc, argv);
+  } catch (const Error& e) {
+    log_error(e.what());
+    return apps::exit_code_of(e.code());
+  } catch (const std::bad_alloc&) {
+    log_error("[main] out of host memory; a smaller data.shuffle_window or batch needs less");
+    return apps::kExitMachine;
+  } catch (const std::exception& e) {
+    log_error(e.what());
+    return apps::kExitMachine;
+  }
+}

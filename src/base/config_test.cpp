@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/config_keys.h"
+#include "base/error.h"
+
+namespace saturate {
+namespace {
+
+template <class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Errc::invalid_argument);
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string toml_message(const std::string& text) {
+  return message_of([&] {
+    RunConfig config;
+    merge_toml(config, text, "run.toml");
+  });
+}
+
+std::string set_message(const std::string& assignment) {
+  return message_of([&] {
+    RunConfig config;
+    set_key(config, assignment);
+  });
+}
+
+TEST(Config, EveryKeyIsNamedOnceAndItsDefaultIsAllowed) {
+  std::set<std::string> names;
+  RunConfig defaults;
+  for (const config::Key& key : config::keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_STRNE(key.help, "");
+    const std::string value = value_text(key, defaults);
+    if (value.empty()) continue;  // decided by the preset
+    const std::string name = key.name;
+    const size_t dot = name.find('.');
+    const std::string text = dot == std::string::npos ? name + " = " + value
+                                                      : "[" + name.substr(0, dot) + "]\n" +
+                                                            name.substr(dot + 1) + " = " + value;
+    RunConfig config;
+    EXPECT_NO_THROW(merge_toml(config, text, key.name)) << text;
+    EXPECT_EQ(config, defaults) << key.name;
+  }
+}
+
+TEST(Config, ReadsTomlOfEveryType) {
+  RunConfig c;
+  merge_toml(c, R"(
+out = "runs/x"
+resume = true
+[model]
+preset = "tiny"
+d_model = 128
+dropout = 0.3
+gated = true
+norm = "rms_norm"
+[data]
+train = ["a.en", "a.de"]
+valid = "v.tsv"
+[optimizer]
+lr = 1
+[train]
+memory = "4GiB"
+)",
+             "run.toml");
+  EXPECT_EQ(c.out, "runs/x");
+  EXPECT_TRUE(c.resume);
+  EXPECT_EQ(c.model.preset, "tiny");
+  EXPECT_EQ(c.model.d_model, 128);
+  EXPECT_EQ(c.model.dropout, 0.3);
+  EXPECT_EQ(c.model.gated, true);
+  EXPECT_EQ(c.model.norm, "rms_norm");
+  EXPECT_FALSE(c.model.heads.has_value());
+  EXPECT_EQ(c.data.train, (std::vector<std::string>{"a.en", "a.de"}));
+  EXPECT_EQ(c.data.valid, std::vector<std::string>{"v.tsv"});
+  EXPECT_EQ(c.optimizer.lr, 1.0);
+  EXPECT_EQ(c.train.memory.value, int64_t{4} << 30);
+}
+
+TEST(Config, SetTakesTheSameTypes) {
+  RunConfig c;
+  for (const char* s :
+       {"optimizer.lr=3e-4", "train.graph = off", "data.train=a.en, a.de", "model.heads=4",
+        "train.device=cuda:1", "train.memory=2GiB", "model.dropout=0", "data.languages="}) {
+    set_key(c, s);
+  }
+  EXPECT_EQ(c.optimizer.lr, 3e-4);
+  EXPECT_FALSE(c.train.graph);
+  EXPECT_EQ(c.data.train, (std::vector<std::string>{"a.en", "a.de"}));
+  EXPECT_EQ(c.model.heads, 4);
+  EXPECT_EQ(c.train.device, "cuda:1");
+  EXPECT_EQ(c.train.memory.value, int64_t{2} << 30);
+  EXPECT_EQ(c.model.dropout, 0.0);
+  EXPECT_TRUE(c.data.languages.empty());
+}
+
+TEST(Config, ErrorsNamePlaceRuleAndNearestKey) {
+  EXPECT_EQ(
+      toml_message("[optimizer]\nlr = 3e-4\nbeat1 = 0.9\n"),
+      "[config] run.toml:3:1: unknown key 'optimizer.beat1'; did you mean 'optimizer.beta1'?");
+  EXPECT_EQ(toml_message("[optimizer]\n  lr = 50.0\n"),
+            "[config] run.toml:2:8: optimizer.lr must be a number from 0 to 10, got 50.0");
+  EXPECT_EQ(toml_message("[optimizer]\nlr = nan\n").substr(0, 38),
+            "[config] run.toml:2:6: optimizer.lr mu");
+  EXPECT_EQ(
+      toml_message("[batch]\naccumulate = 1.5\n"),
+      "[config] run.toml:2:14: batch.accumulate must be a whole number from 1 to 65536, got 1.5");
+  EXPECT_EQ(toml_message("[model]\nnorm = \"rms\"\n"),
+            "[config] run.toml:2:8: model.norm must be one of layer_norm, rms_norm, got \"rms\"");
+  EXPECT_EQ(
+      toml_message("[schedule]\nkind = \"cosin\"\n"),
+      "[config] run.toml:2:8: schedule.kind must be one of constant, inverse_sqrt, linear, cosine, "
+      "warmup_stable_decay, got \"cosin\"; did you mean 'cosine'?");
+  EXPECT_EQ(toml_message("[optimiser]\nlr = 1.0\n"),
+            "[config] run.toml:1:2: unknown section 'optimiser'; did you mean 'optimizer'?");
+  EXPECT_EQ(toml_message("[data]\ntrain = [1, 2]\n"),
+            "[config] run.toml:2:9: data.train must be a list of texts");
+  EXPECT_EQ(toml_message("[train]\nseed = 1979-05-27\n").substr(0, 40),
+            "[config] run.toml:2:8: train.seed must b");
+  EXPECT_EQ(toml_message("a = = 1").substr(0, 22), "[config] run.toml:1:5:");
+  EXPECT_EQ(set_message("optimizer.ler=1"),
+            "[config] unknown key 'optimizer.ler'; did you mean 'optimizer.lr'? (saturate train "
+            "--help-config "
+            "lists all keys)");
+  EXPECT_EQ(set_message("optimizer.lr"),
+            "[config] --set optimizer.lr has no '='; write section.key=value");
+  EXPECT_EQ(set_message("train.max_steps=1e3"),
+            "[config] train.max_steps must be a whole number, 0 or more, got 1000.0");
+  EXPECT_EQ(set_message("train.graph=maybe"),
+            "[config] train.graph must be true or false, got \"maybe\"");
+  EXPECT_EQ(set_message("train.memory=4GiX"),
+            "[config] train.memory must be an amount of memory such as \"4GiB\", got \"4GiX\"");
+  EXPECT_EQ(set_message("out=\xFF"), "[config] --set: byte 5 is not UTF-8");
+}
+
+TEST(Config, AFailedMergeChangesNothing) {
+  RunConfig config;
+  EXPECT_THROW(merge_toml(config, "out = \"x\"\n[train]\nseed = -1\n", "run.toml"), Error);
+  EXPECT_EQ(config, RunConfig{});
+}
+
+TEST(Config, TomlRoundTrip) {
+  RunConfig config;
+  for (const char* s :
+       {"optimizer.lr=0.1", "optimizer.eps=1e-20", "train.seed=1000000000000000", "model.ffn=2048",
+        "model.norm_eps=1e-6", "train.memory=3GiB", "model.bias=false", "train.max_seconds=60"}) {
+    set_key(config, s);
+  }
+  config.data.train = {"with \"quotes\" and \\", "tab\t and \x01\x7F", "a\xC3\xA7"};
+  for (const TomlComments comments : {TomlComments::no, TomlComments::yes}) {
+    RunConfig again;
+    merge_toml(again, to_toml(config, comments), "dump");
+    EXPECT_EQ(again, config);
+  }
+}
+
+TEST(Config, ChecksRulesBetweenKeys) {
+  const auto problem = [](std::initializer_list<const char*> settings) {
+    return message_of([&] {
+      RunConfig config;
+      for (const char* s : settings) set_key(config, s);
+      check_config(config);
+    });
+  };
+  EXPECT_EQ(problem({}), "no error");
+  EXPECT_EQ(
+      problem({"schedule.kind=cosine", "train.max_steps=0"}),
+      "[config] schedule.kind = cosine needs an end; set train.max_steps or schedule.total_steps");
+  EXPECT_EQ(problem({"schedule.kind=linear", "train.max_steps=100"}),
+            "[config] schedule.warmup_steps = 4000 must be below the last step, 100");
+  EXPECT_EQ(problem({"data.languages=en"}),
+            "[config] data.languages names 1 languages; give the source and the target");
+  EXPECT_NE(problem({"optimizer.ema_decay=0.9", "checkpoint.average=3"}), "no error");
+}
+
+TEST(Config, FilesAreBoundedAndNamed) {
+  const auto folder = std::filesystem::temp_directory_path();
+  RunConfig config;
+  EXPECT_THROW(merge_toml_file(config, (folder / "saturate_no_such_file.toml").string()), Error);
+  const std::string big = (folder / "saturate_config_test_big.toml").string();
+  std::ofstream(big) << std::string((1 << 20) + 1, '#');
+  EXPECT_EQ(message_of([&] { merge_toml_file(config, big); }),
+            "[config] " + big + ": larger than 1 MiB; this is no configuration file");
+  std::filesystem::remove(big);
+}
+
+TEST(Config, HelpNamesEveryKey) {
+  const std::string help = config_help();
+  for (const config::Key& key : config::keys()) EXPECT_NE(help.find(key.name), std::string::npos);
+  EXPECT_EQ(config_help("optimizer.").find("model."), std::string::npos);
+}
+
+}  // namespace
+}  // namespace saturate
