@@ -11,7 +11,7 @@ struct Slice {
 };
 
 struct AttentionSpec {
-  Slice q, k, v;
+  Slice q = {}, k = {}, v = {};
   int64_t heads = 0, kv_heads = 0, head_size = 0;
   const int32_t* cu_q = nullptr;  // device memory, (sequences + 1)
   const int32_t* cu_k = nullptr;

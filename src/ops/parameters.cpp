@@ -51,19 +51,17 @@ ParameterId ParameterStore::add(ParameterSpec spec) {
   return {static_cast<int32_t>(specs_.size() - 1)};
 }
 
-void ParameterStore::allocate(Device device, DType compute, Purpose purpose) {
-  device_ = device;
-  compute_type_ = compute;
+void ParameterStore::allocate(Purpose purpose) {
   const auto elements = static_cast<size_t>(count_);
-  const Stream stream(device);
+  const Stream stream(device_);
   const auto zeroed = [&](size_t bytes) {
-    Buffer b(device, bytes);
+    Buffer b(device_, bytes);
     fill_bytes(stream, b.data(), 0, bytes);  // the padding between parameters must stay finite
     return b;
   };
   master_ = zeroed(elements * size_of(wide_type()));
   if (purpose == Purpose::training) gradient_ = zeroed(elements * size_of(wide_type()));
-  if (compute != wide_type()) compute_ = zeroed(elements * size_of(compute));
+  if (compute_type_ != wide_type()) compute_ = zeroed(elements * size_of(compute_type_));
   stream.synchronize();
 }
 

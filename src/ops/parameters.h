@@ -31,14 +31,17 @@ struct ParameterId {
 // Two phases: add() every parameter, then allocate(). Not thread safe.
 class ParameterStore {
  public:
+  // compute is the dtype of matrix products: f32 and f64 use the masters themselves, bf16 and f16 a
+  // rounded copy.
+  ParameterStore(Device device, DType compute) : device_(device), compute_type_(compute) {}
   // Order of adding is the order in memory; add in forward order, so that backward finishes
   // gradients from the end of the array to its start.
   ParameterId add(ParameterSpec spec);
 
-  // compute is the dtype of matrix products: f32 and f64 use the masters themselves, bf16 and f16 a
-  // rounded copy. training also allocates gradients. Errors: out_of_memory.
+  // Zeroed memory; training also allocates gradients. Tapes recorded before have no memory to run
+  // on, but can be planned. Errors: out_of_memory.
   enum class Purpose { training, inference };
-  void allocate(Device device, DType compute, Purpose purpose);
+  void allocate(Purpose purpose);
 
   // Draws every parameter from (seed, index of the parameter, element): the same on every device
   // and rank, and unchanged when other parameters come or go after it.

@@ -12,7 +12,7 @@ void* Run::operator()(Value v) const {
   if (!v) return nullptr;
   const Tape::Info* info = &tape_.info(v);
   if (info->root >= 0) info = &tape_.values_[static_cast<size_t>(info->root)];
-  return info->memory ? info->memory : arena_ + info->offset;
+  return info->external ? info->memory : arena_ + info->offset;
 }
 
 Tape::Tape(const ParameterStore& parameters, TapeMode mode, const uint64_t* rng_state)
@@ -32,8 +32,12 @@ Value Tape::add(Info info) {
 }
 
 Value Tape::external(const char* label, DType dtype, int64_t rows, int64_t cols, void* memory) {
-  SAT_ASSERT(memory != nullptr);
-  return add({.label = label, .dtype = dtype, .rows = rows, .cols = cols, .memory = memory});
+  return add({.label = label,
+              .dtype = dtype,
+              .rows = rows,
+              .cols = cols,
+              .external = true,
+              .memory = memory});
 }
 
 Value Tape::make(const char* label, DType dtype, int64_t rows, int64_t cols) {
@@ -83,13 +87,7 @@ void Tape::record(const char* op, std::vector<Value> reads, std::vector<Value> w
   SAT_ASSERT(!planned_);
   const auto index = static_cast<int32_t>(operations_.size());
   for (Value v : writes) touch(v, index);
-  for (Value v : reads) {
-    touch(v, index);
-    if (v)
-      SAT_ASSERT(info(v).memory ||
-                 values_[static_cast<size_t>(info(v).root >= 0 ? info(v).root : v.id)].first <=
-                     index);
-  }
+  for (Value v : reads) touch(v, index);
   operations_.push_back(
       {op, std::move(writes), std::move(run), training() ? std::move(backward) : BackwardFn{}});
 }
@@ -158,7 +156,7 @@ size_t Tape::plan() {
   std::vector<size_t> owner;
   for (size_t i = 0; i < values_.size(); ++i) {
     const Info& v = values_[i];
-    if (v.memory || v.root >= 0 || v.first < 0) continue;
+    if (v.external || v.root >= 0 || v.first < 0) continue;
     requests.push_back({v.bytes(), v.first, v.last});
     owner.push_back(i);
   }
@@ -179,7 +177,7 @@ void Tape::run(const Context& ctx, void* arena, bool accumulate,
 
 size_t Tape::unshared_bytes() const {
   size_t sum = 0;
-  for (const Info& v : values_) sum += v.memory || v.root >= 0 || v.first < 0 ? 0 : v.bytes();
+  for (const Info& v : values_) sum += v.external || v.root >= 0 || v.first < 0 ? 0 : v.bytes();
   return sum;
 }
 

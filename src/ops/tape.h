@@ -73,7 +73,8 @@ class Tape {
     const char* label;
     DType dtype;
     int64_t rows, cols;
-    void* memory = nullptr;         // external memory, else null
+    bool external = false;  // memory given by the caller (null while only planning)
+    void* memory = nullptr;
     int32_t root = -1;              // for an alias: the value that owns the storage
     int32_t parameter = -1;         // index in the store
     int32_t first = -1, last = -1;  // operations between which the storage is alive

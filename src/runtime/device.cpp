@@ -53,8 +53,8 @@ Device parse_device(const std::string& text) {
   }
   if (index >= count) {
     throw Error(Errc::unsupported, "device",
-                fmt::format("{} was asked for, but this machine offers {} GPUs; see saturate info", text,
-                            count));
+                fmt::format("{} was asked for, but this machine offers {} GPUs; see saturate info",
+                            text, count));
   }
   return {DeviceKind::cuda, index};
 }

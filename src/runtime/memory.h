@@ -17,7 +17,9 @@ class Buffer {
   Buffer(Device device, size_t bytes);
   ~Buffer();
   Buffer(Buffer&& o) noexcept
-      : device_(o.device_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+      : device_(o.device_),
+        data_(std::exchange(o.data_, nullptr)),
+        bytes_(std::exchange(o.bytes_, 0)) {}
   Buffer& operator=(Buffer&& o) noexcept {
     std::swap(device_, o.device_);
     std::swap(data_, o.data_);
@@ -26,7 +28,9 @@ class Buffer {
   }
   void* data() const noexcept { return data_; }
   template <class T>
-  T* as() const noexcept { return static_cast<T*>(data_); }
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
   size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
 
@@ -36,15 +40,17 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Host memory that copies can cross asynchronously and that kernels of `device` can write to directly
-// (pinned and mapped on CUDA, plain on the CPU). Zeroed.
+// Host memory that copies can cross asynchronously and that kernels of `device` can write to
+// directly (pinned and mapped on CUDA, plain on the CPU). Zeroed.
 class HostBuffer {
  public:
   HostBuffer() = default;
   HostBuffer(Device device, size_t bytes);
   ~HostBuffer();
   HostBuffer(HostBuffer&& o) noexcept
-      : device_(o.device_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+      : device_(o.device_),
+        data_(std::exchange(o.data_, nullptr)),
+        bytes_(std::exchange(o.bytes_, 0)) {}
   HostBuffer& operator=(HostBuffer&& o) noexcept {
     std::swap(device_, o.device_);
     std::swap(data_, o.data_);
@@ -53,7 +59,9 @@ class HostBuffer {
   }
   void* data() const noexcept { return data_; }
   template <class T>
-  T* as() const noexcept { return static_cast<T*>(data_); }
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
   size_t bytes() const noexcept { return bytes_; }
 
  private:

@@ -31,8 +31,8 @@ int default_threads() noexcept {
 std::atomic<int> g_threads{0};  // 0: not decided yet
 thread_local bool t_inside = false;
 
-// Workers sleep until a job's number changes, run their own chunk, and the last one wakes the caller.
-// They spin briefly first: the kernels of one step follow each other within microseconds.
+// Workers sleep until a job's number changes, run their own chunk, and the last one wakes the
+// caller. They spin briefly first: the kernels of one step follow each other within microseconds.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -86,7 +86,8 @@ class Pool {
   void work(int index) {
     uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < kSpins && ticket_.load(std::memory_order_acquire) == seen; ++spin) pause();
+      for (int spin = 0; spin < kSpins && ticket_.load(std::memory_order_acquire) == seen; ++spin)
+        pause();
       {
         std::unique_lock lock(mutex_);
         start_.wait(lock, [&] { return ticket_.load(std::memory_order_acquire) != seen; });
@@ -95,7 +96,8 @@ class Pool {
       }
       run_chunk(index);
       if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        const std::lock_guard lock(mutex_);  // so that the caller is either before its check or waiting
+        const std::lock_guard lock(
+            mutex_);  // so that the caller is either before its check or waiting
         done_.notify_one();
       }
     }
@@ -140,8 +142,7 @@ void set_cpu_threads(int threads) {
 
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
-  const int64_t chunks =
-      std::clamp<int64_t>(count / std::max<int64_t>(grain, 1), 1, cpu_threads());
+  const int64_t chunks = std::clamp<int64_t>(count / std::max<int64_t>(grain, 1), 1, cpu_threads());
   if (chunks == 1 || t_inside) {
     body(0, count);
     return;

@@ -11,9 +11,9 @@ namespace saturate {
 int cpu_threads() noexcept;
 void set_cpu_threads(int threads);  // call before work starts; at least 1
 
-// Calls body(begin, end) on disjoint chunks that cover [0, count), each at least `grain` long; returns
-// when all are done. Chunk borders depend on count, grain and the number of threads only, and nested
-// calls run in the calling thread. An exception of a chunk is thrown again here.
+// Calls body(begin, end) on disjoint chunks that cover [0, count), each at least `grain` long;
+// returns when all are done. Chunk borders depend on count, grain and the number of threads only,
+// and nested calls run in the calling thread. An exception of a chunk is thrown again here.
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 }  // namespace saturate

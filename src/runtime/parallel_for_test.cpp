@@ -26,9 +26,10 @@ TEST(ParallelFor, CoversEachIndexOnce) {
 
 TEST(ParallelFor, ThrowsWhatAChunkThrew) {
   set_cpu_threads(4);
-  EXPECT_THROW(parallel_for(100, 1, [](int64_t b, int64_t) {
-                 if (b > 0) throw std::runtime_error("chunk");
-               }),
+  EXPECT_THROW(parallel_for(100, 1,
+                            [](int64_t b, int64_t) {
+                              if (b > 0) throw std::runtime_error("chunk");
+                            }),
                std::runtime_error);
   int64_t sum = 0;  // and works afterwards
   parallel_for(4, 8, [&](int64_t b, int64_t e) { sum += e - b; });

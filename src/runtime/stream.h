@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events and captured graphs. On the CPU work runs at the call, so all of these do nothing.
+// Streams, events and captured graphs. On the CPU work runs at the call, so all of these do
+// nothing.
 #pragma once
 #include <functional>
 #include <utility>
@@ -54,8 +55,8 @@ class Graph {
     std::swap(nodes_, o.nodes_);
     return *this;
   }
-  // Captures what `body` enqueues on `stream` (and on streams it forks and joins by events), without
-  // running it. Errors: device.
+  // Captures what `body` enqueues on `stream` (and on streams it forks and joins by events),
+  // without running it. Errors: device.
   static Graph capture(const Stream& stream, const std::function<void()>& body);
   void launch(const Stream& stream) const;
   explicit operator bool() const noexcept { return exec_ != nullptr; }

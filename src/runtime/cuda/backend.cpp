@@ -10,7 +10,8 @@
 namespace saturate::cuda {
 namespace {
 
-// Destructors run it: a failure there has no caller to go to, and at process exit the driver may be gone.
+// Destructors run it: a failure there has no caller to go to, and at process exit the driver may be
+// gone.
 void ignore_at_exit(cudaError_t code, const char* call) noexcept {
   if (code == cudaSuccess || code == cudaErrorCudartUnloading) return;
   cudaGetLastError();
@@ -25,8 +26,9 @@ cudaEvent_t event_cast(void* e) { return static_cast<cudaEvent_t>(e); }
 void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;
   cudaGetLastError();  // clears the sticky error, so that the next check reports its own failure
-  throw Error(code == cudaErrorMemoryAllocation ? Errc::out_of_memory : Errc::device, "cuda",
-              std::string(call) + ": " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")");
+  throw Error(
+      code == cudaErrorMemoryAllocation ? Errc::out_of_memory : Errc::device, "cuda",
+      std::string(call) + ": " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")");
 }
 
 int device_count() noexcept {
@@ -58,8 +60,8 @@ void* allocate(int device, size_t bytes) {
     size_t free_bytes = 0, total = 0;
     cudaMemGetInfo(&free_bytes, &total);
     throw Error(Errc::out_of_memory, "memory",
-                std::to_string(bytes >> 20) + " MiB asked for on GPU " + std::to_string(device) + ", " +
-                    std::to_string(free_bytes >> 20) + " of " + std::to_string(total >> 20) +
+                std::to_string(bytes >> 20) + " MiB asked for on GPU " + std::to_string(device) +
+                    ", " + std::to_string(free_bytes >> 20) + " of " + std::to_string(total >> 20) +
                     " MiB free; lower batch.target_tokens or raise batch.accumulate");
   }
   check(code, "cudaMalloc");
@@ -113,7 +115,9 @@ void destroy_event(void* e) noexcept {
   ignore_at_exit(cudaEventDestroy(event_cast(e)), "cudaEventDestroy");
 }
 void record_event(void* e, void* s) { SAT_CUDA(cudaEventRecord(event_cast(e), stream_cast(s))); }
-void wait_event(void* s, void* e) { SAT_CUDA(cudaStreamWaitEvent(stream_cast(s), event_cast(e), 0)); }
+void wait_event(void* s, void* e) {
+  SAT_CUDA(cudaStreamWaitEvent(stream_cast(s), event_cast(e), 0));
+}
 void synchronize_event(void* e) { SAT_CUDA(cudaEventSynchronize(event_cast(e))); }
 
 bool event_done(void* e) {

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/training_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "ops/cross_entropy.h"
+#include "parallel/gradient_buckets.h"
+
+namespace saturate::train {
+namespace {
+
+constexpr int64_t kRingSlots =
+    1024;  // records the host may be behind; submit() waits before it wraps
+
+// The arrays of one side of the batch block at `base`.
+model::PackedSide side_of(int32_t* base, const data::SideLayout& l, int64_t rows, int64_t sequences,
+                          int64_t max_length) {
+  return {.tokens = {.ids = base + l.ids,
+                     .positions = base + l.positions,
+                     .cu = base + l.cu,
+                     .order = base + l.order,
+                     .valid = base + l.valid,
+                     .rows = rows,
+                     .sequences = sequences},
+          .max_length = max_length};
+}
+
+void record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
+            int32_t* batch, StepState* state, float label_smoothing) {
+  const data::BatchShape& s = layout.shape;
+  const model::PackedSide target =
+      side_of(batch, layout.target, s.target_rows, s.sequences, s.max_target);
+  model::PackedSide source;
+  Value memory;
+  if (s.source_rows > 0) {
+    source = side_of(batch, layout.source, s.source_rows, s.sequences, s.max_source);
+    memory = model.encode(tape, source);
+  }
+  const Value hidden = model.decode(tape, target, memory, &source);
+  ops::cross_entropy(tape, model.logits(tape, hidden),
+                     {.labels = batch + layout.labels,
+                      .vocab = model.config().vocab_target,
+                      .label_smoothing = label_smoothing,
+                      .grad_scale = 1.0f / static_cast<float>(s.target_rows),
+                      .device_scale = state ? &state->loss_scale : nullptr,
+                      .totals = state ? state->totals : nullptr});
+  tape.backward();
+}
+
+}  // namespace
+
+StepMemory plan_step(const model::ModelConfig& config, DType compute, Device device,
+                     const StepOptions& options) {
+  ParameterStore store(device, compute);
+  const model::Transformer model(config, store);
+  const data::BatchLayout layout(options.shape);
+  Tape tape(store, TapeMode::training, nullptr);
+  // Planning runs nothing: any address will do for a batch that is never read.
+  auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
+  record(tape, model, layout, nowhere, nullptr, options.label_smoothing);
+  StepMemory m;
+  const auto n = static_cast<size_t>(store.padded_count());
+  m.parameters =
+      n * (2 * size_of(store.wide_type()) + (compute == store.wide_type() ? 0 : size_of(compute)));
+  m.optimizer = n * sizeof(float) * (options.ema_decay > 0 ? 3 : 2);
+  m.activations = tape.plan();
+  m.activations_unshared = tape.unshared_bytes();
+  m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
+  return m;
+}
+
+TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& store,
+                           const StepOptions& options, parallel::Communicator& ranks)
+    : model_(model),
+      store_(store),
+      options_(options),
+      ranks_(ranks),
+      layout_(options.shape),
+      compute_(store.device()),
+      copy_(store.device()),
+      state_(store.device(), sizeof(StepState)),
+      begin_(store.device(), Event::Timing::on),
+      end_(store.device(), Event::Timing::on),
+      tape_(store, TapeMode::training, state_.as<StepState>()->rng) {
+  SAT_ASSERT(options_.accumulate >= 1);
+  options_.slots = std::max(options_.slots, 2 * options_.accumulate);
+  allocate_device();
+  record(tape_, model_, layout_, batch_.as<int32_t>(), state_.as<StepState>(),
+         options_.label_smoothing);
+  plan_buckets();
+  arena_bytes_ = tape_.plan();
+  arena_ = Buffer(store.device(), arena_bytes_);
+  fill_bytes(compute_, arena_.data(), 0, arena_bytes_);
+  compute_.synchronize();
+}
+
+TrainingStep::~TrainingStep() {
+  try {
+    synchronize();
+  } catch (const Error&) {  // the failure has been reported where it happened
+  }
+}
+
+void TrainingStep::allocate_device() {
+  const Device device = store_.device();
+  const auto n = static_cast<size_t>(store_.padded_count());
+  const auto zeroed = [&](size_t bytes) {
+    Buffer b(device, bytes);
+    fill_bytes(compute_, b.data(), 0, bytes);
+    return b;
+  };
+  m_ = zeroed(n * sizeof(float));
+  v_ = zeroed(n * sizeof(float));
+  if (options_.ema_decay > 0) {
+    ema_ = Buffer(device, n * sizeof(float));
+    reset_average();
+  }
+  std::vector<uint8_t> decay(n / kernels::kParameterAlign, 0);
+  for (const ParameterSpec& p : store_.specs()) {
+    const int64_t first = p.offset / kernels::kParameterAlign;
+    const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign;
+    std::fill(decay.begin() + first, decay.begin() + last + 1, static_cast<uint8_t>(p.decay));
+  }
+  decay_ = Buffer(device, decay.size());
+  copy_to_device(compute_, decay_.data(), decay.data(), decay.size());
+  norm_partial_ = Buffer(device, static_cast<size_t>(kernels::gradient_norm_scratch_bytes(
+                                     device, store_.padded_count())));
+  workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
+
+  const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
+  const auto slots = static_cast<size_t>(options_.slots);
+  batch_ = zeroed(block);
+  slots_ = zeroed(block * slots);
+  host_slots_ = HostBuffer(device, block * slots);
+  ring_ = HostBuffer(device, sizeof(StepRecord) * kRingSlots);
+  std::vector<const int32_t*> pointers;
+  for (size_t i = 0; i < slots; ++i) {
+    // On the CPU the loader's memory is the device's memory.
+    char* base = device.is_cuda() ? slots_.as<char>() : host_slots_.as<char>();
+    pointers.push_back(reinterpret_cast<const int32_t*>(base + i * block));
+    copied_.emplace_back(device);
+    consumed_.emplace_back(device);
+  }
+  slot_pointers_ = Buffer(device, slots * sizeof(int32_t*));
+  copy_to_device(compute_, slot_pointers_.data(), pointers.data(), slots * sizeof(int32_t*));
+  StepState state;
+  state.rng[0] = options_.seed + 0x9E3779B97F4A7C15ull * static_cast<uint64_t>(ranks_.rank());
+  if (store_.compute_type() == DType::f16) state.loss_scale = 32768.0f;
+  set_state(state);
+}
+
+void TrainingStep::plan_buckets() {
+  if (ranks_.size() == 1) return;
+  std::vector<parallel::FlatRange> order;
+  std::vector<int32_t> operations;
+  const auto& specs = store_.specs();
+  for (const Tape::FinishedGradient& f : tape_.finished_gradients()) {
+    const auto p = static_cast<size_t>(f.parameter);
+    const int64_t end = p + 1 < specs.size() ? specs[p + 1].offset : store_.padded_count();
+    order.push_back({specs[p].offset, end});
+    operations.push_back(f.operation);
+  }
+  SAT_ASSERT(order.size() == specs.size());
+  for (const parallel::GradientBucket& b : parallel::gradient_buckets(
+           order, options_.bucket_bytes / static_cast<int64_t>(sizeof(float)))) {
+    buckets_.push_back({operations[static_cast<size_t>(b.ready_after)], b.elements.begin,
+                        b.elements.end - b.elements.begin});
+  }
+}
+
+int32_t* TrainingStep::host_slot(int64_t i) noexcept {
+  return host_slots_.as<int32_t>() + i * layout_.words;
+}
+
+void TrainingStep::wait_slot(int64_t i) { copied_[static_cast<size_t>(i)].synchronize(); }
+
+void TrainingStep::enqueue() {
+  const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  for (int64_t a = 0; a < options_.accumulate; ++a) {
+    kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
+                                .slot_count = options_.slots,
+                                .dst = batch_.as<int32_t>(),
+                                .words = layout_.words,
+                                .state = state_.as<StepState>()});
+    size_t next = 0;
+    std::function<void(int32_t)> reduce;
+    if (!buckets_.empty() && a + 1 == options_.accumulate) {
+      reduce = [&](int32_t operation) {
+        for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
+          ranks_.begin_all_reduce(store_.gradients().as<float>() + buckets_[next].offset,
+                                  buckets_[next].count, DType::f32, compute_);
+        }
+      };
+    }
+    tape_.run(ctx, arena_.data(), a > 0, reduce);
+  }
+  if (ranks_.size() > 1) {
+    ranks_.begin_all_reduce(state_.as<StepState>()->totals, 3, DType::f64, compute_);
+    ranks_.wait(compute_);
+  }
+  optimize();
+}
+
+void TrainingStep::optimize() {
+  const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  auto* state = state_.as<StepState>();
+  const auto budget = static_cast<float>(options_.shape.target_rows);
+  kernels::gradient_norm(ctx, {.grad = store_.gradients().as<float>(),
+                               .count = store_.padded_count(),
+                               .partial = norm_partial_.data(),
+                               .state = state});
+  kernels::adamw(ctx, {.master = store_.masters().as<float>(),
+                       .m = m_.as<float>(),
+                       .v = v_.as<float>(),
+                       .grad = store_.gradients().as<float>(),
+                       .ema = ema_.as<float>(),
+                       .compute = store_.computes().data(),
+                       .compute_type = store_.compute_type(),
+                       .decay = decay_.as<uint8_t>(),
+                       .count = store_.padded_count(),
+                       .beta1 = options_.beta1,
+                       .beta2 = options_.beta2,
+                       .eps = options_.eps,
+                       .weight_decay = options_.weight_decay,
+                       .clip_norm = options_.clip_norm,
+                       .ema_decay = options_.ema_decay,
+                       .token_budget = budget,
+                       .schedule = options_.schedule,
+                       .state = state});
+  kernels::finish_step(ctx, {.state = state,
+                             .ring = ring_.as<StepRecord>(),
+                             .ring_slots = kRingSlots,
+                             .schedule = options_.schedule,
+                             .token_budget = budget,
+                             .dynamic_loss_scale = store_.compute_type() == DType::f16});
+}
+
+void TrainingStep::submit() {
+  if (submitted_ - polled_ >= kRingSlots)
+    synchronize();  // the caller never polled: do not overwrite
+  const bool gpu = store_.device().is_cuda();
+  const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
+  std::vector<size_t> used;
+  for (int64_t a = 0; a < options_.accumulate; ++a) {
+    const auto slot = static_cast<size_t>(micro_++ % options_.slots);
+    used.push_back(slot);
+    if (!gpu) continue;
+    consumed_[slot].wait_on(copy_);
+    copy_to_device(copy_, slots_.as<char>() + slot * block, host_slot(static_cast<int64_t>(slot)),
+                   block);
+    copied_[slot].record(copy_);
+    copied_[slot].wait_on(compute_);
+  }
+  begin_.record(compute_);
+  if (gpu && options_.graph && warm_) {
+    if (!graph_) graph_ = Graph::capture(compute_, [this] { enqueue(); });
+    graph_.launch(compute_);
+  } else {
+    enqueue();
+    warm_ = true;
+  }
+  end_.record(compute_);
+  for (size_t slot : used) consumed_[slot].record(compute_);
+  ++submitted_;
+}
+
+bool TrainingStep::poll(StepRecord* record) {
+  if (polled_ >= submitted_) return false;
+  const StepRecord& r = ring_.as<StepRecord>()[polled_ % kRingSlots];
+  // Written by the device, `sequence` last: seen whole or not at all.
+  if (std::atomic_ref(const_cast<uint64_t&>(r.sequence)).load(std::memory_order_acquire) !=
+      static_cast<uint64_t>(polled_ + 1)) {
+    return false;
+  }
+  *record = r;
+  ++polled_;
+  return true;
+}
+
+bool TrainingStep::device_idle() const { return submitted_ == 0 || end_.done(); }
+
+void TrainingStep::synchronize() {
+  copy_.synchronize();
+  compute_.synchronize();
+}
+
+StepState TrainingStep::state() {
+  StepState s;
+  copy_to_host(compute_, &s, state_.data(), sizeof s);
+  compute_.synchronize();
+  return s;
+}
+
+void TrainingStep::set_state(const StepState& state) {
+  copy_to_device(compute_, state_.data(), &state, sizeof state);
+  compute_.synchronize();
+  submitted_ = polled_ = state.step;
+  micro_ = static_cast<int64_t>(state.rng[1]);
+}
+
+void TrainingStep::reset_average() {
+  if (ema_.data()) copy_on_device(compute_, ema_.data(), store_.masters().data(), ema_.bytes());
+}
+
+double TrainingStep::last_step_ms() {
+  if (submitted_ == 0) return 0;
+  end_.synchronize();
+  return Event::elapsed_ms(begin_, end_);
+}
+
+}  // namespace saturate::train

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training step as the device sees it: intake of the batch, forward, backward, reduction over
+// ranks, AdamW; recorded once, captured once, replayed.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "data/batch.h"
+#include "kernels/optimizer/optimizer.h"
+#include "model/transformer.h"
+#include "parallel/communicator.h"
+#include "runtime/memory.h"
+
+namespace saturate::train {
+
+struct StepOptions {
+  data::BatchShape shape;
+  int64_t accumulate = 1;  // micro-batches in a step
+  int64_t slots = 4;       // batches that may be on their way; at least 2 * accumulate
+  float label_smoothing = 0.1f;
+  float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f, clip_norm = 1.0f;
+  float ema_decay = 0.0f;  // 0: none
+  Schedule schedule;
+  bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
+  int64_t bucket_bytes = int64_t{25} << 20;
+  uint64_t seed = 1;
+};
+
+// What a step will take, known before anything is allocated.
+struct StepMemory {
+  size_t parameters = 0;   // masters, gradients, low-precision copy
+  size_t optimizer = 0;    // moments and average
+  size_t activations = 0;  // the arena
+  size_t activations_unshared = 0;
+  size_t batches = 0;
+  size_t total() const noexcept {
+    return parameters + optimizer + activations + batches + kWorkspaceBytes;
+  }
+};
+StepMemory plan_step(const model::ModelConfig& config, DType compute, Device device,
+                     const StepOptions& options);
+
+class TrainingStep {
+ public:
+  // `store` is allocated for training; `model` declared its parameters in it. All three outlive
+  // this. Errors: out_of_memory (what the plan needs and what is free).
+  TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
+               parallel::Communicator& ranks);
+  ~TrainingStep();
+
+  // --- the way in
+  // ----------------------------------------------------------------------------------- Host memory
+  // of slot i, where the loader writes micro-batch number m with m % slots == i. The loader calls
+  // wait_slot first: it returns when the copy of the slot's previous content has left it.
+  int32_t* host_slot(int64_t i) noexcept;
+  void wait_slot(int64_t i);
+  const data::BatchLayout& layout() const noexcept { return layout_; }
+
+  // Enqueues one step on the next `accumulate` micro-batches, which must be complete in their
+  // slots. Returns at once on a GPU; the first call also captures the graph. Errors: device,
+  // collective.
+  void submit();
+
+  // --- the way out
+  // ---------------------------------------------------------------------------------- The record
+  // of the next step that has finished, in order; false when none is new. Never blocks.
+  bool poll(StepRecord* record);
+  bool device_idle() const;  // everything submitted has finished
+  void synchronize();
+  int64_t submitted() const noexcept { return submitted_; }
+
+  // --- state (synchronise)
+  // --------------------------------------------------------------------------
+  StepState state();
+  void set_state(const StepState& state);  // also tells where polling continues
+  Buffer& first_moment() noexcept { return m_; }
+  Buffer& second_moment() noexcept { return v_; }
+  Buffer& average() noexcept { return ema_; }  // empty without EMA
+  void reset_average();                        // average = masters
+
+  const Stream& stream() const noexcept { return compute_; }
+  size_t graph_nodes() const noexcept { return graph_.nodes(); }
+  size_t operations() const noexcept { return tape_.operations(); }
+  size_t arena_bytes() const noexcept { return arena_bytes_; }
+  // GPU time of the last submitted step, begin to end of its work, once it has finished; 0 on the
+  // CPU.
+  double last_step_ms();
+
+ private:
+  void record_tape();
+  void plan_buckets();
+  void allocate_device();
+  void enqueue();  // the body that is captured
+  void optimize();
+
+  const model::Transformer& model_;
+  ParameterStore& store_;
+  StepOptions options_;
+  parallel::Communicator& ranks_;
+  data::BatchLayout layout_;
+
+  Stream compute_, copy_;
+  Buffer state_;  // StepState
+  Buffer batch_;  // the block that the graph reads
+  Buffer slots_, slot_pointers_;
+  HostBuffer host_slots_, ring_;
+  std::vector<Event> copied_, consumed_;
+  Event begin_, end_;
+  Buffer m_, v_, ema_, decay_, norm_partial_, workspace_, arena_;
+  size_t arena_bytes_ = 0;
+
+  Tape tape_;
+  struct Bucket {
+    int32_t after;  // operation
+    int64_t offset, count;
+  };
+  std::vector<Bucket> buckets_;
+  Graph graph_;
+  int64_t submitted_ = 0;  // steps
+  int64_t micro_ = 0;      // micro-batches
+  int64_t polled_ = 0;
+  bool warm_ = false;  // ran once without a graph, so that nothing loads lazily under capture
+};
+
+}  // namespace saturate::train
