@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What BLEU and chrF share: text as code points, Python's idea of white space, n-gram matches.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace saturate::train {
+
+// UTF-8 to code points. Each ill-formed sequence becomes one U+FFFD, with the boundaries that
+// Unicode 15 section 3.9 ("maximal subpart") and Python's bytes.decode("utf-8", "replace") use.
+// Never throws.
+std::u32string decode_utf8(std::string_view bytes);
+
+// The inverse, for code points that decode_utf8 returned.
+std::string encode_utf8(std::u32string_view text);
+
+// What str.split() and str.rstrip() of Python 3 take for white space (29 code points).
+bool is_python_space(char32_t c) noexcept;
+
+// The pieces between runs of white space; no empty piece. The views point into `text`.
+std::vector<std::u32string_view> split_python_space(std::u32string_view text);
+
+// Number of n-grams that a and b share, each counted as often as in the text where it is rarer.
+// Symbols are characters or word numbers. Exact (no hashing); O((|a| + |b|) log n-grams).
+int64_t count_matching_ngrams(std::u32string_view a, std::u32string_view b, int64_t n);
+
+}  // namespace saturate::train
