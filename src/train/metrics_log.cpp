@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/metrics_log.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+
+namespace saturate::train {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys stay in the order of the structs
+
+// One visit per row type names its members once, for writing and for reading.
+template <class Visit>
+void visit_fields(Visit& v, RunHeader& r) {
+  v("started", r.started);
+  v("config", r.config);
+  v("environment", r.environment);
+}
+template <class Visit>
+void visit_fields(Visit& v, TrainRow& r) {
+  v("epoch", r.epoch);
+  v("elapsed_s", r.elapsed_s);
+  v("loss", r.loss);
+  v("learning_rate", r.learning_rate);
+  v("grad_norm", r.grad_norm);
+  v("loss_scale", r.loss_scale);
+  v("target_tokens_per_s", r.target_tokens_per_s);
+  v("data_wait", r.data_wait);
+  v("flop_utilisation", r.flop_utilisation);
+  v("memory_bytes", r.memory_bytes);
+}
+template <class Visit>
+void visit_fields(Visit& v, ValidRow& r) {
+  v("epoch", r.epoch);
+  v("elapsed_s", r.elapsed_s);
+  v("loss", r.loss);
+  v("bleu", r.bleu);
+  v("chrf", r.chrf);
+}
+template <class Visit>
+void visit_fields(Visit& v, SampleRow& r) {
+  v("index", r.index);
+  v("source", r.source);
+  v("hypothesis", r.hypothesis);
+  v("reference", r.reference);
+}
+template <class Visit>
+void visit_fields(Visit& v, RunEnd& r) {
+  v("elapsed_s", r.elapsed_s);
+  v("status", r.status);
+  v("results", r.results);
+}
+
+struct Writer {
+  Json& json;
+  void operator()(const char* key, double value) {
+    json[key] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  }
+  void operator()(const char* key, int64_t value) { json[key] = value; }
+  void operator()(const char* key, const std::string& value) { json[key] = value; }
+  void operator()(const char* key, const TextPairs& pairs) {
+    Json& object = json[key] = Json::object();
+    for (const auto& [name, value] : pairs) object[name] = value;
+  }
+};
+
+struct Reader {
+  const Json& json;
+  const Json* find(const char* key) const {
+    const auto it = json.find(key);
+    return it == json.end() || it->is_null() ? nullptr : &*it;
+  }
+  void operator()(const char* key, double& value) const {
+    if (const Json* j = find(key)) value = j->get<double>();
+  }
+  void operator()(const char* key, int64_t& value) const {
+    if (const Json* j = find(key)) value = j->get<int64_t>();
+  }
+  void operator()(const char* key, std::string& value) const {
+    if (const Json* j = find(key)) value = j->get<std::string>();
+  }
+  void operator()(const char* key, TextPairs& pairs) const {
+    const Json* j = find(key);
+    if (j == nullptr) return;
+    for (const auto& [name, value] : j->items()) pairs.emplace_back(name, value.get<std::string>());
+  }
+};
+
+struct NumberCollector {
+  std::vector<std::pair<const char*, double>> numbers;
+  void operator()(const char* key, double value) { numbers.emplace_back(key, value); }
+  template <class Other>
+  void operator()(const char*, const Other&) {}
+};
+
+template <class Row>
+MetricsRow read_row(const Json& json) {
+  Row row;
+  row.step = json.at("step").get<int64_t>();
+  const Reader reader{json};
+  visit_fields(reader, row);
+  return row;
+}
+
+std::optional<MetricsRow> parse_row(const std::string& line) {
+  const Json json = Json::parse(line);
+  const std::string kind = json.at("kind").get<std::string>();
+  if (kind == "run") return read_row<RunHeader>(json);
+  if (kind == "train") return read_row<TrainRow>(json);
+  if (kind == "valid") return read_row<ValidRow>(json);
+  if (kind == "sample") return read_row<SampleRow>(json);
+  if (kind == "end") return read_row<RunEnd>(json);
+  return std::nullopt;
+}
+
+// Calls use(row, bytes up to the end of its line) until it returns false.
+template <class Use>
+void for_each_row(const std::filesystem::path& file, Use use) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    throw Error(Errc::io, "metrics",
+                fmt::format("{}: cannot be read; give the folder of a run", file.string()));
+  }
+  std::string line;
+  int64_t number = 0;
+  for (uintmax_t end = 0; std::getline(in, line);) {
+    if (in.eof()) return;  // no newline: torn by a kill
+    ++number;
+    end += line.size() + 1;
+    try {
+      if (const auto row = parse_row(line); row && !use(*row, end)) return;
+    } catch (const Json::exception& e) {
+      throw Error(
+          Errc::invalid_argument, "metrics",
+          fmt::format("{}:{}: not a row of metrics ({}); remove the line or restore the file",
+                      file.string(), number, e.what()));
+    }
+  }
+}
+
+}  // namespace
+
+const char* kind_of(const MetricsRow& row) noexcept {
+  constexpr const char* kKinds[] = {"run", "train", "valid", "sample", "end"};
+  return kKinds[row.index()];
+}
+
+int64_t step_of(const MetricsRow& row) noexcept {
+  return std::visit([](const auto& r) { return r.step; }, row);
+}
+
+std::vector<std::pair<const char*, double>> numbers_of(const MetricsRow& row) {
+  NumberCollector collector;
+  std::visit([&](auto r) { visit_fields(collector, r); }, row);
+  return std::move(collector.numbers);
+}
+
+std::string to_json(const MetricsRow& row) {
+  Json json;
+  json["kind"] = kind_of(row);
+  json["step"] = step_of(row);
+  Writer writer{json};
+  std::visit([&](auto r) { visit_fields(writer, r); }, row);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& file) {
+  std::vector<MetricsRow> rows;
+  for_each_row(file, [&](const MetricsRow& row, uintmax_t) {
+    rows.push_back(row);
+    return true;
+  });
+  return rows;
+}
+
+MetricsLog::MetricsLog(std::filesystem::path file) : file_(std::move(file)) {
+  open(std::ios::trunc);
+}
+
+MetricsLog::MetricsLog(std::filesystem::path file, int64_t resumed_step) : file_(std::move(file)) {
+  if (std::filesystem::exists(file_)) {
+    uintmax_t kept = 0;
+    for_each_row(file_, [&](const MetricsRow& row, uintmax_t end) {
+      if (step_of(row) > resumed_step) return false;
+      kept = end;
+      return true;
+    });
+    std::error_code failed;
+    std::filesystem::resize_file(file_, kept, failed);
+    if (failed) {
+      throw Error(Errc::io, "metrics",
+                  fmt::format("{}: cannot be cut to step {}: {}", file_.string(), resumed_step,
+                              failed.message()));
+    }
+  }
+  open(std::ios::app);
+}
+
+void MetricsLog::open(std::ios::openmode mode) {
+  out_.open(file_, std::ios::binary | std::ios::out | mode);
+  if (!out_) {
+    throw Error(
+        Errc::io, "metrics",
+        fmt::format("{}: cannot be written; is the folder there and writable?", file_.string()));
+  }
+}
+
+void MetricsLog::write(const MetricsRow& row) {
+  out_ << to_json(row) + '\n' << std::flush;
+  if (!out_) {
+    throw Error(
+        Errc::io, "metrics",
+        fmt::format("{}: writing step {} failed; is the disk full?", file_.string(), step_of(row)));
+  }
+}
+
+}  // namespace saturate::train

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// metrics.jsonl: everything a run measured, one JSON object a line, in order of step. The report
+// and the TensorBoard files are made from the same rows.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace saturate::train {
+
+using TextPairs = std::vector<std::pair<std::string, std::string>>;
+
+// The value of what was not measured; null in the file.
+inline constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
+
+struct RunHeader {        // at the start, and again at each resume
+  int64_t step = 0;       // steps done before
+  std::string started;    // 2026-11-20T23:34:14Z
+  TextPairs config;       // key -> value, every key
+  TextPairs environment;  // version, device, driver, ...
+};
+
+struct TrainRow {
+  int64_t step = 0, epoch = 0;
+  double elapsed_s = kNotMeasured;  // of training, over all resumes
+  double loss = kNotMeasured;       // mean per target token since the last row, natural logarithm
+  double learning_rate = kNotMeasured;
+  double grad_norm = kNotMeasured;  // before clipping
+  double loss_scale = kNotMeasured;
+  double target_tokens_per_s = kNotMeasured;
+  double data_wait = kNotMeasured;         // share of the time waiting for a batch, 0 to 1
+  double flop_utilisation = kNotMeasured;  // model FLOPs over the measured ceiling, 0 to 1
+  double memory_bytes = kNotMeasured;      // in use on the device (the process, on a CPU)
+};
+
+struct ValidRow {
+  int64_t step = 0, epoch = 0;
+  double elapsed_s = kNotMeasured;
+  double loss = kNotMeasured;  // mean per target token, without label smoothing
+  double bleu = kNotMeasured;  // 0 to 100
+  double chrf = kNotMeasured;  // 0 to 100
+};
+
+struct SampleRow {
+  int64_t step = 0, index = 0;  // index of the sentence among those shown
+  std::string source, hypothesis, reference;
+};
+
+struct RunEnd {
+  int64_t step = 0;
+  double elapsed_s = kNotMeasured;
+  std::string status;  // "finished", "stopped early", "interrupted by SIGTERM", "failed: ..."
+  TextPairs results;   // final metrics, for the head of the report
+};
+
+using MetricsRow = std::variant<RunHeader, TrainRow, ValidRow, SampleRow, RunEnd>;
+
+const char* kind_of(const MetricsRow& row) noexcept;  // "run", "train", "valid", "sample", "end"
+int64_t step_of(const MetricsRow& row) noexcept;
+// The measurements of a row with their names in the file; numbers that are not finite included.
+std::vector<std::pair<const char*, double>> numbers_of(const MetricsRow& row);
+
+// One line without its newline. Ill-formed UTF-8 becomes U+FFFD.
+std::string to_json(const MetricsRow& row);
+
+// Rows of a file in order. A last line without newline is what a killed run left; it is ignored.
+// Errors    io when the file cannot be read; invalid_argument with file and line for anything else
+//           that is not such a row. Unknown keys and unknown kinds are passed over.
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& file);
+
+// Not thread-safe: one thread of one rank writes.
+class MetricsLog {
+ public:
+  // A new run: creates or empties the file.
+  explicit MetricsLog(std::filesystem::path file);
+  // A resumed run: first cuts off all from the first row of a step after `resumed_step`, so that no
+  // step appears twice. A file that is missing is started anew. Errors as read_metrics.
+  MetricsLog(std::filesystem::path file, int64_t resumed_step);
+
+  // Appends one line and hands it to the operating system. Error{io} when that fails.
+  void write(const MetricsRow& row);
+
+ private:
+  void open(std::ios::openmode mode);
+  std::filesystem::path file_;
+  std::ofstream out_;
+};
+
+}  // namespace saturate::train

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace saturate::train {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void write_stderr(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+// Three significant digits.
+std::string three_digits(double value) {
+  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
+}
+
+}  // namespace
+
+std::string format_count(double count) {
+  if (!std::isfinite(count)) return "?";
+  if (count < 999.5) return fmt::format("{:.0f}", count);
+  if (count < 999.5e3) return three_digits(count / 1e3) + "k";
+  if (count < 999.5e6) return three_digits(count / 1e6) + "M";
+  return three_digits(count / 1e9) + "G";
+}
+
+std::string format_bytes(double bytes) {
+  if (!std::isfinite(bytes)) return "?";
+  const double mib = bytes / 0x1p20;
+  return mib < 1023.5 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds > 1e9) return "?";
+  const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  const int64_t hours = s / 3600, minutes = s / 60 % 60;
+  if (hours >= 24) return fmt::format("{}d {:02}:{:02}", hours / 24, hours % 24, minutes);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, s % 60);
+  return fmt::format("{}:{:02}", minutes, s % 60);
+}
+
+std::string format_progress(const ProgressState& s) {
+  std::string line = s.total_steps > 0 ? fmt::format("step {}/{}", s.step, s.total_steps)
+                                       : fmt::format("step {}", s.step);
+  line += fmt::format("  epoch {}", s.epoch);
+  const auto add = [&](double value, auto text) {
+    if (std::isfinite(value)) line += "  " + text(value);
+  };
+  add(s.loss, [](double v) { return fmt::format("loss {:.3f}", v); });
+  add(s.target_tokens_per_s, [](double v) { return format_count(v) + " tok/s"; });
+  add(s.data_wait, [](double v) { return fmt::format("wait {:.1f}%", 100 * v); });
+  add(s.flop_utilisation, [](double v) { return fmt::format("mfu {:.1f}%", 100 * v); });
+  add(s.memory_bytes, [&](double v) {
+    if (!std::isfinite(s.memory_total_bytes)) return "mem " + format_bytes(v);
+    return fmt::format("mem {:.1f}/{:.1f} GiB", v / 0x1p30, s.memory_total_bytes / 0x1p30);
+  });
+  add(s.seconds_left, [](double v) { return "eta " + format_duration(v); });
+  return line;
+}
+
+ProgressStyle detect_progress_style(int fd, bool quiet) {
+  if (quiet) return ProgressStyle::quiet;
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::string_view(term) == "dumb";
+  return isatty(fd) == 1 && !dumb ? ProgressStyle::terminal : ProgressStyle::plain;
+}
+
+bool detect_color() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return no_color == nullptr || *no_color == '\0';
+}
+
+Progress::Progress(const ProgressOptions& options)
+    : Progress(options, write_stderr, terminal_columns, std::chrono::steady_clock::now) {}
+
+Progress::Progress(const ProgressOptions& options, Write write, Columns columns, Clock clock)
+    : options_(options),
+      write_(std::move(write)),
+      columns_(std::move(columns)),
+      clock_(std::move(clock)) {}
+
+Progress::~Progress() { finish(); }
+
+void Progress::estimate(std::chrono::steady_clock::time_point now) {
+  constexpr double kMemorySeconds = 30;
+  const double elapsed = Seconds(now - last_rate_).count();
+  if (started_ && elapsed > 0 && state_.step > last_rate_step_) {
+    const double weight = 1 - std::exp(-elapsed / kMemorySeconds);
+    const double rate = static_cast<double>(state_.step - last_rate_step_) / elapsed;
+    rate_ += weight * (rate - rate_);
+    rate_weight_ += weight * (1 - rate_weight_);  // corrects the start at 0
+  }
+  if (!started_ || state_.step != last_rate_step_) {
+    last_rate_ = now;
+    last_rate_step_ = state_.step;
+  }
+  if (state_.total_steps > 0 && rate_ > 0) {
+    const auto left = static_cast<double>(std::max<int64_t>(0, state_.total_steps - state_.step));
+    state_.seconds_left = left * rate_weight_ / rate_;
+  }
+}
+
+void Progress::update(ProgressState state) {
+  if (options_.style == ProgressStyle::quiet) return;
+  const auto now = clock_();
+  state_ = state;
+  const auto period =
+      options_.style == ProgressStyle::terminal ? options_.redraw : options_.interval;
+  const bool due = !started_ || now - last_draw_ >= period;
+  pending_ = true;
+  if (!due) return;
+  estimate(now);
+  started_ = true;
+  last_draw_ = now;
+  draw();
+}
+
+void Progress::draw() {
+  pending_ = false;
+  std::string line = format_progress(state_);
+  if (options_.style == ProgressStyle::plain) {
+    write_(line + '\n');
+    return;
+  }
+  // The last column stays free: some terminals wrap when it is filled.
+  const auto width = static_cast<size_t>(std::max(columns_() - 1, 1));
+  line.resize(std::min(line.size(), width));
+  const size_t columns = line.size();
+  const size_t blanks = std::min(width, drawn_columns_) - std::min(columns, drawn_columns_);
+  drawn_columns_ = columns;
+  if (options_.color && line.starts_with("step")) line = "\033[1mstep\033[0m" + line.substr(4);
+  write_('\r' + line + std::string(blanks, ' '));
+}
+
+void Progress::erase() {
+  if (drawn_columns_ > 0) write_('\r' + std::string(drawn_columns_, ' ') + '\r');
+  drawn_columns_ = 0;
+}
+
+void Progress::message(std::string_view line) {
+  if (options_.style == ProgressStyle::quiet) return;
+  std::string text(line);
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  const bool redraw = drawn_columns_ > 0;
+  erase();
+  write_(text + '\n');
+  if (redraw) draw();
+}
+
+void Progress::finish() {
+  if (options_.style == ProgressStyle::quiet || !started_) return;
+  if (pending_) {
+    estimate(clock_());
+    draw();
+  }
+  if (drawn_columns_ > 0) write_("\n");
+  drawn_columns_ = 0;
+  started_ = false;
+}
+
+}  // namespace saturate::train
