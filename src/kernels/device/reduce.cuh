@@ -46,4 +46,25 @@ __device__ __forceinline__ float block_max(float v, float* shared) {
   return block_reduce(v, shared, -CUDART_INF_F, MaxOf{});
 }
 
+// The sums of N values at once, each as warp_sum gives it (team of one warp, `shared` unused) or
+// over the block in order of the warps. `shared` holds 32 * N floats; the conditions of
+// block_reduce hold.
+enum class Team { warp, block };
+template <Team kTeam, int N>
+__device__ __forceinline__ void team_sum(float (&v)[N], float* shared) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] = warp_sum(v[i]);
+  if constexpr (kTeam == Team::block) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    __syncthreads();  // the previous use of `shared` has been read
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (lane == 0) shared[i * kWarp + warp] = v[i];
+    }
+    __syncthreads();  // all warps' values are there
+#pragma unroll
+    for (int i = 0; i < N; ++i) v[i] = warp_sum(lane < warps ? shared[i * kWarp + lane] : 0.0f);
+  }
+}
+
 }  // namespace saturate::kernels

@@ -12,9 +12,9 @@ enum class NormKind : uint8_t { layer_norm, rms_norm };
 
 // The joint between two sublayers in one pass: dropout of the branch, residual sum, normalisation.
 //
-//   sum[r][c] = x[r][c] + drop(branch[r][c])          (branch may be null: sum is x and is not written)
-//   y[r][c]   = (sum[r][c] - mean[r]) * rstd[r] * weight[c] + bias[c]
-//   rstd[r]   = 1 / sqrt(mean_c((sum[r][c] - mean[r])^2) + eps);  rms_norm: mean = 0, no bias
+//   sum[r][c] = x[r][c] + drop(branch[r][c])          (branch may be null: sum is x and is not
+//   written) y[r][c]   = (sum[r][c] - mean[r]) * rstd[r] * weight[c] + bias[c] rstd[r]   = 1 /
+//   sqrt(mean_c((sum[r][c] - mean[r])^2) + eps);  rms_norm: mean = 0, no bias
 //
 // Shapes    x, branch, sum, y (rows, cols) dense row-major; weight, bias (cols); mean, rstd (rows).
 //           bias may be null; mean is not written by rms_norm.
@@ -43,7 +43,8 @@ struct NormForwardArgs {
 
 // d_x[r][c]      = d_sum[r][c] + gradient of y through the norm     (d_sum may be null)
 // d_branch[r][c] = d_x[r][c] through the dropout mask               (may be null: not wanted)
-// d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten; may be null.
+// d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten; may be
+// null.
 //
 // `sum` is the forward's sum (x when there was no branch). partial: scratch of
 // norm_backward_scratch_bytes(args). Order: bitwise repeatable (two-stage column sums, no atomics).

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/activation/activation_impl.h"
+#include "kernels/host/dropout.h"
+#include "kernels/host/vector_math.h"
+#include "runtime/parallel_for.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr int64_t kGrainElements = 16384;
+
+template <class T>
+struct Curve {
+  T value, slope;
+};
+
+// f(x) and f'(x); the compiler drops the one that a loop does not use.
+template <ActivationKind kKind, class T>
+inline Curve<T> curve(T x) {
+  if constexpr (kKind == ActivationKind::relu) {
+    return {x > T(0) ? x : T(0), x > T(0) ? T(1) : T(0)};
+  } else if constexpr (kKind == ActivationKind::silu) {
+    const T s = sigmoid(x);
+    return {x * s, s + x * s * (T(1) - s)};
+  } else if constexpr (kKind == ActivationKind::gelu_tanh) {
+    constexpr T kTwoK = static_cast<T>(kGeluTwoK), kCubic = static_cast<T>(kGeluCubic);
+    const T s = sigmoid(kTwoK * (x + kCubic * x * x * x));
+    return {x * s, s + x * s * (T(1) - s) * kTwoK * (T(1) + T(3) * kCubic * x * x)};
+  } else {
+    const Normal<T> n = normal_distribution(x);
+    return {x * n.cdf, n.cdf + x * n.pdf};
+  }
+}
+
+// Calls body(first, n, x offset, factors): stretches of one row, at most HostDropout::kChunk long.
+template <class T, class Body>
+void for_chunks(const ActivationArgs& a, const Body& body) {
+  const HostDropout drop(a.rng, a.dropout);
+  // Ungated rows follow each other without a gap, so they are one long row.
+  const int64_t rows = a.gated ? a.rows : 1, cols = a.gated ? a.cols : a.rows * a.cols;
+  const int64_t chunks = (cols + HostDropout::kChunk - 1) / HostDropout::kChunk;
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::min(cols, HostDropout::kChunk));
+  parallel_for(rows * chunks, grain, [&](int64_t begin, int64_t end) {
+    T factor[HostDropout::kChunk];
+    std::fill_n(factor, HostDropout::kChunk, T(1));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / chunks, c = i % chunks * HostDropout::kChunk;
+      const int64_t n = std::min(HostDropout::kChunk, cols - c);
+      if (drop.active()) drop.factors(r * cols + c, n, factor);
+      body(r * cols + c, n, a.gated ? 2 * r * cols + c : r * cols + c, factor);
+    }
+  });
+}
+
+template <ActivationKind kKind, class T>
+void forward(const ActivationArgs& a) {
+  for_chunks<T>(a, [&a](int64_t first, int64_t n, int64_t at, const T* factor) {
+    const T* x = static_cast<const T*>(a.x) + at;
+    T* y = static_cast<T*>(a.y) + first;
+    if (!a.gated) {
+      for (int64_t i = 0; i < n; ++i) y[i] = curve<kKind>(x[i]).value * factor[i];
+      return;
+    }
+    const T* up = x + a.cols;
+    for (int64_t i = 0; i < n; ++i) y[i] = curve<kKind>(x[i]).value * up[i] * factor[i];
+  });
+}
+
+template <ActivationKind kKind, class T>
+void backward(const ActivationBackwardArgs& b) {
+  const ActivationArgs& a = b.forward;
+  for_chunks<T>(a, [&a, &b](int64_t first, int64_t n, int64_t at, const T* factor) {
+    const T* x = static_cast<const T*>(a.x) + at;
+    const T* d_y = static_cast<const T*>(b.d_y) + first;
+    T* d_x = static_cast<T*>(b.d_x) + at;
+    if (!a.gated) {
+      for (int64_t i = 0; i < n; ++i) d_x[i] = d_y[i] * factor[i] * curve<kKind>(x[i]).slope;
+      return;
+    }
+    const T* up = x + a.cols;
+    T* d_up = d_x + a.cols;
+    for (int64_t i = 0; i < n; ++i) {
+      const Curve<T> f = curve<kKind>(x[i]);
+      const T g = d_y[i] * factor[i];
+      d_x[i] = g * up[i] * f.slope;
+      d_up[i] = g * f.value;
+    }
+  });
+}
+
+template <class T>
+void forward_of_kind(const ActivationArgs& a) {
+  switch (a.kind) {
+    case ActivationKind::relu:
+      return forward<ActivationKind::relu, T>(a);
+    case ActivationKind::gelu_tanh:
+      return forward<ActivationKind::gelu_tanh, T>(a);
+    case ActivationKind::gelu_erf:
+      return forward<ActivationKind::gelu_erf, T>(a);
+    case ActivationKind::silu:
+      return forward<ActivationKind::silu, T>(a);
+  }
+}
+
+template <class T>
+void backward_of_kind(const ActivationBackwardArgs& b) {
+  switch (b.forward.kind) {
+    case ActivationKind::relu:
+      return backward<ActivationKind::relu, T>(b);
+    case ActivationKind::gelu_tanh:
+      return backward<ActivationKind::gelu_tanh, T>(b);
+    case ActivationKind::gelu_erf:
+      return backward<ActivationKind::gelu_erf, T>(b);
+    case ActivationKind::silu:
+      return backward<ActivationKind::silu, T>(b);
+  }
+}
+
+}  // namespace
+
+void activation_forward_cpu(const Context&, const ActivationArgs& args) {
+  args.dtype == DType::f64 ? forward_of_kind<double>(args) : forward_of_kind<float>(args);
+}
+
+void activation_backward_cpu(const Context&, const ActivationBackwardArgs& args) {
+  args.forward.dtype == DType::f64 ? backward_of_kind<double>(args) : backward_of_kind<float>(args);
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise/elementwise.h"
+
+#include <fmt/format.h>
+
+#include "kernels/dispatch.h"
+#include "kernels/elementwise/elementwise_impl.h"
+#include "kernels/host/validate.h"
+
+namespace saturate::kernels {
+namespace {
+
+template <class Args>
+Fit typed_fits_cpu(const Context&, const Args& a) noexcept {
+  return fits_cpu(a.dtype);
+}
+Fit cast_fits_cpu(const Context&, const CastArgs&) noexcept { return {}; }
+#if SATURATE_WITH_CUDA
+template <class Args>
+Fit typed_fits_cuda(const Context&, const Args& a) noexcept {
+  return fits_cuda(a.dtype);
+}
+Fit cast_fits_cuda(const Context&, const CastArgs& a) noexcept {
+  return fits_cuda(a.x_type == DType::f64 ? a.x_type : a.y_type);
+}
+#endif
+
+constexpr Impl<AddArgs> kAdd[] = {
+    SAT_CUDA_IMPL({"add_cuda", DeviceKind::cuda, typed_fits_cuda<AddArgs>, add_cuda}){
+        "add_cpu", DeviceKind::cpu, typed_fits_cpu<AddArgs>, add_cpu}};
+constexpr Impl<CastArgs> kCast[] = {
+    SAT_CUDA_IMPL({"cast_cuda", DeviceKind::cuda, cast_fits_cuda, cast_cuda}){
+        "cast_cpu", DeviceKind::cpu, cast_fits_cpu, cast_cpu}};
+constexpr Impl<ColumnSumArgs> kColumnSum[] = {SAT_CUDA_IMPL(
+    {"column_sum_cuda", DeviceKind::cuda, typed_fits_cuda<ColumnSumArgs>, column_sum_cuda}){
+    "column_sum_cpu", DeviceKind::cpu, typed_fits_cpu<ColumnSumArgs>, column_sum_cpu}};
+constexpr Impl<DropoutArgs> kDropout[] = {
+    SAT_CUDA_IMPL({"dropout_cuda", DeviceKind::cuda, typed_fits_cuda<DropoutArgs>, dropout_cuda}){
+        "dropout_cpu", DeviceKind::cpu, typed_fits_cpu<DropoutArgs>, dropout_cpu}};
+
+}  // namespace
+
+void add(const Context& ctx, const AddArgs& a) {
+  require_float("add", a.dtype);
+  require_sizes("add", {{"count", a.count}});
+  if (a.count == 0) return;
+  require_pointers("add", {{"a", a.a}, {"b", a.b}, {"y", a.y}});
+  dispatch<AddArgs>("add", ctx, a, kAdd);
+}
+
+void cast(const Context& ctx, const CastArgs& a) {
+  require_float("cast", a.x_type);
+  require_float("cast", a.y_type);
+  require_sizes("cast", {{"count", a.count}});
+  if (a.count == 0) return;
+  require_pointers("cast", {{"x", a.x}, {"y", a.y}});
+  dispatch<CastArgs>("cast", ctx, a, kCast);
+}
+
+void column_sum(const Context& ctx, const ColumnSumArgs& a) {
+  require_float("column_sum", a.dtype);
+  require_sizes("column_sum", {{"rows", a.rows}, {"cols", a.cols}});
+  if (a.rows > 1 && a.ld < a.cols) {
+    throw Error(Errc::invalid_argument, "column_sum",
+                fmt::format("ld is {} for {} columns: rows overlap", a.ld, a.cols));
+  }
+  if (a.cols == 0) return;
+  require_pointers("column_sum", {{"out", a.out}});
+  if (a.rows > 0) require_pointers("column_sum", {{"x", a.x}, {"partial", a.partial}});
+  dispatch<ColumnSumArgs>("column_sum", ctx, a, kColumnSum);
+}
+
+int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& a) {
+  const int64_t groups = device.is_cuda() ? kColumnSumCudaGroups : kColumnSumCpuGroups;
+  return groups * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
+}
+
+void dropout(const Context& ctx, const DropoutArgs& a) {
+  require_float("dropout", a.dtype);
+  require_sizes("dropout", {{"count", a.count}});
+  require_dropout("dropout", a.dropout, a.rng);
+  if (a.count == 0) return;
+  require_pointers("dropout", {{"x", a.x}, {"y", a.y}});
+  dispatch<DropoutArgs>("dropout", ctx, a, kDropout);
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/norm/norm.h"
+
+#include "kernels/dispatch.h"
+#include "kernels/host/validate.h"
+#include "kernels/norm/norm_impl.h"
+
+namespace saturate::kernels {
+namespace {
+
+Fit forward_fits_cpu(const Context&, const NormForwardArgs& a) noexcept {
+  return fits_cpu(a.dtype);
+}
+Fit backward_fits_cpu(const Context&, const NormBackwardArgs& a) noexcept {
+  return fits_cpu(a.dtype);
+}
+#if SATURATE_WITH_CUDA
+Fit fits_columns(DType dtype, int64_t cols) noexcept {
+  if (cols > kNormMaxCols) return {"cols > 2^20 (32-bit column arithmetic)"};
+  return fits_cuda(dtype);
+}
+Fit forward_fits_cuda(const Context&, const NormForwardArgs& a) noexcept {
+  return fits_columns(a.dtype, a.cols);
+}
+Fit backward_fits_cuda(const Context&, const NormBackwardArgs& a) noexcept {
+  return fits_columns(a.dtype, a.cols);
+}
+#endif
+
+constexpr Impl<NormForwardArgs> kForward[] = {
+    SAT_CUDA_IMPL({"norm_forward_cuda", DeviceKind::cuda, forward_fits_cuda, norm_forward_cuda}){
+        "norm_forward_cpu", DeviceKind::cpu, forward_fits_cpu, norm_forward_cpu}};
+constexpr Impl<NormBackwardArgs> kBackward[] = {
+    SAT_CUDA_IMPL({"norm_backward_cuda", DeviceKind::cuda, backward_fits_cuda, norm_backward_cuda}){
+        "norm_backward_cpu", DeviceKind::cpu, backward_fits_cpu, norm_backward_cpu}};
+
+bool has_mean(NormKind kind) { return kind == NormKind::layer_norm; }
+
+}  // namespace
+
+void norm_forward(const Context& ctx, const NormForwardArgs& a) {
+  constexpr const char* kOp = "norm_forward";
+  require_float(kOp, a.dtype);
+  require_sizes(kOp, {{"rows", a.rows}, {"cols", a.cols}});
+  require_dropout(kOp, a.branch != nullptr ? a.dropout : 0.0f, a.rng);
+  if (a.rows == 0 || a.cols == 0) return;
+  require_pointers(kOp, {{"x", a.x}, {"weight", a.weight}, {"y", a.y}, {"rstd", a.rstd}});
+  if (has_mean(a.kind)) require_pointers(kOp, {{"mean", a.mean}});
+  if (a.branch != nullptr) require_pointers(kOp, {{"sum", a.sum}});
+  if (!has_mean(a.kind) && a.bias != nullptr) {
+    throw Error(Errc::invalid_argument, kOp, "bias is given: rms_norm has none, pass null");
+  }
+  dispatch<NormForwardArgs>(kOp, ctx, a, kForward);
+}
+
+void norm_backward(const Context& ctx, const NormBackwardArgs& a) {
+  constexpr const char* kOp = "norm_backward";
+  require_float(kOp, a.dtype);
+  require_sizes(kOp, {{"rows", a.rows}, {"cols", a.cols}});
+  require_dropout(kOp, a.d_branch != nullptr ? a.dropout : 0.0f, a.rng);
+  if (a.cols == 0) return;
+  if (a.rows > 0) {
+    require_pointers(
+        kOp,
+        {{"d_y", a.d_y}, {"sum", a.sum}, {"weight", a.weight}, {"rstd", a.rstd}, {"d_x", a.d_x}});
+    if (has_mean(a.kind)) require_pointers(kOp, {{"mean", a.mean}});
+    if (a.d_weight != nullptr || a.d_bias != nullptr)
+      require_pointers(kOp, {{"partial", a.partial}});
+  }
+  dispatch<NormBackwardArgs>(kOp, ctx, a, kBackward);
+}
+
+int64_t norm_backward_scratch_bytes(Device device, const NormBackwardArgs& a) {
+  const int64_t groups = device.is_cuda() ? kNormCudaGroups : kNormCpuGroups;
+  return groups * 2 * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
+}
+
+}  // namespace saturate::kernels

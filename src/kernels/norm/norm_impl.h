@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What norm.cpp shares with the implementations.
+#pragma once
+#include "kernels/norm/norm.h"
+
+namespace saturate::kernels {
+
+// Groups of rows whose column sums are made in the first stage; partial is (groups, 2, cols). They
+// are constants, so that sums do not depend on the number of threads or multiprocessors.
+constexpr int64_t kNormCpuGroups = 32;
+constexpr int64_t kNormCudaGroups = 264;  // two blocks for each of an H200's 132 multiprocessors
+constexpr int64_t kNormMaxCols = int64_t{1} << 20;
+
+void norm_forward_cpu(const Context& ctx, const NormForwardArgs& args);
+void norm_backward_cpu(const Context& ctx, const NormBackwardArgs& args);
+void norm_forward_cuda(const Context& ctx, const NormForwardArgs& args);
+void norm_backward_cuda(const Context& ctx, const NormBackwardArgs& args);
+
+}  // namespace saturate::kernels
