@@ -14,13 +14,16 @@ namespace {
 
 std::string describe(ncclResult_t code, ncclComm_t comm) {
   const char* detail = ncclGetLastError(comm);
-  return fmt::format("{}{}{}", ncclGetErrorString(code), detail && *detail ? ": " : "", detail ? detail : "");
+  return fmt::format("{}{}{}", ncclGetErrorString(code), detail && *detail ? ": " : "",
+                     detail ? detail : "");
 }
 
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(Device device, std::unique_ptr<ControlChannel> channel)
-      : device_(device), exceptions_at_start_(std::uncaught_exceptions()), channel_(std::move(channel)) {
+      : device_(device),
+        exceptions_at_start_(std::uncaught_exceptions()),
+        channel_(std::move(channel)) {
     use_device(device_);
     ncclUniqueId id{};
     if (rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -29,11 +32,13 @@ class NcclCommunicator final : public Communicator {
 
     int lowest = 0, highest = 0;
     SAT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
-    // First in line for free multiprocessors: the collective needs few, and the end of the step waits for it.
+    // First in line for free multiprocessors: the collective needs few, and the end of the step
+    // waits for it.
     SAT_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
     SAT_CUDA(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming));
     SAT_CUDA(cudaEventCreateWithFlags(&join_, cudaEventDisableTiming));
-    channel_->set_guard([comm = comm_] { return health_of(comm); }, [comm = comm_] { ncclCommAbort(comm); });
+    channel_->set_guard([comm = comm_] { return health_of(comm); },
+                        [comm = comm_] { ncclCommAbort(comm); });
   }
 
   ~NcclCommunicator() override {
@@ -56,18 +61,19 @@ class NcclCommunicator final : public Communicator {
   void begin_all_reduce(void* data, int64_t count, DType dtype, const Stream& compute) override {
     if ((dtype != DType::f32 && dtype != DType::f64) || count < 0 || !(compute.device() == device_))
       throw Error(Errc::invalid_argument, "all_reduce",
-                  fmt::format("{} elements of {} on {}: f32 or f64 on {} is needed", count, name_of(dtype),
-                              to_string(compute.device()), to_string(device_)));
+                  fmt::format("{} elements of {} on {}: f32 or f64 on {} is needed", count,
+                              name_of(dtype), to_string(compute.device()), to_string(device_)));
     if (count == 0) return;
     SAT_CUDA(cudaEventRecord(fork_, static_cast<cudaStream_t>(compute.native())));
     SAT_CUDA(cudaStreamWaitEvent(stream_, fork_, 0));
-    check(ncclAllReduce(data, data, static_cast<size_t>(count), dtype == DType::f32 ? ncclFloat32 : ncclFloat64,
-                        ncclSum, comm_, stream_),
+    check(ncclAllReduce(data, data, static_cast<size_t>(count),
+                        dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum, comm_, stream_),
           "ncclAllReduce");
     pending_ = true;
   }
 
-  // Outside a capture that has no begin, recording the join event would break the capture of `compute`.
+  // Outside a capture that has no begin, recording the join event would break the capture of
+  // `compute`.
   void wait(const Stream& compute) override {
     if (!pending_) return;
     pending_ = false;
@@ -77,28 +83,32 @@ class NcclCommunicator final : public Communicator {
 
   void broadcast(void* data, int64_t bytes, int root) override {
     if (root < 0 || root >= size() || bytes < 0)
-      throw Error(Errc::invalid_argument, "broadcast",
-                  fmt::format("{} bytes from rank {}: ranks 0 to {} are here", bytes, root, size() - 1));
+      throw Error(
+          Errc::invalid_argument, "broadcast",
+          fmt::format("{} bytes from rank {}: ranks 0 to {} are here", bytes, root, size() - 1));
     channel_->broadcast(data, bytes, root);
   }
   void barrier() override { all_reduce_sum(0); }
   double all_reduce_sum(double value) override { return reduce_one(value, ReduceOp::sum); }
   double all_reduce_max(double value) override { return reduce_one(value, ReduceOp::max); }
   void set_step(int64_t step) noexcept override { channel_->set_step(step); }
-  void report_failure(const std::exception& cause) override { report_failure_over(*channel_, cause); }
+  void report_failure(const std::exception& cause) override {
+    report_failure_over(*channel_, cause);
+  }
 
  private:
   void check(ncclResult_t code, const char* call) const {
     if (code == ncclSuccess) return;
     throw Error(Errc::collective, "nccl",
-                fmt::format("{} failed on rank {} of {} ({}): {}. NCCL_DEBUG=INFO tells more", call, rank(), size(),
-                            to_string(device_), describe(code, comm_)));
+                fmt::format("{} failed on rank {} of {} ({}): {}. NCCL_DEBUG=INFO tells more", call,
+                            rank(), size(), to_string(device_), describe(code, comm_)));
   }
 
   // Called by the watcher thread; NCCL allows this query beside other calls.
   static std::string health_of(ncclComm_t comm) {
     ncclResult_t state = ncclSuccess;
-    if (const ncclResult_t code = ncclCommGetAsyncError(comm, &state); code != ncclSuccess) state = code;
+    if (const ncclResult_t code = ncclCommGetAsyncError(comm, &state); code != ncclSuccess)
+      state = code;
     if (state == ncclSuccess || state == ncclInProgress) return "";
     return "[nccl] " + describe(state, comm);
   }
@@ -120,7 +130,8 @@ class NcclCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_nccl_communicator(Device device, std::unique_ptr<ControlChannel> channel) {
+std::unique_ptr<Communicator> make_nccl_communicator(Device device,
+                                                     std::unique_ptr<ControlChannel> channel) {
   return std::make_unique<NcclCommunicator>(device, std::move(channel));
 }
 

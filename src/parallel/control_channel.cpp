@@ -14,7 +14,9 @@
 namespace saturate::parallel {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Error(Errc::collective, "control_channel", what); }
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(Errc::collective, "control_channel", what);
+}
 
 // Four ticks of silence at least, and one a second at most.
 std::chrono::milliseconds tick_of(double heartbeat_s) {
@@ -35,7 +37,8 @@ void reduce_into(T* into, const std::byte* from, int64_t count, ReduceOp op) {
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> ControlChannel::open(const LaunchInfo& launch, ControlOptions options,
+std::unique_ptr<ControlChannel> ControlChannel::open(const LaunchInfo& launch,
+                                                     ControlOptions options,
                                                      const Exchange& exchange) {
   SAT_ASSERT(launch.size > 1);
   auto sockets = meet(launch, options.connect_timeout_s, exchange);
@@ -50,7 +53,8 @@ ControlChannel::ControlChannel(const LaunchInfo& launch, ControlOptions options,
       options_(std::move(options)),
       tick_(tick_of(options_.heartbeat_s)),
       wakeup_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!wakeup_) throw Error(Errc::io, "control_channel", fmt::format("eventfd: {}", std::strerror(errno)));
+  if (!wakeup_)
+    throw Error(Errc::io, "control_channel", fmt::format("eventfd: {}", std::strerror(errno)));
   for (size_t r = 0; r < sockets.size(); ++r) {
     if (!sockets[r]) continue;  // rank 0 itself
     auto peer = std::make_unique<Peer>();
@@ -78,7 +82,8 @@ ControlChannel::Peer& ControlChannel::peer(int rank) {
   return *peers_[rank_ == 0 ? static_cast<size_t>(rank - 1) : 0];
 }
 
-// Waits for the verdict on a broken connection. With the default on_failure the process ends meanwhile.
+// Waits for the verdict on a broken connection. With the default on_failure the process ends
+// meanwhile.
 void ControlChannel::await_end(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return end_.has_value(); });
   fail(*end_);
@@ -110,15 +115,18 @@ void ControlChannel::receive(Peer& from, void* data, int64_t bytes) {
     changed_.wait(lock, [&] { return !from.inbox.empty() || from.left || end_; });
     if (end_) fail(*end_);
     if (from.inbox.empty())
-      fail(fmt::format("rank {} has finished while rank {} waits for it: ranks made different calls", from.rank,
-                       rank_));
+      fail(
+          fmt::format("rank {} has finished while rank {} waits for it: ranks made different calls",
+                      from.rank, rank_));
     const Frame frame = std::move(from.inbox.front());
     from.inbox.pop_front();
     lock.unlock();
     if (frame.header.sequence != calls_ || frame.header.bytes != part)
-      fail(fmt::format("rank {} sent {} bytes in its collective {}, rank {} expects {} bytes in its collective {}: "
-                       "ranks made different calls",
-                       from.rank, frame.header.bytes, frame.header.sequence, rank_, part, calls_));
+      fail(
+          fmt::format("rank {} sent {} bytes in its collective {}, rank {} expects {} bytes in its "
+                      "collective {}: "
+                      "ranks made different calls",
+                      from.rank, frame.header.bytes, frame.header.sequence, rank_, part, calls_));
     std::copy(frame.payload.begin(), frame.payload.end(), at);
     at += part;
     bytes -= static_cast<int64_t>(part);

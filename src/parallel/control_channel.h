@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP star around rank 0 beside the real transport: small host-side collectives, and the news that a rank
-// has failed, which reaches all ranks even when their main threads are stuck inside a collective.
+// TCP star around rank 0 beside the real transport: small host-side collectives, and the news that
+// a rank has failed, which reaches all ranks even when their main threads are stuck inside a
+// collective.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -24,14 +25,15 @@ enum class ReduceOp { sum, max };
 
 struct ControlOptions {
   double connect_timeout_s = 120;
-  double heartbeat_s = 30;  // a host silent for so long is lost; processes that end are noticed at once
-  // Called on the watcher thread, once, with "rank 3 failed at step 120: cause". Without one the line goes to
-  // standard error and the process ends with exit code 1.
-  std::function<void(const std::string& line)> on_failure;
+  double heartbeat_s =
+      30;  // a host silent for so long is lost; processes that end are noticed at once
+  // Called on the watcher thread, once, with "rank 3 failed at step 120: cause". Without one the
+  // line goes to standard error and the process ends with exit code 1.
+  std::function<void(const std::string& line)> on_failure = {};
 };
 
-// Where a failure was born. An `echo` (a collective that broke) is held back for a second, so that the report
-// of the rank that broke it wins.
+// Where a failure was born. An `echo` (a collective that broke) is held back for a second, so that
+// the report of the rank that broke it wins.
 enum class FailureOrigin : uint32_t { here, echo };
 
 // set_step() and report_failure() may be called by any thread, the rest by one at a time.
@@ -46,21 +48,22 @@ class ControlChannel {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // Collective and blocking; all data passes through rank 0. Sums are made in the order of ranks, so results
-  // are bitwise equal everywhere and every time. dtype f32 or f64.
-  // Errors: collective (ranks make different calls, or one has left).
+  // Collective and blocking; all data passes through rank 0. Sums are made in the order of ranks,
+  // so results are bitwise equal everywhere and every time. dtype f32 or f64. Errors: collective
+  // (ranks make different calls, or one has left).
   void broadcast(void* data, int64_t bytes, int root);
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op);
 
   // The step that failures of this rank are reported with.
   void set_step(int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
 
-  // Tells all ranks; each prints the line and ends, this one too, all within a few seconds. Does not return
-  // unless options.on_failure does.
+  // Tells all ranks; each prints the line and ends, this one too, all within a few seconds. Does
+  // not return unless options.on_failure does.
   void report_failure(const std::string& cause, FailureOrigin origin);
 
-  // What the watcher does for a transport: `health` runs about once a second and returns the cause of a
-  // failure or ""; `abort` runs once before the process ends, for at most 2 s. Null functions clear.
+  // What the watcher does for a transport: `health` runs about once a second and returns the cause
+  // of a failure or ""; `abort` runs once before the process ends, for at most 2 s. Null functions
+  // clear.
   void set_guard(std::function<std::string()> health, std::function<void()> abort);
 
   // Collective: returns when all ranks have called it. Afterwards nothing is watched any more.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watcher thread of a control channel: reads all connections, sends heartbeats, and ends the process
-// when a rank has failed.
+// The watcher thread of a control channel: reads all connections, sends heartbeats, and ends the
+// process when a rank has failed.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -17,10 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long rank 0 holds an echo back for the report of its cause, and how long another rank waits for the
-// verdict of rank 0 on its own report.
+// How long rank 0 holds an echo back for the report of its cause, and how long another rank waits
+// for the verdict of rank 0 on its own report.
 constexpr milliseconds kEchoHold{1000}, kVerdictHold{3000};
-// All sends of one relay together: a rank that takes no data must not keep the news from the others.
+// All sends of one relay together: a rank that takes no data must not keep the news from the
+// others.
 constexpr milliseconds kRelayTime{1000};
 constexpr milliseconds kAbortTime{2000};
 // Launchers kill all ranks as soon as one has ended; this lets every rank print first.
@@ -35,7 +36,8 @@ struct FailureHead {
 
 std::string one_line(std::string text) {
   if (text.size() > kMaxCause) text.resize(kMaxCause);
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');
   return text;
 }
 
@@ -54,7 +56,8 @@ void ControlChannel::watch() {
       for (size_t i = 0; i < peers_.size(); ++i)
         if (polled[i].revents != 0) read_from(*peers_[i]);
     }
-    // One tick however late it is: a process that was itself stopped must not find its peers silent.
+    // One tick however late it is: a process that was itself stopped must not find its peers
+    // silent.
     if (Clock::now() >= next_tick) {
       tick();
       next_tick = Clock::now() + tick_;
@@ -63,8 +66,9 @@ void ControlChannel::watch() {
     if (const auto report = std::exchange(reported_, std::nullopt)) {
       lock.unlock();
       if (rank_ != 0) relay(*report);
-      consider(*report, rank_ != 0 ? kVerdictHold
-                                   : report->origin == FailureOrigin::echo ? kEchoHold : milliseconds(0));
+      consider(*report, rank_ != 0                              ? kVerdictHold
+                        : report->origin == FailureOrigin::echo ? kEchoHold
+                                                                : milliseconds(0));
     }
     if (lock.owns_lock()) lock.unlock();
     if (verdict_ && Clock::now() >= verdict_at_) return conclude();
@@ -127,7 +131,8 @@ void ControlChannel::tick() {
     if (p->left) continue;
     if (++p->silent_ticks * std::chrono::duration<double>(tick_).count() > options_.heartbeat_s)
       consider({p->rank, step_.load(), FailureOrigin::here,
-                fmt::format("no sign of life for {:g} s (host frozen or network cut)", options_.heartbeat_s)},
+                fmt::format("no sign of life for {:g} s (host frozen or network cut)",
+                            options_.heartbeat_s)},
                milliseconds(0));
   }
   std::string cause;
@@ -142,7 +147,8 @@ void ControlChannel::tick() {
 
 // The first failure wins, except that a cause displaces an echo.
 void ControlChannel::consider(Failure failure, Clock::duration hold) {
-  const bool better = verdict_ && verdict_->origin == FailureOrigin::echo && failure.origin == FailureOrigin::here;
+  const bool better =
+      verdict_ && verdict_->origin == FailureOrigin::echo && failure.origin == FailureOrigin::here;
   if (verdict_ && !better) return;
   verdict_ = std::move(failure);
   verdict_at_ = Clock::now() + hold;
@@ -159,9 +165,11 @@ void ControlChannel::relay(const Failure& failure) {
   for (auto& p : peers_) {
     // Another thread may be in the middle of a frame to this peer.
     std::unique_lock sending(p->sending, std::try_to_lock);
-    for (; !sending && Clock::now() < deadline; sending.try_lock()) std::this_thread::sleep_for(milliseconds(5));
+    for (; !sending && Clock::now() < deadline; sending.try_lock())
+      std::this_thread::sleep_for(milliseconds(5));
     if (sending)
-      send_frame(p->socket.get(), {FrameType::failure, 0, payload.size()}, payload.data(), do_not_wait);
+      send_frame(p->socket.get(), {FrameType::failure, 0, payload.size()}, payload.data(),
+                 do_not_wait);
   }
 }
 
@@ -185,8 +193,8 @@ void ControlChannel::run_abort() {
 void ControlChannel::conclude() {
   if (rank_ == 0) relay(*verdict_);
   cancelled_.store(true);
-  const std::string line =
-      fmt::format("rank {} failed at step {}: {}", verdict_->rank, verdict_->step, one_line(verdict_->cause));
+  const std::string line = fmt::format("rank {} failed at step {}: {}", verdict_->rank,
+                                       verdict_->step, one_line(verdict_->cause));
   if (!options_.on_failure) {
     const std::string text = line + "\n";  // one write, so that lines of ranks do not mix
     [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());

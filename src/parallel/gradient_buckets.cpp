@@ -17,10 +17,11 @@ int64_t total_of_tiling(std::span<const FlatRange> ranges) {
   int64_t at = 0;
   for (const FlatRange& r : sorted) {
     if (r.begin != at || r.end <= r.begin)
-      throw Error(Errc::invalid_argument, "gradient_buckets",
-                  fmt::format("range [{}, {}) follows element {}: ranges must be non-empty and tile the "
-                              "flat array without gap or overlap",
-                              r.begin, r.end, at));
+      throw Error(
+          Errc::invalid_argument, "gradient_buckets",
+          fmt::format("range [{}, {}) follows element {}: ranges must be non-empty and tile the "
+                      "flat array without gap or overlap",
+                      r.begin, r.end, at));
     at = r.end;
   }
   return at;
@@ -28,15 +29,16 @@ int64_t total_of_tiling(std::span<const FlatRange> ranges) {
 
 }  // namespace
 
-std::vector<GradientBucket> gradient_buckets(std::span<const FlatRange> finish_order, int64_t bucket_elements) {
+std::vector<GradientBucket> gradient_buckets(std::span<const FlatRange> finish_order,
+                                             int64_t bucket_elements) {
   if (bucket_elements < 1)
     throw Error(Errc::invalid_argument, "gradient_buckets",
                 fmt::format("bucket_elements is {}: at least 1 is needed", bucket_elements));
   const int64_t total = total_of_tiling(finish_order);
 
   std::vector<GradientBucket> buckets;
-  std::map<int64_t, int64_t> open;        // begin -> end: finished, not in a bucket, neighbours merged
-  std::map<int64_t, int64_t> closed_end;  // begin -> end of each bucket
+  std::map<int64_t, int64_t> open;  // begin -> end: finished, not in a bucket, neighbours merged
+  std::map<int64_t, int64_t> closed_end;    // begin -> end of each bucket
   std::map<int64_t, int64_t> closed_begin;  // end -> begin
   const auto emit_if_done = [&](std::map<int64_t, int64_t>::iterator it, int index) {
     const auto [begin, end] = *it;

@@ -19,13 +19,14 @@ struct GradientBucket {
   friend bool operator==(const GradientBucket&, const GradientBucket&) = default;
 };
 
-// 25 MB of fp32: long enough that an all-reduce over NVLink runs near its peak rate, short enough that a
-// 100 MB model has most of its gradients on the wire before backward ends.
+// 25 MB of fp32: long enough that an all-reduce over NVLink runs near its peak rate, short enough
+// that a 100 MB model has most of its gradients on the wire before backward ends.
 constexpr int64_t kBucketElements = int64_t{25'000'000} / 4;
 
-// Groups neighbouring ranges into buckets that are contiguous in the flat array, cover it once, and come in
-// the order in which they are ready. A bucket closes at `bucket_elements` or more, or when nothing next to
-// it is still to come; ranges that finish out of order wait for their neighbours only.
+// Groups neighbouring ranges into buckets that are contiguous in the flat array, cover it once, and
+// come in the order in which they are ready. A bucket closes at `bucket_elements` or more, or when
+// nothing next to it is still to come; ranges that finish out of order wait for their neighbours
+// only.
 //
 // finish_order  ranges that tile [0, total), in the order in which backward finishes them.
 // Order         a function of the arguments alone: all ranks get the same buckets.

@@ -27,7 +27,8 @@ TEST(GradientBuckets, LastBucketMayBeShort) {
 TEST(GradientBuckets, ARangeOutOfOrderDelaysNobodyElse) {
   // [8, 10) finishes last, as tied embeddings do.
   const std::vector<FlatRange> order = {{10, 14}, {4, 8}, {0, 4}, {8, 10}};
-  EXPECT_EQ(gradient_buckets(order, 4), (Buckets{{{10, 14}, 0}, {{4, 8}, 1}, {{0, 4}, 2}, {{8, 10}, 3}}));
+  EXPECT_EQ(gradient_buckets(order, 4),
+            (Buckets{{{10, 14}, 0}, {{4, 8}, 1}, {{0, 4}, 2}, {{8, 10}, 3}}));
 }
 
 TEST(GradientBuckets, WhatCannotGrowIsSentAtOnce) {
@@ -35,7 +36,8 @@ TEST(GradientBuckets, WhatCannotGrowIsSentAtOnce) {
   const std::vector<FlatRange> order = {{9, 13}, {8, 9}, {4, 8}, {0, 4}};
   EXPECT_EQ(gradient_buckets(order, 4), (Buckets{{{9, 13}, 0}, {{4, 9}, 2}, {{0, 4}, 3}}));
   const std::vector<FlatRange> apart = {{9, 13}, {4, 8}, {8, 9}, {0, 4}};
-  EXPECT_EQ(gradient_buckets(apart, 4), (Buckets{{{9, 13}, 0}, {{4, 8}, 1}, {{8, 9}, 2}, {{0, 4}, 3}}));
+  EXPECT_EQ(gradient_buckets(apart, 4),
+            (Buckets{{{9, 13}, 0}, {{4, 8}, 1}, {{8, 9}, 2}, {{0, 4}, 3}}));
 }
 
 TEST(GradientBuckets, AnyOrderIsCoveredOnceAndOnlyAfterItIsFinished) {
@@ -43,7 +45,7 @@ TEST(GradientBuckets, AnyOrderIsCoveredOnceAndOnlyAfterItIsFinished) {
   for (int round = 0; round < 200; ++round) {
     std::vector<FlatRange> ranges;
     int64_t total = 0;
-    for (unsigned n = 1 + random() % 40; n > 0; --n) {
+    for (auto n = 1 + random() % 40; n > 0; --n) {
       const int64_t length = 1 + static_cast<int64_t>(random() % 9);
       ranges.push_back({total, total + length});
       total += length;

@@ -15,7 +15,9 @@ class TcpTransport final : public HostTransport {
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override {
     channel_.all_reduce(data, count, dtype, op);
   }
-  void broadcast(void* data, int64_t bytes, int root) override { channel_.broadcast(data, bytes, root); }
+  void broadcast(void* data, int64_t bytes, int root) override {
+    channel_.broadcast(data, bytes, root);
+  }
 
  private:
   ControlChannel& channel_;
@@ -57,7 +59,8 @@ void HostCommunicator::stop() {
 
 HostCommunicator::~HostCommunicator() {
   const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
-  if (unwinding && channel_) channel_->report_failure("an exception ended its work", FailureOrigin::here);
+  if (unwinding && channel_)
+    channel_->report_failure("an exception ended its work", FailureOrigin::here);
   {
     std::lock_guard lock(mutex_);
     abandon_ = unwinding;
@@ -114,11 +117,12 @@ void HostCommunicator::drain() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void HostCommunicator::begin_all_reduce(void* data, int64_t count, DType dtype, const Stream& compute) {
+void HostCommunicator::begin_all_reduce(void* data, int64_t count, DType dtype,
+                                        const Stream& compute) {
   if ((dtype != DType::f32 && dtype != DType::f64) || count < 0 || compute.device().is_cuda())
     throw Error(Errc::invalid_argument, "all_reduce",
-                fmt::format("{} elements of {} on {}: f32 or f64 in CPU memory is needed", count, name_of(dtype),
-                            to_string(compute.device())));
+                fmt::format("{} elements of {} on {}: f32 or f64 in CPU memory is needed", count,
+                            name_of(dtype), to_string(compute.device())));
   if (count == 0) return;
   post([=](HostTransport& transport) { transport.all_reduce(data, count, dtype, ReduceOp::sum); });
 }
@@ -127,8 +131,9 @@ void HostCommunicator::wait(const Stream&) { drain(); }
 
 void HostCommunicator::broadcast(void* data, int64_t bytes, int root) {
   if (root < 0 || root >= size_ || bytes < 0)
-    throw Error(Errc::invalid_argument, "broadcast",
-                fmt::format("{} bytes from rank {}: ranks 0 to {} are here", bytes, root, size_ - 1));
+    throw Error(
+        Errc::invalid_argument, "broadcast",
+        fmt::format("{} bytes from rank {}: ranks 0 to {} are here", bytes, root, size_ - 1));
   post([=](HostTransport& transport) { transport.broadcast(data, bytes, root); });
   drain();
 }

@@ -23,14 +23,16 @@ class HostTransport {
 };
 
 // MPI_COMM_WORLD; owns MPI_Init and MPI_Finalize, so there can be one in the life of a process.
-// Errors: collective (MPI call failed), unsupported (no MPI in this build, or MPI sees other ranks).
+// Errors: collective (MPI call failed), unsupported (no MPI in this build, or MPI sees other
+// ranks).
 std::unique_ptr<HostTransport> make_mpi_transport(const LaunchInfo& launch);
 std::unique_ptr<HostTransport> make_tcp_transport(ControlChannel& channel);
 
 class HostCommunicator final : public Communicator {
  public:
   // `make_transport` runs on the worker thread.
-  HostCommunicator(const LaunchInfo& launch, std::function<std::unique_ptr<HostTransport>()> make_transport);
+  HostCommunicator(const LaunchInfo& launch,
+                   std::function<std::unique_ptr<HostTransport>()> make_transport);
   ~HostCommunicator() override;
   void attach(std::unique_ptr<ControlChannel> channel) { channel_ = std::move(channel); }
 
@@ -65,7 +67,8 @@ class HostCommunicator final : public Communicator {
   int unfinished_ = 0;        // jobs posted and not done
   std::exception_ptr error_;  // the first; later jobs are dropped
   bool stop_ = false;
-  bool abandon_ = false;  // leave the transport as it is: its shutdown would wait for the other ranks
+  bool abandon_ =
+      false;  // leave the transport as it is: its shutdown would wait for the other ranks
   std::thread worker_;
 };
 

@@ -37,17 +37,19 @@ class Variables {
     const char* end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, n);
     if (error != std::errc() || stop != end || n < 0)
-      refuse(fmt::format("{} is '{}': it must be a whole number from 0 to {}. Start through mpirun, "
-                         "torchrun or srun, or unset it to run one process",
-                         name, *value, std::numeric_limits<int>::max()));
+      refuse(
+          fmt::format("{} is '{}': it must be a whole number from 0 to {}. Start through mpirun, "
+                      "torchrun or srun, or unset it to run one process",
+                      name, *value, std::numeric_limits<int>::max()));
     return n;
   }
 
   int needed(const char* name, const char* because) const {
     if (const auto n = number(name)) return *n;
-    refuse(fmt::format("{} is set but {} is not. Start through mpirun, torchrun or srun, or unset "
-                       "{} to run one process",
-                       because, name, because));
+    refuse(
+        fmt::format("{} is set but {} is not. Start through mpirun, torchrun or srun, or unset "
+                    "{} to run one process",
+                    because, name, because));
   }
 
  private:
@@ -64,29 +66,27 @@ bool is_loopback(const std::string& host) {
 
 // Entry `node` of Slurm's "2(x3),1", which stands for 2,2,2,1.
 int slurm_tasks_of_node(const std::string& list, int node) {
-  const auto malformed = [&] {
-    refuse(fmt::format("SLURM_TASKS_PER_NODE is '{}': a list such as 2(x3),1 that reaches node {} is needed",
-                       list, node));
-  };
   const char* at = list.data();
   const char* const end = at + list.size();
-  while (at < end) {
+  for (int before = 0;;) {
     int tasks = 0, repeat = 1;
     auto got = std::from_chars(at, end, tasks);
-    if (got.ec != std::errc() || tasks < 1) malformed();
+    if (got.ec != std::errc() || tasks < 1) break;
     at = got.ptr;
     if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
       got = std::from_chars(at + 2, end, repeat);
-      if (got.ec != std::errc() || got.ptr == end || *got.ptr != ')') malformed();
+      if (got.ec != std::errc() || repeat < 1 || got.ptr == end || *got.ptr != ')') break;
       at = got.ptr + 1;
     }
-    if (node < repeat) return tasks;
-    node -= repeat;
-    if (at < end && *at != ',') malformed();
+    if (node - before < repeat) return tasks;
+    before += repeat;
+    if (at == end || *at != ',') break;
     ++at;
   }
-  malformed();
-  return 0;
+  refuse(
+      fmt::format("SLURM_TASKS_PER_NODE is '{}': a list such as 2(x3),1 that reaches node {} is "
+                  "needed. Start through srun",
+                  list, node));
 }
 
 LaunchInfo from_open_mpi(const Variables& v) {
@@ -110,8 +110,9 @@ LaunchInfo from_torchrun(const Variables& v) {
   if (info.size == 1) return info;
   info.rendezvous_host = v.text({"MASTER_ADDR"});
   if (info.rendezvous_host.empty())
-    refuse("RANK and WORLD_SIZE are set but MASTER_ADDR is not: set it to the host of rank 0, "
-           "or start through torchrun");
+    refuse(
+        "RANK and WORLD_SIZE are set but MASTER_ADDR is not: set it to the host of rank 0, "
+        "or start through torchrun");
   // torchrun's own store may hold MASTER_PORT itself.
   info.rendezvous_port = v.needed("MASTER_PORT", "RANK") + 1;
   info.local_rank = v.needed("LOCAL_RANK", "RANK");
@@ -137,8 +138,9 @@ LaunchInfo from_slurm(const Variables& v) {
     info.rendezvous_host = first_slurm_host(v.text({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
   if (info.rendezvous_host.empty()) info.rendezvous_host = v.text({"SLURM_LAUNCH_NODE_IPADDR"});
   if (info.rendezvous_host.empty())
-    refuse("SLURM_PROCID is set but neither SLURM_JOB_NODELIST nor SLURM_LAUNCH_NODE_IPADDR is: "
-           "start through srun, or set MASTER_ADDR to the host of rank 0");
+    refuse(
+        "SLURM_PROCID is set but neither SLURM_JOB_NODELIST nor SLURM_LAUNCH_NODE_IPADDR is: "
+        "start through srun, or set MASTER_ADDR to the host of rank 0");
   const std::string tasks = v.text({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   if (!tasks.empty())
     info.local_size = slurm_tasks_of_node(tasks, v.number("SLURM_NODEID").value_or(0));
@@ -147,9 +149,12 @@ LaunchInfo from_slurm(const Variables& v) {
   else
     refuse("SLURM_PROCID is set but SLURM_TASKS_PER_NODE is not: start through srun");
   info.job = fmt::format("{}.{}", v.text({"SLURM_JOB_ID"}), v.text({"SLURM_STEP_ID"}));
-  // Steps of all jobs that meet on one host should get different ports; the job name settles the rest.
-  const int64_t job = v.number("SLURM_JOB_ID").value_or(0), step = v.number("SLURM_STEP_ID").value_or(0);
-  info.rendezvous_port = v.number("MASTER_PORT").value_or(static_cast<int>(20000 + (job * 16 + step * 8) % 10000));
+  // Steps of all jobs that meet on one host should get different ports; the job name settles the
+  // rest.
+  const int64_t job = v.number("SLURM_JOB_ID").value_or(0),
+                step = v.number("SLURM_STEP_ID").value_or(0);
+  info.rendezvous_port =
+      v.number("MASTER_PORT").value_or(static_cast<int>(20000 + (job * 16 + step * 8) % 10000));
   return info;
 }
 
@@ -172,12 +177,15 @@ bool is_slurm_step(const Variables& v) {
 
 void check(const LaunchInfo& info) {
   if (info.size < 1 || info.rank >= info.size)
-    refuse(fmt::format("{} gives rank {} of {}: ranks go from 0 to size - 1", info.source, info.rank, info.size));
+    refuse(fmt::format("{} gives rank {} of {}: ranks go from 0 to size - 1", info.source,
+                       info.rank, info.size));
   if (info.local_size < 1 || info.local_size > info.size || info.local_rank >= info.local_size)
-    refuse(fmt::format("{} gives local rank {} of {} on this host, {} ranks in all: these contradict each other",
-                       info.source, info.local_rank, info.local_size, info.size));
+    refuse(fmt::format(
+        "{} gives local rank {} of {} on this host, {} ranks in all: these contradict each other",
+        info.source, info.local_rank, info.local_size, info.size));
   if (info.rendezvous_port > 65500)
-    refuse(fmt::format("MASTER_PORT is {}: ports up to 65499 can be used", info.rendezvous_port - 1));
+    refuse(
+        fmt::format("MASTER_PORT is {}: ports up to 65499 can be used", info.rendezvous_port - 1));
 }
 
 }  // namespace
@@ -191,7 +199,8 @@ std::string first_slurm_host(const std::string& list) {
     }
     const size_t stop = list.find_first_of("-,]", i);
     const size_t close = list.find(']', i);
-    if (close == std::string::npos) refuse(fmt::format("the Slurm node list '{}' lacks a ']'", list));
+    if (close == std::string::npos)
+      refuse(fmt::format("the Slurm node list '{}' lacks a ']'", list));
     host += list.substr(i + 1, stop - i - 1);
     i = close;
   }
@@ -205,11 +214,13 @@ LaunchInfo launch_from(const Environment& environment) {
   LaunchInfo info;
   if (mpi) {
     info = from_open_mpi(v);
-    const int rank = v.number("RANK").value_or(info.rank), size = v.number("WORLD_SIZE").value_or(info.size);
+    const int rank = v.number("RANK").value_or(info.rank),
+              size = v.number("WORLD_SIZE").value_or(info.size);
     if (rank != info.rank || size != info.size)
-      refuse(fmt::format("mpirun says rank {} of {}, RANK and WORLD_SIZE say rank {} of {}: unset the latter "
-                         "or start without mpirun",
-                         info.rank, info.size, rank, size));
+      refuse(fmt::format(
+          "mpirun says rank {} of {}, RANK and WORLD_SIZE say rank {} of {}: unset the latter "
+          "or start without mpirun",
+          info.rank, info.size, rank, size));
   } else if (torch) {
     info = from_torchrun(v);
   } else if (is_slurm_step(v)) {
@@ -226,7 +237,8 @@ LaunchInfo current_launch() {
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
-    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals != std::string::npos)
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return launch_from(environment);
 }

@@ -11,18 +11,19 @@ struct LaunchInfo {
   int local_rank = 0, local_size = 1;  // among the ranks of this host; local_rank picks the GPU
   std::string source = "single";       // "mpirun", "torchrun", "slurm" or "single"
   std::string rendezvous_host;         // where rank 0 listens; empty: rank 0 tells through MPI
-  int rendezvous_port = 0;             // first port that rank 0 tries; 0: any free one, told through MPI
-  std::string job;                     // the launcher's name of this run: keeps two runs on one host apart
-  bool mpi_ready = false;              // MPI_Init finds the other ranks (mpirun, or srun with PMI or PMIx)
+  int rendezvous_port = 0;  // first port that rank 0 tries; 0: any free one, told through MPI
+  std::string job;          // the launcher's name of this run: keeps two runs on one host apart
+  bool mpi_ready = false;   // MPI_Init finds the other ranks (mpirun, or srun with PMI or PMIx)
   bool one_host() const noexcept { return local_size == size; }
 };
 
 using Environment = std::map<std::string, std::string>;
 
-// Looks for Open MPI (OMPI_COMM_WORLD_*), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT),
-// Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, node list) and PMI (PMI_RANK, PMI_SIZE), in this
-// order, so that torchrun under srun counts as torchrun. A Slurm batch script outside srun is one process.
-// Errors: invalid_argument (missing, malformed or contradictory variables; names them).
+// Looks for Open MPI (OMPI_COMM_WORLD_*), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+// MASTER_PORT), Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, node list) and PMI (PMI_RANK,
+// PMI_SIZE), in this order, so that torchrun under srun counts as torchrun. A Slurm batch script
+// outside srun is one process. Errors: invalid_argument (missing, malformed or contradictory
+// variables; names them).
 LaunchInfo launch_from(const Environment& environment);
 
 // launch_from() of this process's environment.

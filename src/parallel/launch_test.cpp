@@ -9,17 +9,28 @@ namespace saturate::parallel {
 namespace {
 
 Environment open_mpi() {
-  return {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"},
-          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  return {{"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "4"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
 }
 Environment torchrun() {
-  return {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-          {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}};
+  return {{"RANK", "5"},
+          {"WORLD_SIZE", "8"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "4"},
+          {"MASTER_ADDR", "node7"},
+          {"MASTER_PORT", "29500"}};
 }
 Environment slurm() {
-  return {{"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "3"},
-          {"SLURM_TASKS_PER_NODE", "2(x3),1"}, {"SLURM_JOB_NODELIST", "gpu[03-05,9],x1"},
-          {"SLURM_JOB_ID", "1234"}, {"SLURM_STEP_ID", "0"}};
+  return {{"SLURM_PROCID", "6"},
+          {"SLURM_NTASKS", "7"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "3"},
+          {"SLURM_TASKS_PER_NODE", "2(x3),1"},
+          {"SLURM_JOB_NODELIST", "gpu[03-05,9],x1"},
+          {"SLURM_JOB_ID", "1234"},
+          {"SLURM_STEP_ID", "0"}};
 }
 
 // The message of the refusal, or "" when `environment` is accepted.

@@ -21,16 +21,21 @@ std::unique_ptr<ControlChannel> open_channel(const LaunchInfo& launch, ControlOp
     return ControlChannel::open(launch, std::move(options),
                                 [&](void* data, int64_t bytes) { mpi->broadcast(data, bytes, 0); });
   }
-  throw Error(Errc::unsupported, "communicator",
-              fmt::format("{} started {} ranks but this build has no MPI to find them: install libopenmpi-dev and "
-                          "build again, or start through torchrun",
-                          launch.source, launch.size));
+  throw Error(
+      Errc::unsupported, "communicator",
+      fmt::format(
+          "{} started {} ranks but this build has no MPI to find them: install libopenmpi-dev and "
+          "build again, or start through torchrun",
+          launch.source, launch.size));
 }
 
-std::unique_ptr<Communicator> on_gpus(Device device, const LaunchInfo& launch, ControlOptions options) {
-  if constexpr (kNccl) return make_nccl_communicator(device, open_channel(launch, std::move(options)));
+std::unique_ptr<Communicator> on_gpus(Device device, const LaunchInfo& launch,
+                                      ControlOptions options) {
+  if constexpr (kNccl)
+    return make_nccl_communicator(device, open_channel(launch, std::move(options)));
   throw Error(Errc::unsupported, "communicator",
-              fmt::format("{} ranks on GPUs need NCCL, which this build lacks: install libnccl-dev and build again, "
+              fmt::format("{} ranks on GPUs need NCCL, which this build lacks: install libnccl-dev "
+                          "and build again, "
                           "or train on the CPU with --device cpu",
                           launch.size));
 }
@@ -38,26 +43,28 @@ std::unique_ptr<Communicator> on_gpus(Device device, const LaunchInfo& launch, C
 std::unique_ptr<Communicator> on_cpus(const LaunchInfo& launch, ControlOptions options) {
   if constexpr (kMpi) {
     if (launch.mpi_ready) {
-      auto communicator =
-          std::make_unique<HostCommunicator>(launch, [launch] { return make_mpi_transport(launch); });
-      communicator->attach(ControlChannel::open(launch, std::move(options), [&](void* data, int64_t bytes) {
-        communicator->broadcast(data, bytes, 0);
-      }));
+      auto communicator = std::make_unique<HostCommunicator>(
+          launch, [launch] { return make_mpi_transport(launch); });
+      communicator->attach(ControlChannel::open(
+          launch, std::move(options),
+          [&](void* data, int64_t bytes) { communicator->broadcast(data, bytes, 0); }));
       return communicator;
     }
   }
   auto channel = open_channel(launch, std::move(options));
-  auto communicator =
-      std::make_unique<HostCommunicator>(launch, [&channel] { return make_tcp_transport(*channel); });
+  auto communicator = std::make_unique<HostCommunicator>(
+      launch, [&channel] { return make_tcp_transport(*channel); });
   communicator->attach(std::move(channel));
   return communicator;
 }
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo& launch, ControlOptions options) {
+std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo& launch,
+                                                ControlOptions options) {
   if (launch.size == 1) return std::make_unique<SingleCommunicator>();
-  return device.is_cuda() ? on_gpus(device, launch, std::move(options)) : on_cpus(launch, std::move(options));
+  return device.is_cuda() ? on_gpus(device, launch, std::move(options))
+                          : on_cpus(launch, std::move(options));
 }
 
 }  // namespace saturate::parallel

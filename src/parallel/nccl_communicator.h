@@ -6,6 +6,7 @@ namespace saturate::parallel {
 
 // Collective over the ranks of `channel`. `device` is this rank's GPU. Built with NCCL only.
 // Errors: collective (NCCL call failed), device.
-std::unique_ptr<Communicator> make_nccl_communicator(Device device, std::unique_ptr<ControlChannel> channel);
+std::unique_ptr<Communicator> make_nccl_communicator(Device device,
+                                                     std::unique_ptr<ControlChannel> channel);
 
 }  // namespace saturate::parallel

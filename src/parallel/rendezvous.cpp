@@ -24,8 +24,8 @@ constexpr int kConnectTimeoutMs = 1000;
 constexpr auto kLongestPause = std::chrono::milliseconds(400);
 const std::atomic<bool> kNeverCancelled = false;
 
-// Sent by the connecting rank, answered by rank 0, and sent again as confirmation: rank 0 then knows that
-// this connection was not given up in the meantime.
+// Sent by the connecting rank, answered by rank 0, and sent again as confirmation: rank 0 then
+// knows that this connection was not given up in the meantime.
 struct Hello {
   uint32_t magic = static_cast<uint32_t>(FrameType::hello);
   int32_t rank = 0, size = 0, unused = 0;
@@ -69,40 +69,47 @@ std::string missing_ranks(const std::vector<Descriptor>& connections) {
   return text;
 }
 
-std::vector<Descriptor> accept_all(const LaunchInfo& launch, const Descriptor& listener, uint64_t token,
-                                   double timeout_s) {
+std::vector<Descriptor> accept_all(const LaunchInfo& launch, const Descriptor& listener,
+                                   uint64_t token, double timeout_s) {
   std::vector<Descriptor> connections(static_cast<size_t>(launch.size));
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   for (int have = 1; have < launch.size;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0)
-      throw Error(Errc::io, "control_channel",
-                  fmt::format("{} of {} ranks reached rank 0 within {} s; missing: {}. Were all started, and "
-                              "do firewalls let them through to rank 0?",
-                              have, launch.size, timeout_s, missing_ranks(connections)));
+      throw Error(
+          Errc::io, "control_channel",
+          fmt::format(
+              "{} of {} ranks reached rank 0 within {} s; missing: {}. Were all started, and "
+              "do firewalls let them through to rank 0?",
+              have, launch.size, timeout_s, missing_ranks(connections)));
     Descriptor s = accept_from(listener, static_cast<int>(left));
     Hello hello, confirm;
     if (!s || !receive_hello(s, hello) || hello.token != token) continue;
     if (hello.size != launch.size || hello.rank < 1 || hello.rank >= launch.size)
-      throw Error(Errc::invalid_argument, "control_channel",
-                  fmt::format("a process says it is rank {} of {}, but rank 0 was told {} ranks: start all with "
-                              "one command",
-                              hello.rank, hello.size, launch.size));
+      throw Error(
+          Errc::invalid_argument, "control_channel",
+          fmt::format(
+              "a process says it is rank {} of {}, but rank 0 was told {} ranks: start all with "
+              "one command",
+              hello.rank, hello.size, launch.size));
     const Hello answer{.rank = 0, .size = launch.size, .token = token};
-    if (!send_hello(s, answer) || !receive_hello(s, confirm) || confirm.rank != hello.rank) continue;
+    if (!send_hello(s, answer) || !receive_hello(s, confirm) || confirm.rank != hello.rank)
+      continue;
     Descriptor& slot = connections[static_cast<size_t>(hello.rank)];
     if (slot)
-      throw Error(Errc::invalid_argument, "control_channel",
-                  fmt::format("two processes say they are rank {}: every process needs its own RANK",
-                              hello.rank));
+      throw Error(
+          Errc::invalid_argument, "control_channel",
+          fmt::format("two processes say they are rank {}: every process needs its own RANK",
+                      hello.rank));
     slot = std::move(s);
     ++have;
   }
   return connections;
 }
 
-Descriptor reach_rank_0(const LaunchInfo& launch, const std::string& host, int first_port, int ports,
-                        uint64_t token, double timeout_s) {
+Descriptor reach_rank_0(const LaunchInfo& launch, const std::string& host, int first_port,
+                        int ports, uint64_t token, double timeout_s) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   auto pause = std::chrono::milliseconds(20);
   do {
@@ -110,29 +117,34 @@ Descriptor reach_rank_0(const LaunchInfo& launch, const std::string& host, int f
       Descriptor s = connect_to(host, port, kConnectTimeoutMs);
       const Hello mine{.rank = launch.rank, .size = launch.size, .token = token};
       Hello answer;
-      if (s && send_hello(s, mine) && receive_hello(s, answer) && answer.token == token && answer.rank == 0 &&
-          send_hello(s, mine))
+      if (s && send_hello(s, mine) && receive_hello(s, answer) && answer.token == token &&
+          answer.rank == 0 && send_hello(s, mine))
         return s;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongestPause);
   } while (Clock::now() < deadline);
-  throw Error(Errc::io, "control_channel",
-              fmt::format("rank {} found no rank 0 at {}, ports {} to {}, within {} s. Was rank 0 started, and do "
-                          "firewalls let this host through to it?",
-                          launch.rank, host, first_port, first_port + ports - 1, timeout_s));
+  throw Error(
+      Errc::io, "control_channel",
+      fmt::format(
+          "rank {} found no rank 0 at {}, ports {} to {}, within {} s. Was rank 0 started, and do "
+          "firewalls let this host through to it?",
+          launch.rank, host, first_port, first_port + ports - 1, timeout_s));
 }
 
-Endpoint exchanged_endpoint(const LaunchInfo& launch, Descriptor& listener, const Exchange& exchange) {
+Endpoint exchanged_endpoint(const LaunchInfo& launch, Descriptor& listener,
+                            const Exchange& exchange) {
   Endpoint endpoint;
   if (launch.rank == 0) {
-    endpoint.port = listen_on(launch.one_host() ? Reach::this_host : Reach::any_host, 0, 1, listener);
+    endpoint.port =
+        listen_on(launch.one_host() ? Reach::this_host : Reach::any_host, 0, 1, listener);
     std::random_device entropy;
     endpoint.token = uint64_t{entropy()} << 32 | entropy();
     if (launch.one_host())
       std::strcpy(endpoint.host, "127.0.0.1");
     else if (gethostname(endpoint.host, sizeof endpoint.host - 1) != 0)
-      throw Error(Errc::io, "control_channel", "this host has no name that the other ranks could reach");
+      throw Error(Errc::io, "control_channel",
+                  "this host has no name that the other ranks could reach");
   }
   exchange(&endpoint, sizeof endpoint);
   return endpoint;
@@ -152,10 +164,12 @@ std::vector<Descriptor> meet(const LaunchInfo& launch, double timeout_s, const E
     ports = 1;
     token = endpoint.token;
   } else if (host.empty() || port < 1) {
-    throw Error(Errc::invalid_argument, "control_channel",
-                fmt::format("{} ranks were started by {}, but nothing says where rank 0 is: set MASTER_ADDR and "
-                            "MASTER_PORT",
-                            launch.size, launch.source));
+    throw Error(
+        Errc::invalid_argument, "control_channel",
+        fmt::format(
+            "{} ranks were started by {}, but nothing says where rank 0 is: set MASTER_ADDR and "
+            "MASTER_PORT",
+            launch.size, launch.source));
   } else if (launch.rank == 0) {
     listen_on(launch.one_host() ? Reach::this_host : Reach::any_host, port, ports, listener);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks are laid out and which part of a parameter a rank holds. Today every parameter is replicated
-// and only dp exceeds 1; parameters carry their spec so that the other axes need no new format.
+// How ranks are laid out and which part of a parameter a rank holds. Today every parameter is
+// replicated and only dp exceeds 1; parameters carry their spec so that the other axes need no new
+// format.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,8 +13,8 @@ namespace saturate::parallel {
 enum class MeshAxis : uint8_t { dp, pp, cp, tp, ep };
 constexpr const char* kMeshAxisNames[] = {"dp", "pp", "cp", "tp", "ep"};
 
-// Ranks as a box: rank = ((((d * pp) + p) * cp + c) * ep + e) * tp + t, so that the ranks that talk most
-// (tensor) are neighbours on one host and those that talk least (data) are farthest apart.
+// Ranks as a box: rank = ((((d * pp) + p) * cp + c) * ep + e) * tp + t, so that the ranks that talk
+// most (tensor) are neighbours on one host and those that talk least (data) are farthest apart.
 struct DeviceMesh {
   int dp = 1, pp = 1, cp = 1, tp = 1, ep = 1;
 
@@ -31,8 +32,8 @@ struct ShardSpec {
   std::vector<int> axis_of_dimension;  // a MeshAxis as int, or whole
 
   bool replicated() const noexcept;
-  // Errors: invalid_argument (wrong number of entries, no such axis, an axis used twice, a dimension that
-  // its axis does not divide).
+  // Errors: invalid_argument (wrong number of entries, no such axis, an axis used twice, a
+  // dimension that its axis does not divide).
   void check(std::span<const int64_t> shape, const DeviceMesh& mesh) const;
   // The part of `shape` that one rank holds; shape itself when replicated.
   std::vector<int64_t> local_shape(std::span<const int64_t> shape, const DeviceMesh& mesh) const;

@@ -38,7 +38,8 @@ TEST(ShardSpec, ReplicatedIsTheDefault) {
 TEST(ShardSpec, CutsAndChecks) {
   const std::vector<int64_t> shape = {8, 6};
   const DeviceMesh mesh{.dp = 2, .tp = 4};
-  EXPECT_EQ((ShardSpec{{kTp, ShardSpec::whole}}.local_shape(shape, mesh)), (std::vector<int64_t>{2, 6}));
+  EXPECT_EQ((ShardSpec{{kTp, ShardSpec::whole}}.local_shape(shape, mesh)),
+            (std::vector<int64_t>{2, 6}));
   EXPECT_THROW((ShardSpec{{ShardSpec::whole, kTp}}.check(shape, mesh)), Error);
   EXPECT_THROW((ShardSpec{{kTp, kTp}}.check(shape, mesh)), Error);
   EXPECT_THROW((ShardSpec{{kTp}}.check(shape, mesh)), Error);

@@ -51,8 +51,11 @@ Descriptor try_listen(int family, Reach reach, int port) {
   if (family == AF_INET6) {
     setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     auto* a = reinterpret_cast<sockaddr_in6*>(&address);
-    *a = {.sin6_family = AF_INET6, .sin6_port = htons(static_cast<uint16_t>(port)), .sin6_flowinfo = 0,
-          .sin6_addr = in6addr_any, .sin6_scope_id = 0};
+    *a = {.sin6_family = AF_INET6,
+          .sin6_port = htons(static_cast<uint16_t>(port)),
+          .sin6_flowinfo = 0,
+          .sin6_addr = in6addr_any,
+          .sin6_scope_id = 0};
     length = sizeof *a;
   } else {
     auto* a = reinterpret_cast<sockaddr_in*>(&address);
@@ -61,7 +64,8 @@ Descriptor try_listen(int family, Reach reach, int port) {
     a->sin_addr.s_addr = htonl(reach == Reach::this_host ? INADDR_LOOPBACK : INADDR_ANY);
     length = sizeof *a;
   }
-  if (bind(s.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(s.get(), kBacklog) != 0)
+  if (bind(s.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(s.get(), kBacklog) != 0)
     return Descriptor();
   return s;
 }
@@ -113,7 +117,8 @@ FrameReader::Result FrameReader::read(int fd) {
       if (!ours || header.bytes > kMaxFrameBytes) return Result::closed;
       frame_.payload.resize(header.bytes);
     }
-    if (received_ >= sizeof header && received_ == sizeof header + header.bytes) return Result::frame;
+    if (received_ >= sizeof header && received_ == sizeof header + header.bytes)
+      return Result::frame;
   }
 }
 
@@ -122,7 +127,8 @@ Frame FrameReader::take() {
   return std::exchange(frame_, Frame{});
 }
 
-bool send_frame(int fd, FrameHeader header, const void* payload, const std::atomic<bool>& cancelled) {
+bool send_frame(int fd, FrameHeader header, const void* payload,
+                const std::atomic<bool>& cancelled) {
   const auto* body = static_cast<const std::byte*>(payload);
   const size_t total = sizeof header + header.bytes;
   for (size_t sent = 0; sent < total;) {
@@ -161,21 +167,25 @@ int listen_on(Reach reach, int first_port, int ports, Descriptor& listener) {
     if (!listener) listener = try_listen(AF_INET, reach, port);
     if (listener) return port_of(listener);
   }
-  throw Error(Errc::io, "control_channel",
-              fmt::format("rank 0 can listen on none of the ports {} to {} ({}): set MASTER_PORT to another "
-                          "value",
-                          first_port, last, std::strerror(errno)));
+  throw Error(
+      Errc::io, "control_channel",
+      fmt::format(
+          "rank 0 can listen on none of the ports {} to {} ({}): set MASTER_PORT to another "
+          "value",
+          first_port, last, std::strerror(errno)));
 }
 
 Descriptor connect_to(const std::string& host, int port, int timeout_ms) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); code != 0)
-    throw Error(Errc::io, "control_channel",
-                fmt::format("the host of rank 0, '{}', is unknown here ({}): set MASTER_ADDR to a name or "
-                            "address that every host can reach",
-                            host, gai_strerror(code)));
+  if (const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+      code != 0)
+    throw Error(
+        Errc::io, "control_channel",
+        fmt::format("the host of rank 0, '{}', is unknown here ({}): set MASTER_ADDR to a name or "
+                    "address that every host can reach",
+                    host, gai_strerror(code)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
   for (const addrinfo* a = found; a; a = a->ai_next)
     if (Descriptor s = try_connect(*a, timeout_ms)) return s;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP between ranks in frames {type, sequence, bytes, payload}; values in host byte order, since ranks of one
-// job run one build. No authentication: like MPI and NCCL it trusts the network it runs on.
+// TCP between ranks in frames {type, sequence, bytes, payload}; values in host byte order, since
+// ranks of one job run one build. No authentication: like MPI and NCCL it trusts the network it
+// runs on.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -58,7 +59,8 @@ class FrameReader {
 };
 
 // Blocks until all is sent. False when the peer is gone or `cancelled` became true.
-bool send_frame(int fd, FrameHeader header, const void* payload, const std::atomic<bool>& cancelled);
+bool send_frame(int fd, FrameHeader header, const void* payload,
+                const std::atomic<bool>& cancelled);
 
 enum class Reach { this_host, any_host };
 

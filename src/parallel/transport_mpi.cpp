@@ -28,23 +28,27 @@ class MpiTransport final : public HostTransport {
     int before = 0;
     check(MPI_Initialized(&before), "MPI_Initialized");
     if (before)
-      throw Error(Errc::unsupported, "mpi", "MPI was started before in this process, and it starts only once");
-    // The worker waits inside MPI while the caller computes on all cores: waiting must not take one of
-    // them. Costs some latency; a value set by the user stays.
+      throw Error(Errc::unsupported, "mpi",
+                  "MPI was started before in this process, and it starts only once");
+    // The worker waits inside MPI while the caller computes on all cores: waiting must not take one
+    // of them. Costs some latency; a value set by the user stays.
     ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_SERIALIZED)
-      throw Error(Errc::unsupported, "mpi", "this MPI has no thread support (MPI_THREAD_SERIALIZED)");
+      throw Error(Errc::unsupported, "mpi",
+                  "this MPI has no thread support (MPI_THREAD_SERIALIZED)");
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     int rank = 0, size = 0;
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
     if (rank != launch.rank || size != launch.size)
-      throw Error(Errc::unsupported, "mpi",
-                  fmt::format("{} says rank {} of {}, MPI says rank {} of {}: the launcher belongs to another MPI "
-                              "than this build. Start with the mpirun of the MPI that Saturate was built with",
-                              launch.source, launch.rank, launch.size, rank, size));
+      throw Error(
+          Errc::unsupported, "mpi",
+          fmt::format(
+              "{} says rank {} of {}, MPI says rank {} of {}: the launcher belongs to another MPI "
+              "than this build. Start with the mpirun of the MPI that Saturate was built with",
+              launch.source, launch.rank, launch.size, rank, size));
   }
   ~MpiTransport() override { MPI_Finalize(); }
 
@@ -64,8 +68,8 @@ class MpiTransport final : public HostTransport {
   void broadcast(void* data, int64_t bytes, int root) override {
     auto* at = static_cast<char*>(data);
     for (int64_t done = 0; done < bytes; done += kMaxCount)
-      check(MPI_Bcast(at + done, static_cast<int>(std::min(kMaxCount, bytes - done)), MPI_BYTE, root,
-                      MPI_COMM_WORLD),
+      check(MPI_Bcast(at + done, static_cast<int>(std::min(kMaxCount, bytes - done)), MPI_BYTE,
+                      root, MPI_COMM_WORLD),
             "MPI_Bcast");
   }
 };
