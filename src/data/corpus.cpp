@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/corpus.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+
+namespace saturate::data {
+namespace {
+
+class ParallelCorpus : public Corpus {
+ public:
+  explicit ParallelCorpus(const CorpusSpec& spec)
+      : source_(spec.paths[0], spec.max_line_bytes), target_(spec.paths[1], spec.max_line_bytes) {}
+
+  bool next(SentencePair& pair) override {
+    std::string_view line;
+    const bool has_source = source_.next(line);
+    if (has_source) pair.source = line;
+    const bool has_target = target_.next(line);
+    if (has_source != has_target) {
+      while (source_.next(line)) continue;
+      while (target_.next(line)) continue;
+      throw Error(
+          Errc::invalid_argument, "corpus",
+          fmt::format("{} has {} lines and {} has {}: line i of one must translate line i of "
+                      "the other; find where they part or align them again",
+                      source_.name(), source_.line_number(), target_.name(),
+                      target_.line_number()));
+    }
+    if (has_target) pair.target = line;
+    pair.ends_document = true;
+    return has_source;
+  }
+
+ private:
+  TextReader source_, target_;
+};
+
+// Files read one after the other, a record a line.
+class LineCorpus : public Corpus {
+ public:
+  explicit LineCorpus(CorpusSpec spec) : spec_(std::move(spec)) {}
+
+  bool next(SentencePair& pair) override {
+    std::string_view line;
+    while (!reader_ || !reader_->next(line)) {
+      if (file_ == spec_.paths.size()) return false;
+      reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
+    }
+    pair.source.clear();
+    pair.target.clear();
+    pair.ends_document = true;
+    parse(line, pair);
+    return true;
+  }
+
+ protected:
+  virtual void parse(std::string_view line, SentencePair& pair) { pair.target = line; }
+  const CorpusSpec spec_;
+  std::optional<TextReader> reader_;
+
+ private:
+  size_t file_ = 0;
+};
+
+class TsvCorpus : public LineCorpus {
+  using LineCorpus::LineCorpus;
+  void parse(std::string_view line, SentencePair& pair) override {
+    const auto tabs = std::count(line.begin(), line.end(), '\t');
+    if (tabs != 1)
+      reader_->fail(
+          fmt::format("the line has {} field{}; a line is source<TAB>target, so it needs 2",
+                      tabs + 1, tabs == 0 ? "" : "s"));
+    const size_t tab = line.find('\t');
+    pair.source = line.substr(0, tab);
+    pair.target = line.substr(tab + 1);
+  }
+};
+
+class JsonCorpus : public LineCorpus {
+  using LineCorpus::LineCorpus;
+  using Json = nlohmann::json;
+
+  void take(const Json& object, const std::string& key, std::string& dst) {
+    const auto it = object.find(key);
+    if (it == object.end() || !it->is_string())
+      reader_->fail(
+          fmt::format("the object has no string under \"{}\"; fix the line or name the right "
+                      "key",
+                      key));
+    dst = it->get_ref<const std::string&>();
+    if (dst.find('\0') != std::string::npos)
+      reader_->fail(fmt::format("the string under \"{}\" has a NUL character; remove it", key));
+  }
+
+  void parse(std::string_view line, SentencePair& pair) override {
+    const Json value = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (!value.is_object())
+      reader_->fail(
+          "the line is not a JSON object; JSONL has one object such as {\"source\": \"...\", "
+          "\"target\": \"...\"} on each line");
+    if (spec_.monolingual()) return take(value, spec_.text_key, pair.target);
+    const auto inner = value.find("translation");
+    const Json& object = inner != value.end() && inner->is_object() ? *inner : value;
+    take(object, spec_.source_key, pair.source);
+    take(object, spec_.target_key, pair.target);
+  }
+};
+
+// One line ahead, so that the last line of a file is known as such.
+class StreamCorpus : public Corpus {
+ public:
+  explicit StreamCorpus(CorpusSpec spec) : spec_(std::move(spec)) {}
+
+  bool next(SentencePair& pair) override {
+    if (!has_ahead_ && !open_next()) return false;
+    pair.source.clear();
+    pair.target.swap(ahead_);
+    pair.target += '\n';
+    std::string_view line;
+    has_ahead_ = reader_->next(line);
+    if (has_ahead_) ahead_ = line;
+    pair.ends_document = !has_ahead_;
+    return true;
+  }
+
+ private:
+  bool open_next() {
+    if (file_ == spec_.paths.size()) return false;
+    reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
+    std::string_view line;
+    has_ahead_ = reader_->next(line);  // a file that is not empty has a line
+    ahead_ = line;
+    return has_ahead_;
+  }
+
+  const CorpusSpec spec_;
+  std::optional<TextReader> reader_;
+  std::string ahead_;
+  bool has_ahead_ = false;
+  size_t file_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Corpus> open_corpus(const CorpusSpec& spec) {
+  const bool parallel = spec.format == CorpusFormat::parallel;
+  if (spec.paths.empty() || (parallel && spec.paths.size() != 2))
+    throw Error(Errc::invalid_argument, "corpus",
+                fmt::format("{} file(s) given; {}", spec.paths.size(),
+                            parallel ? "parallel text needs two: the source and the target"
+                                     : "name at least one file, or - for standard input"));
+  if (std::count(spec.paths.begin(), spec.paths.end(), "-") > 1)
+    throw Error(Errc::invalid_argument, "corpus",
+                "standard input (-) can be one file only, not two");
+  switch (spec.format) {
+    case CorpusFormat::parallel:
+      return std::make_unique<ParallelCorpus>(spec);
+    case CorpusFormat::tsv:
+      return std::make_unique<TsvCorpus>(spec);
+    case CorpusFormat::jsonl:
+      return std::make_unique<JsonCorpus>(spec);
+    case CorpusFormat::lines:
+      return std::make_unique<LineCorpus>(spec);
+    case CorpusFormat::stream:
+      return std::make_unique<StreamCorpus>(spec);
+  }
+  SAT_ASSERT(false);
+  return nullptr;
+}
+
+CorpusFormat guess_format(const std::vector<std::string>& paths) {
+  if (paths.empty())
+    throw Error(Errc::invalid_argument, "corpus",
+                "no file given; name a corpus, or - for standard input");
+  std::string name = paths[0];
+  for (const char* packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) name.resize(name.size() - std::string_view(packed).size());
+  if (name.ends_with(".tsv")) return CorpusFormat::tsv;
+  if (name.ends_with(".jsonl") || name.ends_with(".json")) return CorpusFormat::jsonl;
+  return paths.size() == 2 ? CorpusFormat::parallel : CorpusFormat::lines;
+}
+
+}  // namespace saturate::data

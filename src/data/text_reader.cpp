@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/text_reader.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "data/utf8.h"
+
+namespace saturate::data {
+
+constexpr size_t kReadBytes = size_t{1} << 17;
+
+TextReader::TextReader(const std::string& path, int64_t max_line_bytes)
+    : name_(display_name(path)), max_line_bytes_(max_line_bytes), source_(open_byte_source(path)) {
+  refill();
+  if (at_end_)
+    throw Error(Errc::invalid_argument, "corpus",
+                name_ + ": is empty; give a file with at least one line of text");
+}
+
+void TextReader::fail(const std::string& problem_and_remedy) const {
+  throw Error(Errc::invalid_argument, "corpus",
+              fmt::format("{}:{}: {}", name_, line_, problem_and_remedy));
+}
+
+void TextReader::refill() {
+  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  end_ -= begin_;
+  scanned_ -= begin_;
+  begin_ = 0;
+  if (buffer_.size() < end_ + kReadBytes) buffer_.resize(end_ + kReadBytes);
+  try {
+    const size_t n = source_->read(buffer_.data() + end_, buffer_.size() - end_);
+    at_end_ = n == 0;
+    end_ += n;
+  } catch (const StreamFailure& e) {
+    throw Error(Errc::io, "corpus", fmt::format("{}:{}: {}", name_, line_ + 1, e.what()));
+  }
+}
+
+void TextReader::check(std::string_view line) const {
+  if (static_cast<int64_t>(line.size()) > max_line_bytes_)
+    fail(fmt::format(
+        "the line is longer than {} bytes; is this text, one sentence a line? Split the "
+        "line or raise the limit",
+        max_line_bytes_));
+  if (!line.empty() && std::memchr(line.data(), 0, line.size()) != nullptr)
+    fail(
+        "the line has a NUL byte, so this is binary data or UTF-16; give UTF-8 text (iconv -f "
+        "UTF-16 "
+        "-t UTF-8 converts)");
+  if (const size_t at = find_invalid_utf8(line); at != std::string_view::npos)
+    fail(
+        fmt::format("byte {} of the line (0x{:02X}) is not valid UTF-8; convert the file (iconv -f "
+                    "LATIN1 -t UTF-8) or remove the line",
+                    at + 1, static_cast<unsigned char>(line[at])));
+}
+
+bool TextReader::next(std::string_view& line) {
+  for (;;) {
+    const char* data = buffer_.data();
+    const char* from = data + scanned_;
+    const auto* feed = static_cast<const char*>(std::memchr(from, '\n', end_ - scanned_));
+    if (feed != nullptr || at_end_) {
+      if (feed == nullptr && begin_ == end_) return false;
+      const size_t stop = feed != nullptr ? static_cast<size_t>(feed - data) : end_;
+      line = {data + begin_, stop - begin_};
+      begin_ = scanned_ = feed != nullptr ? stop + 1 : stop;
+      break;
+    }
+    scanned_ = end_;
+    if (static_cast<int64_t>(end_ - begin_) > max_line_bytes_ + 4) {  // 4: mark and carriage return
+      ++line_;
+      check({data + begin_, end_ - begin_});
+    }
+    refill();
+  }
+  ++line_;
+  if (line_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  check(line);
+  return true;
+}
+
+}  // namespace saturate::data

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/byte_source.h"
+
+namespace saturate::data {
+
+constexpr int64_t kMaxLineBytes = int64_t{1} << 20;
+
+// Lines of a text file: plain, gzip or zstd, or standard input for "-". Memory is bounded by
+// max_line_bytes. A carriage return before the line feed and a byte order mark at the start are
+// dropped. Errors: Error{io | invalid_argument} naming file:line and the remedy, for a file that is
+// missing, empty, a directory, truncated, binary, not UTF-8, or has a longer line than allowed.
+class TextReader {
+ public:
+  explicit TextReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes);
+
+  // False at the end of the file. `line` is valid until the next call.
+  bool next(std::string_view& line);
+
+  int64_t line_number() const noexcept { return line_; }  // of the last line given, from 1
+  const std::string& name() const noexcept { return name_; }
+  // "file:line: problem; remedy" for the last line given.
+  [[noreturn]] void fail(const std::string& problem_and_remedy) const;
+
+ private:
+  void refill();
+  void check(std::string_view line) const;
+
+  std::string name_;
+  int64_t max_line_bytes_;
+  std::unique_ptr<ByteSource> source_;
+  std::vector<char> buffer_;
+  size_t begin_ = 0, scanned_ = 0, end_ = 0;  // the line starts at begin_; no '\n' before scanned_
+  int64_t line_ = 0;
+  bool at_end_ = false;
+};
+
+}  // namespace saturate::data

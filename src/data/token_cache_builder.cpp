@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/token_cache_builder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+
+#include "base/error.h"
+#include "data/atomic_file.h"
+#include "data/ordered_workers.h"
+#include "data/token_cache_format.h"
+
+namespace saturate::data {
+namespace {
+
+constexpr size_t kChunkPairs = 1024, kChunkBytes = size_t{1} << 20;  // of text, per slot
+constexpr int64_t kNarrowVocab = 65536;                              // ids fit two bytes
+
+uint64_t cache_key(const TokenCacheSpec& spec) {
+  std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", kCacheVersion, static_cast<int>(spec.corpus.format),
+                  spec.corpus.source_key, spec.corpus.target_key, spec.corpus.text_key,
+                  spec.target.fingerprint(), spec.filter.max_source, spec.filter.max_target,
+                  spec.filter.max_ratio);
+  if (!spec.corpus.monolingual()) text += fmt::format("|{}", spec.source.fingerprint());
+  for (const std::string& path : spec.corpus.paths) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) continue;  // opening the corpus reports it
+    text += fmt::format("|{}:{}:{}.{}", std::filesystem::absolute(path).string(), info.st_size,
+                        info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// What a worker makes of some lines; `begin` of the entries counts from the chunk's first token.
+struct Chunk {
+  std::vector<SentencePair> pairs;
+  size_t used = 0;  // of pairs, whose strings are reused
+  std::vector<int32_t> ids;
+  std::vector<CacheEntry> entries;
+  CacheStats stats;
+};
+
+bool read_chunk(Corpus& corpus, Chunk& chunk) {
+  chunk.used = 0;
+  for (size_t bytes = 0; chunk.used < kChunkPairs && bytes < kChunkBytes; ++chunk.used) {
+    if (chunk.used == chunk.pairs.size()) chunk.pairs.emplace_back();
+    SentencePair& pair = chunk.pairs[chunk.used];
+    if (!corpus.next(pair)) break;
+    bytes += pair.source.size() + pair.target.size();
+  }
+  return chunk.used > 0;
+}
+
+int64_t FilterCounts::*verdict(const TokenCacheSpec& spec, const CacheEntry& e) {
+  const LengthFilter& filter = spec.filter;
+  if (spec.corpus.format == CorpusFormat::stream)  // a line of a longer text
+    return e.target > 0 ? &FilterCounts::kept : &FilterCounts::empty;
+  if (e.target <= 1) return &FilterCounts::empty;
+  if (spec.corpus.monolingual()) return &FilterCounts::kept;
+  if (e.source <= 1) return &FilterCounts::empty;
+  if (e.source > filter.max_source || e.target > filter.max_target) return &FilterCounts::too_long;
+  const double longer = std::max(e.source, e.target), shorter = std::min(e.source, e.target);
+  if (filter.max_ratio > 0 && longer > filter.max_ratio * shorter) return &FilterCounts::ratio;
+  return &FilterCounts::kept;
+}
+
+void tokenize_chunk(const TokenCacheSpec& spec, Chunk& chunk) {
+  chunk.ids.clear();
+  chunk.entries.clear();
+  chunk.stats = {};
+  const bool monolingual = spec.corpus.monolingual();
+  for (size_t i = 0; i < chunk.used; ++i) {
+    const SentencePair& pair = chunk.pairs[i];
+    const size_t begin = chunk.ids.size();
+    CacheEntry e{begin, 0, 0};
+    if (!monolingual) {
+      spec.source.encode(pair.source, chunk.ids);
+      chunk.ids.push_back(spec.source.eos_id());
+      e.source = static_cast<uint32_t>(chunk.ids.size() - begin);
+    }
+    spec.target.encode(pair.target, chunk.ids);
+    if (pair.ends_document) chunk.ids.push_back(spec.target.eos_id());
+    e.target = static_cast<uint32_t>(chunk.ids.size() - begin - e.source);
+    const auto counter = verdict(spec, e);
+    ++chunk.stats.counts.read;
+    ++(chunk.stats.counts.*counter);
+    if (counter != &FilterCounts::kept) {
+      chunk.ids.resize(begin);
+      continue;
+    }
+    chunk.entries.push_back(e);
+    chunk.stats.source_tokens += e.source;
+    chunk.stats.target_tokens += e.target;
+    chunk.stats.longest_source = std::max<int64_t>(chunk.stats.longest_source, e.source);
+    chunk.stats.longest_target = std::max<int64_t>(chunk.stats.longest_target, e.target);
+  }
+}
+
+void add_stats(const CacheStats& from, CacheStats& to) {
+  to.counts.read += from.counts.read;
+  to.counts.kept += from.counts.kept;
+  to.counts.empty += from.counts.empty;
+  to.counts.too_long += from.counts.too_long;
+  to.counts.ratio += from.counts.ratio;
+  to.source_tokens += from.source_tokens;
+  to.target_tokens += from.target_tokens;
+  to.longest_source = std::max(to.longest_source, from.longest_source);
+  to.longest_target = std::max(to.longest_target, from.longest_target);
+}
+
+void write_chunk(Chunk& chunk, CacheHeader& header, AtomicFile& ids, AtomicFile& index) {
+  if (header.id_bytes == 2) {
+    const std::vector<uint16_t> narrow(chunk.ids.begin(), chunk.ids.end());
+    ids.append(narrow.data(), narrow.size() * sizeof(uint16_t));
+  } else {
+    ids.append(chunk.ids.data(), chunk.ids.size() * sizeof(int32_t));
+  }
+  for (CacheEntry& e : chunk.entries) e.begin += static_cast<uint64_t>(header.tokens);
+  index.append(chunk.entries.data(), chunk.entries.size() * sizeof(CacheEntry));
+  header.tokens += static_cast<int64_t>(chunk.ids.size());
+  add_stats(chunk.stats, header.stats);
+}
+
+void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
+  if (c.kept > 0) return;
+  throw Error(
+      Errc::invalid_argument, "corpus",
+      fmt::format("{}: none of {} lines can be used: {} empty, {} longer than {} source or {} "
+                  "target tokens, {} of unequal length; raise the limits or give other text",
+                  display_name(spec.corpus.paths[0]), c.read, c.empty, c.too_long,
+                  spec.filter.max_source, spec.filter.max_target, c.ratio));
+}
+
+void build(const TokenCacheSpec& spec, uint64_t key) {
+  const auto corpus = open_corpus(spec.corpus);
+  const bool monolingual = spec.corpus.monolingual();
+  AtomicFile file(spec.path), index(spec.path + ".index");
+  CacheHeader header;
+  header.key = key;
+  header.stats.source_vocab = monolingual ? 0 : spec.source.vocab_size();
+  header.stats.target_vocab = spec.target.vocab_size();
+  header.stats.source_eos = spec.source.eos_id();
+  header.stats.target_eos = spec.target.eos_id();
+  header.stats.target_pad = spec.target.pad_id();
+  header.stats.monolingual = monolingual ? 1 : 0;
+  header.id_bytes =
+      std::max(header.stats.source_vocab, header.stats.target_vocab) <= kNarrowVocab ? 2 : 4;
+  file.append(&header, sizeof header);  // written again once the counts are known
+
+  const int threads = std::max(1, spec.threads);
+  std::vector<Chunk> chunks(static_cast<size_t>(2 * threads + 1));
+  OrderedWorkers workers(
+      threads, static_cast<int>(chunks.size()),
+      [&](int slot) { return read_chunk(*corpus, chunks[static_cast<size_t>(slot)]); },
+      [&](int slot) { tokenize_chunk(spec, chunks[static_cast<size_t>(slot)]); });
+  for (int slot; (slot = workers.acquire()) >= 0; workers.release())
+    write_chunk(chunks[static_cast<size_t>(slot)], header, file, index);
+
+  check_not_empty(spec, header.stats.counts);
+  const char zeros[8] = {};
+  file.append(
+      zeros, static_cast<size_t>(cache_index_offset(header.tokens, header.id_bytes) - file.size()));
+  file.append_file(index);
+  header.checksum = XXH3_64bits(&header, offsetof(CacheHeader, checksum));
+  file.overwrite(&header, sizeof header, 0);
+  file.commit();
+}
+
+}  // namespace
+
+TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheOrigin* origin) {
+  const uint64_t key = cache_key(spec);
+  const auto& paths = spec.corpus.paths;
+  if (origin != nullptr) *origin = CacheOrigin::reused;
+  if (std::find(paths.begin(), paths.end(), "-") == paths.end() &&
+      std::filesystem::exists(spec.path)) {
+    try {
+      return TokenCache(spec.path, key);
+    } catch (const Error&) {
+      // Stale or damaged: made again below.
+    }
+  }
+  if (origin != nullptr) *origin = CacheOrigin::built;
+  build(spec, key);
+  return TokenCache(spec.path, key);
+}
+
+}  // namespace saturate::data

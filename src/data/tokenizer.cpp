@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenizer.h"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+#include <xxhash.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "data/atomic_file.h"
+#include "data/sentencepiece_check.h"
+
+namespace saturate::data {
+namespace {
+
+constexpr int32_t kByteOffset = 2;  // ids 0 and 1 are </s> and <unk>
+constexpr std::streamoff kMaxModelBytes = std::streamoff{256} << 20;
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw Error(Errc::invalid_argument, "tokenizer", fmt::format("{}: {}", name, what));
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) throw Error(Errc::io, "tokenizer", path + ": cannot be opened; check the path");
+  const std::streamoff size = in.tellg();
+  if (size <= 0 || size > kMaxModelBytes)  // a directory has size -1 or a huge one
+    fail(path, fmt::format("has {} bytes; a tokenizer file has 1 to {}", size, kMaxModelBytes));
+  std::string bytes(static_cast<size_t>(size), '\0');
+  in.seekg(0);
+  if (!in.read(bytes.data(), size)) throw Error(Errc::io, "tokenizer", path + ": cannot be read");
+  return bytes;
+}
+
+// Pieces by id from vocab.json.
+std::vector<std::string> parse_vocab(const std::string& text, const std::string& name) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.empty()) fail(name, "vocab.json is not an object of piece: id");
+  std::vector<std::string> pieces(json.size());
+  std::vector<char> seen(json.size());
+  for (const auto& [piece, id] : json.items()) {
+    if (!id.is_number_integer() || id < 0 || id >= json.size() || seen[id.get<size_t>()])
+      fail(name, fmt::format("vocab.json gives \"{}\" an id that is no integer, used twice, or not "
+                             "below the number of pieces {}",
+                             piece, json.size()));
+    seen[id.get<size_t>()] = 1;
+    pieces[id.get<size_t>()] = piece;
+  }
+  return pieces;
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  std::optional<sentencepiece::SentencePieceProcessor> spm;  // none: one id per byte
+  std::string serialized;
+  std::vector<std::string> pieces;  // by id
+  std::vector<int32_t> from_spm;    // id of each SentencePiece id
+  int32_t eos = 0, unk = 1, pad = 0;
+  uint64_t fingerprint = 0;
+};
+
+Tokenizer Tokenizer::bytes() {
+  auto impl = std::make_shared<Impl>();
+  impl->pieces = {"</s>", "<unk>"};
+  for (int b = 0; b < 256; ++b) impl->pieces.push_back(fmt::format("<0x{:02X}>", b));
+  impl->pad = static_cast<int32_t>(impl->pieces.size());
+  impl->pieces.push_back("<pad>");
+  impl->fingerprint = XXH3_64bits("bytes", 5);
+  return Tokenizer(std::move(impl));
+}
+
+Tokenizer Tokenizer::load(const std::string& model_path, const std::string& vocab_json_path) {
+  return parse(read_file(model_path), model_path,
+               vocab_json_path.empty() ? "" : read_file(vocab_json_path));
+}
+
+Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& name,
+                           const std::string& vocab_json) {
+  if (const Fit safe = sentencepiece_model_is_sound(serialized); !safe)
+    fail(name, fmt::format("is not a usable SentencePiece model: {}; train or copy it again",
+                           safe.reason));
+  auto impl = std::make_shared<Impl>();
+  auto& spm = impl->spm.emplace();
+  if (const auto status = spm.LoadFromSerializedProto(serialized); !status.ok())
+    fail(name,
+         "is not a usable SentencePiece model: " + status.ToString() + "; train or copy it again");
+  impl->serialized = serialized;
+  const int size = spm.GetPieceSize();
+  if (size < 1 || size > kMaxVocab) fail(name, fmt::format("has {} pieces", size));
+  if (spm.eos_id() < 0) fail(name, "has no end-of-sentence piece; train it with --eos_id");
+
+  std::vector<std::string> own;
+  for (int i = 0; i < size; ++i) own.push_back(spm.IdToPiece(i));
+  impl->from_spm.resize(own.size());
+  if (vocab_json.empty()) {
+    for (int i = 0; i < size; ++i) impl->from_spm[i] = i;
+    impl->eos = spm.eos_id();
+    impl->unk = spm.unk_id();
+    impl->pad = spm.pad_id();
+    impl->pieces = std::move(own);
+    if (impl->pad < 0) {
+      impl->pad = size;
+      impl->pieces.push_back("<pad>");
+    }
+  } else {
+    impl->pieces = parse_vocab(vocab_json, name);
+    std::unordered_map<std::string_view, int32_t> id_of;
+    for (size_t i = 0; i < impl->pieces.size(); ++i)
+      id_of.emplace(impl->pieces[i], static_cast<int32_t>(i));
+    const auto find = [&](const char* piece) {
+      const auto it = id_of.find(piece);
+      if (it == id_of.end()) fail(name, fmt::format("vocab.json has no {}", piece));
+      return it->second;
+    };
+    impl->eos = find("</s>");
+    impl->unk = find("<unk>");
+    impl->pad = find("<pad>");
+    for (size_t i = 0; i < own.size(); ++i) {
+      const auto it = id_of.find(own[i]);
+      impl->from_spm[i] = it == id_of.end() ? impl->unk : it->second;
+    }
+  }
+  impl->fingerprint = XXH3_64bits_withSeed(serialized.data(), serialized.size(),
+                                           XXH3_64bits(vocab_json.data(), vocab_json.size()));
+  return Tokenizer(std::move(impl));
+}
+
+void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  if (!impl_->spm) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c) + kByteOffset);
+    return;
+  }
+  std::vector<int> own;
+  const auto status = impl_->spm->Encode(text, &own);
+  if (!status.ok()) throw Error(Errc::internal, "tokenizer", status.ToString());
+  for (const int id : own) ids.push_back(impl_->from_spm[static_cast<size_t>(id)]);
+}
+
+std::vector<int32_t> Tokenizer::encode_sentence(std::string_view text) const {
+  std::vector<int32_t> ids;
+  encode(text, ids);
+  ids.push_back(impl_->eos);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  std::vector<std::string> pieces;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size() || id == impl_->eos || id == impl_->pad) continue;
+    if (impl_->spm)
+      pieces.push_back(impl_->pieces[static_cast<size_t>(id)]);
+    else if (id >= kByteOffset)
+      text += static_cast<char>(id - kByteOffset);
+  }
+  if (!impl_->spm) return text;
+  const auto status = impl_->spm->Decode(pieces, &text);
+  if (!status.ok()) throw Error(Errc::internal, "tokenizer", status.ToString());
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const noexcept {
+  return static_cast<int32_t>(impl_->pieces.size());
+}
+int32_t Tokenizer::eos_id() const noexcept { return impl_->eos; }
+int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
+int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
+const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
+bool Tokenizer::is_bytes() const noexcept { return !impl_->spm; }
+uint64_t Tokenizer::fingerprint() const noexcept { return impl_->fingerprint; }
+const std::string& Tokenizer::serialized() const noexcept { return impl_->serialized; }
+
+const std::string& Tokenizer::piece(int32_t id) const {
+  if (id < 0 || id >= vocab_size())
+    throw Error(Errc::invalid_argument, "tokenizer",
+                fmt::format("id {} is outside the vocabulary of {}", id, vocab_size()));
+  return impl_->pieces[static_cast<size_t>(id)];
+}
+
+void Tokenizer::save(const std::string& model_path) const {
+  if (is_bytes())
+    throw Error(Errc::invalid_argument, "tokenizer", "a byte-level tokenizer has no model file");
+  AtomicFile file(model_path);
+  file.append(impl_->serialized.data(), impl_->serialized.size());
+  file.commit();
+}
+
+}  // namespace saturate::data

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace saturate::data {
+
+struct TokenizerTraining {
+  enum class Kind : uint8_t { unigram, bpe, character };
+  Kind kind = Kind::unigram;
+  int64_t vocab_size = 8000;  // an upper bound that counts every id, </s>, <unk> and <pad> included
+  double character_coverage = 1.0;
+  int64_t max_lines = 1'000'000;  // a uniform sample of so many lines is used
+  uint64_t seed = 1;              // of that sample
+};
+
+// Text to ids and back. A value: copies share the same immutable tables, and all functions may be
+// called from several threads.
+//
+// Ids follow Marian, so that models open as MarianMTModel: </s> 0, <unk> 1, <pad> the last id. A
+// SentencePiece model trained elsewhere keeps its own ids; without a pad piece <pad> is added at
+// the end.
+class Tokenizer {
+ public:
+  // `next_line` gives the lines one by one, false at the end. A function of (lines, options). The
+  // vocabulary is smaller than asked when the text has not enough pieces.
+  // Errors: invalid_argument when there is no text, or the vocabulary cannot hold its characters.
+  static Tokenizer train(const std::function<bool(std::string_view&)>& next_line,
+                         const TokenizerTraining& options);
+  // A SentencePiece .model. With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are
+  // those of that file. Errors: io, invalid_argument for a file that is not a usable model.
+  static Tokenizer load(const std::string& model_path, const std::string& vocab_json_path = "");
+  // Same from memory; `name` is for messages.
+  static Tokenizer parse(const std::string& serialized, const std::string& name,
+                         const std::string& vocab_json = "");
+  // One id per byte (id = byte + 2); needs no training and no file.
+  static Tokenizer bytes();
+
+  // Appends the ids of `text`, without an end-of-sentence id.
+  void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // Ids of `text` followed by eos_id().
+  std::vector<int32_t> encode_sentence(std::string_view text) const;
+  // </s>, <pad> and ids outside the vocabulary give nothing.
+  std::string decode(std::span<const int32_t> ids) const;
+
+  int32_t vocab_size() const noexcept;
+  int32_t eos_id() const noexcept;
+  int32_t unk_id() const noexcept;
+  int32_t pad_id() const noexcept;
+  const std::vector<std::string>& pieces() const noexcept;  // by id: what vocab.json lists
+  const std::string& piece(int32_t id) const;               // Errors: invalid_argument
+  bool is_bytes() const noexcept;
+  uint64_t fingerprint() const noexcept;           // of everything that decides the ids
+  const std::string& serialized() const noexcept;  // the .model; empty for bytes()
+  void save(const std::string& model_path) const;  // Errors: io; invalid_argument for bytes()
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;  // shared: joint vocabularies use one tokenizer on both sides
+};
+
+}  // namespace saturate::data
