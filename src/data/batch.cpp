@@ -5,9 +5,9 @@ namespace saturate::data {
 
 BatchLayout::BatchLayout(const BatchShape& s) : shape(s) {
   int64_t next = 0;
-  const auto take = [&next](int64_t words) {
+  const auto take = [&next](int64_t count) {
     const int64_t at = next;
-    next += (words + 63) / 64 * 64;  // 256-byte alignment of every array
+    next += (count + 63) / 64 * 64;  // 256-byte alignment of every array
     return at;
   };
   const auto side = [&](SideLayout& l, int64_t rows) {
