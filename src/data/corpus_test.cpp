@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/corpus.h"
+
+#include <gtest/gtest.h>
+
+#include "data/test_folder.h"
+
+namespace saturate::data {
+namespace {
+
+std::string read_all(const CorpusSpec& spec) {
+  std::string all;
+  const auto corpus = open_corpus(spec);
+  SentencePair pair;
+  while (corpus->next(pair))
+    all += pair.source + ">" + pair.target + (pair.ends_document ? "|" : "&");
+  return all;
+}
+
+CorpusSpec spec_of(CorpusFormat format, std::vector<std::string> paths) {
+  CorpusSpec spec;
+  spec.format = format;
+  spec.paths = std::move(paths);
+  return spec;
+}
+
+TEST(Corpus, ReadsEveryFormat) {
+  const TestFolder dir;
+  const auto en = dir.write("a.en", "a b\nc\n"), de = dir.write("a.de", "A B\nC\n");
+  EXPECT_EQ(read_all(spec_of(CorpusFormat::parallel, {en, de})), "a b>A B|c>C|");
+  const auto tsv = dir.write("a.tsv", "a\tA\n\tB\n");
+  EXPECT_EQ(read_all(spec_of(CorpusFormat::tsv, {tsv, tsv})), "a>A|>B|a>A|>B|");
+  EXPECT_EQ(read_all(spec_of(CorpusFormat::lines, {en, de})), ">a b|>c|>A B|>C|");
+  EXPECT_EQ(read_all(spec_of(CorpusFormat::stream, {en, de})), ">a b\n&>c\n|>A B\n&>C\n|");
+
+  const auto json = dir.write("a.jsonl", "{\"source\":\"a\",\"target\":\"\\u00c4\"}\n");
+  EXPECT_EQ(read_all(spec_of(CorpusFormat::jsonl, {json})), "a>\xC3\x84|");
+  auto inner =
+      spec_of(CorpusFormat::jsonl,
+              {dir.write("b.jsonl", "{\"translation\": {\"en\": \"x\", \"de\": \"y\"}}\n")});
+  inner.source_key = "en";
+  inner.target_key = "de";
+  EXPECT_EQ(read_all(inner), "x>y|");
+  auto text = spec_of(CorpusFormat::jsonl, {dir.write("c.jsonl", "{\"text\": \"one\\ntwo\"}")});
+  text.source_key.clear();
+  EXPECT_EQ(read_all(text), ">one\ntwo|");
+}
+
+TEST(Corpus, NamesBothCountsWhenFilesDiffer) {
+  const TestFolder dir;
+  const auto a = dir.write("a", "1\n2\n3\n"), b = dir.write("b", "1\n2\n3\n4\n5");
+  EXPECT_NE(error_of([&] {
+              read_all(spec_of(CorpusFormat::parallel, {a, b}));
+            }).find("a has 3 lines and " + b + " has 5"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_all(spec_of(CorpusFormat::parallel, {b, a}));
+            }).find("b has 5 lines and " + a + " has 3"),
+            std::string::npos);
+}
+
+TEST(Corpus, NamesLineOfWrongFields) {
+  const TestFolder dir;
+  const auto message = [&](CorpusFormat format, const std::string& bytes) {
+    const auto path = dir.write("in", bytes);
+    return error_of([&] { read_all(spec_of(format, {path})); });
+  };
+  EXPECT_NE(message(CorpusFormat::tsv, "a\tb\nc\n").find("in:2: the line has 1 field;"),
+            std::string::npos);
+  EXPECT_NE(message(CorpusFormat::tsv, "a\tb\tc\n").find("in:1: the line has 3 fields;"),
+            std::string::npos);
+  EXPECT_NE(message(CorpusFormat::jsonl, "{\"source\": \"a\"")
+                .find("in:1: the line is not a JSON object"),
+            std::string::npos);
+  EXPECT_NE(message(CorpusFormat::jsonl, "[1]").find("not a JSON object"), std::string::npos);
+  EXPECT_NE(message(CorpusFormat::jsonl, "{\"source\": 1}").find("no string under \"source\""),
+            std::string::npos);
+  EXPECT_NE(
+      message(CorpusFormat::jsonl, "{\"source\": \"a\\u0000\", \"target\": \"\"}").find("NUL"),
+      std::string::npos);
+  EXPECT_NE(message(CorpusFormat::jsonl, std::string(500000, '[')).find("not a JSON object"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { open_corpus(spec_of(CorpusFormat::parallel, {"x"})); }).find("needs two"),
+      std::string::npos);
+  EXPECT_NE(error_of([&] {
+              open_corpus(spec_of(CorpusFormat::lines, {"-", "-"}));
+            }).find("one file only"),
+            std::string::npos);
+}
+
+TEST(Corpus, GuessesTheFormatFromNames) {
+  EXPECT_EQ(guess_format({"a.en", "a.de"}), CorpusFormat::parallel);
+  EXPECT_EQ(guess_format({"a.tsv.gz"}), CorpusFormat::tsv);
+  EXPECT_EQ(guess_format({"a.jsonl.zst"}), CorpusFormat::jsonl);
+  EXPECT_EQ(guess_format({"-"}), CorpusFormat::lines);
+}
+
+}  // namespace
+}  // namespace saturate::data
