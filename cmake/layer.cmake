@@ -43,7 +43,7 @@ function(layer name)
       target_link_libraries(saturate_${name} PUBLIC saturate_${dep})
     endif()
   endforeach()
-  target_link_libraries(saturate_${name} PRIVATE saturate_flags ${A_LIBS})
+  target_link_libraries(saturate_${name} PRIVATE $<BUILD_INTERFACE:saturate_flags> ${A_LIBS})
   set_property(GLOBAL APPEND PROPERTY SATURATE_LAYERS saturate_${name})
 
   # Every *_test.cpp of the layer goes into one test program: saturate_<name>_test.

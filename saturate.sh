@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# From a fresh Debian 12 machine to a program, its tests or a first translation, in one command.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+# Everything the CPU build, its tests and cpack need. A GPU build also needs the CUDA toolkit (nvcc),
+# which Debian does not ship; it is used when it is here.
+PACKAGES=(g++ cmake ninja-build ccache pkg-config python3 dpkg-dev file
+          libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libsentencepiece-dev
+          libzstd-dev zlib1g-dev libxxhash-dev libopenblas-dev libopenmpi-dev openmpi-bin libgtest-dev)
+
+usage() {
+  cat <<'TEXT'
+usage: ./saturate.sh COMMAND
+
+  quickstart   install, build, train a small translation model, translate held-out phrases
+  test         install, build and run all tests
+  build        install and build build/bin/saturate (with CUDA if nvcc is here)
+  install      install the missing Debian packages and nothing else
+  fuzz [S]     build the libFuzzer targets with clang and run each for S seconds (default 60)
+  sanitize     build and run all tests under ASan + UBSan, then under TSan
+
+Environment: SATURATE_CUDA=AUTO|ON|OFF, SATURATE_CUDA_ARCHITECTURES="86-real;90a-real", JOBS=N
+TEXT
+}
+
+say() { printf '\n== %s\n' "$*"; }
+
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    [[ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" == installed ]] || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  local root=()
+  if [[ $EUID -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+      echo "saturate.sh: these packages are missing and this user may not install them: ${missing[*]}" >&2
+      exit 2
+    fi
+    root=(sudo)
+  fi
+  say "install ${missing[*]}"
+  "${root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# Whether a driver shows a GPU, and the architecture of the first one: "90a-real", or nothing.
+gpu_architecture() {
+  command -v nvidia-smi >/dev/null || return 0
+  local capability
+  capability="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ')" || return 0
+  case "$capability" in
+    90) echo 90a-real ;;
+    [0-9]*) echo "$capability-real" ;;
+  esac
+}
+
+# configure_and_build CUDA ARCHITECTURES: ARCHITECTURES empty takes those of the default preset.
+configure_and_build() {
+  local cuda="${SATURATE_CUDA:-$1}" architectures="${SATURATE_CUDA_ARCHITECTURES:-$2}"
+  [[ -d /usr/local/cuda/bin ]] && PATH="$PATH:/usr/local/cuda/bin"
+  say "build (SATURATE_CUDA=$cuda)"
+  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;86-real;90a-real}"
+  cmake --build build -j "${JOBS:-$(nproc)}"
+}
+
+# Open MPI refuses root and more ranks than cores without these; the tests need both.
+allow_small_machines() {
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+}
+
+build() {
+  install_packages "${PACKAGES[@]}"
+  configure_and_build AUTO ""
+}
+
+# One GPU architecture is enough to test: that of the GPU here, or Hopper, whose code is compiled and
+# linked even where it cannot run. All four would take four times as long.
+run_tests() {
+  install_packages "${PACKAGES[@]}"
+  local architecture
+  architecture="$(gpu_architecture)"
+  configure_and_build AUTO "${architecture:-90a-real}"
+  allow_small_machines
+  say "test"
+  ctest --test-dir build -j "${JOBS:-$(nproc)}" --output-on-failure
+}
+
+# Without a GPU the quickstart takes the CPU build, which needs less time; a build that is there is kept.
+quickstart() {
+  local started=$SECONDS data=runs/quickstart/data model=runs/quickstart/model architecture
+  install_packages "${PACKAGES[@]}"
+  architecture="$(gpu_architecture)"
+  if [[ -f build/build.ninja && -z "${SATURATE_CUDA:-}" ]]; then
+    say "build"
+    cmake --build build -j "${JOBS:-$(nproc)}"
+  elif [[ -n "$architecture" ]]; then
+    configure_and_build AUTO "$architecture"
+  else
+    configure_and_build OFF ""
+  fi
+  local built=$SECONDS
+
+  say "write the corpus"
+  rm -rf runs/quickstart
+  build/bin/saturate quickstart-data --out "$data"
+  say "train"
+  build/bin/saturate train --config examples/quickstart.toml --train "$data/train.en" "$data/train.pt" \
+    --valid "$data/valid.en" "$data/valid.pt" --out "$model"
+  local trained=$SECONDS
+
+  say "translate held-out phrases"
+  build/bin/saturate translate --model "$model" --input "$data/test.en" --output "$data/test.out" --quiet
+  paste "$data/test.en" "$data/test.out" "$data/test.pt" | head -n 20 |
+    awk -F '\t' '{ printf "%s %s\n    -> %s\n", $2 == $3 ? "  " : "x ", $1, $2; if ($2 != $3) printf "  not  %s\n", $3 }'
+  say "installed and built in $((built - started)) s, trained in $((trained - built)) s; try it:" \
+    "echo 'two thousand and forty-one dollars' | build/bin/saturate translate --model $model"
+  LC_ALL=C awk 'NR == FNR { expected[FNR] = $0; lines = FNR; next } expected[FNR] == $0 { right++ }
+                END { printf "held-out exact: %.1f%%\n", 100 * right / lines }' "$data/test.pt" "$data/test.out"
+}
+
+fuzz() {
+  install_packages "${PACKAGES[@]}" clang
+  cmake --preset fuzz
+  local targets target name
+  mapfile -t targets < <(find src -name '*_fuzz.cpp' -printf '%f\n' | sed 's/\.cpp$//' | sort)
+  cmake --build build-fuzz -j "${JOBS:-$(nproc)}" --target "${targets[@]}"
+  for target in "${targets[@]}"; do
+    name="${target%_fuzz}"
+    say "fuzz $name for ${1:-60} s"
+    mkdir -p "build-fuzz/corpus/$name"
+    "build-fuzz/fuzz/$target" -max_total_time="${1:-60}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+      -artifact_prefix="build-fuzz/corpus/" "build-fuzz/corpus/$name" "tests/fuzz/$name"
+  done
+}
+
+sanitize() {
+  install_packages "${PACKAGES[@]}"
+  allow_small_machines
+  local preset
+  for preset in asan tsan; do
+    say "test under $preset"
+    cmake --preset "$preset"
+    cmake --build "build-$preset" -j "${JOBS:-$(nproc)}"
+    ctest --test-dir "build-$preset" -j "${JOBS:-$(nproc)}" --output-on-failure
+  done
+}
+
+case "${1:-}" in
+  install) install_packages "${PACKAGES[@]}" ;;
+  build) build ;;
+  test) run_tests ;;
+  quickstart) quickstart ;;
+  fuzz) fuzz "${2:-60}" ;;
+  sanitize) sanitize ;;
+  -h | --help | help) usage ;;
+  *) usage >&2; exit 2 ;;
+esac

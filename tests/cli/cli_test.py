@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program as a user meets it: usage: cli_test.py PATH_OF_SATURATE"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv[1]
+
+
+def saturate(*args, stdin=""):
+    """Runs the program; returns (exit code, standard output, standard error)."""
+    done = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Usage(unittest.TestCase):
+    def refused(self, *args, says):
+        code, out, err = saturate(*args)
+        self.assertEqual(code, 2, (args, out, err))
+        self.assertEqual(out, "")
+        self.assertTrue(err.startswith("saturate: "), err)
+        self.assertEqual(err.count("\n"), 1, err)
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, err)
+
+    def test_help_of_each_command_has_examples(self):
+        for command in ["train", "translate", "generate", "eval", "info", "bench", "quickstart-data"]:
+            code, out, _ = saturate(command, "--help")
+            self.assertEqual(code, 0)
+            self.assertRegex(out, rf"Examples?:\n.*saturate {command}")
+
+    def test_version(self):
+        code, out, _ = saturate("--version")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"^saturate \d+\.\d+\.\d+\n$")
+
+    def test_mistakes_name_the_remedy(self):
+        self.refused("trian", says="did you mean 'train'?")
+        self.refused(says="subcommand is required")
+        self.refused("train", "--trian", "x", says="did you mean '--train'?")
+        self.refused("train", "--set", "optimizer.ler=1", says="did you mean 'optimizer.lr'?")
+        self.refused("train", "--lr", "fast", says=["optimizer.lr must be a number from 0 to 10", '"fast"'])
+        self.refused("train", "--out", "x", says="no training text; give --train")
+        self.refused("train", "--train", "a", "b", says="give --out DIR")
+        self.refused("translate", says="--model is required")
+        self.refused("translate", "--model", "x", "--beam", "0", says="--beam")
+        self.refused("eval", says="--model DIR --test SOURCE REFERENCE, or --hyp FILE --ref FILE")
+        self.refused("eval", "--hyp", "x", says="--ref")
+        self.refused("bench", "stpe", says="what")
+
+    def test_config_file_errors_have_a_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.toml")
+            with open(path, "w", encoding="utf8") as file:
+                file.write("[optimizer]\nlr = 3e-4\nbeat1 = 0.9\n")
+            self.refused("train", "--config", path, says=[f"{path}:3:1: ", "did you mean 'optimizer.beta1'?"])
+
+    def test_missing_config_file_is_named(self):
+        code, _, err = saturate("train", "--config", "/no/such/file.toml")
+        self.assertNotEqual(code, 0)
+        self.assertIn("/no/such/file.toml", err)
+
+
+class Config(unittest.TestCase):
+    def test_order_is_file_then_flags_then_set(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.toml")
+            with open(path, "w", encoding="utf8") as file:
+                file.write("[optimizer]\nlr = 0.1\nbeta1 = 0.8\n[train]\nseed = 5\n")
+            code, out, err = saturate("train", "--config", path, "--lr", "0.2", "--seed", "6",
+                                      "--set", "train.seed=7", "--print-config")
+        self.assertEqual(code, 0, err)
+        self.assertIn("\nlr = 0.2\n", out)
+        self.assertIn("\nbeta1 = 0.8\n", out)
+        self.assertIn("\nseed = 7\n", out)
+
+    def test_printed_config_reads_back(self):
+        code, first, _ = saturate("train", "--preset", "tiny", "--train", "a b", "c,d", "--print-config")
+        self.assertEqual(code, 0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.toml")
+            with open(path, "w", encoding="utf8") as file:
+                file.write(first)
+            self.assertEqual(saturate("train", "--config", path, "--print-config")[1], first)
+
+    def test_help_config_lists_keys(self):
+        code, out, _ = saturate("train", "--help-config")
+        self.assertEqual(code, 0)
+        self.assertIn("optimizer.lr = 0.0005", out)
+
+
+class Info(unittest.TestCase):
+    def test_says_what_is_here(self):
+        code, out, err = saturate("info")
+        self.assertEqual(code, 0, err)
+        for word in ["build", "devices", "cpu", "libraries", "cuBLASLt", "NCCL", "MPI", "OpenBLAS", "SentencePiece"]:
+            self.assertIn(word, out)
+
+
+class Quickstart(unittest.TestCase):
+    def test_writes_six_files_of_equal_lengths(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, _, err = saturate("quickstart-data", "--out", folder, "--pairs", "300", "--held-out", "40")
+            self.assertEqual(code, 0, err)
+            for name, lines in [("train", 300), ("valid", 20), ("test", 40)]:
+                for language in ["en", "pt"]:
+                    with open(os.path.join(folder, f"{name}.{language}"), encoding="utf8") as file:
+                        self.assertEqual(len(file.readlines()), lines)
+
+    def test_refuses_a_folder_it_cannot_make(self):
+        code, _, err = saturate("quickstart-data", "--out", "/dev/null/x")
+        self.assertEqual(code, 1)
+        self.assertIn("/dev/null/x", err)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
