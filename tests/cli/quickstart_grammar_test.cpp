@@ -19,7 +19,8 @@ TEST(EnglishNumber, MatchesUsage) {
   EXPECT_EQ(english_number(1200), "one thousand two hundred");
   EXPECT_EQ(english_number(99999), "ninety-nine thousand nine hundred and ninety-nine");
   EXPECT_EQ(english_number(1000001), "one million and one");
-  EXPECT_EQ(english_number(2345100), "two million three hundred and forty-five thousand one hundred");
+  EXPECT_EQ(english_number(2345100),
+            "two million three hundred and forty-five thousand one hundred");
 }
 
 // The forms of Cunha and Cintra's grammar: "e" between hundreds, tens and units, and before a last
@@ -85,7 +86,13 @@ TEST(QuickstartCorpus, PhrasesAreTranslatedAsTheyShould) {
     }
     return "no such phrase: " + english;
   };
-  EXPECT_EQ(translation("march 3rd, 1987"), "3 de março de 1987");
+  int dates = 0;
+  for (const Pair& pair : corpus.train) {
+    if (!pair.english.starts_with("march 3rd, ")) continue;
+    EXPECT_EQ(pair.portuguese, "3 de março de " + pair.english.substr(11));
+    ++dates;
+  }
+  EXPECT_GT(dates, 0);
   EXPECT_EQ(translation("may 1st"), "primeiro de maio");
   EXPECT_EQ(translation("one million reais"), "um milhão de reais");
   EXPECT_EQ(translation("one pound"), "uma libra");
@@ -100,7 +107,9 @@ TEST(QuickstartCorpus, PhrasesAreTranslatedAsTheyShould) {
 }
 
 TEST(QuickstartCorpus, IsAFunctionOfTheSeed) {
-  const auto first = [](uint64_t seed) { return make_quickstart_corpus(1, 2, seed).test[0].english; };
+  const auto first = [](uint64_t seed) {
+    return make_quickstart_corpus(1, 2, seed).test[0].english;
+  };
   EXPECT_EQ(first(1), first(1));
   EXPECT_NE(first(1), first(2));
 }
