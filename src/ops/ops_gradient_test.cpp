@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every differentiable operation against central differences in double precision, through the tape.
+#include <gtest/gtest.h>
+
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/cross_entropy.h"
+#include "ops/embedding.h"
+#include "ops/gradient_check_test.h"
+#include "ops/linear.h"
+#include "ops/residual_norm.h"
+
+namespace saturate {
+namespace {
+
+constexpr double kBound = 1e-6;  // central differences with h = 1e-5 are good to about 1e-9
+
+// Five valid rows of six: two sentences and an empty one, then a row outside every sentence.
+struct Tokens {
+  std::vector<int32_t> ids{3, 1, 3, 0, 2, 0}, positions{0, 1, 2, 0, 1, 0}, cu{0, 3, 5, 5};
+  std::vector<int32_t> order{3, 1, 4, 0, 2}, labels{1, 2, 4, 0, 3, -1};
+  int32_t valid = 5;
+  ops::TokenArrays arrays() const {
+    return {.ids = ids.data(),
+            .positions = positions.data(),
+            .cu = cu.data(),
+            .order = order.data(),
+            .valid = &valid,
+            .rows = 6,
+            .sequences = 3};
+  }
+};
+
+class OpsGradient : public ::testing::Test {
+ protected:
+  static constexpr int64_t kVocab = 5, kWidth = 8;
+
+  // embed -> body -> logits -> loss
+  GradientReport check(const std::function<void(ParameterStore&)>& declare,
+                       const std::function<Value(Tape&, Value)>& body, float smoothing = 0.1f) {
+    GradientCase c;
+    c.declare = [=, this](ParameterStore& s) {
+      table_ = s.add({.name = "table",
+                      .rows = kVocab,
+                      .cols = kWidth,
+                      .init = Init::normal,
+                      .init_scale = 0.7f});
+      declare(s);
+    };
+    c.record = [=, this](Tape& t, double* totals) {
+      const Value x = ops::embedding(t, tokens_.arrays(), t.parameter(table_), {}, 1.5f, 0.0f);
+      const Value hidden = body(t, x);
+      ops::cross_entropy(t, ops::linear(t, hidden, t.parameter(table_)),
+                         {.labels = tokens_.labels.data(),
+                          .vocab = kVocab,
+                          .label_smoothing = smoothing,
+                          .totals = totals});
+    };
+    return check_gradients(c);
+  }
+
+  ParameterId add(ParameterStore& s, const char* name, int64_t rows, int64_t cols) {
+    return s.add(
+        {.name = name, .rows = rows, .cols = cols, .init = Init::normal, .init_scale = 0.4f});
+  }
+
+  Tokens tokens_;
+  ParameterId table_, a_, b_, c_;
+};
+
+TEST_F(OpsGradient, EmbeddingTiedToTheOutput) {
+  const auto r = check([](ParameterStore&) {}, [](Tape&, Value x) { return x; });
+  EXPECT_LT(r.worst, kBound) << r.where;
+  EXPECT_GE(r.checked, 10);
+}
+
+TEST_F(OpsGradient, LearnedPositionsAndDropout) {
+  GradientCase c;
+  c.declare = [&](ParameterStore& s) {
+    table_ = add(s, "table", kVocab, kWidth);
+    a_ = add(s, "positions", 4, kWidth);
+  };
+  c.record = [&](Tape& t, double* totals) {
+    const Value x =
+        ops::embedding(t, tokens_.arrays(), t.parameter(table_), t.wide_parameter(a_), 2.0f, 0.3f);
+    ops::cross_entropy(t, ops::linear(t, x, t.parameter(table_)),
+                       {.labels = tokens_.labels.data(), .vocab = kVocab, .totals = totals});
+  };
+  const auto r = check_gradients(c, 32);
+  EXPECT_LT(r.worst, kBound) << r.where;
+}
+
+TEST_F(OpsGradient, LinearWithBiasUsedTwice) {
+  const auto r = check(
+      [&](ParameterStore& s) {
+        a_ = add(s, "w", kWidth, kWidth);
+        b_ = add(s, "b", 1, kWidth);
+      },
+      [&](Tape& t, Value x) {  // the same weights twice: gradients accumulate
+        const Value y = ops::linear(t, x, t.parameter(a_), t.parameter(b_));
+        return ops::linear(t, y, t.parameter(a_), t.parameter(b_));
+      });
+  EXPECT_LT(r.worst, kBound) << r.where;
+}
+
+TEST_F(OpsGradient, ResidualNormWithDropout) {
+  for (const auto kind : {kernels::NormKind::layer_norm, kernels::NormKind::rms_norm}) {
+    for (const bool post : {false, true}) {
+      const auto r = check(
+          [&](ParameterStore& s) {
+            a_ = add(s, "w", kWidth, kWidth);
+            b_ = add(s, "norm.weight", 1, kWidth);
+            if (kind == kernels::NormKind::layer_norm) c_ = add(s, "norm.bias", 1, kWidth);
+          },
+          [&](Tape& t, Value x) {
+            const ops::NormParameters norm{
+                .kind = kind,
+                .weight = t.wide_parameter(b_),
+                .bias = kind == kernels::NormKind::layer_norm ? t.wide_parameter(c_) : Value{}};
+            const auto first = ops::residual_norm(t, x, {}, norm, 0.0f);
+            const Value branch = ops::linear(t, first.y, t.parameter(a_));
+            const Value carried = post ? first.y : first.sum;
+            const auto second = ops::residual_norm(t, carried, branch, norm, 0.25f);
+            // Both outputs of a joint are used, as in a pre-norm stack.
+            return ops::residual_norm(t, second.sum, second.y, norm, 0.0f).y;
+          });
+      EXPECT_LT(r.worst, kBound) << r.where;
+    }
+  }
+}
+
+TEST_F(OpsGradient, Activations) {
+  using kernels::ActivationKind;
+  for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,
+                          ActivationKind::silu}) {
+    for (const bool gated : {false, true}) {
+      const auto r = check(
+          [&](ParameterStore& s) {
+            a_ = add(s, "in", 12, kWidth);
+            b_ = add(s, "out", kWidth, gated ? 6 : 12);
+          },
+          [&](Tape& t, Value x) {
+            const Value wide = ops::linear(t, x, t.parameter(a_));
+            return ops::linear(t, ops::activation(t, wide, kind, gated, 0.2f), t.parameter(b_));
+          });
+      EXPECT_LT(r.worst, kBound) << r.where;
+    }
+  }
+}
+
+TEST_F(OpsGradient, SelfAttentionGroupedRotaryCausalDropout) {
+  for (const bool causal : {false, true}) {
+    const auto r = check(
+        [&](ParameterStore& s) {
+          a_ = add(s, "qkv", 2 * 4 + 2 * 4, kWidth);  // 2 heads, 1 key head, head size 4
+          b_ = add(s, "out", kWidth, 8);
+        },
+        [&](Tape& t, Value x) {
+          Value qkv = ops::linear(t, x, t.parameter(a_));
+          qkv = ops::rotary(t, {qkv, 0},
+                            {.heads = 3, .head_size = 4, .positions = tokens_.positions.data()});
+          const Value o = ops::attention(t, {.q = {qkv, 0},
+                                             .k = {qkv, 8},
+                                             .v = {qkv, 12},
+                                             .heads = 2,
+                                             .kv_heads = 1,
+                                             .head_size = 4,
+                                             .cu_q = tokens_.cu.data(),
+                                             .cu_k = tokens_.cu.data(),
+                                             .sequences = 3,
+                                             .max_q = 3,
+                                             .max_k = 3,
+                                             .causal = causal,
+                                             .dropout = 0.2f});
+          return ops::linear(t, o, t.parameter(b_));
+        });
+    EXPECT_LT(r.worst, kBound) << r.where;
+  }
+}
+
+TEST_F(OpsGradient, CrossAttentionOverAMemoryUsedTwice) {
+  const std::vector<int32_t> cu_q{0, 2, 5, 5};  // other lengths than the keys'
+  const auto r = check(
+      [&](ParameterStore& s) {
+        a_ = add(s, "q", 8, kWidth);
+        b_ = add(s, "kv", 16, kWidth);
+        c_ = add(s, "out", kWidth, 8);
+      },
+      [&](Tape& t, Value memory) {
+        Value x = memory;
+        for (int layer = 0; layer < 2; ++layer) {
+          const Value q = ops::linear(t, x, t.parameter(a_));
+          const Value kv = ops::linear(t, memory, t.parameter(b_));
+          const Value o = ops::attention(t, {.q = {q, 0},
+                                             .k = {kv, 0},
+                                             .v = {kv, 8},
+                                             .heads = 2,
+                                             .kv_heads = 2,
+                                             .head_size = 4,
+                                             .cu_q = cu_q.data(),
+                                             .cu_k = tokens_.cu.data(),
+                                             .sequences = 3,
+                                             .max_q = 3,
+                                             .max_k = 3});
+          x = ops::linear(t, o, t.parameter(c_));
+        }
+        return x;
+      });
+  EXPECT_LT(r.worst, kBound) << r.where;
+}
+
+TEST(Tape, ReportsGradientsInTheOrderBackwardFinishesThem) {
+  ParameterStore store({}, DType::f32);
+  const ParameterId first = store.add({.name = "first", .rows = 8, .cols = 8});
+  const ParameterId second = store.add({.name = "second", .rows = 8, .cols = 8});
+  store.allocate(ParameterStore::Purpose::training);
+  const std::vector<int32_t> labels(4, 1);
+  double totals[4] = {};
+  std::vector<float> input(32, 0.5f);
+  Tape t(store, TapeMode::training, nullptr);
+  const Value x = t.external("x", DType::f32, 4, 8, input.data());
+  const Value y = ops::linear(t, ops::linear(t, x, t.parameter(first)), t.parameter(second));
+  ops::cross_entropy(t, y, {.labels = labels.data(), .vocab = 8, .totals = totals});
+  t.backward();
+  const auto finished = t.finished_gradients();
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].parameter, second.index);
+  EXPECT_EQ(finished[1].parameter, first.index);
+  EXPECT_LT(finished[0].operation, finished[1].operation);
+}
+
+TEST(Tape, InferenceKeepsLessThanTraining) {
+  ParameterStore store({}, DType::f32);
+  const ParameterId w = store.add({.name = "w", .rows = 64, .cols = 64});
+  store.allocate(ParameterStore::Purpose::inference);
+  std::vector<float> input(64 * 64, 0.5f);
+  const auto bytes = [&](TapeMode mode) {
+    Tape t(store, mode, nullptr);
+    Value x = t.external("x", DType::f32, 64, 64, input.data());
+    for (int i = 0; i < 8; ++i) {
+      x = ops::activation(t, ops::linear(t, x, t.parameter(w)), kernels::ActivationKind::gelu_erf,
+                          false, 0);
+    }
+    t.keep(x);
+    return t.plan();
+  };
+  EXPECT_EQ(bytes(TapeMode::inference), size_t{2 * 64 * 64 * 4});
+}
+
+}  // namespace
+}  // namespace saturate
