@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/transformer.h"
+
+namespace saturate::model {
+
+struct TranslatorOptions {
+  int64_t sentences = 64;      // at most, in one batch
+  int64_t source_rows = 2048;  // token budget of one batch's sources
+  int64_t max_source = 256;    // longest source in tokens, end-of-sentence included
+  int64_t max_target = 256;    // longest translation in tokens
+  float length_factor = 2.0f;  // a translation ends at length_factor * source + length_offset tokens,
+  int64_t length_offset = 20;  // or at max_target
+  int beam = 5;                // 1: greedy
+  float length_penalty = 1.0f; // the best has the largest log-probability / length^length_penalty
+  bool graph = true;           // replay the step as a CUDA graph
+};
+
+/// Translates token ids with a key/value cache. Everything is planned once for the options' shapes. The
+/// store's weights may change between calls; nothing of them is kept. One thread at a time.
+class Translator {
+ public:
+  // `store` is allocated and outlives this; `model` declared its parameters in it.
+  Translator(const Transformer& model, const ParameterStore& store, const TranslatorOptions& options);
+  ~Translator();
+
+  // Sources with their end-of-sentence id; translations without it, in the order of the sources. A
+  // sentence's result does not depend on the sentences it shares a batch with (CPU: exactly; GPU: to the
+  // rounding of matrix products). Errors: invalid_argument naming the source that is empty or too long.
+  std::vector<std::vector<int32_t>> translate(std::span<const std::vector<int32_t>> sources);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace saturate::model
