@@ -29,12 +29,14 @@ struct EmbeddingArgs {
 };
 
 // d_table[v] (+)= scale * sum over rows t with ids[t] == v of drop'(d_y[t])
-// d_position_table[p] (+)= the same sum without scale over the rows at position p (null: not wanted)
+// d_position_table[p] (+)= the same sum without scale over the rows at position p (null: not
+// wanted)
 //
-// `order` (rows) lists the valid rows sorted by id, stable; entries from *valid_rows on are not read.
-// It comes with the batch, so that each table row is summed in a fixed order without atomics.
+// `order` (rows) lists the valid rows sorted by id, stable; entries from *valid_rows on are not
+// read. It comes with the batch, so that each table row is summed in a fixed order without atomics.
 // The position sums walk the sequences: row cu[s] + p of every sequence longer than p.
-// Types     d_table, d_position_table in wide_of(dtype). accumulate adds to them; otherwise rows that
+// Types     d_table, d_position_table in wide_of(dtype). accumulate adds to them; otherwise rows
+// that
 //           occur are added to zero and ALL other rows are set to zero.
 struct EmbeddingBackwardArgs {
   EmbeddingArgs forward;  // y is not read

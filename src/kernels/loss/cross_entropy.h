@@ -35,8 +35,8 @@ struct CrossEntropyArgs {
 
 void cross_entropy(const Context& ctx, const CrossEntropyArgs& args);
 
-// totals[0] (+)= sum loss[t], totals[1] (+)= sum nll[t], totals[2] (+)= count of targets >= 0, as f64
-// (three device doubles, so that sums over any run length stay exact enough to compare ranks).
+// totals[0] (+)= sum loss[t], totals[1] (+)= sum nll[t], totals[2] (+)= count of targets >= 0, as
+// f64 (three device doubles, so that sums over any run length stay exact enough to compare ranks).
 // Bitwise repeatable.
 struct LossTotalsArgs {
   const void* loss = nullptr;

@@ -77,7 +77,7 @@ class Guarded {
   }
   int64_t count() const { return count_; }
 
-  void set(const std::vector<double>& values) {
+  void set(const std::vector<double>& values) const {
     std::vector<char> bytes(values.size() * size_of(type_));
     for (size_t i = 0; i < values.size(); ++i) encode(values[i], &bytes[i * size_of(type_)]);
     copy_to_device(*stream_, data(), bytes.data(), bytes.size());

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/embedding/embedding.h"
+
+#include "kernels/dispatch.h"
+#include "kernels/embedding/embedding_impl.h"
+#include "kernels/host/validate.h"
+
+namespace saturate::kernels {
+namespace {
+
+Fit forward_cpu_fits(const Context&, const EmbeddingArgs& a) noexcept { return fits_cpu(a.dtype); }
+Fit backward_cpu_fits(const Context&, const EmbeddingBackwardArgs& a) noexcept {
+  return fits_cpu(a.forward.dtype);
+}
+#if SATURATE_WITH_CUDA
+Fit fits_rows(const EmbeddingArgs& a) noexcept {
+  if (a.rows >= int64_t{1} << 31) return {"2^31 or more rows (one block a row)"};
+  return fits_cuda(a.dtype);
+}
+Fit forward_cuda_fits(const Context&, const EmbeddingArgs& a) noexcept { return fits_rows(a); }
+Fit backward_cuda_fits(const Context&, const EmbeddingBackwardArgs& a) noexcept {
+  return fits_rows(a.forward);
+}
+#endif
+
+// clang-format off
+constexpr Impl<EmbeddingArgs> kForward[] = {
+    SAT_CUDA_IMPL({"embedding_forward_cuda", DeviceKind::cuda, forward_cuda_fits, embedding_forward_cuda})
+    {"embedding_forward_cpu", DeviceKind::cpu, forward_cpu_fits, embedding_forward_cpu},
+};
+constexpr Impl<EmbeddingBackwardArgs> kBackward[] = {
+    SAT_CUDA_IMPL({"embedding_backward_cuda", DeviceKind::cuda, backward_cuda_fits, embedding_backward_cuda})
+    {"embedding_backward_cpu", DeviceKind::cpu, backward_cpu_fits, embedding_backward_cpu},
+};
+// clang-format on
+
+void require_common(const char* op, const EmbeddingArgs& a) {
+  require_float(op, a.dtype);
+  require_sizes(
+      op,
+      {{"rows", a.rows}, {"cols", a.cols}, {"vocab", a.vocab}, {"max_positions", a.max_positions}});
+  require_dropout(op, a.dropout, a.rng);
+}
+
+}  // namespace
+
+void embedding_forward(const Context& ctx, const EmbeddingArgs& args) {
+  require_common("embedding_forward", args);
+  if (args.rows == 0 || args.cols == 0) return;
+  require_pointers("embedding_forward", {{"table", args.table}, {"ids", args.ids}, {"y", args.y}});
+  if (args.position_table != nullptr) {
+    require_pointers("embedding_forward", {{"positions", args.positions}});
+    if (args.max_positions == 0) {
+      throw Error(Errc::invalid_argument, "embedding_forward",
+                  "max_positions is 0 but there is a position table; give its number of rows");
+    }
+  }
+  dispatch("embedding_forward", ctx, args, std::span<const Impl<EmbeddingArgs>>(kForward));
+}
+
+void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& args) {
+  constexpr const char* kOp = "embedding_backward";
+  require_common(kOp, args.forward);
+  if (args.forward.cols == 0) return;
+  require_pointers(kOp, {{"d_table", args.d_table}});
+  if (args.forward.rows > 0) {
+    require_pointers(kOp, {{"ids", args.forward.ids},
+                           {"order", args.order},
+                           {"valid_rows", args.valid_rows},
+                           {"d_y", args.d_y}});
+  }
+  if (args.d_position_table != nullptr && args.sequences > 0)
+    require_pointers(kOp, {{"cu", args.cu}});
+  dispatch(kOp, ctx, args, std::span<const Impl<EmbeddingBackwardArgs>>(kBackward));
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums per table row in a fixed order without atomics. `order` is cut into chunks of equal length;
+// one block sums one chunk. A run of equal ids inside one chunk goes straight to its table row. A
+// run that crosses chunk borders leaves one partial sum per chunk in scratch, and a second kernel
+// adds those up, so that a token that fills a tenth of the batch is not summed by one block.
+#include "kernels/device/dropout.cuh"
+#include "kernels/device/vector.cuh"
+#include "kernels/embedding/embedding_impl.h"
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr int kShortestChunk = 32;
+
+// Partial sums of chunk b: of the run that came in from chunk b - 1, and of the one that goes on to
+// b + 1.
+struct Scratch {
+  float* sums;  // (chunks, 2, cols)
+  int64_t cols;
+  enum Side { incoming, outgoing };
+  __device__ float* at(int64_t chunk, Side side) const { return sums + (chunk * 2 + side) * cols; }
+};
+
+struct Runs {
+  const int32_t* ids;
+  const int32_t* order;
+  int64_t valid;
+  __device__ int32_t id_at(int64_t i) const { return ids[order[i]]; }
+  // Entry i goes on with the run of entry i - 1.
+  __device__ bool continues(int64_t i) const {
+    return i > 0 && i < valid && id_at(i) == id_at(i - 1);
+  }
+};
+
+template <int N>
+__device__ __forceinline__ void add_to(float* dst, const float (&v)[N]) {
+  float sum[N];
+  load(sum, static_cast<const float*>(dst));
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum[i] += v[i];
+  store(dst, sum);
+}
+
+__device__ __forceinline__ Runs runs_of(const EmbeddingBackwardArgs& x) {
+  const int64_t valid = *x.valid_rows;
+  return {x.forward.ids, x.order, valid < x.forward.rows ? valid : x.forward.rows};
+}
+
+// Grid (chunks, column tiles). Rows are loaded kAhead at a time, so that their latencies overlap.
+template <class T, int N>
+__global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch scratch,
+                                                int chunk) {
+  constexpr int kAhead = 4;
+  const EmbeddingArgs& f = x.forward;
+  const Runs runs = runs_of(x);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * chunk;
+  const int64_t end = begin + chunk < runs.valid ? begin + chunk : runs.valid;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (begin >= end || c >= f.cols) return;
+  const Dropout dropout(f.rng, f.dropout);
+  const bool comes_in = runs.continues(begin), goes_on = runs.continues(end);
+  bool first_run = true;
+  float sum[N] = {};
+  for (int64_t i0 = begin; i0 < end; i0 += kAhead) {
+    float d_y[kAhead][N];
+    int64_t row[kAhead];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (i0 + u < end) {
+        row[u] = runs.order[i0 + u];
+        load(d_y[u], static_cast<const T*>(x.d_y) + row[u] * f.cols + c);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int64_t i = i0 + u;
+      if (i < end) {
+        dropout.apply(d_y[u], row[u] * f.cols + c);
+#pragma unroll
+        for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
+        const bool last = i + 1 == end;
+        const int32_t id = f.ids[row[u]];
+        if (last || runs.id_at(i + 1) != id) {  // the run, or its part in this chunk, is complete
+          if (first_run && comes_in) {
+            store(scratch.at(blockIdx.x, Scratch::incoming) + c, sum);
+          } else if (last && goes_on) {
+            store(scratch.at(blockIdx.x, Scratch::outgoing) + c, sum);
+          } else if (id >= 0 && id < f.vocab) {
+            add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+          }
+          first_run = false;
+#pragma unroll
+          for (int j = 0; j < N; ++j) sum[j] = 0.0f;
+        }
+      }
+    }
+  }
+}
+
+// Grid as above: the block of the chunk where a crossing run starts adds its partial sums.
+template <int N>
+__global__ void embedding_backward_join_kernel(EmbeddingBackwardArgs x, Scratch scratch,
+                                               int chunk) {
+  const EmbeddingArgs& f = x.forward;
+  const Runs runs = runs_of(x);
+  int64_t end = (static_cast<int64_t>(blockIdx.x) + 1) * chunk;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (!runs.continues(end) || c >= f.cols) return;
+  const int32_t id = runs.id_at(end);
+  const int64_t begin = end - chunk;
+  // The run fills this whole chunk and came in: an earlier block has it.
+  if (runs.continues(begin) && runs.id_at(begin) == id) return;
+  float sum[N];
+  load(sum, static_cast<const float*>(scratch.at(blockIdx.x, Scratch::outgoing)) + c);
+#pragma unroll 4
+  for (int64_t b = blockIdx.x + 1; runs.continues(end) && runs.id_at(end) == id;
+       ++b, end += chunk) {
+    float v[N];
+    load(v, static_cast<const float*>(scratch.at(b, Scratch::incoming)) + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[j] += v[j];
+  }
+  if (id >= 0 && id < f.vocab) add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+}
+
+// Grid (positions, column tiles), block (32 column groups, kLanes): lane l takes sequences l, l +
+// kLanes, ...
+template <class T, int N>
+__global__ void embedding_backward_position_kernel(EmbeddingBackwardArgs x) {
+  constexpr int kLanes = 8;
+  __shared__ float sums[kLanes][32][N];
+  const EmbeddingArgs& f = x.forward;
+  const int64_t p = blockIdx.x;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
+  const bool to_end = p == f.max_positions - 1;  // later positions were clamped to the last row
+  const Dropout dropout(f.rng, f.dropout);
+  float sum[N] = {};
+#pragma unroll 4
+  for (int64_t s = threadIdx.y; s < x.sequences; s += kLanes) {
+    const int64_t end = x.cu[s + 1];
+    int64_t t = x.cu[s] + p;
+    for (const int64_t stop = to_end || t + 1 > end ? end : t + 1; t < stop; ++t) {
+      if (c >= f.cols) continue;
+      float d_y[N];
+      load(d_y, static_cast<const T*>(x.d_y) + t * f.cols + c);
+      dropout.apply(d_y, t * f.cols + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) sum[j] += d_y[j];
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) sums[threadIdx.y][threadIdx.x][j] = sum[j];
+  __syncthreads();  // every lane's sum is there
+  if (threadIdx.y != 0 || c >= f.cols) return;
+  for (int l = 1; l < kLanes; ++l) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[j] += sums[l][threadIdx.x][j];
+  }
+  float* dst = static_cast<float*>(x.d_position_table) + p * f.cols + c;
+  x.accumulate ? add_to(dst, sum) : store(dst, sum);
+}
+
+template <class T, int N>
+void launch(const Context& ctx, const EmbeddingBackwardArgs& x) {
+  const EmbeddingArgs& f = x.forward;
+  const cudaStream_t stream = cuda::stream_of(ctx);
+  const int64_t groups = (f.cols + N - 1) / N;
+  const unsigned threads = groups >= 128 ? 128 : static_cast<unsigned>((groups + 31) / 32 * 32);
+  const auto tiles = static_cast<unsigned>((groups + threads - 1) / threads);
+
+  // The shortest chunks whose partial sums fit the workspace; one chunk needs none.
+  int64_t chunk = kShortestChunk;
+  const auto chunks = [&] { return (f.rows + chunk - 1) / chunk; };
+  const int64_t bytes_per_chunk = 2 * f.cols * static_cast<int64_t>(sizeof(float));
+  while (chunks() > 1 && chunks() * bytes_per_chunk > static_cast<int64_t>(ctx.workspace_bytes))
+    chunk *= 2;
+  const Scratch scratch{static_cast<float*>(ctx.workspace), f.cols};
+  if (f.rows > 0) {
+    const dim3 grid(static_cast<unsigned>(chunks()), tiles);
+    embedding_backward_chunk_kernel<T, N>
+        <<<grid, threads, 0, stream>>>(x, scratch, static_cast<int>(chunk));
+    SAT_CUDA_LAUNCHED("embedding_backward_chunk_kernel");
+    if (grid.x > 1) {
+      embedding_backward_join_kernel<N>
+          <<<grid, threads, 0, stream>>>(x, scratch, static_cast<int>(chunk));
+      SAT_CUDA_LAUNCHED("embedding_backward_join_kernel");
+    }
+  }
+  if (x.d_position_table != nullptr && f.max_positions > 0) {
+    const dim3 grid(static_cast<unsigned>(f.max_positions),
+                    static_cast<unsigned>((groups + 31) / 32));
+    embedding_backward_position_kernel<T, N><<<grid, dim3(32, 8), 0, stream>>>(x);
+    SAT_CUDA_LAUNCHED("embedding_backward_position_kernel");
+  }
+}
+
+}  // namespace
+
+void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x) {
+  if (!x.accumulate) {
+    const auto bytes = static_cast<size_t>(x.forward.vocab * x.forward.cols) * sizeof(float);
+    SAT_CUDA(cudaMemsetAsync(x.d_table, 0, bytes, cuda::stream_of(ctx)));
+  }
+  with_device_type(x.forward.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const bool wide =
+        x.forward.cols % 4 == 0 &&
+        aligned16(static_cast<const char*>(x.d_y), static_cast<const char*>(x.d_table),
+                  static_cast<const char*>(x.d_position_table),
+                  static_cast<const char*>(ctx.workspace));
+    wide ? launch<T, 4>(ctx, x) : launch<T, 1>(ctx, x);
+  });
+}
+
+}  // namespace saturate::kernels
