@@ -25,7 +25,7 @@ struct EmbeddingArgs {
   DType dtype = DType::f32;
   float scale = 1.0f;
   float dropout = 0.0f;
-  RngRef rng;
+  RngRef rng = {};
 };
 
 // d_table[v] (+)= scale * sum over rows t with ids[t] == v of drop'(d_y[t])
