@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "base/error.h"
+#include "train/bleu.h"
+#include "train/chrf.h"
+#include "train/progress.h"
+#include "train/report_assets.h"
+#include "train/report_chart.h"
+
+namespace saturate::train {
+namespace {
+
+template <class Row>
+ChartSeries series_of(std::string name, const std::vector<Row>& rows, double Row::*member,
+                      double scale = 1) {
+  ChartSeries s{std::move(name), {}, {}};
+  for (const Row& row : rows) {
+    s.x.push_back(static_cast<double>(row.step));
+    s.y.push_back(row.*member * scale);
+  }
+  return s;
+}
+
+template <class Row>
+std::vector<double> finite_values(const std::vector<Row>& rows, double Row::*member) {
+  std::vector<double> values;
+  for (const Row& row : rows) {
+    if (std::isfinite(row.*member)) values.push_back(row.*member);
+  }
+  return values;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return kNotMeasured;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+const ValidRow* best_row(const std::vector<ValidRow>& rows, double ValidRow::*member, double sign) {
+  const ValidRow* best = nullptr;
+  for (const auto& row : rows) {
+    if (!std::isfinite(row.*member)) continue;
+    if (best == nullptr || sign * (row.*member) > sign * (best->*member)) best = &row;
+  }
+  return best;
+}
+
+std::string card(std::string_view value, std::string_view label) {
+  return fmt::format("<div class=\"card\"><b>{}</b><span>{}</span></div>", escape_html(value),
+                     escape_html(label));
+}
+
+std::string cards(const RunReport& r) {
+  std::string html;
+  if (r.end) {
+    for (const auto& [name, value] : r.end->results) html += card(value, name);
+  }
+  if (const auto* row = best_row(r.valid, &ValidRow::bleu, 1)) {
+    html +=
+        card(fmt::format("{:.2f}", row->bleu), fmt::format("best valid BLEU, step {}", row->step));
+  }
+  if (const auto* row = best_row(r.valid, &ValidRow::chrf, 1)) {
+    html +=
+        card(fmt::format("{:.2f}", row->chrf), fmt::format("best valid chrF2, step {}", row->step));
+  }
+  if (const auto* row = best_row(r.valid, &ValidRow::loss, -1)) {
+    html += card(fmt::format("{:.3f}", row->loss),
+                 fmt::format("best valid loss (perplexity {:.4g}), step {}", std::exp(row->loss),
+                             row->step));
+  }
+  const double rate = median(finite_values(r.train, &TrainRow::target_tokens_per_s));
+  if (std::isfinite(rate)) html += card(format_count(rate), "target tokens/s, median");
+  const double utilisation = median(finite_values(r.train, &TrainRow::flop_utilisation));
+  if (std::isfinite(utilisation)) {
+    html += card(fmt::format("{:.1f}%", 100 * utilisation), "model FLOP utilisation, median");
+  }
+  const double wait = median(finite_values(r.train, &TrainRow::data_wait));
+  if (std::isfinite(wait))
+    html += card(fmt::format("{:.2f}%", 100 * wait), "waiting for data, median");
+  const auto memory = finite_values(r.train, &TrainRow::memory_bytes);
+  if (!memory.empty()) {
+    html += card(format_bytes(*std::max_element(memory.begin(), memory.end())), "memory, peak");
+  }
+  return "<section class=\"cards\">" + html + "</section>\n";
+}
+
+std::string charts(const RunReport& r) {
+  std::vector<double> resumes;
+  for (const auto& start : r.starts) {
+    if (start.step > 0) resumes.push_back(static_cast<double>(start.step));
+  }
+  double last_step = 0;  // the same x axis everywhere
+  if (!r.train.empty()) last_step = static_cast<double>(r.train.back().step);
+  const auto rates = finite_values(r.train, &TrainRow::target_tokens_per_s);
+  const bool thousands = !rates.empty() && median(rates) >= 10000;
+  std::string html;
+  const auto add = [&](std::string title, std::string unit, std::vector<ChartSeries> series,
+                       bool from_zero) {
+    html += render_chart(
+        {std::move(title), std::move(unit), std::move(series), resumes, last_step, from_zero});
+  };
+  add("Loss per target token", "",
+      {series_of("train", r.train, &TrainRow::loss), series_of("valid", r.valid, &ValidRow::loss)},
+      false);
+  add("Validation BLEU and chrF2", "",
+      {series_of("BLEU", r.valid, &ValidRow::bleu), series_of("chrF2", r.valid, &ValidRow::chrf)},
+      false);
+  add("Target tokens per second", thousands ? "k" : "",
+      {series_of("target tokens/s", r.train, &TrainRow::target_tokens_per_s, thousands ? 1e-3 : 1)},
+      true);
+  add("Model FLOP utilisation", "%",
+      {series_of("utilisation", r.train, &TrainRow::flop_utilisation, 100)}, true);
+  add("Time waiting for data", "%", {series_of("wait", r.train, &TrainRow::data_wait, 100)}, true);
+  add("Memory in use", " GiB", {series_of("memory", r.train, &TrainRow::memory_bytes, 0x1p-30)},
+      true);
+  add("Learning rate", "", {series_of("learning rate", r.train, &TrainRow::learning_rate)}, true);
+  add("Gradient norm before clipping", "", {series_of("norm", r.train, &TrainRow::grad_norm)},
+      true);
+  return html.empty()
+             ? ""
+             : "<h2>Over the steps</h2>\n<section class=\"charts\">\n" + html + "</section>\n";
+}
+
+// Up to eight earlier versions of a translation, spread over the run.
+std::string earlier(const std::vector<const SampleRow*>& versions) {
+  constexpr size_t kShown = 8;
+  const size_t count = versions.size() - 1;
+  if (count == 0) return "";
+  std::string html = "<details><summary>earlier</summary><ol>";
+  const size_t shown = std::min(count, kShown);
+  for (size_t i = 0; i < shown; ++i) {
+    const SampleRow& s = *versions[i * count / shown];
+    html += fmt::format("<li><i>{}</i>{}</li>", s.step, escape_html(s.hypothesis));
+  }
+  return html + "</ol></details>";
+}
+
+std::string samples(const RunReport& r) {
+  std::map<int64_t, std::vector<const SampleRow*>> by_index;
+  for (const auto& s : r.samples) by_index[s.index].push_back(&s);
+  if (by_index.empty()) return "";
+  std::string html =
+      "<h2>Sample translations</h2>\n<div class=\"box\"><table "
+      "class=\"samples\"><thead><tr><th>Source</th>"
+      "<th>Hypothesis</th><th>Reference</th></tr></thead><tbody>\n";
+  for (const auto& [index, versions] : by_index) {
+    const SampleRow& last = *versions.back();
+    html +=
+        fmt::format("<tr><td>{}</td><td>{}{}</td><td>{}</td></tr>\n", escape_html(last.source),
+                    escape_html(last.hypothesis), earlier(versions), escape_html(last.reference));
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string pairs_table(const char* title, const TextPairs& pairs) {
+  if (pairs.empty()) return "";
+  std::string rows;
+  for (const auto& [name, value] : pairs) {
+    rows += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escape_html(name), escape_html(value));
+  }
+  return fmt::format(
+      "<details class=\"box\" open><summary>{}</summary><table "
+      "class=\"pairs\"><tbody>{}</tbody></table></details>\n",
+      title, rows);
+}
+
+std::string head(const RunReport& r) {
+  const std::string status = r.end ? r.end->status : "not finished";
+  int64_t step = 0, epoch = 0;
+  double elapsed = kNotMeasured;
+  const auto note = [&](int64_t row_step, double row_elapsed) {
+    step = std::max(step, row_step);
+    if (std::isfinite(row_elapsed)) elapsed = std::fmax(elapsed, row_elapsed);
+  };
+  for (const auto& row : r.train) {
+    note(row.step, row.elapsed_s);
+    epoch = std::max(epoch, row.epoch);
+  }
+  for (const auto& row : r.valid) note(row.step, row.elapsed_s);
+  if (r.end) note(r.end->step, r.end->elapsed_s);
+
+  std::string sub = fmt::format("{} steps, epoch {}", step, epoch);
+  if (std::isfinite(elapsed)) sub += ", " + format_duration(elapsed) + " of training";
+  if (!r.starts.empty()) sub += ", started " + r.starts.front().started;
+  if (r.starts.size() > 1) sub += fmt::format(", resumed {}x", r.starts.size() - 1);
+  return fmt::format(
+      "<header><h1>{}<span class=\"pill{}\">{}</span></h1><p class=\"sub\">{}</p></header>\n",
+      escape_html(r.name), status == "finished" ? " done" : "", escape_html(status),
+      escape_html(sub));
+}
+
+}  // namespace
+
+RunReport make_run_report(std::string name, std::span<const MetricsRow> rows) {
+  RunReport r;
+  r.name = std::move(name);
+  for (const MetricsRow& row : rows) {
+    if (const auto* header = std::get_if<RunHeader>(&row)) {
+      r.starts.push_back(*header);
+      r.end.reset();  // it goes on
+    } else if (const auto* train = std::get_if<TrainRow>(&row)) {
+      r.train.push_back(*train);
+    } else if (const auto* valid = std::get_if<ValidRow>(&row)) {
+      r.valid.push_back(*valid);
+    } else if (const auto* sample = std::get_if<SampleRow>(&row)) {
+      r.samples.push_back(*sample);
+    } else {
+      r.end = std::get<RunEnd>(row);
+    }
+  }
+  return r;
+}
+
+std::string render_report(const RunReport& r) {
+  const bool scored =
+      best_row(r.valid, &ValidRow::bleu, 1) || best_row(r.valid, &ValidRow::chrf, 1);
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+      "<title>{} - Saturate run</title><style>{}</style></head>\n<body><main>\n",
+      escape_html(r.name), kReportStyle);
+  html += head(r) + cards(r) + charts(r) + samples(r);
+  if (!r.starts.empty()) {
+    const std::string tables = pairs_table("Environment", r.starts.back().environment) +
+                               pairs_table("Configuration", r.starts.back().config);
+    if (!tables.empty()) html += "<h2>How it was run</h2>\n" + tables;
+  }
+  html += "<footer>Made by Saturate from metrics.jsonl.";
+  if (scored) {
+    html += fmt::format(" Scores equal those of sacreBLEU: BLEU {}, chrF2 {}.", kBleuSignature,
+                        kChrfSignature);
+  }
+  return html + "</footer>\n</main><script>" + kReportScript + "</script></body></html>\n";
+}
+
+std::filesystem::path write_report(const std::filesystem::path& run_folder) {
+  const auto folder = std::filesystem::absolute(run_folder).lexically_normal();
+  const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
+  const auto rows = read_metrics(run_folder / "metrics.jsonl");
+  const std::string html = render_report(make_run_report(name.string(), rows));
+
+  const auto page = run_folder / "report.html", temporary = run_folder / "report.html.tmp";
+  std::ofstream out(temporary, std::ios::binary);
+  out << html << std::flush;
+  out.close();
+  std::error_code failed;
+  if (out) std::filesystem::rename(temporary, page, failed);
+  if (!out || failed) {
+    throw Error(Errc::io, "report",
+                fmt::format("{}: cannot be written; is the folder writable, is the disk full?",
+                            page.string()));
+  }
+  return page;
+}
+
+}  // namespace saturate::train
