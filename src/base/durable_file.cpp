@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/durable_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+
+namespace saturate {
+namespace {
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+void sync_path(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) throw Error(Errc::io, "sync", fmt::format("{}: {}", path, std::strerror(errno)));
+  const int failed = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // Some network file systems cannot sync folders and say so with EINVAL; there is no other way then.
+  if (failed != 0 && failed != EINVAL) {
+    throw Error(Errc::io, "sync", fmt::format("{}: {}", path, std::strerror(failed)));
+  }
+}
+
+}  // namespace
+
+DurableFile::DurableFile(std::string path, uint64_t bytes)
+    : path_(std::move(path)), expected_(bytes) {
+  const std::string temporary = path_ + ".tmp";
+  fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail("cannot create", errno);
+  if (bytes == 0) return;
+  // Reserving is a courtesy: file systems that cannot do it answer EOPNOTSUPP and the like.
+  if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EFBIG)) {
+    const int error_number = errno;
+    ::close(fd_);
+    ::unlink(temporary.c_str());
+    fail("cannot reserve space for", error_number);
+  }
+}
+
+DurableFile::~DurableFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink((path_ + ".tmp").c_str());
+}
+
+void DurableFile::write(const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd_, at, std::min(bytes, size_t{1} << 30));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      fail("cannot write", errno);
+    }
+    at += n;
+    bytes -= static_cast<size_t>(n);
+    written_ += static_cast<uint64_t>(n);
+  }
+}
+
+void DurableFile::commit() {
+  if (written_ < expected_ && ::ftruncate(fd_, static_cast<off_t>(written_)) != 0) {
+    fail("cannot trim", errno);
+  }
+  if (::fsync(fd_) != 0) fail("cannot sync", errno);
+  if (::rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) fail("cannot rename to", errno);
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) fail("cannot close", errno);
+  sync_folder(parent_of(path_));
+}
+
+void DurableFile::fail(const char* action, int error_number) const {
+  std::string message = fmt::format("{} {}: {}", action, path_, std::strerror(error_number));
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
+    message += fmt::format(
+        " ({} bytes needed, {} written, {} free); nothing under that name was changed; free some space "
+        "or choose another folder",
+        std::max(expected_, written_), written_, free_disk_bytes(parent_of(path_)));
+  }
+  throw Error(Errc::io, "write", message);
+}
+
+void write_durable_file(const std::string& path, std::string_view content) {
+  DurableFile file(path, content.size());
+  file.write(content.data(), content.size());
+  file.commit();
+}
+
+void sync_folder(const std::string& folder) { sync_path(folder, O_RDONLY | O_DIRECTORY); }
+void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
+
+uint64_t free_disk_bytes(const std::string& path) noexcept {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) return 0;
+  return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+}  // namespace saturate

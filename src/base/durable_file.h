@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that are either the old content or the whole new content, whatever happens in between.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace saturate {
+
+// Writes path + ".tmp", and on commit() syncs it and renames it over `path`. Without commit the old
+// file stays as it was and the temporary one is removed. One writer per path at a time.
+// Errors    io, naming the file, the cause, and for a full disk the bytes needed and free.
+class DurableFile {
+ public:
+  // bytes > 0 reserves that much at once where the file system can, so that a full disk shows before
+  // any work is done.
+  explicit DurableFile(std::string path, uint64_t bytes = 0);
+  ~DurableFile();
+  DurableFile(const DurableFile&) = delete;
+  DurableFile& operator=(const DurableFile&) = delete;
+  void write(const void* data, size_t bytes);
+  void commit();
+  uint64_t bytes_written() const noexcept { return written_; }
+
+ private:
+  [[noreturn]] void fail(const char* action, int error_number) const;
+
+  std::string path_;
+  int fd_ = -1;
+  uint64_t expected_ = 0;
+  uint64_t written_ = 0;
+};
+
+void write_durable_file(const std::string& path, std::string_view content);
+
+// Makes what was created, renamed or removed in `folder` survive a power cut. Errors: io.
+void sync_folder(const std::string& folder);
+
+// Makes the content of one existing file survive a power cut. Errors: io.
+void sync_file(const std::string& path);
+
+// Bytes that this user can still write on the file system of `path`; 0 when that cannot be told.
+uint64_t free_disk_bytes(const std::string& path) noexcept;
+
+}  // namespace saturate

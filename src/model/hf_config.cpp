@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing; hf_config_read.cpp reads.
+#include "model/hf_config.h"
+
+#include "base/error.h"
+
+namespace saturate::model {
+namespace {
+
+using kernels::ActivationKind;
+using kernels::NormKind;
+
+const char* hf_activation(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::relu: return "relu";
+    case ActivationKind::gelu_tanh: return "gelu_new";
+    case ActivationKind::gelu_erf: return "gelu";
+    case ActivationKind::silu: return "silu";
+  }
+  return "";
+}
+
+void add_ids(Json& out, const ModelConfig& c) {
+  if (c.bos_id >= 0) out.add("bos_token_id", c.bos_id);
+  if (c.eos_id >= 0) out.add("eos_token_id", c.eos_id);
+  if (c.pad_id >= 0) out.add("pad_token_id", c.pad_id);
+}
+
+// What Marian and GPT-2 have in common and Llama does not.
+const char* refusal_of_classic(const ModelConfig& c) {
+  if (c.norm != NormKind::layer_norm) return " has layer_norm";
+  if (c.gated) return " has no gated activation";
+  if (!c.biases) return " has biases";
+  if (c.kv_heads != c.heads) return " has as many key heads as query heads";
+  if (c.heads * c.head_size != c.d_model) return " has heads * head_size equal to d_model";
+  return nullptr;
+}
+
+const char* refusal_of_marian(const ModelConfig& c) {
+  if (c.norm_position != NormPosition::post) return " is post-norm";
+  if (c.final_norm) return " has no final norm";
+  if (c.positions != PositionKind::sinusoidal) return " has sinusoidal positions";
+  if (c.norm_eps != 1e-5f) return " has norm_eps 1e-5";
+  if (c.pad_id < 0 || c.pad_id >= c.vocab_source) return " needs a pad_id of both vocabularies";
+  return refusal_of_classic(c);
+}
+
+const char* refusal_of_gpt2(const ModelConfig& c) {
+  if (c.norm_position != NormPosition::pre) return " is pre-norm";
+  if (c.positions != PositionKind::learned) return " has learned positions";
+  if (c.scale_embedding) return " does not scale embeddings";
+  return refusal_of_classic(c);
+}
+
+const char* refusal_of_llama(const ModelConfig& c) {
+  if (c.norm_position != NormPosition::pre) return " is pre-norm";
+  if (c.positions != PositionKind::rotary) return " has rotary positions";
+  if (!c.gated) return " has a gated activation";
+  if (c.scale_embedding) return " does not scale embeddings";
+  return nullptr;
+}
+
+Json marian_config(const ModelConfig& c) {
+  Json out = Json::object({{"model_type", "marian"},
+                           {"architectures", Json::Array{"MarianMTModel"}},
+                           {"is_encoder_decoder", true},
+                           {"vocab_size", c.vocab_source},
+                           {"decoder_vocab_size", c.vocab_target},
+                           {"share_encoder_decoder_embeddings", c.shared_embeddings},
+                           {"tie_word_embeddings", c.tied_output},
+                           {"d_model", c.d_model},
+                           {"encoder_layers", c.encoder_layers},
+                           {"decoder_layers", c.decoder_layers},
+                           {"num_hidden_layers", c.encoder_layers},
+                           {"encoder_attention_heads", c.heads},
+                           {"decoder_attention_heads", c.heads},
+                           {"encoder_ffn_dim", c.ffn},
+                           {"decoder_ffn_dim", c.ffn},
+                           {"activation_function", hf_activation(c.activation)},
+                           {"max_position_embeddings", c.max_positions},
+                           {"static_position_embeddings", true},
+                           {"scale_embedding", c.scale_embedding},
+                           {"normalize_before", false},
+                           {"normalize_embedding", false},
+                           {"add_final_layer_norm", false},
+                           {"dropout", c.dropout},
+                           {"attention_dropout", c.attention_dropout},
+                           {"activation_dropout", c.activation_dropout},
+                           {"decoder_start_token_id", c.decoder_start_id},
+                           {"forced_eos_token_id", c.eos_id}});
+  add_ids(out, c);
+  return out;
+}
+
+Json gpt2_config(const ModelConfig& c) {
+  Json out = Json::object({{"model_type", "gpt2"},
+                           {"architectures", Json::Array{"GPT2LMHeadModel"}},
+                           {"vocab_size", c.vocab_target},
+                           {"tie_word_embeddings", c.tied_output},
+                           {"n_positions", c.max_positions},
+                           {"n_ctx", c.max_positions},
+                           {"n_embd", c.d_model},
+                           {"n_layer", c.decoder_layers},
+                           {"n_head", c.heads},
+                           {"n_inner", c.ffn},
+                           {"activation_function", hf_activation(c.activation)},
+                           {"resid_pdrop", c.dropout},
+                           {"embd_pdrop", c.dropout},
+                           {"attn_pdrop", c.attention_dropout},
+                           {"layer_norm_epsilon", c.norm_eps}});
+  add_ids(out, c);
+  return out;
+}
+
+Json llama_config(const ModelConfig& c) {
+  Json out = Json::object({{"model_type", "llama"},
+                           {"architectures", Json::Array{"LlamaForCausalLM"}},
+                           {"vocab_size", c.vocab_target},
+                           {"tie_word_embeddings", c.tied_output},
+                           {"max_position_embeddings", c.max_positions},
+                           {"hidden_size", c.d_model},
+                           {"intermediate_size", c.ffn},
+                           {"num_hidden_layers", c.decoder_layers},
+                           {"num_attention_heads", c.heads},
+                           {"num_key_value_heads", c.kv_heads},
+                           {"head_dim", c.head_size},
+                           {"hidden_act", hf_activation(c.activation)},
+                           {"attention_bias", c.biases},
+                           {"mlp_bias", c.biases},
+                           {"attention_dropout", c.attention_dropout},
+                           {"rms_norm_eps", c.norm_eps},
+                           {"rope_theta", c.rotary_base}});
+  add_ids(out, c);
+  return out;
+}
+
+}  // namespace
+
+HfClass nearest_hf_class(const ModelConfig& config) {
+  if (config.kind == ModelKind::encoder_decoder) return HfClass::marian;
+  return config.norm == NormKind::rms_norm ? HfClass::llama : HfClass::gpt2;
+}
+
+std::optional<std::string> hf_refusal(const ModelConfig& config) {
+  const char* name = "MarianMTModel";
+  const char* why = nullptr;
+  switch (nearest_hf_class(config)) {
+    case HfClass::marian: why = refusal_of_marian(config); break;
+    case HfClass::gpt2: name = "GPT2LMHeadModel", why = refusal_of_gpt2(config); break;
+    case HfClass::llama: name = "LlamaForCausalLM", why = refusal_of_llama(config); break;
+  }
+  if (why == nullptr) return std::nullopt;
+  return std::string(name) + why;
+}
+
+Json to_hf_config(const ModelConfig& config) {
+  Json out;
+  if (hf_refusal(config)) {
+    out.add("model_type", "saturate");
+    for (const Json::Member& m : *to_json(config).if_object()) out.add(m.key, m.value);
+    return out;
+  }
+  switch (nearest_hf_class(config)) {
+    case HfClass::marian: out = marian_config(config); break;
+    case HfClass::gpt2: out = gpt2_config(config); break;
+    case HfClass::llama: out = llama_config(config); break;
+  }
+  out.add("torch_dtype", "float32");
+  return out;
+}
+
+Json to_hf_generation_config(const ModelConfig& config) {
+  Json out = Json::object({{"max_length", config.max_positions}});
+  add_ids(out, config);
+  if (nearest_hf_class(config) != HfClass::marian) return out;
+  out.add("decoder_start_token_id", config.decoder_start_id);
+  out.add("forced_eos_token_id", config.eos_id);
+  // Padding is an ordinary row of the output for Marian, so it must be forbidden by name.
+  if (config.pad_id >= 0) out.add("bad_words_ids", Json::Array{Json::Array{config.pad_id}});
+  out.add("num_beams", 4);
+  return out;
+}
+
+}  // namespace saturate::model

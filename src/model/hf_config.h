@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model configurations as Hugging Face transformers writes them: marian, gpt2 and llama.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "model/json_file.h"
+#include "model/model_config.h"
+
+namespace saturate::model {
+
+// The class that computes what this model computes: MarianMTModel, GPT2LMHeadModel, LlamaForCausalLM.
+enum class HfClass : uint8_t { marian, gpt2, llama };
+
+// The nearest class: marian for encoder_decoder, llama for rms_norm, gpt2 otherwise.
+HfClass nearest_hf_class(const ModelConfig& config);
+
+// Why no such class computes this model ("MarianMTModel is post-norm"); nothing when one does.
+// Dropout rates that a class lacks are no reason: they change training only.
+std::optional<std::string> hf_refusal(const ModelConfig& config);
+
+// config.json. A refused model gets {"model_type": "saturate", ...} with our own fields.
+// Not carried by Hugging Face fields: activation_dropout of gpt2, dropout and activation_dropout of
+// llama (read back as 0).
+Json to_hf_config(const ModelConfig& config);
+
+// Reads either form and validates it; heads and layers that differ between encoder and decoder, scaled
+// rotary positions and the like are refused. Fields that change no result are ignored.
+// Errors: invalid_argument or unsupported, naming `where`, the field and its value.
+ModelConfig from_hf_config(const Json& json, const std::string& where);
+
+// generation_config.json: the special ids, and for marian the beam of its published models.
+Json to_hf_generation_config(const ModelConfig& config);
+
+// <folder>/config.json. Errors: io, and those of from_hf_config.
+ModelConfig read_model_config(const std::string& folder);
+
+}  // namespace saturate::model

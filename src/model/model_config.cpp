@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model_config.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace saturate::model {
+namespace {
+
+using kernels::ActivationKind;
+using kernels::NormKind;
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 2> kKinds = {"encoder_decoder", "decoder_only"};
+constexpr std::array<std::string_view, 2> kNormPositions = {"pre", "post"};
+constexpr std::array<std::string_view, 3> kPositions = {"sinusoidal", "learned", "rotary"};
+constexpr std::array<std::string_view, 2> kNorms = {"layer_norm", "rms_norm"};
+constexpr std::array<std::string_view, 4> kActivations = {"relu", "gelu_tanh", "gelu_erf", "silu"};
+
+// Shows each field once, with its name, to `visit`: writing and reading go through the same list.
+template <class Config, class Visit>
+void visit_fields(Config& c, Visit visit) {
+  visit("kind", c.kind, kKinds);
+  visit("d_model", c.d_model);
+  visit("encoder_layers", c.encoder_layers);
+  visit("decoder_layers", c.decoder_layers);
+  visit("heads", c.heads);
+  visit("kv_heads", c.kv_heads);
+  visit("head_size", c.head_size);
+  visit("ffn", c.ffn);
+  visit("vocab_source", c.vocab_source);
+  visit("vocab_target", c.vocab_target);
+  visit("shared_embeddings", c.shared_embeddings);
+  visit("tied_output", c.tied_output);
+  visit("norm", c.norm, kNorms);
+  visit("norm_position", c.norm_position, kNormPositions);
+  visit("final_norm", c.final_norm);
+  visit("activation", c.activation, kActivations);
+  visit("gated", c.gated);
+  visit("positions", c.positions, kPositions);
+  visit("rotary_base", c.rotary_base);
+  visit("max_positions", c.max_positions);
+  visit("scale_embedding", c.scale_embedding);
+  visit("biases", c.biases);
+  visit("dropout", c.dropout);
+  visit("attention_dropout", c.attention_dropout);
+  visit("activation_dropout", c.activation_dropout);
+  visit("norm_eps", c.norm_eps);
+  visit("pad_id", c.pad_id);
+  visit("bos_id", c.bos_id);
+  visit("eos_id", c.eos_id);
+  visit("decoder_start_id", c.decoder_start_id);
+}
+
+struct FieldWriter {
+  Json& out;
+  template <class T>
+  void operator()(const char* name, const T& value) {
+    out.add(name, value);
+  }
+  template <class E, size_t N>
+  void operator()(const char* name, const E& value, const std::array<std::string_view, N>& names) {
+    out.add(name, std::string(names[static_cast<size_t>(value)]));
+  }
+};
+
+struct FieldReader {
+  JsonFields& in;
+  void operator()(const char* name, int64_t& value) { value = in.integer(name); }
+  void operator()(const char* name, bool& value) { value = in.boolean(name); }
+  void operator()(const char* name, float& value) { value = static_cast<float>(in.number(name)); }
+  template <class E, size_t N>
+  void operator()(const char* name, E& value, const std::array<std::string_view, N>& names) {
+    value = static_cast<E>(in.choice(name, names));
+  }
+};
+
+}  // namespace
+
+std::string_view name_of(ModelKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+std::string_view name_of(NormPosition position) { return kNormPositions[static_cast<size_t>(position)]; }
+std::string_view name_of(PositionKind kind) { return kPositions[static_cast<size_t>(kind)]; }
+std::string_view name_of(NormKind kind) { return kNorms[static_cast<size_t>(kind)]; }
+std::string_view name_of(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
+
+Json to_json(const ModelConfig& config) {
+  Json out;
+  visit_fields(config, FieldWriter{out});
+  return out;
+}
+
+ModelConfig model_config_from_json(const Json& json, const std::string& where) {
+  ModelConfig config;
+  JsonFields fields(json, "model", where);
+  fields.text_or("model_type", "saturate");
+  visit_fields(config, FieldReader{fields});
+  fields.reject_others();
+  return config;
+}
+
+namespace {
+
+void need(bool holds, const std::string& given, const char* rule) {
+  if (!holds) throw Error(Errc::invalid_argument, "model", fmt::format("{}: {}", given, rule));
+}
+
+void need_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return;
+  throw Error(Errc::invalid_argument, "model",
+              fmt::format("{} is {}: it must lie between {} and {}", name, value, low, high));
+}
+
+void need_probability(const char* name, float value) {
+  need(value >= 0.0f && value < 1.0f, fmt::format("{} is {}", name, value),
+       "a probability of dropping must lie in [0, 1)");
+}
+
+constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+
+void validate_sizes(const ModelConfig& c) {
+  need_range("d_model", c.d_model, 1, 1 << 16);
+  need_range("decoder_layers", c.decoder_layers, 1, 1024);
+  need_range("heads", c.heads, 1, 1024);
+  need_range("kv_heads", c.kv_heads, 1, c.heads);
+  need_range("head_size", c.head_size, 1, 1024);
+  need_range("ffn", c.ffn, 1, 1 << 20);
+  need_range("vocab_target", c.vocab_target, 1, kMaxVocabulary);
+  need_range("max_positions", c.max_positions, 1, 1 << 24);
+  need(c.heads % c.kv_heads == 0, fmt::format("heads is {}, kv_heads {}", c.heads, c.kv_heads),
+       "heads must be a multiple of kv_heads");
+  if (c.kind == ModelKind::decoder_only) {
+    need(c.encoder_layers == 0 && c.vocab_source == 0,
+         fmt::format("encoder_layers is {}, vocab_source {}", c.encoder_layers, c.vocab_source),
+         "a decoder_only model has no encoder; set both to 0");
+    return;
+  }
+  need_range("encoder_layers", c.encoder_layers, 1, 1024);
+  need_range("vocab_source", c.vocab_source, 1, kMaxVocabulary);
+  need(!c.shared_embeddings || c.vocab_source == c.vocab_target,
+       fmt::format("vocab_source is {}, vocab_target {}", c.vocab_source, c.vocab_target),
+       "shared embeddings need one vocabulary; set shared_embeddings to false or use a joint one");
+}
+
+void validate_ids(const ModelConfig& c) {
+  const int64_t last = c.vocab_target - 1;
+  need_range("pad_id", c.pad_id, -1, last);
+  need_range("bos_id", c.bos_id, -1, last);
+  need_range("eos_id", c.eos_id, -1, last);
+  need_range("decoder_start_id", c.decoder_start_id, -1, last);
+  if (c.kind == ModelKind::decoder_only) return;
+  need(c.eos_id >= 0 && c.eos_id < c.vocab_source,
+       fmt::format("eos_id is {}, vocab_source {}", c.eos_id, c.vocab_source),
+       "both sides of an encoder_decoder model end their sentences with this id");
+  need(c.decoder_start_id >= 0, fmt::format("decoder_start_id is {}", c.decoder_start_id),
+       "an encoder_decoder model needs a first input of the decoder");
+}
+
+}  // namespace
+
+void validate(const ModelConfig& c) {
+  validate_sizes(c);
+  validate_ids(c);
+  need(c.norm_position == NormPosition::post || c.final_norm, "norm_position is pre, final_norm false",
+       "pre-norm leaves the last sum without a norm; set final_norm to true");
+  need(c.positions != PositionKind::sinusoidal || c.d_model % 2 == 0,
+       fmt::format("d_model is {}", c.d_model), "sinusoidal positions need an even d_model");
+  if (c.positions == PositionKind::rotary) {
+    need(c.head_size % 2 == 0, fmt::format("head_size is {}", c.head_size),
+         "rotary positions need an even head_size");
+    need(c.rotary_base > 1.0f && std::isfinite(c.rotary_base),
+         fmt::format("rotary_base is {}", c.rotary_base), "it must be above 1");
+  }
+  need_probability("dropout", c.dropout);
+  need_probability("attention_dropout", c.attention_dropout);
+  need_probability("activation_dropout", c.activation_dropout);
+  need(c.norm_eps > 0.0f && c.norm_eps < 1.0f, fmt::format("norm_eps is {}", c.norm_eps),
+       "it must lie between 0 and 1");
+}
+
+}  // namespace saturate::model

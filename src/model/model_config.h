@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Transformer is made of: everything that decides its parameters and its formula.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/activation/activation.h"
+#include "kernels/norm/norm.h"
+#include "model/json_file.h"
+
+namespace saturate::model {
+
+enum class ModelKind : uint8_t { encoder_decoder, decoder_only };
+enum class NormPosition : uint8_t { pre, post };
+enum class PositionKind : uint8_t { sinusoidal, learned, rotary };
+
+// The defaults are the base Transformer of Vaswani et al., arXiv:1706.03762, without vocabularies.
+struct ModelConfig {
+  ModelKind kind = ModelKind::encoder_decoder;
+  int64_t d_model = 512;
+  int64_t encoder_layers = 6;  // 0 for decoder_only
+  int64_t decoder_layers = 6;
+  int64_t heads = 8;
+  int64_t kv_heads = 8;  // a divisor of heads
+  int64_t head_size = 64;
+  int64_t ffn = 2048;  // inner width; a gated activation has two projections of this width
+  int64_t vocab_source = 0;  // 0 for decoder_only
+  int64_t vocab_target = 0;
+  bool shared_embeddings = true;  // source and target use one table (encoder_decoder only)
+  bool tied_output = true;        // the output projection is the target embedding table
+  kernels::NormKind norm = kernels::NormKind::layer_norm;  // layer_norm has a bias, rms_norm none
+  NormPosition norm_position = NormPosition::post;
+  bool final_norm = false;  // after the last layer of each stack; pre-norm needs it
+  kernels::ActivationKind activation = kernels::ActivationKind::relu;
+  bool gated = false;
+  PositionKind positions = PositionKind::sinusoidal;
+  float rotary_base = 10000.0f;
+  int64_t max_positions = 512;  // longest sequence; the rows of a position table
+  bool scale_embedding = true;  // embeddings times sqrt(d_model)
+  bool biases = true;           // of every projection but the output
+  float dropout = 0.1f;         // of embeddings and of each sublayer's result
+  float attention_dropout = 0.0f;
+  float activation_dropout = 0.0f;
+  float norm_eps = 1e-5f;
+  int64_t pad_id = -1;  // -1: there is none
+  int64_t bos_id = -1;
+  int64_t eos_id = -1;
+  int64_t decoder_start_id = -1;  // first input of the decoder; encoder_decoder needs it
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// tiny, base, big: encoder-decoder, vocabulary and special ids left open. gpt2-124m, gpt2-355m,
+// gpt2-774m, gpt2-1558m, llama-110m: complete. Errors: invalid_argument, listing the names.
+ModelConfig model_preset(std::string_view name);
+std::vector<std::string_view> model_preset_names();
+
+// Errors: invalid_argument with the field, its value, the rule. Bounds are such that no product of
+// sizes overflows int64.
+void validate(const ModelConfig& config);
+
+// Every field under its name above; kinds as text. Reading wants every field and no other, except
+// "model_type", which hf_config.h writes. Errors: invalid_argument naming `where` and the field.
+Json to_json(const ModelConfig& config);
+ModelConfig model_config_from_json(const Json& json, const std::string& where);
+
+// The text of each kind, as configuration files write it.
+std::string_view name_of(ModelKind kind);
+std::string_view name_of(NormPosition position);
+std::string_view name_of(PositionKind kind);
+std::string_view name_of(kernels::NormKind kind);
+std::string_view name_of(kernels::ActivationKind kind);
+
+// One trained tensor: row-major, (rows, cols); a vector has cols == 1.
+struct ParameterShape {
+  std::string name;
+  int64_t rows = 0, cols = 1;
+  int64_t elements() const noexcept { return rows * cols; }
+};
+
+// Every parameter of a model in the order in which checkpoints hold them. Projections are (out, in);
+// self.qkv has the rows of q, then k, then v; cross.kv those of k, then v; a gated ffn.in those of the
+// gate, then up. Names are listed in model_parameters.cpp.
+std::vector<ParameterShape> model_parameters(const ModelConfig& config);
+
+// Embedding, encoder stack and decoder stack of one configuration use these names.
+std::string source_embedding_name(const ModelConfig& config);
+std::string target_embedding_name(const ModelConfig& config);
+std::string output_projection_name(const ModelConfig& config);
+
+// table[p][i] = sin(p / 10000^(2i/width)) for i < half, table[p][half + i] the cosine of it, with
+// half = width / 2: (positions, width) row-major. This is Marian's layout; the paper interleaves.
+std::vector<float> sinusoidal_positions(int64_t positions, int64_t width);
+
+}  // namespace saturate::model

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "model/json_file.h"
+
+namespace saturate::model {
+
+struct SafetensorsReader::Mapping {
+  explicit Mapping(const std::string& path) {
+    const auto fail = [&path](int error_number) {
+      throw Error(Errc::io, "safetensors", fmt::format("{}: {}", path, std::strerror(error_number)));
+    };
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(errno);
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+      const int error_number = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
+      ::close(fd);
+      fail(error_number);
+    }
+    bytes = static_cast<size_t>(info.st_size);
+    if (bytes > 0) data = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    const int error_number = errno;
+    ::close(fd);
+    if (data == MAP_FAILED) fail(error_number);
+  }
+  ~Mapping() {
+    if (bytes > 0) ::munmap(data, bytes);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::span<const std::byte> span() const { return {static_cast<const std::byte*>(data), bytes}; }
+
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+SafetensorsReader::~SafetensorsReader() = default;
+SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
+SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
+
+SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
+  namespace fs = std::filesystem;
+  std::string file = path;
+  if (fs::is_directory(path)) {
+    file = (fs::path(path) / "model.safetensors").string();
+    const std::string index = file + ".index.json";
+    if (!fs::exists(file)) {
+      if (!fs::exists(index)) {
+        throw Error(Errc::io, "safetensors",
+                    fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is in "
+                                "this folder; give the folder of a saved model",
+                                path));
+      }
+      file = index;
+    }
+  }
+  if (file.ends_with(".json")) {
+    open_index(file);
+  } else {
+    tensors_ = open_file(file);
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
+}
+
+std::vector<TensorView> SafetensorsReader::open_file(const std::string& file) {
+  mappings_.push_back(std::make_unique<Mapping>(file));
+  return parse_safetensors(mappings_.back()->span(), file, &metadata_);
+}
+
+void SafetensorsReader::open_index(const std::string& index) {
+  const auto fail = [&index](const std::string& why) {
+    throw Error(Errc::invalid_argument, "safetensors", fmt::format("{}: {}", index, why));
+  };
+  const Json json = read_json_file(index);
+  const Json* map = json.find("weight_map");
+  if (map == nullptr || map->if_object() == nullptr) fail("no weight_map object");
+
+  std::map<std::string, std::vector<std::string>> names_by_file;
+  for (const Json::Member& m : *map->if_object()) {
+    const std::string* file = m.value.if_string();
+    if (file == nullptr) fail(fmt::format("the file of tensor \"{:.200}\" is no text", m.key));
+    // A shard lies beside its index: a path would let a download read files elsewhere.
+    if (file->empty() || file->find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
+      fail(fmt::format("\"{:.200}\" is no plain file name", *file));
+    }
+    names_by_file[*file].push_back(m.key);
+  }
+  const std::filesystem::path folder = std::filesystem::path(index).parent_path();
+  for (auto& [file, names] : names_by_file) {
+    std::vector<TensorView> found = open_file((folder / file).string());
+    std::sort(names.begin(), names.end());
+    size_t matched = 0;
+    for (TensorView& t : found) {
+      if (!std::binary_search(names.begin(), names.end(), t.name)) continue;
+      ++matched;
+      tensors_.push_back(std::move(t));
+    }
+    if (matched != names.size()) {
+      fail(fmt::format("{} of the {} tensors that it places in {} are not there",
+                       names.size() - matched, names.size(), file));
+    }
+  }
+}
+
+const TensorView* SafetensorsReader::find(std::string_view name) const noexcept {
+  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const TensorView& t, std::string_view n) { return t.name < n; });
+  return at != tensors_.end() && at->name == name ? &*at : nullptr;
+}
+
+}  // namespace saturate::model

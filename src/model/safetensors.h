@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The safetensors file format: u64 header length, a JSON header, then the tensors' bytes.
+// Source: github.com/huggingface/safetensors, "Format".
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/durable_file.h"
+
+namespace saturate::model {
+
+// One tensor of an open file. `data` is borrowed from the reader and aligned to nothing.
+struct TensorView {
+  std::string name;
+  std::string dtype;  // as the file says it: "F32", "BF16", "F16", "I64", ...
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  int64_t elements() const noexcept;
+};
+
+// Bytes of one element; 0 for a type that the format does not know.
+size_t safetensors_element_bytes(std::string_view dtype) noexcept;
+
+// "(2, 3)", for messages.
+std::string shape_text(std::span<const int64_t> shape);
+
+// Checks a whole file image and returns its tensors in the order of their offsets, which must cover
+// the data without hole or overlap. Memory is bounded by the header bytes that are really there.
+// Errors: invalid_argument, naming `where`, the tensor and the broken rule.
+std::vector<TensorView> parse_safetensors(std::span<const std::byte> file, const std::string& where,
+                                          std::map<std::string, std::string>* metadata = nullptr);
+
+// Elements [first, first + out.size()) of an F32, BF16, F16 or F64 tensor as floats.
+// Errors: unsupported for another dtype.
+void read_floats(const TensorView& tensor, int64_t first, std::span<float> out);
+
+/// A file mapped for reading, or the sharded files that an index names. Owns the mappings: views live
+/// as long as this object. Safe to read from several threads. The files must not shrink meanwhile.
+class SafetensorsReader {
+ public:
+  // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds
+  // model.safetensors or that index. Errors: io, invalid_argument.
+  explicit SafetensorsReader(const std::string& path);
+  ~SafetensorsReader();
+  SafetensorsReader(SafetensorsReader&&) noexcept;
+  SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
+
+  const std::string& path() const noexcept { return path_; }
+  const std::vector<TensorView>& tensors() const noexcept { return tensors_; }  // sorted by name
+  const TensorView* find(std::string_view name) const noexcept;                 // null: none
+  const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
+
+ private:
+  struct Mapping;
+  std::vector<TensorView> open_file(const std::string& file);
+  void open_index(const std::string& index);
+
+  std::string path_;
+  std::vector<std::unique_ptr<Mapping>> mappings_;
+  std::vector<TensorView> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+struct TensorSpec {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+};
+
+/// Streams tensors into a file in the order of `tensors`; the file appears at `path` on commit() only,
+/// synced, and the one before stays until then. Space is reserved at the start, so that a full disk
+/// shows at once. Errors: io, with the bytes needed and free.
+class SafetensorsWriter {
+ public:
+  // Metadata always holds {"format": "pt"}, which transformers asks for.
+  SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& tensors,
+                    std::map<std::string, std::string> metadata = {});
+  // The next bytes of the tensors laid end to end; a call may end anywhere.
+  void write(std::span<const std::byte> bytes);
+  void write(std::span<const float> values) { write(std::as_bytes(values)); }
+  void commit();  // every byte of every tensor must have been written
+
+  // Size of the file that the constructor would begin.
+  static uint64_t file_bytes(const std::vector<TensorSpec>& tensors,
+                             std::map<std::string, std::string> metadata = {});
+
+ private:
+  uint64_t total_ = 0;
+  DurableFile file_;
+};
+
+// XXH3, 64 bits, seed 0; the file is read in blocks. Errors: io.
+uint64_t xxh3(std::span<const std::byte> bytes) noexcept;
+uint64_t xxh3_file(const std::string& path);
+
+}  // namespace saturate::model
