@@ -27,7 +27,8 @@ void sync_path(const std::string& path, int flags) {
   if (fd < 0) throw Error(Errc::io, "sync", fmt::format("{}: {}", path, std::strerror(errno)));
   const int failed = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  // Some network file systems cannot sync folders and say so with EINVAL; there is no other way then.
+  // Some network file systems cannot sync folders and say so with EINVAL; there is no other way
+  // then.
   if (failed != 0 && failed != EINVAL) {
     throw Error(Errc::io, "sync", fmt::format("{}: {}", path, std::strerror(failed)));
   }
@@ -42,7 +43,8 @@ DurableFile::DurableFile(std::string path, uint64_t bytes)
   if (fd_ < 0) fail("cannot create", errno);
   if (bytes == 0) return;
   // Reserving is a courtesy: file systems that cannot do it answer EOPNOTSUPP and the like.
-  if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0 && (errno == ENOSPC || errno == EFBIG)) {
+  if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) != 0 &&
+      (errno == ENOSPC || errno == EFBIG)) {
     const int error_number = errno;
     ::close(fd_);
     ::unlink(temporary.c_str());
@@ -85,7 +87,8 @@ void DurableFile::fail(const char* action, int error_number) const {
   std::string message = fmt::format("{} {}: {}", action, path_, std::strerror(error_number));
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
     message += fmt::format(
-        " ({} bytes needed, {} written, {} free); nothing under that name was changed; free some space "
+        " ({} bytes needed, {} written, {} free); nothing under that name was changed; free some "
+        "space "
         "or choose another folder",
         std::max(expected_, written_), written_, free_disk_bytes(parent_of(path_)));
   }

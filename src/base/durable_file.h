@@ -13,8 +13,8 @@ namespace saturate {
 // Errors    io, naming the file, the cause, and for a full disk the bytes needed and free.
 class DurableFile {
  public:
-  // bytes > 0 reserves that much at once where the file system can, so that a full disk shows before
-  // any work is done.
+  // bytes > 0 reserves that much at once where the file system can, so that a full disk shows
+  // before any work is done.
   explicit DurableFile(std::string path, uint64_t bytes = 0);
   ~DurableFile();
   DurableFile(const DurableFile&) = delete;

@@ -12,10 +12,14 @@ using kernels::NormKind;
 
 const char* hf_activation(ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::relu: return "relu";
-    case ActivationKind::gelu_tanh: return "gelu_new";
-    case ActivationKind::gelu_erf: return "gelu";
-    case ActivationKind::silu: return "silu";
+    case ActivationKind::relu:
+      return "relu";
+    case ActivationKind::gelu_tanh:
+      return "gelu_new";
+    case ActivationKind::gelu_erf:
+      return "gelu";
+    case ActivationKind::silu:
+      return "silu";
   }
   return "";
 }
@@ -145,25 +149,33 @@ std::optional<std::string> hf_refusal(const ModelConfig& config) {
   const char* name = "MarianMTModel";
   const char* why = nullptr;
   switch (nearest_hf_class(config)) {
-    case HfClass::marian: why = refusal_of_marian(config); break;
-    case HfClass::gpt2: name = "GPT2LMHeadModel", why = refusal_of_gpt2(config); break;
-    case HfClass::llama: name = "LlamaForCausalLM", why = refusal_of_llama(config); break;
+    case HfClass::marian:
+      why = refusal_of_marian(config);
+      break;
+    case HfClass::gpt2:
+      name = "GPT2LMHeadModel", why = refusal_of_gpt2(config);
+      break;
+    case HfClass::llama:
+      name = "LlamaForCausalLM", why = refusal_of_llama(config);
+      break;
   }
   if (why == nullptr) return std::nullopt;
   return std::string(name) + why;
 }
 
 Json to_hf_config(const ModelConfig& config) {
+  if (hf_refusal(config)) return to_json(config);
   Json out;
-  if (hf_refusal(config)) {
-    out.add("model_type", "saturate");
-    for (const Json::Member& m : *to_json(config).if_object()) out.add(m.key, m.value);
-    return out;
-  }
   switch (nearest_hf_class(config)) {
-    case HfClass::marian: out = marian_config(config); break;
-    case HfClass::gpt2: out = gpt2_config(config); break;
-    case HfClass::llama: out = llama_config(config); break;
+    case HfClass::marian:
+      out = marian_config(config);
+      break;
+    case HfClass::gpt2:
+      out = gpt2_config(config);
+      break;
+    case HfClass::llama:
+      out = llama_config(config);
+      break;
   }
   out.add("torch_dtype", "float32");
   return out;

@@ -9,7 +9,8 @@
 
 namespace saturate::model {
 
-// The class that computes what this model computes: MarianMTModel, GPT2LMHeadModel, LlamaForCausalLM.
+// The class that computes what this model computes: MarianMTModel, GPT2LMHeadModel,
+// LlamaForCausalLM.
 enum class HfClass : uint8_t { marian, gpt2, llama };
 
 // The nearest class: marian for encoder_decoder, llama for rms_norm, gpt2 otherwise.
@@ -24,8 +25,8 @@ std::optional<std::string> hf_refusal(const ModelConfig& config);
 // llama (read back as 0).
 Json to_hf_config(const ModelConfig& config);
 
-// Reads either form and validates it; heads and layers that differ between encoder and decoder, scaled
-// rotary positions and the like are refused. Fields that change no result are ignored.
+// Reads either form and validates it; heads and layers that differ between encoder and decoder,
+// scaled rotary positions and the like are refused. Fields that change no result are ignored.
 // Errors: invalid_argument or unsupported, naming `where`, the field and its value.
 ModelConfig from_hf_config(const Json& json, const std::string& where);
 

@@ -38,7 +38,8 @@ int64_t read_id(JsonFields& in, const Json& json, const char* key) {
   if (!in.has(key)) return -1;
   const Json::Array* list = json.find(key)->if_array();
   if (list == nullptr) return in.integer(key);
-  if (list->empty() || list->front().if_int() == nullptr) in.fail(key, "an id or a list of ids is needed");
+  if (list->empty() || list->front().if_int() == nullptr)
+    in.fail(key, "an id or a list of ids is needed");
   return *list->front().if_int();
 }
 
@@ -112,7 +113,8 @@ ModelConfig read_llama(JsonFields& in, const Json& json, const std::string& wher
   c.attention_dropout = static_cast<float>(in.number_or("attention_dropout", 0.0));
   c.norm_eps = static_cast<float>(in.number_or("rms_norm_eps", 1e-6));
   c.biases = in.boolean_or("attention_bias", false);
-  if (in.boolean_or("mlp_bias", false) != c.biases) in.fail("mlp_bias", "it must equal attention_bias");
+  if (in.boolean_or("mlp_bias", false) != c.biases)
+    in.fail("mlp_bias", "it must equal attention_bias");
   read_rotary(in, json, where, c);
   return c;
 }

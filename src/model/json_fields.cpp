@@ -19,7 +19,8 @@ void JsonFields::fail(std::string_view key, std::string_view what) const {
   const Json* value = object_.find(key);
   std::string given = value == nullptr ? "missing" : value->dump();
   if (given.size() > 80) given = given.substr(0, 77) + "...";
-  throw Error(Errc::invalid_argument, op_, fmt::format("{}: {} is {}: {}", where_, key, given, what));
+  throw Error(Errc::invalid_argument, op_,
+              fmt::format("{}: {} is {}: {}", where_, key, given, what));
 }
 
 bool JsonFields::has(std::string_view key) {
@@ -77,7 +78,8 @@ std::string JsonFields::text_or(std::string_view key, const std::string& fallbac
 size_t JsonFields::choice(std::string_view key, std::span<const std::string_view> names) {
   const std::string& given = text(key);
   const auto at_name = std::find(names.begin(), names.end(), given);
-  if (at_name == names.end()) fail(key, fmt::format("it must be one of {}", fmt::join(names, ", ")));
+  if (at_name == names.end())
+    fail(key, fmt::format("it must be one of {}", fmt::join(names, ", ")));
   return static_cast<size_t>(at_name - names.begin());
 }
 

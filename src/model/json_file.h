@@ -65,16 +65,16 @@ struct JsonLimits {
   int max_depth = 32;
 };
 
-// Errors: invalid_argument "[json] <where>: ..." for a syntax error (with its byte), invalid UTF-8, a
-// repeated member, or more than the limits. Numbers beyond int64 are held as double.
+// Errors: invalid_argument "[json] <where>: ..." for a syntax error (with its byte), invalid UTF-8,
+// a repeated member, or more than the limits. Numbers beyond int64 are held as double.
 Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits = {});
 
 // Errors: io when the file cannot be read; those of parse_json.
 Json read_json_file(const std::string& path, const JsonLimits& limits = {});
 void write_json_file(const std::string& path, const Json& value);  // durable; errors: io
 
-// Typed reads from one object, with errors that name file and key: "[op] <where>: heads is "x": ...".
-// The _or forms return the fallback when the key is absent or null.
+// Typed reads from one object, with errors that name file and key: "[op] <where>: heads is "x":
+// ...". The _or forms return the fallback when the key is absent or null.
 class JsonFields {
  public:
   JsonFields(const Json& object, std::string op, std::string where);

@@ -101,7 +101,8 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   Builder builder(limits);
   if (text.size() > limits.max_bytes) {
     builder.error = fmt::format("larger than {} bytes", limits.max_bytes);
-  } else if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder) && builder.error.empty()) {
+  } else if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder) &&
+             builder.error.empty()) {
     builder.error = "no valid JSON";
   }
   if (!builder.error.empty()) {

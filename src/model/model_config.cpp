@@ -82,13 +82,15 @@ struct FieldReader {
 }  // namespace
 
 std::string_view name_of(ModelKind kind) { return kKinds[static_cast<size_t>(kind)]; }
-std::string_view name_of(NormPosition position) { return kNormPositions[static_cast<size_t>(position)]; }
+std::string_view name_of(NormPosition position) {
+  return kNormPositions[static_cast<size_t>(position)];
+}
 std::string_view name_of(PositionKind kind) { return kPositions[static_cast<size_t>(kind)]; }
 std::string_view name_of(NormKind kind) { return kNorms[static_cast<size_t>(kind)]; }
 std::string_view name_of(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
 
 Json to_json(const ModelConfig& config) {
-  Json out;
+  Json out = Json::object({{"model_type", "saturate"}});
   visit_fields(config, FieldWriter{out});
   return out;
 }
@@ -96,7 +98,8 @@ Json to_json(const ModelConfig& config) {
 ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   ModelConfig config;
   JsonFields fields(json, "model", where);
-  fields.text_or("model_type", "saturate");
+  const std::array<std::string_view, 1> types = {"saturate"};
+  fields.choice("model_type", types);
   visit_fields(config, FieldReader{fields});
   fields.reject_others();
   return config;
@@ -164,7 +167,8 @@ void validate_ids(const ModelConfig& c) {
 void validate(const ModelConfig& c) {
   validate_sizes(c);
   validate_ids(c);
-  need(c.norm_position == NormPosition::post || c.final_norm, "norm_position is pre, final_norm false",
+  need(c.norm_position == NormPosition::post || c.final_norm,
+       "norm_position is pre, final_norm false",
        "pre-norm leaves the last sum without a norm; set final_norm to true");
   need(c.positions != PositionKind::sinusoidal || c.d_model % 2 == 0,
        fmt::format("d_model is {}", c.d_model), "sinusoidal positions need an even d_model");

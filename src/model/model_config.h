@@ -25,7 +25,7 @@ struct ModelConfig {
   int64_t heads = 8;
   int64_t kv_heads = 8;  // a divisor of heads
   int64_t head_size = 64;
-  int64_t ffn = 2048;  // inner width; a gated activation has two projections of this width
+  int64_t ffn = 2048;        // inner width; a gated activation has two projections of this width
   int64_t vocab_source = 0;  // 0 for decoder_only
   int64_t vocab_target = 0;
   bool shared_embeddings = true;  // source and target use one table (encoder_decoder only)
@@ -61,8 +61,8 @@ std::vector<std::string_view> model_preset_names();
 // sizes overflows int64.
 void validate(const ModelConfig& config);
 
-// Every field under its name above; kinds as text. Reading wants every field and no other, except
-// "model_type", which hf_config.h writes. Errors: invalid_argument naming `where` and the field.
+// "model_type": "saturate" and every field under its name above; kinds as text. Reading wants every
+// field and no other. Errors: invalid_argument naming `where` and the field.
 Json to_json(const ModelConfig& config);
 ModelConfig model_config_from_json(const Json& json, const std::string& where);
 
@@ -73,16 +73,17 @@ std::string_view name_of(PositionKind kind);
 std::string_view name_of(kernels::NormKind kind);
 std::string_view name_of(kernels::ActivationKind kind);
 
-// One trained tensor: row-major, (rows, cols); a vector has cols == 1.
+// One trained tensor: row-major, (rows, cols); a vector is (1, cols).
 struct ParameterShape {
   std::string name;
-  int64_t rows = 0, cols = 1;
+  int64_t rows = 1, cols = 0;
+  bool is_vector = false;  // norm weights and biases
   int64_t elements() const noexcept { return rows * cols; }
 };
 
-// Every parameter of a model in the order in which checkpoints hold them. Projections are (out, in);
-// self.qkv has the rows of q, then k, then v; cross.kv those of k, then v; a gated ffn.in those of the
-// gate, then up. Names are listed in model_parameters.cpp.
+// Every parameter of a model in the order in which checkpoints hold them. Projections are (out,
+// in); self.qkv has the rows of q, then k, then v; cross.kv those of k, then v; a gated ffn.in
+// those of the gate, then up. Names are listed in model_parameters.cpp.
 std::vector<ParameterShape> model_parameters(const ModelConfig& config);
 
 // Embedding, encoder stack and decoder stack of one configuration use these names.

@@ -12,14 +12,17 @@ class Lister {
  public:
   explicit Lister(const ModelConfig& config) : c_(config) {}
 
-  void matrix(const std::string& name, int64_t rows, int64_t cols) { out.push_back({name, rows, cols}); }
+  void matrix(const std::string& name, int64_t rows, int64_t cols) {
+    out.push_back({name, rows, cols, false});
+  }
+  void vector(const std::string& name, int64_t cols) { out.push_back({name, 1, cols, true}); }
   void linear(const std::string& name, int64_t rows, int64_t cols) {
     matrix(name + ".weight", rows, cols);
-    if (c_.biases) matrix(name + ".bias", rows, 1);
+    if (c_.biases) vector(name + ".bias", rows);
   }
   void norm(const std::string& name) {
-    matrix(name + ".weight", c_.d_model, 1);
-    if (c_.norm == kernels::NormKind::layer_norm) matrix(name + ".bias", c_.d_model, 1);
+    vector(name + ".weight", c_.d_model);
+    if (c_.norm == kernels::NormKind::layer_norm) vector(name + ".bias", c_.d_model);
   }
   void stack(const std::string& side, int64_t layers, bool cross) {
     const int64_t C = c_.d_model, Q = c_.heads * c_.head_size, KV = c_.kv_heads * c_.head_size;

@@ -58,11 +58,14 @@ ModelConfig llama(int64_t layers, int64_t width, int64_t ffn, int64_t heads) {
 }
 
 const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = {
-      {"tiny", translation(4, 256, 1024, 4, 0.1f)}, {"base", translation(6, 512, 2048, 8, 0.1f)},
-      {"big", translation(6, 1024, 4096, 16, 0.3f)}, {"gpt2-124m", gpt2(12, 768, 12)},
-      {"gpt2-355m", gpt2(24, 1024, 16)},            {"gpt2-774m", gpt2(36, 1280, 20)},
-      {"gpt2-1558m", gpt2(48, 1600, 25)},           {"llama-110m", llama(12, 768, 2048, 12)}};
+  static const std::vector<Preset> all = {{"tiny", translation(4, 256, 1024, 4, 0.1f)},
+                                          {"base", translation(6, 512, 2048, 8, 0.1f)},
+                                          {"big", translation(6, 1024, 4096, 16, 0.3f)},
+                                          {"gpt2-124m", gpt2(12, 768, 12)},
+                                          {"gpt2-355m", gpt2(24, 1024, 16)},
+                                          {"gpt2-774m", gpt2(36, 1280, 20)},
+                                          {"gpt2-1558m", gpt2(48, 1600, 25)},
+                                          {"llama-110m", llama(12, 768, 2048, 12)}};
   return all;
 }
 

@@ -21,7 +21,8 @@ namespace saturate::model {
 struct SafetensorsReader::Mapping {
   explicit Mapping(const std::string& path) {
     const auto fail = [&path](int error_number) {
-      throw Error(Errc::io, "safetensors", fmt::format("{}: {}", path, std::strerror(error_number)));
+      throw Error(Errc::io, "safetensors",
+                  fmt::format("{}: {}", path, std::strerror(error_number)));
     };
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail(errno);
@@ -60,10 +61,11 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
     const std::string index = file + ".index.json";
     if (!fs::exists(file)) {
       if (!fs::exists(index)) {
-        throw Error(Errc::io, "safetensors",
-                    fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is in "
-                                "this folder; give the folder of a saved model",
-                                path));
+        throw Error(
+            Errc::io, "safetensors",
+            fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is in "
+                        "this folder; give the folder of a saved model",
+                        path));
       }
       file = index;
     }
@@ -118,8 +120,9 @@ void SafetensorsReader::open_index(const std::string& index) {
 }
 
 const TensorView* SafetensorsReader::find(std::string_view name) const noexcept {
-  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                   [](const TensorView& t, std::string_view n) { return t.name < n; });
+  const auto at =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const TensorView& t, std::string_view n) { return t.name < n; });
   return at != tensors_.end() && at->name == name ? &*at : nullptr;
 }
 

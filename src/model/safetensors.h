@@ -41,8 +41,9 @@ std::vector<TensorView> parse_safetensors(std::span<const std::byte> file, const
 // Errors: unsupported for another dtype.
 void read_floats(const TensorView& tensor, int64_t first, std::span<float> out);
 
-/// A file mapped for reading, or the sharded files that an index names. Owns the mappings: views live
-/// as long as this object. Safe to read from several threads. The files must not shrink meanwhile.
+/// A file mapped for reading, or the sharded files that an index names. Owns the mappings: views
+/// live as long as this object. Safe to read from several threads. The files must not shrink
+/// meanwhile.
 class SafetensorsReader {
  public:
   // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds
@@ -74,9 +75,9 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-/// Streams tensors into a file in the order of `tensors`; the file appears at `path` on commit() only,
-/// synced, and the one before stays until then. Space is reserved at the start, so that a full disk
-/// shows at once. Errors: io, with the bytes needed and free.
+/// Streams tensors into a file in the order of `tensors`; the file appears at `path` on commit()
+/// only, synced, and the one before stays until then. Space is reserved at the start, so that a
+/// full disk shows at once. Errors: io, with the bytes needed and free.
 class SafetensorsWriter {
  public:
   // Metadata always holds {"format": "pt"}, which transformers asks for.

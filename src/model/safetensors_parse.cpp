@@ -14,7 +14,8 @@
 namespace saturate::model {
 namespace {
 
-// A header of 100 bytes a tensor for 100,000 tensors; the largest public models have a few thousand.
+// A header of 100 bytes a tensor for 100,000 tensors; the largest public models have a few
+// thousand.
 constexpr uint64_t kMaxHeaderBytes = uint64_t{16} << 20;
 constexpr size_t kMaxRank = 16;
 
@@ -22,10 +23,10 @@ struct ElementType {
   std::string_view name;
   size_t bytes;
 };
-constexpr ElementType kTypes[] = {{"F32", 4}, {"F16", 2},     {"BF16", 2},    {"F64", 8}, {"I64", 8},
-                                  {"I32", 4}, {"I16", 2},     {"I8", 1},      {"U8", 1},  {"U16", 2},
-                                  {"U32", 4}, {"U64", 8},     {"BOOL", 1},    {"F8_E4M3", 1},
-                                  {"F8_E5M2", 1}};
+constexpr ElementType kTypes[] = {{"F32", 4},  {"F16", 2},     {"BF16", 2},   {"F64", 8},
+                                  {"I64", 8},  {"I32", 4},     {"I16", 2},    {"I8", 1},
+                                  {"U8", 1},   {"U16", 2},     {"U32", 4},    {"U64", 8},
+                                  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
   throw Error(Errc::invalid_argument, "safetensors",
@@ -73,8 +74,8 @@ TensorView parse_tensor(const Json::Member& member, std::span<const std::byte> d
   } else {
     for (const int64_t size : t.shape) {
       if (static_cast<uint64_t>(size) > data.size() / elements) {
-        fail(fmt::format("shape {} needs more than the file's {} bytes of data", shape_text(t.shape),
-                         data.size()));
+        fail(fmt::format("shape {} needs more than the file's {} bytes of data",
+                         shape_text(t.shape), data.size()));
       }
       elements *= static_cast<uint64_t>(size);
     }
@@ -84,8 +85,9 @@ TensorView parse_tensor(const Json::Member& member, std::span<const std::byte> d
   const auto end =
       static_cast<uint64_t>(natural(where, t.name, (*offsets->if_array())[1], "data offset"));
   if (begin > end || end > data.size()) {
-    fail(fmt::format("data_offsets [{}, {}] lie outside the {} bytes of data: the file is cut short",
-                     begin, end, data.size()));
+    fail(
+        fmt::format("data_offsets [{}, {}] lie outside the {} bytes of data: the file is cut short",
+                    begin, end, data.size()));
   }
   if (elements * element_bytes != end - begin) {
     fail(fmt::format("{} {} needs {} bytes, data_offsets give {}", t.dtype, shape_text(t.shape),
@@ -157,8 +159,9 @@ std::vector<TensorView> parse_safetensors(std::span<const std::byte> file, const
   const std::byte* end = data.data();
   for (const TensorView& t : tensors) {
     if (t.data != end) {
-      refuse(where, fmt::format("tensor \"{:.200}\": its data begins at {}, {} the one before", t.name,
-                                t.data - data.data(), t.data < end ? "inside" : "after a hole behind"));
+      refuse(where,
+             fmt::format("tensor \"{:.200}\": its data begins at {}, {} the one before", t.name,
+                         t.data - data.data(), t.data < end ? "inside" : "after a hole behind"));
     }
     end = t.data + t.bytes;
   }

@@ -13,7 +13,8 @@ struct Layout {
   uint64_t data_bytes = 0;
 };
 
-Layout lay_out(const std::vector<TensorSpec>& tensors, std::map<std::string, std::string> metadata) {
+Layout lay_out(const std::vector<TensorSpec>& tensors,
+               std::map<std::string, std::string> metadata) {
   metadata.try_emplace("format", "pt");
   Json facts;
   for (const auto& [key, value] : metadata) facts.add(key, value);
@@ -52,7 +53,8 @@ uint64_t SafetensorsWriter::file_bytes(const std::vector<TensorSpec>& tensors,
   return layout.header.size() + layout.data_bytes;
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& tensors,
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     const std::vector<TensorSpec>& tensors,
                                      std::map<std::string, std::string> metadata)
     : total_(file_bytes(tensors, metadata)), file_(path, total_) {
   const Layout layout = lay_out(tensors, std::move(metadata));

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tensor of a model file holds which rows of which parameter.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "model/hf_config.h"
+#include "model/hf_weights.h"
+
+namespace saturate::model {
+namespace {
+
+// A stretch of a parameter's rows and the name that Hugging Face gives it within a layer.
+struct Part {
+  const char* name;
+  int64_t rows;
+};
+
+class Mapper {
+ public:
+  explicit Mapper(const ModelConfig& config) : c_(config) {
+    for (ParameterShape& p : model_parameters(config)) {
+      const std::string name = p.name;
+      if (p.is_vector) std::swap(p.rows, p.cols);  // so that its parts are rows too
+      shapes_.emplace(name, std::move(p));
+    }
+  }
+
+  // The whole parameter under one name.
+  void whole(const std::string& parameter, const std::string& hf_name,
+             std::vector<std::string> aliases = {}) {
+    const ParameterShape& p = shape(parameter);
+    std::vector<int64_t> hf_shape = {p.rows};
+    if (!p.is_vector) hf_shape.push_back(p.cols);
+    out.push_back({hf_name, hf_shape, parameter, 0, p.rows, p.cols, false, std::move(aliases)});
+  }
+  void norm(const std::string& parameter, const std::string& hf_name) {
+    whole(parameter + ".weight", hf_name + ".weight");
+    if (has(parameter + ".bias")) whole(parameter + ".bias", hf_name + ".bias");
+  }
+  // A projection whose rows are split over several tensors: "<prefix><part>.weight" and ".bias".
+  void linear(const std::string& parameter, const std::string& prefix,
+              const std::vector<Part>& parts) {
+    for (const char* kind : {".weight", ".bias"}) {
+      if (!has(parameter + kind)) continue;
+      const ParameterShape& p = shape(parameter + kind);
+      int64_t row = 0;
+      for (const Part& part : parts) {
+        std::vector<int64_t> hf_shape = {part.rows};
+        if (!p.is_vector) hf_shape.push_back(p.cols);
+        out.push_back(
+            {prefix + part.name + kind, hf_shape, p.name, row, part.rows, p.cols, false, {}});
+        row += part.rows;
+      }
+      SAT_ASSERT(row == p.rows);
+    }
+  }
+  // GPT-2's Conv1D: the weight is (in, out).
+  void conv1d(const std::string& parameter, const std::string& hf_name) {
+    const ParameterShape& p = shape(parameter + ".weight");
+    out.push_back({hf_name + ".weight", {p.cols, p.rows}, p.name, 0, p.rows, p.cols, true, {}});
+    whole(parameter + ".bias", hf_name + ".bias");
+  }
+
+  bool has(const std::string& parameter) const { return shapes_.contains(parameter); }
+  const ParameterShape& shape(const std::string& parameter) const {
+    const auto at = shapes_.find(parameter);
+    SAT_ASSERT(at != shapes_.end());
+    return at->second;
+  }
+
+  const ModelConfig& config() const { return c_; }
+  std::vector<TensorMapping> out;
+
+ private:
+  const ModelConfig& c_;
+  std::map<std::string, ParameterShape> shapes_;
+};
+
+void map_marian_stack(Mapper& m, const std::string& side, int64_t layers) {
+  const int64_t C = m.config().d_model;
+  for (int64_t n = 0; n < layers; ++n) {
+    const std::string from = fmt::format("{}.layers.{}.", side, n), to = "model." + from;
+    m.linear(from + "self.qkv", to + "self_attn.", {{"q_proj", C}, {"k_proj", C}, {"v_proj", C}});
+    m.linear(from + "self.out", to + "self_attn.", {{"out_proj", C}});
+    m.norm(from + "self_norm", to + "self_attn_layer_norm");
+    if (side == "decoder") {
+      m.linear(from + "cross.q", to + "encoder_attn.", {{"q_proj", C}});
+      m.linear(from + "cross.kv", to + "encoder_attn.", {{"k_proj", C}, {"v_proj", C}});
+      m.linear(from + "cross.out", to + "encoder_attn.", {{"out_proj", C}});
+      m.norm(from + "cross_norm", to + "encoder_attn_layer_norm");
+    }
+    m.linear(from + "ffn.in", to, {{"fc1", m.config().ffn}});
+    m.linear(from + "ffn.out", to, {{"fc2", C}});
+    m.norm(from + "ffn_norm", to + "final_layer_norm");
+  }
+}
+
+void map_marian(Mapper& m) {
+  const std::string encoder = "model.encoder.embed_tokens.weight";
+  const std::string decoder = "model.decoder.embed_tokens.weight";
+  if (m.has("shared.weight")) {
+    m.whole("shared.weight", "model.shared.weight", {decoder, encoder});
+  } else {
+    m.whole("encoder.embed.weight", encoder);
+    m.whole("decoder.embed.weight", decoder);
+  }
+  map_marian_stack(m, "encoder", m.config().encoder_layers);
+  map_marian_stack(m, "decoder", m.config().decoder_layers);
+  if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
+  m.out.push_back({"final_logits_bias",
+                   {1, m.config().vocab_target},
+                   "",
+                   0,
+                   1,
+                   m.config().vocab_target,
+                   false,
+                   {}});
+}
+
+void map_gpt2(Mapper& m) {
+  m.whole("decoder.embed.weight", "transformer.wte.weight", {"wte.weight", "lm_head.weight"});
+  m.whole("decoder.positions.weight", "transformer.wpe.weight");
+  for (int64_t n = 0; n < m.config().decoder_layers; ++n) {
+    const std::string from = fmt::format("decoder.layers.{}.", n),
+                      to = fmt::format("transformer.h.{}.", n);
+    m.conv1d(from + "self.qkv", to + "attn.c_attn");
+    m.conv1d(from + "self.out", to + "attn.c_proj");
+    m.norm(from + "self_norm", to + "ln_1");
+    m.conv1d(from + "ffn.in", to + "mlp.c_fc");
+    m.conv1d(from + "ffn.out", to + "mlp.c_proj");
+    m.norm(from + "ffn_norm", to + "ln_2");
+  }
+  m.norm("decoder.final_norm", "transformer.ln_f");
+  if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
+  // The published files lack the prefix.
+  for (TensorMapping& t : m.out) {
+    if (t.hf_name.starts_with("transformer."))
+      t.aliases.insert(t.aliases.begin(), t.hf_name.substr(12));
+  }
+}
+
+void map_llama(Mapper& m) {
+  const ModelConfig& c = m.config();
+  const int64_t Q = c.heads * c.head_size, KV = c.kv_heads * c.head_size;
+  m.whole("decoder.embed.weight", "model.embed_tokens.weight");
+  for (int64_t n = 0; n < c.decoder_layers; ++n) {
+    const std::string from = fmt::format("decoder.layers.{}.", n),
+                      to = fmt::format("model.layers.{}.", n);
+    m.linear(from + "self.qkv", to + "self_attn.", {{"q_proj", Q}, {"k_proj", KV}, {"v_proj", KV}});
+    m.linear(from + "self.out", to + "self_attn.", {{"o_proj", c.d_model}});
+    m.norm(from + "self_norm", to + "input_layernorm");
+    m.linear(from + "ffn.in", to + "mlp.", {{"gate_proj", c.ffn}, {"up_proj", c.ffn}});
+    m.linear(from + "ffn.out", to + "mlp.", {{"down_proj", c.d_model}});
+    m.norm(from + "ffn_norm", to + "post_attention_layernorm");
+  }
+  m.norm("decoder.final_norm", "model.norm");
+  if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
+}
+
+}  // namespace
+
+std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
+  Mapper m(config);
+  if (hf_refusal(config)) {
+    for (const ParameterShape& p : model_parameters(config)) m.whole(p.name, p.name);
+    return std::move(m.out);
+  }
+  switch (nearest_hf_class(config)) {
+    case HfClass::marian:
+      map_marian(m);
+      break;
+    case HfClass::gpt2:
+      map_gpt2(m);
+      break;
+    case HfClass::llama:
+      map_llama(m);
+      break;
+  }
+  return std::move(m.out);
+}
+
+}  // namespace saturate::model

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hf_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "model/hf_config.h"
+#include "model/safetensors.h"
+
+namespace saturate::model {
+namespace {
+
+std::vector<TensorSpec> tensor_specs(const std::vector<TensorMapping>& mappings) {
+  std::vector<TensorSpec> specs;
+  for (const TensorMapping& m : mappings) specs.push_back({m.hf_name, "F32", m.hf_shape});
+  return specs;
+}
+
+// dst (cols, rows) = src (rows, cols)^T, in tiles that stay in the first-level cache.
+void transpose(std::span<const float> src, int64_t rows, int64_t cols, std::span<float> dst) {
+  constexpr int64_t kTile = 32;
+  for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
+    for (int64_t c0 = 0; c0 < cols; c0 += kTile) {
+      for (int64_t r = r0; r < std::min(rows, r0 + kTile); ++r) {
+        for (int64_t c = c0; c < std::min(cols, c0 + kTile); ++c) {
+          dst[static_cast<size_t>(c * rows + r)] = src[static_cast<size_t>(r * cols + c)];
+        }
+      }
+    }
+  }
+}
+
+// Tensors that files of transformers carry beside the parameters: attention masks and tables that
+// are computed, and second names of tied tensors.
+bool is_redundant(const std::string& name, const ModelConfig& config) {
+  constexpr std::array<std::string_view, 4> kBuffers = {
+      ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", ".embed_positions.weight"};
+  for (const std::string_view suffix : kBuffers) {
+    if (name.ends_with(suffix)) return true;
+  }
+  const bool table = name.ends_with("coder.embed_tokens.weight") || name == "model.shared.weight";
+  return (table && config.shared_embeddings) || (name == "lm_head.weight" && config.tied_output);
+}
+
+[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+  throw Error(Errc::invalid_argument, "load", fmt::format("{}: {}", file, why));
+}
+
+// The tensor of each mapping, in their order. Every tensor of the file must have a place.
+std::vector<const TensorView*> match(const SafetensorsReader& file, const ModelConfig& config,
+                                     const std::vector<TensorMapping>& mappings) {
+  std::vector<const TensorView*> found;
+  std::set<std::string> used;
+  for (const TensorMapping& m : mappings) {
+    const TensorView* t = file.find(m.hf_name);
+    for (size_t a = 0; t == nullptr && a < m.aliases.size(); ++a) t = file.find(m.aliases[a]);
+    if (t == nullptr && !m.parameter.empty()) {
+      refuse(file.path(),
+             fmt::format("tensor \"{}\" {} is missing: the weights are not those of this "
+                         "config.json",
+                         m.hf_name, shape_text(m.hf_shape)));
+    }
+    if (t != nullptr && t->shape != m.hf_shape) {
+      refuse(file.path(), fmt::format("tensor \"{}\" is {}, config.json asks for {}", t->name,
+                                      shape_text(t->shape), shape_text(m.hf_shape)));
+    }
+    if (t != nullptr) used.insert(t->name);
+    found.push_back(t);
+  }
+  for (const TensorView& t : file.tensors()) {
+    if (!used.contains(t.name) && !is_redundant(t.name, config)) {
+      refuse(file.path(), fmt::format("tensor \"{}\" {} has no place in the model of config.json",
+                                      t.name, shape_text(t.shape)));
+    }
+  }
+  return found;
+}
+
+void need_zero(const TensorView& t, const std::string& file) {
+  std::vector<float> values(static_cast<size_t>(t.elements()));
+  read_floats(t, 0, values);
+  if (std::any_of(values.begin(), values.end(), [](float v) { return v != 0.0f; })) {
+    throw Error(Errc::unsupported, "load",
+                fmt::format("{}: {} is not zero: Saturate's models have no bias of the output",
+                            file, t.name));
+  }
+}
+
+}  // namespace
+
+uint64_t hf_weights_bytes(const ModelConfig& config) {
+  return SafetensorsWriter::file_bytes(tensor_specs(hf_tensor_mapping(config)));
+}
+
+void save_hf(const std::string& folder, const ModelConfig& config, const GetParameter& get) {
+  const std::filesystem::path root(folder);
+  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
+  SafetensorsWriter writer((root / "model.safetensors").string(), tensor_specs(mappings));
+  std::vector<float> scratch;
+  std::span<const float> values;
+  std::string held;
+  for (const TensorMapping& m : mappings) {
+    const auto size = static_cast<size_t>(m.rows * m.cols);
+    if (m.parameter.empty()) {
+      scratch.assign(size, 0.0f);
+      writer.write(std::span<const float>(scratch));
+      continue;
+    }
+    if (m.parameter != held) values = get(held = m.parameter);
+    const auto first = static_cast<size_t>(m.first_row * m.cols);
+    if (values.size() < first + size) {
+      throw Error(Errc::invalid_argument, "save",
+                  fmt::format("parameter {} was given {} values, {} are needed", m.parameter,
+                              values.size(), first + size));
+    }
+    const std::span<const float> part = values.subspan(first, size);
+    if (!m.transposed) {
+      writer.write(part);
+      continue;
+    }
+    scratch.resize(size);
+    transpose(part, m.rows, m.cols, scratch);
+    writer.write(std::span<const float>(scratch));
+  }
+  writer.commit();
+  write_json_file((root / "config.json").string(), to_hf_config(config));
+  write_json_file((root / "generation_config.json").string(), to_hf_generation_config(config));
+}
+
+void load_hf_weights(const std::string& folder, const ModelConfig& config,
+                     const SetParameter& set) {
+  const SafetensorsReader file(folder);
+  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
+  const std::vector<const TensorView*> tensors = match(file, config, mappings);
+  std::vector<float> values, scratch;
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    const TensorMapping& m = mappings[i];
+    if (m.parameter.empty()) {
+      if (tensors[i] != nullptr) need_zero(*tensors[i], file.path());
+      continue;
+    }
+    const auto first = static_cast<size_t>(m.first_row * m.cols);
+    const auto size = static_cast<size_t>(m.rows * m.cols);
+    values.resize(first + size);
+    const std::span<float> part = std::span<float>(values).subspan(first, size);
+    if (m.transposed) {
+      scratch.resize(size);
+      read_floats(*tensors[i], 0, scratch);
+      transpose(scratch, m.cols, m.rows, part);
+    } else {
+      read_floats(*tensors[i], 0, part);
+    }
+    const bool last = i + 1 == mappings.size() || mappings[i + 1].parameter != m.parameter;
+    if (last) set(m.parameter, values);
+  }
+}
+
+}  // namespace saturate::model

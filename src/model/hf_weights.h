@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model folders: config.json and model.safetensors, with Hugging Face's tensor names where a class
+// of transformers computes the model (hf_config.h), our own names otherwise.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+
+namespace saturate::model {
+
+// One tensor of a model file and the rows of the parameter that it holds.
+struct TensorMapping {
+  std::string hf_name;
+  std::vector<int64_t> hf_shape;
+  std::string parameter;  // empty: a constant zero (final_logits_bias of Marian)
+  int64_t first_row = 0, rows = 0, cols = 1;
+  bool transposed = false;           // the file has (cols, rows): Conv1D of GPT-2
+  std::vector<std::string> aliases;  // other names under which files in the wild hold it
+};
+
+// Every tensor of a model folder; tensors of one parameter follow each other and cover its rows.
+std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config);
+
+// Values of one parameter, fp32, row-major; must stay valid until the next call.
+using GetParameter = std::function<std::span<const float>(const std::string& name)>;
+// Called once for every parameter; the values live for the call only.
+using SetParameter = std::function<void(const std::string& name, std::span<const float> values)>;
+
+// Writes config.json, generation_config.json and model.safetensors (F32) into an existing folder,
+// each file durable by itself. Errors: io; invalid_argument when a span has not the parameter's
+// size.
+void save_hf(const std::string& folder, const ModelConfig& config, const GetParameter& get);
+
+// Bytes of model.safetensors.
+uint64_t hf_weights_bytes(const ModelConfig& config);
+
+// Reads the weights of `folder` (one file or shards; F32, F16, BF16, F64). Every tensor is checked
+// against `config` before the first call of `set`, and nothing is allocated before the file is
+// known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an
+// error. Errors: invalid_argument naming file, tensor, shape given and shape needed; io;
+// unsupported for a non-zero final_logits_bias, which our models have not.
+void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set);
+
+}  // namespace saturate::model

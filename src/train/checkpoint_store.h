@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoints of a run folder: whole or not there, checksummed, the last few and the best kept.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace saturate::train {
+
+struct Checkpoint {
+  int64_t step = 0;
+  std::string folder;
+};
+
+/// <run>/checkpoints/step-00001200/ holds any files and manifest.json with the size and XXH3 of
+/// each. One process writes (RunLock); any number may read. Not thread safe.
+///
+///   checkpoints/latest    name of the newest folder, replaced atomically; for people and scripts
+///   checkpoints/best      name of the folder that mark_best() chose
+class CheckpointStore {
+ public:
+  explicit CheckpointStore(std::string run_folder);
+
+  // Removes what a killed writer left behind. Call once, holding the RunLock. Errors: io.
+  void remove_leftovers();
+
+  // `write` fills an empty folder; then every file in it is synced and listed, the folder renamed
+  // into place, the parent synced. A checkpoint of the same step is replaced. Returns the folder.
+  // bytes_needed is compared with the free space before anything is written; 0: not known.
+  // Errors: io with the bytes needed and free, and whatever `write` throws; the earlier checkpoints
+  // are intact then and nothing of the new one remains.
+  std::string save(int64_t step, uint64_t bytes_needed,
+                   const std::function<void(const std::string& folder)>& write);
+
+  std::vector<Checkpoint> list() const;  // oldest first; not verified
+
+  // Why a checkpoint cannot be used ("model.safetensors is cut short: ..."); nothing when it is
+  // whole. Reads every byte.
+  static std::optional<std::string> damage(const std::string& folder);
+
+  // The newest whole checkpoint; nothing when there is none. Each damaged newer one is reported to
+  // `problems` as "folder: reason".
+  std::optional<Checkpoint> newest_valid(std::vector<std::string>& problems) const;
+
+  void mark_best(int64_t step);  // the checkpoint must exist. Errors: invalid_argument, io.
+  std::optional<Checkpoint> best() const;
+
+  // Removes all but the newest `keep_last` (at least 1) and the best. Errors: io.
+  void prune(int64_t keep_last);
+
+ private:
+  std::string path(const std::string& name) const;
+  void remove(const std::string& name);
+
+  std::string root_;  // <run>/checkpoints
+};
+
+}  // namespace saturate::train

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+namespace saturate::train {
+
+/// Holds a run folder for one process, for as long as the object lives. The kernel releases it when
+/// the process ends, however it ends, so no stale lock can remain. Only one rank of a run takes it.
+class RunLock {
+ public:
+  // Creates the folder when it is missing. Errors: io; invalid_argument with the pid and host of
+  // the process that uses the folder.
+  explicit RunLock(const std::string& run_folder);
+  ~RunLock();
+  RunLock(RunLock&& o) noexcept;
+  RunLock& operator=(RunLock&&) = delete;
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace saturate::train
