@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "inside"},
         Hostile{"metadata_no_object", image(R"({"__metadata__":3})", 0), "__metadata__"},
         Hostile{"metadata_value", image(R"({"__metadata__":{"a":3}})", 0), "__metadata__"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& c) { return std::string(c.param.name); });
 
 TEST(Safetensors, ZeroSizesHideNoOverflow) {
   const auto t = parse(tensor(

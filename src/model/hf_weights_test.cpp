@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/hf_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/testing/temp_folder.h"
+#include "model/hf_config.h"
+#include "model/hf_tokenizer.h"
+#include "model/safetensors.h"
+
+namespace saturate::model {
+namespace {
+
+using testing::TempFolder;
+using Values = std::map<std::string, std::vector<float>>;
+
+ModelConfig small(std::string_view preset) {
+  ModelConfig c = model_preset(preset);
+  c.d_model = 12;
+  c.ffn = 10;
+  c.heads = c.kv_heads = 3;
+  c.head_size = 4;
+  c.decoder_layers = 2;
+  c.max_positions = 7;
+  c.vocab_target = 11;
+  c.bos_id = c.pad_id = 0;
+  c.eos_id = 1;
+  if (c.kind == ModelKind::encoder_decoder) {
+    c.encoder_layers = 2;
+    c.vocab_source = 11;
+    c.decoder_start_id = 0;
+  }
+  return c;
+}
+
+// Every element has a value of its own, so that any exchange shows.
+Values numbered(const ModelConfig& config) {
+  Values values;
+  float next = 1;
+  for (const ParameterShape& p : model_parameters(config)) {
+    std::vector<float>& v = values[p.name];
+    for (int64_t i = 0; i < p.elements(); ++i) v.push_back(next++);
+  }
+  return values;
+}
+
+void save(const std::string& folder, const ModelConfig& config, const Values& values) {
+  save_hf(folder, config,
+          [&values](const std::string& name) -> std::span<const float> { return values.at(name); });
+}
+
+Values load(const std::string& folder, const ModelConfig& config) {
+  Values values;
+  load_hf_weights(folder, config, [&values](const std::string& name, std::span<const float> v) {
+    EXPECT_FALSE(values.contains(name)) << name;
+    values[name].assign(v.begin(), v.end());
+  });
+  return values;
+}
+
+struct Variant {
+  const char* name;
+  ModelConfig config;
+};
+
+std::vector<Variant> variants() {
+  std::vector<Variant> all = {
+      {"marian", small("base")}, {"gpt2", small("gpt2-124m")}, {"llama", small("llama-110m")}};
+  ModelConfig separate = small("base");
+  separate.shared_embeddings = separate.tied_output = false;
+  separate.vocab_source = 13;
+  all.push_back({"marian_separate", separate});
+  ModelConfig grouped = small("llama-110m");
+  grouped.kv_heads = 1;
+  grouped.head_size = 6;
+  grouped.tied_output = false;
+  all.push_back({"llama_grouped", grouped});
+  ModelConfig own = small("base");
+  own.norm_position = NormPosition::pre;
+  own.final_norm = own.gated = true;
+  own.positions = PositionKind::learned;
+  all.push_back({"own", own});
+  return all;
+}
+
+TEST(HfWeights, RoundTripOfEveryForm) {
+  for (const auto& [name, config] : variants()) {
+    const TempFolder folder;
+    const Values values = numbered(config);
+    save(folder.path(), config, values);
+    EXPECT_TRUE(read_model_config(folder.path()) == config) << name;
+    EXPECT_EQ(load(folder.path(), config), values) << name;
+    EXPECT_EQ(std::filesystem::file_size(folder / "model.safetensors"), hf_weights_bytes(config))
+        << name;
+  }
+}
+
+TEST(HfWeights, MappingCoversEveryParameterOnce) {
+  for (const auto& [name, config] : variants()) {
+    std::map<std::string, int64_t> elements;
+    std::set<std::string> names;
+    for (const TensorMapping& m : hf_tensor_mapping(config)) {
+      EXPECT_TRUE(names.insert(m.hf_name).second) << m.hf_name;
+      if (m.parameter.empty()) continue;
+      EXPECT_EQ(elements[m.parameter], m.first_row * m.cols) << m.hf_name;
+      elements[m.parameter] += m.rows * m.cols;
+    }
+    for (const ParameterShape& p : model_parameters(config))
+      EXPECT_EQ(elements[p.name], p.elements()) << p.name;
+    EXPECT_EQ(elements.size(), model_parameters(config).size()) << name;
+  }
+}
+
+TEST(HfWeights, FusedRowsGoWhereMarianReadsThem) {
+  const TempFolder folder;
+  const ModelConfig config = small("base");
+  const Values values = numbered(config);
+  save(folder.path(), config, values);
+  const SafetensorsReader file(folder.path());
+  std::vector<float> k(12 * 12), v(12), up(10 * 12);
+  const TensorView* t = file.find("model.decoder.layers.1.encoder_attn.v_proj.weight");
+  ASSERT_NE(t, nullptr);
+  read_floats(*t, 0, k);
+  const std::vector<float>& kv = values.at("decoder.layers.1.cross.kv.weight");
+  EXPECT_EQ(k, std::vector<float>(kv.begin() + 144, kv.end()));
+  read_floats(*file.find("model.encoder.layers.0.self_attn.k_proj.bias"), 0, v);
+  const std::vector<float>& bias = values.at("encoder.layers.0.self.qkv.bias");
+  EXPECT_EQ(v, std::vector<float>(bias.begin() + 12, bias.begin() + 24));
+  read_floats(*file.find("model.decoder.layers.0.fc1.weight"), 0, up);
+  EXPECT_EQ(up, values.at("decoder.layers.0.ffn.in.weight"));
+  EXPECT_EQ(file.find("final_logits_bias")->shape, (std::vector<int64_t>{1, 11}));
+  EXPECT_EQ(file.find("model.shared.weight")->shape, (std::vector<int64_t>{11, 12}));
+}
+
+TEST(HfWeights, Gpt2MatricesAreTransposed) {
+  const TempFolder folder;
+  const ModelConfig config = small("gpt2-124m");
+  const Values values = numbered(config);
+  save(folder.path(), config, values);
+  const SafetensorsReader file(folder.path());
+  const TensorView* t = file.find("transformer.h.1.attn.c_attn.weight");
+  ASSERT_NE(t, nullptr);
+  EXPECT_EQ(t->shape, (std::vector<int64_t>{12, 36}));
+  std::vector<float> w(12 * 36);
+  read_floats(*t, 0, w);
+  EXPECT_EQ(w[2 * 36 + 5], values.at("decoder.layers.1.self.qkv.weight")[5 * 12 + 2]);
+}
+
+// Rewrites a saved file under other names, types or with other tensors.
+void rewrite(const std::string& folder,
+             const std::function<void(std::vector<TensorSpec>&)>& change) {
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<std::byte>> data;
+  {
+    const SafetensorsReader file(folder);
+    for (const TensorView& t : file.tensors()) specs.push_back({t.name, t.dtype, t.shape});
+    const size_t before = specs.size();
+    change(specs);
+    for (size_t i = 0; i < before; ++i)
+      data.emplace_back(file.tensors()[i].data, file.tensors()[i].data + file.tensors()[i].bytes);
+  }
+  SafetensorsWriter writer(folder + "/model.safetensors", specs);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    size_t bytes = safetensors_element_bytes(specs[i].dtype);
+    for (const int64_t size : specs[i].shape) bytes *= static_cast<size_t>(size);
+    std::vector<std::byte> content = i < data.size() ? data[i] : std::vector<std::byte>(bytes);
+    writer.write(std::span<const std::byte>(content));
+  }
+  writer.commit();
+}
+
+TEST(HfWeights, ReadsPublishedGpt2NamesAndBuffers) {
+  const TempFolder folder;
+  const ModelConfig config = small("gpt2-124m");
+  const Values values = numbered(config);
+  save(folder.path(), config, values);
+  rewrite(folder.path(), [](std::vector<TensorSpec>& specs) {
+    for (TensorSpec& t : specs) t.name = t.name.substr(std::string("transformer.").size());
+    specs.push_back({"h.0.attn.bias", "U8", {1, 1, 7, 7}});
+    specs.push_back({"lm_head.weight", "F32", {11, 12}});
+  });
+  EXPECT_EQ(load(folder.path(), config), values);
+}
+
+std::string load_error(const std::string& folder, const ModelConfig& config) {
+  try {
+    load_hf_weights(folder, config,
+                    [](const std::string&, std::span<const float>) { ADD_FAILURE(); });
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(HfWeights, NamesTensorsThatDoNotFit) {
+  const TempFolder folder;
+  const ModelConfig config = small("base");
+  save(folder.path(), config, numbered(config));
+  ModelConfig other = config;
+  other.vocab_source = other.vocab_target = 12;
+  EXPECT_NE(load_error(folder.path(), other)
+                .find("\"model.shared.weight\" is (11, 12), config.json asks for (12, 12)"),
+            std::string::npos);
+  other = config;
+  other.decoder_layers = 3;
+  EXPECT_NE(load_error(folder.path(), other).find("missing"), std::string::npos);
+  other.decoder_layers = 1;
+  EXPECT_NE(load_error(folder.path(), other).find("has no place"), std::string::npos);
+  rewrite(folder.path(), [](std::vector<TensorSpec>& specs) {
+    specs.push_back({"stray", "F32", {2}});
+  });
+  EXPECT_NE(load_error(folder.path(), config).find("\"stray\" (2) has no place"),
+            std::string::npos);
+}
+
+TEST(HfWeights, RefusesABiasOfTheOutput) {
+  const TempFolder folder;
+  const ModelConfig config = small("base");
+  save(folder.path(), config, numbered(config));
+  std::string file = testing::read_file(folder / "model.safetensors");
+  file[file.size() - 1] = 0x3F;  // final_logits_bias is the last tensor
+  testing::write_file(folder / "model.safetensors", file);
+  EXPECT_THROW(
+      load_hf_weights(folder.path(), config, [](const std::string&, std::span<const float>) {}),
+      Error);
+}
+
+TEST(HfTokenizer, WritesWhatMarianTokenizerReads) {
+  const TempFolder folder;
+  testing::write_file(folder / "joint.model", "spm");
+  MarianTokenizerFiles files;
+  files.source_spm = files.target_spm = folder / "joint.model";
+  files.source_pieces = {"<pad>", "<unk>", "</s>", "\u2581a"};
+  files.source_language = "en";
+  save_marian_tokenizer(folder.path(), files);
+  EXPECT_EQ(*read_json_file(folder / "vocab.json").find("\u2581a")->if_int(), 3);
+  EXPECT_EQ(testing::read_file(folder / "target.spm"), "spm");
+  const Json config = read_json_file(folder / "tokenizer_config.json");
+  EXPECT_EQ(*config.find("source_lang")->if_string(), "en");
+  EXPECT_FALSE(*config.find("separate_vocabs")->if_bool());
+  EXPECT_FALSE(std::filesystem::exists(folder / "target_vocab.json"));
+  files.source_pieces.pop_back();
+  files.source_pieces[2] = "a";
+  EXPECT_THROW(save_marian_tokenizer(folder.path(), files), Error);
+}
+
+}  // namespace
+}  // namespace saturate::model
