@@ -9,12 +9,12 @@
 
 namespace saturate::kernels {
 
-// All parameters lie in flat arrays of `count` elements, each parameter padded to kParameterAlign, so the
-// optimizer is a few launches whatever the model.
+// All parameters lie in flat arrays of `count` elements, each parameter padded to kParameterAlign,
+// so the optimizer is a few launches whatever the model.
 constexpr int64_t kParameterAlign = 256;
 
-// state->grad_square_sum = sum of grad[i]^2 as f64. Two-stage, bitwise repeatable; partial: scratch of
-// gradient_norm_scratch_bytes(). Runs after the gradients of all ranks have been summed.
+// state->grad_square_sum = sum of grad[i]^2 as f64. Two-stage, bitwise repeatable; partial: scratch
+// of gradient_norm_scratch_bytes(). Runs after the gradients of all ranks have been summed.
 struct GradientNormArgs {
   const float* grad = nullptr;
   int64_t count = 0;
@@ -29,12 +29,15 @@ int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
 //   g = grad * unscale * min(1, clip_norm / norm),  unscale = token_budget / (loss_scale * tokens)
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   w = w - lr * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + eps) + weight_decay * decay * w)
-//   ema = ema_t * ema + (1-ema_t) * w, ema_t = min(ema_decay, (1 + t) / (10 + t));  compute = round(w)
+//   ema = ema_t * ema + (1-ema_t) * w, ema_t = min(ema_decay, (1 + t) / (10 + t));  compute =
+//   round(w)
 //
-// with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1, and
-// lr = learning_rate(schedule, step + 1). Nothing is written when norm is not finite or tokens == 0.
+// with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1,
+// and lr = learning_rate(schedule, step + 1). Nothing is written when norm is not finite or tokens
+// == 0.
 //
-// Shapes    flat (count), a multiple of kParameterAlign. decay: one byte per kParameterAlign elements,
+// Shapes    flat (count), a multiple of kParameterAlign. decay: one byte per kParameterAlign
+// elements,
 //           1 where weight decay applies. compute (in compute_type) and ema may be null.
 // Types     master, m, v, grad, ema in f32; compute bf16 or f16.
 // Order     elementwise: bitwise repeatable. State is read only: finish_step updates it.
@@ -53,19 +56,20 @@ struct AdamWArgs {
   float clip_norm = 0.0f;  // 0: no clipping
   float ema_decay = 0.0f;
   float token_budget = 1.0f;  // what the loss gradient was divided by
-  Schedule schedule;
+  Schedule schedule = {};
   const StepState* state = nullptr;
 };
 void adamw(const Context& ctx, const AdamWArgs& args);
 
-// Ends a step: judges it good or bad (see adamw), moves the loss scale (dynamic: halved after a bad step,
-// doubled after growth_interval good ones, within [1/65536, 2^24]), counts, stores lr, writes
-// ring[step % ring_slots], and clears totals for the next step.
+// Ends a step: judges it good or bad (see adamw), moves the loss scale (dynamic: halved after a bad
+// step, doubled after growth_interval good ones, within [1/65536, 2^24]), counts, stores lr, writes
+// ring[step % ring_slots] (step: steps finished before this one, so the record's own step - 1), and
+// clears totals for the next step. `sequence` is stored last, with release (CUDA: system fence).
 struct FinishStepArgs {
   StepState* state = nullptr;
   StepRecord* ring = nullptr;  // mapped host memory
   int64_t ring_slots = 0;
-  Schedule schedule;
+  Schedule schedule = {};
   float token_budget = 1.0f;
   bool dynamic_loss_scale = false;
   int32_t growth_interval = 2000;
@@ -73,8 +77,8 @@ struct FinishStepArgs {
 void finish_step(const Context& ctx, const FinishStepArgs& args);
 
 // Brings the next batch to where the graph reads it: copies `words` 32-bit words from
-// slots[micro_step % slot_count] to dst, then adds 1 to state->rng[1]. Slots are device memory; `slots`
-// itself is a device array of device pointers.
+// slots[micro_step % slot_count] to dst, then adds 1 to state->rng[1]. Slots are device memory;
+// `slots` itself is a device array of device pointers.
 struct BatchIntakeArgs {
   const int32_t* const* slots = nullptr;
   int64_t slot_count = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything about a training step that changes between replays of the captured graph. It lies in the
-// memory of the training device; the host sees it only through StepRecord and at checkpoints.
+// Everything about a training step that changes between replays of the captured graph. It lies in
+// the memory of the training device; the host sees it only through StepRecord and at checkpoints.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -8,21 +8,24 @@
 namespace saturate {
 
 struct StepState {
-  uint64_t rng[2] = {0, 0};  // [0] seed mixed with the rank, [1] micro-step: RngRef::state points here
-  int64_t step = 0;          // optimizer steps finished, skipped ones included
-  double totals[4] = {};     // loss sum, nll sum, target tokens of this step over all ranks; [3] unused
+  uint64_t rng[2] = {0,
+                     0};  // [0] seed mixed with the rank, [1] micro-step: RngRef::state points here
+  int64_t step = 0;       // optimizer steps finished, skipped ones included
+  double totals[4] =
+      {};  // loss sum, nll sum, target tokens of this step over all ranks; [3] unused
   double grad_square_sum = 0;  // of the gradients as stored (scaled); inf or NaN marks a bad step
   float loss_scale = 1.0f;     // multiplies the loss before backward; 1 except for fp16
   int32_t good_steps = 0;      // since the loss scale last changed
   int32_t bad_steps_in_row = 0;
-  int32_t updates = 0;         // steps that changed the weights: AdamW's bias correction counts these
+  int32_t updates = 0;  // steps that changed the weights: AdamW's bias correction counts these
   float lr = 0.0f;
   float padding = 0.0f;
 };
 static_assert(std::is_trivially_copyable_v<StepState>);
 
 // One finished step as the host sees it: written by the device into a ring in mapped host memory.
-// `sequence` (step number from 1) is written last, so a record is whole when sequence is what was expected.
+// `sequence` (step number from 1) is written last, so a record is whole when sequence is what was
+// expected.
 struct StepRecord {
   int64_t step = 0;
   double loss_sum = 0, nll_sum = 0, target_tokens = 0;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/host/half.h"
+#include "kernels/host/vector_math.h"
+#include "kernels/optimizer/optimizer_impl.h"
+#include "kernels/optimizer/step_rules.h"
+#include "runtime/parallel_for.h"
+
+namespace saturate::kernels {
+
+void gradient_norm_cpu(const Context&, const GradientNormArgs& x) {
+  const int64_t parts = norm_parts(x.count), length = (x.count + parts - 1) / parts;
+  double* partial = static_cast<double*>(x.partial);
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t first = std::min(p * length, x.count), last = std::min(first + length, x.count);
+      partial[p] = lane_sum<double>(last - first, [g = x.grad + first](int64_t i) {
+        return static_cast<double>(g[i]) * static_cast<double>(g[i]);
+      });
+    }
+  });
+  double sum = 0;
+  for (int64_t p = 0; p < parts; ++p) sum += partial[p];
+  x.state->grad_square_sum = sum;
+}
+
+void adamw_cpu(const Context&, const AdamWArgs& x) {
+  const AdamWStep step = adamw_step(x);
+  if (!step.good) return;
+  parallel_for(x.count / kParameterAlign, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      const float decay = x.decay[group] != 0 ? step.decay : 0.0f;
+      const int64_t first = group * kParameterAlign;
+      float* w = x.master + first;
+      float* m = x.m + first;
+      float* v = x.v + first;
+      const float* g = x.grad + first;
+      for (int64_t i = 0; i < kParameterAlign; ++i)
+        adamw_element(x, step, decay, g[i], w[i], m[i], v[i]);
+      if (x.ema != nullptr) {
+        float* ema = x.ema + first;
+        for (int64_t i = 0; i < kParameterAlign; ++i)
+          ema[i] = step.ema * ema[i] + (1.0f - step.ema) * w[i];
+      }
+      if (x.compute == nullptr) continue;
+      auto* compute = static_cast<uint16_t*>(x.compute) + first;
+      const bool bf16 = x.compute_type == DType::bf16;
+      for (int64_t i = 0; i < kParameterAlign; ++i)
+        compute[i] = bf16 ? to_bf16(w[i]).bits : to_f16(w[i]).bits;
+    }
+  });
+}
+
+void finish_step_cpu(const Context&, const FinishStepArgs& x) {
+  const StepRecord record = finish(*x.state, x);
+  StepRecord& slot = x.ring[(record.step - 1) % x.ring_slots];
+  const std::atomic_ref<uint64_t> sequence(slot.sequence);
+  slot.step = record.step;
+  slot.loss_sum = record.loss_sum;
+  slot.nll_sum = record.nll_sum;
+  slot.target_tokens = record.target_tokens;
+  slot.lr = record.lr;
+  slot.grad_norm = record.grad_norm;
+  slot.loss_scale = record.loss_scale;
+  slot.skipped = record.skipped;
+  slot.bad_steps_in_row = record.bad_steps_in_row;
+  // Publishes the fields above to a reader that loads `sequence` with acquire.
+  sequence.store(static_cast<uint64_t>(record.step), std::memory_order_release);
+}
+
+void batch_intake_cpu(const Context&, const BatchIntakeArgs& x) {
+  const auto slot = x.state->rng[1] % static_cast<uint64_t>(x.slot_count);
+  std::copy_n(x.slots[slot], x.words, x.dst);
+  x.state->rng[1] += 1;
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/device/reduce.cuh"
+#include "kernels/device/vector.cuh"
+#include "kernels/optimizer/optimizer_impl.h"
+#include "kernels/optimizer/step_rules.h"
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Thread 0 gets the sum; `shared` holds one double a warp.
+__device__ __forceinline__ double block_sum_of_doubles(double v, double* shared) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    v += __shfl_xor_sync(0xFFFFFFFFu, v, offset);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
+  __syncthreads();  // every warp's sum is there
+  double sum = 0.0;
+  if (threadIdx.x == 0) {
+    for (int w = 0; w < static_cast<int>(blockDim.x) / kWarp; ++w) sum += shared[w];
+  }
+  return sum;
+}
+
+// Doubles throughout: a square may neither overflow nor vanish, and memory is slower than this
+// anyway.
+__global__ void gradient_norm_part_kernel(const float* grad, int64_t count, int64_t length,
+                                          double* partial) {
+  constexpr int kWide = 4, kInFlight = 4;
+  __shared__ double shared[kThreads / kWarp];
+  const int64_t first = blockIdx.x * length;
+  const int64_t end = first + length < count ? first + length : count;
+  double sum = 0.0;
+#pragma unroll kInFlight
+  for (int64_t i = first + threadIdx.x * kWide; i < end; i += kThreads * kWide) {
+    float g[kWide];
+    load(g, grad + i);
+#pragma unroll
+    for (int j = 0; j < kWide; ++j) sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
+  }
+  sum = block_sum_of_doubles(sum, shared);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void gradient_norm_join_kernel(const double* partial, int parts, StepState* state) {
+  __shared__ double shared[kThreads / kWarp];
+  double sum = 0.0;
+  for (int i = threadIdx.x; i < parts; i += kThreads) sum += partial[i];
+  sum = block_sum_of_doubles(sum, shared);
+  if (threadIdx.x == 0) state->grad_square_sum = sum;
+}
+
+// Blocks stay and walk the arrays, so that the scalars (powers and a cosine in double) are computed
+// once per block. A warp's 32 * 8 elements are one group of `decay`.
+template <class C>
+__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
+  constexpr int kEach = 8;
+  static_assert(kWarp * kEach == kParameterAlign);
+  __shared__ AdamWStep shared;
+  if (threadIdx.x == 0) shared = adamw_step(x);
+  __syncthreads();  // the step's factors are there
+  const AdamWStep step = shared;
+  if (!step.good) return;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kEach; i < x.count;
+       i += stride) {
+    float w[kEach], m[kEach], v[kEach], g[kEach], ema[kEach];
+    load(g, x.grad + i);
+    load(w, static_cast<const float*>(x.master) + i);
+    load(m, static_cast<const float*>(x.m) + i);
+    load(v, static_cast<const float*>(x.v) + i);
+    if (x.ema != nullptr) load(ema, static_cast<const float*>(x.ema) + i);
+    const float decay = x.decay[i / kParameterAlign] != 0 ? step.decay : 0.0f;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) adamw_element(x, step, decay, g[j], w[j], m[j], v[j]);
+    store(x.master + i, w);
+    store(x.m + i, m);
+    store(x.v + i, v);
+    if (x.compute != nullptr) store(static_cast<C*>(x.compute) + i, w);
+    if (x.ema != nullptr) {
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) ema[j] = step.ema * ema[j] + (1.0f - step.ema) * w[j];
+      store(x.ema + i, ema);
+    }
+  }
+}
+
+__global__ void finish_step_kernel(FinishStepArgs x) {
+  const StepRecord record = finish(*x.state, x);
+  // The host polls this memory: volatile so that each field is written once and as given.
+  volatile StepRecord& slot = x.ring[(record.step - 1) % x.ring_slots];
+  slot.step = record.step;
+  slot.loss_sum = record.loss_sum;
+  slot.nll_sum = record.nll_sum;
+  slot.target_tokens = record.target_tokens;
+  slot.lr = record.lr;
+  slot.grad_norm = record.grad_norm;
+  slot.loss_scale = record.loss_scale;
+  slot.skipped = record.skipped;
+  slot.bad_steps_in_row = record.bad_steps_in_row;
+  __threadfence_system();  // the host sees the fields before `sequence`
+  slot.sequence = static_cast<uint64_t>(record.step);
+}
+
+__global__ void batch_intake_kernel(BatchIntakeArgs x) {
+  const int32_t* src = x.slots[x.state->rng[1] % static_cast<uint64_t>(x.slot_count)];
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const bool wide =
+      (reinterpret_cast<uintptr_t>(src) | reinterpret_cast<uintptr_t>(x.dst)) % sizeof(int4) == 0;
+  const int64_t quads = wide ? x.words / 4 : 0;
+  for (int64_t i = first; i < quads; i += stride) {
+    reinterpret_cast<int4*>(x.dst)[i] = reinterpret_cast<const int4*>(src)[i];
+  }
+  for (int64_t i = quads * 4 + first; i < x.words; i += stride) x.dst[i] = src[i];
+}
+
+// A launch of its own: every block of the copy must have read the number first.
+__global__ void next_micro_step_kernel(StepState* state) { state->rng[1] += 1; }
+
+}  // namespace
+
+void gradient_norm_cuda(const Context& ctx, const GradientNormArgs& x) {
+  const int64_t parts = norm_parts(x.count);
+  // Whole groups of 256, so that every part starts on 16 bytes.
+  const int64_t length =
+      ((x.count + parts - 1) / parts + kParameterAlign - 1) / kParameterAlign * kParameterAlign;
+  double* partial = static_cast<double*>(x.partial);
+  const cudaStream_t stream = cuda::stream_of(ctx);
+  gradient_norm_part_kernel<<<static_cast<unsigned>(parts), kThreads, 0, stream>>>(x.grad, x.count,
+                                                                                   length, partial);
+  SAT_CUDA_LAUNCHED("gradient_norm_part_kernel");
+  gradient_norm_join_kernel<<<1, kThreads, 0, stream>>>(partial, static_cast<int>(parts), x.state);
+  SAT_CUDA_LAUNCHED("gradient_norm_join_kernel");
+}
+
+void adamw_cuda(const Context& ctx, const AdamWArgs& x) {
+  int multiprocessors = 0;
+  SAT_CUDA(
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ctx.device.index));
+  constexpr int64_t kPerBlock = kThreads * 8,
+                    kResident = 4;  // blocks a multiprocessor holds at <= 64 registers
+  const int64_t needed = (x.count + kPerBlock - 1) / kPerBlock;
+  const int64_t blocks =
+      needed < kResident * multiprocessors ? needed : kResident * multiprocessors;
+  auto* const kernel =
+      x.compute_type == DType::f16 ? adamw_kernel<__half> : adamw_kernel<__nv_bfloat16>;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, cuda::stream_of(ctx)>>>(x);
+  SAT_CUDA_LAUNCHED("adamw_kernel");
+}
+
+void finish_step_cuda(const Context& ctx, const FinishStepArgs& x) {
+  finish_step_kernel<<<1, 1, 0, cuda::stream_of(ctx)>>>(x);
+  SAT_CUDA_LAUNCHED("finish_step_kernel");
+}
+
+void batch_intake_cuda(const Context& ctx, const BatchIntakeArgs& x) {
+  const int64_t needed = (x.words + kThreads * 4 - 1) / (kThreads * 4);
+  const auto blocks = static_cast<unsigned>(needed < 1 ? 1 : (needed > 256 ? 256 : needed));
+  batch_intake_kernel<<<blocks, kThreads, 0, cuda::stream_of(ctx)>>>(x);
+  SAT_CUDA_LAUNCHED("batch_intake_kernel");
+  next_micro_step_kernel<<<1, 1, 0, cuda::stream_of(ctx)>>>(x.state);
+  SAT_CUDA_LAUNCHED("next_micro_step_kernel");
+}
+
+}  // namespace saturate::kernels

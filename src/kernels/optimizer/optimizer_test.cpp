@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/optimizer/optimizer.h"
+
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/testing/guarded.h"
+
+namespace saturate::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::TestContext;
+
+constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16, f16 = DType::f16;
+
+// A StepState in device memory.
+class State {
+ public:
+  explicit State(const TestContext& t) : t_(&t), memory_(t.stream.device(), sizeof(StepState)) {}
+  StepState* device() const { return memory_.as<StepState>(); }
+  void set(const StepState& s) const {
+    copy_to_device(t_->stream, memory_.data(), &s, sizeof(s));
+    t_->stream.synchronize();
+  }
+  StepState get() const {
+    StepState s;
+    copy_to_host(t_->stream, &s, memory_.data(), sizeof(s));
+    t_->stream.synchronize();
+    return s;
+  }
+
+ private:
+  const TestContext* t_;
+  Buffer memory_;
+};
+
+TEST(GradientNorm, SumsSquaresInAFixedOrder) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    for (const int64_t count :
+         {int64_t{0}, int64_t{256}, int64_t{4096 + 256}, int64_t{1} << 20, int64_t{4197120}}) {
+      auto values = testing::random_values(count, f32, static_cast<uint64_t>(count));
+      if (count > 256) values[77] = static_cast<double>(1e30f);  // its square is beyond float
+      const Guarded grad(t.stream, f32, values);
+      const Guarded partial(t.stream, f64, gradient_norm_scratch_bytes(device, count) / 8);
+      double want = 0;
+      for (const double v : values) want += v * v;
+      state.set({});
+      const GradientNormArgs args{grad.as<float>(), count, partial.data(), state.device()};
+      gradient_norm(t.get(), args);
+      const double first = state.get().grad_square_sum;
+      EXPECT_NEAR(first, want, epsilon_of(f64) * std::sqrt(static_cast<double>(count)) * want);
+      gradient_norm(t.get(), args);
+      EXPECT_EQ(state.get().grad_square_sum, first);
+      partial.bytes();  // checks the guards
+    }
+  }
+}
+
+TEST(GradientNorm, ShowsInfinityAndNan) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+      auto values = testing::random_values(20480, f32, 1);
+      values[20479] = bad;
+      const Guarded grad(t.stream, f32, values),
+          partial(t.stream, f64, gradient_norm_scratch_bytes(device, 20480) / 8);
+      gradient_norm(t.get(), {grad.as<float>(), 20480, partial.data(), state.device()});
+      EXPECT_FALSE(std::isfinite(state.get().grad_square_sum));
+    }
+  }
+}
+
+struct Case {
+  const char* name;
+  int64_t count;
+  DType compute;  // f32: none
+  float clip, ema, weight_decay;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class AdamW : public ::testing::TestWithParam<Case> {
+ protected:
+  // Several whole steps (norm, update, finish), one of them with an infinite gradient, against
+  // doubles.
+  static void run(Device device) {
+    const Case c = GetParam();
+    const TestContext t(device);
+    const State state(t);
+    StepState start;
+    start.loss_scale = 512.0f;
+    state.set(start);
+    const auto n = static_cast<size_t>(c.count);
+    std::vector<double> w = testing::random_values(c.count, f32, 1), m(n), v(n), ema = w,
+                        decay(n / kParameterAlign);
+    std::vector<uint8_t> decay_bytes(decay.size());
+    for (size_t i = 0; i < decay.size(); ++i) decay[i] = decay_bytes[i] = i % 3 != 1;
+    const Guarded d_w(t.stream, f32, w), d_m(t.stream, f32, m), d_v(t.stream, f32, v),
+        d_ema(t.stream, f32, ema);
+    const DType half = c.compute == f32 ? bf16 : c.compute;
+    const Guarded d_compute(t.stream, half, c.count), grad(t.stream, f32, c.count);
+    const Guarded partial(t.stream, f64, gradient_norm_scratch_bytes(device, c.count) / 8);
+    Buffer d_decay(device, decay_bytes.size());
+    copy_to_device(t.stream, d_decay.data(), decay_bytes.data(), decay_bytes.size());
+    HostBuffer ring(device, sizeof(StepRecord) * 4);
+    const Schedule schedule{
+        .kind = ScheduleKind::cosine, .peak_lr = 0.01f, .warmup_steps = 2, .total_steps = 9};
+    const float budget = 100.0f;
+    const AdamWArgs args{.master = d_w.as<float>(),
+                         .m = d_m.as<float>(),
+                         .v = d_v.as<float>(),
+                         .grad = grad.as<float>(),
+                         .ema = c.ema > 0 ? d_ema.as<float>() : nullptr,
+                         .compute = c.compute == f32 ? nullptr : d_compute.data(),
+                         .compute_type = half,
+                         .decay = d_decay.as<uint8_t>(),
+                         .count = c.count,
+                         .weight_decay = c.weight_decay,
+                         .clip_norm = c.clip,
+                         .ema_decay = c.ema,
+                         .token_budget = budget,
+                         .schedule = schedule,
+                         .state = state.device()};
+    int updates = 0;
+    double scale = start.loss_scale;
+    for (int step = 1; step <= 6; ++step) {
+      const bool bad = step == 3;
+      auto g = testing::random_values(c.count, f32, 100 + step, 3.0);
+      if (bad) g[n / 2] = INFINITY;
+      grad.set(g);
+      StepState now = state.get();
+      now.totals[0] = 7.0 * step;
+      now.totals[1] = 5.0 * step;
+      now.totals[2] = 80.0 + step;
+      state.set(now);
+      gradient_norm(t.get(), {grad.as<float>(), c.count, partial.data(), state.device()});
+      adamw(t.get(), args);
+      finish_step(t.get(), {.state = state.device(),
+                            .ring = ring.as<StepRecord>(),
+                            .ring_slots = 4,
+                            .schedule = schedule,
+                            .token_budget = budget,
+                            .dynamic_loss_scale = true,
+                            .growth_interval = 2});
+      t.stream.synchronize();
+
+      const double unscale = budget / (scale * (80.0 + step)), lr = learning_rate(schedule, step);
+      double norm = 0;
+      for (const double x : g) norm += x * x;
+      norm = unscale * std::sqrt(norm);
+      const StepRecord& record = ring.as<StepRecord>()[(step - 1) % 4];
+      EXPECT_EQ(record.sequence, static_cast<uint64_t>(step));
+      EXPECT_EQ(record.step, step);
+      EXPECT_EQ(record.loss_sum, 7.0 * step);
+      EXPECT_EQ(record.nll_sum, 5.0 * step);
+      EXPECT_EQ(record.target_tokens, 80.0 + step);
+      EXPECT_EQ(record.lr, learning_rate(schedule, step));
+      EXPECT_EQ(record.loss_scale, static_cast<float>(scale));
+      EXPECT_EQ(record.skipped, bad ? 1 : 0);
+      EXPECT_EQ(record.bad_steps_in_row, bad ? 1 : 0);
+      if (!bad) {
+        EXPECT_NEAR(record.grad_norm, norm, 1e-6 * norm);
+        ++updates;
+        const double clip = c.clip > 0 && norm > c.clip ? c.clip / norm : 1.0;
+        const double b1 = 0.9f, b2 = 0.98f,
+                     ema_t = std::min<double>(c.ema, (1.0 + updates) / (10.0 + updates));
+        for (size_t i = 0; i < n; ++i) {
+          const double x = g[i] * unscale * clip;
+          m[i] = b1 * m[i] + (1 - b1) * x;
+          v[i] = b2 * v[i] + (1 - b2) * x * x;
+          const double mean = m[i] / (1 - std::pow(b1, updates)),
+                       square = v[i] / (1 - std::pow(b2, updates));
+          w[i] -= lr * (mean / (std::sqrt(square) + 1e-9f) +
+                        c.weight_decay * decay[i / kParameterAlign] * w[i]);
+          ema[i] = ema_t * ema[i] + (1 - ema_t) * w[i];
+        }
+      }
+      // The scale halves after the bad step 3 and doubles after two good ones: after 2, 5.
+      scale *= step == 3 ? 0.5 : (step == 2 || step == 5 ? 2.0 : 1.0);
+      const StepState after = state.get();
+      EXPECT_EQ(after.loss_scale, static_cast<float>(scale)) << "step " << step;
+      EXPECT_EQ(after.step, step);
+      EXPECT_EQ(after.updates, updates);
+      EXPECT_EQ(after.totals[0] + after.totals[1] + after.totals[2], 0.0);
+      EXPECT_EQ(after.lr, learning_rate(schedule, step));
+
+      // Each step rounds w at its size, m and v at theirs; the update is lr times numbers near 1,
+      // rounded a dozen times.
+      const double eps = epsilon_of(f32);
+      const auto got_w = d_w.values(), got_m = d_m.values(), got_v = d_v.values(),
+                 got_ema = d_ema.values();
+      const auto got_compute = d_compute.values();
+      for (size_t i = 0; i < n; ++i) {
+        const double w_bound = step * eps * (std::fabs(w[i]) + 0.01 * 40);
+        // m mixes gradients of both signs, so its error is that of the largest term.
+        const double g_bound = 6 * 3.0 * unscale * 4;
+        ASSERT_NEAR(got_w[i], w[i], w_bound) << "w " << i << " step " << step;
+        ASSERT_NEAR(got_m[i], m[i], step * 4 * eps * g_bound) << "m " << i << " step " << step;
+        ASSERT_NEAR(got_v[i], v[i], step * 8 * eps * v[i]) << "v " << i << " step " << step;
+        if (c.ema > 0) {
+          ASSERT_NEAR(got_ema[i], ema[i], 2 * w_bound) << "ema " << i;
+        }
+        if (c.compute != f32 && updates > 0) {
+          ASSERT_EQ(got_compute[i], testing::value_of(testing::bits_of(got_w[i], half), half)) << i;
+        }
+      }
+    }
+  }
+};
+
+TEST_P(AdamW, MatchesDoublesOverStepsOnCpu) { run({}); }
+TEST_P(AdamW, MatchesDoublesOverStepsOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  run({DeviceKind::cuda, 0});
+}
+INSTANTIATE_TEST_SUITE_P(Cases, AdamW,
+                         ::testing::Values(Case{"plain", 256, f32, 0.0f, 0.0f, 0.0f},
+                                           Case{"decay_clip", 2304, bf16, 0.5f, 0.0f, 0.1f},
+                                           Case{"ema", 7936, f16, 0.0f, 0.95f, 0.01f},
+                                           Case{"many", 256 * 301, bf16, 1000.0f, 0.9f, 0.1f}),
+                         [](const auto& i) { return std::string(i.param.name); });
+
+TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    const Guarded w(t.stream, f32, int64_t{256}), m(t.stream, f32, int64_t{256}),
+        v(t.stream, f32, int64_t{256});
+    const Guarded grad(t.stream, f32, testing::random_values(256, f32, 1)),
+        compute(t.stream, bf16, int64_t{256});
+    Buffer decay(device, 1);
+    fill_bytes(t.stream, decay.data(), 1, 1);
+    for (const double sum : {1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+      StepState s;
+      s.grad_square_sum = sum;
+      s.totals[2] = sum == 1.0 ? 0 : 5;
+      state.set(s);
+      adamw(t.get(), {.master = w.as<float>(),
+                      .m = m.as<float>(),
+                      .v = v.as<float>(),
+                      .grad = grad.as<float>(),
+                      .compute = compute.data(),
+                      .decay = decay.as<uint8_t>(),
+                      .count = 256,
+                      .state = state.device()});
+      for (const Guarded* a : {&w, &m, &v, &compute}) {
+        for (const char byte : a->bytes()) ASSERT_EQ(byte, '\xFF');
+      }
+    }
+  }
+}
+
+TEST(FinishStep, KeepsTheLossScaleWithinItsBounds) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    HostBuffer ring(device, sizeof(StepRecord));
+    FinishStepArgs args{.state = state.device(), .ring = ring.as<StepRecord>(), .ring_slots = 1};
+    args.dynamic_loss_scale = true;
+    args.growth_interval = 1;
+    const auto scale_after = [&](float scale, double square_sum) {
+      StepState s;
+      s.loss_scale = scale;
+      s.totals[2] = 1;
+      s.grad_square_sum = square_sum;
+      s.bad_steps_in_row = 3;
+      state.set(s);
+      finish_step(t.get(), args);
+      const StepState after = state.get();
+      EXPECT_EQ(after.bad_steps_in_row, std::isfinite(square_sum) ? 0 : 4);
+      EXPECT_EQ(ring.as<StepRecord>()->bad_steps_in_row, after.bad_steps_in_row);
+      return after.loss_scale;
+    };
+    EXPECT_EQ(scale_after(0x1p24f, 1.0), 0x1p24f);
+    EXPECT_EQ(scale_after(0x1p23f, 1.0), 0x1p24f);
+    EXPECT_EQ(scale_after(0x1p-16f, INFINITY), 0x1p-16f);
+    EXPECT_EQ(scale_after(1.0f, NAN), 0.5f);
+    args.growth_interval = 2;
+    EXPECT_EQ(scale_after(4.0f, 1.0), 4.0f);
+    args.dynamic_loss_scale = false;
+    EXPECT_EQ(scale_after(1.0f, NAN), 1.0f);
+  }
+}
+
+TEST(BatchIntake, WalksTheSlotsAndCounts) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    for (const int64_t words : {int64_t{1}, int64_t{1027}, int64_t{64 * 5000}}) {
+      std::vector<Guarded> slots;
+      std::vector<std::vector<double>> content;
+      std::vector<const void*> addresses;
+      for (int slot = 0; slot < 3; ++slot) {
+        std::vector<double> values(static_cast<size_t>(words));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 3) + slot;
+        slots.emplace_back(t.stream, DType::i32, values);
+        content.push_back(values);
+        addresses.push_back(slots.back().data());
+      }
+      Buffer pointers(device, sizeof(void*) * 3);
+      copy_to_device(t.stream, pointers.data(), addresses.data(), sizeof(void*) * 3);
+      StepState s;
+      s.rng[0] = 99;
+      s.rng[1] = 4;
+      state.set(s);
+      for (const size_t expected : {1, 2, 0, 1}) {
+        const Guarded dst(t.stream, DType::i32, words);
+        batch_intake(t.get(), {.slots = pointers.as<const int32_t*>(),
+                               .slot_count = 3,
+                               .dst = dst.as<int32_t>(),
+                               .words = words,
+                               .state = state.device()});
+        EXPECT_EQ(dst.values(), content[expected]);
+      }
+      EXPECT_EQ(state.get().rng[1], 8u);
+      EXPECT_EQ(state.get().rng[0], 99u);
+    }
+  }
+}
+
+TEST(OptimizerRules, RejectsBadArguments) {
+  const TestContext t({});
+  alignas(16) float x[512] = {};
+  uint8_t decay[2] = {};
+  StepState s;
+  AdamWArgs ok{.master = x, .m = x, .v = x, .grad = x, .decay = decay, .count = 256, .state = &s};
+  AdamWArgs bad = ok;
+  bad.count = 255;
+  EXPECT_THROW(adamw(t.get(), bad), Error);
+  bad = ok;
+  bad.master = x + 1;
+  EXPECT_THROW(adamw(t.get(), bad), Error);
+  bad = ok;
+  bad.compute = x;
+  bad.compute_type = f32;
+  EXPECT_THROW(adamw(t.get(), bad), Error);
+  StepRecord record;
+  EXPECT_THROW(finish_step(t.get(), {.state = &s, .ring = &record}), Error);
+  EXPECT_THROW(batch_intake(t.get(), {}), Error);
+}
+
+}  // namespace
+}  // namespace saturate::kernels

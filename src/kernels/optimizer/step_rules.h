@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The scalar part of an optimizer step, the same code on the CPU and on the GPU.
+#pragma once
+#include <cmath>
+
+#include "kernels/optimizer/optimizer.h"
+
+namespace saturate::kernels {
+
+// What turns stored gradients into those of the loss per target token. Without tokens it is
+// infinite, so that the norm is not finite and the step counts as bad.
+SAT_HD double unscale_of(const StepState& s, float token_budget) {
+  return static_cast<double>(token_budget) / (static_cast<double>(s.loss_scale) * s.totals[2]);
+}
+SAT_HD double norm_of(const StepState& s, float token_budget) {
+  return unscale_of(s, token_budget) * sqrt(s.grad_square_sum);
+}
+SAT_HD bool is_good(double norm) { return norm - norm == 0.0; }  // false for inf and NaN
+
+// Factors of one AdamW step.
+struct AdamWStep {
+  bool good = false;
+  float gradient = 0, lr = 0, m_correction = 0, v_correction = 0, decay = 0, ema = 0;
+};
+
+SAT_HD AdamWStep adamw_step(const AdamWArgs& x) {
+  AdamWStep r;
+  const StepState& s = *x.state;
+  const double norm = norm_of(s, x.token_budget);
+  r.good = is_good(norm);
+  const double clip = x.clip_norm > 0.0f && norm > x.clip_norm ? x.clip_norm / norm : 1.0;
+  r.gradient = static_cast<float>(unscale_of(s, x.token_budget) * clip);
+  r.lr = learning_rate(x.schedule, s.step + 1);
+  const double t = s.updates + 1.0;
+  r.m_correction = static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(x.beta1), t)));
+  r.v_correction = static_cast<float>(1.0 / sqrt(1.0 - pow(static_cast<double>(x.beta2), t)));
+  r.decay = x.weight_decay;
+  const double early = (1.0 + t) / (10.0 + t);
+  r.ema = static_cast<float>(x.ema_decay < early ? x.ema_decay : early);
+  return r;
+}
+
+// One element. `decay` is weight_decay or 0; sqrt(v / (1 - b2^t)) = sqrt(v) * v_correction.
+SAT_HD void adamw_element(const AdamWArgs& x, const AdamWStep& r, float decay, float grad, float& w,
+                          float& m, float& v) {
+  const float g = grad * r.gradient;
+  m = x.beta1 * m + (1.0f - x.beta1) * g;
+  v = x.beta2 * v + (1.0f - x.beta2) * g * g;
+  w -= r.lr * (m * r.m_correction / (sqrtf(v) * r.v_correction + x.eps) + decay * w);
+}
+
+// Moves the state to the next step and returns the record of the one that ends, `sequence` still 0.
+SAT_HD StepRecord finish(StepState& s, const FinishStepArgs& x) {
+  constexpr float kSmallestScale = 1.0f / 65536.0f, kLargestScale = 16777216.0f;
+  const double norm = norm_of(s, x.token_budget);
+  const bool good = is_good(norm);
+  s.lr = learning_rate(x.schedule, s.step + 1);
+  s.step += 1;
+  s.bad_steps_in_row = good ? 0 : s.bad_steps_in_row + 1;
+  s.updates += good ? 1 : 0;
+  StepRecord r;
+  r.step = s.step;
+  r.loss_sum = s.totals[0];
+  r.nll_sum = s.totals[1];
+  r.target_tokens = s.totals[2];
+  r.lr = s.lr;
+  r.grad_norm = static_cast<float>(norm);
+  r.loss_scale = s.loss_scale;
+  r.skipped = good ? 0 : 1;
+  r.bad_steps_in_row = s.bad_steps_in_row;
+  s.good_steps = good ? s.good_steps + 1 : 0;
+  if (x.dynamic_loss_scale) {
+    if (!good) {
+      s.loss_scale = fmaxf(0.5f * s.loss_scale, kSmallestScale);
+    } else if (s.good_steps >= x.growth_interval) {
+      s.loss_scale = fminf(2.0f * s.loss_scale, kLargestScale);
+      s.good_steps = 0;
+    }
+  }
+  for (double& total : s.totals) total = 0.0;
+  return r;
+}
+
+}  // namespace saturate::kernels
