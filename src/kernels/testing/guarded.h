@@ -26,6 +26,7 @@ inline uint16_t bits_of(double v, DType type) {
   if (std::isfinite(v) && v != 0) std::frexp(v, &e);
   const int exponent = std::max(e - 1, 1 - bias);
   const double quanta = std::nearbyint(std::ldexp(std::fabs(v), fraction_bits - exponent));
+  if (exponent > bias) return top;
   if (quanta >= std::ldexp(1.0, fraction_bits + 1) && exponent == bias) return top;
   if (std::isinf(v)) return top;
   // A mantissa that reached the next power of two carries into the exponent by itself.
