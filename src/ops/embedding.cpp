@@ -40,28 +40,19 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
         const bool learned = positions_table && t.info(positions_table).parameter >= 0;
         const Value d_positions =
             learned ? t.parameter_gradient(positions_table, &first_position) : Value{};
-        // One flag serves both tables in the kernel: a learned table is used by one embedding only,
-        // so its first contribution meets a table that may already have one; then it must be
-        // cleared apart.
-        const auto launch = [=](const Run& r, Value to_table, Value to_positions, bool adds) {
-          kernels::embedding_backward(r.ctx, {.forward = bind(r),
-                                              .d_y = r(d_y),
-                                              .order = tokens.order,
-                                              .valid_rows = tokens.valid,
-                                              .cu = tokens.cu,
-                                              .sequences = tokens.sequences,
-                                              .d_table = r(to_table),
-                                              .d_position_table = r(to_positions),
-                                              .accumulate = adds});
-        };
         t.record("embedding_backward", {d_y, positions_table}, {d_table, d_positions},
                  [=](const Run& r) {
-                   if (!learned || first == first_position) {
-                     launch(r, d_table, d_positions, r.adds(first));
-                   } else {
-                     launch(r, d_table, {}, r.adds(first));
-                     launch(r, {}, d_positions, r.adds(first_position));
-                   }
+                   kernels::embedding_backward(r.ctx,
+                                               {.forward = bind(r),
+                                                .d_y = r(d_y),
+                                                .order = tokens.order,
+                                                .valid_rows = tokens.valid,
+                                                .cu = tokens.cu,
+                                                .sequences = tokens.sequences,
+                                                .d_table = r(d_table),
+                                                .d_position_table = r(d_positions),
+                                                .accumulate = r.adds(first),
+                                                .accumulate_positions = r.adds(first_position)});
                  });
       });
   return y;

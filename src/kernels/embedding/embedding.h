@@ -35,9 +35,9 @@ struct EmbeddingArgs {
 // `order` (rows) lists the valid rows sorted by id, stable; entries from *valid_rows on are not
 // read. It comes with the batch, so that each table row is summed in a fixed order without atomics.
 // The position sums walk the sequences: row cu[s] + p of every sequence longer than p.
-// Types     d_table, d_position_table in wide_of(dtype). accumulate adds to them; otherwise rows
-// that
-//           occur are added to zero and ALL other rows are set to zero.
+// Types     d_table, d_position_table in wide_of(dtype). accumulate adds to d_table; otherwise rows
+//           that occur are added to zero and ALL other rows are set to zero; accumulate_positions
+//           does the same for d_position_table.
 struct EmbeddingBackwardArgs {
   EmbeddingArgs forward;  // y is not read
   const void* d_y = nullptr;
@@ -48,6 +48,7 @@ struct EmbeddingBackwardArgs {
   void* d_table = nullptr;
   void* d_position_table = nullptr;
   bool accumulate = false;
+  bool accumulate_positions = false;
 };
 
 void embedding_forward(const Context& ctx, const EmbeddingArgs& args);

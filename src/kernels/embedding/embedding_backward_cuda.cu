@@ -158,7 +158,7 @@ __global__ void embedding_backward_position_kernel(EmbeddingBackwardArgs x) {
     for (int j = 0; j < N; ++j) sum[j] += sums[l][threadIdx.x][j];
   }
   float* dst = static_cast<float*>(x.d_position_table) + p * f.cols + c;
-  x.accumulate ? add_to(dst, sum) : store(dst, sum);
+  x.accumulate_positions ? add_to(dst, sum) : store(dst, sum);
 }
 
 template <class T, int N>

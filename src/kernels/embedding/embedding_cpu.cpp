@@ -89,7 +89,7 @@ void backward(const EmbeddingBackwardArgs& x) {
   });
   if (x.d_position_table == nullptr) return;
   T* d_position = static_cast<T*>(x.d_position_table);
-  if (!x.accumulate) zero_rows(d_position, f.max_positions, f.cols);
+  if (!x.accumulate_positions) zero_rows(d_position, f.max_positions, f.cols);
   parallel_for(f.max_positions, 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       for (int64_t s = 0; s < x.sequences; ++s) {

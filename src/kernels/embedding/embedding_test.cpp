@@ -164,7 +164,7 @@ class Embedding : public ::testing::TestWithParam<Case> {
     const double eps = epsilon_of(wide);
     std::vector<char> first;
     for (const int times : {1, 2}) {
-      args.accumulate = times == 2;
+      args.accumulate = args.accumulate_positions = times == 2;
       embedding_backward(t.get(), args);
       if (times == 1) first = d_table.bytes();
       const auto got = d_table.values(), got_position = d_position.values();
