@@ -149,12 +149,20 @@ int cuda_compute_major(int device_index) noexcept {
 // clang-format off: it cannot read the list entries that a build without CUDA leaves out.
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
   static constexpr Impl<AttentionArgs> kList[] = {
+      SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
+                     attention_forward_mma_cuda})
+      SAT_CUDA_IMPL({"attention_forward_plain_cuda", DeviceKind::cuda, fits_plain,
+                     attention_forward_plain_cuda})
       {"attention_forward_cpu", DeviceKind::cpu, fits_cpu, attention_forward_cpu}};
   return kList;
 }
 
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept {
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
+      SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,
+                     attention_backward_mma_cuda})
+      SAT_CUDA_IMPL({"attention_backward_plain_cuda", DeviceKind::cuda, fits_plain_backward,
+                     attention_backward_plain_cuda})
       {"attention_backward_cpu", DeviceKind::cpu, fits_cpu_backward, attention_backward_cpu}};
   return kList;
 }

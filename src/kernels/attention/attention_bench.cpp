@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints median milliseconds and TFLOP/s of attention on the first GPU (causal counted at half).
+// A program of its own: link with the kernels, runtime and base libraries.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/philox.h"
+#include "kernels/attention/attention.h"
+#include "runtime/device.h"
+#include "runtime/memory.h"
+#include "runtime/stream.h"
+
+namespace saturate::kernels {
+namespace {
+
+struct BenchCase {
+  const char* name;
+  int64_t sequences, heads, length, head_size;
+  bool causal;
+  DType dtype;
+  float dropout;
+};
+
+constexpr BenchCase kCases[] = {
+    {"translation 784x8x32x64", 784, 8, 32, 64, false, DType::bf16, 0.0f},
+    {"translation 784x8x32x64", 784, 8, 32, 64, false, DType::bf16, 0.1f},
+    {"translation 256x8x64x64", 256, 8, 64, 64, false, DType::bf16, 0.0f},
+    {"translation 128x8x128x64", 128, 8, 128, 64, false, DType::bf16, 0.0f},
+    {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::bf16, 0.0f},
+    {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::bf16, 0.1f},
+    {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::f16, 0.0f},
+    {"study 4x16x1024x64", 4, 16, 1024, 64, false, DType::f16, 0.0f},
+    {"long 8x16x2048x128", 8, 16, 2048, 128, false, DType::bf16, 0.0f},
+    {"long 8x16x2048x128", 8, 16, 2048, 128, true, DType::bf16, 0.0f},
+    {"small heads 784x8x32x32", 784, 8, 32, 32, false, DType::bf16, 0.0f},
+    {"fp32 4x16x1024x64", 4, 16, 1024, 64, false, DType::f32, 0.0f},
+    {"fp32 translation 784x8x32x64", 784, 8, 32, 64, false, DType::f32, 0.0f},
+};
+
+constexpr int kSets = 3;  // buffers are rotated so that L2 does not hold the next call's inputs
+constexpr int kWarmup = 6, kRuns = 33;
+
+struct Set {
+  Buffer qkv, o, lse, d_o, d_qkv, delta;
+};
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+void measure(const BenchCase& c, Device device, const Stream& stream) {
+  const int64_t rows = c.sequences * c.length, width = c.heads * c.head_size;
+  const size_t size = size_of(c.dtype);
+  // Uniform in [-1, 1): zeros would run faster than real data.
+  const auto random = [&](int64_t n, uint64_t key) {
+    std::vector<unsigned char> host(static_cast<size_t>(n) * size);
+    for (int64_t i = 0; i < n; ++i) {
+      const float x =
+          static_cast<float>(random_block(key, 0, 0, static_cast<uint64_t>(i)).x[0]) * 0x1p-31f - 1;
+      uint32_t bits = 0;
+      std::memcpy(&bits, &x, 4);
+      uint32_t stored = bits;
+      if (c.dtype == DType::bf16) stored = bits >> 16;
+      if (c.dtype == DType::f16)  // truncated; below 2^-14 becomes zero
+        stored = (bits >> 16 & 0x8000u) | ((bits & 0x7FFFFFFFu) < (113u << 23)
+                                               ? 0u
+                                               : ((bits & 0x7FFFFFFFu) - (112u << 23)) >> 13);
+      std::memcpy(host.data() + static_cast<size_t>(i) * size, &stored, size);
+    }
+    Buffer b(device, host.size());
+    copy_to_device(stream, b.data(), host.data(), host.size());
+    stream.synchronize();
+    return b;
+  };
+  std::vector<Set> sets;
+  for (int s = 0; s < kSets; ++s)
+    sets.push_back(
+        {random(rows * width * 3, 1), Buffer(device, static_cast<size_t>(rows * width) * size),
+         Buffer(device, static_cast<size_t>(rows * c.heads) * 4), random(rows * width, 2),
+         Buffer(device, static_cast<size_t>(rows * width * 3) * size),
+         Buffer(device, static_cast<size_t>(rows * c.heads) * 4)});
+  std::vector<int32_t> cu;
+  for (int64_t s = 0; s <= c.sequences; ++s) cu.push_back(static_cast<int32_t>(s * c.length));
+  const uint64_t state[2] = {1, 2};
+  const Buffer offsets(device, cu.size() * 4), rng(device, sizeof state);
+  copy_to_device(stream, offsets.data(), cu.data(), cu.size() * 4);
+  copy_to_device(stream, rng.data(), state, sizeof state);
+  stream.synchronize();
+
+  const Context ctx{device, stream.native(), nullptr, 0};
+  const auto args_of = [&](const Set& s) {
+    AttentionBackwardArgs b;
+    AttentionArgs& a = b.forward;
+    const auto at = [&](const Buffer& x, int64_t part) {
+      return x.as<char>() + static_cast<size_t>(part * width) * size;
+    };
+    a.q = at(s.qkv, 0), a.k = at(s.qkv, 1), a.v = at(s.qkv, 2), a.o = s.o.data(),
+    a.lse = s.lse.data();
+    a.cu_q = a.cu_k = offsets.as<int32_t>();
+    a.sequences = c.sequences, a.heads = a.kv_heads = c.heads, a.head_size = c.head_size;
+    a.q_rows = a.k_rows = rows, a.max_q = a.max_k = c.length;
+    a.q_stride = a.k_stride = a.v_stride = 3 * width, a.o_stride = width;
+    a.dtype = c.dtype, a.causal = c.causal, a.dropout = c.dropout;
+    a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_size)));
+    a.rng = {rng.as<uint64_t>(), 3};
+    b.d_o = s.d_o.data(), b.delta = s.delta.data();
+    b.d_q = at(s.d_qkv, 0), b.d_k = at(s.d_qkv, 1), b.d_v = at(s.d_qkv, 2);
+    b.d_q_stride = b.d_k_stride = b.d_v_stride = 3 * width;
+    return b;
+  };
+  std::vector<double> forward, backward;
+  Event begin(device, Event::Timing::on), middle(device, Event::Timing::on),
+      end(device, Event::Timing::on);
+  for (int run = 0; run < kWarmup + kRuns; ++run) {
+    const AttentionBackwardArgs b = args_of(sets[static_cast<size_t>(run % kSets)]);
+    begin.record(stream);
+    attention_forward(ctx, b.forward);
+    middle.record(stream);
+    attention_backward(ctx, b);
+    end.record(stream);
+    end.synchronize();
+    if (run < kWarmup) continue;
+    forward.push_back(Event::elapsed_ms(begin, middle));
+    backward.push_back(Event::elapsed_ms(middle, end));
+  }
+  const double flop = 4.0 * static_cast<double>(rows * c.length * width) * (c.causal ? 0.5 : 1.0);
+  const double f = median(forward), b = median(backward);
+  std::printf(
+      "%-30s %s %s drop %.1f  forward %8.4f ms %6.1f TFLOP/s  backward %8.4f ms %6.1f TFLOP/s\n",
+      c.name, name_of(c.dtype), c.causal ? "causal" : "full  ", static_cast<double>(c.dropout), f,
+      flop / f * 1e-9, b, 2.5 * flop / b * 1e-9);
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace saturate::kernels
+
+int main() {
+  using namespace saturate;
+  if (cuda_device_count() == 0) return std::puts("no GPU"), 0;
+  const Device device{DeviceKind::cuda, 0};
+  use_device(device);
+  const Stream stream(device);
+  std::printf("%s\n", device_info(device).name.c_str());
+  for (const kernels::BenchCase& c : kernels::kCases) kernels::measure(c, device, stream);
+}
