@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reader and corpus on arbitrary bytes: lines or an Error, nothing else. The first byte picks the
-// format, the rest is the file. Seeds: tests/fuzz/corpus/corpus.
+// format, the rest is the file. Seeds: tests/fuzz/corpus.
 #include <sys/mman.h>
 #include <unistd.h>
 
