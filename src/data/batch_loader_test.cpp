@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "data/batch_fill.h"
-#include "data/test_corpus.h"
+#include "data/testing/sample_corpus.h"
 
 namespace saturate::data {
 namespace {
@@ -33,7 +33,7 @@ class BatchTest : public ::testing::Test {
     if (after != nullptr) *after = loader.state();
     return batches;
   }
-  TestFolder dir_;
+  SampleFolder dir_;
   Tokenizer tokenizer_ = test_tokenizer();
 };
 

@@ -13,8 +13,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/durable_file.h"
 #include "base/error.h"
-#include "data/atomic_file.h"
 
 namespace saturate::data {
 namespace {
@@ -177,10 +177,10 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& path) {
 
 void spool_standard_input(const std::string& path) {
   PlainSource input(STDIN_FILENO, false);
-  AtomicFile file(path);
+  DurableFile file(path);
   std::vector<char> buffer(kChunk);
   try {
-    while (const size_t n = input.read(buffer.data(), buffer.size())) file.append(buffer.data(), n);
+    while (const size_t n = input.read(buffer.data(), buffer.size())) file.write(buffer.data(), n);
   } catch (const StreamFailure& e) {
     throw Error(Errc::io, "corpus", std::string("<standard input>: ") + e.what());
   }

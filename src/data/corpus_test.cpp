@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/test_folder.h"
+#include "data/testing/sample_corpus.h"
 
 namespace saturate::data {
 namespace {
@@ -25,7 +25,7 @@ CorpusSpec spec_of(CorpusFormat format, std::vector<std::string> paths) {
 }
 
 TEST(Corpus, ReadsEveryFormat) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const auto en = dir.write("a.en", "a b\nc\n"), de = dir.write("a.de", "A B\nC\n");
   EXPECT_EQ(read_all(spec_of(CorpusFormat::parallel, {en, de})), "a b>A B|c>C|");
   const auto tsv = dir.write("a.tsv", "a\tA\n\tB\n");
@@ -47,7 +47,7 @@ TEST(Corpus, ReadsEveryFormat) {
 }
 
 TEST(Corpus, NamesBothCountsWhenFilesDiffer) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const auto a = dir.write("a", "1\n2\n3\n"), b = dir.write("b", "1\n2\n3\n4\n5");
   EXPECT_NE(error_of([&] {
               read_all(spec_of(CorpusFormat::parallel, {a, b}));
@@ -60,7 +60,7 @@ TEST(Corpus, NamesBothCountsWhenFilesDiffer) {
 }
 
 TEST(Corpus, NamesLineOfWrongFields) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const auto message = [&](CorpusFormat format, const std::string& bytes) {
     const auto path = dir.write("in", bytes);
     return error_of([&] { read_all(spec_of(format, {path})); });

@@ -181,7 +181,7 @@ BatchShape suggest_shape(const TokenCache& cache, int64_t target_rows, int64_t m
   }
   s.target_rows = round_up(target_rows, 8);
   // Sequences a batch holds on average, from a sample of lengths (pieces of documents are not
-  // counted in the header).
+  // counted in the trailer).
   constexpr int64_t kSample = 4096;
   const Permutation order(cache.pairs(), 0, 0);
   double rows = 0, sequences = 0;

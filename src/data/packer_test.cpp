@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "data/test_corpus.h"
+#include "data/testing/sample_corpus.h"
 
 namespace saturate::data {
 namespace {
@@ -14,7 +14,7 @@ using Items = std::vector<PackedItem>;
 
 class PackerTest : public ::testing::Test {
  protected:
-  TestFolder dir_;
+  SampleFolder dir_;
   Tokenizer tokenizer_ = test_tokenizer();
 };
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/text_reader.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "base/philox.h"
-#include "data/test_folder.h"
+#include "data/testing/sample_corpus.h"
 #include "data/utf8.h"
 
 namespace saturate::data {
@@ -53,7 +55,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
 }
 
 TEST(TextReader, ReadsPlainGzipAndZstdTheSame) {
-  const TestFolder dir;
+  const SampleFolder dir;
   std::string text;
   Lines lines;
   for (uint64_t i = 0; i < 20000; ++i) {
@@ -71,7 +73,7 @@ TEST(TextReader, ReadsPlainGzipAndZstdTheSame) {
 }
 
 TEST(TextReader, DropsCarriageReturnAndByteOrderMark) {
-  const TestFolder dir;
+  const SampleFolder dir;
   EXPECT_EQ(read_all(dir.write("a", "\xEF\xBB\xBFone\r\n\r\n three")),
             (Lines{"one", "", " three"}));
   EXPECT_EQ(read_all(dir.write("b", "x")), (Lines{"x"}));
@@ -79,7 +81,7 @@ TEST(TextReader, DropsCarriageReturnAndByteOrderMark) {
 }
 
 TEST(TextReader, NamesFileLineAndRemedy) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const auto message = [&](const std::string& bytes) {
     const std::string path = dir.write("in", bytes);
     return error_of([&] { read_all(path, 100); });
@@ -99,7 +101,7 @@ TEST(TextReader, NamesFileLineAndRemedy) {
 }
 
 TEST(TextReader, SeesTruncatedAndCorruptStreams) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const std::string text(5000, 'x');
   for (const std::string& packed : {gzip(text + "\n"), zstd(text + "\n")}) {
     for (size_t n = 4; n < packed.size(); ++n) {
@@ -114,6 +116,24 @@ TEST(TextReader, SeesTruncatedAndCorruptStreams) {
       error_of([&] { read_all(path); });
     }
   }
+}
+
+TEST(TextReader, ReadsStandardInputAndSpoolsIt) {
+  const SampleFolder dir;
+  const std::string packed = gzip("one\ntwo\n");
+  const int saved = ::dup(STDIN_FILENO);
+  const auto give = [&] {
+    const int fd = ::open(dir.write("in.gz", packed).c_str(), O_RDONLY);
+    ::dup2(fd, STDIN_FILENO);
+    ::close(fd);
+  };
+  give();
+  EXPECT_EQ(read_all("-"), (Lines{"one", "two"}));
+  give();
+  spool_standard_input(dir.file("spool"));
+  EXPECT_EQ(read_all(dir.file("spool")), (Lines{"one", "two"}));
+  ::dup2(saved, STDIN_FILENO);
+  ::close(saved);
 }
 
 }  // namespace

@@ -21,14 +21,15 @@ void TokenCache::fail(const char* what) const {
 }
 
 TokenCache::TokenCache(const std::string& path, uint64_t key) : path_(path), file_(path) {
-  CacheHeader h;
+  CacheTrailer h;
   if (file_.bytes() < sizeof h) fail("is too short for a token cache");
-  std::memcpy(&h, file_.data(), sizeof h);
+  std::memcpy(&h, file_.data() + file_.bytes() - sizeof h, sizeof h);
   if (h.magic != kCacheMagic) fail("is not a token cache");
   if (h.version != kCacheVersion) fail("is of another version");
-  if (h.checksum != XXH3_64bits(&h, offsetof(CacheHeader, checksum))) fail("has a damaged header");
+  if (h.checksum != XXH3_64bits(&h, offsetof(CacheTrailer, checksum)))
+    fail("has a damaged trailer");
   if (h.key != key) fail("is stale: corpus, tokenizer or length limits have changed");
-  const auto bytes = static_cast<int64_t>(file_.bytes());
+  const auto bytes = static_cast<int64_t>(file_.bytes() - sizeof h);
   const int64_t pairs = h.stats.counts.kept;
   // The two bounds come first: they keep the sum below from overflowing.
   if ((h.id_bytes != 2 && h.id_bytes != 4) || h.tokens < 0 || h.tokens > bytes || pairs < 1 ||
@@ -61,7 +62,7 @@ PairLengths TokenCache::lengths(int64_t pair) const {
 
 void TokenCache::copy(int64_t first, int64_t count, int64_t vocab, int32_t* dst) const {
   SAT_ASSERT(first >= 0 && count >= 0 && first <= tokens_ - count);
-  const unsigned char* ids = file_.data() + sizeof(CacheHeader) + first * id_bytes_;
+  const unsigned char* ids = file_.data() + first * id_bytes_;
   bool outside = false;
   if (id_bytes_ == 2) {
     const auto* p = reinterpret_cast<const uint16_t*>(ids);

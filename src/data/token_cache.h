@@ -20,7 +20,7 @@ struct PairLengths {
   int64_t source = 0, target = 0;  // tokens, end-of-sentence included
 };
 
-// What is known of a whole cache; part of its file's header.
+// What is known of a whole cache; part of its file's trailer.
 struct CacheStats {
   FilterCounts counts;
   int64_t source_tokens = 0, target_tokens = 0;
@@ -34,8 +34,8 @@ struct CacheStats {
 // page cache. Each side of a pair ends with its end-of-sentence id; a language model has targets
 // alone, and its documents lie one after the other.
 //
-// File: header, ids (u16 or u32; source then target of each pair), then 16 bytes per pair. Opening
-// checks header and sizes, reading checks each index entry, so a damaged or hostile file gives
+// File: ids (u16 or u32; source then target of each pair), 16 bytes per pair, trailer. Opening
+// checks trailer and sizes, reading checks each index entry, so a damaged or hostile file gives
 // Error{io}, never a crash. All functions may be called from several threads.
 class TokenCache {
  public:

@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 
+#include "base/durable_file.h"
 #include "base/error.h"
-#include "data/atomic_file.h"
 #include "data/ordered_workers.h"
 #include "data/token_cache_format.h"
 
@@ -113,17 +114,17 @@ void add_stats(const CacheStats& from, CacheStats& to) {
   to.longest_target = std::max(to.longest_target, from.longest_target);
 }
 
-void write_chunk(Chunk& chunk, CacheHeader& header, AtomicFile& ids, AtomicFile& index) {
-  if (header.id_bytes == 2) {
+void write_chunk(Chunk& chunk, CacheTrailer& trailer, DurableFile& ids, DurableFile& index) {
+  if (trailer.id_bytes == 2) {
     const std::vector<uint16_t> narrow(chunk.ids.begin(), chunk.ids.end());
-    ids.append(narrow.data(), narrow.size() * sizeof(uint16_t));
+    ids.write(narrow.data(), narrow.size() * sizeof(uint16_t));
   } else {
-    ids.append(chunk.ids.data(), chunk.ids.size() * sizeof(int32_t));
+    ids.write(chunk.ids.data(), chunk.ids.size() * sizeof(int32_t));
   }
-  for (CacheEntry& e : chunk.entries) e.begin += static_cast<uint64_t>(header.tokens);
-  index.append(chunk.entries.data(), chunk.entries.size() * sizeof(CacheEntry));
-  header.tokens += static_cast<int64_t>(chunk.ids.size());
-  add_stats(chunk.stats, header.stats);
+  for (CacheEntry& e : chunk.entries) e.begin += static_cast<uint64_t>(trailer.tokens);
+  index.write(chunk.entries.data(), chunk.entries.size() * sizeof(CacheEntry));
+  trailer.tokens += static_cast<int64_t>(chunk.ids.size());
+  add_stats(chunk.stats, trailer.stats);
 }
 
 void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
@@ -136,21 +137,28 @@ void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
                   spec.filter.max_source, spec.filter.max_target, c.ratio));
 }
 
+void copy_into(DurableFile& file, const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> bytes(kChunkBytes);
+  while (in.read(bytes.data(), static_cast<std::streamsize>(bytes.size())) || in.gcount() > 0)
+    file.write(bytes.data(), static_cast<size_t>(in.gcount()));
+  if (in.bad() || !in.eof()) throw Error(Errc::io, "token cache", path + ": cannot be read back");
+}
+
 void build(const TokenCacheSpec& spec, uint64_t key) {
   const auto corpus = open_corpus(spec.corpus);
   const bool monolingual = spec.corpus.monolingual();
-  AtomicFile file(spec.path), index(spec.path + ".index");
-  CacheHeader header;
-  header.key = key;
-  header.stats.source_vocab = monolingual ? 0 : spec.source.vocab_size();
-  header.stats.target_vocab = spec.target.vocab_size();
-  header.stats.source_eos = spec.source.eos_id();
-  header.stats.target_eos = spec.target.eos_id();
-  header.stats.target_pad = spec.target.pad_id();
-  header.stats.monolingual = monolingual ? 1 : 0;
-  header.id_bytes =
-      std::max(header.stats.source_vocab, header.stats.target_vocab) <= kNarrowVocab ? 2 : 4;
-  file.append(&header, sizeof header);  // written again once the counts are known
+  DurableFile file(spec.path), index(spec.path + ".index");  // the index is never committed
+  CacheTrailer trailer;
+  trailer.key = key;
+  trailer.stats.source_vocab = monolingual ? 0 : spec.source.vocab_size();
+  trailer.stats.target_vocab = spec.target.vocab_size();
+  trailer.stats.source_eos = spec.source.eos_id();
+  trailer.stats.target_eos = spec.target.eos_id();
+  trailer.stats.target_pad = spec.target.pad_id();
+  trailer.stats.monolingual = monolingual ? 1 : 0;
+  trailer.id_bytes =
+      std::max(trailer.stats.source_vocab, trailer.stats.target_vocab) <= kNarrowVocab ? 2 : 4;
 
   const int threads = std::max(1, spec.threads);
   std::vector<Chunk> chunks(static_cast<size_t>(2 * threads + 1));
@@ -159,15 +167,15 @@ void build(const TokenCacheSpec& spec, uint64_t key) {
       [&](int slot) { return read_chunk(*corpus, chunks[static_cast<size_t>(slot)]); },
       [&](int slot) { tokenize_chunk(spec, chunks[static_cast<size_t>(slot)]); });
   for (int slot; (slot = workers.acquire()) >= 0; workers.release())
-    write_chunk(chunks[static_cast<size_t>(slot)], header, file, index);
+    write_chunk(chunks[static_cast<size_t>(slot)], trailer, file, index);
 
-  check_not_empty(spec, header.stats.counts);
+  check_not_empty(spec, trailer.stats.counts);
   const char zeros[8] = {};
-  file.append(
-      zeros, static_cast<size_t>(cache_index_offset(header.tokens, header.id_bytes) - file.size()));
-  file.append_file(index);
-  header.checksum = XXH3_64bits(&header, offsetof(CacheHeader, checksum));
-  file.overwrite(&header, sizeof header, 0);
+  const int64_t index_at = cache_index_offset(trailer.tokens, trailer.id_bytes);
+  file.write(zeros, static_cast<size_t>(index_at - trailer.tokens * trailer.id_bytes));
+  copy_into(file, spec.path + ".index.tmp");
+  trailer.checksum = XXH3_64bits(&trailer, offsetof(CacheTrailer, checksum));
+  file.write(&trailer, sizeof trailer);
   file.commit();
 }
 

@@ -13,7 +13,7 @@ namespace saturate::data {
 constexpr std::array<char, 8> kCacheMagic{'S', 'A', 'T', 'T', 'O', 'K', 'E', 'N'};
 constexpr uint32_t kCacheVersion = 1;
 
-struct CacheHeader {
+struct CacheTrailer {
   std::array<char, 8> magic = kCacheMagic;
   uint32_t version = kCacheVersion;
   uint32_t id_bytes = 0;  // 2 or 4
@@ -22,13 +22,14 @@ struct CacheHeader {
   CacheStats stats;
   uint64_t checksum = 0;  // XXH3 of all bytes above
 };
-static_assert(sizeof(CacheHeader) % 8 == 0);
-static_assert(std::has_unique_object_representations_v<CacheHeader>,
+static_assert(sizeof(CacheTrailer) % 8 == 0);
+static_assert(std::has_unique_object_representations_v<CacheTrailer>,
               "no padding under the checksum");
 
-// The index starts at the next multiple of 8 after the ids.
+// The file: ids from byte 0, the index from the next multiple of 8, the trailer at the end (its
+// counts are known last).
 constexpr int64_t cache_index_offset(int64_t tokens, int64_t id_bytes) {
-  return (static_cast<int64_t>(sizeof(CacheHeader)) + tokens * id_bytes + 7) / 8 * 8;
+  return (tokens * id_bytes + 7) / 8 * 8;
 }
 
 struct CacheEntry {

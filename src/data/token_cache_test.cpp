@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "data/test_corpus.h"
+#include "data/testing/sample_corpus.h"
 #include "data/token_cache_format.h"
 
 namespace saturate::data {
@@ -26,7 +26,7 @@ std::vector<int32_t> source_of(const TokenCache& cache, int64_t pair) {
 }
 
 TEST(TokenCache, HoldsTheTokensOfEveryPairInOrder) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   const CorpusSpec spec = test_parallel_corpus(dir, 3000);
   const TokenCache cache = test_cache(dir, spec, t);
@@ -43,20 +43,20 @@ TEST(TokenCache, HoldsTheTokensOfEveryPairInOrder) {
 }
 
 TEST(TokenCache, BytesDoNotDependOnThreads) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   TokenCacheSpec spec{test_parallel_corpus(dir, 3000), t, t, {}, dir.file("1"), 1};
   open_or_build_token_cache(spec);
   spec.path = dir.file("4");
   spec.threads = 4;
   open_or_build_token_cache(spec);
-  EXPECT_EQ(TestFolder::read(dir.file("1")), TestFolder::read(dir.file("4")));
+  EXPECT_EQ(testing::read_file(dir.file("1")), testing::read_file(dir.file("4")));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.file("")), {}),
             4);  // no leftovers
 }
 
 TEST(TokenCache, CountsWhatItLeavesOut) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = Tokenizer::bytes();
   CorpusSpec corpus;
   corpus.format = CorpusFormat::tsv;
@@ -72,7 +72,7 @@ TEST(TokenCache, CountsWhatItLeavesOut) {
 }
 
 TEST(TokenCache, IsMadeAgainWhenAnythingChanges) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   TokenCacheSpec spec{test_parallel_corpus(dir, 50), t, t, {}, dir.file("tokens"), 1};
   const auto origin = [&] {
@@ -94,7 +94,7 @@ TEST(TokenCache, IsMadeAgainWhenAnythingChanges) {
 }
 
 TEST(TokenCache, WideIdsForLargeVocabularies) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   t.save(dir.file("a.model"));
   std::string json = "{";
@@ -111,16 +111,16 @@ TEST(TokenCache, WideIdsForLargeVocabularies) {
 
 // Every byte of a small file in turn, and every length: reading gives values or an Error.
 TEST(TokenCache, DamagedFilesGiveErrors) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   test_cache(dir, test_parallel_corpus(dir, 6), t);
-  const std::string good = TestFolder::read(dir.file("tokens"));
-  CacheHeader header;
-  std::memcpy(&header, good.data(), sizeof header);
+  const std::string good = testing::read_file(dir.file("tokens"));
+  CacheTrailer trailer;
+  std::memcpy(&trailer, good.data() + good.size() - sizeof trailer, sizeof trailer);
   const auto use = [&](const std::string& bytes) {
     const std::string path = dir.write("bad", bytes);
     return error_of([&] {
-      const TokenCache cache(path, header.key);
+      const TokenCache cache(path, trailer.key);
       for (int64_t i = 0; i < cache.pairs(); ++i) {
         source_of(cache, i);
         target_of(cache, i);
@@ -133,18 +133,18 @@ TEST(TokenCache, DamagedFilesGiveErrors) {
     std::string bytes = good;
     bytes[i] = static_cast<char>(bytes[i] ^ (1 << (i % 8)));
     const std::string error = use(bytes);
-    if (i < sizeof header) {
+    if (i >= good.size() - sizeof trailer) {
       EXPECT_NE(error, "") << i;
     }
   }
-  // A header that lies with a right checksum.
+  // A trailer that lies with a right checksum.
   for (const int64_t lie : {int64_t{-1}, int64_t{0}, int64_t{1} << 40, INT64_MAX}) {
     for (int field = 0; field < 2; ++field) {
-      CacheHeader h = header;
+      CacheTrailer h = trailer;
       (field ? h.tokens : h.stats.counts.kept) = lie;
-      h.checksum = XXH3_64bits(&h, offsetof(CacheHeader, checksum));
+      h.checksum = XXH3_64bits(&h, offsetof(CacheTrailer, checksum));
       std::string bytes = good;
-      std::memcpy(bytes.data(), &h, sizeof h);
+      std::memcpy(bytes.data() + bytes.size() - sizeof h, &h, sizeof h);
       EXPECT_NE(use(bytes), "");
     }
   }

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "base/durable_file.h"
 #include "base/error.h"
-#include "data/atomic_file.h"
 #include "data/sentencepiece_check.h"
 
 namespace saturate::data {
@@ -187,9 +187,7 @@ const std::string& Tokenizer::piece(int32_t id) const {
 void Tokenizer::save(const std::string& model_path) const {
   if (is_bytes())
     throw Error(Errc::invalid_argument, "tokenizer", "a byte-level tokenizer has no model file");
-  AtomicFile file(model_path);
-  file.append(impl_->serialized.data(), impl_->serialized.size());
-  file.commit();
+  write_durable_file(model_path, impl_->serialized);
 }
 
 }  // namespace saturate::data

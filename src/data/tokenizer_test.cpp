@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/test_corpus.h"
+#include "data/testing/sample_corpus.h"
 
 namespace saturate::data {
 namespace {
@@ -49,7 +49,7 @@ TEST(Tokenizer, TrainingIsAFunctionOfItsInput) {
 }
 
 TEST(Tokenizer, SavesAndLoadsTheSame) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   t.save(dir.file("a.model"));
   const Tokenizer u = Tokenizer::load(dir.file("a.model"));
@@ -58,7 +58,7 @@ TEST(Tokenizer, SavesAndLoadsTheSame) {
 }
 
 TEST(Tokenizer, TakesIdsFromAMarianVocabulary) {
-  const TestFolder dir;
+  const SampleFolder dir;
   const Tokenizer t = test_tokenizer();
   t.save(dir.file("a.model"));
   std::string json = "{";

@@ -5,13 +5,37 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/philox.h"
+#include "base/testing/temp_folder.h"
 #include "data/corpus.h"
-#include "data/test_folder.h"
 #include "data/token_cache_builder.h"
 #include "data/tokenizer.h"
 
 namespace saturate::data {
+
+class SampleFolder {
+ public:
+  std::string file(const std::string& name) const { return folder_ / name; }
+  std::string write(const std::string& name, std::string_view bytes) const {
+    testing::write_file(file(name), bytes);
+    return file(name);
+  }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+// The message of the Error that `call` throws; "" when it throws none.
+template <class Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
 
 inline std::string test_sentence(uint64_t seed, int64_t words) {
   static const char* const kWords[] = {"ein",  "Haus",         "gr\xC3\xBCn", "und",
@@ -25,7 +49,7 @@ inline std::string test_sentence(uint64_t seed, int64_t words) {
 }
 
 // Pairs of 1 to about 36 words; the target is longer by a third on average.
-inline CorpusSpec test_parallel_corpus(const TestFolder& dir, int64_t pairs) {
+inline CorpusSpec test_parallel_corpus(const SampleFolder& dir, int64_t pairs) {
   std::string source, target;
   for (int64_t i = 0; i < pairs; ++i) {
     const Random4 r = philox4x32(11, static_cast<uint64_t>(i), 0);
@@ -38,7 +62,7 @@ inline CorpusSpec test_parallel_corpus(const TestFolder& dir, int64_t pairs) {
   return spec;
 }
 
-inline CorpusSpec test_documents(const TestFolder& dir, int64_t documents, CorpusFormat format) {
+inline CorpusSpec test_documents(const SampleFolder& dir, int64_t documents, CorpusFormat format) {
   std::string text;
   for (int64_t i = 0; i < documents; ++i)
     text += test_sentence(static_cast<uint64_t>(i),
@@ -64,7 +88,7 @@ inline Tokenizer test_tokenizer(int64_t vocab = 40) {
       options);
 }
 
-inline TokenCache test_cache(const TestFolder& dir, const CorpusSpec& corpus,
+inline TokenCache test_cache(const SampleFolder& dir, const CorpusSpec& corpus,
                              const Tokenizer& tokenizer) {
   TokenCacheSpec spec{corpus, tokenizer, tokenizer, {}, dir.file("tokens"), 2};
   return open_or_build_token_cache(spec);
