@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every communicator must do, checked through its interface on CPU or GPU memory.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "parallel/communicator.h"
+
+namespace saturate::distributed {
+
+// Throws std::runtime_error with the text unless `holds`.
+void require(bool holds, const std::string& text);
+
+// Collective. Exact sums over many sizes in flight at once with guards around them, bitwise
+// repeatability and equality over ranks, and the host-side collectives.
+void check_collectives(parallel::Communicator& communicator, Device device);
+
+// Collective, CUDA. All-reduces captured with the work around them and replayed on changing data.
+void check_captured(parallel::Communicator& communicator, Device device);
+
+// Steps of one all-reduce each, without end; at step 5 `at_step_5` runs on rank `victim`.
+void step_until_failure(parallel::Communicator& communicator, Device device, int victim,
+                        const std::function<void()>& at_step_5);
+
+struct Rank {
+  int exit_code = -1;  // -1: ended by a signal or by the time limit
+  double seconds = 0;
+  std::string errors;  // its standard error
+};
+
+// Forks `size` processes with the variables of torchrun and runs `body` in each. Kills what is left
+// after `limit_s`. Call before this process has threads or has touched a GPU.
+std::vector<Rank> spawn_ranks(int size, double limit_s, const std::function<int()>& body);
+
+// GPUs, asked in a child so that this process can still fork.
+int count_gpus();
+
+}  // namespace saturate::distributed
