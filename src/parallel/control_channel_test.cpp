@@ -190,6 +190,7 @@ std::vector<Child> start(int size, double heartbeat_s,
       if (write(ready[1], "r", 1) != 1) _exit(3);
       body(*channel);
       channel->close();
+      channel.reset();
       _exit(0);
     }
     children.push_back(child);

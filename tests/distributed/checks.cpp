@@ -28,7 +28,7 @@ double triangle(int n) { return n * (n + 1) / 2.0; }
 template <class T>
 void check_sums(parallel::Communicator& c, Device device, DType dtype) {
   const Stream compute(device);
-  const std::vector<int64_t> sizes = {1, 3, 1000, 65'537, 1'000'003, 2'000'000};
+  const std::vector<int64_t> sizes = {1, 3, 1000, 65'537, 1'000'003};
   std::vector<Buffer> buffers;
   std::vector<std::vector<T>> inputs;
   for (const int64_t n : sizes) {
