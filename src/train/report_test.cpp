@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 #include <sstream>
 
 #include "base/error.h"
@@ -22,30 +21,28 @@ size_t count_of(const std::string& text, const std::string& part) {
 }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-// Tags open and close in order, attributes are quoted. Strict enough to catch a text that breaks
-// out.
+// Tags open and close in order, and quotes of attributes pair up: catches a text that breaks out.
 std::string first_markup_fault(const std::string& html) {
-  static const std::regex kTag(
-      R"re(<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\s+[a-zA-Z0-9-]+(?:="[^"<>]*")?)*)\s*(/?)>)re");
   std::vector<std::string> open;
   std::string body = html.substr(html.find("<html"));
-  body = body.substr(0, body.find("<style>")) + body.substr(body.find("</style>") + 8);
-  body = body.substr(0, body.find("<script>")) + body.substr(body.find("</script>") + 9);
+  body.erase(body.find("<style>"), body.find("</style>") + 8 - body.find("<style>"));
+  body.erase(body.find("<script>"), body.find("</script>") + 9 - body.find("<script>"));
   for (size_t at = 0; (at = body.find('<', at)) != body.npos;) {
-    std::smatch m;
     const size_t end = body.find('>', at);
     if (end == body.npos) return "no end: " + body.substr(at, 60);
-    const std::string tag = body.substr(at, end + 1 - at);
-    if (!std::regex_match(tag, m, kTag)) return "malformed: " + tag.substr(0, 200);
+    const std::string tag = body.substr(at + 1, end - at - 1);
     at = end + 1;
-    const std::string name = m[2];
-    if (name == "meta" || m[4] == "/") continue;
-    if (m[1] != "/") {
-      open.push_back(name);
-    } else if (open.empty() || open.back() != name) {
-      return "unexpected </" + name + ">";
-    } else {
+    const bool closes = tag.starts_with('/');
+    const bool is_void = tag.ends_with('/') || tag.starts_with("meta ");
+    const std::string name = tag.substr(closes, tag.find_first_of(" /", 1) - closes);
+    if (name.empty() || tag.find('<') != tag.npos || std::count(tag.begin(), tag.end(), '"') % 2) {
+      return "malformed: " + tag.substr(0, 200);
+    }
+    if (closes && (open.empty() || open.back() != name)) return "unexpected </" + name + ">";
+    if (closes) {
       open.pop_back();
+    } else if (!is_void) {
+      open.push_back(name);
     }
   }
   return open.empty() ? "" : "open: " + open.back();
