@@ -121,8 +121,9 @@ quickstart() {
                 END { printf "held-out exact: %.1f%%\n", 100 * right / lines }' "$data/test.pt" "$data/test.out"
 }
 
+# clang 16: the first with std::source_location (clang 14, Debian's default, has none).
 fuzz() {
-  install_packages "${PACKAGES[@]}" clang
+  install_packages "${PACKAGES[@]}" clang-16 libclang-rt-16-dev
   cmake --preset fuzz
   local targets target name
   mapfile -t targets < <(find src -name '*_fuzz.cpp' -printf '%f\n' | sed 's/\.cpp$//' | sort)

@@ -1,8 +1,10 @@
-# Warnings are errors on host code (-Wrestrict of GCC 12 is wrong about std::string, bug 105651). -fno-math-errno lets the compiler vectorise sqrt and friends; no
-# other relaxation of floating point, so that a run is a function of (configuration, data, seed).
+# Warnings are errors on host code; -Wrestrict of GCC 12 is wrong about std::string (its bug 105651).
+# -fno-math-errno lets the compiler vectorise sqrt and friends; no other relaxation of floating point,
+# so that a run is a function of (configuration, data, seed).
 add_library(saturate_flags INTERFACE)
 target_compile_options(saturate_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-restrict -Werror -fno-math-errno>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror -fno-math-errno>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr -lineinfo -Xptxas=-warn-spills>)
 target_compile_definitions(saturate_flags INTERFACE OMPI_SKIP_MPICXX)
 if(SATURATE_SANITIZE)
