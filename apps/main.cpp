@@ -128,7 +128,7 @@ struct Program {
         ->type_name("FILE...");
     train_flags.add_key(c, "--out", "out", "folder of the run");
     train_flags.add_key(c, "--preset", "model.preset",
-                        "shape of the model: tiny, base, big, gpt2, ...");
+                        "shape of the model: tiny, base, big, gpt2-124m, ...");
     train_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
     train_flags.add_key(c, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
     train_flags.add_key(c, "--steps", "train.max_steps", "stop after this many steps");
@@ -150,7 +150,7 @@ struct Program {
         "  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny "
         "--steps 5000\n"
         "  saturate train --config examples/multi30k_en_de.toml --set optimizer.lr=3e-4\n"
-        "  saturate train --train text.txt --preset gpt2 --out runs/lm\n"
+        "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
         "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
         "Ctrl-C saves and stops; the same command with --resume goes on.");
   }
@@ -250,7 +250,7 @@ struct Program {
     c.footer(
         "Examples:\n"
         "  saturate bench step --preset base --batch 25088 --length 32\n"
-        "  saturate bench step --preset gpt2 --batch 32768 --length 1024\n"
+        "  saturate bench step --preset gpt2-124m --batch 32768 --length 1024\n"
         "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal");
   }

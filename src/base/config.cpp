@@ -8,6 +8,7 @@
 #include "base/config_keys.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 namespace saturate {
 namespace {

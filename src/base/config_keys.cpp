@@ -16,7 +16,7 @@ const Key kKeys[] = {
     {AT(quiet), "no progress lines"},
 
     {AT(model.preset), "shape of the model; other model.* keys change single properties of it", 0, 0,
-     "tiny|base|big|gpt2_tiny|gpt2|gpt2_medium|gpt2_large|gpt2_xl|llama_tiny|llama_small|llama_1b"},
+     "tiny|base|big|gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m|llama-110m"},
     {AT(model.d_model), "width of the residual stream (C)", 8, 65536},
     {AT(model.encoder_layers), "layers of the encoder; 0 makes a language model", 0, 1024},
     {AT(model.decoder_layers), "layers of the decoder", 1, 1024},
@@ -38,11 +38,11 @@ const Key kKeys[] = {
 
     {AT(data.train), "training text: two parallel files, or one TSV, JSONL or plain file, - for standard input; .gz and .zst are read as they are"},
     {AT(data.valid), "validation text, in the same form"},
-    {AT(data.format), "auto: two files are parallel, one is known by its ending", 0, 0, "auto|parallel|tsv|jsonl|text"},
+    {AT(data.format), "auto: two files are parallel, one is known by its ending; lines and stream are text for a language model, a document a line or a file", 0, 0, "auto|parallel|tsv|jsonl|lines|stream"},
     {AT(data.languages), "source and target language, or the two JSONL fields; default: the files' endings"},
     {AT(data.tokenizer), "auto trains one on data.train; or the path of a SentencePiece .model (two, separated by a comma, when not shared)"},
     {AT(data.tokenizer_type), "kind of tokenizer to train", 0, 0, "unigram|bpe|char|byte"},
-    {AT(data.vocab_size), "pieces of the tokenizer to train (V)", 260, 1 << 20},
+    {AT(data.vocab_size), "pieces of the tokenizer to train (V)", 16, 1 << 20},
     {AT(data.shared_vocabulary), "source and target share one tokenizer and one embedding"},
     {AT(data.character_coverage), "share of the text's characters that the tokenizer must know", 0.9, 1},
     {AT(data.tokenizer_sentences), "sentences the tokenizer is trained on, drawn evenly from the corpus", 1000, 1e9},

@@ -10,7 +10,8 @@ Error::Error(Errc code, std::string_view op, const std::string& what, std::sourc
     : std::runtime_error("[" + std::string(op) + "] " + what), code_(code), where_(at) {}
 
 void fail_assert(const char* expression, std::source_location at) noexcept {
-  std::fprintf(stderr, "saturate: internal error: %s is false (%s:%u). This is a bug in Saturate.\n",
+  std::fprintf(stderr,
+               "saturate: internal error: %s is false (%s:%u). This is a bug in Saturate.\n",
                expression, at.file_name(), at.line());
   std::abort();
 }

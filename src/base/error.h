@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four kinds of failure: a caller's mistake or a machine's failure throws Error; "cannot run here"
-// is a Fit with a reason; our own bug is SAT_ASSERT, which no user input may reach.
+// The four kinds of failure: a caller's mistake or a machine's failure throws Error; "cannot run
+// here" is a Fit with a reason; our own bug is SAT_ASSERT, which no user input may reach.
 #pragma once
 #include <source_location>
 #include <stdexcept>
@@ -10,7 +10,8 @@
 namespace saturate {
 
 enum class Errc {
-  invalid_argument,  // the caller or the user gave something wrong; the message says what and the remedy
+  invalid_argument,  // the caller or the user gave something wrong; the message says what and the
+                     // remedy
   unsupported,       // this build or machine cannot do it
   out_of_memory,
   device,      // a CUDA call failed
@@ -43,7 +44,7 @@ struct Fit {
 }  // namespace saturate
 
 // Our own invariants only; prints the expression and place, then aborts. Kept in release builds.
-#define SAT_ASSERT(expression)                                                      \
-  (static_cast<bool>(expression) ? void(0)                                          \
-                                 : ::saturate::fail_assert(#expression,             \
-                                                           std::source_location::current()))
+#define SAT_ASSERT(expression)   \
+  (static_cast<bool>(expression) \
+       ? void(0)                 \
+       : ::saturate::fail_assert(#expression, std::source_location::current()))

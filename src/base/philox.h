@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: the same (seed, step, op, element) gives the same bits on CPU and GPU,
-// in forward and in backward, whatever the order of execution.
+// Counter-based random numbers: the same (seed, step, op, element) gives the same bits on CPU and
+// GPU, in forward and in backward, whatever the order of execution.
 //
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Seven rounds pass
 // BigCrush (their table 2).

@@ -109,29 +109,6 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
-size_t find_invalid_utf8(std::string_view text) noexcept {
-  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-  for (size_t i = 0; i < text.size();) {
-    const unsigned lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    // Leads C0 and C1 are overlong, above F4 lies beyond U+10FFFF.
-    if (lead < 0xC2 || lead > 0xF4 || i + length > text.size()) return i;
-    const unsigned second = byte(i + 1);
-    const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (second < low || second > high) return i;
-    for (size_t k = 2; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    }
-    i += length;
-  }
-  return std::string_view::npos;
-}
-
 std::string_view trim(std::string_view text) noexcept {
   constexpr std::string_view kBlank = " \t\r\n";
   const size_t begin = text.find_first_not_of(kBlank);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text for people: nearest names, sizes, durations, counts; and what input text must satisfy.
+// Text for people: nearest names, sizes, durations, counts.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,10 +29,6 @@ std::string format_count(double value);  // "950", "12.3k", "4.56M", "1.20G"
 // "4GiB", "512 MB", "1.5g", "1048576". KB/MB/GB/TB are powers of 1000, K/M/G/T and KiB.. of 1024.
 // Empty when `text` is no such size, is negative or does not fit 63 bits.
 std::optional<int64_t> parse_bytes(std::string_view text);
-
-// Offset of the first byte that breaks UTF-8 (overlong forms, surrogates and values above U+10FFFF
-// included), or npos when the text is valid. Source: RFC 3629, section 4.
-size_t find_invalid_utf8(std::string_view text) noexcept;
 
 std::string_view trim(
     std::string_view text) noexcept;  // without blanks, tabs and line ends at both ends

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "data/corpus.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace saturate;
@@ -27,7 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const auto corpus = data::open_corpus(spec);
     data::SentencePair pair;
     while (corpus->next(pair))
-      if (data::find_invalid_utf8(pair.source + pair.target) != std::string::npos) std::abort();
+      if (saturate::find_invalid_utf8(pair.source + pair.target) != std::string::npos) std::abort();
   } catch (const Error&) {
     // The expected answer to most inputs.
   }

@@ -8,8 +8,8 @@
 #include <zstd.h>
 
 #include "base/philox.h"
+#include "base/utf8.h"
 #include "data/testing/sample_corpus.h"
-#include "data/utf8.h"
 
 namespace saturate::data {
 namespace {

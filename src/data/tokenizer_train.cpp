@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/tokenizer.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace saturate::data {
 namespace {

@@ -99,6 +99,29 @@ class Info(unittest.TestCase):
             self.assertIn(word, out)
 
 
+class Eval(unittest.TestCase):
+    def test_scores_a_translation_against_its_reference(self):
+        with tempfile.TemporaryDirectory() as folder:
+            hyp, ref = os.path.join(folder, "hyp"), os.path.join(folder, "ref")
+            with open(hyp, "w", encoding="utf8") as file:
+                file.write("The cat sat on the mat.\nIt was red.\n")
+            with open(ref, "w", encoding="utf8") as file:
+                file.write("The cat sat on the mat.\nIt was red.\n")
+            code, out, err = saturate("eval", "--hyp", hyp, "--ref", ref)
+            self.assertEqual(code, 0, err)
+            self.assertIn("BLEU = 100.00", out)
+            self.assertIn("chrF2 = 100.00", out)
+            self.assertIn("tok:13a", out)
+            with open(ref, "a", encoding="utf8") as file:
+                file.write("One more.\n")
+            code, _, err = saturate("eval", "--hyp", hyp, "--ref", ref)
+            self.assertEqual(code, 2)
+            self.assertRegex(err, r"\b2\b.*\b3\b")  # both line counts
+            code, _, err = saturate("eval", "--hyp", hyp + ".missing", "--ref", ref)
+            self.assertNotEqual(code, 0)
+            self.assertIn(hyp + ".missing", err)
+
+
 class Quickstart(unittest.TestCase):
     def test_writes_six_files_of_equal_lengths(self):
         with tempfile.TemporaryDirectory() as folder:

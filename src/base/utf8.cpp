@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
-namespace saturate::data {
+namespace saturate {
 namespace {
 
 bool is_tail(unsigned char c) { return (c & 0xC0) == 0x80; }
@@ -55,4 +55,4 @@ std::string_view utf8_prefix(std::string_view text, size_t max_bytes) noexcept {
   return text.substr(0, end);
 }
 
-}  // namespace saturate::data
+}  // namespace saturate
