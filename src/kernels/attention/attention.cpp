@@ -146,7 +146,8 @@ int cuda_compute_major(int device_index) noexcept {
   return major;
 }
 
-// clang-format off: it cannot read the list entries that a build without CUDA leaves out.
+// clang-format cannot read list entries that a build without CUDA leaves out.
+// clang-format off
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
   static constexpr Impl<AttentionArgs> kList[] = {
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,

@@ -76,7 +76,8 @@ __device__ __forceinline__ void add_product(float (&sum)[kD / 8][4], const float
   }
 }
 
-template <class T, int kD, int kWarps, int kQueries>
+// kDrops: without dropout the random numbers are left out, which saves registers (LADDER.md).
+template <class T, int kD, int kWarps, int kQueries, bool kDrops>
 __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kernel(
     const __grid_constant__ AttentionBackwardArgs b, int tiles) {
 #if __CUDA_ARCH__ >= 800
@@ -131,10 +132,9 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kerne
 
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const float scale = a.scale * kLog2e;
-  const bool drops = a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
   const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const uint64_t seed = kDrops ? a.rng.state[0] : 0, micro_step = kDrops ? a.rng.state[1] : 0;
   LeftRows<kD, kD <= 64> k_left{k_tile, warp_row, {}}, v_left{v_tile, warp_row, {}};
   float d_k[kD / 8][4] = {}, d_v[kD / 8][4] = {};
 
@@ -180,13 +180,13 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kerne
     for (int c = 0; c < kQueries / 8; ++c) {
       const float2 row_delta = *reinterpret_cast<const float2*>(delta + c * 8);
       uint32_t bits[4];
-      if (drops)
+      if constexpr (kDrops)
         draw_columns(bits, seed, micro_step, a.rng.op,
                      random_row(a, head, q.first + start + c * 8) +
                          static_cast<uint64_t>((first + warp_row) / 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !drops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !kDrops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * (e % 2 == 0 ? row_delta.x : row_delta.y);
         p[c][e] = kept;
       }
@@ -206,7 +206,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kerne
 #endif
 }
 
-template <class T, int kD, int kWarps, int kKeys>
+template <class T, int kD, int kWarps, int kKeys, bool kDrops>
 __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_kernel(
     const __grid_constant__ AttentionBackwardArgs b, int tiles) {
 #if __CUDA_ARCH__ >= 800
@@ -248,10 +248,9 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_ke
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const int row = first + warp_row;
   const float scale = a.scale * kLog2e;
-  const bool drops = a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
   const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const uint64_t seed = kDrops ? a.rng.state[0] : 0, micro_step = kDrops ? a.rng.state[1] : 0;
   float lse[2], delta[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -295,12 +294,12 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_ke
 #pragma unroll
     for (int c = 0; c < kKeys / 8; ++c) {
       uint32_t bits[4];
-      if (drops)
+      if constexpr (kDrops)
         draw_rows(bits, seed, micro_step, a.rng.op,
                   random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !drops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !kDrops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * delta[e / 2];
       }
     }
@@ -314,7 +313,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_ke
 }
 
 // kWarps * 16 rows a block, `kOther` rows of the other side a step, in both kernels.
-template <class T, int kD, int kWarps, int kOther>
+template <class T, int kD, int kWarps, int kOther, bool kDrops>
 void launch_backward(const Context& ctx, const AttentionBackwardArgs& b) {
   constexpr int kOwn = kWarps * 16, kTiles = (2 * kOwn + 4 * kOther) * kD * 2;
   const AttentionArgs& a = b.forward;
@@ -326,9 +325,16 @@ void launch_backward(const Context& ctx, const AttentionBackwardArgs& b) {
     kernel<<<grid, kWarps * 32, bytes, cuda::stream_of(ctx)>>>(b, tiles);
     SAT_CUDA_LAUNCHED("attention_backward_mma_kernel");
   };
-  launch(attention_backward_keys_mma_kernel<T, kD, kWarps, kOther>, kTiles + 16 * kOther, a.max_k,
-         a.kv_heads);
-  launch(attention_backward_queries_mma_kernel<T, kD, kWarps, kOther>, kTiles, a.max_q, a.heads);
+  launch(attention_backward_keys_mma_kernel<T, kD, kWarps, kOther, kDrops>, kTiles + 16 * kOther,
+         a.max_k, a.kv_heads);
+  launch(attention_backward_queries_mma_kernel<T, kD, kWarps, kOther, kDrops>, kTiles, a.max_q,
+         a.heads);
+}
+
+template <class T, int kD, int kWarps, int kOther>
+void launch_backward_for_dropout(const Context& ctx, const AttentionBackwardArgs& b) {
+  b.forward.dropout > 0.0f ? launch_backward<T, kD, kWarps, kOther, true>(ctx, b)
+                           : launch_backward<T, kD, kWarps, kOther, false>(ctx, b);
 }
 
 template <int kD>
@@ -342,7 +348,8 @@ void launch_backward_for_type(const Context& ctx, const AttentionBackwardArgs& b
   constexpr int kStep = kD == 128 ? 32 : 64;
   const auto with = [&](auto tag) {
     using T = typename decltype(tag)::type;
-    brief ? launch_backward<T, kD, 2, 32>(ctx, b) : launch_backward<T, kD, 4, kStep>(ctx, b);
+    brief ? launch_backward_for_dropout<T, kD, 2, 32>(ctx, b)
+          : launch_backward_for_dropout<T, kD, 4, kStep>(ctx, b);
   };
   a.dtype == DType::f16 ? with(TypeTag<__half>{}) : with(TypeTag<__nv_bfloat16>{});
 }
