@@ -33,13 +33,12 @@ struct Runs {
   }
 };
 
+// One thread of the whole launch adds to an element, so the order is fixed; the atomic is there
+// because the memory then adds by itself and the thread does not wait for the old value.
 template <int N>
 __device__ __forceinline__ void add_to(float* dst, const float (&v)[N]) {
-  float sum[N];
-  load(sum, static_cast<const float*>(dst));
 #pragma unroll
-  for (int i = 0; i < N; ++i) sum[i] += v[i];
-  store(dst, sum);
+  for (int i = 0; i < N; ++i) atomicAdd(dst + i, v[i]);
 }
 
 __device__ __forceinline__ Runs runs_of(const EmbeddingBackwardArgs& x) {
@@ -47,51 +46,64 @@ __device__ __forceinline__ Runs runs_of(const EmbeddingBackwardArgs& x) {
   return {x.forward.ids, x.order, valid < x.forward.rows ? valid : x.forward.rows};
 }
 
-// Grid (chunks, column tiles). Rows are loaded kAhead at a time, so that their latencies overlap.
+// Grid (chunks, column tiles). Row numbers and ids of 32 entries are fetched together, and
+// gradients kAhead rows at a time, so that latencies overlap.
 template <class T, int N>
 __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch scratch,
                                                 int chunk) {
   constexpr int kAhead = 4;
+  __shared__ int32_t rows[kShortestChunk], ids[kShortestChunk + 1];
   const EmbeddingArgs& f = x.forward;
   const Runs runs = runs_of(x);
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * chunk;
   const int64_t end = begin + chunk < runs.valid ? begin + chunk : runs.valid;
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
-  if (begin >= end || c >= f.cols) return;
+  if (begin >= end) return;
+  const bool active = c < f.cols;
   const Dropout dropout(f.rng, f.dropout);
   const bool comes_in = runs.continues(begin), goes_on = runs.continues(end);
   bool first_run = true;
   float sum[N] = {};
-  for (int64_t i0 = begin; i0 < end; i0 += kAhead) {
-    float d_y[kAhead][N];
-    int64_t row[kAhead];
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      if (i0 + u < end) {
-        row[u] = runs.order[i0 + u];
-        load(d_y[u], static_cast<const T*>(x.d_y) + row[u] * f.cols + c);
-      }
+  for (int64_t tile = begin; tile < end; tile += kShortestChunk) {
+    const int entries = static_cast<int>(end - tile < kShortestChunk ? end - tile : kShortestChunk);
+    __syncthreads();  // the previous tile has been read
+    if (threadIdx.x < entries) {
+      const int32_t row = runs.order[tile + threadIdx.x];
+      rows[threadIdx.x] = row;
+      ids[threadIdx.x] = f.ids[row];
+      if (threadIdx.x + 1 == entries)
+        ids[entries] = tile + entries < end ? runs.id_at(tile + entries) : 0;
     }
+    __syncthreads();  // rows and ids are there
+    if (!active) continue;
+    for (int i0 = 0; i0 < entries; i0 += kAhead) {
+      float d_y[kAhead][N];
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
-      const int64_t i = i0 + u;
-      if (i < end) {
-        dropout.apply(d_y[u], row[u] * f.cols + c);
+      for (int u = 0; u < kAhead; ++u) {
+        if (i0 + u < entries)
+          load(d_y[u], static_cast<const T*>(x.d_y) + rows[i0 + u] * f.cols + c);
+      }
 #pragma unroll
-        for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
-        const bool last = i + 1 == end;
-        const int32_t id = f.ids[row[u]];
-        if (last || runs.id_at(i + 1) != id) {  // the run, or its part in this chunk, is complete
-          if (first_run && comes_in) {
-            store(scratch.at(blockIdx.x, Scratch::incoming) + c, sum);
-          } else if (last && goes_on) {
-            store(scratch.at(blockIdx.x, Scratch::outgoing) + c, sum);
-          } else if (id >= 0 && id < f.vocab) {
-            add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+      for (int u = 0; u < kAhead; ++u) {
+        const int i = i0 + u;
+        if (i < entries) {
+          dropout.apply(d_y[u], rows[i] * f.cols + c);
+#pragma unroll
+          for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
+          const bool last = tile + i + 1 == end;
+          const int32_t id = ids[i];
+          if (last || ids[i + 1] != id) {  // the run, or its part in this chunk, is complete
+            if (first_run && comes_in) {
+              store(scratch.at(blockIdx.x, Scratch::incoming) + c, sum);
+            } else if (last && goes_on) {
+              store(scratch.at(blockIdx.x, Scratch::outgoing) + c, sum);
+            } else if (id >= 0 && id < f.vocab) {
+              add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+            }
+            first_run = false;
+#pragma unroll
+            for (int j = 0; j < N; ++j) sum[j] = 0.0f;
           }
-          first_run = false;
-#pragma unroll
-          for (int j = 0; j < N; ++j) sum[j] = 0.0f;
         }
       }
     }
@@ -104,20 +116,26 @@ __global__ void embedding_backward_join_kernel(EmbeddingBackwardArgs x, Scratch 
                                                int chunk) {
   const EmbeddingArgs& f = x.forward;
   const Runs runs = runs_of(x);
-  int64_t end = (static_cast<int64_t>(blockIdx.x) + 1) * chunk;
-  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
-  if (!runs.continues(end) || c >= f.cols) return;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * chunk, end = begin + chunk;
+  if (!runs.continues(end)) return;
   const int32_t id = runs.id_at(end);
-  const int64_t begin = end - chunk;
   // The run fills this whole chunk and came in: an earlier block has it.
   if (runs.continues(begin) && runs.id_at(begin) == id) return;
+  // Chunks that the run enters follow each other, so counting them finds the last.
+  int64_t entered = 0;
+  for (int found = static_cast<int>(blockDim.x); found == static_cast<int>(blockDim.x);
+       entered += found) {
+    const int64_t border = end + (entered + threadIdx.x) * chunk;
+    found = __syncthreads_count(runs.continues(border) && runs.id_at(border) == id);
+  }
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  if (c >= f.cols) return;
   float sum[N];
   load(sum, static_cast<const float*>(scratch.at(blockIdx.x, Scratch::outgoing)) + c);
-#pragma unroll 4
-  for (int64_t b = blockIdx.x + 1; runs.continues(end) && runs.id_at(end) == id;
-       ++b, end += chunk) {
+#pragma unroll 8
+  for (int64_t b = 1; b <= entered; ++b) {
     float v[N];
-    load(v, static_cast<const float*>(scratch.at(b, Scratch::incoming)) + c);
+    load(v, static_cast<const float*>(scratch.at(blockIdx.x + b, Scratch::incoming)) + c);
 #pragma unroll
     for (int j = 0; j < N; ++j) sum[j] += v[j];
   }
@@ -158,7 +176,8 @@ __global__ void embedding_backward_position_kernel(EmbeddingBackwardArgs x) {
     for (int j = 0; j < N; ++j) sum[j] += sums[l][threadIdx.x][j];
   }
   float* dst = static_cast<float*>(x.d_position_table) + p * f.cols + c;
-  x.accumulate_positions ? add_to(dst, sum) : store(dst, sum);
+  if (x.accumulate_positions) return add_to(dst, sum);
+  store(dst, sum);
 }
 
 template <class T, int N>

@@ -17,7 +17,8 @@ enum class Transpose : uint8_t { no, yes };
 //           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's
 //           weight. bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
 // Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32
-//           (f64 for f64). allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
+//           (f64 for f64); for sizes or pointers off 16 bytes cuBLASLt may round to d_type once
+//           before it adds the bias. allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
 // Aliasing  D may be C. Nothing else may overlap.
 // Stream    enqueued on ctx.stream; never synchronises; uses ctx.workspace.
 // Order     bitwise equal run to run for the same shapes on one device.

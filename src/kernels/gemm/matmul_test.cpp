@@ -87,8 +87,12 @@ struct Problem {
         // Rounding of each addition grows like sqrt(k); the output and the bias round once each.
         const double parts =
             std::fabs(c.alpha) * magnitude + std::fabs(scaled_c) + std::fabs(c.bias ? vbias[j] : 0);
+        // Off 16-byte alignment the library may round the product to d_type before it adds the
+        // bias.
+        const bool early = c.bias && (c.n % 8 != 0 || c.k % 8 != 0);
         bound.push_back(sum_eps * (std::sqrt(static_cast<double>(c.k)) + 3) * parts +
-                        2 * epsilon_of(c.d) * std::fabs(v));
+                        2 * epsilon_of(c.d) * std::fabs(v) +
+                        (early ? epsilon_of(c.d) * std::fabs(v - vbias[j]) : 0.0));
       }
     }
   }

@@ -161,8 +161,8 @@ void launch(const Context& ctx, const CrossEntropyArgs& x, int threads, size_t s
 
 template <class T, int N>
 void run(const Context& ctx, const CrossEntropyArgs& x) {
-  constexpr int kUncachedThreads = 512;
-  if (!x.write_gradient) return launch<T, N, Keep::nothing>(ctx, x, kUncachedThreads, 0);
+  const int uncached_threads = x.ld >= 32768 ? 512 : 128;
+  if (!x.write_gradient) return launch<T, N, Keep::nothing>(ctx, x, uncached_threads, 0);
   int per_block = 0, per_multiprocessor = 0;
   SAT_CUDA(cudaDeviceGetAttribute(&per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   ctx.device.index));
@@ -172,7 +172,7 @@ void run(const Context& ctx, const CrossEntropyArgs& x) {
   const size_t with_static =
       bytes + 2048;  // scratch (128 bytes) and what the system reserves (1 KiB)
   if (with_static > static_cast<size_t>(per_block)) {
-    return launch<T, N, Keep::in_global>(ctx, x, kUncachedThreads, 0);
+    return launch<T, N, Keep::in_global>(ctx, x, uncached_threads, 0);
   }
   // The blocks that a multiprocessor holds share 1024 threads of 64 registers: while one loads,
   // another computes and a third stores.

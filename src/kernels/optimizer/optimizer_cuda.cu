@@ -52,36 +52,48 @@ __global__ void gradient_norm_join_kernel(const double* partial, int parts, Step
 }
 
 // Blocks stay and walk the arrays, so that the scalars (powers and a cosine in double) are computed
-// once per block. A warp's 32 * 8 elements are one group of `decay`.
+// once per block. A warp takes one group of `decay` at a time, as two halves in which neighbouring
+// lanes touch neighbouring 16 bytes.
 template <class C>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
-  constexpr int kEach = 8;
-  static_assert(kWarp * kEach == kParameterAlign);
+  constexpr int kWide = 4, kHalves = 2;
+  static_assert(kWarp * kWide * kHalves == kParameterAlign);
   __shared__ AdamWStep shared;
   if (threadIdx.x == 0) shared = adamw_step(x);
   __syncthreads();  // the step's factors are there
   const AdamWStep step = shared;
   if (!step.good) return;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
-  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kEach; i < x.count;
-       i += stride) {
-    float w[kEach], m[kEach], v[kEach], g[kEach], ema[kEach];
-    load(g, x.grad + i);
-    load(w, static_cast<const float*>(x.master) + i);
-    load(m, static_cast<const float*>(x.m) + i);
-    load(v, static_cast<const float*>(x.v) + i);
-    if (x.ema != nullptr) load(ema, static_cast<const float*>(x.ema) + i);
-    const float decay = x.decay[i / kParameterAlign] != 0 ? step.decay : 0.0f;
+  constexpr int kWarps = kThreads / kWarp;
+  const int64_t groups = x.count / kParameterAlign,
+                stride = static_cast<int64_t>(gridDim.x) * kWarps;
+  int64_t group = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  for (; group < groups; group += stride) {
+    const int64_t first = group * kParameterAlign + threadIdx.x % kWarp * kWide;
+    float w[kHalves][kWide], m[kHalves][kWide], v[kHalves][kWide], g[kHalves][kWide],
+        ema[kHalves][kWide] = {};
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) adamw_element(x, step, decay, g[j], w[j], m[j], v[j]);
-    store(x.master + i, w);
-    store(x.m + i, m);
-    store(x.v + i, v);
-    if (x.compute != nullptr) store(static_cast<C*>(x.compute) + i, w);
-    if (x.ema != nullptr) {
+    for (int h = 0; h < kHalves; ++h) {
+      const int64_t i = first + h * kWarp * kWide;
+      load(g[h], x.grad + i);
+      load(w[h], static_cast<const float*>(x.master) + i);
+      load(m[h], static_cast<const float*>(x.m) + i);
+      load(v[h], static_cast<const float*>(x.v) + i);
+      if (x.ema != nullptr) load(ema[h], static_cast<const float*>(x.ema) + i);
+    }
+    const float decay = x.decay[group] != 0 ? step.decay : 0.0f;
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) ema[j] = step.ema * ema[j] + (1.0f - step.ema) * w[j];
-      store(x.ema + i, ema);
+    for (int h = 0; h < kHalves; ++h) {
+      const int64_t i = first + h * kWarp * kWide;
+#pragma unroll
+      for (int j = 0; j < kWide; ++j) {
+        adamw_element(x, step, decay, g[h][j], w[h][j], m[h][j], v[h][j]);
+        ema[h][j] = step.ema * ema[h][j] + (1.0f - step.ema) * w[h][j];
+      }
+      store(x.master + i, w[h]);
+      store(x.m + i, m[h]);
+      store(x.v + i, v[h]);
+      if (x.compute != nullptr) store(static_cast<C*>(x.compute) + i, w[h]);
+      if (x.ema != nullptr) store(x.ema + i, ema[h]);
     }
   }
 }
@@ -139,8 +151,8 @@ void adamw_cuda(const Context& ctx, const AdamWArgs& x) {
   int multiprocessors = 0;
   SAT_CUDA(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ctx.device.index));
-  constexpr int64_t kPerBlock = kThreads * 8,
-                    kResident = 4;  // blocks a multiprocessor holds at <= 64 registers
+  constexpr int64_t kPerBlock = kThreads * 8;
+  constexpr int64_t kResident = 8;  // blocks a multiprocessor can hold (2048 threads)
   const int64_t needed = (x.count + kPerBlock - 1) / kPerBlock;
   const int64_t blocks =
       needed < kResident * multiprocessors ? needed : kResident * multiprocessors;
