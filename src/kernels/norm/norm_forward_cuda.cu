@@ -158,13 +158,12 @@ void launch_any(const Context& ctx, const NormForwardArgs& a) {
 void norm_forward_cuda(const Context& ctx, const NormForwardArgs& a) {
   with_device_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    constexpr int64_t kWarpCols = kWarp * kVec, kBlockCols = 1024 * kVec;
+    constexpr int64_t kWarpCols = kWarp * kVec, kBlockCols = 2 * 1024 * kVec;
     const bool wide = a.cols % kVec == 0 && aligned16(a.x, a.branch, a.sum, a.y, a.weight, a.bias);
-    if (!wide || a.cols > 2 * kBlockCols) return launch_any<T>(ctx, a);
+    if (!wide || a.cols > kBlockCols) return launch_any<T>(ctx, a);
     if (a.cols <= kWarpCols) return launch<T, Team::warp, 1>(ctx, a);
     if (a.cols <= 2 * kWarpCols) return launch<T, Team::warp, 2>(ctx, a);
     if (a.cols <= 4 * kWarpCols) return launch<T, Team::warp, 4>(ctx, a);
-    if (a.cols <= kBlockCols) return launch<T, Team::block, 1>(ctx, a);
     launch<T, Team::block, 2>(ctx, a);
   });
 }

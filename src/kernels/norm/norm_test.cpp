@@ -105,7 +105,9 @@ void NormOn::check_forward(const Shape& s, const Options& o) const {
     for (int64_t c = 0; c < s.cols; ++c) {
       const double xhat = (row[c] - m) * k, b = o.bias ? bias[c] : 0.0;
       want_y[r * s.cols + c] = xhat * weight[c] + b;
+      // + 2^-25: f16 rounds below 2^-14 to multiples of 2^-24.
       slack_y[r * s.cols + c] =
+          (dtype() == DType::f16 ? 0x1p-25 : 0.0) +
           e * ((std::fabs(xhat) + largest * k) * std::fabs(weight[c]) + std::fabs(b));
     }
   }
