@@ -26,7 +26,7 @@ void TextReader::fail(const std::string& problem_and_remedy) const {
 }
 
 void TextReader::refill() {
-  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
+  if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   scanned_ -= begin_;
   begin_ = 0;
