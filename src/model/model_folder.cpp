@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/model_folder.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "model/hf_weights.h"
+
+namespace saturate::model {
+namespace {
+
+ParameterId need(const ParameterStore& store, const std::string& name) {
+  const ParameterId id = store.find(name);
+  SAT_ASSERT(id.index >= 0);
+  return id;
+}
+
+}  // namespace
+
+void save_model(const std::string& folder, const ModelConfig& config, const ParameterStore& store,
+                const Stream& stream) {
+  std::vector<float> values;
+  save_hf(folder, config, [&](const std::string& name) -> std::span<const float> {
+    const ParameterId id = need(store, name);
+    values.resize(static_cast<size_t>(store.spec(id).size()));
+    store.get(stream, id, values.data());
+    return values;
+  });
+}
+
+void load_model(const std::string& folder, const ModelConfig& config, ParameterStore& store,
+                const Stream& stream) {
+  std::vector<float> padded;
+  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
+    const ParameterId id = need(store, name);
+    padded.assign(static_cast<size_t>(store.spec(id).size()), 0.0f);
+    SAT_ASSERT(values.size() <= padded.size());
+    std::copy(values.begin(), values.end(), padded.begin());
+    store.set(stream, id, padded.data());
+  });
+  store.refresh_compute(stream);
+}
+
+}  // namespace saturate::model
