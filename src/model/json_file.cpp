@@ -31,6 +31,14 @@ void dump_string(const std::string& text, std::string& out) {
   out += '"';
 }
 
+// Always with a point or an exponent, so that it is read back as a real number.
+std::string number_text(double value) {
+  if (!std::isfinite(value)) return "null";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
 }  // namespace
 
 Json::Json(float v) {
@@ -40,8 +48,6 @@ Json::Json(float v) {
   std::from_chars(digits.begin(), end, decimal);
   value_ = decimal;
 }
-
-Json::Json(Object v) : value_(std::move(v)) {}
 
 Json Json::object(std::initializer_list<Member> members) { return Json(Object(members)); }
 
@@ -70,7 +76,7 @@ void Json::dump_to(std::string& out, size_t indent) const {
   } else if (const int64_t* i = if_int()) {
     out += std::to_string(*i);
   } else if (const double* d = if_double()) {
-    out += std::isfinite(*d) ? fmt::format("{}", *d) : "null";
+    out += number_text(*d);
   } else if (const std::string* s = if_string()) {
     dump_string(*s, out);
   } else if (const Array* a = if_array()) {

@@ -20,15 +20,15 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;
 
-  Json() = default;  // null
-  Json(bool v) : value_(v) {}
-  Json(int v) : value_(int64_t{v}) {}
-  Json(int64_t v) : value_(v) {}
-  Json(double v) : value_(v) {}
+  Json();  // null
+  Json(bool v);
+  Json(int v);
+  Json(int64_t v);
+  Json(double v);
   Json(float v);  // the shortest decimal that reads back as this float
-  Json(const char* v) : value_(std::string(v)) {}
-  Json(std::string v) : value_(std::move(v)) {}
-  Json(Array v) : value_(std::move(v)) {}
+  Json(const char* v);
+  Json(std::string v);
+  Json(Array v);
   Json(Object v);
   static Json object(std::initializer_list<Member> members);
 
@@ -57,6 +57,17 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+// Here, where Member is complete: the variant must know how to destroy it.
+inline Json::Json() = default;
+inline Json::Json(bool v) : value_(v) {}
+inline Json::Json(int v) : value_(int64_t{v}) {}
+inline Json::Json(int64_t v) : value_(v) {}
+inline Json::Json(double v) : value_(v) {}
+inline Json::Json(const char* v) : value_(std::string(v)) {}
+inline Json::Json(std::string v) : value_(std::move(v)) {}
+inline Json::Json(Array v) : value_(std::move(v)) {}
+inline Json::Json(Object v) : value_(std::move(v)) {}
 
 // What a file may make us hold: one value costs up to about 100 bytes.
 struct JsonLimits {

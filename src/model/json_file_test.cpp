@@ -35,6 +35,8 @@ TEST(Json, WritesWhatItReads) {
   EXPECT_NE(text.find("\"real\": 0.1,"), std::string::npos) << text;
   EXPECT_EQ(*parse_json(text, "here").find("text")->if_string(), "a\"\\\n\x01 é");
   EXPECT_EQ(Json(std::nan("")).dump(), "null");
+  EXPECT_EQ(Json(-0.0).dump(), "-0.0");
+  EXPECT_EQ(Json(10000.0f).dump(), "10000.0");
 }
 
 TEST(Json, RefusesWhatIsNotJson) {
