@@ -56,26 +56,15 @@ struct Packed {
 
 // `src` must be aligned to min(16, N * sizeof(T)) bytes; N is a power of two.
 template <int N, class T>
-__device__ __forceinline__ Packed<T, N> load_packed(const T* src) {
+__device__ __forceinline__ void load(float (&dst)[N], const T* src) {
   using P = Packed<T, N>;
   P p;
 #pragma unroll
   for (int i = 0; i < N / P::kPerAccess; ++i) {
     p.a[i] = reinterpret_cast<const typename P::Access*>(src)[i];
   }
-  return p;
-}
-
-template <int N, class T>
-__device__ __forceinline__ void unpack(float (&dst)[N], const Packed<T, N>& p) {
-  constexpr int kPerAccess = Packed<T, N>::kPerAccess;
 #pragma unroll
-  for (int i = 0; i < N; ++i) dst[i] = to_float(p.a[i / kPerAccess].v[i % kPerAccess]);
-}
-
-template <int N, class T>
-__device__ __forceinline__ void load(float (&dst)[N], const T* src) {
-  unpack(dst, load_packed<N>(src));
+  for (int i = 0; i < N; ++i) dst[i] = to_float(p.a[i / P::kPerAccess].v[i % P::kPerAccess]);
 }
 
 template <int N, class T>

@@ -15,38 +15,6 @@ constexpr int kVec = 8;
 constexpr int kWarpsPerBlock = 8;   // where a warp owns a row
 constexpr int kBlockThreads = 512;  // at most, where the block owns a row
 
-// What a thread loads of the rows that its team works on, as stored: fewer registers than floats.
-template <class T, int kPacks, int kRows>
-struct Loaded {
-  Packed<T, kVec> d_y[kRows][kPacks], sum[kRows][kPacks], d_sum[kRows][kPacks];
-  float mean[kRows], rstd[kRows];
-};
-
-// Zeros beyond the last row and column.
-template <class T, int kPacks, int kRows>
-__device__ __forceinline__ void fetch(const NormBackwardArgs& a, int64_t r0, int member, int size,
-                                      Loaded<T, kPacks, kRows>* to) {
-  *to = {};
-#pragma unroll
-  for (int k = 0; k < kRows; ++k) {
-    const int64_t r = r0 + k;
-    if (r >= a.rows) continue;
-    to->rstd[k] = static_cast<const float*>(a.rstd)[r];
-    if (a.kind == NormKind::layer_norm) to->mean[k] = static_cast<const float*>(a.mean)[r];
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int64_t c = (p * size + member) * kVec;
-      if (c >= a.cols) continue;
-      const int64_t at = r * a.cols + c;
-      to->d_y[k][p] = load_packed<kVec>(static_cast<const T*>(a.d_y) + at);
-      to->sum[k][p] = load_packed<kVec>(static_cast<const T*>(a.sum) + at);
-      if (a.d_sum != nullptr) {
-        to->d_sum[k][p] = load_packed<kVec>(static_cast<const T*>(a.d_sum) + at);
-      }
-    }
-  }
-}
-
 // With xhat = (sum - mean) rstd and g = d_y weight:
 //   d_x = rstd (g - mean_c(g) - xhat mean_c(g xhat)) + d_sum,  d_weight += d_y xhat,  d_bias += d_y
 // A team (a warp or the block) walks rows, kRows at a time, and keeps its columns' d_weight and
@@ -57,7 +25,6 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
     norm_backward_kernel(NormBackwardArgs a) {
   constexpr int kTeams = kTeam == Team::warp ? kWarpsPerBlock : 1;
   constexpr int kSharedFloats = kTeam == Team::warp ? 2 * kPacks * kVec * kWarp : 2 * kRows * kWarp;
-  constexpr bool kAhead = sizeof(T) == 2;  // f32 rows twice over do not fit the registers
   __shared__ float shared[kSharedFloats];
   const int size = kTeam == Team::warp ? kWarp : static_cast<int>(blockDim.x);
   const int member = kTeam == Team::warp ? threadIdx.x % kWarp : threadIdx.x;
@@ -69,19 +36,30 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
 
   float d_weight[kPacks][kVec] = {}, d_bias[kPacks][kVec] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * kTeams * kRows;
-  int64_t r0 = (static_cast<int64_t>(blockIdx.x) * kTeams + team) * kRows;
-  Loaded<T, kPacks, kRows> next;
-  if constexpr (kAhead) fetch(a, r0, member, size, &next);
-  for (; r0 < a.rows; r0 += step) {
-    // Stage 1: load (ahead: the next rows), and make the two sums of each of these.
-    Loaded<T, kPacks, kRows> now;
-    if constexpr (kAhead) {
-      now = next;
-      fetch(a, r0 + step, member, size, &next);
-    } else {
-      fetch(a, r0, member, size, &now);
+  for (int64_t r0 = (static_cast<int64_t>(blockIdx.x) * kTeams + team) * kRows; r0 < a.rows;
+       r0 += step) {
+    // Stage 1: all loads of these rows, and the two sums of each.
+    float d_y[kRows][kPacks][kVec], xhat[kRows][kPacks][kVec], d_sum[kRows][kPacks][kVec];
+    float mean[kRows], rstd[kRows], sums[2 * kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t r = r0 + k;
+      const bool inside = r < a.rows;
+      rstd[k] = inside ? static_cast<const float*>(a.rstd)[r] : 0.0f;
+      mean[k] = inside && centred ? static_cast<const float*>(a.mean)[r] : 0.0f;
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        const int c = (p * size + member) * kVec;
+#pragma unroll
+        for (int i = 0; i < kVec; ++i) d_y[k][p][i] = xhat[k][p][i] = d_sum[k][p][i] = 0.0f;
+        if (c >= cols || !inside) continue;
+        load(d_y[k][p], static_cast<const T*>(a.d_y) + r * a.cols + c);
+        load(xhat[k][p], static_cast<const T*>(a.sum) + r * a.cols + c);
+        if (a.d_sum != nullptr) load(d_sum[k][p], static_cast<const T*>(a.d_sum) + r * a.cols + c);
+      }
     }
-    float sums[2 * kRows] = {};
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) sums[2 * k] = sums[2 * k + 1] = 0.0f;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int c = (p * size + member) * kVec;
@@ -90,16 +68,15 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
       load(weight, static_cast<const float*>(a.weight) + c);
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
-        float d_y[kVec], s[kVec];
-        unpack(d_y, now.d_y[k][p]);
-        unpack(s, now.sum[k][p]);
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
-          const float xhat = (s[i] - now.mean[k]) * now.rstd[k], g = d_y[i] * weight[i];
-          d_weight[p][i] += d_y[i] * xhat;
-          d_bias[p][i] += d_y[i];
-          sums[2 * k] += g * xhat;
-          sums[2 * k + 1] += g;
+          const float d = d_y[k][p][i], x = (xhat[k][p][i] - mean[k]) * rstd[k];
+          xhat[k][p][i] = x;
+          d_weight[p][i] += d * x;
+          d_bias[p][i] += d;
+          d_y[k][p][i] = d * weight[i];
+          sums[2 * k] += d * weight[i] * x;
+          sums[2 * k + 1] += d * weight[i];
         }
       }
     }
@@ -107,30 +84,22 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
 
     // Stage 2: the gradients of x and of the branch.
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int c = (p * size + member) * kVec;
-      if (c >= cols) continue;
-      float weight[kVec];
-      load(weight, static_cast<const float*>(a.weight) + c);  // again, from L1: costs no registers
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t row = (r0 + k) * a.cols;
+      const float along = sums[2 * k] * inverse, level = centred ? sums[2 * k + 1] * inverse : 0.0f;
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        if (r0 + k >= a.rows) continue;
-        const int64_t at = (r0 + k) * a.cols + c;
-        const float along = sums[2 * k] * inverse,
-                    level = centred ? sums[2 * k + 1] * inverse : 0.0f;
-        float d_y[kVec], s[kVec], d_x[kVec];
-        unpack(d_y, now.d_y[k][p]);
-        unpack(s, now.sum[k][p]);
-        unpack(d_x, now.d_sum[k][p]);
+      for (int p = 0; p < kPacks; ++p) {
+        const int c = (p * size + member) * kVec;
+        if (c >= cols || r0 + k >= a.rows) continue;
+        float d_x[kVec];
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
-          const float xhat = (s[i] - now.mean[k]) * now.rstd[k];
-          d_x[i] += now.rstd[k] * (d_y[i] * weight[i] - level - xhat * along);
+          d_x[i] = rstd[k] * (d_y[k][p][i] - level - xhat[k][p][i] * along) + d_sum[k][p][i];
         }
-        store(static_cast<T*>(a.d_x) + at, d_x);
+        store(static_cast<T*>(a.d_x) + row + c, d_x);
         if (a.d_branch == nullptr) continue;
-        drop.apply(d_x, at);
-        store(static_cast<T*>(a.d_branch) + at, d_x);
+        drop.apply(d_x, row + c);
+        store(static_cast<T*>(a.d_branch) + row + c, d_x);
       }
     }
   }
