@@ -15,5 +15,5 @@ endif()
 
 # CPU kernels (*_cpu.cpp) are built for x86-64-v3 (AVX2 and FMA, Haswell 2013 and later); the program
 # checks for it at start. -fno-trapping-math (nobody reads the exception flags; values stay the same) lets
-# loops with a choice per element vectorise: GELU is 8 times faster. SATURATE_CPU_ARCH=native is faster on one machine and may not run on another.
+# loops with a choice per element vectorise: GELU is 5 to 7 times faster. SATURATE_CPU_ARCH=native is faster on one machine and may not run on another.
 set(SATURATE_CPU_ARCH "x86-64-v3" CACHE STRING "-march for the CPU kernels")
