@@ -1,11 +1,189 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/philox.h"
+#include "kernels/attention/attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/matmul.h"
+#include "runtime/context.h"
+#include "runtime/memory.h"
+#include "train/model_setup.h"
+#include "train/step_timing.h"
 
 namespace saturate::apps {
+namespace {
 
-int run_bench(const BenchOptions&) {
-  throw Error(Errc::unsupported, "bench", "this build has no training engine");
+using Clock = std::chrono::steady_clock;
+
+// Uniform values in [-1, 1) in `type`: zeros would be faster than real data.
+Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DType type,
+                     uint64_t key) {
+  std::vector<float> host(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    host[static_cast<size_t>(i)] =
+        static_cast<float>(philox4x32(key, static_cast<uint64_t>(i), 0).x[0]) * 0x1p-31f - 1.0f;
+  }
+  Buffer wide(ctx.device, host.size() * sizeof(float));
+  Buffer out(ctx.device, host.size() * size_of(type));
+  copy_to_device(stream, wide.data(), host.data(), wide.bytes());
+  kernels::cast(
+      ctx,
+      {.x = wide.data(), .y = out.data(), .count = count, .x_type = DType::f32, .y_type = type});
+  stream.synchronize();
+  return out;
+}
+
+// Median time of `body` in milliseconds; each launch is timed alone after a warm-up.
+double median_ms(const Stream& stream, int64_t repeats, const std::function<void()>& body) {
+  for (int i = 0; i < 3; ++i) body();
+  stream.synchronize();
+  std::vector<double> times;
+  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
+  for (int64_t i = 0; i < repeats; ++i) {
+    const Clock::time_point host = Clock::now();
+    begin.record(stream);
+    body();
+    end.record(stream);
+    stream.synchronize();
+    times.push_back(stream.device().is_cuda()
+                        ? Event::elapsed_ms(begin, end)
+                        : std::chrono::duration<double, std::milli>(Clock::now() - host).count());
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return times[times.size() / 2];
+}
+
+void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream, DType type) {
+  if (o.shape.size() != 3) {
+    throw Error(Errc::invalid_argument, "bench",
+                "gemm takes --shape M N K, for example --shape 4096 4096 4096");
+  }
+  const int64_t m = o.shape[0], n = o.shape[1], k = o.shape[2];
+  if (m < 1 || n < 1 || k < 1)
+    throw Error(Errc::invalid_argument, "bench", "gemm: M, N and K start at 1");
+  const Buffer a = random_buffer(ctx, stream, m * k, type, 1),
+               b = random_buffer(ctx, stream, n * k, type, 2);
+  const Buffer d(ctx.device, static_cast<size_t>(m * n) * size_of(type));
+  const double ms = median_ms(stream, o.repeats, [&] {
+    kernels::matmul(ctx, {.a = a.data(),
+                          .b = b.data(),
+                          .d = d.data(),
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = k,
+                          .ldb = k,
+                          .ldc = n,
+                          .ldd = n,
+                          .tb = kernels::Transpose::yes,
+                          .ab_type = type,
+                          .d_type = type,
+                          .allow_tf32 = o.config.train.tf32});
+  });
+  fmt::print(R"({{"what":"gemm","m":{},"n":{},"k":{},"type":"{}","ms":{:.4f},"tflops":{:.2f}}})"
+             "\n",
+             m, n, k, name_of(type), ms,
+             2e-9 * static_cast<double>(m) * static_cast<double>(n * k) / ms);
+}
+
+void bench_attention(const BenchOptions& o, const Context& ctx, const Stream& stream, DType type) {
+  if (o.shape.size() != 4) {
+    throw Error(
+        Errc::invalid_argument, "bench",
+        "attention takes --shape BATCH HEADS LENGTH HEAD_SIZE, for example --shape 4 16 1024 64");
+  }
+  const int64_t batch = o.shape[0], heads = o.shape[1], length = o.shape[2], size = o.shape[3];
+  if (batch < 1 || heads < 1 || length < 1 || size < 1) {
+    throw Error(Errc::invalid_argument, "bench", "attention: every size starts at 1");
+  }
+  const int64_t rows = batch * length, width = heads * size;
+  const Buffer qkv = random_buffer(ctx, stream, rows * width * 3, type, 3);
+  const Buffer d_o = random_buffer(ctx, stream, rows * width, type, 4);
+  const Buffer d_qkv(ctx.device, qkv.bytes()), out(ctx.device, d_o.bytes());
+  const size_t wide = size_of(wide_of(type));
+  const Buffer lse(ctx.device, static_cast<size_t>(heads * rows) * wide),
+      delta(ctx.device, lse.bytes());
+  std::vector<int32_t> starts;
+  for (int64_t s = 0; s <= batch; ++s) starts.push_back(static_cast<int32_t>(s * length));
+  const Buffer cu(ctx.device, starts.size() * sizeof(int32_t));
+  copy_to_device(stream, cu.data(), starts.data(), cu.bytes());
+  stream.synchronize();
+  const auto part = [&](const Buffer& b, int64_t i) {
+    return b.as<char>() + static_cast<size_t>(i * width) * size_of(type);
+  };
+  const kernels::AttentionArgs args{.q = part(qkv, 0),
+                                    .k = part(qkv, 1),
+                                    .v = part(qkv, 2),
+                                    .o = out.data(),
+                                    .lse = lse.data(),
+                                    .cu_q = cu.as<int32_t>(),
+                                    .cu_k = cu.as<int32_t>(),
+                                    .sequences = batch,
+                                    .heads = heads,
+                                    .kv_heads = heads,
+                                    .head_size = size,
+                                    .q_rows = rows,
+                                    .k_rows = rows,
+                                    .max_q = length,
+                                    .max_k = length,
+                                    .q_stride = 3 * width,
+                                    .k_stride = 3 * width,
+                                    .v_stride = 3 * width,
+                                    .o_stride = width,
+                                    .dtype = type,
+                                    .causal = o.causal,
+                                    .scale = 1.0f / std::sqrt(static_cast<float>(size))};
+  const double forward =
+      median_ms(stream, o.repeats, [&] { kernels::attention_forward(ctx, args); });
+  const double backward = median_ms(stream, o.repeats, [&] {
+    kernels::attention_backward(ctx, {.forward = args,
+                                      .d_o = d_o.data(),
+                                      .d_q = part(d_qkv, 0),
+                                      .d_k = part(d_qkv, 1),
+                                      .d_v = part(d_qkv, 2),
+                                      .d_q_stride = 3 * width,
+                                      .d_k_stride = 3 * width,
+                                      .d_v_stride = 3 * width,
+                                      .delta = delta.data()});
+  });
+  const double flops = 4e-9 * static_cast<double>(batch * heads) *
+                       static_cast<double>(length * length) * static_cast<double>(size) /
+                       (o.causal ? 2 : 1);
+  fmt::print(R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
+             R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
+             R"("backward_tflops":{:.1f}}})"
+             "\n",
+             batch, heads, length, size, o.causal, name_of(type), forward, backward,
+             flops / forward, 2.5 * flops / backward);
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& o) {
+  if (o.what == "step") {
+    fmt::print("{}\n", train::to_json(train::time_step(o.config, o.length, o.repeats)));
+    return 0;
+  }
+  const Device device = parse_device(o.config.train.device);
+  use_device(device);
+  const DType type = train::resolve_precision(o.config.train.precision, device);
+  const Stream stream(device);
+  const Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
+  const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
+  if (o.what == "gemm") {
+    bench_gemm(o, ctx, stream, type);
+  } else {
+    bench_attention(o, ctx, stream, type);
+  }
+  return 0;
 }
 
 }  // namespace saturate::apps

@@ -1,11 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "apps/commands.h"
+#include "apps/text_io.h"
 #include "base/error.h"
+#include "train/bleu.h"
+#include "train/chrf.h"
+#include "train/translation.h"
 
 namespace saturate::apps {
+namespace {
 
-int run_eval(const EvalOptions&) {
-  throw Error(Errc::unsupported, "eval", "this build has no training engine");
+void print_scores(const std::vector<std::string>& hypotheses,
+                  const std::vector<std::string>& references) {
+  fmt::print("{}\n{}\nsignature: {}\n", train::corpus_bleu(hypotheses, references).to_string(),
+             train::corpus_chrf(hypotheses, references).to_string(), train::kBleuSignature);
+}
+
+}  // namespace
+
+int run_eval(const EvalOptions& o) {
+  if (o.model.model.empty()) {
+    print_scores(read_lines(o.hypothesis), read_lines(o.reference));
+    return 0;
+  }
+  const std::vector<std::string> source = read_lines(o.test.at(0)),
+                                 reference = read_lines(o.test.at(1));
+  if (source.size() != reference.size()) {
+    throw Error(Errc::invalid_argument, "eval",
+                fmt::format("{} has {} lines and {} has {}; they must pair up", o.test[0],
+                            source.size(), o.test[1], reference.size()));
+  }
+  const train::LoadedModel model =
+      train::load_model(o.model.model, o.model.device, o.model.precision);
+  const std::vector<std::string> hypotheses = train::translate_lines(model, o.decode, source);
+  if (!o.output.empty()) {
+    LineWriter out(o.output);
+    for (const std::string& line : hypotheses) out.write(line);
+    out.close();
+  }
+  print_scores(hypotheses, reference);
+  return 0;
 }
 
 }  // namespace saturate::apps

@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cmath>
 
-#include "ops/cross_entropy.h"
 #include "parallel/gradient_buckets.h"
+#include "train/loss_tape.h"
 
 namespace saturate::train {
 namespace {
@@ -16,38 +16,13 @@ namespace {
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
-// The arrays of one side of the batch block at `base`.
-model::PackedSide side_of(int32_t* base, const data::SideLayout& l, int64_t rows, int64_t sequences,
-                          int64_t max_length) {
-  return {.tokens = {.ids = base + l.ids,
-                     .positions = base + l.positions,
-                     .cu = base + l.cu,
-                     .order = base + l.order,
-                     .valid = base + l.valid,
-                     .rows = rows,
-                     .sequences = sequences},
-          .max_length = max_length};
-}
-
 void record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
             int32_t* batch, StepState* state, float label_smoothing) {
-  const data::BatchShape& s = layout.shape;
-  const model::PackedSide target =
-      side_of(batch, layout.target, s.target_rows, s.sequences, s.max_target);
-  model::PackedSide source;
-  Value memory;
-  if (s.source_rows > 0) {
-    source = side_of(batch, layout.source, s.source_rows, s.sequences, s.max_source);
-    memory = model.encode(tape, source);
-  }
-  const Value hidden = model.decode(tape, target, memory, &source);
-  ops::cross_entropy(tape, model.logits(tape, hidden),
-                     {.labels = batch + layout.labels,
-                      .vocab = model.config().vocab_target,
-                      .label_smoothing = label_smoothing,
-                      .grad_scale = 1.0f / static_cast<float>(s.target_rows),
-                      .device_scale = state ? &state->loss_scale : nullptr,
-                      .totals = state ? state->totals : nullptr});
+  record_loss(tape, model, layout, batch,
+              {.label_smoothing = label_smoothing,
+               .grad_scale = 1.0f / static_cast<float>(layout.shape.target_rows),
+               .device_scale = state ? &state->loss_scale : nullptr,
+               .totals = state ? state->totals : nullptr});
   tape.backward();
 }
 

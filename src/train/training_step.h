@@ -52,6 +52,8 @@ class TrainingStep {
   // ----------------------------------------------------------------------------------- Host memory
   // of slot i, where the loader writes micro-batch number m with m % slots == i. The loader calls
   // wait_slot first: it returns when the copy of the slot's previous content has left it.
+  int64_t slots() const noexcept { return options_.slots; }
+  int64_t next_slot() const noexcept { return micro_ % options_.slots; }
   int32_t* host_slot(int64_t i) noexcept;
   void wait_slot(int64_t i);
   const data::BatchLayout& layout() const noexcept { return layout_; }

@@ -53,7 +53,7 @@ struct AttentionArgs {
   bool causal = false;
   float scale = 1.0f;
   float dropout = 0.0f;
-  RngRef rng;
+  RngRef rng = {};
 };
 
 // Needs the forward's inputs, o and lse, and d_o (stride o_stride).

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "model/hf_config.h"
+#include "model/hf_tokenizer.h"
+#include "model/hf_weights.h"
+#include "model/json_file.h"
+#include "model/safetensors.h"
+
+namespace saturate::train {
+namespace {
+
+using model::Json;
+
+// A flat array of a parameter store, on the host.
+std::vector<float> to_host(const Stream& stream, const Buffer& flat) {
+  std::vector<float> host(flat.bytes() / sizeof(float));
+  copy_to_host(stream, host.data(), flat.data(), flat.bytes());
+  stream.synchronize();
+  return host;
+}
+
+struct FlatArray {
+  const char* name;
+  Buffer* buffer;
+};
+
+std::vector<FlatArray> optimizer_arrays(TrainingStep& step) {
+  std::vector<FlatArray> arrays{{"m", &step.first_moment()}, {"v", &step.second_moment()}};
+  if (step.average().data()) arrays.push_back({"average", &step.average()});
+  return arrays;
+}
+
+std::vector<model::TensorSpec> tensor_specs(const ParameterStore& store,
+                                            const std::vector<std::string>& arrays) {
+  std::vector<model::TensorSpec> specs;
+  for (const std::string& array : arrays) {
+    for (const ParameterSpec& p : store.specs()) {
+      specs.push_back({array + "/" + p.name, "F32", {p.rows, p.cols}});
+    }
+  }
+  return specs;
+}
+
+void write_optimizer(const std::string& path, TrainingStep& step, const ParameterStore& store) {
+  std::vector<std::string> names{"master"};
+  for (const FlatArray& a : optimizer_arrays(step)) names.push_back(a.name);
+  model::SafetensorsWriter out(path, tensor_specs(store, names));
+  const auto write = [&](const Buffer& flat) {
+    const std::vector<float> host = to_host(step.stream(), flat);
+    for (const ParameterSpec& p : store.specs()) {
+      out.write(
+          std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
+    }
+  };
+  write(store.masters());
+  for (const FlatArray& a : optimizer_arrays(step)) write(*a.buffer);
+  out.commit();
+}
+
+void read_flat(const model::SafetensorsReader& file, const std::string& array,
+               const ParameterStore& store, const Stream& stream, const Buffer& flat) {
+  std::vector<float> host(flat.bytes() / sizeof(float), 0.0f);
+  for (const ParameterSpec& p : store.specs()) {
+    const model::TensorView* t = file.find(array + "/" + p.name);
+    if (!t || t->shape != std::vector<int64_t>{p.rows, p.cols}) {
+      throw Error(
+          Errc::invalid_argument, "checkpoint",
+          fmt::format("{}: {}/{} is {}, this model needs {}; resume with the model's own "
+                      "configuration or start in a new folder",
+                      file.path(), array, p.name, t ? model::shape_text(t->shape) : "missing",
+                      model::shape_text(std::vector<int64_t>{p.rows, p.cols})));
+    }
+    model::read_floats(
+        *t, 0,
+        std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
+  }
+  copy_to_device(stream, flat.data(), host.data(), flat.bytes());
+  stream.synchronize();
+}
+
+Json state_json(const StepState& s, const RunProgress& p) {
+  return Json::object({{"step", s.step},
+                       {"micro_step", static_cast<int64_t>(s.rng[1])},
+                       {"updates", int64_t{s.updates}},
+                       {"loss_scale", static_cast<double>(s.loss_scale)},
+                       {"good_steps", int64_t{s.good_steps}},
+                       {"bad_steps_in_row", int64_t{s.bad_steps_in_row}},
+                       {"elapsed_s", p.elapsed_s},
+                       {"best_score", p.best_score},
+                       {"best_step", p.best_step},
+                       {"validations_without_gain", p.validations_without_gain},
+                       {"loader", p.loader.to_json()}});
+}
+
+}  // namespace
+
+void write_model(const std::string& folder, const model::ModelConfig& config,
+                 const ParameterStore& weights, const Buffer& masters, const Corpora& corpora) {
+  const Stream stream(weights.device());
+  const std::vector<float> host = to_host(stream, masters);
+  model::save_hf(folder, config, [&](const std::string& name) {
+    const ParameterSpec& p = weights.spec(weights.find(name));
+    const int64_t vocab_rows =
+        name.starts_with("encoder.embed") ? config.vocab_source : config.vocab_target;
+    const bool table =
+        name == "shared.weight" || name.ends_with("embed.weight") || name == "output.weight";
+    const int64_t rows = table ? vocab_rows : p.rows;  // without the rows that pad the vocabulary
+    return std::span(host).subspan(static_cast<size_t>(p.offset),
+                                   static_cast<size_t>(rows * p.cols));
+  });
+  save_tokenizers(folder, corpora.source, corpora.target);
+  if (config.kind != model::ModelKind::encoder_decoder || corpora.target.is_bytes()) return;
+  const bool joint = corpora.source.fingerprint() == corpora.target.fingerprint();
+  model::save_marian_tokenizer(
+      folder, {.source_spm = folder + "/source.spm",
+               .target_spm = folder + "/target.spm",
+               .source_pieces = corpora.source.pieces(),
+               .target_pieces = joint ? std::vector<std::string>{} : corpora.target.pieces(),
+               .source_language = {},
+               .target_language = {},
+               .max_length = config.max_positions});
+}
+
+uint64_t checkpoint_bytes(const ParameterStore& store, bool average) {
+  const auto one = static_cast<uint64_t>(store.count()) * sizeof(float);
+  return one * (average ? 5 : 4) + (uint64_t{4} << 20);
+}
+
+void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
+                      TrainingStep& step, const ParameterStore& store, const Corpora& corpora,
+                      const RunProgress& progress) {
+  step.synchronize();
+  write_model(folder, config, store, step.average().data() ? step.average() : store.masters(),
+              corpora);
+  std::filesystem::create_directories(folder + "/training");
+  write_optimizer(folder + "/training/optimizer.safetensors", step, store);
+  model::write_json_file(folder + "/training/state.json", state_json(step.state(), progress));
+}
+
+RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store) {
+  const std::string state_path = folder + "/training/state.json";
+  const Json json = model::read_json_file(state_path);
+  model::JsonFields f(json, "checkpoint", state_path);
+  RunProgress p;
+  StepState s = step.state();  // keeps this rank's seed
+  s.step = f.integer("step");
+  s.rng[1] = static_cast<uint64_t>(f.integer("micro_step"));
+  s.updates = static_cast<int32_t>(f.integer("updates"));
+  s.loss_scale = static_cast<float>(f.number("loss_scale"));
+  s.good_steps = static_cast<int32_t>(f.integer("good_steps"));
+  s.bad_steps_in_row = static_cast<int32_t>(f.integer("bad_steps_in_row"));
+  p.elapsed_s = f.number("elapsed_s");
+  p.best_score = f.number("best_score");
+  p.best_step = f.integer("best_step");
+  p.validations_without_gain = f.integer("validations_without_gain");
+  p.loader = data::PackerState::from_json(f.text("loader"));
+
+  const model::SafetensorsReader file(folder + "/training/optimizer.safetensors");
+  read_flat(file, "master", store, step.stream(), store.masters());
+  for (const FlatArray& a : optimizer_arrays(step)) {
+    read_flat(file, a.name, store, step.stream(), *a.buffer);
+  }
+  store.refresh_compute(step.stream());
+  step.set_state(s);
+  return p;
+}
+
+}  // namespace saturate::train

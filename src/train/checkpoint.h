@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint of a run holds: a model folder that can be used as it is, and under training/
+// what resuming needs.
+#pragma once
+#include <string>
+
+#include "data/packer.h"
+#include "model/model_config.h"
+#include "train/corpora.h"
+#include "train/training_step.h"
+
+namespace saturate::train {
+
+// The host's part of a run's state; the device's is StepState and the flat arrays.
+struct RunProgress {
+  data::PackerState loader;
+  double elapsed_s = 0;
+  double best_score = 0;
+  int64_t best_step = -1;  // -1: nothing validated yet
+  int64_t validations_without_gain = 0;
+};
+
+// Writes config.json, model.safetensors, tokenizer files (the average's weights where there is one)
+// and training/{optimizer.safetensors,state.json} into `folder`. Synchronises. Errors: io.
+void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
+                      TrainingStep& step, const ParameterStore& store, const Corpora& corpora,
+                      const RunProgress& progress);
+uint64_t checkpoint_bytes(const ParameterStore& store, bool average);
+
+// Continues exactly where the checkpoint was written. Errors: invalid_argument when the model or
+// the settings that decide its state differ; io.
+RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store);
+
+// A model folder alone: weights, configuration, tokenizers; what translate loads and transformers
+// opens.
+void write_model(const std::string& folder, const model::ModelConfig& config,
+                 const ParameterStore& weights, const Buffer& masters, const Corpora& corpora);
+
+}  // namespace saturate::train

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text side of a run: tokenizers, tokenised corpora, validation sentences.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "data/token_cache.h"
+#include "data/tokenizer.h"
+#include "parallel/communicator.h"
+
+namespace saturate::train {
+
+struct Corpora {
+  data::Tokenizer source, target;  // equal for a joint vocabulary; a language model uses target
+  data::TokenCache train;
+  std::optional<data::TokenCache> valid;
+  std::vector<std::string> valid_source, valid_reference;  // text, for BLEU (encoder-decoder)
+};
+
+// Trains or loads the tokenizers, tokenises the corpora into <folder>/data/ and opens them. Rank 0
+// writes, the others wait and open what it wrote. Errors: those of the data layer.
+Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
+                        parallel::Communicator& ranks);
+
+// The tokenizers a run or model folder holds (source.spm, target.spm, vocab.json, or bytes).
+struct Tokenizers {
+  data::Tokenizer source, target;
+};
+Tokenizers load_tokenizers(const std::string& folder);
+void save_tokenizers(const std::string& folder, const data::Tokenizer& source,
+                     const data::Tokenizer& target);
+
+}  // namespace saturate::train

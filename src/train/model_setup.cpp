@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/model_setup.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "base/error.h"
+
+namespace saturate::train {
+namespace {
+
+template <class Kind, size_t N>
+Kind kind_named(const char* key, const std::string& text, const std::array<Kind, N>& kinds) {
+  std::string names;
+  for (const Kind kind : kinds) {
+    if (text == model::name_of(kind)) return kind;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", model::name_of(kind));
+  }
+  throw Error(Errc::invalid_argument, "config",
+              fmt::format("{} is \"{}\"; it takes {}", key, text, names));
+}
+
+template <class T, class U>
+void take(T& field, const std::optional<U>& given) {
+  if (given) field = static_cast<T>(*given);
+}
+
+}  // namespace
+
+bool is_language_model(const RunConfig& config) {
+  return model::model_preset(config.model.preset).kind == model::ModelKind::decoder_only;
+}
+
+model::ModelConfig model_with(const RunConfig& config) {
+  using model::NormPosition;
+  using model::PositionKind;
+  const saturate::ModelConfig& given = config.model;
+  model::ModelConfig m = model::model_preset(given.preset);
+  const int64_t preset_d = m.d_model;
+  take(m.d_model, given.d_model);
+  take(m.encoder_layers, given.encoder_layers);
+  take(m.decoder_layers, given.decoder_layers);
+  take(m.heads, given.heads);
+  m.kv_heads = given.kv_heads.value_or(given.heads ? *given.heads : m.kv_heads);
+  take(m.ffn, given.ffn);
+  if (given.d_model && !given.ffn) m.ffn = m.ffn * m.d_model / preset_d;
+  if (m.heads < 1 || m.d_model % m.heads != 0) {
+    throw Error(
+        Errc::invalid_argument, "config",
+        fmt::format("model.d_model {} is no multiple of model.heads {}", m.d_model, m.heads));
+  }
+  m.head_size = m.d_model / m.heads;
+  take(m.max_positions, given.max_positions);
+  take(m.dropout, given.dropout);
+  take(m.attention_dropout, given.attention_dropout);
+  take(m.activation_dropout, given.activation_dropout);
+  take(m.norm_eps, given.norm_eps);
+  if (given.norm) {
+    m.norm = kind_named("model.norm", *given.norm,
+                        std::array{kernels::NormKind::layer_norm, kernels::NormKind::rms_norm});
+  }
+  if (given.norm_position) {
+    m.norm_position = kind_named("model.norm_position", *given.norm_position,
+                                 std::array{NormPosition::pre, NormPosition::post});
+    m.final_norm = m.norm_position == NormPosition::pre;
+  }
+  if (given.activation) {
+    using kernels::ActivationKind;
+    m.activation = kind_named("model.activation", *given.activation,
+                              std::array{ActivationKind::relu, ActivationKind::gelu_tanh,
+                                         ActivationKind::gelu_erf, ActivationKind::silu});
+  }
+  take(m.gated, given.gated);
+  if (given.positions) {
+    m.positions = kind_named(
+        "model.positions", *given.positions,
+        std::array{PositionKind::sinusoidal, PositionKind::learned, PositionKind::rotary});
+  }
+  take(m.biases, given.bias);
+  take(m.tied_output, given.tie_embeddings);
+  return m;
+}
+
+model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,
+                                 const data::Tokenizer& target) {
+  model::ModelConfig m = model_with(config);
+  m.vocab_target = target.vocab_size();
+  m.eos_id = target.eos_id();
+  m.pad_id = target.pad_id();
+  if (m.kind == model::ModelKind::encoder_decoder) {
+    m.vocab_source = source.vocab_size();
+    m.shared_embeddings = config.data.shared_vocabulary;
+    m.decoder_start_id = target.pad_id();
+    m.bos_id = target.eos_id();
+    m.max_positions = std::max(m.max_positions, config.data.max_length);
+  }
+  model::validate(m);
+  return m;
+}
+
+DType resolve_precision(const std::string& precision, Device device) {
+  const DeviceInfo info = device.is_cuda() ? device_info(device) : DeviceInfo{};
+  if (precision == "auto") {
+    if (!device.is_cuda()) return DType::f32;
+    return info.compute_major >= 8 ? DType::bf16 : DType::f16;
+  }
+  if (precision == "fp32") return DType::f32;
+  if (!device.is_cuda()) {
+    throw Error(Errc::unsupported, "config",
+                fmt::format("train.precision {} needs a GPU; on the CPU use fp32", precision));
+  }
+  if (precision == "fp16") return DType::f16;
+  if (info.compute_major < 8) {
+    throw Error(
+        Errc::unsupported, "config",
+        fmt::format("train.precision bf16 needs compute capability 8.0, {} has {}.{}; use fp16",
+                    info.name, info.compute_major, info.compute_minor));
+  }
+  return DType::bf16;
+}
+
+StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape) {
+  const auto f = [](double x) { return static_cast<float>(x); };
+  StepOptions s;
+  s.shape = shape;
+  s.accumulate = config.batch.accumulate;
+  s.slots = std::max<int64_t>(config.data.prefetch, 2) + config.batch.accumulate;
+  s.label_smoothing = f(config.train.label_smoothing);
+  s.beta1 = f(config.optimizer.beta1);
+  s.beta2 = f(config.optimizer.beta2);
+  s.eps = f(config.optimizer.eps);
+  s.weight_decay = f(config.optimizer.weight_decay);
+  s.clip_norm = f(config.optimizer.clip_norm);
+  s.ema_decay = f(config.optimizer.ema_decay);
+  constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
+                             std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},
+                             std::pair{"linear", ScheduleKind::linear},
+                             std::pair{"cosine", ScheduleKind::cosine},
+                             std::pair{"warmup_stable_decay", ScheduleKind::warmup_stable_decay}};
+  for (const auto& [name, kind] : kinds) {
+    if (config.schedule.kind == name) s.schedule.kind = kind;
+  }
+  s.schedule.peak_lr = f(config.optimizer.lr);
+  s.schedule.warmup_steps = config.schedule.warmup_steps;
+  s.schedule.total_steps =
+      config.schedule.total_steps > 0 ? config.schedule.total_steps : config.train.max_steps;
+  s.schedule.final_ratio = f(config.schedule.final_ratio);
+  s.schedule.decay_fraction = f(config.schedule.decay_fraction);
+  s.graph = config.train.graph;
+  s.seed = static_cast<uint64_t>(config.train.seed);
+  return s;
+}
+
+}  // namespace saturate::train

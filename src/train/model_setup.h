@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what the user wrote to what the engine takes.
+#pragma once
+#include "base/config.h"
+#include "data/tokenizer.h"
+#include "model/model_config.h"
+#include "train/training_step.h"
+
+namespace saturate::train {
+
+// Whether a configuration asks for a language model: its preset is decoder-only.
+bool is_language_model(const RunConfig& config);
+
+// The preset with the user's changes, vocabularies and special ids left as the preset has them.
+model::ModelConfig model_with(const RunConfig& config);
+
+// The same with the vocabularies' sizes and special ids. Errors: invalid_argument.
+model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,
+                                 const data::Tokenizer& target);
+
+// "auto" is bf16 where the GPU has it (sm_80 on), fp16 on sm_75, fp32 on the CPU.
+// Errors: unsupported for bf16 or fp16 on the CPU, or bf16 below sm_80.
+DType resolve_precision(const std::string& precision, Device device);
+
+StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape);
+
+}  // namespace saturate::train

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step_timing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "base/philox.h"
+#include "model/model_config.h"
+#include "ops/linear.h"
+#include "parallel/launch.h"
+#include "train/model_setup.h"
+#include "train/throughput.h"
+#include "train/training_step.h"
+
+namespace saturate::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Sentences of `length` random ids fill `rows`; `order` as batch.h wants it.
+void fill_side(const data::SideLayout& l, int32_t* words, int64_t rows, int64_t sequences,
+               int64_t length, int64_t vocab, uint64_t key) {
+  for (int64_t i = 0; i < rows; ++i) {
+    words[l.ids + i] = static_cast<int32_t>(philox4x32(key, static_cast<uint64_t>(i), 0).x[0] %
+                                            static_cast<uint32_t>(vocab));
+    words[l.positions + i] = static_cast<int32_t>(i % length);
+    words[l.order + i] = static_cast<int32_t>(i);
+  }
+  for (int64_t s = 0; s <= sequences; ++s) {
+    words[l.cu + s] = static_cast<int32_t>(std::min(s * length, rows));
+  }
+  int32_t* order = words + l.order;
+  const int32_t* ids = words + l.ids;
+  std::stable_sort(order, order + rows, [&](int32_t a, int32_t b) { return ids[a] < ids[b]; });
+  words[l.valid] = static_cast<int32_t>(rows);
+}
+
+double percentile(std::vector<double> values, double p) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(p * static_cast<double>(values.size() - 1))];
+}
+
+}  // namespace
+
+StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
+  const parallel::LaunchInfo launch = parallel::current_launch();
+  Device device = parse_device(config.train.device);
+  if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
+  use_device(device);
+  const auto ranks = parallel::make_communicator(device, launch);
+  ops::allow_tf32(config.train.tf32);
+
+  model::ModelConfig model_config = model_with(config);
+  const bool lm = model_config.kind == model::ModelKind::decoder_only;
+  const int64_t vocab =
+      lm ? std::max<int64_t>(model_config.vocab_target, 1) : config.data.vocab_size;
+  model_config.vocab_target = vocab;
+  model_config.vocab_source = lm ? 0 : vocab;
+  model_config.pad_id = model_config.decoder_start_id = vocab - 1;
+  model_config.eos_id = model_config.bos_id = 0;
+  model_config.max_positions = std::max(model_config.max_positions, length);
+  model::validate(model_config);
+
+  const int64_t rows = std::max(length, config.batch.target_tokens / length * length);
+  const data::BatchShape shape{.source_rows = lm ? 0 : rows,
+                               .target_rows = rows,
+                               .sequences = rows / length,
+                               .max_source = lm ? 0 : length,
+                               .max_target = length};
+  ParameterStore store(device, resolve_precision(config.train.precision, device));
+  model::Transformer model(model_config, store);
+  store.allocate(ParameterStore::Purpose::training);
+  model.make_tables(store);
+  const double ceiling = matmul_ceiling(device, store.compute_type());
+  StepOptions options = resolve_step(config, shape);
+  TrainingStep step(model, store, options, *ranks);
+  store.initialise(step.stream(), 1);
+  for (int64_t i = 0; i < step.slots(); ++i) {
+    int32_t* words = step.host_slot(i);
+    const auto key = static_cast<uint64_t>(launch.rank * 1000 + i);
+    if (!lm) fill_side(step.layout().source, words, rows, shape.sequences, length, vocab, key * 2);
+    fill_side(step.layout().target, words, rows, shape.sequences, length, vocab, key * 2 + 1);
+    for (int64_t t = 0; t < rows; ++t) {
+      words[step.layout().labels + t] = words[step.layout().target.ids + (t + 1) % rows];
+    }
+  }
+
+  StepRecord record;
+  for (int i = 0; i < 5; ++i) step.submit();  // loads kernels, picks algorithms, captures
+  step.synchronize();
+  while (step.poll(&record)) {
+  }
+  ranks->barrier();
+  std::vector<double> gpu_ms, wall_ms;
+  for (int64_t i = 0; i < repeats; ++i) {  // one at a time: the spread of single steps
+    const Clock::time_point begin = Clock::now();
+    step.submit();
+    step.synchronize();
+    wall_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    gpu_ms.push_back(step.last_step_ms());
+  }
+  ranks->barrier();
+  const Clock::time_point begin = Clock::now();  // back to back, as training runs them
+  for (int64_t i = 0; i < repeats; ++i) step.submit();
+  step.synchronize();
+  const double run_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() /
+                        static_cast<double>(repeats);
+
+  const DeviceInfo info = device_info(device);
+  const auto tokens = static_cast<double>(rows * config.batch.accumulate);
+  const auto n = static_cast<double>(length);
+  StepTiming b;
+  b.model = config.model.preset;
+  b.device = info.name;
+  b.precision = name_of(store.compute_type());
+  b.ranks = ranks->size();
+  b.parameters = store.count();
+  b.target_tokens = static_cast<int64_t>(tokens) * ranks->size();
+  b.step_ms = run_ms;
+  b.step_ms_p10 = percentile(wall_ms, 0.1);
+  b.step_ms_p90 = percentile(wall_ms, 0.9);
+  b.tokens_per_s = tokens * ranks->size() / run_ms * 1e3;
+  b.ceiling_tflops = ceiling / 1e12;
+  b.model_tflops =
+      model.training_flops(lm ? 0 : tokens, tokens, tokens * n, tokens * n / 2, tokens * n) /
+      run_ms / 1e9;
+  b.busy = device.is_cuda() ? std::min(1.0, percentile(gpu_ms, 0.5) / run_ms) : 0;
+  b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
+                                  : static_cast<int64_t>(step.arena_bytes());
+  b.operations = static_cast<int64_t>(step.operations());
+  b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
+  b.graph = options.graph && device.is_cuda();
+  return b;
+}
+
+std::string to_json(const StepTiming& b) {
+  return fmt::format(
+      R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"parameters":{},)"
+      R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
+      R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
+      R"("memory_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
+      b.model, b.device, b.precision, b.ranks, b.parameters, b.target_tokens, b.step_ms,
+      b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
+      b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.peak_bytes,
+      b.operations, b.graph_nodes, b.graph);
+}
+
+}  // namespace saturate::train

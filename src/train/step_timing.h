@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/config.h"
+
+namespace saturate::train {
+
+struct StepTiming {
+  std::string model, device, precision;
+  int64_t ranks = 1, parameters = 0, target_tokens = 0;  // per step, all ranks
+  double step_ms = 0, step_ms_p10 = 0, step_ms_p90 = 0;  // median and spread
+  double tokens_per_s = 0;
+  double ceiling_tflops = 0, model_tflops = 0;  // of one rank
+  double busy = 0;  // share of the wall time in which the step's work runs on the GPU; 0 on the CPU
+  int64_t peak_bytes = 0, operations = 0, graph_nodes = 0;
+  bool graph = true;
+};
+
+// Times whole training steps (forward, backward, reduction, AdamW) on synthetic random tokens: full
+// batches of sentences of `length` tokens on each side. Batches still cross from host memory each
+// step.
+StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats);
+
+// One JSON object on one line.
+std::string to_json(const StepTiming& result);
+
+}  // namespace saturate::train

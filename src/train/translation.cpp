@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model/hf_config.h"
+#include "model/hf_weights.h"
+#include "train/checkpoint_store.h"
+#include "train/model_setup.h"
+
+namespace saturate::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string model_folder(const std::string& path) {
+  if (fs::exists(path + "/config.json")) return path;
+  if (fs::exists(path + "/model/config.json")) return path + "/model";
+  std::vector<std::string> problems;
+  if (fs::exists(path + "/checkpoints")) {
+    if (const auto newest = CheckpointStore(path).newest_valid(problems)) return newest->folder;
+  }
+  throw Error(
+      Errc::io, "model",
+      fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
+                  "checkpoint; give --model the folder of a run or of a Hugging Face model",
+                  path));
+}
+
+void check_vocabulary(const LoadedModel& m) {
+  const auto differs = [&](const char* side, int64_t model, int64_t tokenizer) {
+    if (model == tokenizer) return;
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{}: the model has a {} vocabulary of {} and its tokenizer {}; the files are "
+                    "not of one training run",
+                    m.folder, side, model, tokenizer));
+  };
+  differs("target", m.config.vocab_target, m.tokenizers.target.vocab_size());
+  if (m.config.kind == model::ModelKind::encoder_decoder) {
+    differs("source", m.config.vocab_source, m.tokenizers.source.vocab_size());
+  }
+}
+
+}  // namespace
+
+model::TranslatorOptions translator_options(const TranslateConfig& config, int64_t max_source,
+                                            int64_t beam) {
+  model::TranslatorOptions o;
+  o.beam = static_cast<int>(beam);
+  o.length_penalty = static_cast<float>(config.length_penalty);
+  o.max_source = max_source;
+  o.max_target = static_cast<int64_t>(config.max_length_factor * static_cast<double>(max_source)) +
+                 config.max_length_offset;
+  o.length_factor = static_cast<float>(config.max_length_factor);
+  o.length_offset = config.max_length_offset;
+  o.source_rows = std::max(config.batch_tokens, max_source);
+  // As many sentences as share the source rows at a common length of 16.
+  o.sentences = std::clamp<int64_t>(o.source_rows / 16, 1, 512 / std::max<int64_t>(1, beam / 2));
+  return o;
+}
+
+std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_t eos) {
+  if (static_cast<int64_t>(ids.size()) > limit) {
+    ids.resize(static_cast<size_t>(limit));
+    ids.back() = eos;
+  }
+  return ids;
+}
+
+LoadedModel load_model(const std::string& path, const std::string& device_name,
+                       const std::string& precision) {
+  const Device device = parse_device(device_name);
+  const std::string folder = model_folder(path);
+  LoadedModel m{
+      .folder = folder,
+      .config = model::read_model_config(folder),
+      .tokenizers = load_tokenizers(folder),
+      .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
+      .transformer = nullptr};
+  check_vocabulary(m);
+  m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
+  m.store->allocate(ParameterStore::Purpose::inference);
+  m.transformer->make_tables(*m.store);
+  const Stream stream(device);
+  std::vector<float> padded;
+  model::load_hf_weights(folder, m.config,
+                         [&](const std::string& name, std::span<const float> values) {
+                           const ParameterId id = m.store->find(name);
+                           padded.assign(static_cast<size_t>(m.store->spec(id).size()),
+                                         0.0f);  // rows that pad a vocabulary
+                           std::copy(values.begin(), values.end(), padded.begin());
+                           m.store->set(stream, id, padded.data());
+                         });
+  m.store->refresh_compute(stream);
+  stream.synchronize();
+  return m;
+}
+
+std::vector<std::string> translate_lines(const LoadedModel& m, const TranslateConfig& config,
+                                         std::span<const std::string> lines) {
+  const int64_t limit = m.config.max_positions;
+  std::vector<std::vector<int32_t>> sources;
+  int64_t longest = 1;
+  for (const std::string& line : lines) {
+    std::vector<int32_t> ids = m.tokenizers.source.encode_sentence(line);
+    if (static_cast<int64_t>(ids.size()) > limit) {
+      log_warning(fmt::format("line {} has {} tokens; the model takes {}, the rest is left out",
+                              sources.size() + 1, ids.size(), limit));
+    }
+    sources.push_back(clip_source(std::move(ids), limit, m.tokenizers.source.eos_id()));
+    longest = std::max(longest, static_cast<int64_t>(sources.back().size()));
+  }
+  model::Translator translator(*m.transformer, *m.store,
+                               translator_options(config, longest, config.beam));
+  std::vector<std::string> out;
+  for (const auto& ids : translator.translate(sources))
+    out.push_back(m.tokenizers.target.decode(ids));
+  return out;
+}
+
+}  // namespace saturate::train

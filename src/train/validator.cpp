@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/validator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/batch_fill.h"
+#include "data/packer.h"
+#include "train/batch_fit.h"
+#include "train/bleu.h"
+#include "train/chrf.h"
+#include "train/loss_tape.h"
+#include "train/translation.h"
+
+namespace saturate::train {
+
+Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
+                     const Corpora& corpora, const ParameterStore& training,
+                     const data::BatchShape& shape)
+    : config_(config),
+      corpora_(corpora),
+      store_(training.device(), training.compute_type()),
+      model_(model, store_),
+      layout_(shape),
+      stream_(training.device()),
+      batch_(training.device(), static_cast<size_t>(layout_.words) * sizeof(int32_t)),
+      totals_(training.device(), 4 * sizeof(double)),
+      workspace_(training.device(), training.device().is_cuda() ? kWorkspaceBytes : 0) {
+  store_.allocate(ParameterStore::Purpose::inference);
+  model_.make_tables(store_);
+  if (corpora.valid) {
+    tape_.emplace(store_, TapeMode::inference, nullptr);
+    record_loss(*tape_, model_, layout_, batch_.as<int32_t>(), {.totals = totals_.as<double>()});
+    arena_ = Buffer(training.device(), tape_->plan());
+  }
+  if (!corpora.valid_source.empty() && config.validate.metric != "loss") {
+    translator_ = std::make_unique<model::Translator>(
+        model_, store_,
+        translator_options(config.translate, shape.max_source, config.validate.beam));
+  }
+}
+
+void Validator::take_weights(TrainingStep& step, const ParameterStore& training) {
+  step.synchronize();
+  const Buffer& from = step.average().data() ? step.average() : training.masters();
+  copy_on_device(stream_, store_.masters().data(), from.data(), from.bytes());
+  store_.refresh_compute(stream_);
+  stream_.synchronize();
+}
+
+double Validator::loss() {
+  fill_bytes(stream_, totals_.data(), 0, totals_.bytes());
+  const bool lm = layout_.shape.source_rows == 0;
+  const data::PackerOptions options{.shape = layout_.shape,
+                                    .order = data::PackOrder::sequential,
+                                    .unit = lm ? pack_unit(config_) : data::PackUnit::sentences,
+                                    .epochs = 1};
+  data::Packer packer(*corpora_.valid, options);
+  data::BatchFiller filler(*corpora_.valid, options);
+  HostBuffer host(store_.device(), batch_.bytes());
+  const Context ctx{store_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};
+  std::vector<data::PackedItem> items;
+  while (packer.next(items)) {
+    filler.fill(items, host.as<int32_t>());
+    copy_to_device(stream_, batch_.data(), host.data(), batch_.bytes());
+    tape_->run(ctx, arena_.data(), false);
+    stream_.synchronize();  // before the host block is filled again
+  }
+  double totals[4] = {};
+  copy_to_host(stream_, totals, totals_.data(), sizeof totals);
+  stream_.synchronize();
+  return totals[2] > 0 ? totals[1] / totals[2] : 0.0;
+}
+
+void Validator::translate(ValidationResult& result) {
+  std::vector<std::vector<int32_t>> sources;
+  for (const std::string& line : corpora_.valid_source) {
+    sources.push_back(clip_source(corpora_.source.encode_sentence(line), layout_.shape.max_source,
+                                  corpora_.source.eos_id()));
+  }
+  for (const auto& ids : translator_->translate(sources)) {
+    result.hypotheses.push_back(corpora_.target.decode(ids));
+  }
+  result.bleu = corpus_bleu(result.hypotheses, corpora_.valid_reference).score;
+  result.chrf = corpus_chrf(result.hypotheses, corpora_.valid_reference).score;
+  result.translated = true;
+}
+
+ValidationResult Validator::run() {
+  ValidationResult r;
+  if (tape_) r.loss = loss();
+  if (translator_) translate(r);
+  return r;
+}
+
+}  // namespace saturate::train
