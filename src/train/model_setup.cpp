@@ -125,7 +125,9 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape)
   StepOptions s;
   s.shape = shape;
   s.accumulate = config.batch.accumulate;
-  s.slots = std::max<int64_t>(config.data.prefetch, 2) + config.batch.accumulate;
+  // Without prefetch there is room for one step only, so a batch is made when the last one is done.
+  s.slots = config.batch.accumulate * (config.train.prefetch ? 2 : 1);
+  if (config.train.prefetch) s.slots = std::max(s.slots, config.data.prefetch);
   s.label_smoothing = f(config.train.label_smoothing);
   s.beta1 = f(config.optimizer.beta1);
   s.beta2 = f(config.optimizer.beta2);

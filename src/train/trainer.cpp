@@ -238,7 +238,7 @@ void Run::start_loader() {
                    .epochs = config_.train.max_epochs};
   setup.rank = ranks_.rank();
   setup.ranks = ranks_.size();
-  setup.threads = config_.train.prefetch ? static_cast<int>(config_.data.workers) : 0;
+  setup.threads = static_cast<int>(config_.data.workers);
   setup.state = progress_state_.loader;
   // The device takes micro-batch m from slot m % slots; the loader starts with its first slot.
   const int64_t slots = step_->slots();
@@ -249,8 +249,11 @@ void Run::start_loader() {
 }
 
 bool Run::submit_step() {
-  // Slots whose copies have left go back to the loader; one step's worth stays on its way.
-  while (static_cast<int64_t>(held_.size()) > config_.batch.accumulate) {
+  // Slots whose copies have left go back to the loader. With prefetch one step's worth may stay on
+  // its way meanwhile; without, the device has finished (train() saw to it) and all of them are
+  // free.
+  const size_t keep = config_.train.prefetch ? static_cast<size_t>(config_.batch.accumulate) : 0;
+  while (held_.size() > keep) {
     step_->wait_slot(held_.front());
     loader_->release();
     held_.erase(held_.begin());

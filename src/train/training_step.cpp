@@ -45,6 +45,7 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
   m.activations = tape.plan();
   m.activations_unshared = tape.unshared_bytes();
   m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
+  m.workspace = device.is_cuda() ? kWorkspaceBytes : 0;
   return m;
 }
 
@@ -61,8 +62,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       begin_(store.device(), Event::Timing::on),
       end_(store.device(), Event::Timing::on),
       tape_(store, TapeMode::training, state_.as<StepState>()->rng) {
-  SAT_ASSERT(options_.accumulate >= 1);
-  options_.slots = std::max(options_.slots, 2 * options_.accumulate);
+  SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   record(tape_, model_, layout_, batch_.as<int32_t>(), state_.as<StepState>(),
          options_.label_smoothing);

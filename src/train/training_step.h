@@ -16,7 +16,7 @@ namespace saturate::train {
 struct StepOptions {
   data::BatchShape shape;
   int64_t accumulate = 1;  // micro-batches in a step
-  int64_t slots = 4;       // batches that may be on their way; at least 2 * accumulate
+  int64_t slots = 4;       // batches that may be on their way; at least accumulate
   float label_smoothing = 0.1f;
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f, clip_norm = 1.0f;
   float ema_decay = 0.0f;  // 0: none
@@ -33,8 +33,9 @@ struct StepMemory {
   size_t activations = 0;  // the arena
   size_t activations_unshared = 0;
   size_t batches = 0;
+  size_t workspace = 0;
   size_t total() const noexcept {
-    return parameters + optimizer + activations + batches + kWorkspaceBytes;
+    return parameters + optimizer + activations + batches + workspace;
   }
 };
 StepMemory plan_step(const model::ModelConfig& config, DType compute, Device device,

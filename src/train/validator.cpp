@@ -13,6 +13,25 @@
 #include "train/translation.h"
 
 namespace saturate::train {
+namespace {
+
+// Validation sentences may be longer than any of training.
+data::BatchShape shape_for(data::BatchShape s, const Corpora& corpora) {
+  if (!corpora.valid) return s;
+  const auto rows = [](int64_t budget, int64_t longest) {
+    return std::max(budget, (longest + 7) / 8 * 8);
+  };
+  if (s.source_rows > 0) {
+    const data::CacheStats& stats = corpora.valid->stats();
+    s.max_source = std::max(s.max_source, stats.longest_source);
+    s.max_target = std::max(s.max_target, stats.longest_target);
+    s.source_rows = rows(s.source_rows, s.max_source);
+    s.target_rows = rows(s.target_rows, s.max_target);
+  }
+  return s;
+}
+
+}  // namespace
 
 Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
                      const Corpora& corpora, const ParameterStore& training,
@@ -21,7 +40,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
       corpora_(corpora),
       store_(training.device(), training.compute_type()),
       model_(model, store_),
-      layout_(shape),
+      layout_(shape_for(shape, corpora)),
       stream_(training.device()),
       batch_(training.device(), static_cast<size_t>(layout_.words) * sizeof(int32_t)),
       totals_(training.device(), 4 * sizeof(double)),
@@ -36,7 +55,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
   if (!corpora.valid_source.empty() && config.validate.metric != "loss") {
     translator_ = std::make_unique<model::Translator>(
         model_, store_,
-        translator_options(config.translate, shape.max_source, config.validate.beam));
+        translator_options(config.translate, layout_.shape.max_source, config.validate.beam));
   }
 }
 

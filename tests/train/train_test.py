@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole training runs of a very small model: usage: train_test.py PATH_OF_SATURATE [--device cuda] [--mpirun PATH]
+
+A GPU machine runs the same tests with --device cuda (resume must be exact there too).
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--mpirun", default="")
+OPTIONS, REST = parser.parse_known_args()
+
+SMALL = {
+    "model.preset": "tiny", "model.d_model": 32, "model.heads": 2, "model.ffn": 64, "model.encoder_layers": 1,
+    "model.decoder_layers": 1, "data.vocab_size": 200, "batch.target_tokens": 256, "optimizer.lr": 3e-3,
+    "schedule.warmup_steps": 10, "validate.every_steps": 0, "validate.metric": "loss", "train.log_every": 1,
+    "checkpoint.every_minutes": 0, "train.device": OPTIONS.device,
+}
+
+
+def tensors(path):
+    """Name -> list of floats of a safetensors file with F32 tensors."""
+    with open(path, "rb") as file:
+        data = file.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: struct.unpack(f"<{(t['data_offsets'][1] - t['data_offsets'][0]) // 4}f",
+                                data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+            for name, t in header.items()}
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp()
+        subprocess.run([OPTIONS.program, "quickstart-data", "--out", f"{cls.root}/data", "--pairs", "600"],
+                       check=True, capture_output=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root)
+
+    def command(self, out, steps, **changes):
+        data = f"{self.root}/data"
+        settings = SMALL | {"train.max_steps": steps, "schedule.total_steps": 1000} | changes
+        line = [OPTIONS.program, "train", "--train", f"{data}/train.en", f"{data}/train.pt", "--valid",
+                f"{data}/valid.en", f"{data}/valid.pt", "--out", f"{self.root}/{out}"]
+        for key, value in settings.items():
+            if key == "resume":
+                line.append("--resume")
+            else:
+                line += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
+        return line
+
+    def train(self, out, steps, launcher=(), expect=0, **changes):
+        done = subprocess.run([*launcher, *self.command(out, steps, **changes)], capture_output=True, text=True,
+                              timeout=250)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done
+
+    def weights(self, out, step):
+        return f"{self.root}/{out}/checkpoints/step-{step:08d}/training/optimizer.safetensors"
+
+    def losses(self, out):
+        with open(f"{self.root}/{out}/metrics.jsonl", encoding="utf8") as file:
+            rows = [json.loads(line) for line in file]
+        return {row["step"]: row["loss"] for row in rows if row["kind"] == "train"}
+
+    def test_learns(self):
+        self.train("learns", 120)
+        losses = self.losses("learns")
+        self.assertLess(losses[120], 0.7 * losses[1])
+
+    def test_resume_continues_bit_for_bit_even_twice(self):
+        for extra in [{}, {"optimizer.ema_decay": 0.9, "batch.accumulate": 2, "model.dropout": 0.2}]:
+            name = "accumulated" if extra else "plain"
+            self.train(f"{name}-whole", 30, **extra)
+            self.train(f"{name}-parts", 10, **extra)
+            self.train(f"{name}-parts", 20, resume=True, **extra)
+            self.train(f"{name}-parts", 30, resume=True, **extra)
+            self.assertEqual(content(self.weights(f"{name}-whole", 30)), content(self.weights(f"{name}-parts", 30)))
+            self.assertEqual(self.losses(f"{name}-whole"), self.losses(f"{name}-parts"))
+
+    def test_graph_and_prefetch_change_nothing(self):
+        self.train("with", 12)
+        self.train("without", 12, **{"train.prefetch": False, "train.graph": False})
+        self.assertEqual(content(self.weights("with", 12)), content(self.weights("without", 12)))
+
+    def test_signal_saves_and_kill_loses_only_what_came_after_the_checkpoint(self):
+        run = subprocess.Popen(self.command("signal", 100000), stderr=subprocess.PIPE, text=True)
+        self.await_steps("signal", 5)
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(timeout=60), 130)
+        run.stderr.close()
+        saved = sorted(os.listdir(f"{self.root}/signal/checkpoints"))
+        self.assertTrue(any(name.startswith("step-") for name in saved), saved)
+
+        run = subprocess.Popen(self.command("killed", 100000, **{"checkpoint.every_steps": 3}),
+                               stderr=subprocess.PIPE, text=True)
+        self.await_steps("killed", 10)
+        run.kill()
+        run.wait(timeout=60)
+        run.stderr.close()
+        last = max(int(name[5:]) for name in os.listdir(f"{self.root}/killed/checkpoints") if name.startswith("step-"))
+        done = self.train("killed", last + 3, resume=True)
+        self.assertIn(f"at step {last}", done.stderr)
+        self.assertEqual(sorted(self.losses("killed")), list(range(1, last + 4)))
+
+    def await_steps(self, out, steps):
+        for _ in range(600):
+            try:
+                if len(self.losses(out)) >= steps:
+                    return
+            except (FileNotFoundError, json.JSONDecodeError):
+                pass
+            time.sleep(0.1)
+        self.fail("no progress within 60 s")
+
+    def test_two_ranks_equal_one_with_twice_the_batch(self):
+        if not OPTIONS.mpirun:
+            self.skipTest("built without MPI")
+        launcher = [OPTIONS.mpirun, "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
+        # A gradient that is zero but for rounding (a key's bias) must not decide a step: hence eps.
+        plain = {"model.dropout": 0, "optimizer.clip_norm": 1.0, "optimizer.eps": 1e-4}
+        self.train("ranks2", 12, launcher=launcher, **plain)
+        self.train("ranks1", 12, **plain, **{"batch.accumulate": 2})
+        one, two = tensors(self.weights("ranks1", 12)), tensors(self.weights("ranks2", 12))
+        worst = max(abs(a - b) for name in one if name.startswith("master/") for a, b in zip(one[name], two[name]))
+        # Gradients of size 1 differ by 1e-6 when summed in another order; AdamW divides that by eps.
+        self.assertLess(worst, 12 * 3e-3 * 1e-6 / 1e-4)
+        # And the other way: a checkpoint of two ranks continues on one.
+        self.train("ranks2", 14, resume=True, **plain, **{"batch.accumulate": 2})
+        self.train("ranks1", 14, resume=True, **plain, **{"batch.accumulate": 2})
+        a, b = self.losses("ranks1")[14], self.losses("ranks2")[14]
+        self.assertAlmostEqual(a, b, delta=1e-3 * abs(a))
+
+    def test_bad_runs_are_refused_with_a_reason(self):
+        self.train("taken", 2)
+        again = self.train("taken", 2, expect=2)
+        self.assertIn("already holds a run", again.stderr)
+        bad = self.train("diverges", 200, expect=2, **{"optimizer.lr": 10, "optimizer.clip_norm": 0,
+                                                      "schedule.warmup_steps": 0, "train.stop_after_bad_steps": 3,
+                                                      "optimizer.weight_decay": 1})
+        self.assertIn("non-finite", bad.stderr)
+
+    def test_memory_limit_keeps_the_step_and_its_result(self):
+        done = self.train("memory", 2, **{"train.memory": "4MiB", "batch.target_tokens": 1024})
+        self.assertIn("micro-batches of", done.stderr)
+        refused = self.train("nothing", 2, expect=1, **{"train.memory": "1MiB"})
+        self.assertIn("use a smaller model", refused.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *REST], verbosity=2)
