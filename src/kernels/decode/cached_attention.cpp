@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/decode/cached_attention.h"
+
+#include <fmt/format.h>
+
+#include "kernels/decode/cached_attention_impl.h"
+#include "kernels/dispatch.h"
+#include "kernels/host/validate.h"
+
+namespace saturate::kernels {
+namespace {
+
+Fit cpu_fits(const Context&, const CachedAttentionArgs& a) noexcept { return fits_cpu(a.dtype); }
+#if SATURATE_WITH_CUDA
+Fit cuda_fits(const Context&, const CachedAttentionArgs& a) noexcept {
+  if (a.head_size > kMaxCachedHeadSize) return {"head_size > 256 (eight channels a lane)"};
+  if (a.heads > 65535) return {"more than 65535 heads (grid)"};
+  return fits_cuda(a.dtype, a.rows);
+}
+#endif
+
+constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {
+    SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits, cached_attention_cuda}){
+        "cached_attention_cpu", DeviceKind::cpu, cpu_fits, cached_attention_cpu}};
+
+}  // namespace
+
+void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
+  constexpr const char* kOp = "cached_attention";
+  require_float(kOp, a.dtype);
+  require_sizes(kOp, {{"rows", a.rows}, {"max_positions", a.max_positions}});
+  if (a.heads < 1 || a.kv_heads < 1 || a.heads % a.kv_heads != 0 || a.head_size < 1) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("heads is {}, kv_heads {}, head_size {}: all must be positive and "
+                            "kv_heads a divisor of heads",
+                            a.heads, a.kv_heads, a.head_size));
+  }
+  if (a.rows == 0) return;
+  require_pointers(kOp, {{"qkv", a.qkv},
+                         {"cache", a.cache},
+                         {"o", a.o},
+                         {"positions", a.positions},
+                         {"starts", a.starts}});
+  dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention);
+}
+
+}  // namespace saturate::kernels

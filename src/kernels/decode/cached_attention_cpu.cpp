@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/decode/cached_attention_impl.h"
+#include "kernels/host/vector_math.h"
+#include "runtime/parallel_for.h"
+
+namespace saturate::kernels {
+namespace {
+
+template <class T>
+struct Problem {
+  explicit Problem(const CachedAttentionArgs& args)
+      : a(args),
+        q_width(a.heads * a.head_size),
+        kv_width(a.kv_heads * a.head_size),
+        scale(static_cast<T>(a.scale)) {}
+
+  // [k | v] of the whole slot.
+  const T* history(int64_t row, int64_t position) const {
+    const int64_t own = a.starts[row] + position;
+    const int64_t slot = a.slots != nullptr && position < a.positions[row] ? a.slots[own] : own;
+    return static_cast<const T*>(a.cache) + slot * 2 * kv_width;
+  }
+
+  void row(int64_t r, std::vector<T>& p) const {
+    T* o = static_cast<T*>(a.o) + r * q_width;
+    if (a.finished != nullptr && a.finished[r] != 0) {
+      std::fill_n(o, q_width, T{0});
+      return;
+    }
+    const T* qkv = static_cast<const T*>(a.qkv) + r * (q_width + 2 * kv_width);
+    const int64_t last = a.positions[r];
+    std::copy_n(qkv + q_width, 2 * kv_width,
+                static_cast<T*>(a.cache) + (a.starts[r] + last) * 2 * kv_width);
+    p.resize(static_cast<size_t>(last + 1));
+    for (int64_t h = 0; h < a.heads; ++h) {
+      head(r, qkv + h * a.head_size, h / (a.heads / a.kv_heads) * a.head_size, p,
+           o + h * a.head_size);
+    }
+  }
+
+  void head(int64_t r, const T* q, int64_t kv_column, std::vector<T>& p, T* o) const {
+    T top = -std::numeric_limits<T>::infinity();
+    for (size_t j = 0; j < p.size(); ++j) {
+      const T* k = history(r, static_cast<int64_t>(j)) + kv_column;
+      p[j] = scale * lane_sum<T>(a.head_size, [q, k](int64_t c) { return q[c] * k[c]; });
+      top = std::max(top, p[j]);
+    }
+    T sum = 0;
+    for (T& x : p) sum += x = vector_exp(x - top);
+    std::fill_n(o, a.head_size, T{0});
+    for (size_t j = 0; j < p.size(); ++j) {
+      const T* v = history(r, static_cast<int64_t>(j)) + kv_width + kv_column;
+      const T weight = p[j] / sum;
+      for (int64_t c = 0; c < a.head_size; ++c) o[c] += weight * v[c];
+    }
+  }
+
+  const CachedAttentionArgs& a;
+  int64_t q_width, kv_width;
+  T scale;
+};
+
+template <class T>
+void run(const CachedAttentionArgs& args) {
+  const Problem<T> problem(args);
+  parallel_for(args.rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<T> p;
+    for (int64_t r = begin; r < end; ++r) problem.row(r, p);
+  });
+}
+
+}  // namespace
+
+void cached_attention_cpu(const Context&, const CachedAttentionArgs& a) {
+  a.dtype == DType::f64 ? run<double>(a) : run<float>(a);
+}
+
+}  // namespace saturate::kernels

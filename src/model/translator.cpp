@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/translator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "model/translator_plan.h"
+
+namespace saturate::model {
+namespace {
+
+constexpr const char* kOp = "translate";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(Errc::invalid_argument, kOp, what);
+}
+
+TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
+  if (c.kind != ModelKind::encoder_decoder) {
+    refuse("the model is decoder-only; translation needs an encoder-decoder");
+  }
+  const auto in_vocabulary = [&](int64_t id) { return id >= 0 && id < c.vocab_target; };
+  if (!in_vocabulary(c.eos_id) || !in_vocabulary(c.decoder_start_id)) {
+    refuse(fmt::format("eos_id is {} and decoder_start_id {}: translation needs both, below {}",
+                       c.eos_id, c.decoder_start_id, c.vocab_target));
+  }
+  if (o.sentences < 1 || o.source_rows < 1 || o.max_source < 1 || o.max_target < 1) {
+    refuse(
+        fmt::format("sentences is {}, source_rows {}, max_source {}, max_target {}: all must be "
+                    "at least 1",
+                    o.sentences, o.source_rows, o.max_source, o.max_target));
+  }
+  if (o.beam < 1 || o.beam > kernels::kMaxBeam) {
+    refuse(fmt::format("beam is {}; it must be in 1 .. {}", o.beam, kernels::kMaxBeam));
+  }
+  if (!(o.length_factor >= 0.0f) || o.length_offset < 0 || !(o.length_penalty >= 0.0f)) {
+    refuse(
+        fmt::format("length_factor is {}, length_offset {}, length_penalty {}: none may be "
+                    "negative",
+                    o.length_factor, o.length_offset, o.length_penalty));
+  }
+  o.max_source = std::min(o.max_source, c.max_positions);
+  o.max_target = std::min(o.max_target, c.max_positions);
+  o.source_rows = std::max(o.source_rows, o.max_source);
+  return o;
+}
+
+}  // namespace
+
+struct Translator::Impl {
+  Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o)
+      : model(m), store(s), options(checked(o, m.config())) {
+    // A step costs the same whatever part of it is used, so few sentences get a smaller one.
+    for (int64_t n = options.sentences; n >= 1; n /= 8) shapes.insert(shapes.begin(), shape_of(n));
+    plans.resize(shapes.size());
+  }
+
+  int64_t limit_of(size_t source) const {
+    const double limit = static_cast<double>(options.length_factor) * static_cast<double>(source);
+    const auto most = static_cast<double>(options.max_target);
+    return std::max<int64_t>(1, static_cast<int64_t>(std::min(
+                                    most, limit + static_cast<double>(options.length_offset))));
+  }
+
+  DecodeShape shape_of(int64_t sentences) const {
+    DecodeShape s{.sentences = sentences};
+    s.source_rows = std::max(options.max_source,
+                             (options.source_rows * sentences / options.sentences + 7) / 8 * 8);
+    // The longest translations that source_rows tokens in `sentences` sources can have.
+    const double factor = static_cast<double>(options.length_factor);
+    const double most = factor * static_cast<double>(s.source_rows) +
+                        static_cast<double>(sentences * (options.length_offset + 1));
+    const auto all = static_cast<double>(sentences * options.max_target);
+    s.slots = static_cast<int64_t>(std::min(most, all)) * options.beam;
+    return s;
+  }
+
+  void check(std::span<const std::vector<int32_t>> sources) const {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const auto length = static_cast<int64_t>(sources[i].size());
+      if (length < 1 || length > options.max_source) {
+        refuse(fmt::format("source {} has {} tokens; it must have 1 to {}", i, length,
+                           options.max_source));
+      }
+      for (const int32_t id : sources[i]) {
+        if (id >= 0 && id < model.config().vocab_source) continue;
+        refuse(fmt::format("source {} holds id {}; ids must be in 0 .. {}", i, id,
+                           model.config().vocab_source - 1));
+      }
+    }
+  }
+
+  TranslatorPlan& plan(size_t i) {
+    if (!plans[i]) plans[i] = std::make_unique<TranslatorPlan>(model, store, options, shapes[i]);
+    return *plans[i];
+  }
+
+  const Transformer& model;
+  const ParameterStore& store;
+  const TranslatorOptions options;
+  std::vector<DecodeShape> shapes;  // smallest first; the last is the options'
+  std::vector<std::unique_ptr<TranslatorPlan>> plans;
+};
+
+Translator::Translator(const Transformer& model, const ParameterStore& store,
+                       const TranslatorOptions& options)
+    : impl_(std::make_unique<Impl>(model, store, options)) {}
+Translator::~Translator() = default;
+
+std::vector<std::vector<int32_t>> Translator::translate(
+    std::span<const std::vector<int32_t>> sources) {
+  impl_->check(sources);
+  // Sentences of one batch are of one length, so that they end at about the same step.
+  std::vector<size_t> order(sources.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
+  int64_t rows_left = 0;
+  for (const auto& s : sources) rows_left += static_cast<int64_t>(s.size());
+
+  std::vector<std::vector<int32_t>> out(sources.size());
+  for (size_t next = 0; next < order.size();) {
+    const auto left = static_cast<int64_t>(order.size() - next);
+    size_t p = 0;
+    while (p + 1 < impl_->shapes.size() &&
+           (impl_->shapes[p].sentences < left || impl_->shapes[p].source_rows < rows_left)) {
+      ++p;
+    }
+    const DecodeShape& shape = impl_->shapes[p];
+    std::vector<DecodeItem> items;
+    int64_t rows = 0;
+    for (; next + items.size() < order.size();) {
+      const auto& source = sources[order[next + items.size()]];
+      const auto length = static_cast<int64_t>(source.size());
+      if (static_cast<int64_t>(items.size()) == shape.sentences ||
+          rows + length > shape.source_rows)
+        break;
+      rows += length;
+      items.push_back({&source, impl_->limit_of(source.size())});
+    }
+    std::vector<std::vector<int32_t>> results(items.size());
+    impl_->plan(p).run(items, results);
+    for (size_t i = 0; i < items.size(); ++i) out[order[next + i]] = std::move(results[i]);
+    next += items.size();
+    rows_left -= rows;
+  }
+  return out;
+}
+
+}  // namespace saturate::model

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/translator_plan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "base/error.h"
+#include "ops/attention.h"
+#include "ops/cached_attention.h"
+
+namespace saturate::model {
+namespace {
+
+Buffer zeroed(const Stream& stream, size_t bytes) {
+  Buffer b(stream.device(), bytes);
+  fill_bytes(stream, b.data(), 0, bytes);
+  return b;
+}
+
+}  // namespace
+
+TranslatorPlan::Layout::Layout(const DecodeShape& shape, int64_t beam) {
+  const int64_t rows = shape.sentences * beam;
+  words = 0;
+  const auto array = [this](int64_t count) {
+    const int64_t at = words;
+    words += (count + 63) / 64 * 64;  // 256 bytes
+    return at;
+  };
+  source_ids = array(shape.source_rows);
+  source_positions = array(shape.source_rows);
+  source_cu = array(shape.sentences + 1);
+  query_cu = array(shape.sentences + 1);
+  limits = array(shape.sentences);
+  starts = array(rows);
+  ids = array(rows);
+  positions = array(rows);
+  finished = array(rows);
+  lengths = array(rows);
+}
+
+TranslatorPlan::TranslatorPlan(const Transformer& model, const ParameterStore& store,
+                               const TranslatorOptions& o, const DecodeShape& shape)
+    : model_(model),
+      options_(o),
+      shape_(shape),
+      rows_(shape.sentences * o.beam),
+      layout_(shape, o.beam),
+      stream_(store.device()),
+      encoder_(store, TapeMode::inference, nullptr),
+      step_(store, TapeMode::inference, nullptr) {
+  const Device device = store.device();
+  const ModelConfig& c = model.config();
+  const size_t wide = size_of(store.wide_type());
+  const auto rows = static_cast<size_t>(rows_), slots = static_cast<size_t>(shape.slots);
+  const auto beam = static_cast<size_t>(o.beam);
+  block_ = zeroed(stream_, static_cast<size_t>(layout_.words) * sizeof(int32_t));
+  host_block_ = HostBuffer(device, block_.bytes());
+  scores_ = zeroed(stream_, rows * wide);
+  host_scores_ = HostBuffer(device, scores_.bytes());
+  slots_ = zeroed(stream_, slots * sizeof(int32_t));
+  tokens_ = zeroed(stream_, slots * sizeof(int32_t));
+  candidate_scores_ = zeroed(stream_, rows * beam * wide);
+  candidate_ids_ = zeroed(stream_, rows * beam * sizeof(int32_t));
+  workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
+  result_ =
+      HostBuffer(device, static_cast<size_t>(shape.sentences * o.max_target) * sizeof(int32_t));
+  const auto width = static_cast<size_t>(2 * c.kv_heads * c.head_size);
+  for (int64_t i = 0; i < c.decoder_layers; ++i) {
+    caches_.push_back(zeroed(stream_, slots * width * size_of(store.compute_type())));
+  }
+  record_encoder();
+  record_step();
+  stream_.synchronize();
+}
+
+void TranslatorPlan::record_encoder() {
+  const PackedSide source{.tokens = {.ids = words(layout_.source_ids),
+                                     .positions = words(layout_.source_positions),
+                                     .cu = words(layout_.source_cu),
+                                     .rows = shape_.source_rows,
+                                     .sequences = shape_.sentences},
+                          .max_length = options_.max_source};
+  const Value memory = model_.encode(encoder_, source);
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    cross_.push_back(model_.cross_keys_values(encoder_, static_cast<int64_t>(i), memory));
+    encoder_.keep(cross_.back());
+  }
+  encoder_arena_ = zeroed(stream_, encoder_.plan());
+}
+
+void TranslatorPlan::record_step() {
+  const ModelConfig& c = model_.config();
+  const int64_t kv_width = c.kv_heads * c.head_size;
+  const Context ctx{stream_.device(), stream_.native()};
+  const Run encoded(ctx, encoder_, encoder_arena_.as<char>(), false);
+  kernels::BeamState state{.ids = words(layout_.ids),
+                           .positions = words(layout_.positions),
+                           .finished = words(layout_.finished),
+                           .lengths = words(layout_.lengths),
+                           .scores = scores_.data(),
+                           .slots = slots_.as<int32_t>(),
+                           .tokens = tokens_.as<int32_t>(),
+                           .starts = words(layout_.starts),
+                           .limits = words(layout_.limits)};
+  DecoderAttention attention;
+  attention.self = [&](int64_t layer, Value qkv) {
+    return ops::cached_attention(step_, qkv,
+                                 {.heads = c.heads,
+                                  .kv_heads = c.kv_heads,
+                                  .head_size = c.head_size,
+                                  .max_positions = options_.max_target,
+                                  .cache = caches_[static_cast<size_t>(layer)].data(),
+                                  .positions = state.positions,
+                                  .starts = state.starts,
+                                  .slots = state.slots,
+                                  .finished = state.finished});
+  };
+  attention.cross = [&](int64_t layer, Value q) {
+    const Value of = cross_[static_cast<size_t>(layer)];
+    const Value kv = step_.external("cross_keys_values", step_.compute_type(), shape_.source_rows,
+                                    2 * kv_width, encoded(of));
+    return ops::attention(step_, {.q = {q, 0},
+                                  .k = {kv, 0},
+                                  .v = {kv, kv_width},
+                                  .heads = c.heads,
+                                  .kv_heads = c.kv_heads,
+                                  .head_size = c.head_size,
+                                  .cu_q = words(layout_.query_cu),
+                                  .cu_k = words(layout_.source_cu),
+                                  .sequences = shape_.sentences,
+                                  .max_q = options_.beam,
+                                  .max_k = options_.max_source});
+  };
+  const PackedSide target{
+      .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows_, .sequences = rows_},
+      .max_length = 1};
+  const Value logits = model_.logits(step_, model_.decode_with(step_, target, attention));
+  kernels::BeamStepArgs args{.state = state,
+                             .candidate_scores = candidate_scores_.data(),
+                             .candidate_ids = candidate_ids_.as<int32_t>(),
+                             .result = result_.as<int32_t>(),
+                             .sentences = shape_.sentences,
+                             .beam = options_.beam,
+                             .vocab = c.vocab_target,
+                             .ld = step_.info(logits).cols,
+                             .result_stride = options_.max_target,
+                             .dtype = step_.compute_type(),
+                             .eos = static_cast<int32_t>(c.eos_id),
+                             .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id),
+                             .length_penalty = options_.length_penalty};
+  step_.record("beam_step", {logits}, {}, [=](const Run& r) {
+    kernels::BeamStepArgs a = args;
+    a.logits = r(logits);
+    kernels::beam_step(r.ctx, a);
+  });
+  step_arena_ = zeroed(stream_, step_.plan());
+}
+
+void TranslatorPlan::fill(std::span<const DecodeItem> items) {
+  int32_t* host = host_block_.as<int32_t>();
+  std::fill_n(host, layout_.words, 0);
+  const auto count = static_cast<int64_t>(items.size());
+  const bool f64 = size_of(step_.wide_type()) == sizeof(double);
+  int32_t row = 0, slot = 0;
+  for (int64_t s = 0; s < shape_.sentences; ++s) {
+    const auto limit = static_cast<int32_t>(s < count ? items[static_cast<size_t>(s)].limit : 0);
+    if (s < count) {
+      const std::vector<int32_t>& source = *items[static_cast<size_t>(s)].source;
+      for (size_t i = 0; i < source.size(); ++i, ++row) {
+        host[layout_.source_ids + row] = source[i];
+        host[layout_.source_positions + row] = static_cast<int32_t>(i);
+      }
+    }
+    host[layout_.source_cu + s + 1] = row;
+    host[layout_.query_cu + s + 1] = static_cast<int32_t>((s + 1) * options_.beam);
+    host[layout_.limits + s] = limit;
+    result_.as<int32_t>()[s * options_.max_target] = 0;
+    for (int64_t k = 0; k < options_.beam; ++k) {
+      const int64_t r = s * options_.beam + k;
+      host[layout_.starts + r] = slot;
+      host[layout_.ids + r] = static_cast<int32_t>(model_.config().decoder_start_id);
+      host[layout_.finished + r] = s < count ? 0 : 1;
+      slot += limit;
+      const double score = k == 0 ? 0.0 : -std::numeric_limits<double>::infinity();
+      if (f64) {
+        host_scores_.as<double>()[r] = score;
+      } else {
+        host_scores_.as<float>()[r] = static_cast<float>(score);
+      }
+    }
+  }
+  SAT_ASSERT(row <= shape_.source_rows && slot <= shape_.slots);
+  copy_to_device(stream_, block_.data(), host, block_.bytes());
+  copy_to_device(stream_, scores_.data(), host_scores_.data(), scores_.bytes());
+}
+
+bool TranslatorPlan::all_done(int64_t sentences) const {
+  for (int64_t s = 0; s < sentences; ++s) {
+    int32_t& length = result_.as<int32_t>()[s * options_.max_target];
+    if (std::atomic_ref(length).load(std::memory_order_acquire) == 0) return false;
+  }
+  return true;
+}
+
+void TranslatorPlan::enqueue_step(const Context& ctx) {
+  if (!ctx.device.is_cuda() || !options_.graph || !warm_) {
+    step_.run(ctx, step_arena_.data(), false);
+    warm_ = true;
+    return;
+  }
+  if (!graph_) {
+    graph_ = Graph::capture(stream_, [&] { step_.run(ctx, step_arena_.data(), false); });
+  }
+  graph_.launch(stream_);
+}
+
+void TranslatorPlan::decode(int64_t sentences, int64_t longest) {
+  const Context ctx{stream_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};
+  encoder_.run(ctx, encoder_arena_.data(), false);
+  // The host looks at the result of the step before last, so that the device always has one to do.
+  Event passed[2] = {Event(stream_.device()), Event(stream_.device())};
+  for (int64_t t = 0; t < longest; ++t) {
+    enqueue_step(ctx);
+    passed[t % 2].record(stream_);
+    if (t == 0 && ctx.device.is_cuda()) continue;
+    passed[ctx.device.is_cuda() ? (t - 1) % 2 : t % 2].synchronize();
+    if (all_done(sentences)) break;
+  }
+  stream_.synchronize();
+}
+
+void TranslatorPlan::run(std::span<const DecodeItem> items, std::span<std::vector<int32_t>> out) {
+  use_device(stream_.device());
+  fill(items);
+  int64_t longest = 0;
+  for (const DecodeItem& i : items) longest = std::max(longest, i.limit);
+  decode(static_cast<int64_t>(items.size()), longest);
+  for (size_t s = 0; s < items.size(); ++s) {
+    const int32_t* r = result_.as<int32_t>() + static_cast<int64_t>(s) * options_.max_target;
+    SAT_ASSERT(r[0] > 0);
+    out[s].assign(r + 1, r + r[0]);
+  }
+}
+
+}  // namespace saturate::model

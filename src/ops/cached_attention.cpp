@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cached_attention.h"
+
+#include <cmath>
+
+#include "kernels/decode/cached_attention.h"
+
+namespace saturate::ops {
+
+Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& s) {
+  SAT_ASSERT(!tape.training());
+  const Tape::Info in = tape.info(qkv);
+  SAT_ASSERT(in.cols == (s.heads + 2 * s.kv_heads) * s.head_size);
+  const Value o = tape.make("cached_attention", in.dtype, in.rows, s.heads * s.head_size);
+  tape.record("cached_attention", {qkv}, {o}, [=](const Run& r) {
+    kernels::cached_attention(r.ctx, {.qkv = r(qkv),
+                                      .cache = s.cache,
+                                      .o = r(o),
+                                      .positions = s.positions,
+                                      .starts = s.starts,
+                                      .slots = s.slots,
+                                      .finished = s.finished,
+                                      .rows = in.rows,
+                                      .heads = s.heads,
+                                      .kv_heads = s.kv_heads,
+                                      .head_size = s.head_size,
+                                      .max_positions = s.max_positions,
+                                      .dtype = in.dtype,
+                                      .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size))});
+  });
+  return o;
+}
+
+}  // namespace saturate::ops

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "ops/tape.h"
+
+namespace saturate::ops {
+
+// Device arrays of a generation step, and the cache of one layer; kernels/decode/cached_attention.h
+// says what they hold.
+struct CachedAttentionSpec {
+  int64_t heads = 0, kv_heads = 0, head_size = 0;
+  int64_t max_positions = 0;
+  void* cache = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* starts = nullptr;
+  const int32_t* slots = nullptr;
+  const int32_t* finished = nullptr;
+};
+
+// qkv (rows, (heads + 2 kv_heads) * head_size), one token a row; returns (rows, heads * head_size),
+// scale 1/sqrt(head_size). For inference only.
+Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& spec);
+
+}  // namespace saturate::ops
