@@ -135,8 +135,33 @@ size_t Packer::choose(const BatchShape& left) const {
   return best;
 }
 
+// Items in order while (sentences) x (longest) fits both budgets.
+void Packer::take_padded(std::vector<PackedItem>& items) {
+  const BatchShape& s = options_.shape;
+  PackedItem longest;
+  for (;;) {
+    while (pool_.size() < kPoolItems && draw()) continue;
+    if (pool_.empty()) return;
+    const PackedItem item = pool_.front();
+    const auto count = static_cast<int64_t>(items.size()) + 1;
+    longest.source = std::max(longest.source, item.source);
+    longest.target = std::max(longest.target, item.target);
+    if (count > s.sequences || count * longest.source > s.source_rows ||
+        count * longest.target > s.target_rows) {
+      return;
+    }
+    pool_.pop_front();
+    items.push_back(item);
+  }
+}
+
 bool Packer::next(std::vector<PackedItem>& items) {
   items.clear();
+  if (options_.padding == Padding::to_longest) {
+    take_padded(items);
+    batches_ += items.empty() ? 0 : 1;
+    return !items.empty();
+  }
   BatchShape left = options_.shape;
   for (;;) {
     while (pool_.size() < kPoolItems && draw()) continue;

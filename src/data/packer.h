@@ -15,12 +15,17 @@ enum class PackOrder : uint8_t { shuffled, sequential };
 // How a language model's documents become sequences. sentences: each document on its own, cut to
 // pieces of max_target. stream: all documents, laid end to end, cut to pieces of exactly
 // max_target.
+// to_longest fills a batch only as far as rows padded to its longest sentence would: what a trainer
+// without packing can do at the same cost. For comparison.
+enum class Padding : uint8_t { none, to_longest };
+
 enum class PackUnit : uint8_t { sentences, stream };
 
 struct PackerOptions {
   BatchShape shape;
   PackOrder order = PackOrder::shuffled;
   PackUnit unit = PackUnit::sentences;
+  Padding padding = Padding::none;
   uint64_t seed = 1;
   int64_t epochs = 0;  // 0: without end
   friend bool operator==(const PackerOptions&, const PackerOptions&) = default;
@@ -60,6 +65,7 @@ class Packer {
   PackerState state() const;
 
  private:
+  void take_padded(std::vector<PackedItem>& items);
   bool draw();
   void complete(PackedItem& item) const;
   size_t choose(const BatchShape& left) const;

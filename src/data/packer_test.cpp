@@ -55,6 +55,28 @@ TEST_F(PackerTest, FillsBothBudgetsAndTakesEverySentenceOnceAnEpoch) {
   EXPECT_EQ(per_epoch[1], 6000);
 }
 
+TEST_F(PackerTest, PaddedBatchesHoldWhatPaddingLeavesRoomFor) {
+  const TokenCache cache = test_cache(dir_, test_parallel_corpus(dir_, 3000), tokenizer_);
+  const PackerOptions options{.shape = suggest_shape(cache, 2048, 200, 200),
+                              .padding = Padding::to_longest,
+                              .epochs = 1};
+  Packer packer(cache, options);
+  Items items;
+  int64_t sentences = 0;
+  while (packer.next(items)) {
+    int64_t source = 0, target = 0;
+    for (const PackedItem& item : items) {
+      source = std::max(source, item.source);
+      target = std::max(target, item.target);
+    }
+    const auto count = static_cast<int64_t>(items.size());
+    EXPECT_LE(count * source, options.shape.source_rows);
+    EXPECT_LE(count * target, options.shape.target_rows);
+    sentences += count;
+  }
+  EXPECT_EQ(sentences, 3000);
+}
+
 TEST_F(PackerTest, GoesOnFromItsStateExactly) {
   for (const bool documents : {false, true}) {
     const CorpusSpec corpus = documents ? test_documents(dir_, 500, CorpusFormat::lines)

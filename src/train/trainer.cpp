@@ -234,6 +234,7 @@ void Run::start_loader() {
   data::BatchLoader::Setup setup;
   setup.packing = {.shape = fitted_.shape,
                    .unit = pack_unit(config_),
+                   .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
                    .seed = static_cast<uint64_t>(config_.train.seed),
                    .epochs = config_.train.max_epochs};
   setup.rank = ranks_.rank();

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# All measurements on a machine with a GPU: bench/gpu.sh PATH_OF_SATURATE [OUTPUT.jsonl]
+# JSON lines, one a case; what each case is compared with is in bench/README.md.
+set -euo pipefail
+program=$1 out=${2:-/dev/stdout}
+step() { "$program" bench step "$@" >> "$out"; }
+
+step --preset base --batch 25088 --length 32 --set data.vocab_size=32000
+step --preset base --batch 25088 --length 32 --set data.vocab_size=32000 --set train.graph=false
+step --preset base --batch 2048 --length 32 --set data.vocab_size=32000
+step --preset base --batch 2048 --length 32 --set data.vocab_size=32000 --set train.graph=false
+step --preset big --batch 25088 --length 32 --set data.vocab_size=32000
+step --preset gpt2-124m --batch 32768 --length 1024
+for shape in "784 8 32 64" "256 8 64 64" "32 12 1024 64" "8 16 2048 128"; do
+  # shellcheck disable=SC2086
+  "$program" bench attention --precision bf16 --shape $shape >> "$out"
+  # shellcheck disable=SC2086
+  "$program" bench attention --precision bf16 --causal --shape $shape >> "$out"
+done
+for shape in "25088 512 512" "25088 2048 512" "25088 512 2048" "25088 32000 512" "4096 4096 4096" "8192 8192 8192"; do
+  # shellcheck disable=SC2086
+  "$program" bench gemm --precision bf16 --shape $shape >> "$out"
+done

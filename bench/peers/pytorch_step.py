@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of the same models in PyTorch, for comparison with `saturate bench step`.
+
+usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m] [--batch TOKENS] [--length N]
+                       [--vocab N] [--mode eager|compile|graphs] [--repeats N]
+
+Full batches of sentences of equal length, so PyTorch computes no padding either. Under torchrun it
+becomes DistributedDataParallel. Prints one JSON line: median step time and target tokens per second.
+"""
+import argparse
+import json
+import math
+import os
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+a = argparse.ArgumentParser()
+a.add_argument("--device", default="cuda")
+a.add_argument("--preset", default="base")
+a.add_argument("--batch", type=int, default=25088)
+a.add_argument("--length", type=int, default=32)
+a.add_argument("--vocab", type=int, default=32000)
+a.add_argument("--mode", default="graphs")
+a.add_argument("--repeats", type=int, default=20)
+a = a.parse_args()
+RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16, 6, 4096), "gpt2-124m": (768, 12, 12, 3072)}
+C, H, L, FFN = SIZES[a.preset]
+LM = a.preset.startswith("gpt2")
+torch.manual_seed(RANK)
+torch.set_num_threads(os.cpu_count())
+if a.device == "cuda":
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+
+
+class Attention(nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+        self.q, self.kv, self.o = nn.Linear(C, C), nn.Linear(C, 2 * C), nn.Linear(C, C)
+
+    def forward(self, x, memory):
+        B, T, _ = x.shape
+        q = self.q(x).view(B, T, H, -1).transpose(1, 2)
+        k, v = self.kv(memory).view(B, memory.shape[1], 2, H, -1).permute(2, 0, 3, 1, 4)
+        if hasattr(F, "scaled_dot_product_attention"):
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        else:
+            scores = q @ k.transpose(-1, -2) / math.sqrt(C // H)
+            if self.causal:
+                scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1), -math.inf)
+            y = scores.softmax(-1) @ v
+        return self.o(y.transpose(1, 2).reshape(B, T, C))
+
+
+class Layer(nn.Module):
+    def __init__(self, causal, cross):
+        super().__init__()
+        self.self_attention, self.norm1 = Attention(causal), nn.LayerNorm(C)
+        self.cross, self.norm2 = (Attention(False), nn.LayerNorm(C)) if cross else (None, None)
+        self.norm3, self.inner, self.outer = nn.LayerNorm(C), nn.Linear(C, FFN), nn.Linear(FFN, C)
+
+    def forward(self, x, memory=None):
+        y = self.norm1(x)
+        x = x + self.self_attention(y, y)
+        if self.cross is not None:
+            x = x + self.cross(self.norm2(x), memory)
+        h = self.inner(self.norm3(x))
+        return x + self.outer(F.gelu(h, approximate="tanh") if LM else F.relu(h))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(a.vocab, C), nn.LayerNorm(C)
+        self.positions = nn.Embedding(a.length, C) if LM else None
+        self.encoder = nn.ModuleList() if LM else nn.ModuleList(Layer(False, False) for _ in range(L))
+        self.encoder_norm = None if LM else nn.LayerNorm(C)
+        self.decoder = nn.ModuleList(Layer(True, not LM) for _ in range(L))
+
+    def forward(self, source, target, labels):
+        memory = None
+        if not LM:
+            x = self.table(source) * math.sqrt(C)
+            for layer in self.encoder:
+                x = layer(x)
+            memory = self.encoder_norm(x)
+        x = self.table(target) + self.positions.weight if LM else self.table(target) * math.sqrt(C)
+        for layer in self.decoder:
+            x = layer(x, memory)
+        logits = F.linear(self.norm(x), self.table.weight).flatten(0, 1).float()
+        return F.cross_entropy(logits, labels.flatten(), label_smoothing=0.0 if LM else 0.1)
+
+
+torch.set_float32_matmul_precision("high")
+if RANKS > 1:
+    torch.distributed.init_process_group("nccl")
+model = Model().to(a.device)
+wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True) if RANKS > 1 else model
+fused = {"fused": True} if a.device == "cuda" else {"foreach": True}
+optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **fused)
+B = a.batch // a.length
+batch = [torch.randint(0, a.vocab, (B, a.length), device=a.device) for _ in range(3)]
+run = wrapped if a.mode == "eager" else torch.compile(wrapped, mode="reduce-overhead" if a.mode == "graphs" else None)
+
+
+def step():
+    if a.device == "cuda":
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = run(*batch)
+    else:
+        loss = run(*batch)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def wait():
+    if a.device == "cuda":
+        torch.cuda.synchronize()
+
+
+for _ in range(2 if a.device == "cpu" else 8):
+    step()
+times = []
+for _ in range(a.repeats):
+    wait()
+    begin = time.perf_counter()
+    step()
+    wait()
+    times.append(time.perf_counter() - begin)
+median = sorted(times)[len(times) // 2]
+if RANK == 0:
+    print(json.dumps({"what": "pytorch_step", "preset": a.preset, "mode": a.mode, "device": a.device, "ranks": RANKS,
+                      "target_tokens": B * a.length * RANKS, "step_ms": round(median * 1e3, 3),
+                      "tokens_per_s": round(B * a.length * RANKS / median), "torch": torch.__version__}), flush=True)
