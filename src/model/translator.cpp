@@ -56,6 +56,12 @@ struct Translator::Impl {
     // A step costs the same whatever part of it is used, so few sentences get a smaller one.
     for (int64_t n = options.sentences; n >= 1; n /= 8) shapes.insert(shapes.begin(), shape_of(n));
     plans.resize(shapes.size());
+    if (shapes.back().slots > INT32_MAX) {
+      refuse(
+          fmt::format("sentences {}, max_target {} and beam {} make {} positions, more than 2^31; "
+                      "lower one of them",
+                      options.sentences, options.max_target, options.beam, shapes.back().slots));
+    }
   }
 
   int64_t limit_of(size_t source) const {
