@@ -84,6 +84,7 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
        {"character_coverage", fmt::format("{}", options.character_coverage)},
        {"hard_vocab_limit", "false"},
        {"eos_id", "0"},
+       {"split_digits", "true"},  // numbers are copied and inflected digit by digit
        {"unk_id", "1"},
        {"bos_id", "-1"},
        {"pad_id", "-1"},
