@@ -14,7 +14,7 @@ constexpr int kIndexBits = 24, kRankBits = 32 + kIndexBits;
 struct Bins {
   uint32_t count[kDigits];
   unsigned long long weight[kDigits];
-  uint32_t index[kDigits];  // of one of the tokens
+  uint32_t index[kDigits];  // largest of the tokens: used where there is one only
   // What the walk over the bins found.
   int digit;
   unsigned long long count_before, weight_before;
@@ -108,7 +108,7 @@ __device__ Selected select(const T* z, int vocab, float top, float inverse, uint
       const auto digit = static_cast<int>(rank >> shift & (kDigits - 1));
       atomicAdd(&bins.count[digit], 1u);
       atomicAdd(&bins.weight[digit], weight_of(v, top, inverse));
-      bins.index[digit] = static_cast<uint32_t>(c);  // used only if it is the only one
+      atomicMax(&bins.index[digit], static_cast<uint32_t>(c));
     }
     __syncthreads();  // the bins are full
     if (threadIdx.x < kWarp) walk(bins, count_target, weight_target);
