@@ -88,11 +88,11 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
   m.vocab_target = target.vocab_size();
   m.eos_id = target.eos_id();
   m.pad_id = target.pad_id();
+  m.bos_id = target.eos_id();
   if (m.kind == model::ModelKind::encoder_decoder) {
     m.vocab_source = source.vocab_size();
     m.shared_embeddings = config.data.shared_vocabulary;
     m.decoder_start_id = target.pad_id();
-    m.bos_id = target.eos_id();
     m.max_positions = std::max(m.max_positions, config.data.max_length);
   }
   model::validate(m);

@@ -28,6 +28,7 @@ parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--record", default="", help="append both curves to this JSON lines file")
 OPTIONS = parser.parse_args()
 
+PAIRS = 120  # an epoch is one batch
 LR, WARMUP, SMOOTHING, CLIP, DECAY, EPS, BETAS = 1e-3, 40, 0.1, 1.0, 0.01, 1e-6, (0.9, 0.98)
 # Rounding differences of 1e-6 grow by a few per cent a step once AdamW has seen them.
 BOUND = 1e-3
@@ -39,7 +40,7 @@ MODELS = {
 }
 COMMON = {"model.d_model": 64, "model.heads": 4, "model.ffn": 128, "model.dropout": 0, "model.attention_dropout": 0,
           "model.activation_dropout": 0, "data.vocab_size": 150, "optimizer.weight_decay": DECAY,
-          "batch.target_tokens": 4096, "optimizer.eps": EPS, "optimizer.clip_norm": CLIP, "optimizer.lr": LR,
+          "batch.target_tokens": 4096, "batch.sequences": PAIRS, "optimizer.eps": EPS, "optimizer.clip_norm": CLIP, "optimizer.lr": LR,
           "train.label_smoothing": SMOOTHING, "train.precision": "fp32", "train.log_every": 1,
           "validate.every_steps": 0, "checkpoint.every_minutes": 0, "train.device": OPTIONS.device}
 
@@ -121,7 +122,7 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([OPTIONS.program, "quickstart-data", "--out", f"{folder}/data", "--pairs", "120"], check=True,
+        subprocess.run([OPTIONS.program, "quickstart-data", "--out", f"{folder}/data", "--pairs", str(PAIRS)], check=True,
                        capture_output=True)
         for name in MODELS:
             # One step of a warm-up without end moves the weights by less than their rounding.
