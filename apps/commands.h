@@ -25,7 +25,6 @@ struct TranslateOptions {
   ModelOptions model;
   std::string input = "-", output = "-";  // - for standard input and output
   TranslateConfig decode;
-  int64_t n_best = 1;  // translations per sentence, best first: score, tab, text when above 1
 };
 
 struct GenerateOptions {

@@ -4,17 +4,24 @@
 #include "apps/commands.h"
 #include "apps/text_io.h"
 #include "base/error.h"
+#include "base/utf8.h"
 #include "model/generator.h"
 #include "train/translation.h"
 
 namespace saturate::apps {
 
 int run_generate(const GenerateOptions& o) {
-  const train::LoadedModel model = train::load_model(o.model.model, o.model.device, o.model.precision);
+  const train::LoadedModel model =
+      train::load_model(o.model.model, o.model.device, o.model.precision);
   if (model.config.kind != model::ModelKind::decoder_only) {
-    throw Error(Errc::invalid_argument, "generate", model.folder + " translates; use saturate translate");
+    throw Error(Errc::invalid_argument, "generate",
+                model.folder + " translates; use saturate translate");
   }
   const data::Tokenizer& tokenizer = model.tokenizers.target;
+  if (const size_t at = find_invalid_utf8(o.prompt); at != std::string::npos) {
+    throw Error(Errc::invalid_argument, "generate",
+                "--prompt: byte " + std::to_string(at + 1) + " is not UTF-8; give UTF-8 text");
+  }
   std::vector<int32_t> prompt;
   tokenizer.encode(o.prompt, prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.eos_id());  // what stands before every document

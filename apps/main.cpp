@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -167,8 +168,6 @@ struct Program {
         ->type_name("FILE")
         ->capture_default_str();
     add_decode_options(c, translate.decode);
-    c.add_option("--n-best", translate.n_best, "translations per sentence, with scores")
-        ->check(CLI::Range(1, 64));
     c.footer(
         "Examples:\n"
         "  echo 'A dog runs.' | saturate translate --model runs/ende\n"
@@ -211,7 +210,7 @@ struct Program {
     add_model_options(c, eval.model);
     auto* test = c.add_option("--test", eval.test, "source and reference, to translate and score")
                      ->type_name("SOURCE REFERENCE")
-                     ->expected(1, 2);
+                     ->expected(2);
     auto* hyp = c.add_option("--hyp", eval.hypothesis, "translation to score; needs no model")
                     ->type_name("FILE");
     c.add_option("--ref", eval.reference, "its reference")->type_name("FILE")->needs(hyp);
@@ -348,6 +347,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace saturate;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write, not the end
   try {
     return apps::run_program(argc, argv);
   } catch (const Error& e) {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines in and out of the commands, "-" being standard input and output.
 #pragma once
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -9,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/durable_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "data/text_reader.h"
 
 namespace saturate::apps {
@@ -37,25 +42,61 @@ inline std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
+// A file gets its name when it is whole: until close() the lines are in path + ".part", so that
+// what `path` held before (it may be the input) outlives a failure. Devices and pipes are written
+// as they are.
 class LineWriter {
  public:
-  explicit LineWriter(const std::string& path) : path_(path) {
+  // Errors: io when the file cannot be created.
+  explicit LineWriter(const std::string& path)
+      : path_(path == "-" ? "standard output" : path), written_(path) {
     if (path == "-") return;
-    file_ = std::make_unique<std::ofstream>(path, std::ios::binary);
-    if (!*file_)
-      throw Error(Errc::io, "output", path + " cannot be written; does its folder exist?");
+    if (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path))
+      written_ += ".part";
+    file_ = std::make_unique<std::ofstream>(written_, std::ios::binary);
+    if (!*file_) fail("cannot be created");
   }
-  void write(std::string_view line) { stream() << line << '\n'; }
-  // Errors: io when not everything reached the file (a full disk).
+  ~LineWriter() {
+    if (closed_ || written_ == path_ || !file_) return;
+    file_->close();
+    if (lines_ == 0) {
+      std::remove(written_.c_str());
+    } else {
+      log_warning("what was done before the error is in " + written_);
+    }
+  }
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // Errors: io when a line cannot be written (a full disk).
+  void write(std::string_view line) {
+    ++lines_;
+    if (!(stream() << line << '\n')) fail("cannot be written to its end");
+  }
+  // Errors: io when not everything reached the file.
   void close() {
-    if (!stream().flush())
-      throw Error(Errc::io, "output", path_ + " could not be written to its end");
+    if (!stream().flush()) fail("cannot be written to its end");
+    if (file_ && written_ != path_) {
+      file_->close();
+      sync_file(written_);
+      if (std::rename(written_.c_str(), path_.c_str()) != 0) fail("cannot be replaced");
+    }
+    closed_ = true;
   }
 
  private:
+  [[noreturn]] void fail(const char* what) const {
+    const char* cause = errno != 0 ? std::strerror(errno) : "unknown cause";
+    throw Error(
+        Errc::io, "output",
+        path_ + ' ' + what + ": " + cause + "; check its folder, permissions and free space");
+  }
   std::ostream& stream() { return file_ ? *file_ : std::cout; }
-  std::string path_;
+
+  std::string path_, written_;
   std::unique_ptr<std::ofstream> file_;
+  int64_t lines_ = 0;
+  bool closed_ = false;
 };
 
 }  // namespace saturate::apps

@@ -26,7 +26,9 @@ int run_translate(const TranslateOptions& o) {
   // Blocks keep memory constant and still give the batches sentences of like length to choose from.
   constexpr size_t kBlock = 20000;
   for (std::vector<std::string> block; in.read(kBlock, block);) {
-    for (const std::string& line : train::translate_lines(model, o.decode, block)) out.write(line);
+    for (const std::string& line : train::translate_lines(model, o.decode, block, lines)) {
+      out.write(line);
+    }
     lines += static_cast<int64_t>(block.size());
     if (!o.model.quiet && block.size() == kBlock) log_progress(fmt::format("{} lines", lines));
   }

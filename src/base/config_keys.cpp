@@ -18,7 +18,7 @@ const Key kKeys[] = {
     {AT(model.preset), "shape of the model; other model.* keys change single properties of it", 0, 0,
      "tiny|base|big|gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m|llama-110m"},
     {AT(model.d_model), "width of the residual stream (C)", 8, 65536},
-    {AT(model.encoder_layers), "layers of the encoder; 0 makes a language model", 0, 1024},
+    {AT(model.encoder_layers), "layers of the encoder of a translation model; language model presets have none", 0, 1024},
     {AT(model.decoder_layers), "layers of the decoder", 1, 1024},
     {AT(model.heads), "attention heads (H)", 1, 1024},
     {AT(model.kv_heads), "key and value heads; must divide model.heads", 1, 1024},

@@ -29,9 +29,11 @@ void write_all(std::string_view text) noexcept {
   }
 }
 
-std::string printable(std::string_view text) {
+// Errors and warnings take one line each, whatever file names and quoted text hold.
+std::string printable(LogLevel level, std::string_view text) {
   std::string out(text);
   for (char& c : out) {
+    if (c == '\n' && level <= LogLevel::warning) c = ' ';
     if (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n') c = '?';
     if (c == 0x7F) c = '?';
   }
@@ -60,7 +62,7 @@ LogLevel log_level() noexcept { return level_now; }
 void log_line(LogLevel level, std::string_view message) noexcept {
   if (level > level_now.load(std::memory_order_relaxed)) return;
   try {
-    const std::string line = prefix_of(level) + printable(message) + "\n";
+    const std::string line = prefix_of(level) + printable(level, message) + "\n";
     const std::lock_guard lock(output_mutex);
     if (progress_open) write_all("\n");
     progress_open = false;
@@ -75,7 +77,8 @@ void log_progress(std::string_view message) noexcept {
   if (!terminal) return log_line(LogLevel::info, message);
   if (level_now.load(std::memory_order_relaxed) < LogLevel::info) return;
   try {
-    const std::string line = "\r\x1b[2K" + printable(message);  // back to column 1, clear the line
+    const std::string line =
+        "\r\x1b[2K" + printable(LogLevel::info, message);  // back to column 1, clear the line
     const std::lock_guard lock(output_mutex);
     write_all(line);
     progress_open = true;

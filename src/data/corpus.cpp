@@ -90,8 +90,8 @@ class JsonCorpus : public LineCorpus {
     const auto it = object.find(key);
     if (it == object.end() || !it->is_string())
       reader_->fail(
-          fmt::format("the object has no string under \"{}\"; fix the line or name the right "
-                      "key",
+          fmt::format("the object has no string under \"{}\"; fix the line or name the keys "
+                      "with data.languages",
                       key));
     dst = it->get_ref<const std::string&>();
     if (dst.find('\0') != std::string::npos)

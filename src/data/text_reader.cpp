@@ -43,8 +43,8 @@ void TextReader::refill() {
 void TextReader::check(std::string_view line) const {
   if (static_cast<int64_t>(line.size()) > max_line_bytes_)
     fail(fmt::format(
-        "the line is longer than {} bytes; is this text, one sentence a line? Split the "
-        "line or raise the limit",
+        "the line is longer than {} bytes; give text with one sentence or paragraph a line: split "
+        "this one or remove it",
         max_line_bytes_));
   if (!line.empty() && std::memchr(line.data(), 0, line.size()) != nullptr)
     fail(

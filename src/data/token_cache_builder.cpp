@@ -132,7 +132,8 @@ void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
   throw Error(
       Errc::invalid_argument, "corpus",
       fmt::format("{}: none of {} lines can be used: {} empty, {} longer than {} source or {} "
-                  "target tokens, {} of unequal length; raise the limits or give other text",
+                  "target tokens, {} too unequal in length; raise data.max_length or "
+                  "data.max_length_ratio, or give other text",
                   display_name(spec.corpus.paths[0]), c.read, c.empty, c.too_long,
                   spec.filter.max_source, spec.filter.max_target, c.ratio));
 }

@@ -41,12 +41,13 @@ std::string read_file(const std::string& path) {
 // Pieces by id from vocab.json.
 std::vector<std::string> parse_vocab(const std::string& text, const std::string& name) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.empty()) fail(name, "vocab.json is not an object of piece: id");
+  if (!json.is_object() || json.empty())
+    fail(name, "is not a JSON object of piece: id; copy it again");
   std::vector<std::string> pieces(json.size());
   std::vector<char> seen(json.size());
   for (const auto& [piece, id] : json.items()) {
     if (!id.is_number_integer() || id < 0 || id >= json.size() || seen[id.get<size_t>()])
-      fail(name, fmt::format("vocab.json gives \"{}\" an id that is no integer, used twice, or not "
+      fail(name, fmt::format("gives \"{}\" an id that is no integer, used twice, or not "
                              "below the number of pieces {}",
                              piece, json.size()));
     seen[id.get<size_t>()] = 1;
@@ -78,11 +79,11 @@ Tokenizer Tokenizer::bytes() {
 
 Tokenizer Tokenizer::load(const std::string& model_path, const std::string& vocab_json_path) {
   return parse(read_file(model_path), model_path,
-               vocab_json_path.empty() ? "" : read_file(vocab_json_path));
+               vocab_json_path.empty() ? "" : read_file(vocab_json_path), vocab_json_path);
 }
 
 Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& name,
-                           const std::string& vocab_json) {
+                           const std::string& vocab_json, const std::string& vocab_name) {
   if (const Fit safe = sentencepiece_model_is_sound(serialized); !safe)
     fail(name, fmt::format("is not a usable SentencePiece model: {}; train or copy it again",
                            safe.reason));
@@ -110,13 +111,13 @@ Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& nam
       impl->pieces.push_back("<pad>");
     }
   } else {
-    impl->pieces = parse_vocab(vocab_json, name);
+    impl->pieces = parse_vocab(vocab_json, vocab_name);
     std::unordered_map<std::string_view, int32_t> id_of;
     for (size_t i = 0; i < impl->pieces.size(); ++i)
       id_of.emplace(impl->pieces[i], static_cast<int32_t>(i));
     const auto find = [&](const char* piece) {
       const auto it = id_of.find(piece);
-      if (it == id_of.end()) fail(name, fmt::format("vocab.json has no {}", piece));
+      if (it == id_of.end()) fail(vocab_name, fmt::format("has no piece {}", piece));
       return it->second;
     };
     impl->eos = find("</s>");

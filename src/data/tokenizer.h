@@ -15,8 +15,9 @@ struct TokenizerTraining {
   Kind kind = Kind::unigram;
   int64_t vocab_size = 8000;  // an upper bound that counts every id, </s>, <unk> and <pad> included
   double character_coverage = 1.0;
-  int64_t max_lines = 1'000'000;  // a uniform sample of so many lines is used
-  uint64_t seed = 1;              // of that sample
+  int64_t max_lines = 1'000'000;       // a uniform sample of so many lines is used
+  uint64_t seed = 1;                   // of that sample
+  std::string text_name = "the text";  // for messages
 };
 
 // Text to ids and back. A value: copies share the same immutable tables, and all functions may be
@@ -35,9 +36,10 @@ class Tokenizer {
   // A SentencePiece .model. With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are
   // those of that file. Errors: io, invalid_argument for a file that is not a usable model.
   static Tokenizer load(const std::string& model_path, const std::string& vocab_json_path = "");
-  // Same from memory; `name` is for messages.
+  // Same from memory; the names are for messages.
   static Tokenizer parse(const std::string& serialized, const std::string& name,
-                         const std::string& vocab_json = "");
+                         const std::string& vocab_json = "",
+                         const std::string& vocab_name = "vocab.json");
   // One id per byte (id = byte + 2); needs no training and no file.
   static Tokenizer bytes();
 

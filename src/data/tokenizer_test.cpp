@@ -96,10 +96,10 @@ TEST(Tokenizer, SaysWhyItCannotTrain) {
           options);
     });
   };
-  EXPECT_NE(train("", {}).find("no line that is not empty"), std::string::npos);
+  EXPECT_NE(train("", {}).find("no line has text"), std::string::npos);
   TokenizerTraining small;
   small.vocab_size = 8;
-  EXPECT_NE(train("abcdefghijklmnop", small).find("raise the vocabulary size"), std::string::npos);
+  EXPECT_NE(train("abcdefghijklmnop", small).find("raise data.vocab_size"), std::string::npos);
   small.vocab_size = 0;
   EXPECT_NE(train("abc", small).find("at least 1"), std::string::npos);
 }

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/tokenizer.h"
 #include "base/utf8.h"
+#include "data/tokenizer.h"
 
 namespace saturate::data {
 namespace {
@@ -61,6 +61,13 @@ const char* model_type(TokenizerTraining::Kind kind) {
   return "";
 }
 
+// SentencePiece's message without the place in its sources: "Internal: file(line) [condition]
+// text".
+std::string reason(const std::string& status) {
+  const size_t at = status.rfind("] ");
+  return status.substr(at == std::string::npos ? 0 : at + 2);
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_line,
@@ -74,7 +81,7 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
   const std::vector<std::string> sample = sample_lines(next_line, options);
   if (sample.empty())
     throw Error(Errc::invalid_argument, "tokenizer",
-                "the text to train the tokenizer on has no line that is not empty; give some text");
+                options.text_name + ": no line has text to train the tokenizer on; give some text");
   SampleIterator lines(sample);
   std::string model;
   // num_threads is fixed because it decides the order of sums, and so the vocabulary.
@@ -96,9 +103,10 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
   if (!status.ok())
     throw Error(
         Errc::invalid_argument, "tokenizer",
-        fmt::format("SentencePiece cannot train a vocabulary of {} on {} lines: {}; raise the "
-                    "vocabulary size, lower the character coverage, or give more text",
-                    options.vocab_size, sample.size(), status.ToString()));
+        fmt::format("{}: SentencePiece cannot train a vocabulary of {} on {} lines: {}; raise "
+                    "data.vocab_size, lower data.character_coverage, or give more text",
+                    options.text_name, options.vocab_size, sample.size(),
+                    reason(status.ToString())));
   return parse(model, "the trained tokenizer");
 }
 

@@ -132,6 +132,10 @@ void save_hf(const std::string& folder, const ModelConfig& config, const GetPara
   write_json_file((root / "generation_config.json").string(), to_hf_generation_config(config));
 }
 
+void check_hf_weights(const std::string& folder, const ModelConfig& config) {
+  match(SafetensorsReader(folder), config, hf_tensor_mapping(config));
+}
+
 void load_hf_weights(const std::string& folder, const ModelConfig& config,
                      const SetParameter& set) {
   const SafetensorsReader file(folder);

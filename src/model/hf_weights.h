@@ -38,6 +38,10 @@ void save_hf(const std::string& folder, const ModelConfig& config, const GetPara
 // Bytes of model.safetensors.
 uint64_t hf_weights_bytes(const ModelConfig& config);
 
+// Whether `folder` holds every tensor of `config` in its shape, from the headers alone. Errors: as
+// load_hf_weights.
+void check_hf_weights(const std::string& folder, const ModelConfig& config);
+
 // Reads the weights of `folder` (one file or shards; F32, F16, BF16, F64). Every tensor is checked
 // against `config` before the first call of `set`, and nothing is allocated before the file is
 // known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an

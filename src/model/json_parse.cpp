@@ -45,7 +45,10 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return put(Json(close().elements)); }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    return stop(fmt::format("no valid JSON at byte {}", position));
+    return stop(
+        fmt::format("no valid JSON at byte {}; the file is damaged, restore it or copy "
+                    "it again",
+                    position));
   }
 
   Json root;

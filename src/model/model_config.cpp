@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -133,6 +134,12 @@ void validate_sizes(const ModelConfig& c) {
   need_range("ffn", c.ffn, 1, 1 << 20);
   need_range("vocab_target", c.vocab_target, 1, kMaxVocabulary);
   need_range("max_positions", c.max_positions, 1, 1 << 24);
+  // A learned table is as large as the weights; a computed one as large as this number says.
+  const int64_t width = c.positions == PositionKind::rotary ? c.head_size : c.d_model;
+  if (c.positions != PositionKind::learned) {
+    need_range("max_positions", c.max_positions, 1,
+               (int64_t{1} << 27) / std::max<int64_t>(width, 1));
+  }
   need(c.heads % c.kv_heads == 0, fmt::format("heads is {}, kv_heads {}", c.heads, c.kv_heads),
        "heads must be a multiple of kv_heads");
   if (c.kind == ModelKind::decoder_only) {

@@ -144,6 +144,36 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
   model::write_json_file(folder + "/training/state.json", state_json(step.state(), progress));
 }
 
+void check_continues(const std::string& folder, const model::ModelConfig& config,
+                     const Corpora& corpora) {
+  model::ModelConfig saved = model::read_model_config(folder);
+  saved.dropout = config.dropout;
+  saved.attention_dropout = config.attention_dropout;
+  saved.activation_dropout = config.activation_dropout;
+  if (config.positions != model::PositionKind::learned) saved.max_positions = config.max_positions;
+  const Json before = model::to_json(saved), now = model::to_json(config);
+  for (const Json::Member& m : *now.if_object()) {
+    const Json* old = before.find(m.key);
+    if (old && old->dump() == m.value.dump()) continue;
+    throw Error(Errc::invalid_argument, "resume",
+                fmt::format("{}: the model there has {} {}, this configuration {}; resume with the "
+                            "same model or start in a new folder",
+                            folder, m.key, old ? old->dump() : "none", m.value.dump()));
+  }
+  const auto check = [&](const char* name, const data::Tokenizer& t) {
+    const std::string path = folder + "/" + name;
+    const bool known = std::filesystem::exists(path);
+    if (known ? data::Tokenizer::load(path).fingerprint() == t.fingerprint() : t.is_bytes()) return;
+    throw Error(
+        Errc::invalid_argument, "resume",
+        fmt::format("{} is not the tokenizer this run uses now; copy it into the run's data "
+                    "folder or start in a new folder",
+                    path));
+  };
+  check("source.spm", corpora.source);
+  check("target.spm", corpora.target);
+}
+
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store) {
   const std::string state_path = folder + "/training/state.json";
   const Json json = model::read_json_file(state_path);

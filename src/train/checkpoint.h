@@ -27,6 +27,11 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
                       const RunProgress& progress);
 uint64_t checkpoint_bytes(const ParameterStore& store, bool average);
 
+// Whether a run of `config` with these tokenizers can continue the checkpoint in `folder`; dropout
+// may change. Errors: invalid_argument with the first field that differs, both values; io.
+void check_continues(const std::string& folder, const model::ModelConfig& config,
+                     const Corpora& corpora);
+
 // Continues exactly where the checkpoint was written. Errors: invalid_argument when the model or
 // the settings that decide its state differ; io.
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store);

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/byte_source.h"
 #include "data/corpus.h"
 #include "data/token_cache_builder.h"
 #include "train/model_setup.h"
@@ -42,7 +44,8 @@ CorpusSpec corpus_spec(const RunConfig& config, const std::vector<std::string>& 
         Errc::invalid_argument, "data",
         lm ? "a decoder-only model reads text (format lines, stream, or jsonl with \"text\"); "
              "this corpus has two sides"
-           : "an encoder-decoder model needs source and target: two files, a .tsv or a .jsonl");
+           : "an encoder-decoder model needs source and target: two files, a .tsv or a .jsonl; for "
+             "standard input and other names say which with data.format");
   }
   return spec;
 }
@@ -57,6 +60,7 @@ data::TokenizerTraining tokenizer_options(const RunConfig& config) {
   t.character_coverage = config.data.character_coverage;
   t.max_lines = config.data.tokenizer_sentences;
   t.seed = static_cast<uint64_t>(config.train.seed);
+  t.text_name = config.data.train.at(0);
   return t;
 }
 
@@ -84,9 +88,16 @@ Tokenizer train_tokenizer(const RunConfig& config, const CorpusSpec& spec, Sides
 
 Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool lm) {
   if (config.data.tokenizer_type == "byte") return {Tokenizer::bytes(), Tokenizer::bytes()};
-  if (config.data.tokenizer != "auto") {
-    const Tokenizer t = Tokenizer::load(config.data.tokenizer);
-    return {t, t};
+  if (const std::string& path = config.data.tokenizer; path != "auto") {
+    const size_t comma = path.find(',');
+    if ((comma == std::string::npos) != (lm || config.data.shared_vocabulary)) {
+      throw Error(Errc::invalid_argument, "data",
+                  fmt::format("data.tokenizer = {}: a shared vocabulary takes one model, and two "
+                              "vocabularies (data.shared_vocabulary=false) two, as source,target",
+                              path));
+    }
+    const Tokenizer source = Tokenizer::load(path.substr(0, comma));
+    return {source, comma == std::string::npos ? source : Tokenizer::load(path.substr(comma + 1))};
   }
   if (lm) {
     const Tokenizer t = train_tokenizer(config, spec, Sides::target);
@@ -98,6 +109,35 @@ Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool
   }
   return {train_tokenizer(config, spec, Sides::source),
           train_tokenizer(config, spec, Sides::target)};
+}
+
+// Standard input is read more than once (tokenizer, tokens, a resumed run): from a copy.
+void spool_standard_input(CorpusSpec& spec, const std::string& copy, bool keep) {
+  for (std::string& path : spec.paths) {
+    if (path != "-") continue;
+    if (!keep || !fs::exists(copy)) data::spool_standard_input(copy);
+    if (fs::file_size(copy) == 0) {
+      throw Error(Errc::invalid_argument, "data",
+                  "standard input is empty; give text with <, a pipe, or name a file");
+    }
+    path = copy;
+  }
+}
+
+struct ValidationText {
+  std::vector<std::string> source, reference;
+};
+
+// Up to `most` pairs (0: all; none of a language model's text); reads, and so checks, every line.
+ValidationText read_validation(const CorpusSpec& spec, int64_t most) {
+  ValidationText text;
+  const auto corpus = data::open_corpus(spec);
+  for (data::SentencePair p; corpus->next(p);) {
+    if (spec.monolingual() || (most > 0 && std::ssize(text.source) >= most)) continue;
+    text.source.push_back(p.source);
+    text.reference.push_back(p.target);
+  }
+  return text;
 }
 
 data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, const Tokenizers& t,
@@ -126,7 +166,11 @@ data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, co
 }  // namespace
 
 void save_tokenizers(const std::string& folder, const Tokenizer& source, const Tokenizer& target) {
-  if (target.is_bytes()) return;  // load_tokenizers takes bytes when there is no model
+  if (target.is_bytes()) {  // load_tokenizers takes bytes when there is no model
+    fs::remove(folder + "/source.spm");
+    fs::remove(folder + "/target.spm");
+    return;
+  }
   source.save(folder + "/source.spm");
   target.save(folder + "/target.spm");
 }
@@ -147,41 +191,51 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
                         parallel::Communicator& ranks) {
   const bool lm = is_language_model(config);
   const std::string data = folder + "/data";
-  const CorpusSpec train = corpus_spec(config, config.data.train, lm);
-  const auto prepare = [&]() -> Corpora {
+  const bool validated = !config.data.valid.empty();
+  const auto is_input = [](const std::string& path) { return path == "-"; };
+  if (std::ranges::count_if(config.data.train, is_input) +
+          std::ranges::count_if(config.data.valid, is_input) >
+      1) {
+    throw Error(Errc::invalid_argument, "data",
+                "standard input (-) can be one file only; give the others by name");
+  }
+  CorpusSpec train = corpus_spec(config, config.data.train, lm);
+  CorpusSpec valid = validated ? corpus_spec(config, config.data.valid, lm) : CorpusSpec{};
+  // `made`: what an earlier rank or run left is used; a new run makes its own.
+  const auto prepare = [&](bool made) -> Corpora {
     fs::create_directories(data);
+    spool_standard_input(train, data + "/train.text", made);
+    spool_standard_input(valid, data + "/valid.text", made);
+    // First the small text: its mistakes need not wait until the large one is through.
+    ValidationText text;
+    if (validated) text = read_validation(valid, config.validate.max_sentences);
     // A resumed run keeps the tokenizer it began with, whatever has become of the text.
-    const bool known = fs::exists(data + "/target.spm");
+    const bool known = made && fs::exists(data + "/target.spm");
     const Tokenizers t = known ? load_tokenizers(data) : make_tokenizers(config, train, lm);
     if (!known) save_tokenizers(data, t.source, t.target);
+    if (!known && !t.target.is_bytes() && t.target.vocab_size() < config.data.vocab_size &&
+        config.data.tokenizer == "auto") {
+      log_info(fmt::format("vocabulary of {}: the text has not enough pieces for {}",
+                           t.target.vocab_size(), config.data.vocab_size));
+    }
     Corpora c{.source = t.source,
               .target = t.target,
               .train = build_cache(config, train, t, data + "/train.tokens", "training text"),
               .valid = {},
-              .valid_source = {},
-              .valid_reference = {}};
-    if (config.data.valid.empty()) return c;
-    const CorpusSpec valid = corpus_spec(config, config.data.valid, lm);
-    c.valid.emplace(build_cache(config, valid, t, data + "/valid.tokens", "validation text"));
-    if (lm) return c;
-    const auto corpus = data::open_corpus(valid);
-    for (data::SentencePair p; corpus->next(p);) {
-      if (config.validate.max_sentences > 0 &&
-          static_cast<int64_t>(c.valid_source.size()) >= config.validate.max_sentences) {
-        break;
-      }
-      c.valid_source.push_back(p.source);
-      c.valid_reference.push_back(p.target);
+              .valid_source = std::move(text.source),
+              .valid_reference = std::move(text.reference)};
+    if (validated) {
+      c.valid.emplace(build_cache(config, valid, t, data + "/valid.tokens", "validation text"));
     }
     return c;
   };
   if (ranks.rank() == 0) {
-    Corpora c = prepare();
+    Corpora c = prepare(config.resume);
     ranks.barrier();
     return c;
   }
   ranks.barrier();
-  return prepare();  // finds everything made
+  return prepare(true);
 }
 
 }  // namespace saturate::train

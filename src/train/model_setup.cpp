@@ -48,7 +48,9 @@ model::ModelConfig model_with(const RunConfig& config) {
   if (m.heads < 1 || m.d_model % m.heads != 0) {
     throw Error(
         Errc::invalid_argument, "config",
-        fmt::format("model.d_model {} is no multiple of model.heads {}", m.d_model, m.heads));
+        fmt::format("model.d_model {} is no multiple of model.heads {}; change one of them so that "
+                    "it divides",
+                    m.d_model, m.heads));
   }
   m.head_size = m.d_model / m.heads;
   take(m.max_positions, given.max_positions);
@@ -108,14 +110,13 @@ DType resolve_precision(const std::string& precision, Device device) {
   if (precision == "fp32") return DType::f32;
   if (!device.is_cuda()) {
     throw Error(Errc::unsupported, "config",
-                fmt::format("train.precision {} needs a GPU; on the CPU use fp32", precision));
+                fmt::format("precision {} needs a GPU; on the CPU use fp32", precision));
   }
   if (precision == "fp16") return DType::f16;
   if (info.compute_major < 8) {
-    throw Error(
-        Errc::unsupported, "config",
-        fmt::format("train.precision bf16 needs compute capability 8.0, {} has {}.{}; use fp16",
-                    info.name, info.compute_major, info.compute_minor));
+    throw Error(Errc::unsupported, "config",
+                fmt::format("precision bf16 needs compute capability 8.0, {} has {}.{}; use fp16",
+                            info.name, info.compute_major, info.compute_minor));
   }
   return DType::bf16;
 }

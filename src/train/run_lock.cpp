@@ -18,7 +18,9 @@ namespace saturate::train {
 
 RunLock::RunLock(const std::string& run_folder) {
   const auto fail = [&run_folder](int error_number) {
-    throw Error(Errc::io, "run", fmt::format("{}: {}", run_folder, std::strerror(error_number)));
+    throw Error(Errc::io, "run",
+                fmt::format("{}: {}; choose a folder that you can write to", run_folder,
+                            std::strerror(error_number)));
   };
   std::error_code failed;
   std::filesystem::create_directories(run_folder, failed);

@@ -21,10 +21,13 @@ namespace fs = std::filesystem;
 std::string model_folder(const std::string& path) {
   if (fs::exists(path + "/config.json")) return path;
   if (fs::exists(path + "/model/config.json")) return path + "/model";
-  std::vector<std::string> problems;
-  if (fs::exists(path + "/checkpoints")) {
-    if (const auto newest = CheckpointStore(path).newest_valid(problems)) return newest->folder;
+  if (!fs::exists(path)) {
+    throw Error(Errc::io, "model", path + " does not exist; give --model the folder of a run");
   }
+  std::vector<std::string> problems;
+  const auto newest = CheckpointStore(path).newest_valid(problems);
+  for (const std::string& p : problems) log_warning("damaged checkpoint passed over: " + p);
+  if (newest) return newest->folder;
   throw Error(
       Errc::io, "model",
       fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
@@ -84,6 +87,7 @@ LoadedModel load_model(const std::string& path, const std::string& device_name,
       .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
       .transformer = nullptr};
   check_vocabulary(m);
+  model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
   m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
   m.store->allocate(ParameterStore::Purpose::inference);
   m.transformer->make_tables(*m.store);
@@ -102,8 +106,16 @@ LoadedModel load_model(const std::string& path, const std::string& device_name,
   return m;
 }
 
+std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,
+                               std::span<const int32_t> ids) {
+  if (source_tokens <= 1) return {};  // end of sentence only
+  std::string text = target.decode(ids);
+  std::replace(text.begin(), text.end(), '\n', ' ');  // byte tokenizers can write any byte
+  return text;
+}
+
 std::vector<std::string> translate_lines(const LoadedModel& m, const TranslateConfig& config,
-                                         std::span<const std::string> lines) {
+                                         std::span<const std::string> lines, int64_t lines_before) {
   const int64_t limit = m.config.max_positions;
   std::vector<std::vector<int32_t>> sources;
   int64_t longest = 1;
@@ -111,7 +123,7 @@ std::vector<std::string> translate_lines(const LoadedModel& m, const TranslateCo
     std::vector<int32_t> ids = m.tokenizers.source.encode_sentence(line);
     if (static_cast<int64_t>(ids.size()) > limit) {
       log_warning(fmt::format("line {} has {} tokens; the model takes {}, the rest is left out",
-                              sources.size() + 1, ids.size(), limit));
+                              lines_before + std::ssize(sources) + 1, ids.size(), limit));
     }
     sources.push_back(clip_source(std::move(ids), limit, m.tokenizers.source.eos_id()));
     longest = std::max(longest, static_cast<int64_t>(sources.back().size()));
@@ -119,8 +131,9 @@ std::vector<std::string> translate_lines(const LoadedModel& m, const TranslateCo
   model::Translator translator(*m.transformer, *m.store,
                                translator_options(config, longest, config.beam));
   std::vector<std::string> out;
-  for (const auto& ids : translator.translate(sources))
-    out.push_back(m.tokenizers.target.decode(ids));
+  for (const auto& ids : translator.translate(sources)) {
+    out.push_back(decode_translation(m.tokenizers.target, sources[out.size()].size(), ids));
+  }
   return out;
 }
 

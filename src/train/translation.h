@@ -33,8 +33,14 @@ struct LoadedModel {
 LoadedModel load_model(const std::string& path, const std::string& device,
                        const std::string& precision);
 
-// Translates lines in their order; `progress` (may be empty) gets the number done after each block.
+// The text of a translation: one line, and none for a source without words.
+std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,
+                               std::span<const int32_t> ids);
+
+// Translates lines in their order, an empty one to an empty one. Warns of each that is too long for
+// the model, counting from `lines_before`.
 std::vector<std::string> translate_lines(const LoadedModel& model, const TranslateConfig& config,
-                                         std::span<const std::string> lines);
+                                         std::span<const std::string> lines,
+                                         int64_t lines_before = 0);
 
 }  // namespace saturate::train

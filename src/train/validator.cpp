@@ -98,7 +98,8 @@ void Validator::translate(ValidationResult& result) {
                                   corpora_.source.eos_id()));
   }
   for (const auto& ids : translator_->translate(sources)) {
-    result.hypotheses.push_back(corpora_.target.decode(ids));
+    const size_t tokens = sources[result.hypotheses.size()].size();
+    result.hypotheses.push_back(decode_translation(corpora_.target, tokens, ids));
   }
   result.bleu = corpus_bleu(result.hypotheses, corpora_.valid_reference).score;
   result.chrf = corpus_chrf(result.hypotheses, corpora_.valid_reference).score;

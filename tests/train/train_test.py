@@ -163,7 +163,7 @@ class Training(unittest.TestCase):
     def test_memory_limit_keeps_the_step_and_its_result(self):
         done = self.train("memory", 2, **{"train.memory": "37MiB" if OPTIONS.device == "cuda" else "4MiB", "batch.target_tokens": 1024})
         self.assertIn("micro-batches of", done.stderr)
-        refused = self.train("nothing", 2, expect=1, **{"train.memory": "1MiB"})
+        refused = self.train("nothing", 2, expect=1, **{"train.memory": "256KiB"})
         self.assertIn("use a smaller model", refused.stderr)
 
 
