@@ -31,6 +31,7 @@ void visit_fields(Visit& v, TrainRow& r) {
   v("loss_scale", r.loss_scale);
   v("target_tokens_per_s", r.target_tokens_per_s);
   v("data_wait", r.data_wait);
+  v("device_busy", r.device_busy);
   v("flop_utilisation", r.flop_utilisation);
   v("memory_bytes", r.memory_bytes);
 }

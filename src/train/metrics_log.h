@@ -34,6 +34,7 @@ struct TrainRow {
   double loss_scale = kNotMeasured;
   double target_tokens_per_s = kNotMeasured;
   double data_wait = kNotMeasured;         // share of the time waiting for a batch, 0 to 1
+  double device_busy = kNotMeasured;       // share of the time in which a step runs on the GPU
   double flop_utilisation = kNotMeasured;  // model FLOPs over the measured ceiling, 0 to 1
   double memory_bytes = kNotMeasured;      // in use on the device (the process, on a CPU)
 };

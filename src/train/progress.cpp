@@ -65,6 +65,7 @@ std::string format_progress(const ProgressState& s) {
   add(s.loss, [](double v) { return fmt::format("loss {:.3f}", v); });
   add(s.target_tokens_per_s, [](double v) { return format_count(v) + " tok/s"; });
   add(s.data_wait, [](double v) { return fmt::format("wait {:.1f}%", 100 * v); });
+  add(s.device_busy, [](double v) { return fmt::format("gpu {:.1f}%", 100 * v); });
   add(s.flop_utilisation, [](double v) { return fmt::format("mfu {:.1f}%", 100 * v); });
   add(s.memory_bytes, [&](double v) {
     if (!std::isfinite(s.memory_total_bytes)) return "mem " + format_bytes(v);

@@ -17,6 +17,7 @@ struct ProgressState {
   double loss = kNotMeasured;
   double target_tokens_per_s = kNotMeasured;
   double data_wait = kNotMeasured;         // 0 to 1
+  double device_busy = kNotMeasured;       // 0 to 1
   double flop_utilisation = kNotMeasured;  // 0 to 1
   double memory_bytes = kNotMeasured, memory_total_bytes = kNotMeasured;
   double seconds_left = kNotMeasured;

@@ -94,13 +94,12 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   while (step.poll(&record)) {
   }
   ranks->barrier();
-  std::vector<double> gpu_ms, wall_ms;
+  std::vector<double> wall_ms;
   for (int64_t i = 0; i < repeats; ++i) {  // one at a time: the spread of single steps
     const Clock::time_point begin = Clock::now();
     step.submit();
     step.synchronize();
     wall_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
-    gpu_ms.push_back(step.last_step_ms());
   }
   ranks->barrier();
   const Clock::time_point begin = Clock::now();  // back to back, as training runs them
@@ -108,6 +107,8 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   step.synchronize();
   const double run_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() /
                         static_cast<double>(repeats);
+
+  const double sustained_ms = step.last_step_ms();  // at the clocks of the run back to back
 
   const DeviceInfo info = device_info(device);
   const auto tokens = static_cast<double>(rows * config.batch.accumulate);
@@ -127,7 +128,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   b.model_tflops =
       model.training_flops(lm ? 0 : tokens, tokens, tokens * n, tokens * n / 2, tokens * n) /
       run_ms / 1e9;
-  b.busy = device.is_cuda() ? std::min(1.0, percentile(gpu_ms, 0.5) / run_ms) : 0;
+  b.busy = device.is_cuda() ? std::min(1.0, sustained_ms / run_ms) : 0;
   b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
                                   : static_cast<int64_t>(step.arena_bytes());
   b.operations = static_cast<int64_t>(step.operations());

@@ -232,11 +232,12 @@ void Run::write(const MetricsRow& row) {
 
 void Run::start_loader() {
   data::BatchLoader::Setup setup;
-  setup.packing = {.shape = fitted_.shape,
-                   .unit = pack_unit(config_),
-                   .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
-                   .seed = static_cast<uint64_t>(config_.train.seed),
-                   .epochs = config_.train.max_epochs};
+  setup.packing = {
+      .shape = fitted_.shape,
+      .unit = pack_unit(config_),
+      .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
+      .seed = static_cast<uint64_t>(config_.train.seed),
+      .epochs = config_.train.max_epochs};
   setup.rank = ranks_.rank();
   setup.ranks = ranks_.size();
   setup.threads = static_cast<int>(config_.data.workers);
@@ -328,6 +329,9 @@ void Run::log_progress() {
                .loss_scale = last_.loss_scale,
                .target_tokens_per_s = rates.target_tokens_per_s * ranks,
                .data_wait = rates.data_wait,
+               .device_busy = device_.is_cuda()
+                                  ? std::min(1.0, step_->take_device_ms() / (1e3 * rates.seconds))
+                                  : kNotMeasured,
                .flop_utilisation = rates.flop_utilisation,
                .memory_bytes = memory};
   write(row);
@@ -337,6 +341,7 @@ void Run::log_progress() {
                     .loss = row.loss,
                     .target_tokens_per_s = row.target_tokens_per_s,
                     .data_wait = row.data_wait,
+                    .device_busy = row.device_busy,
                     .flop_utilisation = row.flop_utilisation,
                     .memory_bytes = memory,
                     .memory_total_bytes = static_cast<double>(info.memory_bytes)});

@@ -13,6 +13,8 @@
 namespace saturate::train {
 namespace {
 
+// Steps whose times are kept: more than the host is ever ahead of the device by.
+constexpr size_t kTimedSteps = 64;
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
@@ -59,8 +61,6 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       compute_(store.device()),
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
-      begin_(store.device(), Event::Timing::on),
-      end_(store.device(), Event::Timing::on),
       tape_(store, TapeMode::training, state_.as<StepState>()->rng) {
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
@@ -104,6 +104,10 @@ void TrainingStep::allocate_device() {
   copy_to_device(compute_, decay_.data(), decay.data(), decay.size());
   norm_partial_ = Buffer(device, static_cast<size_t>(kernels::gradient_norm_scratch_bytes(
                                      device, store_.padded_count())));
+  for (size_t i = 0; i < kTimedSteps; ++i) {
+    begin_.emplace_back(device, Event::Timing::on);
+    end_.emplace_back(device, Event::Timing::on);
+  }
   workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
 
   const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
@@ -230,7 +234,8 @@ void TrainingStep::submit() {
     copied_[slot].record(copy_);
     copied_[slot].wait_on(compute_);
   }
-  begin_.record(compute_);
+  const size_t timed = static_cast<size_t>(submitted_) % kTimedSteps;
+  begin_[timed].record(compute_);
   if (gpu && options_.graph && warm_) {
     if (!graph_) graph_ = Graph::capture(compute_, [this] { enqueue(); });
     graph_.launch(compute_);
@@ -238,7 +243,7 @@ void TrainingStep::submit() {
     enqueue();
     warm_ = true;
   }
-  end_.record(compute_);
+  end_[timed].record(compute_);
   for (size_t slot : used) consumed_[slot].record(compute_);
   ++submitted_;
 }
@@ -252,11 +257,19 @@ bool TrainingStep::poll(StepRecord* record) {
     return false;
   }
   *record = r;
+  // This record was written after the step before had ended altogether.
+  if (polled_ > first_polled_) {
+    const size_t before = static_cast<size_t>(polled_ - 1) % kTimedSteps;
+    device_ms_ += Event::elapsed_ms(begin_[before], end_[before]);
+  }
   ++polled_;
   return true;
 }
 
-bool TrainingStep::device_idle() const { return submitted_ == 0 || end_.done(); }
+bool TrainingStep::device_idle() const {
+  return submitted_ == first_polled_ ||
+         end_[static_cast<size_t>(submitted_ - 1) % kTimedSteps].done();
+}
 
 void TrainingStep::synchronize() {
   copy_.synchronize();
@@ -273,7 +286,7 @@ StepState TrainingStep::state() {
 void TrainingStep::set_state(const StepState& state) {
   copy_to_device(compute_, state_.data(), &state, sizeof state);
   compute_.synchronize();
-  submitted_ = polled_ = state.step;
+  submitted_ = polled_ = first_polled_ = state.step;
   micro_ = static_cast<int64_t>(state.rng[1]);
 }
 
@@ -282,9 +295,10 @@ void TrainingStep::reset_average() {
 }
 
 double TrainingStep::last_step_ms() {
-  if (submitted_ == 0) return 0;
-  end_.synchronize();
-  return Event::elapsed_ms(begin_, end_);
+  if (submitted_ == first_polled_) return 0;
+  const size_t last = static_cast<size_t>(submitted_ - 1) % kTimedSteps;
+  end_[last].synchronize();
+  return Event::elapsed_ms(begin_[last], end_[last]);
 }
 
 }  // namespace saturate::train

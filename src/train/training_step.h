@@ -3,6 +3,7 @@
 // ranks, AdamW; recorded once, captured once, replayed.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "data/batch.h"
@@ -88,9 +89,10 @@ class TrainingStep {
   // GPU time of the last submitted step, begin to end of its work, once it has finished; 0 on the
   // CPU.
   double last_step_ms();
+  // GPU time of the steps polled since the last call, but for the newest; 0 on the CPU.
+  double take_device_ms() noexcept { return std::exchange(device_ms_, 0.0); }
 
  private:
-  void record_tape();
   void plan_buckets();
   void allocate_device();
   void enqueue();  // the body that is captured
@@ -108,7 +110,8 @@ class TrainingStep {
   Buffer slots_, slot_pointers_;
   HostBuffer host_slots_, ring_;
   std::vector<Event> copied_, consumed_;
-  Event begin_, end_;
+  std::vector<Event> begin_, end_;  // of the last kTimedSteps steps
+  double device_ms_ = 0;
   Buffer m_, v_, ema_, decay_, norm_partial_, workspace_, arena_;
   size_t arena_bytes_ = 0;
 
@@ -119,9 +122,9 @@ class TrainingStep {
   };
   std::vector<Bucket> buckets_;
   Graph graph_;
-  int64_t submitted_ = 0;  // steps
-  int64_t micro_ = 0;      // micro-batches
-  int64_t polled_ = 0;
+  int64_t submitted_ = 0;                  // steps
+  int64_t micro_ = 0;                      // micro-batches
+  int64_t polled_ = 0, first_polled_ = 0;  // the first: where this process began
   bool warm_ = false;  // ran once without a graph, so that nothing loads lazily under capture
 };
 
