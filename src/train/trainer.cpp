@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -36,7 +37,9 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-volatile std::sig_atomic_t g_signal = 0;
+// Atomic, because any thread may be the one that the signal interrupts.
+std::atomic<int> g_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 void on_signal(int s) { g_signal = s; }
 
 // What this process holds in memory, from /proc; 0 when that cannot be read.
