@@ -174,10 +174,18 @@ void Run::start_or_resume() {
     ranks_.barrier();
     from = checkpoints_.newest_valid(problems);
     for (const std::string& p : problems) log_warning("damaged checkpoint passed over: " + p);
+    if (!from && !problems.empty()) {
+      throw Error(
+          Errc::io, "resume",
+          fmt::format("no checkpoint in {} is whole; restore one of them, or start a new run "
+                      "in another folder",
+                      config_.out));
+    }
     if (!from) log_warning("nothing to resume in " + config_.out + "; starting from the beginning");
   }
   int64_t done = 0;
   if (from) {
+    check_continues(from->folder, model_config_, corpora_);
     progress_state_ = read_checkpoint(from->folder, *step_, store_);
     done = from->step;
     log_info(fmt::format("resumed from {} at step {}", from->folder, done));
@@ -493,6 +501,9 @@ TrainEnd run_training(const RunConfig& config) {
   const parallel::LaunchInfo launch = parallel::current_launch();
   Device device = parse_device(config.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
+  // Mistakes that need no text are found before any of it is read.
+  resolve_precision(config.train.precision, device);
+  resolve_model(config, data::Tokenizer::bytes(), data::Tokenizer::bytes());
   if (launch.rank != 0) set_log_level(LogLevel::warning);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
