@@ -31,7 +31,7 @@ SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16,
 C, H, L, FFN = SIZES[a.preset]
 LM = a.preset.startswith("gpt2")
 torch.manual_seed(RANK)
-torch.set_num_threads(os.cpu_count())
+torch.set_num_threads(len(os.sched_getaffinity(0)))
 if a.device == "cuda":
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
 

@@ -96,20 +96,35 @@ struct AttentionCpu {
     for (; n < cols; n += W) product_tile<1>(a, lda, depth, b + n, ldb, c + n, ldc);
   }
 
+  template <int C>
+  SAT_INLINE void add_outer_tile(T* sum, int64_t rows, const T* a, int64_t lda, const T* x,
+                                 int64_t width) {
+    Vec xs[R][C];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int n = 0; n < C; ++n) xs[r][n] = load(x + r * width + n * W);
+    for (int64_t j = 0; j < rows; ++j) {
+      Vec s[C];
+#pragma GCC unroll 4
+      for (int n = 0; n < C; ++n) s[n] = load(sum + j * width + n * W);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const T f = a[r * lda + j];
+#pragma GCC unroll 4
+        for (int n = 0; n < C; ++n) s[n] += f * xs[r][n];
+      }
+#pragma GCC unroll 4
+      for (int n = 0; n < C; ++n) store(sum + j * width + n * W, s[n]);
+    }
+  }
+
   // sum (rows, width) += a^T x with a (R, rows), x (R, width).
   SAT_INLINE void add_outer(T* sum, int64_t rows, const T* a, int64_t lda, const T* x,
                             int64_t width) {
-    for (int64_t d = 0; d < width; d += W) {
-      Vec xs[R];
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) xs[r] = load(x + r * width + d);
-      for (int64_t j = 0; j < rows; ++j) {
-        Vec s = load(sum + j * width + d);
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) s += a[r * lda + j] * xs[r];
-        store(sum + j * width + d, s);
-      }
-    }
+    int64_t d = 0;
+    for (; d + 2 * W <= width; d += 2 * W) add_outer_tile<2>(sum + d, rows, a, lda, x + d, width);
+    for (; d < width; d += W) add_outer_tile<1>(sum + d, rows, a, lda, x + d, width);
   }
 
   // dst (rows, width) dense from strided rows of D; what is beyond `rows` of `padded_rows` and D is
@@ -117,16 +132,32 @@ struct AttentionCpu {
   SAT_INLINE void copy_rows(T* dst, int64_t width, const void* base, int64_t first, int64_t stride,
                             int64_t head, int64_t D, int64_t rows, int64_t padded_rows) {
     const T* src = static_cast<const T*>(base) + first * stride + head * D;
-    for (int64_t r = 0; r < padded_rows; ++r)
-      for (int64_t d = 0; d < width; ++d)
-        dst[r * width + d] = r < rows && d < D ? src[r * stride + d] : T(0);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t d = 0; d < D; ++d) dst[r * width + d] = src[r * stride + d];
+      for (int64_t d = D; d < width; ++d) dst[r * width + d] = T(0);
+    }
+    for (int64_t i = rows * width; i < padded_rows * width; ++i) dst[i] = T(0);
   }
   SAT_INLINE void copy_transposed(T* dst, int64_t keys_padded, const void* base, int64_t first,
                                   int64_t stride, int64_t head, int64_t D, int64_t rows) {
     const T* src = static_cast<const T*>(base) + first * stride + head * D;
+    // 16 x 4 at a time: whole vectors are written, and four adjacent elements read of each row.
+    int64_t r = 0;
+    for (; r + 16 <= rows; r += 16) {
+      int64_t d = 0;
+      for (; d + 4 <= D; d += 4) {
+        T block[4][16];
+        for (int64_t i = 0; i < 16; ++i)
+          for (int64_t j = 0; j < 4; ++j) block[j][i] = src[(r + i) * stride + d + j];
+        for (int64_t j = 0; j < 4; ++j)
+          std::memcpy(dst + (d + j) * keys_padded + r, block[j], sizeof block[j]);
+      }
+      for (; d < D; ++d)
+        for (int64_t i = 0; i < 16; ++i) dst[d * keys_padded + r + i] = src[(r + i) * stride + d];
+    }
     for (int64_t d = 0; d < D; ++d)
-      for (int64_t r = 0; r < keys_padded; ++r)
-        dst[d * keys_padded + r] = r < rows ? src[r * stride + d] : T(0);
+      for (int64_t i = r; i < keys_padded; ++i)
+        dst[d * keys_padded + i] = i < rows ? src[i * stride + d] : T(0);
   }
 
   // Replaces p[0..keys) by p or 0; the factor 1/(1-p) is applied by the caller.
@@ -244,8 +275,11 @@ struct AttentionCpu {
           T* kr = kept + r * ld;
           const int64_t own = r >= rows ? 0 : a.causal && i + r + 1 < keys ? i + r + 1 : keys;
           const T top = r < rows && own > 0 ? lse[i + r] : T(0);
+          Vec deltas = {};
+          for (int64_t d = 0; d < width; d += W)
+            deltas += load(o + r * width + d) * load(d_o + r * width + d);
           T delta = 0;
-          for (int64_t d = 0; d < D; ++d) delta += o[r * width + d] * d_o[r * width + d];
+          for (int64_t l = 0; l < W; ++l) delta += deltas[l];
           for (int64_t j = own; j < cols; ++j) pr[j] = -std::numeric_limits<T>::infinity();
           for (int64_t j = 0; j < cols; j += W) {
             const Vec e = exp_of(load(pr + j) * scale - top);

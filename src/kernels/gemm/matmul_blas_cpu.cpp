@@ -55,22 +55,47 @@ void block(const MatmulArgs& x, Range rows, Range cols) {
        d + rows.begin * x.ldd + cols.begin, static_cast<blasint>(x.ldd));
 }
 
+// D is cut into a grid of blocks, one a thread: rows x cols of them.
+struct Grid {
+  int64_t rows, cols;
+};
+
+// As many blocks as threads while each has 16 Mflop and whole lines of 64 (a multiple of OpenBLAS's
+// register tiles). Every block packs its own part of A and of B: A is packed once for each column
+// of the grid and B once for each row, so the grid with the least of both is taken.
+Grid grid_for(const MatmulArgs& x) {
+  const double flops = 2.0 * static_cast<double>(x.m) * static_cast<double>(x.n) *
+                       static_cast<double>(std::max<int64_t>(x.k, 1));
+  const int64_t worth = std::max<int64_t>(1, static_cast<int64_t>(flops / 16e6));
+  const int64_t lines_m = std::max<int64_t>(1, x.m / 64), lines_n = std::max<int64_t>(1, x.n / 64);
+  for (int64_t blocks = std::min<int64_t>(cpu_threads(), worth); blocks > 1; --blocks) {
+    Grid best{0, 0};
+    for (int64_t rows = 1; rows <= blocks; ++rows) {
+      const Grid g{rows, blocks / rows};
+      if (blocks % rows != 0 || g.rows > lines_m || g.cols > lines_n) continue;
+      if (best.rows == 0 || x.m * g.cols + x.n * g.rows < x.m * best.cols + x.n * best.rows)
+        best = g;
+    }
+    if (best.rows != 0) return best;
+  }
+  return {1, 1};
+}
+
+// Part `i` of `parts` of [0, n), borders at multiples of 64.
+Range part(int64_t n, int64_t i, int64_t parts) {
+  const int64_t lines = (n + 63) / 64;
+  return {lines * i / parts * 64, std::min(n, lines * (i + 1) / parts * 64)};
+}
+
+// The grid depends on the number of threads, the result does not: OpenBLAS sums every element over
+// k in an order of its own that depends on k alone, once a block is above its limit for small
+// products (checked by matmul_test.cpp).
 template <class T>
 void run(const MatmulArgs& x) {
-  // The larger side is cut into panels whose width depends on the shape alone, so that the result
-  // does not depend on the number of threads. 64 is a multiple of OpenBLAS's register tiles; 16
-  // Mflop keeps the cost of packing the shared operand again under a few per cent.
-  const bool by_rows = x.m >= x.n;
-  const int64_t longer = by_rows ? x.m : x.n;
-  const double flops_per_line = 2.0 * static_cast<double>(by_rows ? x.n : x.m) *
-                                static_cast<double>(std::max<int64_t>(x.k, 1));
-  const int64_t width =
-      std::clamp<int64_t>(static_cast<int64_t>(16e6 / flops_per_line) / 64 * 64, 64, 1024);
-  const int64_t panels = (longer + width - 1) / width;
-  parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const Range part{p * width, std::min(longer, (p + 1) * width)};
-      by_rows ? block<T>(x, part, {0, x.n}) : block<T>(x, {0, x.m}, part);
+  const Grid grid = grid_for(x);
+  parallel_for(grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      block<T>(x, part(x.m, b / grid.cols, grid.rows), part(x.n, b % grid.cols, grid.cols));
     }
   });
 }

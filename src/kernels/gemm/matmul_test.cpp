@@ -223,17 +223,30 @@ TEST(MatmulRules, SaysWhyItDoesNotFit) {
 }
 
 TEST(MatmulRules, OneThreadOrManyGiveTheSameBits) {
-  // Panels depend on the shape alone, so cutting the work at any place must not change a bit.
+  // The cut follows the number of threads; it must not change a bit. One shape for each way to cut.
   const TestContext t({});
-  const Case c{"panels", f32, f32, 300, 40, 500};
-  const Problem whole(t, c, Transpose::no, Transpose::no);
-  matmul(t.get(), whole.args());
-  const auto parallel = whole.d.bytes();
-  fill_bytes(t.stream, whole.d.data(), 0xFF, parallel.size());
-  parallel_for(2, 1, [&](int64_t begin, int64_t) {  // nested calls run in one thread
-    if (begin == 0) matmul(t.get(), whole.args());
-  });
-  EXPECT_EQ(parallel, whole.d.bytes());
+  const int before = cpu_threads();
+  for (const Case& c :
+       {Case{"rows", f32, f32, 700, 72, 500}, Case{"columns", f32, f32, 96, 640, 900},
+        Case{"both", f32, f32, 400, 380, 390, 1.0f, 1.0f, true},
+        Case{"doubles", f64, f64, 450, 130, 401}}) {
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        Problem whole(t, c, ta, tb);
+        whole.d.set(whole.c_array.values());
+        set_cpu_threads(1);
+        matmul(t.get(), whole.args());
+        const auto alone = whole.d.bytes();
+        for (const int threads : {2, 3, 4, 6}) {
+          set_cpu_threads(threads);
+          whole.d.set(whole.c_array.values());
+          matmul(t.get(), whole.args());
+          EXPECT_EQ(alone, whole.d.bytes()) << c.name << ", " << threads << " threads";
+        }
+      }
+    }
+  }
+  set_cpu_threads(before);
 }
 
 TEST(MatmulRules, TuneKeepsTheAnswer) {
