@@ -377,13 +377,15 @@ class Models(BadInput):
 
     def test_claims_are_not_believed(self):
         good = f"{self.run_folder}/model"
+        # Sanitizers reserve terabytes of addresses for themselves.
+        sanitized = any(name in content(PROGRAM) for name in [b"__asan_init", b"__tsan_init"])
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
         for change in [{"vocab_size": 10**9}, {"d_model": 2**40}, {"max_position_embeddings": 2**24}, {"encoder_layers": 1000},
                        {"d_model": 65536, "encoder_ffn_dim": 1 << 20, "decoder_ffn_dim": 1 << 20, "encoder_layers": 1024,
                         "decoder_layers": 1024}]:
             model = self.copy(good)
             edit_json(f"{model}/config.json", **change)
-            self.refused(self.translate(model, preexec_fn=lambda: resource.setrlimit(
-                resource.RLIMIT_AS, (4 << 30, 4 << 30))), model)
+            self.refused(self.translate(model, preexec_fn=None if sanitized else limit), model)
         tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         for header in [safetensors({"a": tensor | {"shape": [1 << 60, 1 << 60]}}, b"\0" * 8),
                        safetensors({"a": tensor | {"data_offsets": [0, 1 << 62]}}, b"\0" * 8),
