@@ -133,6 +133,26 @@ TEST(ControlChannel, HealthOfATransportIsWatched) {
   EXPECT_TRUE(aborted);
 }
 
+TEST(ControlChannel, VerdictOutlivesTheRankThatGaveIt) {
+  std::string line;
+  on_ranks(2, [&](int rank) {
+    auto channel = ControlChannel::open(
+        local(rank, 2),
+        {.connect_timeout_s = 10, .heartbeat_s = 2.4, .on_failure = [&, rank](auto& l) {
+           if (rank == 1) line = l;
+         }});
+    // The watcher of rank 1 stands still while the verdict and the end of rank 0 arrive together.
+    const auto health = [calls = 0]() mutable {
+      if (++calls == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      return "link down";
+    };
+    if (rank == 1) channel->set_guard(health, [] {});
+    double value = 0;
+    EXPECT_THROW(channel->broadcast(&value, sizeof value, 1 - rank), Error);
+  });
+  EXPECT_EQ(line, "rank 1 failed at step 0: link down");
+}
+
 TEST(ControlChannel, MissingRanksAreNamed) {
   try {
     ControlChannel::open(local(0, 3), {.connect_timeout_s = 0.2});

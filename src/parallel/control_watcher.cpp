@@ -109,10 +109,15 @@ void ControlChannel::handle(Peer& from, Frame frame) {
     std::memcpy(&head, frame.payload.data(), sizeof head);
     std::string cause(reinterpret_cast<const char*>(frame.payload.data()) + sizeof head,
                       frame.payload.size() - sizeof head);
-    const bool is_verdict = rank_ != 0;
-    if (is_verdict) verdict_.reset();
-    consider({is_verdict ? head.rank : from.rank, head.step, head.origin, std::move(cause)},
-             !is_verdict && head.origin == FailureOrigin::echo ? kEchoHold : milliseconds(0));
+    if (rank_ == 0) {
+      consider({from.rank, head.step, head.origin, std::move(cause)},
+               head.origin == FailureOrigin::echo ? kEchoHold : milliseconds(0));
+    } else {
+      // The verdict of rank 0 is final, that of an echo too: rank 0 is about to end and its
+      // connection to close, which must not displace it.
+      verdict_.reset();
+      consider({head.rank, head.step, FailureOrigin::here, std::move(cause)}, milliseconds(0));
+    }
     return;
   }
   std::lock_guard lock(mutex_);
