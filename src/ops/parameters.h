@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "parallel/shard_spec.h"
 #include "runtime/memory.h"
 
 namespace saturate {
@@ -20,6 +21,7 @@ struct ParameterSpec {
   Init init = Init::zeros;
   float init_scale = 0;  // standard deviation (normal) or bound (uniform)
   bool decay = false;    // whether weight decay applies (matrices)
+  parallel::ShardSpec shard = {};  // replicated, until another axis of the mesh exceeds 1
   int64_t offset = 0;  // in elements from the start of every flat array; set by ParameterStore::add
   int64_t size() const noexcept { return rows * cols; }
 };

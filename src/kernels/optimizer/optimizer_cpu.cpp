@@ -30,15 +30,18 @@ void adamw_cpu(const Context&, const AdamWArgs& x) {
   const AdamWStep step = adamw_step(x);
   if (!step.good) return;
   parallel_for(x.count / kParameterAlign, 64, [&](int64_t begin, int64_t end) {
+    // Copies that no float written below can alias: otherwise the loop is not vectorised.
+    const AdamWArgs rates = x;
+    const AdamWStep r = step;
     for (int64_t group = begin; group < end; ++group) {
       const float decay = x.decay[group] != 0 ? step.decay : 0.0f;
       const int64_t first = group * kParameterAlign;
-      float* w = x.master + first;
-      float* m = x.m + first;
-      float* v = x.v + first;
-      const float* g = x.grad + first;
+      float* __restrict w = x.master + first;
+      float* __restrict m = x.m + first;
+      float* __restrict v = x.v + first;
+      const float* __restrict g = x.grad + first;
       for (int64_t i = 0; i < kParameterAlign; ++i)
-        adamw_element(x, step, decay, g[i], w[i], m[i], v[i]);
+        adamw_element(rates, r, decay, g[i], w[i], m[i], v[i]);
       if (x.ema != nullptr) {
         float* ema = x.ema + first;
         for (int64_t i = 0; i < kParameterAlign; ++i)
