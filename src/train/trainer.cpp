@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "base/durable_file.h"
 #include "base/error.h"
@@ -71,7 +72,10 @@ class Run {
   void log_progress();
   void validate();
   void save();
-  bool agreed_to_stop();
+  bool agreed(bool mine);
+  bool time_is_over() const;
+  bool checkpoint_is_due() const;
+  bool epoch_validation_is_due(int64_t& epoch) const;
   void finish(TrainEnd end, const std::string& status);
   RunHeader header() const;
   void write(const MetricsRow& row);
@@ -102,7 +106,7 @@ class Run {
   double loss_sum_ = 0, tokens_ = 0;  // since the last row
   StepRecord last_{};
   int64_t bad_steps_ = 0;
-  bool data_ended_ = false, stop_early_ = false;
+  bool stop_early_ = false;
   double pairs_per_token_ = 0;
 };
 
@@ -425,48 +429,53 @@ void Run::save() {
   throughput_->resume();
 }
 
-// Signals and clocks differ between ranks: all stop when one wants to. Asked every few steps only,
+// Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,
 // since it waits for the slowest rank.
-bool Run::agreed_to_stop() {
-  const bool mine =
-      g_signal != 0 || (config_.train.max_seconds > 0 && elapsed() >= config_.train.max_seconds);
+bool Run::agreed(bool mine) {
   if (ranks_.size() == 1) return mine;
   if (step_->submitted() % 16 != 0) return false;
   return ranks_.all_reduce_max(mine ? 1 : 0) > 0;
 }
 
+bool Run::time_is_over() const {
+  return g_signal != 0 || (config_.train.max_seconds > 0 && elapsed() >= config_.train.max_seconds);
+}
+
+bool Run::checkpoint_is_due() const {
+  return config_.checkpoint.every_minutes > 0 &&
+         seconds_since(last_save_) > 60 * config_.checkpoint.every_minutes;
+}
+
+// The global sequence's epoch: a rank's own batches cross its border at different steps.
+bool Run::epoch_validation_is_due(int64_t& epoch) const {
+  if (config_.validate.every_epochs == 0) return false;
+  const int64_t now = loader_->state().epoch;
+  return std::exchange(epoch, now) != now && now % config_.validate.every_epochs == 0;
+}
+
 TrainEnd Run::train() {
   const auto every = [](int64_t n, int64_t step) { return n > 0 && step > 0 && step % n == 0; };
   bool stopped = false;
-  int64_t epoch = epoch_;
+  int64_t epoch = progress_state_.loader.epoch;
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
-    if ((stopped = agreed_to_stop())) break;
-    if (!submit_step()) {
-      data_ended_ = true;
-      break;
-    }
+    if ((stopped = agreed(time_is_over()))) break;
+    if (!submit_step()) break;  // the last epoch has ended
     drain(!config_.train.prefetch);
     const int64_t at = step_->submitted();
-    const bool new_epoch = epoch_ != epoch;
-    epoch = epoch_;
-    const bool epoch_validation = new_epoch && config_.validate.every_epochs > 0 &&
-                                  epoch_ % config_.validate.every_epochs == 0;
-    if (every(config_.validate.every_steps, at) || epoch_validation) validate();
-    const bool time_to_save = ranks_.size() == 1 && config_.checkpoint.every_minutes > 0 &&
-                              seconds_since(last_save_) > 60 * config_.checkpoint.every_minutes;
-    if (every(config_.checkpoint.every_steps, at) || time_to_save) save();
+    if (epoch_validation_is_due(epoch) || every(config_.validate.every_steps, at)) validate();
+    if (agreed(checkpoint_is_due()) || every(config_.checkpoint.every_steps, at)) save();
   }
   drain(true);
   if (done_ > logged_) log_progress();
-  const bool interrupted = stopped && g_signal != 0;
+  const bool interrupted = stopped && ranks_.all_reduce_max(g_signal != 0 ? 1 : 0) > 0;
   if (!interrupted) validate();
   save();
   const TrainEnd end = interrupted   ? TrainEnd::interrupted
                        : stop_early_ ? TrainEnd::stopped_early
                                      : TrainEnd::finished;
   finish(end, interrupted
-                  ? fmt::format("interrupted by {}", g_signal == SIGTERM ? "SIGTERM" : "SIGINT")
+                  ? fmt::format("interrupted by {}", g_signal == SIGINT ? "SIGINT" : "SIGTERM")
               : stop_early_ ? "stopped early"
                             : "finished");
   return end;
