@@ -113,8 +113,9 @@ quickstart() {
 
   say "translate held-out phrases"
   build/bin/saturate translate --model "$model" --input "$data/test.en" --output "$data/test.out" --quiet
-  paste "$data/test.en" "$data/test.out" "$data/test.pt" | head -n 20 |
-    awk -F '\t' '{ printf "%s %s\n    -> %s\n", $2 == $3 ? "  " : "x ", $1, $2; if ($2 != $3) printf "  not  %s\n", $3 }'
+  # awk reads to the end: with head, paste would die of SIGPIPE and pipefail would end the script.
+  paste "$data/test.en" "$data/test.out" "$data/test.pt" |
+    awk -F '\t' 'NR <= 20 { printf "%s %s\n    -> %s\n", $2 == $3 ? "  " : "x ", $1, $2; if ($2 != $3) printf "  not  %s\n", $3 }'
   say "installed and built in $((built - started)) s, trained in $((trained - built)) s; try it:" \
     "echo 'two thousand and forty-one dollars' | build/bin/saturate translate --model $model"
   LC_ALL=C awk 'NR == FNR { expected[FNR] = $0; lines = FNR; next } expected[FNR] == $0 { right++ }
