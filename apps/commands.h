@@ -2,6 +2,7 @@
 // What main() hands to each command. A command returns the program's exit code and throws Error.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,18 @@ struct ModelOptions {
   bool quiet = false;
 };
 
+// What the command line says of decoding; the model says the rest.
+struct DecodeOptions {
+  std::optional<int64_t> beam, batch_tokens;
+  std::optional<double> length_penalty;
+};
+// `model` with what was given put over it; tells which values are used and whose they are.
+TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConfig& model);
+
 struct TranslateOptions {
   ModelOptions model;
   std::string input = "-", output = "-";  // - for standard input and output
-  TranslateConfig decode;
+  DecodeOptions decode;
 };
 
 struct GenerateOptions {
@@ -43,7 +52,7 @@ struct EvalOptions {
   std::vector<std::string> test;  // source and reference
   std::string hypothesis, reference;
   std::string output;  // where translations go; empty: nowhere
-  TranslateConfig decode;
+  DecodeOptions decode;
 };
 
 struct BenchOptions {

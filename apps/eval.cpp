@@ -44,7 +44,8 @@ int run_eval(const EvalOptions& o) {
     throw Error(Errc::invalid_argument, "eval",
                 model.folder + " is a language model; eval scores models that translate");
   }
-  const std::vector<std::string> hypotheses = train::translate_lines(model, o.decode, source);
+  const std::vector<std::string> hypotheses =
+      train::translate_lines(model, resolve_decoding(o.decode, model.translate), source);
   if (!o.output.empty()) {
     LineWriter out(o.output);
     for (const std::string& line : hypotheses) out.write(line);

@@ -60,17 +60,16 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_flag("--quiet", model.quiet, "no progress lines");
 }
 
-void add_decode_options(CLI::App& app, TranslateConfig& decode) {
-  app.add_option("--beam", decode.beam, "beam width; 1: greedy")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+void add_decode_options(CLI::App& app, DecodeOptions& decode) {
+  // Without a flag the model's own value serves, that of [translate] in its run's configuration.
+  app.add_option("--beam", decode.beam, "beam width; 1: greedy [the model's]")
+      ->check(CLI::Range(1, 64));
   app.add_option("--length-penalty", decode.length_penalty,
-                 "scores are divided by length to this power")
-      ->check(CLI::Range(0.0, 10.0))
-      ->capture_default_str();
-  app.add_option("--batch-tokens", decode.batch_tokens, "source tokens translated at once")
-      ->check(CLI::Range(16, 1 << 24))
-      ->capture_default_str();
+                 "scores are divided by length to this power [the model's]")
+      ->check(CLI::Range(0.0, 10.0));
+  app.add_option("--batch-tokens", decode.batch_tokens,
+                 "source tokens translated at once [the model's]")
+      ->check(CLI::Range(16, 1 << 24));
 }
 
 struct Program {
@@ -354,7 +353,7 @@ int main(int argc, char** argv) {
     log_error(e.what());
     return apps::exit_code_of(e.code());
   } catch (const std::bad_alloc&) {
-    log_error("[main] out of host memory; a smaller data.shuffle_window or batch needs less");
+    log_error("[main] out of host memory; a smaller batch needs less");
     return apps::kExitMachine;
   } catch (const std::exception& e) {
     log_error(e.what());

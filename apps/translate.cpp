@@ -19,6 +19,7 @@ int run_translate(const TranslateOptions& o) {
     throw Error(Errc::invalid_argument, "translate",
                 model.folder + " is a language model; use saturate generate");
   }
+  const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
   LineReader in(o.input);
   LineWriter out(o.output);
   const auto loaded = std::chrono::steady_clock::now();
@@ -26,11 +27,11 @@ int run_translate(const TranslateOptions& o) {
   // Blocks keep memory constant and still give the batches sentences of like length to choose from.
   constexpr size_t kBlock = 20000;
   for (std::vector<std::string> block; in.read(kBlock, block);) {
-    for (const std::string& line : train::translate_lines(model, o.decode, block, lines)) {
+    for (const std::string& line : train::translate_lines(model, decode, block, lines)) {
       out.write(line);
     }
     lines += static_cast<int64_t>(block.size());
-    if (!o.model.quiet && block.size() == kBlock) log_progress(fmt::format("{} lines", lines));
+    if (block.size() == kBlock) log_info(fmt::format("{} lines", lines));
   }
   out.close();
   if (!o.model.quiet) {

@@ -99,9 +99,6 @@ void check_config(const RunConfig& c) {
     reject(fmt::format("data.languages names {} languages; give the source and the target",
                        c.data.languages.size()));
   }
-  if (c.optimizer.ema_decay > 0 && c.checkpoint.average > 0) {
-    reject("optimizer.ema_decay and checkpoint.average both average weights; set one of them to 0");
-  }
 }
 
 std::string to_toml(const RunConfig& config, TomlComments comments) {

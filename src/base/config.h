@@ -41,7 +41,6 @@ struct DataConfig {
   double max_length_ratio = 0;
   int64_t workers = 2;
   int64_t prefetch = 4;
-  int64_t shuffle_window = 65536;
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
@@ -106,7 +105,6 @@ struct CheckpointConfig {
   double every_minutes = 15;
   int64_t keep_last = 2;
   int64_t keep_best = 1;
-  int64_t average = 0;
   friend bool operator==(const CheckpointConfig&, const CheckpointConfig&) = default;
 };
 

@@ -50,7 +50,6 @@ const Key kKeys[] = {
     {AT(data.max_length_ratio), "leave out pairs whose lengths differ by more than this factor; 0: keep all", 0, 1000},
     {AT(data.workers), "threads that tokenize and pack", 1, 256},
     {AT(data.prefetch), "batches made ahead", 1, 1024},
-    {AT(data.shuffle_window), "sentences held in memory to shuffle and to pack from", 1024, 1e8},
 
     {AT(batch.target_tokens), "target tokens of a batch on one rank, padding never counted", 16, 1 << 24},
     {AT(batch.source_tokens), "source tokens of a batch; 0: from the corpus' length ratio", 0, 1 << 24},
@@ -96,8 +95,7 @@ const Key kKeys[] = {
     {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kUnbounded},
     {AT(checkpoint.every_minutes), "minutes between checkpoints; 0: by steps only", 0, 1e6},
     {AT(checkpoint.keep_last), "newest checkpoints kept", 1, 10000},
-    {AT(checkpoint.keep_best), "best checkpoints kept", 0, 10000},
-    {AT(checkpoint.average), "the model is the mean of this many last checkpoints; 0: no averaging", 0, 10000},
+    {AT(checkpoint.keep_best), "1: the best checkpoint is kept too", 0, 1},
 
     {AT(translate.beam), "beam width; 1: greedy", 1, 64},
     {AT(translate.length_penalty), "scores are divided by length to this power", 0, 10},

@@ -184,7 +184,6 @@ TEST(Config, ChecksRulesBetweenKeys) {
             "[config] schedule.warmup_steps = 4000 must be below the last step, 100");
   EXPECT_EQ(problem({"data.languages=en"}),
             "[config] data.languages names 1 languages; give the source and the target");
-  EXPECT_NE(problem({"optimizer.ema_decay=0.9", "checkpoint.average=3"}), "no error");
 }
 
 TEST(Config, FilesAreBoundedAndNamed) {

@@ -5,12 +5,10 @@
 
 namespace saturate {
 
-enum class LogLevel { error, warning, info, debug };
+enum class LogLevel { error, warning, info };
 
-// Lines above this level are dropped. Starts at info, or at debug when SATURATE_VERBOSE contains
-// "log". --quiet sets warning.
+// Lines above this level are dropped. Starts at info; --quiet sets warning.
 void set_log_level(LogLevel level) noexcept;
-LogLevel log_level() noexcept;
 
 // One line each, without a line end. Control characters of `message` are replaced by '?', so that
 // text from a file cannot drive the terminal. Never throws.
@@ -18,10 +16,5 @@ void log_line(LogLevel level, std::string_view message) noexcept;
 inline void log_error(std::string_view message) noexcept { log_line(LogLevel::error, message); }
 inline void log_warning(std::string_view message) noexcept { log_line(LogLevel::warning, message); }
 inline void log_info(std::string_view message) noexcept { log_line(LogLevel::info, message); }
-inline void log_debug(std::string_view message) noexcept { log_line(LogLevel::debug, message); }
-
-// A progress line. On a terminal it overwrites the one before it, and any other message ends it
-// first; elsewhere it is a line like any other. Dropped below level info.
-void log_progress(std::string_view message) noexcept;
 
 }  // namespace saturate

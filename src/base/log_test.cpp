@@ -20,7 +20,6 @@ TEST_F(Log, DropsWhatIsAboveTheLevel) {
   ::testing::internal::CaptureStderr();
   set_log_level(LogLevel::warning);
   log_info("info");
-  log_progress("progress");
   log_warning("careful");
   log_error("failed");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),

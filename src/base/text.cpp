@@ -55,35 +55,36 @@ std::string did_you_mean(std::string_view name, std::span<const std::string_view
 }
 
 std::string format_bytes(double bytes) {
+  if (!std::isfinite(bytes)) return "?";
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   size_t unit = 0;
-  while (std::abs(bytes) >= 1024 && unit + 1 < std::size(kUnits)) {
+  while (std::abs(bytes) >= 1023.5 && unit + 1 < std::size(kUnits)) {
     bytes /= 1024;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+  const int decimals = unit == 0 || std::abs(bytes) >= 99.95 ? 0 : 1;
+  return fmt::format("{:.{}f} {}", bytes, decimals, kUnits[unit]);
 }
 
 std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds)) return "?";
-  if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);
-  const auto s = static_cast<int64_t>(std::llround(std::min(seconds, 1e15)));
-  if (s < 60) return fmt::format("{} s", s);
-  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  if (s < 86400) return fmt::format("{} h {:02} min", s / 3600, s % 3600 / 60);
-  return fmt::format("{} d {:02} h", s / 86400, s % 86400 / 3600);
+  if (!std::isfinite(seconds) || seconds > 1e9) return "?";
+  const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  const int64_t hours = s / 3600, minutes = s / 60 % 60;
+  if (hours >= 24) return fmt::format("{}d {:02}:{:02}", hours / 24, hours % 24, minutes);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, s % 60);
+  return fmt::format("{}:{:02}", minutes, s % 60);
 }
 
 std::string format_count(double value) {
+  if (!std::isfinite(value)) return "?";
   constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
   size_t unit = 0;
   while (std::abs(value) >= 999.5 && unit + 1 < std::size(kUnits)) {
     value /= 1000;
     ++unit;
   }
-  if (unit == 0) return fmt::format("{:.0f}", value);
   const double size = std::abs(value);
-  const int decimals = size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  const int decimals = unit == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
   return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
 }
 

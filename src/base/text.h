@@ -21,10 +21,10 @@ std::string nearest_name(std::string_view name, std::span<const std::string_view
 // "; did you mean 'x'?" or "".
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates);
 
-std::string format_bytes(double bytes);  // "512 B", "1.5 KiB", "4.0 GiB"
-std::string format_duration(
-    double seconds);                     // "0.42 s", "12 s", "3 min 05 s", "2 h 07 min", "3 d 04 h"
-std::string format_count(double value);  // "950", "12.3k", "4.56M", "1.20G"
+// For people; "?" when not finite.
+std::string format_bytes(double bytes);       // 512 B, 1.5 KiB, 640 MiB, 12.3 GiB
+std::string format_duration(double seconds);  // 0:42, 3:07:12, 2d 03:10
+std::string format_count(double value);       // 940, 7.28k, 728k, 1.21M
 
 // "4GiB", "512 MB", "1.5g", "1048576". KB/MB/GB/TB are powers of 1000, K/M/G/T and KiB.. of 1024.
 // Empty when `text` is no such size, is negative or does not fit 63 bits.

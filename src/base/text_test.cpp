@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace saturate {
 namespace {
 
@@ -29,19 +31,29 @@ TEST(NearestName, FindsSlipsAndNothingElse) {
 }
 
 TEST(Format, ReadsAsPeopleWrite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");
-  EXPECT_EQ(format_bytes(4.0 * (1 << 30)), "4.0 GiB");
-  EXPECT_EQ(format_duration(0.416), "0.42 s");
-  EXPECT_EQ(format_duration(59.4), "59 s");
-  EXPECT_EQ(format_duration(59.6), "1 min 00 s");
-  EXPECT_EQ(format_duration(7620), "2 h 07 min");
-  EXPECT_EQ(format_duration(86400 * 3 + 4 * 3600), "3 d 04 h");
-  EXPECT_EQ(format_count(950), "950");
+  EXPECT_EQ(format_bytes(640 * 0x1p20), "640 MiB");
+  EXPECT_EQ(format_bytes(1023.9 * 0x1p20), "1.0 GiB");
+  EXPECT_EQ(format_bytes(4 * 0x1p30), "4.0 GiB");
+  EXPECT_EQ(format_bytes(kNan), "?");
+  EXPECT_EQ(format_duration(0), "0:00");
+  EXPECT_EQ(format_duration(-3), "0:00");
+  EXPECT_EQ(format_duration(59.6), "1:00");
+  EXPECT_EQ(format_duration(3 * 3600 + 7 * 60 + 12), "3:07:12");
+  EXPECT_EQ(format_duration(51 * 3600 + 10 * 60), "2d 03:10");
+  EXPECT_EQ(format_duration(1e300), "?");
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999.4), "999");
+  EXPECT_EQ(format_count(999.6), "1.00k");
+  EXPECT_EQ(format_count(7284), "7.28k");
+  EXPECT_EQ(format_count(9996), "10.0k");
   EXPECT_EQ(format_count(12345), "12.3k");
-  EXPECT_EQ(format_count(999600), "1.00M");
+  EXPECT_EQ(format_count(999700), "1.00M");
   EXPECT_EQ(format_count(4.56e6), "4.56M");
+  EXPECT_EQ(format_count(kNan), "?");
 }
 
 TEST(ParseBytes, TakesWhatPeopleWrite) {

@@ -24,12 +24,6 @@ const char* hf_activation(ActivationKind kind) {
   return "";
 }
 
-void add_ids(Json& out, const ModelConfig& c) {
-  if (c.bos_id >= 0) out.add("bos_token_id", c.bos_id);
-  if (c.eos_id >= 0) out.add("eos_token_id", c.eos_id);
-  if (c.pad_id >= 0) out.add("pad_token_id", c.pad_id);
-}
-
 // What Marian and GPT-2 have in common and Llama does not.
 const char* refusal_of_classic(const ModelConfig& c) {
   if (c.norm != NormKind::layer_norm) return " has layer_norm";
@@ -92,7 +86,7 @@ Json marian_config(const ModelConfig& c) {
                            {"activation_dropout", c.activation_dropout},
                            {"decoder_start_token_id", c.decoder_start_id},
                            {"forced_eos_token_id", c.eos_id}});
-  add_ids(out, c);
+  add_special_ids(out, c);
   return out;
 }
 
@@ -112,7 +106,7 @@ Json gpt2_config(const ModelConfig& c) {
                            {"embd_pdrop", c.dropout},
                            {"attn_pdrop", c.attention_dropout},
                            {"layer_norm_epsilon", c.norm_eps}});
-  add_ids(out, c);
+  add_special_ids(out, c);
   return out;
 }
 
@@ -134,11 +128,17 @@ Json llama_config(const ModelConfig& c) {
                            {"attention_dropout", c.attention_dropout},
                            {"rms_norm_eps", c.norm_eps},
                            {"rope_theta", c.rotary_base}});
-  add_ids(out, c);
+  add_special_ids(out, c);
   return out;
 }
 
 }  // namespace
+
+void add_special_ids(Json& out, const ModelConfig& c) {
+  if (c.bos_id >= 0) out.add("bos_token_id", c.bos_id);
+  if (c.eos_id >= 0) out.add("eos_token_id", c.eos_id);
+  if (c.pad_id >= 0) out.add("pad_token_id", c.pad_id);
+}
 
 HfClass nearest_hf_class(const ModelConfig& config) {
   if (config.kind == ModelKind::encoder_decoder) return HfClass::marian;
@@ -178,18 +178,6 @@ Json to_hf_config(const ModelConfig& config) {
       break;
   }
   out.add("torch_dtype", "float32");
-  return out;
-}
-
-Json to_hf_generation_config(const ModelConfig& config) {
-  Json out = Json::object({{"max_length", config.max_positions}});
-  add_ids(out, config);
-  if (nearest_hf_class(config) != HfClass::marian) return out;
-  out.add("decoder_start_token_id", config.decoder_start_id);
-  out.add("forced_eos_token_id", config.eos_id);
-  // Padding is an ordinary row of the output for Marian, so it must be forbidden by name.
-  if (config.pad_id >= 0) out.add("bad_words_ids", Json::Array{Json::Array{config.pad_id}});
-  out.add("num_beams", 4);
   return out;
 }
 

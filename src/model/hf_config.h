@@ -25,13 +25,13 @@ std::optional<std::string> hf_refusal(const ModelConfig& config);
 // llama (read back as 0).
 Json to_hf_config(const ModelConfig& config);
 
+// bos_token_id, eos_token_id and pad_token_id, those that the model has.
+void add_special_ids(Json& out, const ModelConfig& config);
+
 // Reads either form and validates it; heads and layers that differ between encoder and decoder,
 // scaled rotary positions and the like are refused. Fields that change no result are ignored.
 // Errors: invalid_argument or unsupported, naming `where`, the field and its value.
 ModelConfig from_hf_config(const Json& json, const std::string& where);
-
-// generation_config.json: the special ids, and for marian the beam of its published models.
-Json to_hf_generation_config(const ModelConfig& config);
 
 // <folder>/config.json. Errors: io, and those of from_hf_config.
 ModelConfig read_model_config(const std::string& folder);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/safetensors.h"
 
@@ -93,11 +94,8 @@ void need_zero(const TensorView& t, const std::string& file) {
 
 }  // namespace
 
-uint64_t hf_weights_bytes(const ModelConfig& config) {
-  return SafetensorsWriter::file_bytes(tensor_specs(hf_tensor_mapping(config)));
-}
-
-void save_hf(const std::string& folder, const ModelConfig& config, const GetParameter& get) {
+void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
+             const GetParameter& get) {
   const std::filesystem::path root(folder);
   const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
   SafetensorsWriter writer((root / "model.safetensors").string(), tensor_specs(mappings));
@@ -129,7 +127,8 @@ void save_hf(const std::string& folder, const ModelConfig& config, const GetPara
   }
   writer.commit();
   write_json_file((root / "config.json").string(), to_hf_config(config));
-  write_json_file((root / "generation_config.json").string(), to_hf_generation_config(config));
+  write_json_file((root / "generation_config.json").string(),
+                  to_generation_config(config, translate));
 }
 
 void check_hf_weights(const std::string& folder, const ModelConfig& config) {

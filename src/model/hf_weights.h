@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/config.h"
 #include "model/model_config.h"
 
 namespace saturate::model {
@@ -33,10 +34,8 @@ using SetParameter = std::function<void(const std::string& name, std::span<const
 // Writes config.json, generation_config.json and model.safetensors (F32) into an existing folder,
 // each file durable by itself. Errors: io; invalid_argument when a span has not the parameter's
 // size.
-void save_hf(const std::string& folder, const ModelConfig& config, const GetParameter& get);
-
-// Bytes of model.safetensors.
-uint64_t hf_weights_bytes(const ModelConfig& config);
+void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
+             const GetParameter& get);
 
 // Whether `folder` holds every tensor of `config` in its shape, from the headers alone. Errors: as
 // load_hf_weights.

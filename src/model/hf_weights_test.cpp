@@ -49,7 +49,7 @@ Values numbered(const ModelConfig& config) {
 }
 
 void save(const std::string& folder, const ModelConfig& config, const Values& values) {
-  save_hf(folder, config,
+  save_hf(folder, config, {},
           [&values](const std::string& name) -> std::span<const float> { return values.at(name); });
 }
 
@@ -94,8 +94,6 @@ TEST(HfWeights, RoundTripOfEveryForm) {
     save(folder.path(), config, values);
     EXPECT_TRUE(read_model_config(folder.path()) == config) << name;
     EXPECT_EQ(load(folder.path(), config), values) << name;
-    EXPECT_EQ(std::filesystem::file_size(folder / "model.safetensors"), hf_weights_bytes(config))
-        << name;
   }
 }
 

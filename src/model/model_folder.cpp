@@ -19,19 +19,22 @@ ParameterId need(const ParameterStore& store, const std::string& name) {
 
 }  // namespace
 
-void save_model(const std::string& folder, const ModelConfig& config, const ParameterStore& store,
-                const Stream& stream) {
-  std::vector<float> values;
-  save_hf(folder, config, [&](const std::string& name) -> std::span<const float> {
-    const ParameterId id = need(store, name);
-    values.resize(static_cast<size_t>(store.spec(id).size()));
-    store.get(stream, id, values.data());
-    return values;
+void save_model(const std::string& folder, const ModelConfig& config,
+                const TranslateConfig& translate, const ParameterStore& store,
+                const Buffer& masters) {
+  std::vector<float> host(masters.bytes() / sizeof(float));
+  const Stream stream(store.device());
+  copy_to_host(stream, host.data(), masters.data(), masters.bytes());
+  stream.synchronize();
+  save_hf(folder, config, translate, [&](const std::string& name) {
+    const ParameterSpec& p = store.spec(need(store, name));
+    return std::span<const float>(host).subspan(static_cast<size_t>(p.offset),
+                                                static_cast<size_t>(p.size()));
   });
 }
 
-void load_model(const std::string& folder, const ModelConfig& config, ParameterStore& store,
-                const Stream& stream) {
+void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store) {
+  const Stream stream(store.device());
   std::vector<float> padded;
   load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
     const ParameterId id = need(store, name);
@@ -41,6 +44,7 @@ void load_model(const std::string& folder, const ModelConfig& config, ParameterS
     store.set(stream, id, padded.data());
   });
   store.refresh_compute(stream);
+  stream.synchronize();
 }
 
 }  // namespace saturate::model

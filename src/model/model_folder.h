@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+// Model folders from and into a parameter store.
 #pragma once
 #include <string>
 
+#include "base/config.h"
 #include "model/model_config.h"
 #include "ops/parameters.h"
 #include "runtime/stream.h"
 
 namespace saturate::model {
 
-// save_hf() from the masters of `store`: one parameter at a time crosses to the host. Rows that pad
-// a vocabulary are left out. Synchronises. Errors: those of save_hf.
-void save_model(const std::string& folder, const ModelConfig& config, const ParameterStore& store,
-                const Stream& stream);
+// save_hf() of `masters`, a flat fp32 array in the order of `store`: its own, or their average.
+// Rows that pad a vocabulary are left out. Synchronises. Errors: those of save_hf.
+void save_model(const std::string& folder, const ModelConfig& config,
+                const TranslateConfig& translate, const ParameterStore& store,
+                const Buffer& masters);
 
-// The reverse, then refreshes the compute copy; padding rows become zero. Errors: those of
-// load_hf_weights; the store may hold part of the new weights then.
-void load_model(const std::string& folder, const ModelConfig& config, ParameterStore& store,
-                const Stream& stream);
+// Reads the weights into the masters of `store` and refreshes the compute copy; padding rows become
+// zero. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
+// then.
+void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store);
 
 }  // namespace saturate::model

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/corpus.h"
 #include "train/model_setup.h"
-#include "train/progress.h"
 
 namespace saturate::train {
 namespace {

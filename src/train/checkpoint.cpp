@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "model/hf_config.h"
 #include "model/hf_tokenizer.h"
-#include "model/hf_weights.h"
 #include "model/json_file.h"
+#include "model/model_folder.h"
 #include "model/safetensors.h"
 
 namespace saturate::train {
@@ -102,19 +102,9 @@ Json state_json(const StepState& s, const RunProgress& p) {
 }  // namespace
 
 void write_model(const std::string& folder, const model::ModelConfig& config,
-                 const ParameterStore& weights, const Buffer& masters, const Corpora& corpora) {
-  const Stream stream(weights.device());
-  const std::vector<float> host = to_host(stream, masters);
-  model::save_hf(folder, config, [&](const std::string& name) {
-    const ParameterSpec& p = weights.spec(weights.find(name));
-    const int64_t vocab_rows =
-        name.starts_with("encoder.embed") ? config.vocab_source : config.vocab_target;
-    const bool table =
-        name == "shared.weight" || name.ends_with("embed.weight") || name == "output.weight";
-    const int64_t rows = table ? vocab_rows : p.rows;  // without the rows that pad the vocabulary
-    return std::span(host).subspan(static_cast<size_t>(p.offset),
-                                   static_cast<size_t>(rows * p.cols));
-  });
+                 const TranslateConfig& translate, const ParameterStore& store,
+                 const Buffer& masters, const Corpora& corpora) {
+  model::save_model(folder, config, translate, store, masters);
   save_tokenizers(folder, corpora.source, corpora.target);
   if (config.kind != model::ModelKind::encoder_decoder || corpora.target.is_bytes()) return;
   const bool joint = corpora.source.fingerprint() == corpora.target.fingerprint();
@@ -134,11 +124,12 @@ uint64_t checkpoint_bytes(const ParameterStore& store, bool average) {
 }
 
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
-                      TrainingStep& step, const ParameterStore& store, const Corpora& corpora,
+                      const TranslateConfig& translate, TrainingStep& step,
+                      const ParameterStore& store, const Corpora& corpora,
                       const RunProgress& progress) {
   step.synchronize();
-  write_model(folder, config, store, step.average().data() ? step.average() : store.masters(),
-              corpora);
+  write_model(folder, config, translate, store,
+              step.average().data() ? step.average() : store.masters(), corpora);
   std::filesystem::create_directories(folder + "/training");
   write_optimizer(folder + "/training/optimizer.safetensors", step, store);
   model::write_json_file(folder + "/training/state.json", state_json(step.state(), progress));

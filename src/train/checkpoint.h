@@ -23,7 +23,8 @@ struct RunProgress {
 // Writes config.json, model.safetensors, tokenizer files (the average's weights where there is one)
 // and training/{optimizer.safetensors,state.json} into `folder`. Synchronises. Errors: io.
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
-                      TrainingStep& step, const ParameterStore& store, const Corpora& corpora,
+                      const TranslateConfig& translate, TrainingStep& step,
+                      const ParameterStore& store, const Corpora& corpora,
                       const RunProgress& progress);
 uint64_t checkpoint_bytes(const ParameterStore& store, bool average);
 
@@ -36,9 +37,10 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
 // the settings that decide its state differ; io.
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store);
 
-// A model folder alone: weights, configuration, tokenizers; what translate loads and transformers
-// opens.
+// A model folder alone: weights (a flat array in the order of `store`), configuration, tokenizers;
+// what translate loads and transformers opens.
 void write_model(const std::string& folder, const model::ModelConfig& config,
-                 const ParameterStore& weights, const Buffer& masters, const Corpora& corpora);
+                 const TranslateConfig& translate, const ParameterStore& store,
+                 const Buffer& masters, const Corpora& corpora);
 
 }  // namespace saturate::train

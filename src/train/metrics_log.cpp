@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -144,6 +145,25 @@ void for_each_row(const std::filesystem::path& file, Use use) {
   }
 }
 
+// Cuts off all from the first row of a step after `last_step`; -1 leaves no row.
+const std::filesystem::path& cut_after(const std::filesystem::path& file, int64_t last_step) {
+  if (!std::filesystem::exists(file)) return file;
+  uintmax_t kept = 0;
+  if (last_step >= 0) {
+    for_each_row(file, [&](const MetricsRow& row, uintmax_t end) {
+      if (step_of(row) > last_step) return false;
+      kept = end;
+      return true;
+    });
+  }
+  std::error_code failed;
+  std::filesystem::resize_file(file, kept, failed);
+  if (!failed) return file;
+  throw Error(
+      Errc::io, "metrics",
+      fmt::format("{}: cannot be cut to step {}: {}", file.string(), last_step, failed.message()));
+}
+
 }  // namespace
 
 const char* kind_of(const MetricsRow& row) noexcept {
@@ -179,45 +199,11 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& file) {
   return rows;
 }
 
-MetricsLog::MetricsLog(std::filesystem::path file) : file_(std::move(file)) {
-  open(std::ios::trunc);
-}
+MetricsLog::MetricsLog(const std::filesystem::path& file) : MetricsLog(file, -1) {}
 
-MetricsLog::MetricsLog(std::filesystem::path file, int64_t resumed_step) : file_(std::move(file)) {
-  if (std::filesystem::exists(file_)) {
-    uintmax_t kept = 0;
-    for_each_row(file_, [&](const MetricsRow& row, uintmax_t end) {
-      if (step_of(row) > resumed_step) return false;
-      kept = end;
-      return true;
-    });
-    std::error_code failed;
-    std::filesystem::resize_file(file_, kept, failed);
-    if (failed) {
-      throw Error(Errc::io, "metrics",
-                  fmt::format("{}: cannot be cut to step {}: {}", file_.string(), resumed_step,
-                              failed.message()));
-    }
-  }
-  open(std::ios::app);
-}
+MetricsLog::MetricsLog(const std::filesystem::path& file, int64_t resumed_step)
+    : out_(cut_after(file, resumed_step).string()) {}
 
-void MetricsLog::open(std::ios::openmode mode) {
-  out_.open(file_, std::ios::binary | std::ios::out | mode);
-  if (!out_) {
-    throw Error(
-        Errc::io, "metrics",
-        fmt::format("{}: cannot be written; is the folder there and writable?", file_.string()));
-  }
-}
-
-void MetricsLog::write(const MetricsRow& row) {
-  out_ << to_json(row) + '\n' << std::flush;
-  if (!out_) {
-    throw Error(
-        Errc::io, "metrics",
-        fmt::format("{}: writing step {} failed; is the disk full?", file_.string(), step_of(row)));
-  }
-}
+void MetricsLog::write(const MetricsRow& row) { out_.append(to_json(row) + '\n'); }
 
 }  // namespace saturate::train

@@ -4,12 +4,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/append_file.h"
 
 namespace saturate::train {
 
@@ -78,18 +79,17 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& file);
 class MetricsLog {
  public:
   // A new run: creates or empties the file.
-  explicit MetricsLog(std::filesystem::path file);
+  explicit MetricsLog(const std::filesystem::path& file);
   // A resumed run: first cuts off all from the first row of a step after `resumed_step`, so that no
   // step appears twice. A file that is missing is started anew. Errors as read_metrics.
-  MetricsLog(std::filesystem::path file, int64_t resumed_step);
+  MetricsLog(const std::filesystem::path& file, int64_t resumed_step);
 
-  // Appends one line and hands it to the operating system. Error{io} when that fails.
+  // Appends one line and hands it to the operating system. Error{io} when that fails; nothing of
+  // the line is in the file then.
   void write(const MetricsRow& row);
 
  private:
-  void open(std::ios::openmode mode);
-  std::filesystem::path file_;
-  std::ofstream out_;
+  AppendFile out_;
 };
 
 }  // namespace saturate::train

@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/text.h"
+
 namespace saturate::train {
 namespace {
 
@@ -25,35 +27,7 @@ void write_stderr(std::string_view text) {
   std::fflush(stderr);
 }
 
-// Three significant digits.
-std::string three_digits(double value) {
-  return fmt::format("{:.{}f}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
-}
-
 }  // namespace
-
-std::string format_count(double count) {
-  if (!std::isfinite(count)) return "?";
-  if (count < 999.5) return fmt::format("{:.0f}", count);
-  if (count < 999.5e3) return three_digits(count / 1e3) + "k";
-  if (count < 999.5e6) return three_digits(count / 1e6) + "M";
-  return three_digits(count / 1e9) + "G";
-}
-
-std::string format_bytes(double bytes) {
-  if (!std::isfinite(bytes)) return "?";
-  const double mib = bytes / 0x1p20;
-  return mib < 1023.5 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
-
-std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds > 1e9) return "?";
-  const auto s = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
-  const int64_t hours = s / 3600, minutes = s / 60 % 60;
-  if (hours >= 24) return fmt::format("{}d {:02}:{:02}", hours / 24, hours % 24, minutes);
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, s % 60);
-  return fmt::format("{}:{:02}", minutes, s % 60);
-}
 
 std::string format_progress(const ProgressState& s) {
   std::string line = s.total_steps > 0 ? fmt::format("step {}/{}", s.step, s.total_steps)

@@ -26,9 +26,6 @@ struct ProgressState {
 // "step 1200/3000  epoch 4  loss 3.412  728k tok/s  wait 0.3%  mfu 41.2%  mem 12.3/139.8 GiB  eta
 // 0:42" ASCII without control characters, so that bytes are columns.
 std::string format_progress(const ProgressState& state);
-std::string format_duration(double seconds);  // 0:42, 3:07:12, 2d 03:10; "?" when not finite
-std::string format_count(double count);       // 940, 7.28k, 728k, 1.21M
-std::string format_bytes(double bytes);       // 640 MiB, 12.3 GiB
 
 // How the line is shown.
 enum class ProgressStyle {

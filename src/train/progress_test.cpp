@@ -51,24 +51,6 @@ TEST(Progress, FormatsEveryPart) {
   EXPECT_EQ(format_progress({.step = 7, .memory_bytes = 0x1p29}), "step 7  epoch 0  mem 512 MiB");
 }
 
-TEST(Progress, FormatsQuantities) {
-  EXPECT_EQ(format_count(0), "0");
-  EXPECT_EQ(format_count(999.4), "999");
-  EXPECT_EQ(format_count(999.6), "1.00k");
-  EXPECT_EQ(format_count(7284), "7.28k");
-  EXPECT_EQ(format_count(9996), "10.0k");
-  EXPECT_EQ(format_count(999700), "1.00M");
-  EXPECT_EQ(format_count(kNotMeasured), "?");
-  EXPECT_EQ(format_bytes(640 * 0x1p20), "640 MiB");
-  EXPECT_EQ(format_bytes(1.5 * 0x1p30), "1.5 GiB");
-  EXPECT_EQ(format_duration(0), "0:00");
-  EXPECT_EQ(format_duration(-3), "0:00");
-  EXPECT_EQ(format_duration(59.6), "1:00");
-  EXPECT_EQ(format_duration(3 * 3600 + 7 * 60 + 12), "3:07:12");
-  EXPECT_EQ(format_duration(51 * 3600 + 10 * 60), "2d 03:10");
-  EXPECT_EQ(format_duration(1e300), "?");
-}
-
 TEST(Progress, PlainHasNoControlCharactersAndKeepsItsInterval) {
   Screen screen;
   {

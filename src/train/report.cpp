@@ -9,9 +9,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
-#include "train/progress.h"
 #include "train/report_assets.h"
 #include "train/report_chart.h"
 

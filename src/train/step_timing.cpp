@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <chrono>
+#include <cmath>
+#include <thread>
 #include <vector>
 
 #include "base/philox.h"
@@ -38,9 +40,35 @@ void fill_side(const data::SideLayout& l, int32_t* words, int64_t rows, int64_t 
   words[l.valid] = static_cast<int32_t>(rows);
 }
 
-double percentile(std::vector<double> values, double p) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(p * static_cast<double>(values.size() - 1))];
+// Between the two nearest of sorted values, by how near they are.
+double percentile(const std::vector<double>& sorted, double p) {
+  const double at = p * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], at - static_cast<double>(below));
+}
+
+// Milliseconds between the ends of `repeats` + 1 consecutive steps, sorted. As in training, the
+// next step is always enqueued before the one before it ends.
+std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
+  StepRecord record;
+  const auto end_of_next = [&] {
+    while (!step.poll(&record)) std::this_thread::yield();
+    return Clock::now();
+  };
+  step.submit();
+  step.submit();
+  Clock::time_point last = end_of_next();
+  std::vector<double> times;
+  for (int64_t i = 0; i < repeats; ++i) {
+    step.submit();
+    const Clock::time_point now = end_of_next();
+    times.push_back(std::chrono::duration<double, std::milli>(now - last).count());
+    last = now;
+  }
+  step.synchronize();
+  std::sort(times.begin(), times.end());
+  return times;
 }
 
 }  // namespace
@@ -94,21 +122,9 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   while (step.poll(&record)) {
   }
   ranks->barrier();
-  std::vector<double> wall_ms;
-  for (int64_t i = 0; i < repeats; ++i) {  // one at a time: the spread of single steps
-    const Clock::time_point begin = Clock::now();
-    step.submit();
-    step.synchronize();
-    wall_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
-  }
-  ranks->barrier();
-  const Clock::time_point begin = Clock::now();  // back to back, as training runs them
-  for (int64_t i = 0; i < repeats; ++i) step.submit();
-  step.synchronize();
-  const double run_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count() /
-                        static_cast<double>(repeats);
-
-  const double sustained_ms = step.last_step_ms();  // at the clocks of the run back to back
+  const std::vector<double> times = time_steps(step, repeats);
+  const double median_ms = percentile(times, 0.5);
+  const double sustained_ms = step.last_step_ms();
 
   const DeviceInfo info = device_info(device);
   const auto tokens = static_cast<double>(rows * config.batch.accumulate);
@@ -120,15 +136,15 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   b.ranks = ranks->size();
   b.parameters = store.count();
   b.target_tokens = static_cast<int64_t>(tokens) * ranks->size();
-  b.step_ms = run_ms;
-  b.step_ms_p10 = percentile(wall_ms, 0.1);
-  b.step_ms_p90 = percentile(wall_ms, 0.9);
-  b.tokens_per_s = tokens * ranks->size() / run_ms * 1e3;
+  b.step_ms = median_ms;
+  b.step_ms_p10 = percentile(times, 0.1);
+  b.step_ms_p90 = percentile(times, 0.9);
+  b.tokens_per_s = tokens * ranks->size() / median_ms * 1e3;
   b.ceiling_tflops = ceiling / 1e12;
   b.model_tflops =
       model.training_flops(lm ? 0 : tokens, tokens, tokens * n, tokens * n / 2, tokens * n) /
-      run_ms / 1e9;
-  b.busy = device.is_cuda() ? std::min(1.0, sustained_ms / run_ms) : 0;
+      median_ms / 1e9;
+  b.busy = device.is_cuda() ? std::min(1.0, sustained_ms / median_ms) : 0;
   b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
                                   : static_cast<int64_t>(step.arena_bytes());
   b.operations = static_cast<int64_t>(step.operations());

@@ -10,7 +10,9 @@ namespace saturate::train {
 struct StepTiming {
   std::string model, device, precision;
   int64_t ranks = 1, parameters = 0, target_tokens = 0;  // per step, all ranks
-  double step_ms = 0, step_ms_p10 = 0, step_ms_p90 = 0;  // median and spread
+  // Median, 10th and 90th percentile of the time from the end of one step to the end of the next,
+  // while steps run back to back. All rates below are those of the median.
+  double step_ms = 0, step_ms_p10 = 0, step_ms_p90 = 0;
   double tokens_per_s = 0;
   double ceiling_tflops = 0, model_tflops = 0;  // of one rank
   double busy = 0;  // share of the wall time in which the step's work runs on the GPU; 0 on the CPU

@@ -9,8 +9,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "base/error.h"
-
 namespace saturate::train {
 namespace {
 
@@ -71,6 +69,13 @@ std::string code_block(std::string_view text) {
   return block + "\n\n";
 }
 
+std::string new_file_in(const std::filesystem::path& folder) {
+  std::error_code ignored;  // opening the file reports
+  std::filesystem::create_directories(folder, ignored);
+  return folder / fmt::format("events.out.tfevents.{:010d}.{}.{}",
+                              static_cast<int64_t>(seconds_since_epoch()), host_name(), getpid());
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) noexcept {
@@ -79,28 +84,18 @@ uint32_t crc32c(std::string_view bytes) noexcept {
   return ~c;
 }
 
-TensorBoardLog::TensorBoardLog(const std::filesystem::path& folder, int64_t resumed_step) {
-  std::error_code ignored;  // the open below reports
-  std::filesystem::create_directories(folder, ignored);
-  file_ = folder / fmt::format("events.out.tfevents.{:010d}.{}.{}",
-                               static_cast<int64_t>(seconds_since_epoch()), host_name(), getpid());
-  out_.open(file_, std::ios::binary | std::ios::app);
+TensorBoardLog::TensorBoardLog(const std::filesystem::path& folder, int64_t resumed_step)
+    : out_(new_file_in(folder)) {
   event(0, bytes_field(3, "brain.Event:2"));
   if (resumed_step >= 0) event(resumed_step + 1, bytes_field(7, integer_field(1, 1)));
-  out_.flush();
 }
 
 void TensorBoardLog::event(int64_t step, std::string_view field) {
   const std::string message =
       double_field(1, seconds_since_epoch()) + integer_field(2, step) + std::string(field);
   const std::string length = little_endian(static_cast<uint64_t>(message.size()));
-  out_ << length << little_endian(masked_crc(length)) << message
-       << little_endian(masked_crc(message));
-  if (!out_) {
-    throw Error(Errc::io, "tensorboard",
-                fmt::format("{}: cannot be written; is the folder writable, is the disk full?",
-                            file_.string()));
-  }
+  out_.append(length + little_endian(masked_crc(length)) + message +
+              little_endian(masked_crc(message)));
 }
 
 void TensorBoardLog::scalar(std::string_view tag, int64_t step, double value) {
@@ -131,7 +126,6 @@ void TensorBoardLog::write(const MetricsRow& row) {
     for (const auto& [key, value] : header->config) lines += fmt::format("{} = {}\n", key, value);
     text("run/config", header->step, code_block(lines));
   }
-  out_.flush();
 }
 
 }  // namespace saturate::train

@@ -2,10 +2,10 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
+#include "base/append_file.h"
 #include "train/metrics_log.h"
 
 namespace saturate::train {
@@ -25,7 +25,7 @@ class TensorBoardLog {
   explicit TensorBoardLog(const std::filesystem::path& folder, int64_t resumed_step = -1);
 
   // Numbers become scalars "train/loss", "valid/bleu", ...; those that were not measured are left
-  // out. Samples and the configuration become text. Flushes.
+  // out. Samples and the configuration become text.
   void write(const MetricsRow& row);
 
   void scalar(std::string_view tag, int64_t step, double value);
@@ -33,8 +33,7 @@ class TensorBoardLog {
 
  private:
   void event(int64_t step, std::string_view field);
-  std::filesystem::path file_;
-  std::ofstream out_;
+  AppendFile out_;
 };
 
 }  // namespace saturate::train

@@ -8,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
+#include "model/model_folder.h"
 #include "train/checkpoint_store.h"
 #include "train/model_setup.h"
 
@@ -83,6 +85,7 @@ LoadedModel load_model(const std::string& path, const std::string& device_name,
   LoadedModel m{
       .folder = folder,
       .config = model::read_model_config(folder),
+      .translate = model::read_translate_config(folder),
       .tokenizers = load_tokenizers(folder),
       .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
       .transformer = nullptr};
@@ -91,18 +94,7 @@ LoadedModel load_model(const std::string& path, const std::string& device_name,
   m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
   m.store->allocate(ParameterStore::Purpose::inference);
   m.transformer->make_tables(*m.store);
-  const Stream stream(device);
-  std::vector<float> padded;
-  model::load_hf_weights(folder, m.config,
-                         [&](const std::string& name, std::span<const float> values) {
-                           const ParameterId id = m.store->find(name);
-                           padded.assign(static_cast<size_t>(m.store->spec(id).size()),
-                                         0.0f);  // rows that pad a vocabulary
-                           std::copy(values.begin(), values.end(), padded.begin());
-                           m.store->set(stream, id, padded.data());
-                         });
-  m.store->refresh_compute(stream);
-  stream.synchronize();
+  model::load_weights(folder, m.config, *m.store);
   return m;
 }
 

@@ -25,6 +25,7 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_
 struct LoadedModel {
   std::string folder;
   model::ModelConfig config;
+  TranslateConfig translate;  // how the run that made it decodes
   Tokenizers tokenizers;
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<model::Transformer> transformer;

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -340,6 +341,38 @@ class Runs(BadInput):
         self.refused(done, "step 6 is not saved", "Earlier checkpoints are intact", code=1)
         self.assertIn("at step 4", self.resume(run).stderr)
 
+    def test_full_disk_in_mid_run_costs_a_checkpoint_and_not_the_run(self):
+        run = self.copy(self.run_folder)
+        line = self.train_command(run, self.pair, {"train.max_steps": 10**9, "checkpoint.every_steps": 40}, ["--resume"])
+        # The soft limit only, so that this process may lift it again while the run goes on.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        process = subprocess.Popen([PROGRAM, *map(str, line)], stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+        try:
+            said = ""
+            while "step 80 is not saved" not in said:  # tried at 40 and, after that failed, again at 80
+                said = process.stderr.readline()
+                self.assertNotEqual(said, "")
+                if "is not saved" in said:
+                    self.assertRegex(said, "^saturate: warning: .*step (40|80) is not saved.*safetensors.*free some"
+                                           ".*Earlier checkpoints are intact.*Training goes on")
+            self.assertIn("step-00000004", os.listdir(f"{run}/checkpoints"))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            with open(os.devnull, "w") as sink:  # keep the pipe empty
+                threading.Thread(target=shutil.copyfileobj, args=(process.stderr, sink), daemon=True).start()
+                for _ in range(600):
+                    saved = [name for name in os.listdir(f"{run}/checkpoints") if name > "step-00000080"]
+                    if saved:
+                        break
+                    time.sleep(0.05)
+                self.assertTrue(saved)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(timeout=60), 130)
+        finally:
+            process.kill()
+        steps = [json.loads(line)["step"] for line in content(f"{run}/metrics.jsonl").splitlines()]
+        self.assertEqual(steps, sorted(steps))
+        self.assertIn("resumed from", self.resume(run, {"train.max_steps": steps[-1] + 2}).stderr)
+
     def test_ends_without_validation_and_by_patience(self):
         valid = ["--valid", f"{self.data}/valid.en", f"{self.data}/valid.pt"]
         done = self.trained(self.pair, {"validate.every_steps": 1000}, valid, out="short")
@@ -366,7 +399,7 @@ class Models(BadInput):
 
     def test_damaged_files(self):
         good = f"{self.run_folder}/model"
-        for name in ["model.safetensors", "config.json", "source.spm", "target.spm", "vocab.json"]:
+        for name in ["model.safetensors", "config.json", "source.spm", "target.spm", "vocab.json", "generation_config.json"]:
             for damage in [cut, lambda path: write(path, random.Random(4).randbytes(5000)), lambda path: write(path, "")]:
                 model = self.copy(good)
                 damage(f"{model}/{name}")

@@ -153,6 +153,21 @@ class Training(unittest.TestCase):
         a, b = self.losses("ranks1")[14], self.losses("ranks2")[14]
         self.assertAlmostEqual(a, b, delta=1e-3 * abs(a))
 
+    def test_translates_as_the_run_says_unless_told_otherwise(self):
+        self.train("decoding", 2, **{"translate.beam": 3, "translate.length_penalty": 0.5,
+                                     "translate.max_length_offset": 7})
+        text = f"{self.root}/data/valid.en"
+        runs = {(): ["beam 3 (the model's)", "length penalty 0.5 (the model's)", "2 x source + 7 tokens"],
+                ("--beam", "2"): ["beam 2 (given)", "length penalty 0.5 (the model's)"]}
+        for flags, says in runs.items():
+            for command in [["translate", "--input", text, "--output", f"{self.root}/out.pt"],
+                            ["eval", "--test", text, f"{self.root}/data/valid.pt"]]:
+                done = subprocess.run([OPTIONS.program, *command, "--model", f"{self.root}/decoding", "--device",
+                                       OPTIONS.device, *flags], capture_output=True, text=True, timeout=100)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for line in says:
+                    self.assertIn(line, done.stderr)
+
     def test_bad_runs_are_refused_with_a_reason(self):
         self.train("taken", 2)
         again = self.train("taken", 2, expect=2)

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/generation_config.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "base/config_keys.h"
+#include "base/log.h"
+#include "model/hf_config.h"
+
+namespace saturate::model {
+namespace {
+
+std::optional<config::Value> plain(const Json& json) {
+  if (const int64_t* v = json.if_int()) return config::Value(*v);
+  if (const double* v = json.if_double()) return config::Value(*v);
+  if (const std::string* v = json.if_string()) return config::Value(*v);
+  if (const bool* v = json.if_bool()) return config::Value(*v);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
+  Json out = Json::object({{"max_length", config.max_positions}});
+  add_special_ids(out, config);
+  if (nearest_hf_class(config) != HfClass::marian) return out;
+  out.add("decoder_start_token_id", config.decoder_start_id);
+  out.add("forced_eos_token_id", config.eos_id);
+  // Padding is an ordinary row of the output for Marian, so it must be forbidden by name.
+  if (config.pad_id >= 0) out.add("bad_words_ids", Json::Array{Json::Array{config.pad_id}});
+  out.add("num_beams", translate.beam);
+  out.add("length_penalty", translate.length_penalty);
+  out.add("saturate", Json::object({{"max_length_factor", translate.max_length_factor},
+                                    {"max_length_offset", translate.max_length_offset},
+                                    {"batch_tokens", translate.batch_tokens}}));
+  return out;
+}
+
+TranslateConfig read_translate_config(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
+  RunConfig run;
+  if (!std::filesystem::exists(path)) return run.translate;
+  const Json json = read_json_file(path);
+  JsonFields(json, "load", path);  // refuses what is no object
+  const auto take = [&](const Json* from, const char* field, const char* key) {
+    const Json* value = from ? from->find(field) : nullptr;
+    if (!value || value->is_null()) return;
+    const std::optional<config::Value> given = plain(*value);
+    const std::string problem =
+        given ? assign(*config::find_key(key), run, *given) : "is no single value";
+    if (!problem.empty()) {
+      log_warning(fmt::format("{}: {} {}; the default is used", path, field, problem));
+    }
+  };
+  take(&json, "num_beams", "translate.beam");
+  take(&json, "length_penalty", "translate.length_penalty");
+  const Json* own = json.find("saturate");
+  take(own, "max_length_factor", "translate.max_length_factor");
+  take(own, "max_length_offset", "translate.max_length_offset");
+  take(own, "batch_tokens", "translate.batch_tokens");
+  return run.translate;
+}
+
+}  // namespace saturate::model

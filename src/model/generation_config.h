@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+
+#include "base/config.h"
+#include "model/json_file.h"
+#include "model/model_config.h"
+
+namespace saturate::model {
+
+// generation_config.json: the special ids and, for a model that translates, how it decodes. Beam
+// and length penalty are Hugging Face's num_beams and length_penalty, which mean the same; the rest
+// lies under "saturate".
+Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate);
+
+// How the model in `folder` decodes; what its generation_config.json does not say, or no such file,
+// leaves the default. A value out of the key's range is reported and left out. Errors: io and
+// invalid_argument for a file that is no JSON object.
+TranslateConfig read_translate_config(const std::string& folder);
+
+}  // namespace saturate::model

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace saturate::train {
+namespace {
+
+// What this process holds in memory, from /proc; 0 when that cannot be read.
+double resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  double total = 0, resident = 0;
+  in >> total >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double seconds_since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
+}
+
+}  // namespace
+
+double Run::elapsed() const { return progress_state_.elapsed_s + seconds_since(began_); }
+
+bool Run::submit_step() {
+  // Slots whose copies have left go back to the loader. With prefetch one step's worth may stay on
+  // its way meanwhile; without, the device has finished (train() saw to it) and all of them are
+  // free.
+  const size_t keep = config_.train.prefetch ? static_cast<size_t>(config_.batch.accumulate) : 0;
+  while (held_.size() > keep) {
+    step_->wait_slot(held_.front());
+    loader_->release();
+    held_.erase(held_.begin());
+  }
+  for (int64_t a = 0; a < config_.batch.accumulate; ++a) {
+    const bool starving = step_->device_idle();
+    const Clock::time_point begin = Clock::now();
+    data::LoadedBatch batch;
+    if (!loader_->next(batch)) return false;
+    if (starving) throughput_->add_wait(seconds_since(begin));
+    const int64_t slots = step_->slots();
+    held_.push_back((first_slot_ + batch.slot) % slots);
+    epoch_ = batch.stats.epoch;
+    const auto source = static_cast<double>(batch.stats.source_tokens);
+    const auto target = static_cast<double>(batch.stats.target_tokens);
+    throughput_->add_batch(
+        source, target,
+        model_->training_flops(source, target, source * pairs_per_token_,
+                               target * pairs_per_token_ / 2, target * pairs_per_token_));
+  }
+  step_->submit();
+  return true;
+}
+
+void Run::account(const StepRecord& r) {
+  last_ = r;
+  done_ = r.step;
+  ranks_.set_step(done_);
+  if (r.skipped) {
+    if (store_.compute_type() != DType::f16) {
+      progress_.message(
+          fmt::format("step {}: non-finite gradient, weights left as they were", r.step));
+    }
+  } else {
+    loss_sum_ += r.nll_sum;
+    tokens_ += r.target_tokens;
+  }
+  if (r.bad_steps_in_row >= config_.train.stop_after_bad_steps) {
+    throw Error(
+        Errc::invalid_argument, "train",
+        fmt::format(
+            "{} steps in a row had non-finite gradients (last: step {}, lr {:.3g}); lower "
+            "optimizer.lr, raise schedule.warmup_steps, or use train.precision bf16. The last "
+            "checkpoint is whole",
+            r.bad_steps_in_row, r.step, r.lr));
+  }
+}
+
+void Run::drain(bool until_idle) {
+  if (until_idle) step_->synchronize();
+  for (StepRecord r; step_->poll(&r);) {
+    account(r);
+    if (r.step % config_.train.log_every == 0) log_progress();
+  }
+}
+
+void Run::log_progress() {
+  if (tokens_ <= 0) return;
+  const Throughput::Rates rates = throughput_->take();
+  const double ranks = ranks_.size();
+  const DeviceInfo info = device_info(device_);
+  const double memory = device_.is_cuda() ? static_cast<double>(info.memory_bytes - info.free_bytes)
+                                          : resident_bytes();
+  TrainRow row{.step = done_,
+               .epoch = epoch_,
+               .elapsed_s = elapsed(),
+               .loss = loss_sum_ / tokens_,
+               .learning_rate = last_.lr,
+               .grad_norm = last_.grad_norm,
+               .loss_scale = last_.loss_scale,
+               .target_tokens_per_s = rates.target_tokens_per_s * ranks,
+               .data_wait = rates.data_wait,
+               .device_busy = device_.is_cuda()
+                                  ? std::min(1.0, step_->take_device_ms() / (1e3 * rates.seconds))
+                                  : kNotMeasured,
+               .flop_utilisation = rates.flop_utilisation,
+               .memory_bytes = memory};
+  if (output_) output_->write(row);
+  progress_.update({.step = done_,
+                    .total_steps = config_.train.max_steps,
+                    .epoch = epoch_,
+                    .loss = row.loss,
+                    .target_tokens_per_s = row.target_tokens_per_s,
+                    .data_wait = row.data_wait,
+                    .device_busy = row.device_busy,
+                    .flop_utilisation = row.flop_utilisation,
+                    .memory_bytes = memory,
+                    .memory_total_bytes = static_cast<double>(info.memory_bytes)});
+  loss_sum_ = tokens_ = 0;
+  logged_ = done_;
+}
+
+void Run::validate() {
+  drain(true);
+  if (validated_ == done_) return;
+  validated_ = done_;
+  throughput_->pause();
+  bool gained = false;
+  if (validator_) {
+    validator_->take_weights(*step_, store_);
+    const ValidationResult v = validator_->run();
+    ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
+    std::string line = fmt::format("valid at step {}: loss {:.4f}", done_, v.loss);
+    if (v.translated) {
+      row.bleu = v.bleu;
+      row.chrf = v.chrf;
+      line += fmt::format(", BLEU {:.2f}, chrF {:.2f}", v.bleu, v.chrf);
+      for (size_t i = 0; i < v.hypotheses.size() && i < 8; ++i) {
+        output_->write(SampleRow{done_, static_cast<int64_t>(i), corpora_.valid_source[i],
+                                 v.hypotheses[i], corpora_.valid_reference[i]});
+      }
+    }
+    output_->write(row);
+    const double score = !v.translated || config_.validate.metric == "loss" ? -v.loss
+                         : config_.validate.metric == "chrf"                ? v.chrf
+                                                                            : v.bleu;
+    if (progress_state_.best_step >= 0 && score <= progress_state_.best_score) {
+      ++progress_state_.validations_without_gain;
+    } else if (output_->model([&](const std::string& folder) {
+                 write_model(folder, model_config_, config_.translate, validator_->weights(),
+                             validator_->weights().masters(), corpora_);
+               })) {
+      progress_state_.best_score = score;
+      progress_state_.best_step = done_;
+      progress_state_.validations_without_gain = 0;
+      gained = true;
+      line += " (best)";
+    }
+    progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
+  }
+  const bool patience_over = config_.validate.patience > 0 &&
+                             progress_state_.validations_without_gain >= config_.validate.patience;
+  stop_early_ = ranks_.all_reduce_max(patience_over ? 1 : 0) > 0;
+  if (gained && saved_ == done_) output_->mark_best(done_);
+  throughput_->resume();
+}
+
+void Run::save(Failure failure) {
+  drain(true);
+  last_save_ = Clock::now();
+  if (!output_ || saved_ == done_) return;
+  throughput_->pause();
+  RunProgress p = progress_state_;
+  p.loader = loader_->state();
+  p.elapsed_s = elapsed();
+  const auto write = [&](const std::string& folder) {
+    write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
+  };
+  const uint64_t bytes = checkpoint_bytes(store_, step_->average().data() != nullptr);
+  if (output_->checkpoint(done_, bytes, write, p.best_step == done_, failure)) saved_ = done_;
+  throughput_->resume();
+}
+
+// Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,
+// since it waits for the slowest rank.
+bool Run::agreed(bool mine) {
+  if (ranks_.size() == 1) return mine;
+  if (step_->submitted() % 16 != 0) return false;
+  return ranks_.all_reduce_max(mine ? 1 : 0) > 0;
+}
+
+bool Run::time_is_over() const {
+  return signal_ != 0 || (config_.train.max_seconds > 0 && elapsed() >= config_.train.max_seconds);
+}
+
+bool Run::checkpoint_is_due() const {
+  return config_.checkpoint.every_minutes > 0 &&
+         seconds_since(last_save_) > 60 * config_.checkpoint.every_minutes;
+}
+
+// The global sequence's epoch: a rank's own batches cross its border at different steps.
+bool Run::epoch_validation_is_due(int64_t& epoch) const {
+  if (config_.validate.every_epochs == 0) return false;
+  const int64_t now = loader_->state().epoch;
+  return std::exchange(epoch, now) != now && now % config_.validate.every_epochs == 0;
+}
+
+TrainEnd Run::train() {
+  const auto every = [](int64_t n, int64_t step) { return n > 0 && step > 0 && step % n == 0; };
+  bool stopped = false;
+  int64_t epoch = progress_state_.loader.epoch;
+  while (!stop_early_) {
+    if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
+    if ((stopped = agreed(time_is_over()))) break;
+    if (!submit_step()) break;  // the last epoch has ended
+    drain(!config_.train.prefetch);
+    const int64_t at = step_->submitted();
+    if (epoch_validation_is_due(epoch) || every(config_.validate.every_steps, at)) validate();
+    if (agreed(checkpoint_is_due()) || every(config_.checkpoint.every_steps, at)) {
+      save(Failure::reported);
+    }
+  }
+  drain(true);
+  if (done_ > logged_) log_progress();
+  const bool interrupted = stopped && ranks_.all_reduce_max(signal_ != 0 ? 1 : 0) > 0;
+  if (!interrupted) validate();
+  save(Failure::ends_run);
+  const TrainEnd end = interrupted   ? TrainEnd::interrupted
+                       : stop_early_ ? TrainEnd::stopped_early
+                                     : TrainEnd::finished;
+  finish(end, interrupted
+                  ? fmt::format("interrupted by {}", signal_ == SIGINT ? "SIGINT" : "SIGTERM")
+              : stop_early_ ? "stopped early"
+                            : "finished");
+  return end;
+}
+
+void Run::finish(TrainEnd end, const std::string& status) {
+  progress_.finish();
+  if (!output_) return;
+  TextPairs results{{"steps", std::to_string(done_)}};
+  if (progress_state_.best_step >= 0) {
+    results.emplace_back("best step", std::to_string(progress_state_.best_step));
+    results.emplace_back("best " + config_.validate.metric,
+                         fmt::format("{:.2f}", progress_state_.best_score));
+  }
+  output_->end({done_, elapsed(), status, results}, [&](const std::string& folder) {
+    const Buffer& weights = step_->average().data() ? step_->average() : store_.masters();
+    write_model(folder, model_config_, config_.translate, store_, weights, corpora_);
+  });
+  if (end == TrainEnd::interrupted) log_warning("stopped by a signal; continue with --resume");
+}
+
+}  // namespace saturate::train

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "data/batch_loader.h"
+#include "parallel/communicator.h"
+#include "train/batch_fit.h"
+#include "train/checkpoint.h"
+#include "train/progress.h"
+#include "train/run_output.h"
+#include "train/throughput.h"
+#include "train/trainer.h"
+#include "train/validator.h"
+
+namespace saturate::train {
+
+// One run on one rank. Rank 0 alone writes; every rank decides alike, from shared numbers.
+// run_start.cpp prepares and resumes it, run.cpp trains.
+class Run {
+ public:
+  // `signal`: the signal that asks the run to end, 0 for none.
+  Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
+      const std::atomic<int>& signal);
+  TrainEnd train();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double elapsed() const;  // seconds of training, over all resumes
+  void start_or_resume();
+  void start_loader();
+  bool submit_step();
+  void drain(bool until_idle);
+  void account(const StepRecord& record);
+  void log_progress();
+  void validate();
+  void save(Failure failure);
+  bool agreed(bool mine);
+  bool time_is_over() const;
+  bool checkpoint_is_due() const;
+  bool epoch_validation_is_due(int64_t& epoch) const;
+  void finish(TrainEnd end, const std::string& status);
+  RunHeader header() const;
+
+  RunConfig config_;
+  const Device device_;
+  parallel::Communicator& ranks_;
+  const std::atomic<int>& signal_;
+  Progress progress_;
+  std::unique_ptr<RunOutput> output_;  // of the first rank
+  Corpora corpora_;
+  ParameterStore store_;
+  model::ModelConfig model_config_;
+  FittedBatch fitted_;
+  std::optional<model::Transformer> model_;
+  std::optional<TrainingStep> step_;
+  std::optional<Validator> validator_;
+  std::optional<data::BatchLoader> loader_;
+  RunProgress progress_state_;
+  std::optional<Throughput> throughput_;
+
+  Clock::time_point began_ = Clock::now(), last_save_ = Clock::now();
+  std::vector<int64_t> held_;  // slots given by the loader, oldest first
+  int64_t first_slot_ = 0;
+  int64_t epoch_ = 0, done_ = 0, logged_ = 0, validated_ = -1, saved_ = -1;
+  double loss_sum_ = 0, tokens_ = 0;  // since the last row
+  StepRecord last_{};
+  bool stop_early_ = false;
+  double pairs_per_token_ = 0;
+};
+
+}  // namespace saturate::train

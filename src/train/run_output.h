@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/config.h"
+#include "train/checkpoint_store.h"
+#include "train/metrics_log.h"
+#include "train/run_lock.h"
+#include "train/tensorboard.h"
+
+namespace saturate::train {
+
+// What becomes of a run that cannot write.
+enum class Failure { reported, ends_run };
+
+/// The folder of a run, held by the one rank that writes: metrics, checkpoints, the model, the
+/// report. While the run goes on, what cannot be written (a full disk) is reported and left out,
+/// and what was written before stays; only what a run begins and ends with must succeed.
+class RunOutput {
+ public:
+  using Write = std::function<void(const std::string& folder)>;
+  // Told before each report, to leave the line that is being drawn.
+  using BeforeReport = std::function<void()>;
+
+  // Locks the folder and removes what a killed writer left. Errors: io; invalid_argument when it
+  // holds a run and config.resume is off, or another process uses it.
+  RunOutput(const RunConfig& config, BeforeReport before_report);
+
+  // Writes config.toml and the head of the metrics; rows after head.step of an earlier part are cut
+  // off. Errors: io; invalid_argument for metrics that cannot be read.
+  void begin(const RunConfig& config, const RunHeader& head);
+
+  void write(const MetricsRow& row);
+  // Saves a checkpoint and removes those no longer kept. False when it was not saved: the earlier
+  // ones are intact then. Errors: what `write` throws other than io; with Failure::ends_run io too.
+  bool checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, bool best,
+                  Failure failure);
+  // `write` fills model/. False when it could not; a model that was there before stays.
+  bool model(const Write& write);
+  void mark_best(int64_t step);  // a checkpoint that was saved
+
+  // The last row, the model if there is none yet, and the report. Errors: io.
+  void end(const RunEnd& row, const Write& write_model);
+
+ private:
+  bool attempt(const char* consequence, const std::function<void()>& action);
+  void write_model(const Write& write);
+
+  const CheckpointConfig keep_;
+  const std::string folder_;
+  const BeforeReport before_report_;
+  const RunLock lock_;
+  CheckpointStore checkpoints_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<TensorBoardLog> tensorboard_;
+  bool rows_missing_ = false;  // the last row could not be written
+};
+
+}  // namespace saturate::train

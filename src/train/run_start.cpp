@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a configuration to a run that can take its next step.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "base/config_keys.h"
+#include "base/error.h"
+#include "base/features.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "ops/linear.h"
+#include "train/checkpoint_store.h"
+#include "train/model_setup.h"
+#include "train/run.h"
+
+namespace saturate::train {
+namespace {
+
+ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
+  return {.style = detect_progress_style(2, config.quiet || !first_rank), .color = detect_color()};
+}
+
+}  // namespace
+
+Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
+         const std::atomic<int>& signal)
+    : config_(config),
+      device_(device),
+      ranks_(ranks),
+      signal_(signal),
+      progress_(progress_options(config, ranks.rank() == 0)),
+      output_(ranks.rank() == 0
+                  ? std::make_unique<RunOutput>(config, [this] { progress_.finish(); })
+                  : nullptr),
+      corpora_(prepare_corpora(config, config.out, ranks)),
+      store_(device, resolve_precision(config.train.precision, device)),
+      model_config_(resolve_model(config, corpora_.source, corpora_.target)),
+      fitted_(fit_batch(config, corpora_.train, model_config_, store_.compute_type(), device)) {
+  ops::allow_tf32(config.train.tf32);
+  config_.batch = fitted_.batch;
+  const StepMemory& plan = fitted_.memory;
+  model_.emplace(model_config_, store_);
+  store_.allocate(ParameterStore::Purpose::training);
+  model_->make_tables(store_);
+  step_.emplace(*model_, store_, resolve_step(config_, fitted_.shape), ranks);
+  log_info(fmt::format(
+      "{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
+      "{} of it "
+      "activations ({} without sharing)",
+      format_count(static_cast<double>(store_.count())), name_of(store_.compute_type()),
+      to_string(device), fitted_.shape.target_rows, config_.batch.accumulate * ranks.size(),
+      fitted_.shape.sequences, format_bytes(static_cast<double>(plan.total())),
+      format_bytes(static_cast<double>(plan.activations)),
+      format_bytes(static_cast<double>(plan.activations_unshared))));
+  start_or_resume();
+  if (output_ && corpora_.valid) {
+    validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape);
+  }
+  throughput_.emplace(matmul_ceiling(device, store_.compute_type()));
+  // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.
+  const data::CacheStats& stats = corpora_.train.stats();
+  const bool whole = pack_unit(config_) == data::PackUnit::stream;
+  pairs_per_token_ =
+      whole ? static_cast<double>(fitted_.shape.max_target)
+            : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
+  start_loader();
+}
+
+void Run::start_or_resume() {
+  std::optional<Checkpoint> from;
+  if (config_.resume) {
+    std::vector<std::string> problems;
+    from = CheckpointStore(config_.out).newest_valid(problems);
+    for (const std::string& p : problems) log_warning("damaged checkpoint passed over: " + p);
+    if (!from && !problems.empty()) {
+      throw Error(
+          Errc::io, "resume",
+          fmt::format("no checkpoint in {} is whole; restore one of them, or start a new run "
+                      "in another folder",
+                      config_.out));
+    }
+    if (!from) log_warning("nothing to resume in " + config_.out + "; starting from the beginning");
+  }
+  int64_t done = 0;
+  if (from) {
+    check_continues(from->folder, model_config_, corpora_);
+    progress_state_ = read_checkpoint(from->folder, *step_, store_);
+    done = from->step;
+    log_info(fmt::format("resumed from {} at step {}", from->folder, done));
+  } else {
+    store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
+    step_->reset_average();
+    step_->synchronize();
+  }
+  done_ = logged_ = saved_ = validated_ = done;
+  epoch_ = progress_state_.loader.epoch;
+  if (output_) output_->begin(config_, header());
+}
+
+RunHeader Run::header() const {
+  RunHeader h;
+  h.step = done_;
+  h.started = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  for (const config::Key& key : config::keys()) {
+    const std::string value = value_text(key, config_);
+    if (!value.empty()) h.config.emplace_back(key.name, value);
+  }
+  const DeviceInfo info = device_info(device_);
+  h.environment = {{"version", SATURATE_VERSION},
+                   {"device", to_string(device_) + " " + info.name},
+                   {"ranks", std::to_string(ranks_.size())},
+                   {"precision", std::string(name_of(store_.compute_type()))},
+                   {"parameters", std::to_string(store_.count())}};
+  return h;
+}
+
+void Run::start_loader() {
+  data::BatchLoader::Setup setup;
+  setup.packing = {
+      .shape = fitted_.shape,
+      .unit = pack_unit(config_),
+      .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
+      .seed = static_cast<uint64_t>(config_.train.seed),
+      .epochs = config_.train.max_epochs};
+  setup.rank = ranks_.rank();
+  setup.ranks = ranks_.size();
+  setup.threads = static_cast<int>(config_.data.workers);
+  setup.state = progress_state_.loader;
+  // The device takes micro-batch m from slot m % slots; the loader starts with its first slot.
+  const int64_t slots = step_->slots();
+  first_slot_ = step_->next_slot();
+  for (int64_t i = 0; i < slots; ++i)
+    setup.slots.push_back(step_->host_slot((first_slot_ + i) % slots));
+  loader_.emplace(corpora_.train, setup);
+}
+
+}  // namespace saturate::train
