@@ -12,8 +12,9 @@
 
 namespace saturate {
 
-AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+AppendFile::AppendFile(std::string path, Content content) : path_(std::move(path)) {
+  const int truncate = content == Content::emptied ? O_TRUNC : 0;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | truncate, 0644);
   if (fd_ >= 0) bytes_ = ::lseek(fd_, 0, SEEK_END);
   if (fd_ >= 0 && bytes_ >= 0) return;
   const int error_number = errno;

@@ -10,8 +10,9 @@ namespace saturate {
 // behind, so the next one may follow once there is room again. One writer.
 class AppendFile {
  public:
-  // Creates the file where there is none; what it holds stays. Errors: io.
-  explicit AppendFile(std::string path);
+  enum class Content { kept, emptied };
+  // Creates the file where there is none. Errors: io.
+  explicit AppendFile(std::string path, Content content = Content::kept);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;

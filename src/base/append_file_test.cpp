@@ -23,6 +23,8 @@ TEST(AppendFile, KeepsWhatIsThere) {
   AppendFile(folder / "new").append("first\n");
   EXPECT_EQ(read_file(folder / "log"), "one\ntwo\n");
   EXPECT_EQ(read_file(folder / "new"), "first\n");
+  AppendFile(folder / "log", AppendFile::Content::emptied).append("only\n");
+  EXPECT_EQ(read_file(folder / "log"), "only\n");
   EXPECT_THROW(AppendFile("/nonexistent/folder/log"), Error);
 }
 

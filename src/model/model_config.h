@@ -89,7 +89,6 @@ std::vector<ParameterShape> model_parameters(const ModelConfig& config);
 // Embedding, encoder stack and decoder stack of one configuration use these names.
 std::string source_embedding_name(const ModelConfig& config);
 std::string target_embedding_name(const ModelConfig& config);
-std::string output_projection_name(const ModelConfig& config);
 
 // table[p][i] = sin(p / 10000^(2i/width)) for i < half, table[p][half + i] the cosine of it, with
 // half = width / 2: (positions, width) row-major. This is Marian's layout; the paper interleaves.

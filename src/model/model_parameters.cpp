@@ -65,9 +65,6 @@ std::string source_embedding_name(const ModelConfig& config) {
 std::string target_embedding_name(const ModelConfig& config) {
   return shares(config) ? "shared.weight" : "decoder.embed.weight";
 }
-std::string output_projection_name(const ModelConfig& config) {
-  return config.tied_output ? target_embedding_name(config) : "output.weight";
-}
 
 std::vector<ParameterShape> model_parameters(const ModelConfig& config) {
   Lister list(config);

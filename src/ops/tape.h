@@ -129,7 +129,6 @@ class Tape {
   size_t operations() const noexcept { return operations_.size(); }
   // Sum of all values' sizes: what memory would be without sharing (for the guide and `--verbose`).
   size_t unshared_bytes() const;
-  const char* operation_name(size_t i) const { return operations_[i].name; }
 
  private:
   friend class Run;

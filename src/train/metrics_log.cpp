@@ -145,17 +145,15 @@ void for_each_row(const std::filesystem::path& file, Use use) {
   }
 }
 
-// Cuts off all from the first row of a step after `last_step`; -1 leaves no row.
+// Cuts off all from the first row of a step after `last_step`.
 const std::filesystem::path& cut_after(const std::filesystem::path& file, int64_t last_step) {
   if (!std::filesystem::exists(file)) return file;
   uintmax_t kept = 0;
-  if (last_step >= 0) {
-    for_each_row(file, [&](const MetricsRow& row, uintmax_t end) {
-      if (step_of(row) > last_step) return false;
-      kept = end;
-      return true;
-    });
-  }
+  for_each_row(file, [&](const MetricsRow& row, uintmax_t end) {
+    if (step_of(row) > last_step) return false;
+    kept = end;
+    return true;
+  });
   std::error_code failed;
   std::filesystem::resize_file(file, kept, failed);
   if (!failed) return file;
@@ -199,7 +197,8 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& file) {
   return rows;
 }
 
-MetricsLog::MetricsLog(const std::filesystem::path& file) : MetricsLog(file, -1) {}
+MetricsLog::MetricsLog(const std::filesystem::path& file)
+    : out_(file.string(), AppendFile::Content::emptied) {}
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, int64_t resumed_step)
     : out_(cut_after(file, resumed_step).string()) {}

@@ -60,15 +60,7 @@ void finish_step_cpu(const Context&, const FinishStepArgs& x) {
   const StepRecord record = finish(*x.state, x);
   StepRecord& slot = x.ring[(record.step - 1) % x.ring_slots];
   const std::atomic_ref<uint64_t> sequence(slot.sequence);
-  slot.step = record.step;
-  slot.loss_sum = record.loss_sum;
-  slot.nll_sum = record.nll_sum;
-  slot.target_tokens = record.target_tokens;
-  slot.lr = record.lr;
-  slot.grad_norm = record.grad_norm;
-  slot.loss_scale = record.loss_scale;
-  slot.skipped = record.skipped;
-  slot.bad_steps_in_row = record.bad_steps_in_row;
+  put_record(slot, record);
   // Publishes the fields above to a reader that loads `sequence` with acquire.
   sequence.store(static_cast<uint64_t>(record.step), std::memory_order_release);
 }

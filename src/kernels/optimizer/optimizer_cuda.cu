@@ -102,15 +102,7 @@ __global__ void finish_step_kernel(FinishStepArgs x) {
   const StepRecord record = finish(*x.state, x);
   // The host polls this memory: volatile so that each field is written once and as given.
   volatile StepRecord& slot = x.ring[(record.step - 1) % x.ring_slots];
-  slot.step = record.step;
-  slot.loss_sum = record.loss_sum;
-  slot.nll_sum = record.nll_sum;
-  slot.target_tokens = record.target_tokens;
-  slot.lr = record.lr;
-  slot.grad_norm = record.grad_norm;
-  slot.loss_scale = record.loss_scale;
-  slot.skipped = record.skipped;
-  slot.bad_steps_in_row = record.bad_steps_in_row;
+  put_record(slot, record);
   __threadfence_system();  // the host sees the fields before `sequence`
   slot.sequence = static_cast<uint64_t>(record.step);
 }

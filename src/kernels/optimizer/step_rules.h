@@ -81,4 +81,18 @@ SAT_HD StepRecord finish(StepState& s, const FinishStepArgs& x) {
   return r;
 }
 
+// All of `record` but its sequence, which the caller stores last; Slot may be volatile.
+template <class Slot>
+SAT_HD void put_record(Slot& slot, const StepRecord& record) {
+  slot.step = record.step;
+  slot.loss_sum = record.loss_sum;
+  slot.nll_sum = record.nll_sum;
+  slot.target_tokens = record.target_tokens;
+  slot.lr = record.lr;
+  slot.grad_norm = record.grad_norm;
+  slot.loss_scale = record.loss_scale;
+  slot.skipped = record.skipped;
+  slot.bad_steps_in_row = record.bad_steps_in_row;
+}
+
 }  // namespace saturate::kernels
