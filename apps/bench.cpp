@@ -8,37 +8,20 @@
 
 #include "apps/commands.h"
 #include "base/error.h"
-#include "base/philox.h"
 #include "kernels/attention/attention.h"
-#include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
 #include "train/model_setup.h"
 #include "train/step_timing.h"
+#include "train/throughput.h"
 
 namespace saturate::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Uniform values in [-1, 1) in `type`: zeros would be faster than real data.
-Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DType type,
-                     uint64_t key) {
-  std::vector<float> host(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    host[static_cast<size_t>(i)] =
-        static_cast<float>(philox4x32(key, static_cast<uint64_t>(i), 0).x[0]) * 0x1p-31f - 1.0f;
-  }
-  Buffer wide(ctx.device, host.size() * sizeof(float));
-  Buffer out(ctx.device, host.size() * size_of(type));
-  copy_to_device(stream, wide.data(), host.data(), wide.bytes());
-  kernels::cast(
-      ctx,
-      {.x = wide.data(), .y = out.data(), .count = count, .x_type = DType::f32, .y_type = type});
-  stream.synchronize();
-  return out;
-}
+using train::random_buffer;
 
 // Median time of `body` in milliseconds; each launch is timed alone after a warm-up.
 double median_ms(const Stream& stream, int64_t repeats, const std::function<void()>& body) {

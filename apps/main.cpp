@@ -170,7 +170,8 @@ struct Program {
     c.footer(
         "Examples:\n"
         "  echo 'A dog runs.' | saturate translate --model runs/ende\n"
-        "  saturate translate --model runs/ende --input test.en --output test.de --beam 5");
+        "  saturate translate --model runs/ende --input test.en --output test.de --beam 5\n"
+        "Without --beam and the like the model decodes as [translate] of its run says.");
   }
 
   void define_generate() {
@@ -220,7 +221,8 @@ struct Program {
         "Examples:\n"
         "  saturate eval --model runs/ende --test test.en test.de\n"
         "  saturate eval --hyp test.out.de --ref test.de\n"
-        "BLEU and chrF are those of sacreBLEU; the signature is printed with them.");
+        "BLEU and chrF are those of sacreBLEU; the signature is printed with them. Without --beam\n"
+        "and the like the model decodes as [translate] of its run says.");
   }
 
   void define_bench() {
@@ -250,7 +252,9 @@ struct Program {
         "  saturate bench step --preset base --batch 25088 --length 32\n"
         "  saturate bench step --preset gpt2-124m --batch 32768 --length 1024\n"
         "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
-        "  saturate bench attention --shape 8 16 2048 128 --causal");
+        "  saturate bench attention --shape 8 16 2048 128 --causal\n"
+        "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to\n"
+        "back, from the end of one to the end of the next; the rates are those of the median.");
   }
 
   int train() {

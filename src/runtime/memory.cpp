@@ -26,7 +26,7 @@ void* allocate_cpu(size_t bytes) {
 
 }  // namespace
 
-Buffer::Buffer(Device device, size_t bytes) : device_(device), bytes_(bytes) {
+Buffer::Buffer(Device device, size_t bytes) : Block(device, bytes) {
   if (bytes == 0) return;
   data_ = device.is_cuda() ? cuda::allocate(device.index, bytes) : allocate_cpu(bytes);
 }
@@ -39,7 +39,7 @@ Buffer::~Buffer() {
   }
 }
 
-HostBuffer::HostBuffer(Device device, size_t bytes) : device_(device), bytes_(bytes) {
+HostBuffer::HostBuffer(Device device, size_t bytes) : Block(device, bytes) {
   if (bytes == 0) return;
   if (device.is_cuda()) {
     data_ = cuda::allocate_host(device.index, bytes);

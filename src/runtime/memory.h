@@ -9,18 +9,14 @@
 
 namespace saturate {
 
-// Owning, uninitialised device memory (256-byte aligned); move only.
-// Errors: out_of_memory with the bytes asked for and the bytes free.
-class Buffer {
+// What the two kinds of memory below have in common: they own a block, move, and never copy.
+class Block {
  public:
-  Buffer() = default;
-  Buffer(Device device, size_t bytes);
-  ~Buffer();
-  Buffer(Buffer&& o) noexcept
+  Block(Block&& o) noexcept
       : device_(o.device_),
         data_(std::exchange(o.data_, nullptr)),
         bytes_(std::exchange(o.bytes_, 0)) {}
-  Buffer& operator=(Buffer&& o) noexcept {
+  Block& operator=(Block&& o) noexcept {
     std::swap(device_, o.device_);
     std::swap(data_, o.data_);
     std::swap(bytes_, o.bytes_);
@@ -34,40 +30,36 @@ class Buffer {
   size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
 
- private:
+ protected:
+  Block() = default;
+  Block(Device device, size_t bytes) : device_(device), bytes_(bytes) {}
+  ~Block() = default;
+
   Device device_;
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };
 
+// Uninitialised device memory (256-byte aligned).
+// Errors: out_of_memory with the bytes asked for and the bytes free.
+class Buffer : public Block {
+ public:
+  Buffer() = default;
+  Buffer(Device device, size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+};
+
 // Host memory that copies can cross asynchronously and that kernels of `device` can write to
 // directly (pinned and mapped on CUDA, plain on the CPU). Zeroed.
-class HostBuffer {
+class HostBuffer : public Block {
  public:
   HostBuffer() = default;
   HostBuffer(Device device, size_t bytes);
   ~HostBuffer();
-  HostBuffer(HostBuffer&& o) noexcept
-      : device_(o.device_),
-        data_(std::exchange(o.data_, nullptr)),
-        bytes_(std::exchange(o.bytes_, 0)) {}
-  HostBuffer& operator=(HostBuffer&& o) noexcept {
-    std::swap(device_, o.device_);
-    std::swap(data_, o.data_);
-    std::swap(bytes_, o.bytes_);
-    return *this;
-  }
-  void* data() const noexcept { return data_; }
-  template <class T>
-  T* as() const noexcept {
-    return static_cast<T*>(data_);
-  }
-  size_t bytes() const noexcept { return bytes_; }
-
- private:
-  Device device_;
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
+  HostBuffer(HostBuffer&&) noexcept = default;
+  HostBuffer& operator=(HostBuffer&&) noexcept = default;
 };
 
 // Enqueued on `stream` (done at return on the CPU); the host side must stay valid until then.

@@ -8,7 +8,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/error.h"
 #include "train/bleu_text.h"
 
 namespace saturate::train {
@@ -134,12 +133,7 @@ std::string tokenize_13a(std::string_view line) {
 
 BleuScore corpus_bleu(std::span<const std::string> hypotheses,
                       std::span<const std::string> references) {
-  if (hypotheses.size() != references.size() || hypotheses.empty()) {
-    throw Error(Errc::invalid_argument, "bleu",
-                fmt::format("{} hypotheses and {} references; give one reference for each "
-                            "hypothesis, and at least one of both",
-                            hypotheses.size(), references.size()));
-  }
+  require_pairs("bleu", hypotheses.size(), references.size());
   BleuScore s;
   for (size_t i = 0; i < hypotheses.size(); ++i) {
     WordNumbers words;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/bleu_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "base/error.h"
 
 namespace saturate::train {
 namespace {
@@ -40,6 +44,14 @@ std::vector<std::u32string_view> sorted_ngrams(std::u32string_view text, size_t 
 }
 
 }  // namespace
+
+void require_pairs(const char* metric, size_t hypotheses, size_t references) {
+  if (hypotheses == references && hypotheses > 0) return;
+  throw Error(Errc::invalid_argument, metric,
+              fmt::format("{} hypotheses and {} references; give one reference for each "
+                          "hypothesis, and at least one of both",
+                          hypotheses, references));
+}
 
 std::u32string decode_utf8(std::string_view bytes) {
   std::u32string text;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What BLEU and chrF share: text as code points, Python's idea of white space, n-gram matches.
+// What BLEU and chrF share: the check of their input, text as code points, Python's idea of white
+// space, n-gram matches.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,6 +8,9 @@
 #include <vector>
 
 namespace saturate::train {
+
+// Errors: invalid_argument unless there are as many of both, and at least one.
+void require_pairs(const char* metric, size_t hypotheses, size_t references);
 
 // UTF-8 to code points. Each ill-formed sequence becomes one U+FFFD, with the boundaries that
 // Unicode 15 section 3.9 ("maximal subpart") and Python's bytes.decode("utf-8", "replace") use.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "train/bleu_text.h"
 
 namespace saturate::train {
@@ -37,12 +36,7 @@ double f_score(const ChrfScore& s) {
 
 ChrfScore corpus_chrf(std::span<const std::string> hypotheses,
                       std::span<const std::string> references) {
-  if (hypotheses.size() != references.size() || hypotheses.empty()) {
-    throw Error(Errc::invalid_argument, "chrf",
-                fmt::format("{} hypotheses and {} references; give one reference for each "
-                            "hypothesis, and at least one of both",
-                            hypotheses.size(), references.size()));
-  }
+  require_pairs("chrf", hypotheses.size(), references.size());
   ChrfScore s;
   for (size_t i = 0; i < hypotheses.size(); ++i) {
     const std::u32string hypothesis = without_space(hypotheses[i]);

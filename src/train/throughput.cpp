@@ -7,27 +7,32 @@
 #include "base/philox.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul.h"
-#include "runtime/context.h"
-#include "runtime/memory.h"
 
 namespace saturate::train {
 
+Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DType type,
+                     uint64_t key) {
+  std::vector<float> host(static_cast<size_t>(count));
+  for (size_t i = 0; i < host.size(); ++i) {
+    host[i] = static_cast<float>(philox4x32(key, i, 0).x[0]) * 0x1p-31f - 1.0f;
+  }
+  Buffer wide(ctx.device, host.size() * sizeof(float));
+  Buffer out(ctx.device, host.size() * size_of(type));
+  copy_to_device(stream, wide.data(), host.data(), wide.bytes());
+  kernels::cast(
+      ctx,
+      {.x = wide.data(), .y = out.data(), .count = count, .x_type = DType::f32, .y_type = type});
+  stream.synchronize();
+  return out;
+}
+
 double matmul_ceiling(Device device, DType dtype) {
   const int64_t n = device.is_cuda() ? 4096 : 768;
-  const auto elements = static_cast<size_t>(n * n);
   const Stream stream(device);
   Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
-  std::vector<float> random(elements);
-  for (size_t i = 0; i < elements; ++i) {  // zeros would run faster than real data
-    random[i] = static_cast<float>(philox4x32(1, i, 0).x[0]) * 0x1p-31f - 1.0f;
-  }
-  Buffer wide(device, elements * sizeof(float)), a(device, elements * sizeof(float)),
-      c(device, elements * sizeof(float));
-  copy_to_device(stream, wide.data(), random.data(), wide.bytes());
-  kernels::cast(
-      ctx,
-      {.x = wide.data(), .y = a.data(), .count = n * n, .x_type = DType::f32, .y_type = dtype});
+  const Buffer a = random_buffer(ctx, stream, n * n, dtype, 1),
+               c(device, static_cast<size_t>(n * n) * size_of(dtype));
   const kernels::MatmulArgs args{.a = a.data(),
                                  .b = a.data(),
                                  .d = c.data(),

@@ -4,9 +4,14 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "runtime/device.h"
+#include "runtime/context.h"
+#include "runtime/memory.h"
 
 namespace saturate::train {
+
+// Uniform values in [-1, 1) in `type`: zeros would run faster than real data. Synchronises.
+Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DType type,
+                     uint64_t key);
 
 // Best rate of a large matrix product in `dtype` on this device, flop/s: the ceiling that FLOP
 // utilisation is a share of. Takes about 0.1 s on a GPU, 0.3 s on a CPU. Synchronises.
