@@ -161,6 +161,7 @@ int run_bench(const BenchOptions& o) {
   const Stream stream(device);
   const Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
+  if (o.ladder) return run_bench_ladder(o, ctx, stream);
   if (o.what == "gemm") {
     bench_gemm(o, ctx, stream, type);
   } else {

@@ -8,6 +8,11 @@
 
 #include "base/config.h"
 
+namespace saturate {
+struct Context;
+class Stream;
+}  // namespace saturate
+
 namespace saturate::apps {
 
 // Exit codes: 0 done, 1 the machine failed, 2 the user asked for something wrong, 130 stopped by
@@ -62,6 +67,9 @@ struct BenchOptions {
   int64_t repeats = 30;        // timed steps or launches
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
   bool causal = false;
+  bool ladder = false;  // gemm: every fp32 rung against cuBLASLt
+  std::vector<int64_t> sizes = {128, 256, 512, 1024, 2048, 4096, 8192};  // its cubes
+  std::string plot = "ladder.svg", json = "ladder.jsonl";                // empty: not written
 };
 
 struct QuickstartDataOptions {
@@ -76,6 +84,7 @@ int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_eval(const EvalOptions& options);
 int run_bench(const BenchOptions& options);
+int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
 int run_info();
 int run_quickstart_data(const QuickstartDataOptions& options);
 

@@ -247,11 +247,25 @@ struct Program {
         ->type_name("INT...")
         ->check(CLI::Range(1, 1 << 24));
     c.add_flag("--causal", bench.causal, "attention: causal mask");
+    CLI::Option* ladder = c.add_flag("--ladder", bench.ladder,
+                                     "gemm: every fp32 kernel from naive to tuned against cuBLASLt");
+    c.add_option("--sizes", bench.sizes, "ladder: cubes to measure")
+        ->needs(ladder)
+        ->type_name("INT...")
+        ->check(CLI::Range(1, 1 << 15))
+        ->capture_default_str();
+    c.add_option("--plot", bench.plot, "ladder: picture to write (SVG)")
+        ->needs(ladder)
+        ->capture_default_str();
+    c.add_option("--json", bench.json, "ladder: measurements to write (JSON lines)")
+        ->needs(ladder)
+        ->capture_default_str();
     c.footer(
         "Examples:\n"
         "  saturate bench step --preset base --batch 25088 --length 32\n"
         "  saturate bench step --preset gpt2-124m --batch 32768 --length 1024\n"
         "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
+        "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
         "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");

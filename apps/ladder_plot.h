@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <string>
+#include <vector>
+
+namespace saturate::apps {
+
+struct LadderPlot {
+  struct Line {
+    std::string name;
+    std::vector<double> tflops;  // one a size; 0: not measured
+  };
+  std::string title;
+  std::vector<double> sizes;
+  std::vector<Line> lines;  // the last one is the library's
+  std::vector<double> roofline;
+};
+
+// One self-contained picture: TFLOP/s over size (logarithmic). Errors: io.
+void write_svg(const LadderPlot& plot, const std::string& path);
+
+}  // namespace saturate::apps
