@@ -24,7 +24,7 @@ void record_bias_gradient(Tape& t, Value d_y, Value bias) {
   const int64_t scratch = kernels::column_sum_scratch_bytes(t.device(), args);
   const Value partial =
       scratch ? t.make("bias_partial", DType::f32, 1, (scratch + 3) / 4) : Value{};
-  t.record("bias_gradient", {d_y}, {d_bias, partial}, [=](const Run& r) {
+  t.record_parameter_gradient("bias_gradient", {d_y}, {d_bias, partial}, [=](const Run& r) {
     kernels::ColumnSumArgs a = args;
     a.x = r(d_y);
     a.out = r(d_bias);
@@ -39,7 +39,7 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
   const Value d_w = t.parameter_gradient(w, &first);
   const Tape::Info xi = t.info(x), dy = t.info(d_y);
   const DType wide = t.wide_type();
-  t.record("linear_weight_gradient", {x, d_y}, {d_w}, [=](const Run& r) {
+  t.record_parameter_gradient("linear_weight_gradient", {x, d_y}, {d_w}, [=](const Run& r) {
     kernels::matmul(r.ctx, {.a = r(d_y),
                             .b = r(x),
                             .d = r(d_w),

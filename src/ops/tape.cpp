@@ -2,6 +2,7 @@
 #include "ops/tape.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/elementwise/elementwise.h"
 #include "ops/arena_plan.h"
@@ -72,12 +73,13 @@ Value Tape::wide_parameter(ParameterId id) {
   return v;
 }
 
-void Tape::keep(Value v) { touch(v, INT32_MAX); }
+int32_t Tape::storage_of(Value v) const { return info(v).root >= 0 ? info(v).root : v.id; }
+
+void Tape::keep(Value v) { values_[static_cast<size_t>(storage_of(v))].kept = true; }
 
 void Tape::touch(Value v, int32_t operation) {
   if (!v) return;
-  Info& i = at(v);
-  Info& owner = i.root >= 0 ? values_[static_cast<size_t>(i.root)] : i;
+  Info& owner = values_[static_cast<size_t>(storage_of(v))];
   if (owner.first < 0) owner.first = operation;
   owner.last = std::max(owner.last, operation);
 }
@@ -85,11 +87,14 @@ void Tape::touch(Value v, int32_t operation) {
 void Tape::record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
                   BackwardFn backward) {
   SAT_ASSERT(!planned_);
-  const auto index = static_cast<int32_t>(operations_.size());
-  for (Value v : writes) touch(v, index);
-  for (Value v : reads) touch(v, index);
-  operations_.push_back(
-      {op, std::move(writes), std::move(run), training() ? std::move(backward) : BackwardFn{}});
+  operations_.push_back({op, std::move(reads), std::move(writes), std::move(run),
+                         training() ? std::move(backward) : BackwardFn{}});
+}
+
+void Tape::record_parameter_gradient(const char* op, std::vector<Value> reads,
+                                     std::vector<Value> writes, RunFn run) {
+  record(op, std::move(reads), std::move(writes), std::move(run));
+  operations_.back().deferrable = true;
 }
 
 Value Tape::gradient(Value v) const { return v ? gradients_[static_cast<size_t>(v.id)] : Value{}; }
@@ -136,6 +141,59 @@ void Tape::backward() {
     const BackwardFn backward = std::move(operations_[i].backward);  // recording moves operations_
     backward(*this);
   }
+  defer_parameter_gradients();
+}
+
+void Tape::defer_parameter_gradients() {
+  const auto elements = [this](const Operation& o) {
+    int64_t n = 0;
+    for (Value v : o.writes) {
+      if (v && info(v).external) n += info(v).rows * info(v).cols;
+    }
+    return n;
+  };
+  // A quarter: an element of a weight gradient takes 2 rows flops, one of the last gradient 4 bytes
+  // on the wire twice. At 600 TFLOP/s and 230 GB/s, 10,000 rows make these times equal.
+  int64_t wanted = 0;
+  for (const Operation& o : operations_) {
+    if (!o.deferrable && elements(o) > 0) wanted = elements(o) / 4;
+  }
+  // From the end: an operation may pass those behind it that stay when neither writes what the
+  // other touches. Those that move keep their order.
+  std::set<int32_t> read, written;  // storage that the operations that stay touch
+  const auto meets = [this](const std::vector<Value>& values, const std::set<int32_t>& storage) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](Value v) { return v && storage.contains(storage_of(v)); });
+  };
+  std::vector<int32_t> order, moved;  // both backwards
+  for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    if (o.deferrable && wanted > 0 && !meets(o.reads, written) && !meets(o.writes, written) &&
+        !meets(o.writes, read)) {
+      wanted -= elements(o);
+      moved.push_back(i);
+      continue;
+    }
+    order.push_back(i);
+    for (Value v : o.reads) {
+      if (v) read.insert(storage_of(v));
+    }
+    for (Value v : o.writes) {
+      if (v) written.insert(storage_of(v));
+    }
+  }
+  order.insert(order.begin(), moved.begin(), moved.end());
+  std::reverse(order.begin(), order.end());
+  std::vector<Operation> operations;
+  std::vector<int32_t> place(order.size());
+  for (int32_t from : order) {
+    place[static_cast<size_t>(from)] = static_cast<int32_t>(operations.size());
+    operations.push_back(std::move(operations_[static_cast<size_t>(from)]));
+  }
+  operations_ = std::move(operations);
+  for (int32_t& last : last_contribution_) {
+    if (last >= 0) last = place[static_cast<size_t>(last)];
+  }
 }
 
 std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {
@@ -152,6 +210,13 @@ std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {
 
 size_t Tape::plan() {
   planned_ = true;
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    for (Value v : operations_[i].writes) touch(v, static_cast<int32_t>(i));
+    for (Value v : operations_[i].reads) touch(v, static_cast<int32_t>(i));
+  }
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i].kept) values_[i].last = INT32_MAX;
+  }
   std::vector<ArenaRequest> requests;
   std::vector<size_t> owner;
   for (size_t i = 0; i < values_.size(); ++i) {

@@ -77,7 +77,8 @@ class Tape {
     void* memory = nullptr;
     int32_t root = -1;              // for an alias: the value that owns the storage
     int32_t parameter = -1;         // index in the store
-    int32_t first = -1, last = -1;  // operations between which the storage is alive
+    bool kept = false;              // alive after the run
+    int32_t first = -1, last = -1;  // operations between which the storage is alive, set by plan()
     int64_t offset = -1;            // in the arena, set by plan()
     size_t bytes() const { return static_cast<size_t>(rows * cols) * size_of(dtype); }
   };
@@ -89,6 +90,10 @@ class Tape {
   // backward() when a value in `writes` has a gradient; it records the gradient's operations.
   void record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
               BackwardFn backward = {});
+  // An operation whose results are parameter gradients and scratch, so that nothing in the backward
+  // pass waits for it: backward() may move it towards the end.
+  void record_parameter_gradient(const char* op, std::vector<Value> reads,
+                                 std::vector<Value> writes, RunFn run);
   RngRef next_rng() noexcept { return {rng_state_, rng_op_++}; }
   bool training() const noexcept { return mode_ == TapeMode::training; }
   DType compute_type() const noexcept { return parameters_.compute_type(); }
@@ -108,7 +113,10 @@ class Tape {
   // Memory of a parameter's gradient, in wide_type; *first tells whether this is its first
   // contribution.
   Value parameter_gradient(Value parameter, bool* first);
-  // Records the gradients of everything recorded so far, last to first.
+  // Records the gradients of everything recorded so far, last to first. Then the last operations of
+  // record_parameter_gradient move behind the gradient that is finished last (of the embedding
+  // table, as a rule), until they hold a quarter of its elements: its reduction over the ranks has
+  // no other work to hide behind. Results do not change, not even in their last bit.
   void backward();
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
@@ -134,13 +142,16 @@ class Tape {
   friend class Run;
   struct Operation {
     const char* name;
-    std::vector<Value> writes;
+    std::vector<Value> reads, writes;
     RunFn run;
     BackwardFn backward;
+    bool deferrable = false;
   };
   Info& at(Value v) { return values_[static_cast<size_t>(v.id)]; }
   Value add(Info info);
   void touch(Value v, int32_t operation);
+  int32_t storage_of(Value v) const;  // id of the value that owns the memory
+  void defer_parameter_gradients();
 
   const ParameterStore& parameters_;
   TapeMode mode_;

@@ -169,6 +169,10 @@ void TrainingStep::enqueue() {
     std::function<void(int32_t)> reduce;
     if (!buckets_.empty() && a + 1 == options_.accumulate) {
       reduce = [&](int32_t operation) {
+        // The sums of the loss are complete once the forward pass is.
+        if (next == 0 && buckets_.front().after <= operation) {
+          ranks_.begin_all_reduce(state_.as<StepState>()->totals, 3, DType::f64, compute_);
+        }
         for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
           ranks_.begin_all_reduce(store_.gradients().as<float>() + buckets_[next].offset,
                                   buckets_[next].count, DType::f32, compute_);
@@ -177,10 +181,7 @@ void TrainingStep::enqueue() {
     }
     tape_.run(ctx, arena_.data(), a > 0, reduce);
   }
-  if (ranks_.size() > 1) {
-    ranks_.begin_all_reduce(state_.as<StepState>()->totals, 3, DType::f64, compute_);
-    ranks_.wait(compute_);
-  }
+  if (ranks_.size() > 1) ranks_.wait(compute_);
   optimize();
 }
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace saturate {
+namespace {
+
+// Two layers on an embedding, as the tape sees them: what matters is who reads and writes what.
+class DeferredGradients : public ::testing::Test {
+ protected:
+  DeferredGradients() {
+    for (const char* name : {"table", "first", "second"}) {
+      store_.add({.name = name, .rows = 8, .cols = name == std::string("table") ? 32 : 8});
+    }
+  }
+  void operation(Tape& t, const char* name, std::vector<Value> reads, std::vector<Value> writes,
+                 Tape::BackwardFn backward = {}) {
+    t.record(
+        name, std::move(reads), std::move(writes),
+        [this, name](const saturate::Run&) { ran_.push_back(name); }, std::move(backward));
+  }
+  void weight_gradient(Tape& t, const char* name, std::vector<Value> reads, Value weight) {
+    bool first = false;
+    const Value g = t.parameter_gradient(weight, &first);
+    t.record_parameter_gradient(name, std::move(reads), {g},
+                                [this, name](const saturate::Run&) { ran_.push_back(name); });
+  }
+  // `overwrites`: the first layer's input gradient takes the place of its output gradient.
+  std::vector<std::string> order(bool overwrites) {
+    Tape t(store_, TapeMode::training, nullptr);
+    const Value table = t.parameter({0}), first = t.parameter({1}), second = t.parameter({2});
+    const auto value = [&t](const char* label) { return t.make(label, DType::f32, 4, 8); };
+    const Value x = value("x"), y = value("y"), z = value("z");
+    operation(t, "embedding", {table}, {x}, [&, this](Tape& b) {
+      bool is_first = false;
+      const Value g = b.parameter_gradient(table, &is_first);
+      operation(b, "d_table", {b.gradient(x)}, {g});
+    });
+    operation(t, "layer1", {x, first}, {y}, [&, this](Tape& b) {
+      const Value d_y = b.gradient(y);
+      weight_gradient(b, "d_first", {x, d_y}, first);
+      const Value d_x = overwrites ? b.alias("d_x", d_y) : value("d_x");
+      operation(b, "d_x", {d_y, first}, {d_x});
+      b.set_gradient(x, d_x);
+    });
+    operation(t, "layer2", {y, second}, {z}, [&, this](Tape& b) {
+      weight_gradient(b, "d_second", {y, b.gradient(z)}, second);
+      const Value d_y = value("d_y");
+      operation(b, "d_y", {b.gradient(z), second}, {d_y});
+      b.set_gradient(y, d_y);
+    });
+    const Value d_z = value("d_z");
+    operation(t, "loss", {z}, {d_z});
+    t.set_gradient(z, d_z);
+    t.backward();
+    finished_ = t.finished_gradients();
+    std::vector<char> arena(t.plan() + 256);
+    t.run({}, arena.data(), false);
+    const std::vector<std::string> names(ran_.begin() + 4, ran_.end());  // after the forward pass
+    ran_.clear();
+    return names;
+  }
+  ParameterStore store_{{}, DType::f32};
+  std::vector<std::string> ran_;
+  std::vector<Tape::FinishedGradient> finished_;
+};
+
+// The table has 256 elements, so 64 are enough: those of one weight.
+TEST_F(DeferredGradients, TheNearestWeightRunsBehindTheTable) {
+  EXPECT_EQ(order(false),
+            (std::vector<std::string>{"d_second", "d_y", "d_x", "d_table", "d_first"}));
+  ASSERT_EQ(finished_.size(), 3u);
+  EXPECT_EQ(finished_[0].parameter, 2);
+  EXPECT_EQ(finished_[1].parameter, 0);
+  EXPECT_EQ(finished_[1].operation, 7);
+  EXPECT_EQ(finished_[2].parameter, 1);
+  EXPECT_EQ(finished_[2].operation, 8);
+}
+
+TEST_F(DeferredGradients, WhatIsOverwrittenIsReadBefore) {
+  EXPECT_EQ(order(true),
+            (std::vector<std::string>{"d_y", "d_first", "d_x", "d_table", "d_second"}));
+}
+
+}  // namespace
+}  // namespace saturate
