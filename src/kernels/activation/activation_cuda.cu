@@ -1,37 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/activation/activation_curve.cuh"
 #include "kernels/activation/activation_impl.h"
 #include "kernels/device/dropout.cuh"
 #include "kernels/device/flat.cuh"
-#include "kernels/host/vector_math.h"
 
 namespace saturate::kernels {
 namespace {
-
-struct Curve {
-  float value, slope;
-};
-
-__device__ __forceinline__ float logistic(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
-
-// f(x) and f'(x); the compiler drops the one that is not used.
-template <ActivationKind kKind>
-__device__ __forceinline__ Curve curve(float x) {
-  if constexpr (kKind == ActivationKind::relu) {
-    return {fmaxf(x, 0.0f), x > 0.0f ? 1.0f : 0.0f};
-  } else if constexpr (kKind == ActivationKind::silu) {
-    const float s = logistic(x);
-    return {x * s, s + x * s * (1.0f - s)};
-  } else if constexpr (kKind == ActivationKind::gelu_tanh) {
-    constexpr float kTwoK = static_cast<float>(kGeluTwoK), kCubic = static_cast<float>(kGeluCubic);
-    const float s = logistic(kTwoK * (x + kCubic * x * x * x));
-    return {x * s, s + x * s * (1.0f - s) * kTwoK * (1.0f + 3.0f * kCubic * x * x)};
-  } else {
-    const float z = 0.707106781f * fabsf(x), e = __expf(-z * z);
-    const float tail = 0.5f * e * scaled_erfc(__fdividef(1.0f, 1.0f + 0.5f * z));
-    const float cdf = x < 0.0f ? tail : 1.0f - tail;
-    return {x * cdf, cdf + x * 0.398942280f * e};
-  }
-}
 
 // Where element `first` of y has its gate in x; the up half lies cols further.
 __device__ __forceinline__ int64_t gate_of(const ActivationArgs& a, int64_t first) {
