@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "kernels/dispatch.h"
 #include "kernels/gemm/matmul_impl.h"
@@ -14,9 +16,27 @@ namespace {
 // clang-format off
 constexpr Impl<MatmulArgs> kImpls[] = {
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, matmul_cublaslt_cuda})
+    SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, matmul_mma_cuda})
     {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, matmul_blas_cpu},
 };
 // clang-format on
+
+// The list, or the one implementation that SATURATE_MATMUL names. Errors: invalid_argument.
+std::span<const Impl<MatmulArgs>> impls() {
+  static const std::span<const Impl<MatmulArgs>> chosen = [] {
+    const std::span<const Impl<MatmulArgs>> all(kImpls);
+    const char* wanted = std::getenv("SATURATE_MATMUL");
+    if (wanted == nullptr) return all;
+    std::string names;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (std::string_view(all[i].name) == wanted) return all.subspan(i, 1);
+      names += (i == 0 ? "" : ", ") + std::string(all[i].name);
+    }
+    throw Error(Errc::invalid_argument, "matmul",
+                fmt::format("SATURATE_MATMUL is {}; it must be one of {}", wanted, names));
+  }();
+  return chosen;
+}
 
 void require(bool ok, const std::string& what) {
   if (!ok) throw Error(Errc::invalid_argument, "matmul", what);
@@ -41,19 +61,27 @@ MatmulArgs checked(const MatmulArgs& args) {
               "a and b are {} and d is {}; d must be of the same floating-point type, or f32 for "
               "bf16 and f16",
               name_of(x.ab_type), name_of(x.d_type)));
-  if (x.m == 0 || x.n == 0) return x;
+  require(x.batch >= 0, fmt::format("batch {} must not be negative", x.batch));
+  if (x.m == 0 || x.n == 0 || x.batch == 0) return x;
   if (x.c == nullptr) {
     x.c = x.d;
     x.ldc = x.ldd;
+    x.stride_c = x.stride_d;
   }
   const bool ta = x.ta == Transpose::yes, tb = x.tb == Transpose::yes;
+  const int64_t product_n = x.epilogue.product_columns(x.n);
+  const int64_t output_n = x.epilogue.output_columns(x.n);
   require_matrix("a", x.a, ta ? x.k : x.m, ta ? x.m : x.k, x.lda);
-  require_matrix("b", x.b, tb ? x.n : x.k, tb ? x.k : x.n, x.ldb);
-  require_matrix("d", x.d, x.m, x.n, x.ldd);
+  require_matrix("b", x.b, tb ? product_n : x.k, tb ? x.k : product_n, x.ldb);
+  require_matrix("d", x.d, x.m, output_n, x.ldd);
   if (x.beta != 0.0f)
-    require_matrix("c", x.c, x.m, x.n, x.ldc);
+    require_matrix("c", x.c, x.m, output_n, x.ldc);
   else
-    x.c = x.d, x.ldc = x.ldd;
+    x.c = x.d, x.ldc = x.ldd, x.stride_c = x.stride_d;
+  if (x.epilogue.writes_aux() || x.epilogue.reads_aux())
+    require_matrix("aux", x.epilogue.aux, x.m, x.epilogue.aux_columns(x.n), x.epilogue.ld_aux);
+  require(x.batch <= 1 || (x.epilogue.aux == nullptr && x.epilogue.column_sum == nullptr),
+          fmt::format("a batch of {} takes neither aux nor column_sum; loop over it", x.batch));
   require(x.c != x.d || x.ldc == x.ldd,
           fmt::format("c is d but their leading dimensions {} and {} differ", x.ldc, x.ldd));
   return x;
@@ -63,15 +91,14 @@ MatmulArgs checked(const MatmulArgs& args) {
 
 void matmul(const Context& ctx, const MatmulArgs& args) {
   const MatmulArgs problem = checked(args);
-  if (problem.m == 0 || problem.n == 0) return;
-  dispatch("matmul", ctx, problem, std::span<const Impl<MatmulArgs>>(kImpls));
+  if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
+  dispatch("matmul", ctx, problem, impls());
 }
 
 void matmul_tune(const Context& ctx, const MatmulArgs& args) {
   const MatmulArgs problem = checked(args);
-  if (problem.m == 0 || problem.n == 0 || problem.k == 0) return;
-  const Impl<MatmulArgs>& impl =
-      choose("matmul_tune", ctx, problem, std::span<const Impl<MatmulArgs>>(kImpls));
+  if (problem.m == 0 || problem.n == 0 || problem.k == 0 || problem.batch == 0) return;
+  const Impl<MatmulArgs>& impl = choose("matmul_tune", ctx, problem, impls());
 #if SATURATE_WITH_CUDA
   if (impl.launch == matmul_cublaslt_cuda) matmul_tune_cublaslt_cuda(ctx, problem);
 #else

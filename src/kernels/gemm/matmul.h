@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "kernels/gemm/epilogue.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
@@ -16,6 +17,8 @@ enum class Transpose : uint8_t { no, yes };
 // elements.
 //           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's
 //           weight. bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
+//           batch products, each operand stride_* elements after that of the product before; the
+//           bias serves all. epilogue.h says what an epilogue makes of D and of these shapes.
 // Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32
 //           (f64 for f64); for sizes or pointers off 16 bytes cuBLASLt may round to d_type once
 //           before it adds the bias. allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
@@ -36,8 +39,12 @@ struct MatmulArgs {
   DType ab_type = DType::f32, d_type = DType::f32;
   float alpha = 1.0f, beta = 0.0f;
   bool allow_tf32 = false;
+  int64_t batch = 1;
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0, stride_d = 0;  // read only when batch > 1
+  Epilogue epilogue = {};
 };
 
+// SATURATE_MATMUL in the environment names the one implementation that may run (for measurements).
 void matmul(const Context& ctx, const MatmulArgs& args);
 
 // Measures up to eight cuBLASLt algorithms on this very problem and keeps the fastest for every

@@ -106,6 +106,7 @@ Fit matmul_blas_cpu_fits(const Context&, const MatmulArgs& x) noexcept {
   if (x.ab_type != DType::f32 && x.ab_type != DType::f64) {
     return {"the CPU multiplies f32 and f64 only"};
   }
+  if (!x.epilogue.is_plain()) return {"BLAS has no epilogue beyond the bias"};
   const int64_t largest = std::max({x.m, x.n, x.k, x.lda, x.ldb, x.ldd});
   if (largest > std::numeric_limits<blasint>::max()) {
     return {"a size exceeds the integer type of BLAS"};
@@ -117,7 +118,9 @@ void matmul_blas_cpu(const Context&, const MatmulArgs& args) {
   // Threads are ours (parallel_for); a second pool inside BLAS would fight it for the cores.
   static const bool once = (openblas_set_num_threads(1), true);
   static_cast<void>(once);
-  args.ab_type == DType::f64 ? run<double>(args) : run<float>(args);
+  each_product(args, [](const MatmulArgs& one) {
+    one.ab_type == DType::f64 ? run<double>(one) : run<float>(one);
+  });
 }
 
 }  // namespace saturate::kernels

@@ -42,7 +42,7 @@ uint32_t alignment_of(const void* p) {
 }
 
 // Everything the choice of an algorithm depends on.
-using Key = std::array<int64_t, 17>;
+using Key = std::array<int64_t, 22>;
 Key key_of(const Context& ctx, const MatmulArgs& x) {
   return {ctx.device.index,
           x.m,
@@ -61,7 +61,12 @@ Key key_of(const Context& ctx, const MatmulArgs& x) {
           alignment_of(x.c),
           alignment_of(x.d),
           alignment_of(x.bias),
-          static_cast<int64_t>(ctx.workspace_bytes)};
+          static_cast<int64_t>(ctx.workspace_bytes),
+          x.batch,
+          x.batch > 1 ? x.stride_a : 0,
+          x.batch > 1 ? x.stride_b : 0,
+          x.batch > 1 ? x.stride_c : 0,
+          x.batch > 1 ? x.stride_d : 0};
 }
 
 // One handle per device and the algorithm chosen per problem. Never destroyed: at exit the driver
@@ -98,10 +103,10 @@ class Problem {
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(x.ab_type));
     }
-    layout(first_, x.tb == Transpose::yes, x.n, x.k, x.ldb, x.ab_type);
-    layout(second_, x.ta == Transpose::yes, x.k, x.m, x.lda, x.ab_type);
-    layout(c_, false, x.n, x.m, x.ldc, x.d_type);
-    layout(d_, false, x.n, x.m, x.ldd, x.d_type);
+    layout(first_, x.tb == Transpose::yes, x.n, x.k, x.ldb, x.ab_type, x.stride_b);
+    layout(second_, x.ta == Transpose::yes, x.k, x.m, x.lda, x.ab_type, x.stride_a);
+    layout(c_, false, x.n, x.m, x.ldc, x.d_type, x.stride_c);
+    layout(d_, false, x.n, x.m, x.ldd, x.d_type, x.stride_d);
   }
 
   // Best first by cuBLASLt's estimate; at least one. Errors: unsupported.
@@ -148,11 +153,17 @@ class Problem {
     LT_CHECK(cublasLtMatmulDescSetAttribute(&desc_, what, &value, sizeof(value)));
   }
   // op() of the matrix is (rows, cols) by columns.
-  static void layout(cublasLtMatrixLayoutOpaque_t& l, bool transposed, int64_t rows, int64_t cols,
-                     int64_t ld, DType type) {
+  void layout(cublasLtMatrixLayoutOpaque_t& l, bool transposed, int64_t rows, int64_t cols,
+              int64_t ld, DType type, int64_t stride) {
     if (transposed) std::swap(rows, cols);
     LT_CHECK(cublasLtMatrixLayoutInit(&l, cuda_type(type), static_cast<uint64_t>(rows),
                                       static_cast<uint64_t>(cols), ld));
+    if (x_.batch == 1) return;
+    const auto count = static_cast<int32_t>(x_.batch);
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(&l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof(count)));
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(&l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &stride, sizeof(stride)));
   }
 
   const Context& ctx_;
@@ -169,6 +180,7 @@ MatmulArgs without_mixed_bias(const MatmulArgs& args) {
     x.bias = nullptr;
     x.c = x.d;
     x.ldc = x.ldd;
+    x.stride_c = x.stride_d;
     x.beta = 1.0f;
   }
   return x;
@@ -204,12 +216,16 @@ class Timer {
 
 Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
   if (x.ab_type == DType::f64) return {"f64 runs on the CPU only"};
+  if (!x.epilogue.is_plain()) return {"cuBLASLt is asked for no epilogue beyond the bias"};
+  if (x.batch > INT32_MAX) return {"more than 2^31 products"};
   return {};
 }
 
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
   const MatmulArgs x = without_mixed_bias(args);
-  if (args.k == 0 || (args.bias != nullptr && x.bias == nullptr)) matmul_start_cuda(ctx, args);
+  if (args.k == 0 || (args.bias != nullptr && x.bias == nullptr)) {
+    each_product(args, [&](const MatmulArgs& one) { matmul_start_cuda(ctx, one); });
+  }
   if (args.k == 0) return;
   Problem problem(ctx, x);
   const Key key = key_of(ctx, x);
