@@ -72,6 +72,18 @@ struct BenchOptions {
   std::string plot = "ladder.svg", json = "ladder.jsonl";                // empty: not written
 };
 
+struct TuneOptions {
+  std::vector<std::string> shapes;  // "MxNxK"; empty: those of the benchmarks
+  std::string dtype = "f32";        // f32, bf16 or f16
+  std::string layout = "training";  // NN, NT, TN, TT, or the three products of a linear layer
+  std::string device = "auto";
+  std::string output;  // the table; empty: the user's cache
+  bool tf32 = false, bias = false;
+  bool exhaustive = false;
+  bool explain = false;  // only list the parameter sets and why they are refused
+  bool all = false;      // also print every candidate
+};
+
 struct QuickstartDataOptions {
   std::string out;
   int64_t pairs = 40000;
@@ -85,6 +97,7 @@ int run_generate(const GenerateOptions& options);
 int run_eval(const EvalOptions& options);
 int run_bench(const BenchOptions& options);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
+int run_tune(const TuneOptions& options);
 int run_info();
 int run_quickstart_data(const QuickstartDataOptions& options);
 

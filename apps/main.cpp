@@ -81,9 +81,11 @@ struct Program {
   GenerateOptions generate;
   EvalOptions eval;
   BenchOptions bench;
+  TuneOptions tune;
+  std::string tune_what;
   QuickstartDataOptions quickstart;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
-      *bench_command, *quickstart_command;
+      *bench_command, *tune_command, *quickstart_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -98,6 +100,7 @@ struct Program {
     define_generate();
     define_eval();
     define_bench();
+    define_tune();
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
     info_command->footer("Example:\n  saturate info");
@@ -247,8 +250,8 @@ struct Program {
         ->type_name("INT...")
         ->check(CLI::Range(1, 1 << 24));
     c.add_flag("--causal", bench.causal, "attention: causal mask");
-    CLI::Option* ladder = c.add_flag("--ladder", bench.ladder,
-                                     "gemm: every fp32 kernel from naive to tuned against cuBLASLt");
+    CLI::Option* ladder = c.add_flag(
+        "--ladder", bench.ladder, "gemm: every fp32 kernel from naive to tuned against cuBLASLt");
     c.add_option("--sizes", bench.sizes, "ladder: cubes to measure")
         ->needs(ladder)
         ->type_name("INT...")
@@ -269,6 +272,38 @@ struct Program {
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
         "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");
+  }
+
+  void define_tune() {
+    tune_command = app.add_subcommand(
+        "tune", "measure the implementations of matrix products and remember the fastest");
+    CLI::App& c = *tune_command;
+    c.add_option("what", tune_what, "gemm")->required()->check(CLI::IsMember({"gemm"}));
+    c.add_option("--shapes", tune.shapes, "MxNxK of a linear layer's output, separated by commas")
+        ->type_name("MxNxK,...")
+        ->delimiter(',');
+    c.add_option("--dtype", tune.dtype, "f32, bf16 or f16")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+        ->capture_default_str();
+    c.add_option("--layout", tune.layout,
+                 "training: forward and both gradients of a linear layer; or one of NN, NT, TN, TT")
+        ->check(CLI::IsMember({"training", "NN", "NT", "TN", "TT"}))
+        ->capture_default_str();
+    c.add_flag("--tf32", tune.tf32, "f32 operands may be rounded to 10-bit mantissas");
+    c.add_flag("--bias", tune.bias, "the product adds a bias");
+    c.add_flag("--exhaustive", tune.exhaustive, "measure every candidate well: minutes a shape");
+    c.add_flag("--explain", tune.explain,
+               "list every parameter set with the reason it is refused, and stop");
+    c.add_flag("--all", tune.all, "print every candidate with its time, and every refusal");
+    c.add_option("--device", tune.device, "auto, cuda or cuda:N")->capture_default_str();
+    c.add_option("--output", tune.output, "table to write; default: in the user's cache folder")
+        ->type_name("FILE");
+    c.footer(
+        "Examples:\n"
+        "  saturate tune gemm --dtype bf16\n"
+        "  saturate tune gemm --dtype f32 --layout NN --shapes 2048x2048x2048,4096x4096x4096\n"
+        "  saturate tune gemm --explain | tail\n"
+        "The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.");
   }
 
   int train() {
@@ -314,6 +349,7 @@ struct Program {
       bench.config = bench_flags.build();
       return run_bench(bench);
     }
+    if (*tune_command) return run_tune(tune);
     if (*quickstart_command) return run_quickstart_data(quickstart);
     return run_info();
   }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ops/linear.h"
 #include "train/checkpoint_store.h"
+#include "train/gemm_table.h"
 #include "train/model_setup.h"
 #include "train/run.h"
 
@@ -37,6 +38,7 @@ Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
       model_config_(resolve_model(config, corpora_.source, corpora_.target)),
       fitted_(fit_batch(config, corpora_.train, model_config_, store_.compute_type(), device)) {
   ops::allow_tf32(config.train.tf32);
+  use_gemm_table_of_run(config, device, ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "kernels/dispatch.h"
 #include "kernels/gemm/matmul_impl.h"
+#include "kernels/gemm/tune/configured.h"
+#include "kernels/gemm/tune/table.h"
 
 namespace saturate::kernels {
 namespace {
@@ -87,11 +90,52 @@ MatmulArgs checked(const MatmulArgs& args) {
   return x;
 }
 
+// Runs what the tuned table says; false when it says nothing for this problem, or what it says
+// cannot run here (which SATURATE_VERBOSE=dispatch shows).
+bool run_tuned(const Context& ctx, const MatmulArgs& x) {
+  if (x.k == 0 || x.batch != 1 || !x.epilogue.is_plain()) return false;  // keys do not tell these
+  const bool all = impls().size() == std::size(kImpls);  // SATURATE_MATMUL names none
+  const GemmTable* const table = all ? gemm_table_in_use(ctx.device) : nullptr;
+  const GemmChoice* const choice = table != nullptr ? table->find(gemm_key(x)) : nullptr;
+  if (choice == nullptr) {
+    if (table != nullptr && dispatch_is_verbose())
+      note_dispatch("matmul", ("tuned " + text_of(gemm_key(x))).c_str(), "nothing measured");
+    return false;
+  }
+  const ConfiguredImpl* const configured = find_configured(choice->impl);
+  const Impl<MatmulArgs>* plain = nullptr;
+  for (const Impl<MatmulArgs>& impl : impls()) {
+    if (choice->impl == impl.name) plain = &impl;
+  }
+  Fit fit{"this build has no such implementation"};
+  if (configured != nullptr && !(choice->config.empty() && plain != nullptr)) {
+    fit = configured->fits(ctx, x);
+    if (fit) fit = configured->ready(ctx, x, choice->config);
+  } else if (plain != nullptr) {
+    fit = plain->fits(ctx, x);
+  }
+  if (dispatch_is_verbose()) {
+    const std::string what = "tuned " + text_of(gemm_key(x)) + ": " + choice->impl +
+                             (choice->config.empty() ? "" : " " + choice->config);
+    note_dispatch("matmul", what.c_str(), fit.reason);
+  }
+  if (!fit) return false;
+  if (configured != nullptr && !(choice->config.empty() && plain != nullptr)) {
+    configured->run(ctx, x, choice->config);
+  } else {
+    plain->launch(ctx, x);
+  }
+  return true;
+}
+
 }  // namespace
+
+std::span<const Impl<MatmulArgs>> matmul_impls() { return impls(); }
 
 void matmul(const Context& ctx, const MatmulArgs& args) {
   const MatmulArgs problem = checked(args);
   if (problem.m == 0 || problem.n == 0 || problem.batch == 0) return;
+  if (run_tuned(ctx, problem)) return;
   dispatch("matmul", ctx, problem, impls());
 }
 

@@ -6,8 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm/matmul_impl.h"
@@ -16,7 +21,7 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kCandidates = 8;
+constexpr int kCandidates = 8, kMostCandidates = 64;
 
 void lt_check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -41,33 +46,59 @@ uint32_t alignment_of(const void* p) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
-// Everything the choice of an algorithm depends on.
-using Key = std::array<int64_t, 22>;
-Key key_of(const Context& ctx, const MatmulArgs& x) {
-  return {ctx.device.index,
-          x.m,
-          x.n,
-          x.k,
-          x.lda,
-          x.ldb,
-          x.ldc,
-          x.ldd,
-          static_cast<int64_t>(x.ta) * 2 + static_cast<int64_t>(x.tb),
-          static_cast<int64_t>(x.ab_type) * 16 + static_cast<int64_t>(x.d_type),
-          (x.beta != 0.0f ? 1 : 0) + (x.bias != nullptr ? 2 : 0) + (x.allow_tf32 ? 4 : 0) +
-              (x.c == x.d ? 8 : 0),
-          alignment_of(x.a),
-          alignment_of(x.b),
-          alignment_of(x.c),
-          alignment_of(x.d),
-          alignment_of(x.bias),
-          static_cast<int64_t>(ctx.workspace_bytes),
-          x.batch,
-          x.batch > 1 ? x.stride_a : 0,
-          x.batch > 1 ? x.stride_b : 0,
-          x.batch > 1 ? x.stride_c : 0,
-          x.batch > 1 ? x.stride_d : 0};
+// Everything the choice of an algorithm depends on; `config` as matmul_cublaslt_configurations()
+// names one, or empty.
+using Key = std::pair<std::array<int64_t, 22>, std::string>;
+Key key_of(const Context& ctx, const MatmulArgs& x, const std::string& config = {}) {
+  return {{ctx.device.index,
+           x.m,
+           x.n,
+           x.k,
+           x.lda,
+           x.ldb,
+           x.ldc,
+           x.ldd,
+           static_cast<int64_t>(x.ta) * 2 + static_cast<int64_t>(x.tb),
+           static_cast<int64_t>(x.ab_type) * 16 + static_cast<int64_t>(x.d_type),
+           (x.beta != 0.0f ? 1 : 0) + (x.bias != nullptr ? 2 : 0) + (x.allow_tf32 ? 4 : 0) +
+               (x.c == x.d ? 8 : 0),
+           alignment_of(x.a),
+           alignment_of(x.b),
+           alignment_of(x.c),
+           alignment_of(x.d),
+           alignment_of(x.bias),
+           static_cast<int64_t>(ctx.workspace_bytes),
+           x.batch,
+           x.batch > 1 ? x.stride_a : 0,
+           x.batch > 1 ? x.stride_b : 0,
+           x.batch > 1 ? x.stride_c : 0,
+           x.batch > 1 ? x.stride_d : 0},
+          config};
 }
+
+// An algorithm as text: its eight words in hexadecimal. NVIDIA documents that these bytes can be
+// stored and used again with the same version of the library.
+std::string text_of(const cublasLtMatmulAlgo_t& algo) {
+  std::string text;
+  for (const uint64_t word : algo.data)
+    text += fmt::format("{}{:x}", text.empty() ? "" : ".", word);
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
+  cublasLtMatmulAlgo_t algo;
+  const char* at = text.c_str();
+  for (uint64_t& word : algo.data) {
+    char* end = nullptr;
+    word = std::strtoull(at, &end, 16);
+    if (end == at) return {};
+    at = *end == '.' ? end + 1 : end;
+  }
+  if (text_of(algo) != text) return {};
+  return algo;
+}
+
+constexpr const char* kRefused = "cuBLASLt does not take this algorithm for this problem";
 
 // One handle per device and the algorithm chosen per problem. Never destroyed: at exit the driver
 // may already be gone.
@@ -75,6 +106,7 @@ struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
   std::map<Key, cublasLtMatmulAlgo_t> chosen;
+  std::set<Key> refused;
 
   cublasLtHandle_t handle(int device) {
     const std::lock_guard lock(mutex);
@@ -124,7 +156,7 @@ class Problem {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(x_.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(x_.c));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(x_.d));
-    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results;
+    std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results;
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, &desc_, &first_, &second_, &c_, &d_, &preference, wanted, results.data(), &found);
@@ -139,6 +171,14 @@ class Problem {
                               cublasLtGetStatusName(status)));
     }
     return algos;
+  }
+
+  // Whether the library runs `algo` on this problem within the workspace.
+  bool accepts(const cublasLtMatmulAlgo_t& algo) {
+    cublasLtMatmulHeuristicResult_t result;
+    return cublasLtMatmulAlgoCheck(handle_, &desc_, &first_, &second_, &c_, &d_, &algo, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= ctx_.workspace_bytes;
   }
 
   void run(const cublasLtMatmulAlgo_t& algo) {
@@ -221,14 +261,15 @@ Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
   return {};
 }
 
-void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
+void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
+                                const std::string& config) {
   const MatmulArgs x = without_mixed_bias(args);
   if (args.k == 0 || (args.bias != nullptr && x.bias == nullptr)) {
     each_product(args, [&](const MatmulArgs& one) { matmul_start_cuda(ctx, one); });
   }
   if (args.k == 0) return;
   Problem problem(ctx, x);
-  const Key key = key_of(ctx, x);
+  const Key key = key_of(ctx, x, config);
   Library& lib = library();
   cublasLtMatmulAlgo_t algo;
   {
@@ -240,6 +281,41 @@ void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
     algo = known->second;
   }
   problem.run(algo);
+}
+
+void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
+  matmul_cublaslt_configured(ctx, args, "");
+}
+
+std::vector<std::string> matmul_cublaslt_configurations(const Context& ctx, const MatmulArgs& args,
+                                                        int wanted) {
+  const MatmulArgs x = without_mixed_bias(args);
+  std::vector<std::string> configs;
+  if (x.k == 0) return configs;
+  for (const auto& algo : Problem(ctx, x).candidates(std::min(wanted, kMostCandidates))) {
+    configs.push_back(text_of(algo));
+  }
+  return configs;
+}
+
+Fit matmul_cublaslt_ready(const Context& ctx, const MatmulArgs& args, const std::string& config) {
+  const MatmulArgs x = without_mixed_bias(args);
+  const Key key = key_of(ctx, x, config);
+  Library& lib = library();
+  {
+    const std::lock_guard lock(lib.mutex);
+    if (config.empty() || lib.chosen.contains(key)) return {};
+    if (lib.refused.contains(key)) return {kRefused};
+  }
+  const std::optional<cublasLtMatmulAlgo_t> algo = parse_algorithm(config);
+  const bool runs = algo && x.k > 0 && Problem(ctx, x).accepts(*algo);
+  const std::lock_guard lock(lib.mutex);
+  if (!runs) {
+    lib.refused.insert(key);
+    return {kRefused};
+  }
+  lib.chosen.emplace(key, *algo);
+  return {};
 }
 
 void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {

@@ -2,11 +2,19 @@
 // What matmul.cpp chooses from. All of these take arguments that matmul() has checked: m, n > 0 and
 // c, ldc filled in.
 #pragma once
+#include <span>
+#include <string>
 #include <type_traits>
+#include <vector>
 
+#include "kernels/dispatch.h"
 #include "kernels/gemm/matmul.h"
 
 namespace saturate::kernels {
+
+// The ordered list: without a tuned table the first that fits runs. Errors: invalid_argument when
+// SATURATE_MATMUL names none of it.
+std::span<const Impl<MatmulArgs>> matmul_impls();
 
 Fit matmul_blas_cpu_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_blas_cpu(const Context& ctx, const MatmulArgs& args);
@@ -14,6 +22,14 @@ void matmul_blas_cpu(const Context& ctx, const MatmulArgs& args);
 Fit matmul_cublaslt_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
 void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
+
+// cuBLASLt's algorithms as configurations (tune/configured.h): up to `wanted` (at most 64) that its
+// heuristics offer, best estimate first; "" is the first of them. Errors: unsupported.
+std::vector<std::string> matmul_cublaslt_configurations(const Context& ctx, const MatmulArgs& args,
+                                                        int wanted);
+Fit matmul_cublaslt_ready(const Context& ctx, const MatmulArgs& args, const std::string& config);
+void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
+                                const std::string& config);
 
 // mma.sync tiles of bf16 or f16: all layouts, batches, epilogues and alignments.
 Fit matmul_mma_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
