@@ -56,7 +56,7 @@ Shape parse_shape(const std::string& text) {
 }
 
 // The products a linear layer makes of y (m, n) = x (m, k) W^T (n, k): forward NT, gradient of its
-// input NN, gradient of its weights TN in fp32.
+// input NN, alone and added to another, gradient of its weights TN in fp32.
 std::vector<GemmKey> training_keys(Shape s, DType type, bool tf32) {
   GemmKey forward{.ab_type = type,
                   .d_type = type,
@@ -72,7 +72,9 @@ std::vector<GemmKey> training_keys(Shape s, DType type, bool tf32) {
   weight.ta = Transpose::yes;
   weight.d_type = DType::f32;
   weight.m = s.n, weight.n = s.k, weight.k = s.m;
-  return {forward, input, weight};
+  GemmKey input_added = input;  // where several layers read one input
+  input_added.accumulates = true;
+  return {forward, input, input_added, weight};
 }
 
 void add_keys(const TuneOptions& o, Shape s, DType type, std::vector<GemmKey>& keys) {
