@@ -86,6 +86,7 @@ run_tests() {
   allow_small_machines
   say "test"
   ctest --test-dir build -j "${JOBS:-$(nproc)}" --output-on-failure
+  [[ -z "$architecture" ]] || tests/gpu.sh build
 }
 
 # Without a GPU the quickstart takes the CPU build, which needs less time; a build that is there is kept.

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole training runs of a very small model: usage: train_test.py PATH_OF_SATURATE [--device cuda] [--mpirun PATH]
+"""Whole training runs of a very small model.
 
-A GPU machine runs the same tests with --device cuda (resume must be exact there too).
+usage: train_test.py PATH_OF_SATURATE [--device cuda] [--ranks N --launch COMMAND] [unittest's options]
+
+COMMAND starts N processes; {ranks} in it is N: "mpirun -n {ranks}" or, on a machine with N GPUs,
+"torchrun --standalone --nproc-per-node {ranks} --no-python".
 """
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import struct
@@ -18,7 +22,8 @@ import unittest
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
 parser.add_argument("--device", default="cpu")
-parser.add_argument("--mpirun", default="")
+parser.add_argument("--ranks", type=int, default=2)
+parser.add_argument("--launch", default="")
 OPTIONS, REST = parser.parse_known_args()
 
 SMALL = {
@@ -135,23 +140,36 @@ class Training(unittest.TestCase):
             time.sleep(0.1)
         self.fail("no progress within 60 s")
 
-    def test_two_ranks_equal_one_with_twice_the_batch(self):
-        if not OPTIONS.mpirun:
-            self.skipTest("built without MPI")
-        launcher = [OPTIONS.mpirun, "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
+    def launcher(self):
+        if not OPTIONS.launch:
+            self.skipTest("no --launch: this build or machine has one rank")
+        return shlex.split(OPTIONS.launch.format(ranks=OPTIONS.ranks))
+
+    def test_ranks_equal_one_with_as_many_micro_batches(self):
         # A gradient that is zero but for rounding (a key's bias) must not decide a step: hence eps.
-        plain = {"model.dropout": 0, "optimizer.clip_norm": 1.0, "optimizer.eps": 1e-4}
-        self.train("ranks2", 12, launcher=launcher, **plain)
-        self.train("ranks1", 12, **plain, **{"batch.accumulate": 2})
-        one, two = tensors(self.weights("ranks1", 12)), tensors(self.weights("ranks2", 12))
-        worst = max(abs(a - b) for name in one if name.startswith("master/") for a, b in zip(one[name], two[name]))
+        plain = {"model.dropout": 0, "optimizer.clip_norm": 1.0, "optimizer.eps": 1e-4, "train.precision": "fp32"}
+        alone = plain | {"batch.accumulate": OPTIONS.ranks}
+        self.train("many", 12, launcher=self.launcher(), **plain)
+        self.train("alone", 12, **alone)
+        one, many = tensors(self.weights("alone", 12)), tensors(self.weights("many", 12))
+        worst = max(abs(a - b) for name in one if name.startswith("master/") for a, b in zip(one[name], many[name]))
         # Gradients of size 1 differ by 1e-6 when summed in another order; AdamW divides that by eps.
         self.assertLess(worst, 12 * 3e-3 * 1e-6 / 1e-4)
-        # And the other way: a checkpoint of two ranks continues on one.
-        self.train("ranks2", 14, resume=True, **plain, **{"batch.accumulate": 2})
-        self.train("ranks1", 14, resume=True, **plain, **{"batch.accumulate": 2})
-        a, b = self.losses("ranks1")[14], self.losses("ranks2")[14]
+        # And the other way: a checkpoint of several ranks continues on one.
+        self.train("many", 14, resume=True, **alone)
+        self.train("alone", 14, resume=True, **alone)
+        a, b = self.losses("alone")[14], self.losses("many")[14]
         self.assertAlmostEqual(a, b, delta=1e-3 * abs(a))
+
+    def test_a_signal_ends_all_ranks_with_a_checkpoint(self):
+        run = subprocess.Popen([*self.launcher(), *self.command("ranks", 100000)], stderr=subprocess.PIPE, text=True)
+        self.await_steps("ranks", 5)
+        run.send_signal(signal.SIGTERM)
+        run.communicate(timeout=60)
+        self.assertNotEqual(run.returncode, 0)
+        saved = max(int(name[5:]) for name in os.listdir(f"{self.root}/ranks/checkpoints") if name.startswith("step-"))
+        self.train("ranks", saved + 2, resume=True)
+        self.assertEqual(max(self.losses("ranks")), saved + 2)
 
     def test_translates_as_the_run_says_unless_told_otherwise(self):
         self.train("decoding", 2, **{"translate.beam": 3, "translate.length_penalty": 0.5,
