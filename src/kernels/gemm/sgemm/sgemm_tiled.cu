@@ -29,7 +29,7 @@ void launch_best(const Context& ctx, const Sgemm& p) {
   const auto fills = [&](int64_t rows, int64_t cols, int64_t blocks_each) {
     return 10 * sgemm_blocks(p, rows, cols) >= 9 * static_cast<int64_t>(processors) * blocks_each;
   };
-  if (fills(128, 256, 1)) return launch<128, 256, 8, 16, 8, 64, 64, 4, ALIGN>(ctx, p);
+  if (fills(256, 128, 1)) return launch<256, 128, 16, 16, 8, 64, 64, 3, ALIGN>(ctx, p);
   if (fills(128, 64, 1)) return launch<128, 64, 16, 8, 8, 64, 32, 3, ALIGN>(ctx, p);
   launch<64, 64, 16, 8, 4, 32, 32, 3, ALIGN>(ctx, p);
 }

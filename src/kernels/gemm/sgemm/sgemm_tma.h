@@ -10,7 +10,7 @@ struct TmaProblem {
   float* d;
   const float* bias;  // or null
   int64_t ldc, ldd;
-  int m, n, k_tiles;  // tiles of 32 along k
+  int m, n, k_tiles;  // tiles along k
   int down, across;   // output tiles
   int splits;         // blocks of a cluster, which share k
   float alpha, beta;
@@ -26,7 +26,8 @@ struct TmaKernel {
 TmaKernel sgemm_tma_kernel_256(bool a_along_k, bool b_along_k);
 TmaKernel sgemm_tma_kernel_128(bool a_along_k, bool b_along_k);
 
-constexpr int kTmaDepth = 32;  // of a tile: 128 bytes, the widest swizzle
+// Of a tile along k. Two blocks of 128 columns share a multiprocessor's memory.
+constexpr int tma_depth(int columns) { return columns == 256 ? 32 : 16; }
 constexpr int kTmaRows = 128;  // of a block's tile
 
 }  // namespace saturate::kernels

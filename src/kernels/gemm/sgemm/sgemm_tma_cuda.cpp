@@ -86,15 +86,15 @@ struct Plan {
   double cycles = std::numeric_limits<double>::max();
 };
 
-// Counts waves. A tile of 128 x 256 x 32 takes a multiprocessor 8192 multiply-add slots of each
-// scheduler, and two of 128 x 128 x 32 the same; the rest (start, end, sums of a cluster) is
+// Counts waves. A step of k of a 128 x 256 tile takes each scheduler 256 multiply-adds and about 24
+// more cycles, two of 128 x 128 the same; the rest (start, end, sums of a cluster) is
 // measured (LADDER.md). Depends on the shape and the device only, so results repeat.
 Plan plan_of(const Context& ctx, const MatmulArgs& x) {
   constexpr double kStart = 3000, kSum = 2500, kSumEach = 600;
-  const auto k_tiles = (x.k + kTmaDepth - 1) / kTmaDepth;
   Plan best;
   for (const int columns : {256, 128}) {
     const Loaded& l = loaded(ctx.device.index, columns, along_k_a(x), along_k_b(x));
+    const int64_t depth = tma_depth(columns), k_tiles = (x.k + depth - 1) / depth;
     const int64_t tiles = ((x.m + kTmaRows - 1) / kTmaRows) * ((x.n + columns - 1) / columns);
     for (size_t i = 0; i < kSplits.size(); ++i) {
       const int splits = kSplits[i];
@@ -102,7 +102,7 @@ Plan plan_of(const Context& ctx, const MatmulArgs& x) {
       const double each = static_cast<double>((k_tiles + splits - 1) / splits);
       const int64_t slots = l.clusters[i], waves = tiles / slots, rest = tiles % slots;
       // Blocks of 128 columns come two a multiprocessor; one alone takes little more than half.
-      const double full = each * 9000;
+      const double full = each * static_cast<double>(depth) * 280;
       const double last =
           rest == 0 ? 0.0 : (columns == 128 && 2 * rest <= slots ? 0.6 : 1.0) * full;
       double cycles = kStart + static_cast<double>(waves) * full + last;
@@ -133,16 +133,18 @@ Encode encoder() {
 // Boxes of `outer` rows of a stored matrix (rows, cols). Along k a row of a box is 128 bytes and
 // swizzled; across k it is as wide as the tile.
 CUtensorMap map_of(const char* name, const void* data, int64_t rows, int64_t cols, int64_t ld,
-                   bool along_k, int width) {
+                   bool along_k, int width, int depth) {
   CUtensorMap map;
   const cuuint64_t size[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(ld) * sizeof(float)};
-  const auto wide = static_cast<cuuint32_t>(width), deep = static_cast<cuuint32_t>(kTmaDepth);
+  const auto wide = static_cast<cuuint32_t>(width), deep = static_cast<cuuint32_t>(depth);
   const cuuint32_t box[] = {along_k ? deep : wide, along_k ? wide : deep}, steps[] = {1, 1};
   const CUresult result =
       encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, const_cast<void*>(data), size, pitch, box,
                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                along_k ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                !along_k      ? CU_TENSOR_MAP_SWIZZLE_NONE
+                : depth == 32 ? CU_TENSOR_MAP_SWIZZLE_128B
+                              : CU_TENSOR_MAP_SWIZZLE_64B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(Errc::device, "matmul",
@@ -178,11 +180,11 @@ void sgemm_tma_cuda(const Context& ctx, const MatmulArgs& x) {
   if (x.k == 0) return matmul_start_cuda(ctx, x);
   const Plan plan = plan_of(ctx, x);
   const bool a_along = along_k_a(x), b_along = along_k_b(x);
-  const int columns = plan.kernel->columns;
+  const int columns = plan.kernel->columns, depth = tma_depth(columns);
   CUtensorMap map_a =
-      map_of("a", x.a, a_along ? x.m : x.k, a_along ? x.k : x.m, x.lda, a_along, kTmaRows);
+      map_of("a", x.a, a_along ? x.m : x.k, a_along ? x.k : x.m, x.lda, a_along, kTmaRows, depth);
   CUtensorMap map_b =
-      map_of("b", x.b, b_along ? x.n : x.k, b_along ? x.k : x.n, x.ldb, b_along, columns);
+      map_of("b", x.b, b_along ? x.n : x.k, b_along ? x.k : x.n, x.ldb, b_along, columns, depth);
   const auto up = [](int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); };
   TmaProblem p{.c = static_cast<const float*>(x.c),
                .d = static_cast<float*>(x.d),
@@ -191,7 +193,7 @@ void sgemm_tma_cuda(const Context& ctx, const MatmulArgs& x) {
                .ldd = x.ldd,
                .m = static_cast<int>(x.m),
                .n = static_cast<int>(x.n),
-               .k_tiles = up(x.k, kTmaDepth),
+               .k_tiles = up(x.k, depth),
                .down = up(x.m, kTmaRows),
                .across = up(x.n, columns),
                .splits = plan.splits,

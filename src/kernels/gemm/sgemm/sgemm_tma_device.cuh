@@ -56,6 +56,11 @@ __device__ __forceinline__ void load4(float* v, uint32_t from) {
                : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
                : "r"(from));
 }
+__device__ __forceinline__ void store4(uint32_t to, const float* v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v[0]), "f"(v[1]),
+               "f"(v[2]), "f"(v[3])
+               : "memory");
+}
 __device__ __forceinline__ void store(uint32_t to, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }
