@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   constexpr bool kHere = kLoads != Loads::async && std::is_same_v<T, __half>;
 #endif
   if constexpr (kHere) {
-    extern __shared__ __align__(128) unsigned char shared[];
+    extern __shared__ __align__(1024) unsigned char shared[];
     using Block = mma::MmaBlock<T, Tile, kStorageA, kStorageB, kLoads, A, B>;
     typename Block::Sums sums = {};
     const int m0 = static_cast<int>(blockIdx.x) * Tile::kM;

@@ -178,6 +178,30 @@ TEST(MatmulRules, EmptyOutputDoesNothing) {
   }
 }
 
+TEST(MatmulRules, BatchEqualsItsProducts) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    constexpr int64_t kM = 24, kN = 16, kK = 40, kBatch = 3;
+    const Guarded a(t.stream, f32, testing::random_values(kBatch * kM * kK, f32, 1));
+    const Guarded b(t.stream, f32, testing::random_values(kK * kN, f32, 2));  // one for all
+    const Guarded bias(t.stream, f32, testing::random_values(kN, f32, 3));
+    const Guarded together(t.stream, f32, kBatch * kM * kN);
+    MatmulArgs x{.a = a.data(), .b = b.data(), .d = together.data(), .bias = bias.data()};
+    x.m = kM, x.n = kN, x.k = kK, x.lda = kK, x.ldb = kN, x.ldd = kN;
+    x.batch = kBatch, x.stride_a = kM * kK, x.stride_d = kM * kN;
+    matmul(t.get(), x);
+    const auto got = together.values(), va = a.values(), vb = b.values(), vbias = bias.values();
+    for (size_t e = 0; e < got.size(); ++e) {
+      double sum = vbias[e % kN], size = std::fabs(sum);
+      for (size_t k = 0; k < kK; ++k) {
+        const double p = va[e / kN * kK + k] * vb[k * kN + e % kN];
+        sum += p, size += std::fabs(p);
+      }
+      ASSERT_LE(std::fabs(got[e] - sum), epsilon_of(f32) * (std::sqrt(double{kK}) + 3) * size) << e;
+    }
+  }
+}
+
 std::string message_of(const MatmulArgs& args) {
   try {
     matmul(Context{}, args);
@@ -201,6 +225,15 @@ TEST(MatmulRules, SaysWhatIsWrong) {
   bad = ok;
   bad.k = -1;
   EXPECT_EQ(message_of(bad), "[matmul] sizes m 4, n 4, k -1 must not be negative");
+  bad = ok;
+  bad.batch = -1;
+  EXPECT_EQ(message_of(bad), "[matmul] batch -1 must not be negative");
+  bad = ok;
+  bad.epilogue = {.kind = EpilogueKind::derivative, .ld_aux = 4};
+  EXPECT_EQ(message_of(bad), "[matmul] aux is (4, 4) but its pointer is null");
+  bad.epilogue.aux = x, bad.batch = 2;
+  EXPECT_NE(message_of(bad).find("a batch of 2 takes neither aux nor column_sum"),
+            std::string::npos);
   bad = ok;
   bad.d_type = DType::bf16;
   EXPECT_NE(message_of(bad).find("a and b are f32 and d is bf16"), std::string::npos);

@@ -2,10 +2,10 @@
 // A block's share of a product on tensor cores: tiles of both operands go through shared memory,
 // sums stay in registers, then move to eight consecutive columns a thread.
 //
-// Where an operand comes from is a Source: Source::chunk(row, col, valid) points at eight
-// consecutive elements, of which the first `valid` (0..8) exist; the pointer is readable only if
-// valid > 0. An operand is stored either by depth (rows: the product's rows or columns, contiguous:
-// the summed index) or by extent (the other way round).
+// Where an operand comes from is a DenseSource or any Source: Source::chunk(row, col, valid) points
+// at eight consecutive elements, of which the first `valid` (0..8) exist; the pointer is readable
+// only if valid > 0. An operand is stored either by depth (rows: the product's rows or columns,
+// contiguous: the summed index) or by extent (the other way round).
 #pragma once
 #include "kernels/device/mma.cuh"
 #include "kernels/gemm/mma/mma_gemm.h"
@@ -17,9 +17,31 @@ struct DenseSource {
   const T* data;
   int64_t ld;
   int rows, cols;
-  __device__ __forceinline__ const T* chunk(int row, int col, int& valid) const {
-    valid = row < rows ? max(0, min(8, cols - col)) : 0;
-    return valid > 0 ? data + row * ld + col : data;
+};
+
+// A thread's chunks of one tile: chunk i is i * kStep rows below the first.
+template <int kStep, class Source>
+struct Walk {
+  const Source& source;
+  int row, col;
+  __device__ __forceinline__ auto chunk(int i, int& valid) const {
+    return source.chunk(row + i * kStep, col, valid);
+  }
+};
+// Of a dense matrix: one address, of which the others lie a whole number of rows apart.
+template <int kStep, class T>
+struct Walk<kStep, DenseSource<T>> {
+  const T* first;
+  int64_t step;
+  int rows_left, count;
+  __device__ __forceinline__ Walk(const DenseSource<T>& s, int row, int col)
+      : first(s.data + row * s.ld + col),
+        step(kStep * s.ld),
+        rows_left(s.rows - row),
+        count(max(0, min(8, s.cols - col))) {}
+  __device__ __forceinline__ const T* chunk(int i, int& valid) const {
+    valid = i * kStep < rows_left ? count : 0;
+    return first + i * step;
   }
 };
 
@@ -53,19 +75,23 @@ struct Operand {
   static constexpr bool kByDepth = kStorage == Storage::by_depth;
   static constexpr int kRows = kByDepth ? kExtent : kK, kCols = kByDepth ? kK : kExtent;
   static constexpr int kChunks = kRows * kCols / 8 / kThreads;
-  static_assert(kRows * kCols / 8 % kThreads == 0);
+  static constexpr int kRowStep = kThreads / (kCols / 8);
+  static_assert(kRows * kCols / 8 % kThreads == 0 && kRowStep % 8 == 0);
 
   template <class Body>
   static __device__ __forceinline__ void each(const Source& s, int extent0, int depth0,
                                               const Body& body) {
+    const int row = static_cast<int>(threadIdx.x) / (kCols / 8);
+    const int chunk = static_cast<int>(threadIdx.x) % (kCols / 8);
+    const Walk<kRowStep, Source> walk{s, (kByDepth ? extent0 : depth0) + row,
+                                      (kByDepth ? depth0 : extent0) + chunk * 8};
+    // The mixing of chunks repeats after eight rows.
+    const uint32_t to = chunk_at<kCols>(row, chunk);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      const int at = i * kThreads + static_cast<int>(threadIdx.x);
-      const int row = at / (kCols / 8), chunk = at % (kCols / 8);
       int valid = 0;
-      const T* from = s.chunk((kByDepth ? extent0 : depth0) + row,
-                              (kByDepth ? depth0 : extent0) + chunk * 8, valid);
-      body(i, chunk_at<kCols>(row, chunk), from, valid);
+      const T* from = walk.chunk(i, valid);
+      body(i, to + static_cast<uint32_t>(i * kRowStep * kCols * 2), from, valid);
     }
   }
   static __device__ __forceinline__ void copy(uint32_t tile, const Source& s, int extent0,
@@ -99,19 +125,25 @@ struct Operand {
       *reinterpret_cast<uint4*>(tile + chunk_at<kCols>(at / (kCols / 8), at % (kCols / 8))) = r[i];
     }
   }
-  // Sixteen of the extent from `first`, sixteen of the depth from 16 * k.
-  static __device__ __forceinline__ void left(uint32_t (&f)[4], uint32_t tile, int first, int k) {
-    if constexpr (kByDepth) {
-      load_left<kCols>(f, tile, first, k);
-    } else {
-      load_left_columns<kCols>(f, tile, 16 * k, first / 16);
-    }
+  // Where a lane reads the fragment of the extent from `first` on and of the depth from 0 on, in a
+  // tile at 0. Fragments further on differ in bits of their own (the mixing is an exclusive or), so
+  // that one exclusive or and a constant lead there.
+  static __device__ __forceinline__ uint32_t left_at(int first) {
+    const int l = lane();
+    return kByDepth ? chunk_at<kCols>(first + l % 16, l / 16)
+                    : chunk_at<kCols>(l % 8 + l / 16 * 8, first / 8 + l / 8 % 2);
   }
-  static __device__ __forceinline__ void right(uint32_t (&f)[4], uint32_t tile, int first, int k) {
+  static __device__ __forceinline__ uint32_t right_at(int first) {
+    const int l = lane();
+    return kByDepth ? chunk_at<kCols>(first + l % 8 + l / 16 * 8, l / 8 % 2)
+                    : chunk_at<kCols>(l % 16, first / 8 + l / 16);
+  }
+  // Sixteen of the extent, i-th of the warp, and sixteen of the depth from 16 * k.
+  static __device__ __forceinline__ void read(uint32_t (&f)[4], uint32_t at, int i, int k) {
     if constexpr (kByDepth) {
-      load_right_rows<kCols>(f, tile, first, k);
+      load_matrices(f, (at ^ static_cast<uint32_t>(k * 32)) + i * 16 * kCols * 2);
     } else {
-      load_right_columns<kCols>(f, tile, 16 * k, first / 16);
+      load_matrices_transposed(f, (at ^ static_cast<uint32_t>(i * 32)) + k * 16 * kCols * 2);
     }
   }
 };
@@ -125,11 +157,14 @@ struct MmaBlock {
   using Sums = float[Tile::kMs][Tile::kNs][4];
 
   // sums += A[m0.., begin..end) B[begin..end, n0..); begin is a multiple of kK, and so is end
-  // unless it is the whole depth.
+  // unless it is the whole depth. `shared` is aligned to 256 bytes.
   static __device__ __forceinline__ void accumulate(Sums& sums, const SourceA& a, const SourceB& b,
                                                     int m0, int n0, int begin, int end,
                                                     unsigned char* shared) {
     const auto tiles = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const uint32_t left = tiles + A::left_at(warp / Tile::kWarpsN * Tile::kWarpM);
+    const uint32_t right = tiles + kBytesA + B::right_at(warp % Tile::kWarpsN * Tile::kWarpN);
     const int steps = (end - begin + Tile::kK - 1) / Tile::kK;
     if constexpr (kLoads == Loads::async) {
 #pragma unroll
@@ -145,7 +180,7 @@ struct MmaBlock {
         if (next < steps)
           copy(tiles + free_stage * Tile::kStageBytes, a, b, m0, n0, begin + next * Tile::kK);
         copy_commit();  // an empty group at the end keeps the count of open groups
-        multiply(sums, tiles + stage * Tile::kStageBytes);
+        multiply(sums, left + stage * Tile::kStageBytes, right + stage * Tile::kStageBytes);
         stage = stage + 1 == Tile::kStages ? 0 : stage + 1;
         free_stage = free_stage + 1 == Tile::kStages ? 0 : free_stage + 1;
       }
@@ -165,7 +200,7 @@ struct MmaBlock {
           A::fetch(next_a, a, m0, begin + (i + 1) * Tile::kK);
           B::fetch(next_b, b, n0, begin + (i + 1) * Tile::kK);
         }
-        multiply(sums, tiles + at);
+        multiply(sums, left + at, right + at);
       }
     }
     __syncthreads();  // the tiles have been read: their memory may serve the way out
@@ -217,20 +252,18 @@ struct MmaBlock {
   struct Fragments {
     uint32_t a[Tile::kMs][4], b[Tile::kNs / 2][4];
   };
-  static __device__ __forceinline__ void read(Fragments& f, uint32_t stage, int k) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int row = warp / Tile::kWarpsN * Tile::kWarpM, col = warp % Tile::kWarpsN * Tile::kWarpN;
+  static __device__ __forceinline__ void read(Fragments& f, uint32_t left, uint32_t right, int k) {
 #pragma unroll
-    for (int m = 0; m < Tile::kMs; ++m) A::left(f.a[m], stage, row + m * 16, k);
+    for (int m = 0; m < Tile::kMs; ++m) A::read(f.a[m], left, m, k);
 #pragma unroll
-    for (int n = 0; n < Tile::kNs / 2; ++n) B::right(f.b[n], stage + kBytesA, col + n * 16, k);
+    for (int n = 0; n < Tile::kNs / 2; ++n) B::read(f.b[n], right, n, k);
   }
-  static __device__ __forceinline__ void multiply(Sums& sums, uint32_t stage) {
+  static __device__ __forceinline__ void multiply(Sums& sums, uint32_t left, uint32_t right) {
     Fragments f[2];
-    read(f[0], stage, 0);
+    read(f[0], left, right, 0);
 #pragma unroll
     for (int k = 0; k < Tile::kK / 16; ++k) {
-      if (k + 1 < Tile::kK / 16) read(f[(k + 1) % 2], stage, k + 1);
+      if (k + 1 < Tile::kK / 16) read(f[(k + 1) % 2], left, right, k + 1);
       const Fragments& now = f[k % 2];
 #pragma unroll
       for (int m = 0; m < Tile::kMs; ++m)

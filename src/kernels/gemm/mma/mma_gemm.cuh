@@ -12,18 +12,29 @@ template <class T, Storage kStorage>
 struct RightSource {
   DenseSource<T> dense;
   int gated_n;  // columns of the gate; 0: columns as they are stored
-  __device__ __forceinline__ const T* chunk(int row, int col, int& valid) const {
-    if (gated_n == 0) return dense.chunk(row, col, valid);
-    const int at = kStorage == Storage::by_depth ? row : col;
-    const int left = gated_n - at / 16 * 8;  // columns from here on, in this half
-    if (kStorage == Storage::by_depth) {
-      const T* from = dense.chunk(gated_column(row, gated_n), col, valid);
-      if (at % 8 >= left) valid = 0;
-      return from;
+};
+
+template <int kStep, class T, Storage kStorage>
+struct Walk<kStep, RightSource<T, kStorage>> {
+  const RightSource<T, kStorage>& source;
+  int row, col;
+  Walk<kStep, DenseSource<T>> plain;
+  __device__ __forceinline__ Walk(const RightSource<T, kStorage>& s, int row_, int col_)
+      : source(s), row(row_), col(col_), plain(s.dense, row_, col_) {}
+  __device__ __forceinline__ const T* chunk(int i, int& valid) const {
+    const int n = source.gated_n;
+    if (n == 0) return plain.chunk(i, valid);
+    const int here = row + i * kStep, at = kStorage == Storage::by_depth ? here : col;
+    const int left = n - at / 16 * 8;  // columns from here on, in this half
+    if constexpr (kStorage == Storage::by_depth) {
+      const Walk<1, DenseSource<T>> one(source.dense, gated_column(here, n), col);
+      valid = at % 8 < left ? one.count : 0;
+      return one.first;
+    } else {
+      const Walk<1, DenseSource<T>> one(source.dense, here, gated_column(col, n));
+      valid = one.rows_left > 0 ? max(0, min(one.count, left)) : 0;
+      return one.first;
     }
-    const T* from = dense.chunk(row, gated_column(col, gated_n), valid);
-    valid = max(0, min(valid, left));
-    return from;
   }
 };
 
@@ -102,7 +113,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   constexpr bool kHere = kLoads != Loads::async && std::is_same_v<T, __half>;
 #endif
   if constexpr (kHere) {
-    extern __shared__ __align__(128) unsigned char shared[];
+    extern __shared__ __align__(1024) unsigned char shared[];
     Work w = work;
     // Bands of eight tiles down and all across: blocks that run together share both operands in L2.
     constexpr int kBand = 8;
