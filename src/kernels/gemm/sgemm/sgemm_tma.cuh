@@ -39,10 +39,13 @@ struct TmaTile {
   static constexpr int kThreads = kCols, kWarps = kThreads / 32, kDepth = tma_depth(kCols);
   static constexpr bool kTurns = kAAlongK || kBAlongK;     // an operand is turned
   static constexpr bool kDirect = !kAAlongK || !kBAlongK;  // an operand is read as it arrives
-  static constexpr int kStages = kTurns ? (kDirect ? 3 : 2) : 4;
   static constexpr int kBytesA = kTmaRows * kDepth * 4, kBytesB = kCols * kDepth * 4;
   static constexpr int kStageBytes = kBytesA + kBytesB;
   static constexpr int kTurnedBytes = (kAAlongK ? kBytesA : 0) + (kBAlongK ? kBytesB : 0);
+  // As many stages as fit in what a block may have: all of it, or half of it for two blocks.
+  static constexpr int kBudget = (kCols == 256 ? 226 : 110) * 1024;
+  static constexpr int kStages = (kBudget - 2 * kTurnedBytes) / kStageBytes;
+  static_assert(kStages >= 2);
   // A thread's patch and a warp's lanes, 64 x 64 outputs. Which way round the compiler finds the
   // better registers was measured (LADDER.md): 49.4 for 47.6 TFLOP/s where only A is turned.
   static constexpr int kPatchRows = kAAlongK && !kBAlongK ? 8 : 16, kPatchCols = 128 / kPatchRows;
