@@ -46,6 +46,18 @@ function(layer name)
   target_link_libraries(saturate_${name} PRIVATE $<BUILD_INTERFACE:saturate_flags> ${A_LIBS})
   set_property(GLOBAL APPEND PROPERTY SATURATE_LAYERS saturate_${name})
 
+  # Every *_bench.cpp or .cu is a program of its own, saturate_<name>_bench, built when asked for.
+  file(GLOB_RECURSE benches CONFIGURE_DEPENDS src/${name}/*_bench.cpp src/${name}/*_bench.cu)
+  foreach(bench ${benches})
+    if(NOT SATURATE_WITH_CUDA)
+      break()
+    endif()
+    get_filename_component(bench_name ${bench} NAME_WE)
+    add_executable(saturate_${bench_name} EXCLUDE_FROM_ALL ${bench})
+    target_link_libraries(saturate_${bench_name} PRIVATE saturate_${name} saturate_flags ${A_LIBS})
+    set_target_properties(saturate_${bench_name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+  endforeach()
+
   # Every *_test.cpp of the layer goes into one test program: saturate_<name>_test.
   if(SATURATE_BUILD_TESTS)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS src/${name}/*_test.cpp)

@@ -4,6 +4,7 @@
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
+#include "kernels/gemm/wgmma/matmul_wgmma.h"
 
 namespace saturate::kernels {
 
@@ -12,12 +13,31 @@ namespace {
 
 constexpr const char* kOnly = "auto";  // an implementation that chooses for itself
 
+std::vector<std::string> wgmma_configurations(const Context& c, const MatmulArgs& x,
+                                              Search search) {
+  std::vector<std::string> names;
+  for (const WgmmaPlan& plan : wgmma_plans(c, x)) {
+    if (search == Search::exhaustive || names.size() < 12) names.push_back(name_of(plan));
+  }
+  return names;
+}
+
 constexpr ConfiguredImpl kConfigured[] = {
     {"matmul_cublaslt_cuda", matmul_cublaslt_cuda_fits,
      [](const Context& c, const MatmulArgs& x, Search search) {
        return matmul_cublaslt_configurations(c, x, search == Search::exhaustive ? 64 : 8);
      },
      nullptr, matmul_cublaslt_ready, matmul_cublaslt_configured, nullptr},
+    {"matmul_wgmma_cuda", matmul_wgmma_cuda_fits, wgmma_configurations, nullptr,
+     [](const Context& c, const MatmulArgs& x, const std::string& name) {
+       return wgmma_plan_fits(c, x, wgmma_plan_named(name));
+     },
+     [](const Context& c, const MatmulArgs& x, const std::string& name) {
+       matmul_wgmma_run(c, x, wgmma_plan_named(name));
+     },
+     [](const Context& c, const MatmulArgs& x, const std::string& name) {
+       return wgmma_predicted_ms(c, x, wgmma_plan_named(name));
+     }},
     {"sgemm_tiled_nvrtc", sgemm_jit_fits, sgemm_jit_configurations, sgemm_jit_prepare,
      sgemm_jit_ready, sgemm_jit_run, sgemm_jit_predict},
     {"sgemm_tma_cuda", sgemm_tma_cuda_fits,

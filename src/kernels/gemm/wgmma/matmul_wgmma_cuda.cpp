@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/wgmma/matmul_wgmma.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "kernels/gemm/wgmma/wgmma_problem.h"
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels {
+namespace {
+
+using wgmma::Form;
+using wgmma::kShapeInfo;
+using wgmma::Shape;
+
+constexpr int kTileK = 64;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The driver's encoder of tensor maps, found at run time so that nothing links the driver.
+using Encode = decltype(&cuTensorMapEncodeTiled);
+Encode encoder() {
+  static const Encode found = [] {
+    void* f = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+                                                              cudaEnableDefault, &result);
+    if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return code == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<Encode>(f)
+               : nullptr;
+  }();
+  return found;
+}
+
+// Matrix (rows, cols) by rows; boxes of `box_rows` rows of 64 columns, swizzled over 128 bytes.
+CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
+                   int box_rows) {
+  CUtensorMap map;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(ld) * 2};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
+  const CUresult code = encoder()(
+      &map,
+      type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
+      const_cast<void*>(data), sizes, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (code != CUDA_SUCCESS) {
+    throw Error(
+        Errc::device, "matmul",
+        fmt::format(
+            "the driver refused a tensor map of ({}, {}) with leading dimension {}: code {}", rows,
+            cols, ld, static_cast<int>(code)));
+  }
+  return map;
+}
+
+int device_attribute(int device, cudaDeviceAttr what) {
+  int value = 0;
+  SAT_CUDA(cudaDeviceGetAttribute(&value, what, device));
+  return value;
+}
+
+// Blocks that run together: one an SM, in pairs.
+int blocks_of(const Context& ctx) {
+  static std::array<int, 64> known{};
+  int& blocks = known[static_cast<size_t>(ctx.device.index) % known.size()];
+  if (blocks == 0)
+    blocks = device_attribute(ctx.device.index, cudaDevAttrMultiProcessorCount) / 2 * 2;
+  return blocks;
+}
+
+Form form_of(const MatmulArgs& x) {
+  if (x.ta == Transpose::yes) return Form::weight_gradient;
+  return x.tb == Transpose::yes ? Form::forward : Form::input_gradient;
+}
+
+bool exists(Form form, Shape shape) {
+  return form != Form::weight_gradient || shape == Shape::cooperative_128x256 ||
+         shape == Shape::cooperative_128x192;
+}
+
+// Predicted clocks of a plan: rounds of units over the pairs of blocks, each the tensor cores' time
+// for its k blocks (1024 clocks for 128 x 256 x 64), what writing adds, and a refill of the
+// pipeline.
+double predicted_clocks(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) {
+  const auto& shape = kShapeInfo[plan.shape];
+  const int64_t pairs = ceil_div(x.m, 2 * shape.m) * ceil_div(x.n, shape.n) * plan.splits;
+  const double rounds = static_cast<double>(ceil_div(pairs, blocks_of(ctx) / 2));
+  const double blocks = static_cast<double>(ceil_div(ceil_div(x.k, kTileK), plan.splits));
+  const double clocks_a_block = 1024.0 * shape.m * shape.n / (128 * 256);
+  const bool ping_pong = static_cast<Shape>(plan.shape) == Shape::ping_pong_128x128 ||
+                         static_cast<Shape>(plan.shape) == Shape::ping_pong_128x192;
+  // Traffic from L2 slows narrow tiles: bytes a clock of each block against what a 128 x 256 tile
+  // needs.
+  const double bytes = (shape.m + shape.n / 2.0) * 128 / clocks_a_block;
+  const double efficiency = std::min(1.0, 0.85 + 0.15 * 32.0 / bytes);
+  const double write = ping_pong ? 250.0 : 9.0 * shape.n;
+  const double reduce =
+      plan.splits > 1 ? static_cast<double>(x.m * x.n * plan.splits) * 4 / 2000 : 0;
+  return rounds * (blocks * clocks_a_block / efficiency + write) + 1500 + reduce;
+}
+
+}  // namespace
+
+std::string name_of(const WgmmaPlan& plan) {
+  return fmt::format("{}, band {}{}", kShapeInfo[plan.shape].name, plan.band,
+                     plan.splits > 1 ? fmt::format(", {} splits", plan.splits) : "");
+}
+
+Fit matmul_wgmma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
+  if (x.ab_type != DType::bf16 && x.ab_type != DType::f16) return {"multiplies bf16 and f16 only"};
+  if (x.ta == Transpose::yes && x.tb == Transpose::yes) return {"op(A) and op(B) both transposed"};
+  const bool wide = x.ta == Transpose::yes;
+  if (wide && x.d_type != DType::f32) return {"a transposed A needs results in f32"};
+  if (!wide && x.d_type != x.ab_type) return {"results must have the operands' type"};
+  const auto aligned = [](const void* p, size_t bytes) {
+    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+  };
+  if (!aligned(x.a, 16) || !aligned(x.b, 16) || x.lda % 8 != 0 || x.ldb % 8 != 0)
+    return {"A or B is not aligned to 16 bytes in every row"};
+  if (wide ? !aligned(x.d, 8) || x.ldd % 2 != 0 : !aligned(x.d, 16) || x.ldd % 8 != 0)
+    return {wide ? "D is not aligned to 8 bytes in every row"
+                 : "D is not aligned to 16 bytes in every row"};
+  if (x.batch != 1) return {"one product at a time"};
+  if (!x.epilogue.is_plain()) return {"has no epilogue but the bias"};
+  // The copy engine writes rows in pieces of 16 bytes, also beyond the last column.
+  if (!wide && x.n % 8 != 0) return {"n is not a multiple of 8"};
+  if (x.k == 0) return {"nothing to multiply (k = 0)"};
+  if (std::max({x.m, x.n, x.k}) >= int64_t{1} << 30) return {"a size exceeds 2^30"};
+  try {
+    if (device_attribute(ctx.device.index, cudaDevAttrComputeCapabilityMajor) != 9)
+      return {"needs compute capability 9.0"};
+  } catch (const Error&) {
+    return {"the device does not answer"};
+  }
+  if (encoder() == nullptr) return {"the driver has no tensor maps"};
+  return {};
+}
+
+WgmmaPlan wgmma_plan_named(const std::string& name) {
+  for (int s = 0; s < wgmma::kShapes; ++s) {
+    const std::string prefix = kShapeInfo[s].name;
+    if (!name.starts_with(prefix)) continue;
+    WgmmaPlan plan{s, 1, 0};
+    std::sscanf(name.c_str() + prefix.size(), ", band %d, %d splits", &plan.band, &plan.splits);
+    if (plan.band >= 1 && plan.splits >= 1 && name_of(plan) == name) return plan;
+  }
+  return {-1, 0, 0};
+}
+
+Fit wgmma_plan_fits(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) noexcept {
+  if (plan.shape < 0) return {"no such configuration"};
+  if (!exists(form_of(x), static_cast<Shape>(plan.shape))) return {"not built for this layout"};
+  if (plan.splits == 1) return {};
+  if (form_of(x) != Form::weight_gradient) return {"only weight gradients are split"};
+  if (x.n % 2 != 0) return {"splits need an even n"};
+  if (static_cast<size_t>(x.m * x.n * (plan.splits - 1)) * 4 > ctx.workspace_bytes)
+    return {"the workspace has no room for the partial sums"};
+  if (ceil_div(x.k, kTileK) < 8 * plan.splits) return {"too little to split"};
+  return {};
+}
+
+double wgmma_predicted_ms(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) {
+  constexpr double kClocksAMs = 1.5e6;  // what an H200 holds under this load
+  return predicted_clocks(ctx, x, plan) / kClocksAMs;
+}
+
+std::vector<WgmmaPlan> wgmma_plans(const Context& ctx, const MatmulArgs& x) {
+  std::vector<WgmmaPlan> plans;
+  for (int s = 0; s < wgmma::kShapes; ++s) {
+    for (int splits = 1; splits <= 16; ++splits) {
+      for (int band : {4, 2, 8}) {
+        if (wgmma_plan_fits(ctx, x, {s, splits, band})) plans.push_back({s, splits, band});
+      }
+    }
+  }
+  std::stable_sort(plans.begin(), plans.end(), [&](const WgmmaPlan& a, const WgmmaPlan& b) {
+    return predicted_clocks(ctx, x, a) < predicted_clocks(ctx, x, b);
+  });
+  return plans;
+}
+
+void matmul_wgmma_run(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) {
+  const Form form = form_of(x);
+  const auto& shape = kShapeInfo[plan.shape];
+  const bool k_major_a = form != Form::weight_gradient, k_major_b = form == Form::forward;
+  wgmma::Problem p{};
+  p.a = k_major_a ? map_of(x.a, x.ab_type, x.m, x.k, x.lda, shape.m)
+                  : map_of(x.a, x.ab_type, x.k, x.m, x.lda, kTileK);
+  p.b = k_major_b ? map_of(x.b, x.ab_type, x.n, x.k, x.ldb, shape.n / 2)
+                  : map_of(x.b, x.ab_type, x.k, x.n, x.ldb, kTileK / 2);
+  if (form != Form::weight_gradient) p.d = map_of(x.d, x.d_type, x.m, x.n, x.ldd, 64);
+  p.out = x.d;
+  p.c = x.c;
+  p.bias = x.bias;
+  p.partial = static_cast<float*>(ctx.workspace);
+  p.ldc = x.ldc;
+  p.ldd = x.ldd;
+  p.alpha = x.alpha;
+  p.beta = x.beta;
+  p.m = static_cast<int>(x.m);
+  p.n = static_cast<int>(x.n);
+  p.k_blocks = static_cast<int>(ceil_div(x.k, kTileK));
+  p.split_blocks = static_cast<int>(ceil_div(p.k_blocks, plan.splits));
+  const auto splits = static_cast<int>(ceil_div(p.k_blocks, p.split_blocks));
+  p.pairs_m = static_cast<int>(ceil_div(x.m, 2 * shape.m));
+  p.tiles_n = static_cast<int>(ceil_div(x.n, shape.n));
+  p.units = p.pairs_m * p.tiles_n * splits;
+  p.band = std::min(plan.band, p.pairs_m);
+  const int blocks = std::min(blocks_of(ctx), 2 * p.units);
+  const auto launch = x.ab_type == DType::bf16 ? wgmma::launch_bf16 : wgmma::launch_f16;
+  SAT_CUDA(launch(form, static_cast<Shape>(plan.shape), p, blocks, cuda::stream_of(ctx)));
+  if (splits > 1) {
+    wgmma::add_partials(p.partial, splits - 1, static_cast<float*>(x.d), x.ldd, p.m, p.n,
+                        cuda::stream_of(ctx));
+    SAT_CUDA_LAUNCHED("add_partials");
+  }
+}
+
+void matmul_wgmma_cuda(const Context& ctx, const MatmulArgs& x) {
+  matmul_wgmma_run(ctx, x, wgmma_plans(ctx, x).front());
+}
+
+}  // namespace saturate::kernels

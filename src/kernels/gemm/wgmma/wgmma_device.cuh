@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instructions of Hopper that a matrix product is made of, one function each. Semantics: PTX
+// ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor", "wgmma" and "setmaxnreg".
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace saturate::kernels::wgmma {
+
+__device__ inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// --- barriers in shared memory; addresses are shared::cta
+
+__device__ inline void barrier_init(uint32_t bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
+}
+// Makes the initialised barriers visible to the copy engine and to the cluster.
+__device__ inline void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void barrier_expect(uint32_t bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
+}
+__device__ inline void barrier_wait(uint32_t bar, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(bar),
+      "r"(parity)
+      : "memory");
+}
+// Arrives at the same barrier of block `rank` of the cluster. Without ".release.cluster", which
+// would cost a fence of all memory: what it announces are reads of the tensor cores that have
+// ended.
+__device__ inline void barrier_arrive_at(uint32_t bar, uint32_t rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"
+      " mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(bar),
+      "r"(rank)
+      : "memory");
+}
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+__device__ inline uint32_t cluster_rank() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return r;
+}
+// Barrier `id` (1..15) among `threads` threads of the block.
+__device__ inline void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ inline void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+template <int kRegisters>
+__device__ inline void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// --- the copy engine
+
+// Box at (x, y) of the map to shared memory; its bytes count at `bar`. With kMulticast it arrives
+// at the same place and barrier of both blocks of the cluster.
+template <bool kMulticast>
+__device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t bar, int x, int y) {
+  if constexpr (kMulticast) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+        "cluster "
+        "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+        "l"(&map), "r"(bar), "r"(x), "r"(y), "h"(static_cast<uint16_t>(3))
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%3, %4}], "
+        "[%2];" ::"r"(to),
+        "l"(&map), "r"(bar), "r"(x), "r"(y)
+        : "memory");
+  }
+}
+__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(&map),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
+// Until at most kLeft stores of this thread still read shared memory.
+template <int kLeft>
+__device__ inline void await_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
+}
+__device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+// Orders ordinary writes to shared memory before the copy engine's reads.
+__device__ inline void fence_for_copy_engine() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Four 8x8 matrices of 16-bit values to shared memory, row addresses from lanes 0-7, 8-15, 16-23,
+// 24-31.
+__device__ inline void store_matrices(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
+                                      uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
+// --- the tensor cores
+
+__device__ inline void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void mma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kLeft>
+__device__ inline void mma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
+// Descriptor of an operand in shared memory with the 128-byte swizzle. `leading` and `stride` in
+// bytes: K-major: stride between groups of 8 rows (leading is ignored); MN-major: stride between
+// groups of 8 values of k, leading between blocks of 64 rows or columns. The start must lie in a
+// tile aligned to 1024.
+__device__ inline uint64_t descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
+  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) |
+         static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
+         uint64_t{1} << 62;
+}
+
+}  // namespace saturate::kernels::wgmma

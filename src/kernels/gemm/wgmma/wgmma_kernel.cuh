@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// D = alpha op(A) op(B) + beta C + bias on Hopper's tensor cores, operands of 16 bits, sums in
+// fp32.
+//
+// One block an SM stays for the whole product (persistent). Its first warpgroup has one thread at
+// work, the producer: it asks the copy engine for tiles of A and B, kStages ahead. Two consumer
+// warpgroups multiply (wgmma reads both operands from shared memory) and write the result.
+//   cooperative  both consumers share a tile, each half of its rows: largest tile, least traffic.
+//   ping-pong    each consumer has a tile of its own; while one multiplies the other writes. For
+//   short
+//                sums (small K), where writing is a large share.
+// Blocks work in pairs (a cluster): two tiles, one below the other, need the same columns of B, so
+// each block loads half of them and the copy engine delivers to both.
+//
+// The order of every sum is fixed by the shape, so results repeat bit for bit.
+#pragma once
+#include "kernels/gemm/wgmma/wgmma_mma.cuh"
+#include "kernels/gemm/wgmma/wgmma_problem.h"
+
+namespace saturate::kernels::wgmma {
+
+constexpr int kThreads = 384;  // a producer and two consumer warpgroups
+constexpr int kTileK = 64;     // 128 bytes: one row of the swizzle
+constexpr int kCluster = 2;
+constexpr uint32_t kSlabBytes = 64 * 128;  // 64 x 64 results of 16 bits on their way out
+
+// Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
+template <class T_, class Out_, int kM_, int kN_, int kStages_, bool kPingPong_, bool kKMajorA_,
+          bool kKMajorB_>
+struct Tile {
+  using T = T_;
+  using Out = Out_;
+  static constexpr int kM = kM_, kN = kN_, kStages = kStages_;
+  static constexpr bool kPingPong = kPingPong_, kKMajorA = kKMajorA_, kKMajorB = kKMajorB_;
+  static constexpr int kRows = kPingPong ? kM : kM / 2;  // of one consumer
+  static constexpr int kMmas = kRows / 64;
+  static constexpr uint32_t kBytesA = kM * kTileK * 2, kBytesB = kN * kTileK * 2;
+  static constexpr uint32_t kStageBytes = kBytesA + kBytesB;
+  static constexpr bool kSlabs = sizeof(Out) == 2;  // results leave through the copy engine
+  static constexpr uint32_t kSlabsAt = kStages * kStageBytes;
+  static constexpr uint32_t kBarriersAt = kSlabsAt + (kSlabs ? 4 * kSlabBytes : 0);
+  // 1024 more, because the copy engine's swizzle wants that alignment.
+  static constexpr uint32_t kSharedBytes = kBarriersAt + kStages * 16 + 1024;
+  static_assert(kSharedBytes <= 232448 && kMmas * kN <= 512 - 128);
+};
+
+// Which tile and which part of the sum unit `u` is. Tiles go in bands of `band` pairs of tile rows,
+// so that the blocks at work together touch a near-square part of the result and share their
+// operands in L2.
+struct Unit {
+  int m, n, first_k, last_k, split;
+};
+template <class P>
+__device__ inline Unit unit_of(const Problem& p, int u, uint32_t rank) {
+  const int tiles = p.pairs_m * p.tiles_n;
+  Unit x;
+  x.split = u / tiles;
+  const int t = u % tiles, per_band = p.band * p.tiles_n, band = t / per_band;
+  const int rows = min(p.band, p.pairs_m - band * p.band), in_band = t % per_band;
+  x.m = ((band * p.band + in_band % rows) * kCluster + static_cast<int>(rank)) * P::kM;
+  x.n = in_band / rows * P::kN;
+  x.first_k = x.split * p.split_blocks;
+  x.last_k = min(p.k_blocks, x.first_k + p.split_blocks);
+  return x;
+}
+
+template <class P>
+__device__ inline void produce(const Problem& p, uint32_t tiles, uint32_t full, uint32_t empty,
+                               uint32_t rank) {
+  uint32_t step = 0;
+  for (int u = blockIdx.x / kCluster; u < p.units; u += gridDim.x / kCluster) {
+    const Unit x = unit_of<P>(p, u, rank);
+    for (int kb = x.first_k; kb < x.last_k; ++kb, ++step) {
+      const uint32_t stage = step % P::kStages, round = step / P::kStages;
+      const uint32_t a = tiles + stage * P::kStageBytes, b = a + P::kBytesA, bar = full + stage * 8;
+      const int k = kb * kTileK;
+      barrier_wait(empty + stage * 8, (round & 1) ^ 1);
+      barrier_expect(bar, P::kStageBytes);
+      if constexpr (P::kKMajorA) {
+        load_box<false>(a, p.a, bar, k, x.m);
+      } else {
+#pragma unroll
+        for (int i = 0; i < P::kM / 64; ++i)
+          load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
+      }
+      if constexpr (P::kKMajorB) {
+        const int half = static_cast<int>(rank) * (P::kN / 2);
+        load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
+      } else {
+        const int half = static_cast<int>(rank) * (kTileK / 2);
+#pragma unroll
+        for (int i = 0; i < P::kN / 64; ++i) {
+          load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
+        }
+      }
+    }
+  }
+}
+
+// Sums of one tile's rows. `step` counts blocks of k since the launch, as the producer does.
+template <class P>
+__device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, uint32_t step,
+                                int row, uint32_t tiles, uint32_t full, uint32_t empty) {
+  const auto release =
+      [&](uint32_t s) {  // by one thread for both blocks, which both wrote this stage
+        const uint32_t thread = threadIdx.x % 128;
+        if (thread < kCluster) barrier_arrive_at(empty + s % P::kStages * 8, thread);
+      };
+  for (int i = 0; i < blocks; ++i, ++step) {
+    const uint32_t stage = step % P::kStages;
+    barrier_wait(full + stage * 8, step / P::kStages & 1);
+    const uint32_t a = tiles + stage * P::kStageBytes, b = a + P::kBytesA;
+    mma_fence();
+#pragma unroll
+    for (int kk = 0; kk < kTileK / 16; ++kk) {
+      const uint64_t db =
+          P::kKMajorB ? descriptor(b + kk * 32, 16, 1024) : descriptor(b + kk * 2048, 8192, 1024);
+#pragma unroll
+      for (int q = 0; q < P::kMmas; ++q) {
+        const int first = row + q * 64;  // of the tile
+        const uint64_t da = P::kKMajorA ? descriptor(a + first * 128 + kk * 32, 16, 1024)
+                                        : descriptor(a + first * 128 + kk * 2048, 8192, 1024);
+        mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(sum[q], da, db, i | kk);
+      }
+    }
+    mma_commit();
+    if (i > 0) {
+      mma_wait<1>();
+      release(step - 1);
+    }
+  }
+  mma_wait<0>();
+  if (blocks > 0) release(step - 1);
+    // The sums are final from here: no read of them may move up.
+#pragma unroll
+  for (int q = 0; q < P::kMmas; ++q) {
+#pragma unroll
+    for (int j = 0; j < P::kN / 2; ++j) asm volatile("" : "+f"(sum[q][j])::"memory");
+  }
+}
+
+template <class T>
+__device__ inline float to_float(T x) {
+  if constexpr (sizeof(T) == 4) {
+    return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __half2float(x);
+  } else {
+    return __bfloat162float(x);
+  }
+}
+template <class T>
+__device__ inline uint32_t pack(float low, float high) {
+  uint32_t r;
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 v = __floats2half2_rn(low, high);
+    r = reinterpret_cast<const uint32_t&>(v);
+  } else {
+    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+    r = reinterpret_cast<const uint32_t&>(v);
+  }
+  return r;
+}
+
+// alpha sum + bias + beta C of two neighbours of a row; the bias and C belong to split 0.
+template <class P>
+__device__ inline float2 finish(const Problem& p, float s0, float s1, int row, int col, int split) {
+  float2 v = {p.alpha * s0, p.alpha * s1};
+  if (split > 0) return v;
+  const bool first = col < p.n, second = col + 1 < p.n;
+  if (p.bias != nullptr) {
+    const auto* bias = static_cast<const typename P::T*>(p.bias);
+    if (first) v.x += to_float(bias[col]);
+    if (second) v.y += to_float(bias[col + 1]);
+  }
+  if (p.beta != 0.0f && row < p.m) {
+    const auto* c = static_cast<const typename P::Out*>(p.c) + row * p.ldc + col;
+    if (first) v.x += p.beta * to_float(c[0]);
+    if (second) v.y += p.beta * to_float(c[1]);
+  }
+  return v;
+}
+
+// 16-bit results: by slabs of 64 columns through two buffers of this warpgroup and the copy engine.
+template <class P>
+__device__ inline void write_slabs(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
+                                   const Unit& x, int row, uint32_t slabs, int barrier) {
+  const int thread = static_cast<int>(threadIdx.x % 128), warp = thread / 32, lane = thread % 32;
+  const int matrix_row = warp * 16 + lane % 16;  // whose address this lane gives to stmatrix
+#pragma unroll
+  for (int q = 0; q < P::kMmas; ++q) {
+#pragma unroll
+    for (int s = 0; s < P::kN / 64; ++s) {
+      if (x.n + s * 64 >= p.n) break;
+      const uint32_t slab = slabs + (s & 1) * kSlabBytes;
+      if (thread == 0) await_stores_read<1>();
+      named_sync(barrier, 128);
+      const int r = x.m + row + q * 64 + warp * 16 + lane / 4;
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {  // (j, upper), (j, lower), (j + 1, upper), (j + 1, lower)
+          const int jj = s * 8 + j + i / 2;
+          const float2 v = finish<P>(p, sum[q][jj * 4 + i % 2 * 2], sum[q][jj * 4 + i % 2 * 2 + 1],
+                                     r + i % 2 * 8, x.n + jj * 8 + lane % 4 * 2, 0);
+          packed[i] = pack<typename P::Out>(v.x, v.y);
+        }
+        const int chunk = (j + lane / 16) ^ (matrix_row & 7);
+        store_matrices(slab + matrix_row * 128 + chunk * 16, packed[0], packed[1], packed[2],
+                       packed[3]);
+      }
+      fence_for_copy_engine();
+      named_sync(barrier, 128);
+      if (thread == 0) store_box(p.d, slab, x.n + s * 64, x.m + row + q * 64);
+    }
+  }
+}
+
+// fp32 results: 8 bytes a thread, whole 32-byte sectors a quad.
+template <class P>
+__device__ inline void write_floats(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
+                                    const Unit& x, int row) {
+  const int thread = static_cast<int>(threadIdx.x % 128), warp = thread / 32, lane = thread % 32;
+  float* out =
+      x.split == 0 ? static_cast<float*>(p.out) : p.partial + int64_t{x.split - 1} * p.m * p.n;
+  const int64_t ld = x.split == 0 ? p.ldd : p.n;
+#pragma unroll
+  for (int q = 0; q < P::kMmas; ++q) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = x.m + row + q * 64 + warp * 16 + lane / 4 + half * 8;
+      if (r >= p.m) continue;
+#pragma unroll
+      for (int j = 0; j < P::kN / 8; ++j) {
+        const int c = x.n + j * 8 + lane % 4 * 2;
+        const float2 v =
+            finish<P>(p, sum[q][j * 4 + half * 2], sum[q][j * 4 + half * 2 + 1], r, c, x.split);
+        if (c + 1 < p.n) {
+          *reinterpret_cast<float2*>(out + r * ld + c) = v;
+        } else if (c < p.n) {
+          out[r * ld + c] = v.x;
+        }
+      }
+    }
+  }
+}
+
+template <class P>
+__global__ void __launch_bounds__(kThreads, 1)
+    matmul_wgmma_kernel(const __grid_constant__ Problem p) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ char shared[];
+  const uint32_t tiles = (shared_address(shared) + 1023) & ~1023u;
+  const uint32_t full = tiles + P::kBarriersAt, empty = full + P::kStages * 8;
+  const uint32_t rank = cluster_rank();
+  const int group = static_cast<int>(threadIdx.x / 128);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < P::kStages; ++s) {
+      barrier_init(full + s * 8, 1);
+      barrier_init(empty + s * 8, (P::kPingPong ? 1 : 2) * kCluster);
+    }
+    barrier_init_fence();
+  }
+  cluster_sync();
+  if (group == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) produce<P>(p, tiles, full, empty, rank);
+  } else {
+    take_registers<232>();
+    const int consumer = group - 1, row = P::kPingPong ? 0 : consumer * P::kRows;
+    const uint32_t slabs = tiles + P::kSlabsAt + consumer * 2 * kSlabBytes;
+    constexpr int kTurn = 1, kSlabBarrier = 3;
+    if (P::kPingPong && consumer == 1) named_arrive(kTurn, 256);  // consumer 0 begins
+    uint32_t step = 0;
+    int index = 0;
+    for (int u = blockIdx.x / kCluster; u < p.units; u += gridDim.x / kCluster, ++index) {
+      const Unit x = unit_of<P>(p, u, rank);
+      const int blocks = x.last_k - x.first_k;
+      if (!P::kPingPong || index % 2 == consumer) {
+        float sum[P::kMmas][P::kN / 2];
+        if (P::kPingPong) named_sync(kTurn + consumer, 256);
+        multiply<P>(sum, blocks, step, row, tiles, full, empty);
+        if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
+        if constexpr (P::kSlabs) {
+          write_slabs<P>(p, sum, x, row, slabs, kSlabBarrier + consumer);
+        } else {
+          write_floats<P>(p, sum, x, row);
+        }
+      }
+      step += blocks;
+    }
+    if (P::kSlabs && threadIdx.x % 128 == 0) await_stores();
+  }
+  cluster_sync();  // the other block may still deliver to this one or arrive at its barriers
+#endif
+}
+
+}  // namespace saturate::kernels::wgmma

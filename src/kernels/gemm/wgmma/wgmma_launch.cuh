@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "kernels/gemm/wgmma/wgmma_kernel.cuh"
+
+namespace saturate::kernels::wgmma {
+
+template <class P>
+cudaError_t launch(const Problem& p, int blocks, cudaStream_t stream) {
+  auto* kernel = matmul_wgmma_kernel<P>;
+  static const cudaError_t raised =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
+  if (raised != cudaSuccess) return raised;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, p);
+}
+
+// The instances of one form: every shape with 16-bit results, the cooperative ones with fp32
+// results (long sums, for which the time to write does not count).
+template <class T, bool kKMajorB>
+cudaError_t launch_narrow(Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
+  switch (shape) {
+    case Shape::cooperative_128x256:
+      return launch<Tile<T, T, 128, 256, 4, false, true, kKMajorB>>(p, blocks, stream);
+    case Shape::ping_pong_128x128:
+      return launch<Tile<T, T, 128, 128, 6, true, true, kKMajorB>>(p, blocks, stream);
+    case Shape::ping_pong_128x192:
+      return launch<Tile<T, T, 128, 192, 4, true, true, kKMajorB>>(p, blocks, stream);
+    case Shape::cooperative_128x192:
+      return launch<Tile<T, T, 128, 192, 4, false, true, kKMajorB>>(p, blocks, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+template <class T>
+cudaError_t launch_wide(Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
+  switch (shape) {
+    case Shape::cooperative_128x256:
+      return launch<Tile<T, float, 128, 256, 4, false, false, false>>(p, blocks, stream);
+    case Shape::cooperative_128x192:
+      return launch<Tile<T, float, 128, 192, 5, false, false, false>>(p, blocks, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace saturate::kernels::wgmma

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch of the Hopper kernels gets, and their list.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace saturate::kernels::wgmma {
+
+struct Problem {
+  CUtensorMap a, b, d;  // d for 16-bit results only
+  void* out;
+  const void* c;     // read when beta != 0
+  const void* bias;  // (n) in the operands' type, or null
+  float* partial;    // sums of splits 1, 2, ...: (splits - 1, m, n)
+  int64_t ldc, ldd;
+  float alpha, beta;
+  int m, n;
+  int k_blocks, split_blocks;  // of 64: in all, and in one split
+  int pairs_m, tiles_n;        // tiles: pairs of rows of tiles, columns of tiles
+  int units;                   // pairs of tiles times splits
+  int band;                    // pairs of rows that are walked together
+};
+
+enum class Form : uint8_t { forward, input_gradient, weight_gradient };  // A B^T, A B, A^T B
+enum class Shape : uint8_t {
+  cooperative_128x256,
+  ping_pong_128x128,
+  ping_pong_128x192,
+  cooperative_128x192
+};
+constexpr int kShapes = 4;
+struct ShapeInfo {
+  const char* name;
+  int m, n;
+};
+constexpr ShapeInfo kShapeInfo[kShapes] = {{"cooperative 128x256", 128, 256},
+                                           {"ping-pong 128x128", 128, 128},
+                                           {"ping-pong 128x192", 128, 192},
+                                           {"cooperative 128x192", 128, 192}};
+
+// Launches on `blocks` blocks (an even number). Which exist: forward and input gradient with
+// results in the operands' type, weight gradient with results in f32. Returns the launch's error.
+cudaError_t launch_bf16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_f16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream);
+
+// d (m, n) += the `count` matrices (m, n) of `partial`, in order; n is even, rows of d 8-byte
+// aligned.
+void add_partials(const float* partial, int count, float* d, int64_t ldd, int m, int n,
+                  cudaStream_t stream);
+
+}  // namespace saturate::kernels::wgmma
