@@ -61,8 +61,6 @@ int round_up(int v, int to) { return (v + to - 1) / to * to; }
 
 }  // namespace
 
-int64_t TileSet::shared_bytes() const noexcept { return int64_t{4} * stages * (bm + bn) * bk; }
-
 std::string text_of(const TileSet& t) {
   return fmt::format("{}x{}x{} thread {}x{} warp {}x{} stages {}", t.bm, t.bn, t.bk, t.tm, t.tn,
                      t.wm, t.wn, t.stages);

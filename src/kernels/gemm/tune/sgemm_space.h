@@ -14,7 +14,10 @@ namespace saturate::kernels {
 struct TileSet {
   int bm = 0, bn = 0, bk = 0, tm = 0, tn = 0, wm = 0, wn = 0, stages = 0;
   int threads() const noexcept { return wm * wn == 0 ? 0 : bm / wm * (bn / wn) * 32; }
-  int64_t shared_bytes() const noexcept;
+  // As SgemmTile::kSharedBytes: rows of A's tile are padded by 4.
+  constexpr int64_t shared_bytes() const noexcept {
+    return int64_t{4} * stages * (bm + 4 + bn) * bk;
+  }
   friend bool operator==(const TileSet&, const TileSet&) = default;
 };
 
