@@ -2,8 +2,8 @@
 // Rung 8 ahead of time: three parameter sets, and which one a problem gets when nothing was tuned.
 #include "kernels/gemm/sgemm/sgemm_tiled.cuh"
 
+#include "kernels/gemm/sgemm/sgemm_tiled_memory.h"
 #include "kernels/gemm/sgemm/sgemm_vectorised.cuh"
-#include "kernels/gemm/tune/sgemm_space.h"
 
 namespace saturate::kernels {
 namespace {
@@ -11,8 +11,7 @@ namespace {
 template <int BM, int BN, int BK, int TM, int TN, int WM, int WN, int STAGES, int ALIGN>
 void launch(const Context& ctx, const Sgemm& p) {
   using Tile = SgemmTile<BM, BN, BK, TM, TN, WM, WN, STAGES>;
-  // What the tuner asks of the driver for sets that it compiles at run time.
-  static_assert(TileSet{BM, BN, BK, TM, TN, WM, WN, STAGES}.shared_bytes() == Tile::kSharedBytes);
+  static_assert(sgemm_tiled_shared_bytes(BM, BN, BK, STAGES) == Tile::kSharedBytes);
   const auto kernel = sgemm_tiled<BM, BN, BK, TM, TN, WM, WN, STAGES, ALIGN>;
   if constexpr (Tile::kSharedBytes > 48 * 1024) {
     SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -8,16 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/gemm/sgemm/sgemm_tiled_memory.h"
+
 namespace saturate::kernels {
 
 // A block computes (bm, bn) of D in steps of bk; a warp (wm, wn); a thread (tm, tn).
 struct TileSet {
   int bm = 0, bn = 0, bk = 0, tm = 0, tn = 0, wm = 0, wn = 0, stages = 0;
   int threads() const noexcept { return wm * wn == 0 ? 0 : bm / wm * (bn / wn) * 32; }
-  // As SgemmTile::kSharedBytes: rows of A's tile are padded by 4.
-  constexpr int64_t shared_bytes() const noexcept {
-    return int64_t{4} * stages * (bm + 4 + bn) * bk;
-  }
+  int64_t shared_bytes() const noexcept { return sgemm_tiled_shared_bytes(bm, bn, bk, stages); }
   friend bool operator==(const TileSet&, const TileSet&) = default;
 };
 

@@ -49,7 +49,7 @@ TEST(TileSpace, EachRuleRefusesWithItsNumbers) {
   EXPECT_EQ(why([](TileSet& t) { t.wm = 0; }), "every size starts at 1");
   EXPECT_NE(why([](TileSet& t) { t = {256, 256, 8, 8, 4, 32, 32, 2}; }), "");
   EXPECT_EQ(why([](TileSet& t) { t.bk = 32, t.stages = 5; }),
-            "245760 bytes of shared memory; a block has at most 232448");
+            "248320 bytes of shared memory; a block has at most 232448");
   EXPECT_EQ(why([](TileSet& t) { t = {128, 128, 8, 16, 16, 128, 64, 2}; }),
             "about 376 registers a thread; at most 255, more would spill");
   EXPECT_EQ(why([](TileSet& t) { t = {256, 256, 8, 16, 8, 64, 64, 3}; }),
