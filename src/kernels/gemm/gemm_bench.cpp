@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensor-core products of training, ours against the best of cuBLASLt's first eight algorithms,
 // in one process: every candidate runs in every round, operands rotate past L2, medians. One JSON
-// line a product. usage: saturate_gemm_bench [--quick] [--trace]
+// line a product. usage: saturate_gemm_bench [--quick] [--trace] [--shape forward|input|weight M N
+// K]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -138,9 +140,14 @@ double measure(const Context& ctx, const Stream& stream, const Product& p, bool 
 
 int main(int argc, char** argv) {
   bool quick = false, trace = false;
+  Product only{nullptr, 0, 0, 0};
   for (int i = 1; i < argc; ++i) {
     quick |= !std::strcmp(argv[i], "--quick");
     trace |= !std::strcmp(argv[i], "--trace");
+    if (!std::strcmp(argv[i], "--shape") && i + 4 < argc) {
+      only = {argv[i + 1], std::atoll(argv[i + 2]), std::atoll(argv[i + 3]),
+              std::atoll(argv[i + 4])};
+    }
   }
   if (cuda_device_count() == 0) {
     fmt::print(stderr, "saturate_gemm_bench: no GPU\n");
@@ -149,6 +156,10 @@ int main(int argc, char** argv) {
   const Stream stream({DeviceKind::cuda, 0});
   const Buffer workspace(stream.device(), kWorkspaceBytes);
   const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
+  if (only.form != nullptr) {
+    measure(ctx, stream, only, quick, trace);
+    return 0;
+  }
   double log_sum = 0;
   int count = 0;
   // y (rows, out) = x (rows, in) w^T of the models' layers, and both gradients of each.

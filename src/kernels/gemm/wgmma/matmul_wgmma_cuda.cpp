@@ -81,29 +81,30 @@ Form form_of(const MatmulArgs& x) {
 }
 
 bool exists(Form form, Shape shape) {
-  return form != Form::weight_gradient || shape == Shape::cooperative_128x256 ||
-         shape == Shape::cooperative_128x192;
+  return form != Form::weight_gradient || shape != Shape::ping_pong_128x192;
 }
 
-// Predicted clocks of a plan: rounds of units over the pairs of blocks, each the tensor cores' time
-// for its k blocks (1024 clocks for 128 x 256 x 64), what writing adds, and a refill of the
-// pipeline.
+// Predicted clocks of a plan: rounds of units over the pairs of blocks. A unit takes what its
+// products need on the tensor cores (1024 clocks for 128 x 256 x 64) or what its operands need from
+// L2, and writing: after the products, or beside those of the other consumer (ping-pong). Rates as
+// measured, see LADDER.md.
 double predicted_clocks(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) {
+  constexpr double kReadBytesAClock = 31, kWriteBytesAClock = 27, kOfPeak = 0.94;  // of a block
   const auto& shape = kShapeInfo[plan.shape];
   const int64_t pairs = ceil_div(x.m, 2 * shape.m) * ceil_div(x.n, shape.n) * plan.splits;
   const double rounds = static_cast<double>(ceil_div(pairs, blocks_of(ctx) / 2));
   const double blocks = static_cast<double>(ceil_div(ceil_div(x.k, kTileK), plan.splits));
-  const double clocks_a_block = 1024.0 * shape.m * shape.n / (128 * 256);
-  const bool ping_pong = static_cast<Shape>(plan.shape) == Shape::ping_pong_128x128 ||
-                         static_cast<Shape>(plan.shape) == Shape::ping_pong_128x192;
-  // Traffic from L2 slows narrow tiles: bytes a clock of each block against what a 128 x 256 tile
-  // needs.
-  const double bytes = (shape.m + shape.n / 2.0) * 128 / clocks_a_block;
-  const double efficiency = std::min(1.0, 0.85 + 0.15 * 32.0 / bytes);
-  const double write = ping_pong ? 250.0 : 9.0 * shape.n;
+  const double multiply = blocks * 1024.0 * shape.m * shape.n / (128 * 256) / kOfPeak;
+  const double read = blocks * (shape.m + shape.n / 2) * kTileK * 2;
+  const double written =
+      static_cast<double>(shape.m * shape.n) * static_cast<double>(size_of(x.d_type));
+  const bool ping_pong = static_cast<Shape>(plan.shape) == Shape::ping_pong_128x192;
+  const double unit =
+      ping_pong ? std::max(multiply + 250, (read + written) / kReadBytesAClock)
+                : std::max(multiply, read / kReadBytesAClock) + written / kWriteBytesAClock + 300;
   const double reduce =
       plan.splits > 1 ? static_cast<double>(x.m * x.n * plan.splits) * 4 / 2000 : 0;
-  return rounds * (blocks * clocks_a_block / efficiency + write) + 1500 + reduce;
+  return rounds * unit + 3000 + reduce;
 }
 
 }  // namespace
@@ -129,7 +130,6 @@ Fit matmul_wgmma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
                  : "D is not aligned to 16 bytes in every row"};
   if (x.batch != 1) return {"one product at a time"};
   if (!x.epilogue.is_plain()) return {"has no epilogue but the bias"};
-  // The copy engine writes rows in pieces of 16 bytes, also beyond the last column.
   if (!wide && x.n % 8 != 0) return {"n is not a multiple of 8"};
   if (x.k == 0) return {"nothing to multiply (k = 0)"};
   if (std::max({x.m, x.n, x.k}) >= int64_t{1} << 30) return {"a size exceeds 2^30"};
@@ -195,7 +195,6 @@ void matmul_wgmma_run(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& 
                   : map_of(x.a, x.ab_type, x.k, x.m, x.lda, kTileK);
   p.b = k_major_b ? map_of(x.b, x.ab_type, x.n, x.k, x.ldb, shape.n / 2)
                   : map_of(x.b, x.ab_type, x.k, x.n, x.ldb, kTileK / 2);
-  if (form != Form::weight_gradient) p.d = map_of(x.d, x.d_type, x.m, x.n, x.ldd, 64);
   p.out = x.d;
   p.c = x.c;
   p.bias = x.bias;

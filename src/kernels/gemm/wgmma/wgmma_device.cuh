@@ -93,36 +93,9 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t ba
         : "memory");
   }
 }
-__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
-      "cp.async.bulk.commit_group;" ::"l"(&map),
-      "r"(from), "r"(x), "r"(y)
-      : "memory");
-}
-// Until at most kLeft stores of this thread still read shared memory.
-template <int kLeft>
-__device__ inline void await_stores_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeft) : "memory");
-}
-__device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
-// Orders ordinary writes to shared memory before the copy engine's reads.
-__device__ inline void fence_for_copy_engine() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Four 8x8 matrices of 16-bit values to shared memory, row addresses from lanes 0-7, 8-15, 16-23,
-// 24-31.
-__device__ inline void store_matrices(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2,
-                                      uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
-}
-
 // --- the tensor cores
 
 __device__ inline void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

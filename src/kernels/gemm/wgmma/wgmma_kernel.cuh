@@ -22,7 +22,6 @@ namespace saturate::kernels::wgmma {
 constexpr int kThreads = 384;  // a producer and two consumer warpgroups
 constexpr int kTileK = 64;     // 128 bytes: one row of the swizzle
 constexpr int kCluster = 2;
-constexpr uint32_t kSlabBytes = 64 * 128;  // 64 x 64 results of 16 bits on their way out
 
 // Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
 template <class T_, class Out_, int kM_, int kN_, int kStages_, bool kPingPong_, bool kKMajorA_,
@@ -36,9 +35,12 @@ struct Tile {
   static constexpr int kMmas = kRows / 64;
   static constexpr uint32_t kBytesA = kM * kTileK * 2, kBytesB = kN * kTileK * 2;
   static constexpr uint32_t kStageBytes = kBytesA + kBytesB;
-  static constexpr bool kSlabs = sizeof(Out) == 2;  // results leave through the copy engine
-  static constexpr uint32_t kSlabsAt = kStages * kStageBytes;
-  static constexpr uint32_t kBarriersAt = kSlabsAt + (kSlabs ? 4 * kSlabBytes : 0);
+  static constexpr uint32_t kBarriersAt = kStages * kStageBytes;
+  // A block has what it was launched with, 3 x 168: asking for more waits for ever. A producer of
+  // operands that go by boxes of 64 x 64 needs more than one of whole tiles.
+  static constexpr int kProducerRegisters = kKMajorA && kKMajorB ? 40 : 56;
+  static constexpr int kConsumerRegisters = kKMajorA && kKMajorB ? 232 : 224;
+  static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
   // 1024 more, because the copy engine's swizzle wants that alignment.
   static constexpr uint32_t kSharedBytes = kBarriersAt + kStages * 16 + 1024;
   static_assert(kSharedBytes <= 232448 && kMmas * kN <= 512 - 128);
@@ -162,57 +164,82 @@ __device__ inline uint32_t pack(float low, float high) {
   return r;
 }
 
-// alpha sum + bias + beta C of two neighbours of a row; the bias and C belong to split 0.
+// sum = alpha sum, and in split 0 + bias + beta C.
 template <class P>
-__device__ inline float2 finish(const Problem& p, float s0, float s1, int row, int col, int split) {
-  float2 v = {p.alpha * s0, p.alpha * s1};
-  if (split > 0) return v;
-  const bool first = col < p.n, second = col + 1 < p.n;
-  if (p.bias != nullptr) {
-    const auto* bias = static_cast<const typename P::T*>(p.bias);
-    if (first) v.x += to_float(bias[col]);
-    if (second) v.y += to_float(bias[col + 1]);
-  }
-  if (p.beta != 0.0f && row < p.m) {
-    const auto* c = static_cast<const typename P::Out*>(p.c) + row * p.ldc + col;
-    if (first) v.x += p.beta * to_float(c[0]);
-    if (second) v.y += p.beta * to_float(c[1]);
-  }
-  return v;
-}
-
-// 16-bit results: by slabs of 64 columns through two buffers of this warpgroup and the copy engine.
-template <class P>
-__device__ inline void write_slabs(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
-                                   const Unit& x, int row, uint32_t slabs, int barrier) {
-  const int thread = static_cast<int>(threadIdx.x % 128), warp = thread / 32, lane = thread % 32;
-  const int matrix_row = warp * 16 + lane % 16;  // whose address this lane gives to stmatrix
+__device__ inline void finish(const Problem& p, float (&sum)[P::kMmas][P::kN / 2], const Unit& x,
+                              int row) {
+  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
 #pragma unroll
   for (int q = 0; q < P::kMmas; ++q) {
 #pragma unroll
-    for (int s = 0; s < P::kN / 64; ++s) {
-      if (x.n + s * 64 >= p.n) break;
-      const uint32_t slab = slabs + (s & 1) * kSlabBytes;
-      if (thread == 0) await_stores_read<1>();
-      named_sync(barrier, 128);
-      const int r = x.m + row + q * 64 + warp * 16 + lane / 4;
+    for (int j = 0; j < P::kN / 2; ++j) sum[q][j] *= p.alpha;
+  }
+  if ((p.bias == nullptr && p.beta == 0.0f) || x.split > 0) return;
+  const int col = x.n + lane % 4 * 2, left = p.n - col;  // columns from this thread's first
 #pragma unroll
-      for (int j = 0; j < 8; j += 2) {
-        uint32_t packed[4];
+  for (int q = 0; q < P::kMmas; ++q) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {  // (j, upper), (j, lower), (j + 1, upper), (j + 1, lower)
-          const int jj = s * 8 + j + i / 2;
-          const float2 v = finish<P>(p, sum[q][jj * 4 + i % 2 * 2], sum[q][jj * 4 + i % 2 * 2 + 1],
-                                     r + i % 2 * 8, x.n + jj * 8 + lane % 4 * 2, 0);
-          packed[i] = pack<typename P::Out>(v.x, v.y);
+    for (int half = 0; half < 2; ++half) {
+      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
+      const auto* bias = static_cast<const typename P::T*>(p.bias) + col;
+      const auto* c = static_cast<const typename P::Out*>(p.c) + r * p.ldc + col;
+      const bool add_bias = p.bias != nullptr, add_c = p.beta != 0.0f && r < p.m;
+#pragma unroll
+      for (int j = 0; j < P::kN / 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& v = sum[q][j * 4 + half * 2 + i];
+          if (add_bias && j * 8 + i < left) v += to_float(bias[j * 8 + i]);
+          if (add_c && j * 8 + i < left) v += p.beta * to_float(c[j * 8 + i]);
         }
-        const int chunk = (j + lane / 16) ^ (matrix_row & 7);
-        store_matrices(slab + matrix_row * 128 + chunk * 16, packed[0], packed[1], packed[2],
-                       packed[3]);
+        // Loads of later columns ahead of these would not fit in the registers.
+        asm volatile("" : "+l"(bias), "+l"(c)::"memory");
       }
-      fence_for_copy_engine();
-      named_sync(barrier, 128);
-      if (thread == 0) store_box(p.d, slab, x.n + s * 64, x.m + row + q * 64);
+    }
+  }
+}
+
+// Transposes a 4 x 4 matrix whose column t the four registers of lane t of a quad hold.
+__device__ inline void transpose_quad(uint32_t (&v)[4]) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t got = __shfl_xor_sync(~0u, odd ? v[i] : v[i + 1], 1);
+    (odd ? v[i] : v[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = __shfl_xor_sync(~0u, high ? v[i] : v[i + 2], 2);
+    (high ? v[i] : v[i + 2]) = got;
+  }
+}
+
+// 16-bit results: quads exchange what they hold until each lane has 16 bytes of a row, so that
+// stores fill whole sectors. No shared memory and nothing to wait for: the stores drain while the
+// next tile is multiplied.
+template <class P>
+__device__ inline void write_halves(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
+                                    const Unit& x, int row) {
+  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
+  auto* out = static_cast<typename P::Out*>(p.out);
+#pragma unroll
+  for (int q = 0; q < P::kMmas; ++q) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
+      auto* line = out + r * p.ldd + x.n + lane % 4 * 8;
+#pragma unroll
+      for (int g = 0; g < P::kN / 32; ++g) {
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int j = g * 4 + i, at = j * 4 + half * 2;
+          v[i] = pack<typename P::Out>(sum[q][at], sum[q][at + 1]);
+        }
+        transpose_quad(v);
+        if (r < p.m && x.n + g * 32 + lane % 4 * 8 < p.n)
+          *reinterpret_cast<uint4*>(line + g * 32) = make_uint4(v[0], v[1], v[2], v[3]);
+      }
     }
   }
 }
@@ -221,25 +248,25 @@ __device__ inline void write_slabs(const Problem& p, float (&sum)[P::kMmas][P::k
 template <class P>
 __device__ inline void write_floats(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
                                     const Unit& x, int row) {
-  const int thread = static_cast<int>(threadIdx.x % 128), warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
   float* out =
       x.split == 0 ? static_cast<float*>(p.out) : p.partial + int64_t{x.split - 1} * p.m * p.n;
   const int64_t ld = x.split == 0 ? p.ldd : p.n;
+  const int col = x.n + lane % 4 * 2, left = p.n - col;
 #pragma unroll
   for (int q = 0; q < P::kMmas; ++q) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int r = x.m + row + q * 64 + warp * 16 + lane / 4 + half * 8;
+      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
       if (r >= p.m) continue;
+      float* line = out + r * ld + col;
 #pragma unroll
       for (int j = 0; j < P::kN / 8; ++j) {
-        const int c = x.n + j * 8 + lane % 4 * 2;
-        const float2 v =
-            finish<P>(p, sum[q][j * 4 + half * 2], sum[q][j * 4 + half * 2 + 1], r, c, x.split);
-        if (c + 1 < p.n) {
-          *reinterpret_cast<float2*>(out + r * ld + c) = v;
-        } else if (c < p.n) {
-          out[r * ld + c] = v.x;
+        const float* v = &sum[q][j * 4 + half * 2];
+        if (j * 8 + 1 < left) {
+          *reinterpret_cast<float2*>(line + j * 8) = make_float2(v[0], v[1]);
+        } else if (j * 8 < left) {
+          line[j * 8] = v[0];
         }
       }
     }
@@ -264,13 +291,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   cluster_sync();
   if (group == 0) {
-    give_registers<40>();
-    if (threadIdx.x == 0) produce<P>(p, tiles, full, empty, rank);
+    give_registers<P::kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      prefetch_map(p.a);
+      prefetch_map(p.b);
+      produce<P>(p, tiles, full, empty, rank);
+    }
   } else {
-    take_registers<232>();
+    take_registers<P::kConsumerRegisters>();
     const int consumer = group - 1, row = P::kPingPong ? 0 : consumer * P::kRows;
-    const uint32_t slabs = tiles + P::kSlabsAt + consumer * 2 * kSlabBytes;
-    constexpr int kTurn = 1, kSlabBarrier = 3;
+    constexpr int kTurn = 1;
     if (P::kPingPong && consumer == 1) named_arrive(kTurn, 256);  // consumer 0 begins
     uint32_t step = 0;
     int index = 0;
@@ -282,15 +312,15 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
         multiply<P>(sum, blocks, step, row, tiles, full, empty);
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
-        if constexpr (P::kSlabs) {
-          write_slabs<P>(p, sum, x, row, slabs, kSlabBarrier + consumer);
+        finish<P>(p, sum, x, row);
+        if constexpr (sizeof(typename P::Out) == 2) {
+          write_halves<P>(p, sum, x, row);
         } else {
           write_floats<P>(p, sum, x, row);
         }
       }
       step += blocks;
     }
-    if (P::kSlabs && threadIdx.x % 128 == 0) await_stores();
   }
   cluster_sync();  // the other block may still deliver to this one or arrive at its barriers
 #endif

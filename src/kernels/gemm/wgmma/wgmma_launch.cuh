@@ -30,12 +30,10 @@ cudaError_t launch_narrow(Shape shape, const Problem& p, int blocks, cudaStream_
   switch (shape) {
     case Shape::cooperative_128x256:
       return launch<Tile<T, T, 128, 256, 4, false, true, kKMajorB>>(p, blocks, stream);
-    case Shape::ping_pong_128x128:
-      return launch<Tile<T, T, 128, 128, 6, true, true, kKMajorB>>(p, blocks, stream);
     case Shape::ping_pong_128x192:
-      return launch<Tile<T, T, 128, 192, 4, true, true, kKMajorB>>(p, blocks, stream);
-    case Shape::cooperative_128x192:
-      return launch<Tile<T, T, 128, 192, 4, false, true, kKMajorB>>(p, blocks, stream);
+      return launch<Tile<T, T, 128, 192, 5, true, true, kKMajorB>>(p, blocks, stream);
+    case Shape::cooperative_256x192:
+      return launch<Tile<T, T, 256, 192, 4, false, true, kKMajorB>>(p, blocks, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -44,8 +42,8 @@ cudaError_t launch_wide(Shape shape, const Problem& p, int blocks, cudaStream_t 
   switch (shape) {
     case Shape::cooperative_128x256:
       return launch<Tile<T, float, 128, 256, 4, false, false, false>>(p, blocks, stream);
-    case Shape::cooperative_128x192:
-      return launch<Tile<T, float, 128, 192, 5, false, false, false>>(p, blocks, stream);
+    case Shape::cooperative_256x192:
+      return launch<Tile<T, float, 256, 192, 4, false, false, false>>(p, blocks, stream);
     default:
       return cudaErrorInvalidValue;
   }

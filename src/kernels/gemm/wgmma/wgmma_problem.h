@@ -9,7 +9,7 @@
 namespace saturate::kernels::wgmma {
 
 struct Problem {
-  CUtensorMap a, b, d;  // d for 16-bit results only
+  CUtensorMap a, b;
   void* out;
   const void* c;     // read when beta != 0
   const void* bias;  // (n) in the operands' type, or null
@@ -24,21 +24,15 @@ struct Problem {
 };
 
 enum class Form : uint8_t { forward, input_gradient, weight_gradient };  // A B^T, A B, A^T B
-enum class Shape : uint8_t {
-  cooperative_128x256,
-  ping_pong_128x128,
-  ping_pong_128x192,
-  cooperative_128x192
-};
-constexpr int kShapes = 4;
+enum class Shape : uint8_t { cooperative_128x256, ping_pong_128x192, cooperative_256x192 };
+constexpr int kShapes = 3;
 struct ShapeInfo {
   const char* name;
   int m, n;
 };
 constexpr ShapeInfo kShapeInfo[kShapes] = {{"cooperative 128x256", 128, 256},
-                                           {"ping-pong 128x128", 128, 128},
                                            {"ping-pong 128x192", 128, 192},
-                                           {"cooperative 128x192", 128, 192}};
+                                           {"cooperative 256x192", 256, 192}};
 
 // Launches on `blocks` blocks (an even number). Which exist: forward and input gradient with
 // results in the operands' type, weight gradient with results in f32. Returns the launch's error.
