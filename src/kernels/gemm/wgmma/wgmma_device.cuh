@@ -54,6 +54,11 @@ __device__ inline uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
   return r;
 }
+// Until the kernels before this one in the stream have ended and their results are visible: what a
+// kernel that was launched early (programmatic stream serialisation) does before it touches memory.
+__device__ inline void await_previous_kernel() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 // Barrier `id` (1..15) among `threads` threads of the block.
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -283,6 +283,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t rank = cluster_rank();
   const int group = static_cast<int>(threadIdx.x / 128);
   if (threadIdx.x == 0) {
+    prefetch_map(p.a);
+    prefetch_map(p.b);
     for (int s = 0; s < P::kStages; ++s) {
       barrier_init(full + s * 8, 1);
       barrier_init(empty + s * 8, (P::kPingPong ? 1 : 2) * kCluster);
@@ -290,11 +292,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     barrier_init_fence();
   }
   cluster_sync();
+  await_previous_kernel();
   if (group == 0) {
     give_registers<P::kProducerRegisters>();
     if (threadIdx.x == 0) {
-      prefetch_map(p.a);
-      prefetch_map(p.b);
       produce<P>(p, tiles, full, empty, rank);
     }
   } else {
