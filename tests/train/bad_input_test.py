@@ -464,9 +464,9 @@ class Models(BadInput):
         self.refused(self.translate(self.run_folder, "", "--input", f"{self.root}/no", "--output", precious), code=1)
         self.assertEqual(content(precious), b"precious\n")
         self.assertEqual(sorted(os.listdir(self.root)), ["bad", "out.txt"])
-        many = self.file("many", b"a\n" * 20000 + b"\xff\n")
+        many = self.file("many", b"a\n" * 5000 + b"\xff\n")
         done = self.translate(self.run_folder, "", "--input", many, "--output", precious, "--beam", "1")
-        self.refused(done, f"{many}:20001: ")
+        self.refused(done, f"{many}:5001: ")
         self.assertEqual(content(precious), b"precious\n")
         if os.path.exists(f"{precious}.part"):
             self.assertIn(f"{precious}.part", done.stderr)

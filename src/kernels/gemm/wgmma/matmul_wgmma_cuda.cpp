@@ -175,7 +175,7 @@ std::vector<WgmmaPlan> wgmma_plans(const Context& ctx, const MatmulArgs& x) {
   std::vector<WgmmaPlan> plans;
   for (int s = 0; s < wgmma::kShapes; ++s) {
     for (int splits = 1; splits <= 16; ++splits) {
-      for (int band : {4, 2, 8}) {
+      for (int band : {8, 4, 2}) {
         if (wgmma_plan_fits(ctx, x, {s, splits, band})) plans.push_back({s, splits, band});
       }
     }

@@ -112,14 +112,16 @@ __device__ inline void mma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
-// Descriptor of an operand in shared memory with the 128-byte swizzle. `leading` and `stride` in
-// bytes: K-major: stride between groups of 8 rows (leading is ignored); MN-major: stride between
-// groups of 8 values of k, leading between blocks of 64 rows or columns. The start must lie in a
-// tile aligned to 1024.
-__device__ inline uint64_t descriptor(uint32_t address, uint32_t leading, uint32_t stride) {
-  return static_cast<uint64_t>((address & 0x3FFFF) >> 4) |
-         static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
-         uint64_t{1} << 62;
+// Descriptor of an operand in shared memory with the 128-byte swizzle, as two words, so that a step
+// through memory is one addition to the low one (addresses stay below 2^18 bytes, so it never
+// carries). `leading` and `stride` in bytes: K-major: stride between groups of 8 rows (leading is
+// ignored); MN-major: stride between groups of 8 values of k, leading between blocks of 64 rows or
+// columns. The tile must be aligned to 1024.
+__device__ inline uint32_t descriptor_low(uint32_t address, uint32_t leading) {
+  return (address & 0x3FFFF) >> 4 | (leading >> 4) << 16;  // above: the block's rank in its cluster
+}
+__device__ inline uint64_t descriptor(uint32_t low, uint32_t stride) {
+  return static_cast<uint64_t>(stride >> 4 | 1u << 30) << 32 | low;
 }
 
 }  // namespace saturate::kernels::wgmma

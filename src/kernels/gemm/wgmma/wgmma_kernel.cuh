@@ -108,21 +108,21 @@ __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, u
         const uint32_t thread = threadIdx.x % 128;
         if (thread < kCluster) barrier_arrive_at(empty + s % P::kStages * 8, thread);
       };
+  // Steps through an operand: by 16 values of k, and by 64 rows of A.
+  constexpr uint32_t kStepA = P::kKMajorA ? 32 : 2048, kStepB = P::kKMajorB ? 32 : 2048;
+  const uint32_t a0 = descriptor_low(tiles + row * 128, P::kKMajorA ? 16 : 8192);
+  const uint32_t b0 = descriptor_low(tiles + P::kBytesA, P::kKMajorB ? 16 : 8192);
   for (int i = 0; i < blocks; ++i, ++step) {
-    const uint32_t stage = step % P::kStages;
+    const uint32_t stage = step % P::kStages, at = stage * (P::kStageBytes / 16);
     barrier_wait(full + stage * 8, step / P::kStages & 1);
-    const uint32_t a = tiles + stage * P::kStageBytes, b = a + P::kBytesA;
     mma_fence();
 #pragma unroll
     for (int kk = 0; kk < kTileK / 16; ++kk) {
-      const uint64_t db =
-          P::kKMajorB ? descriptor(b + kk * 32, 16, 1024) : descriptor(b + kk * 2048, 8192, 1024);
+      const uint64_t b = descriptor(b0 + at + kk * kStepB / 16, 1024);
 #pragma unroll
       for (int q = 0; q < P::kMmas; ++q) {
-        const int first = row + q * 64;  // of the tile
-        const uint64_t da = P::kKMajorA ? descriptor(a + first * 128 + kk * 32, 16, 1024)
-                                        : descriptor(a + first * 128 + kk * 2048, 8192, 1024);
-        mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(sum[q], da, db, i | kk);
+        const uint64_t a = descriptor(a0 + at + (q * 8192 + kk * kStepA) / 16, 1024);
+        mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(sum[q], a, b, i | kk);
       }
     }
     mma_commit();
@@ -281,7 +281,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t tiles = (shared_address(shared) + 1023) & ~1023u;
   const uint32_t full = tiles + P::kBarriersAt, empty = full + P::kStages * 8;
   const uint32_t rank = cluster_rank();
-  const int group = static_cast<int>(threadIdx.x / 128);
+  // By way of lane 0 the compiler knows that a warp agrees on it and keeps addresses in uniform
+  // registers.
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
   if (threadIdx.x == 0) {
     prefetch_map(p.a);
     prefetch_map(p.b);
