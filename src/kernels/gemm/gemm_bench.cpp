@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensor-core products of training, ours against the best of cuBLASLt's first algorithms, in
 // one process: every candidate runs in every round, operands rotate past L2, medians. One JSON
-// line a product. usage: saturate_gemm_bench [--quick] [--trace] [--shape forward|input|weight M N
-// K]
+// line a product. usage:
+//   saturate_gemm_bench [--quick] [--trace] [--shape forward|input|weight M N K]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -123,12 +123,12 @@ double measure(const Context& ctx, const Stream& stream, const Product& p, bool 
       if (round >= 0) c.ms.push_back(Event::elapsed_ms(begin, end) / launches);
     }
   }
-  const auto best_of = [&](size_t begin, size_t end) {
-    size_t best = begin;
-    for (size_t i = begin + 1; i < end; ++i) {
-      if (all[i].median() < all[best].median()) best = i;
+  const auto best_of = [&](size_t from, size_t to) {
+    size_t which = from;
+    for (size_t i = from + 1; i < to; ++i) {
+      if (all[i].median() < all[which].median()) which = i;
     }
-    return best;
+    return which;
   };
   const double first = all[0].median(), peer = all[best_of(0, ours)].median();
   const double chosen = all[ours].median();
@@ -138,8 +138,8 @@ double measure(const Context& ctx, const Stream& stream, const Product& p, bool 
       fmt::print("    {:<40} {:7.1f} TFLOP/s\n", c.name, flops / c.median() / 1e9);
   }
   fmt::print(
-      R"({{"what":"gemm","form":"{}","m":{},"n":{},"k":{},"cublaslt_first_tflops":{:.1f},"cublaslt_tflops":{:.1f},)"
-      R"("chosen_tflops":{:.1f},"ratio":{:.3f},"chosen":"{}","best_ratio":{:.3f},"best":"{}"}})"
+      R"({{"what":"gemm","form":"{}","m":{},"n":{},"k":{},"cublaslt_first_tflops":{:.1f},)"
+      R"("cublaslt_tflops":{:.1f},"chosen_tflops":{:.1f},"ratio":{:.3f},"chosen":"{}","best_ratio":{:.3f},"best":"{}"}})"
       "\n",
       p.form, p.m, p.n, p.k, flops / first / 1e9, flops / peer / 1e9, flops / chosen / 1e9,
       peer / chosen, all[ours].name, peer / all[best].median(), all[best].name);
