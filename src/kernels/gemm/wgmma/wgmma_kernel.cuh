@@ -100,9 +100,14 @@ __device__ inline void produce(const Problem& p, uint32_t tiles, uint32_t full, 
 }
 
 // Sums of one tile's rows. `step` counts blocks of k since the launch, as the producer does.
-template <class P>
+// `arrived(i, stage)` may change what block i of k brought before it is multiplied.
+struct AsItIs {
+  __device__ void operator()(int, uint32_t) const {}
+};
+template <class P, class Arrived = AsItIs>
 __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, uint32_t step,
-                                int row, uint32_t tiles, uint32_t full, uint32_t empty) {
+                                int row, uint32_t tiles, uint32_t full, uint32_t empty,
+                                const Arrived& arrived = {}) {
   const auto release =
       [&](uint32_t s) {  // by one thread for both blocks, which both wrote this stage
         const uint32_t thread = threadIdx.x % 128;
@@ -115,6 +120,7 @@ __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, u
   for (int i = 0; i < blocks; ++i, ++step) {
     const uint32_t stage = step % P::kStages, at = stage * (P::kStageBytes / 16);
     barrier_wait(full + stage * 8, step / P::kStages & 1);
+    arrived(i, tiles + stage * P::kStageBytes);
     mma_fence();
 #pragma unroll
     for (int kk = 0; kk < kTileK / 16; ++kk) {
@@ -165,8 +171,8 @@ __device__ inline uint32_t pack(float low, float high) {
 }
 
 // sum = alpha sum, and in split 0 + bias + beta C.
-template <class P>
-__device__ inline void finish(const Problem& p, float (&sum)[P::kMmas][P::kN / 2], const Unit& x,
+template <class P, class Result>
+__device__ inline void finish(const Result& p, float (&sum)[P::kMmas][P::kN / 2], const Unit& x,
                               int row) {
   const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
 #pragma unroll
@@ -217,8 +223,8 @@ __device__ inline void transpose_quad(uint32_t (&v)[4]) {
 // 16-bit results: quads exchange what they hold until each lane has 16 bytes of a row, so that
 // stores fill whole sectors. No shared memory and nothing to wait for: the stores drain while the
 // next tile is multiplied.
-template <class P>
-__device__ inline void write_halves(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
+template <class P, class Result>
+__device__ inline void write_halves(const Result& p, float (&sum)[P::kMmas][P::kN / 2],
                                     const Unit& x, int row) {
   const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
   auto* out = static_cast<typename P::Out*>(p.out);
@@ -245,8 +251,8 @@ __device__ inline void write_halves(const Problem& p, float (&sum)[P::kMmas][P::
 }
 
 // fp32 results: 8 bytes a thread, whole 32-byte sectors a quad.
-template <class P>
-__device__ inline void write_floats(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
+template <class P, class Result>
+__device__ inline void write_floats(const Result& p, float (&sum)[P::kMmas][P::kN / 2],
                                     const Unit& x, int row) {
   const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
   float* out =

@@ -4,11 +4,11 @@
 
 namespace saturate::kernels::wgmma {
 
-template <class P>
-cudaError_t launch(const Problem& p, int blocks, cudaStream_t stream) {
-  auto* kernel = matmul_wgmma_kernel<P>;
+// Launches kKernel on `blocks` blocks in pairs, kSharedBytes each.
+template <auto kKernel, uint32_t kSharedBytes, class Args>
+cudaError_t launch_pairs(const Args& args, int blocks, cudaStream_t stream) {
   static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
   if (raised != cudaSuccess) return raised;
   // Blocks may come while the last ones of the kernel before still run: they set up, then wait.
   cudaLaunchAttribute attributes[2]{};
@@ -19,11 +19,16 @@ cudaError_t launch(const Problem& p, int blocks, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = P::kSharedBytes;
+  config.dynamicSmemBytes = kSharedBytes;
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = 2;
-  return cudaLaunchKernelEx(&config, kernel, p);
+  return cudaLaunchKernelEx(&config, kKernel, args);
+}
+
+template <class P>
+cudaError_t launch(const Problem& p, int blocks, cudaStream_t stream) {
+  return launch_pairs<matmul_wgmma_kernel<P>, P::kSharedBytes>(p, blocks, stream);
 }
 
 // The instances of one form: every shape with 16-bit results, the cooperative ones with fp32

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch of the grouped Hopper kernels gets, and their list.
+#pragma once
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace saturate::kernels::wgmma {
+
+constexpr int kMostGroups = 1024;
+
+struct GroupedProblem {
+  CUtensorMap a, b;
+  void* out;
+  const int32_t* offsets;  // (groups + 1)
+  int64_t ldd;
+  float beta;
+  int groups, rows;
+  int m;         // rows of a weight gradient
+  int n;         // columns of the result
+  int k_blocks;  // of 64, in forward and input gradient
+  int band;      // pairs of rows of tiles that are walked together
+};
+
+cudaError_t launch_grouped_forward_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_grouped_forward_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_grouped_input_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_grouped_input_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_grouped_weight_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+cudaError_t launch_grouped_weight_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+
+// Tiles of a weight gradient and of the two others.
+constexpr int kGroupedTileM = 128, kGroupedTileN = 256, kGroupedWeightTileN = 192;
+
+}  // namespace saturate::kernels::wgmma

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host does before a launch of the Hopper kernels.
+#pragma once
+#include "kernels/gemm/matmul.h"
+#include "kernels/gemm/wgmma/wgmma_problem.h"
+
+namespace saturate::kernels::wgmma {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Why the context's device cannot run them: they need compute capability 9.0 and tensor maps.
+Fit device_fits(const Context& ctx) noexcept;
+
+// Blocks that run together: one a multiprocessor, in pairs.
+int blocks_of(const Context& ctx);
+
+// Not for both operands transposed.
+Form form_of(const MatmulArgs& args);
+
+// Matrix (rows, cols) of 16-bit `type` by rows; boxes of `box_rows` rows of 64 columns, swizzled
+// over 128 bytes. Errors: device, when the driver refuses.
+CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
+                   int box_rows);
+// `matrices` such matrices, one after the other without gaps: boxes of one of them, which the copy
+// engine fills with zeros where that matrix ends.
+CUtensorMap map_of_stack(const void* data, DType type, int64_t matrices, int64_t rows, int64_t cols,
+                         int box_rows);
+
+}  // namespace saturate::kernels::wgmma

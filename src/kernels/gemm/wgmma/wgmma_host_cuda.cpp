@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/wgmma/wgmma_host.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels::wgmma {
+namespace {
+
+// The driver's encoder of tensor maps, found at run time so that nothing links the driver.
+using Encode = decltype(&cuTensorMapEncodeTiled);
+Encode encoder() {
+  static const Encode found = [] {
+    void* f = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+                                                              cudaEnableDefault, &result);
+    if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
+    return code == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<Encode>(f)
+               : nullptr;
+  }();
+  return found;
+}
+
+int device_attribute(int device, cudaDeviceAttr what) {
+  int value = 0;
+  SAT_CUDA(cudaDeviceGetAttribute(&value, what, device));
+  return value;
+}
+
+}  // namespace
+
+Fit device_fits(const Context& ctx) noexcept {
+  try {
+    if (device_attribute(ctx.device.index, cudaDevAttrComputeCapabilityMajor) != 9)
+      return {"needs compute capability 9.0"};
+  } catch (const Error&) {
+    return {"the device does not answer"};
+  }
+  if (encoder() == nullptr) return {"the driver has no tensor maps"};
+  return {};
+}
+
+int blocks_of(const Context& ctx) {
+  static std::array<int, 64> known{};
+  int& blocks = known[static_cast<size_t>(ctx.device.index) % known.size()];
+  if (blocks == 0)
+    blocks = device_attribute(ctx.device.index, cudaDevAttrMultiProcessorCount) / 2 * 2;
+  return blocks;
+}
+
+Form form_of(const MatmulArgs& x) {
+  if (x.ta == Transpose::yes) return Form::weight_gradient;
+  return x.tb == Transpose::yes ? Form::forward : Form::input_gradient;
+}
+
+namespace {
+
+// Dimensions from the innermost; strides of the outer ones in elements.
+CUtensorMap encoded(const void* data, DType type, int dimensions, const cuuint64_t* sizes,
+                    const cuuint64_t* strides, const cuuint32_t* box) {
+  CUtensorMap map;
+  cuuint64_t bytes[2];
+  for (int i = 0; i + 1 < dimensions; ++i) bytes[i] = strides[i] * 2;
+  const cuuint32_t step[3] = {1, 1, 1};
+  const CUresult code = encoder()(
+      &map,
+      type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      static_cast<cuuint32_t>(dimensions), const_cast<void*>(data), sizes, bytes, box, step,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (code != CUDA_SUCCESS) {
+    throw Error(Errc::device, "matmul",
+                fmt::format("the driver refused a tensor map of rows of {} elements, {} apart, {} "
+                            "of them: code {}",
+                            sizes[0], strides[0], sizes[1], static_cast<int>(code)));
+  }
+  return map;
+}
+
+}  // namespace
+
+CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
+                   int box_rows) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(ld)};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
+  return encoded(data, type, 2, sizes, strides, box);
+}
+
+CUtensorMap map_of_stack(const void* data, DType type, int64_t matrices, int64_t rows, int64_t cols,
+                         int box_rows) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows),
+                              static_cast<cuuint64_t>(matrices)};
+  const cuuint64_t strides[] = {sizes[0], sizes[0] * sizes[1]};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1};
+  return encoded(data, type, 3, sizes, strides, box);
+}
+
+}  // namespace saturate::kernels::wgmma
