@@ -21,7 +21,11 @@ template <class P>
 struct Grouped : P {
   static constexpr bool kWeights = sizeof(typename P::Out) == 4;
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;  // it finds its groups
-  static constexpr uint32_t kFirstAt = P::kBarriersAt + P::kStages * 16;
+  // Weight gradients: what each of the eight warps has under way to memory.
+  static constexpr int kSlabs = 3;
+  static constexpr uint32_t kSlabBytes = kSlabRows * 128;
+  static constexpr uint32_t kSlabsAt = (P::kBarriersAt + P::kStages * 16 + 1023) / 1024 * 1024;
+  static constexpr uint32_t kFirstAt = kSlabsAt + (kWeights ? 8 * kSlabs * kSlabBytes : 0);
   static constexpr uint32_t kBeforeAt = kFirstAt + (kMostGroups + 1) * 4;
   static constexpr uint32_t kGroupedBytes = kBeforeAt + (kMostGroups + 1) * 4 + 1024;
   static_assert(kGroupedBytes <= 232448);
@@ -210,6 +214,66 @@ __device__ inline void clear_rows(uint32_t stage, int from, int consumer) {
   named_sync(3 + consumer, 128);
 }
 
+// The copy engine stores a box, or adds it to what is there (subnormal values count as zero).
+__device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y, int z,
+                                 bool add) {
+  if (add) {
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
+        "[%0, {%2, %3, %4}], [%1];" ::"l"(&map),
+        "r"(from), "r"(x), "r"(y), "r"(z)
+        : "memory");
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::
+            "l"(&map),
+        "r"(from), "r"(x), "r"(y), "r"(z)
+        : "memory");
+  }
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// A consumer's tile of a weight gradient through shared memory, every warp for itself: whole lines
+// of 128 bytes, which registers cannot store (they make 32-byte pieces at a quarter of the rate),
+// and sums onto dW without reading it. `slabs`: the warp's. Rows and columns beyond dW are dropped.
+template <class P>
+__device__ inline void store_weights(const GroupedProblem& p,
+                                     const float (&sum)[P::kMmas][P::kN / 2], const GroupedUnit& x,
+                                     uint32_t slabs) {
+  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
+  // Of this thread's first value: row lane / 4, and 16-byte piece lane % 4 / 2 turned by the
+  // swizzle. Slabs are aligned to 1024 bytes, so the next 32 bytes are one exclusive or away.
+  const int place = lane / 4 * 128 + ((lane % 4 / 2) ^ (lane / 4)) * 16 + lane % 2 * 8;
+  const int row = x.m + thread / 32 * kSlabRows;
+#pragma unroll
+  for (int q = 0; q < P::kMmas; ++q) {
+#pragma unroll
+    for (int c = 0; c < P::kN / 32; ++c) {
+      const uint32_t slab = slabs + (q * (P::kN / 32) + c) % P::kSlabs * P::kSlabBytes;
+      static_assert(P::kMmas * (P::kN / 32) % P::kSlabs == 0);  // the next tile begins with slab 0
+      if (lane == 0)  // this slab's last store has read it
+        asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(P::kSlabs - 1) : "memory");
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float* v = &sum[q][(c * 4 + j) * 4 + half * 2];
+          asm volatile(
+              "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(((slab + place) ^ j * 32) + half * 1024),
+              "f"(v[0]), "f"(v[1])
+              : "memory");
+        }
+      }
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the engine reads
+      __syncwarp();
+      if (lane == 0) {
+        store_box(p.d, slab, x.n + c * 32, row + q * 64, x.group, p.beta == 1.0f);
+      }
+    }
+  }
+}
+
 // The part of a Problem that the results of one group need.
 struct GroupedResult {
   void* out;
@@ -255,6 +319,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int units = groups.before[p.groups];
     constexpr int kTurn = 1;
     if (P::kPingPong && consumer == 1) named_arrive(kTurn, 256);  // consumer 0 begins
+    const uint32_t slabs =
+        tiles + P::kSlabsAt + (threadIdx.x / 32 - 4) * (P::kSlabs * P::kSlabBytes);
     uint32_t step = 0;
     int index = 0;
     for (int u = static_cast<int>(blockIdx.x / kCluster); u < units;
@@ -273,9 +339,6 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         if constexpr (P::kWeights) {
-          float* out = static_cast<float*>(p.out) + int64_t{x.group} * p.m * p.ldd;
-          const GroupedResult result{out,   out,  nullptr, nullptr, p.ldd,
-                                     p.ldd, 1.0f, p.beta,  p.m,     p.n};
           if (x.blocks == 0) {
 #pragma unroll
             for (int q = 0; q < P::kMmas; ++q) {
@@ -283,9 +346,7 @@ __global__ void __launch_bounds__(kThreads, 1)
               for (int j = 0; j < P::kN / 2; ++j) sum[q][j] = 0.0f;
             }
           }
-          const Unit at{x.m, x.n, 0, 0, 0};
-          finish<P>(result, sum, at, row);
-          write_floats<P>(result, sum, at, row);
+          store_weights<P>(p, sum, x, slabs);
         } else {
           const GroupedResult result{p.out, nullptr, nullptr, nullptr,   0,
                                      p.ldd, 1.0f,    0.0f,    x.end_row, p.n};
@@ -294,6 +355,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
       step += x.blocks;
     }
+    if (P::kWeights && threadIdx.x % 32 == 0)
+      asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   cluster_sync();  // the other block may still deliver to this one or arrive at its barriers
 #endif
@@ -307,6 +370,6 @@ cudaError_t launch_grouped(const GroupedProblem& p, int blocks, cudaStream_t str
 template <class T, bool kKMajorB>
 using GroupedTile = Tile<T, T, kGroupedTileM, kGroupedTileN, 4, false, true, kKMajorB>;
 template <class T>
-using GroupedWeightTile = Tile<T, float, kGroupedTileM, kGroupedWeightTileN, 5, true, false, false>;
+using GroupedWeightTile = Tile<T, float, kGroupedTileM, kGroupedWeightTileN, 4, true, false, false>;
 
 }  // namespace saturate::kernels::wgmma

@@ -12,6 +12,7 @@ constexpr int kMostGroups = 1024;
 
 struct GroupedProblem {
   CUtensorMap a, b;
+  CUtensorMap d;  // of a weight gradient
   void* out;
   const int32_t* offsets;  // (groups + 1)
   int64_t ldd;
@@ -32,5 +33,7 @@ cudaError_t launch_grouped_weight_f16(const GroupedProblem& p, int blocks, cudaS
 
 // Tiles of a weight gradient and of the two others.
 constexpr int kGroupedTileM = 128, kGroupedTileN = 256, kGroupedWeightTileN = 192;
+// Rows of 128 bytes that a warp stores at a time.
+constexpr int kSlabRows = 16;
 
 }  // namespace saturate::kernels::wgmma

@@ -28,6 +28,7 @@ Fit grouped_gemm_wgmma_cuda_fits(const Context& ctx, const GroupedGemmArgs& x) n
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!aligned(x.a) || !aligned(x.b) || !aligned(x.d))
     return {"a, b or d is not aligned to 16 bytes"};
+  if (x.beta != 0.0f && x.beta != 1.0f) return {"beta is neither 0 nor 1"};
   if (x.groups > wgmma::kMostGroups) return {"more than 1024 groups"};
   if (x.rows == 0) return {"no rows"};
   if (std::max({x.rows, x.n, x.k}) >= int64_t{1} << 30) return {"a size exceeds 2^30"};
@@ -43,6 +44,7 @@ void grouped_gemm_wgmma_cuda(const Context& ctx, const GroupedGemmArgs& x) {
   p.b = weights ? wgmma::map_of(x.b, x.dtype, x.rows, x.k, x.k, 32)
                 : wgmma::map_of_stack(x.b, x.dtype, x.groups, x.n, x.k,
                                       forward ? wgmma::kGroupedTileN / 2 : 32);
+  if (weights) p.d = wgmma::map_of_stack(x.d, DType::f32, x.groups, x.n, x.k, wgmma::kSlabRows);
   p.out = x.d;
   p.offsets = x.offsets;
   p.beta = x.beta;

@@ -17,7 +17,7 @@ int blocks_of(const Context& ctx);
 // Not for both operands transposed.
 Form form_of(const MatmulArgs& args);
 
-// Matrix (rows, cols) of 16-bit `type` by rows; boxes of `box_rows` rows of 64 columns, swizzled
+// Matrix (rows, cols) of bf16, f16 or f32 by rows; boxes of `box_rows` rows of 128 bytes, swizzled
 // over 128 bytes. Errors: device, when the driver refuses.
 CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
                    int box_rows);

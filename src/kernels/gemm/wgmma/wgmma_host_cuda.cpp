@@ -60,19 +60,25 @@ Form form_of(const MatmulArgs& x) {
 
 namespace {
 
-// Dimensions from the innermost; strides of the outer ones in elements.
+CUtensorMapDataType code_of(DType type) {
+  if (type == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  return type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
+// Dimensions from the innermost, of which a box takes 128 bytes; strides of the outer ones in
+// elements.
 CUtensorMap encoded(const void* data, DType type, int dimensions, const cuuint64_t* sizes,
-                    const cuuint64_t* strides, const cuuint32_t* box) {
+                    const cuuint64_t* strides, int box_rows) {
   CUtensorMap map;
   cuuint64_t bytes[2];
-  for (int i = 0; i + 1 < dimensions; ++i) bytes[i] = strides[i] * 2;
+  for (int i = 0; i + 1 < dimensions; ++i) bytes[i] = strides[i] * size_of(type);
   const cuuint32_t step[3] = {1, 1, 1};
-  const CUresult code = encoder()(
-      &map,
-      type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      static_cast<cuuint32_t>(dimensions), const_cast<void*>(data), sizes, bytes, box, step,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(128 / size_of(type)),
+                             static_cast<cuuint32_t>(box_rows), 1};
+  const CUresult code =
+      encoder()(&map, code_of(type), static_cast<cuuint32_t>(dimensions), const_cast<void*>(data),
+                sizes, bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (code != CUDA_SUCCESS) {
     throw Error(Errc::device, "matmul",
                 fmt::format("the driver refused a tensor map of rows of {} elements, {} apart, {} "
@@ -88,8 +94,7 @@ CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int
                    int box_rows) {
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(ld)};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
-  return encoded(data, type, 2, sizes, strides, box);
+  return encoded(data, type, 2, sizes, strides, box_rows);
 }
 
 CUtensorMap map_of_stack(const void* data, DType type, int64_t matrices, int64_t rows, int64_t cols,
@@ -97,8 +102,7 @@ CUtensorMap map_of_stack(const void* data, DType type, int64_t matrices, int64_t
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows),
                               static_cast<cuuint64_t>(matrices)};
   const cuuint64_t strides[] = {sizes[0], sizes[0] * sizes[1]};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows), 1};
-  return encoded(data, type, 3, sizes, strides, box);
+  return encoded(data, type, 3, sizes, strides, box_rows);
 }
 
 }  // namespace saturate::kernels::wgmma
