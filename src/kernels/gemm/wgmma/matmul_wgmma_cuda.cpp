@@ -4,81 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
-#include "kernels/gemm/wgmma/wgmma_problem.h"
+#include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
 namespace {
 
+using wgmma::blocks_of;
+using wgmma::ceil_div;
 using wgmma::Form;
+using wgmma::form_of;
 using wgmma::kShapeInfo;
+using wgmma::kTileK;
+using wgmma::map_of;
 using wgmma::Shape;
-
-constexpr int kTileK = 64;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The driver's encoder of tensor maps, found at run time so that nothing links the driver.
-using Encode = decltype(&cuTensorMapEncodeTiled);
-Encode encoder() {
-  static const Encode found = [] {
-    void* f = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-                                                              cudaEnableDefault, &result);
-    if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
-    return code == cudaSuccess && result == cudaDriverEntryPointSuccess
-               ? reinterpret_cast<Encode>(f)
-               : nullptr;
-  }();
-  return found;
-}
-
-// Matrix (rows, cols) by rows; boxes of `box_rows` rows of 64 columns, swizzled over 128 bytes.
-CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
-                   int box_rows) {
-  CUtensorMap map;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(ld) * 2};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
-  const CUresult code = encoder()(
-      &map,
-      type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-      const_cast<void*>(data), sizes, strides, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (code != CUDA_SUCCESS) {
-    throw Error(
-        Errc::device, "matmul",
-        fmt::format(
-            "the driver refused a tensor map of ({}, {}) with leading dimension {}: code {}", rows,
-            cols, ld, static_cast<int>(code)));
-  }
-  return map;
-}
-
-int device_attribute(int device, cudaDeviceAttr what) {
-  int value = 0;
-  SAT_CUDA(cudaDeviceGetAttribute(&value, what, device));
-  return value;
-}
-
-// Blocks that run together: one an SM, in pairs.
-int blocks_of(const Context& ctx) {
-  static std::array<int, 64> known{};
-  int& blocks = known[static_cast<size_t>(ctx.device.index) % known.size()];
-  if (blocks == 0)
-    blocks = device_attribute(ctx.device.index, cudaDevAttrMultiProcessorCount) / 2 * 2;
-  return blocks;
-}
-
-Form form_of(const MatmulArgs& x) {
-  if (x.ta == Transpose::yes) return Form::weight_gradient;
-  return x.tb == Transpose::yes ? Form::forward : Form::input_gradient;
-}
 
 bool exists(Form form, Shape shape) {
   return form != Form::weight_gradient || shape != Shape::ping_pong_128x192;
@@ -133,14 +74,7 @@ Fit matmul_wgmma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (!wide && x.n % 8 != 0) return {"n is not a multiple of 8"};
   if (x.k == 0) return {"nothing to multiply (k = 0)"};
   if (std::max({x.m, x.n, x.k}) >= int64_t{1} << 30) return {"a size exceeds 2^30"};
-  try {
-    if (device_attribute(ctx.device.index, cudaDevAttrComputeCapabilityMajor) != 9)
-      return {"needs compute capability 9.0"};
-  } catch (const Error&) {
-    return {"the device does not answer"};
-  }
-  if (encoder() == nullptr) return {"the driver has no tensor maps"};
-  return {};
+  return wgmma::device_fits(ctx);
 }
 
 WgmmaPlan wgmma_plan_named(const std::string& name) {

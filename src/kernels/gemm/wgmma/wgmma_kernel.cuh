@@ -20,21 +20,22 @@
 namespace saturate::kernels::wgmma {
 
 constexpr int kThreads = 384;  // a producer and two consumer warpgroups
-constexpr int kTileK = 64;     // 128 bytes: one row of the swizzle
 constexpr int kCluster = 2;
 
 // Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
+// kParts: 3 for fp32 operands cut in three, see multiply_parts().
 template <class T_, class Out_, int kM_, int kN_, int kStages_, bool kPingPong_, bool kKMajorA_,
-          bool kKMajorB_>
+          bool kKMajorB_, int kParts_ = 1>
 struct Tile {
   using T = T_;
   using Out = Out_;
-  static constexpr int kM = kM_, kN = kN_, kStages = kStages_;
+  using Bias = std::conditional_t<kParts_ == 1, T_, Out_>;
+  static constexpr int kM = kM_, kN = kN_, kStages = kStages_, kParts = kParts_;
   static constexpr bool kPingPong = kPingPong_, kKMajorA = kKMajorA_, kKMajorB = kKMajorB_;
   static constexpr int kRows = kPingPong ? kM : kM / 2;  // of one consumer
   static constexpr int kMmas = kRows / 64;
   static constexpr uint32_t kBytesA = kM * kTileK * 2, kBytesB = kN * kTileK * 2;
-  static constexpr uint32_t kStageBytes = kBytesA + kBytesB;
+  static constexpr uint32_t kStageBytes = kParts * (kBytesA + kBytesB);
   static constexpr uint32_t kBarriersAt = kStages * kStageBytes;
   // A block has what it was launched with, 3 x 168: asking for more waits for ever. A producer of
   // operands that go by boxes of 64 x 64 needs more than one of whole tiles.
@@ -74,29 +75,41 @@ __device__ inline void produce(const Problem& p, uint32_t tiles, uint32_t full, 
     const Unit x = unit_of<P>(p, u, rank);
     for (int kb = x.first_k; kb < x.last_k; ++kb, ++step) {
       const uint32_t stage = step % P::kStages, round = step / P::kStages;
-      const uint32_t a = tiles + stage * P::kStageBytes, b = a + P::kBytesA, bar = full + stage * 8;
-      const int k = kb * kTileK;
+      const uint32_t bar = full + stage * 8;
       barrier_wait(empty + stage * 8, (round & 1) ^ 1);
       barrier_expect(bar, P::kStageBytes);
-      if constexpr (P::kKMajorA) {
-        load_box<false>(a, p.a, bar, k, x.m);
-      } else {
 #pragma unroll
-        for (int i = 0; i < P::kM / 64; ++i)
-          load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
-      }
-      if constexpr (P::kKMajorB) {
-        const int half = static_cast<int>(rank) * (P::kN / 2);
-        load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
-      } else {
-        const int half = static_cast<int>(rank) * (kTileK / 2);
+      for (int part = 0; part < P::kParts; ++part) {
+        const uint32_t a = tiles + stage * P::kStageBytes + part * P::kBytesA;
+        const uint32_t b =
+            tiles + stage * P::kStageBytes + P::kParts * P::kBytesA + part * P::kBytesB;
+        const int k = kb * kTileK + part * p.part_k;
+        if constexpr (P::kKMajorA) {
+          load_box<false>(a, p.a, bar, k, x.m);
+        } else {
 #pragma unroll
-        for (int i = 0; i < P::kN / 64; ++i) {
-          load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
+          for (int i = 0; i < P::kM / 64; ++i)
+            load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
+        }
+        if constexpr (P::kKMajorB) {
+          const int half = static_cast<int>(rank) * (P::kN / 2);
+          load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
+        } else {
+          const int half = static_cast<int>(rank) * (kTileK / 2);
+#pragma unroll
+          for (int i = 0; i < P::kN / 64; ++i)
+            load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
         }
       }
     }
   }
+}
+
+// Frees the stage of block of k `step` for the producers of both blocks, which both fill it.
+template <class P>
+__device__ inline void release(uint32_t empty, uint32_t step) {
+  const uint32_t thread = threadIdx.x % 128;
+  if (thread < kCluster) barrier_arrive_at(empty + step % P::kStages * 8, thread);
 }
 
 // Sums of one tile's rows. `step` counts blocks of k since the launch, as the producer does.
@@ -108,11 +121,6 @@ template <class P, class Arrived = AsItIs>
 __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, uint32_t step,
                                 int row, uint32_t tiles, uint32_t full, uint32_t empty,
                                 const Arrived& arrived = {}) {
-  const auto release =
-      [&](uint32_t s) {  // by one thread for both blocks, which both wrote this stage
-        const uint32_t thread = threadIdx.x % 128;
-        if (thread < kCluster) barrier_arrive_at(empty + s % P::kStages * 8, thread);
-      };
   // Steps through an operand: by 16 values of k, and by 64 rows of A.
   constexpr uint32_t kStepA = P::kKMajorA ? 32 : 2048, kStepB = P::kKMajorB ? 32 : 2048;
   const uint32_t a0 = descriptor_low(tiles + row * 128, P::kKMajorA ? 16 : 8192);
@@ -134,16 +142,56 @@ __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, u
     mma_commit();
     if (i > 0) {
       mma_wait<1>();
-      release(step - 1);
+      release<P>(empty, step - 1);
     }
   }
   mma_wait<0>();
-  if (blocks > 0) release(step - 1);
+  if (blocks > 0) release<P>(empty, step - 1);
     // The sums are final from here: no read of them may move up.
 #pragma unroll
   for (int q = 0; q < P::kMmas; ++q) {
 #pragma unroll
     for (int j = 0; j < P::kN / 2; ++j) asm volatile("" : "+f"(sum[q][j])::"memory");
+  }
+}
+
+// The same for operands in three bf16 parts, high, middle and low: x = h + m + l to 24 bits. Of the
+// nine products those below 2^-22 of the whole are left out. The tensor cores cut sums off instead
+// of rounding them, an error that grows with the sum; so every block of k is summed from zero,
+// small products first, and added here. While one consumer adds, the other multiplies.
+template <class P>
+__device__ inline void multiply_parts(float (&sum)[P::kN / 2], int blocks, uint32_t step, int row,
+                                      uint32_t tiles, uint32_t full, uint32_t empty) {
+  constexpr uint32_t kStepA = P::kKMajorA ? 32 : 2048, kStepB = P::kKMajorB ? 32 : 2048;
+  constexpr int kPairs[6][2] = {{2, 0}, {0, 2}, {1, 1}, {1, 0}, {0, 1}, {0, 0}};  // parts of A, B
+  const uint32_t a0 = descriptor_low(tiles + row * 128, P::kKMajorA ? 16 : 8192);
+  const uint32_t b0 = descriptor_low(tiles + 3 * P::kBytesA, P::kKMajorB ? 16 : 8192);
+  float part[P::kN / 2];
+#pragma unroll
+  for (int j = 0; j < P::kN / 2; ++j) sum[j] = 0;
+  for (int i = 0; i < blocks; ++i, ++step) {
+    const uint32_t stage = step % P::kStages, at = stage * (P::kStageBytes / 16);
+    barrier_wait(full + stage * 8, step / P::kStages & 1);
+    mma_fence();
+#pragma unroll
+    for (int pair = 0; pair < 6; ++pair) {
+      const uint32_t a1 = a0 + at + kPairs[pair][0] * P::kBytesA / 16;
+      const uint32_t b1 = b0 + at + kPairs[pair][1] * P::kBytesB / 16;
+#pragma unroll
+      for (int kk = 0; kk < kTileK / 16; ++kk) {
+        mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(
+            part, descriptor(a1 + kk * kStepA / 16, 1024), descriptor(b1 + kk * kStepB / 16, 1024),
+            pair | kk);
+      }
+    }
+    mma_commit();
+    mma_wait<0>();
+    release<P>(empty, step);
+#pragma unroll
+    for (int j = 0; j < P::kN / 2; ++j) {
+      asm volatile("" : "+f"(part[j])::"memory");  // final from here: no read of it may move up
+      sum[j] += part[j];
+    }
   }
 }
 
@@ -187,7 +235,7 @@ __device__ inline void finish(const Result& p, float (&sum)[P::kMmas][P::kN / 2]
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
-      const auto* bias = static_cast<const typename P::T*>(p.bias) + col;
+      const auto* bias = static_cast<const typename P::Bias*>(p.bias) + col;
       const auto* c = static_cast<const typename P::Out*>(p.c) + r * p.ldc + col;
       const bool add_bias = p.bias != nullptr, add_c = p.beta != 0.0f && r < p.m;
 #pragma unroll
@@ -319,7 +367,11 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (!P::kPingPong || index % 2 == consumer) {
         float sum[P::kMmas][P::kN / 2];
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
-        multiply<P>(sum, blocks, step, row, tiles, full, empty);
+        if constexpr (P::kParts == 1) {
+          multiply<P>(sum, blocks, step, row, tiles, full, empty);
+        } else {
+          multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
+        }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         finish<P>(p, sum, x, row);
         if constexpr (sizeof(typename P::Out) == 2) {

@@ -8,6 +8,8 @@
 
 namespace saturate::kernels::wgmma {
 
+constexpr int kTileK = 64;  // values of k in a block: 128 bytes, one row of the swizzle
+
 struct Problem {
   CUtensorMap a, b;
   void* out;
@@ -18,6 +20,7 @@ struct Problem {
   float alpha, beta;
   int m, n;
   int k_blocks, split_blocks;  // of 64: in all, and in one split
+  int part_k;                  // operands in three parts: values of k from one to the next
   int pairs_m, tiles_n;        // tiles: pairs of rows of tiles, columns of tiles
   int units;                   // pairs of tiles times splits
   int band;                    // pairs of rows that are walked together
@@ -43,5 +46,14 @@ cudaError_t launch_f16(Form form, Shape shape, const Problem& p, int blocks, cud
 // aligned.
 void add_partials(const float* partial, int count, float* d, int64_t ldd, int m, int n,
                   cudaStream_t stream);
+
+// The fp32 matrix `from` (rows, cols) as three bf16 matrices (padded_rows, padded_cols), zeros
+// where it ends; part q begins q to_part elements behind `to`, its rows are to_ld apart.
+// padded_cols, to_ld and to_part are even.
+cudaError_t cut_in_parts(const float* from, int64_t rows, int64_t cols, int64_t ld, void* to,
+                         int64_t padded_rows, int64_t padded_cols, int64_t to_ld, int64_t to_part,
+                         cudaStream_t stream);
+// The product of operands in three parts, in tiles of 128 x 128; results, C and bias in fp32.
+cudaError_t launch_parts(Form form, const Problem& p, int blocks, cudaStream_t stream);
 
 }  // namespace saturate::kernels::wgmma

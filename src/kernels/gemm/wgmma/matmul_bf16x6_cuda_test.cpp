@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/testing/guarded.h"
+#include "runtime/memory.h"
+
+namespace saturate::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::TestContext;
+
+struct Case {
+  const char* name;
+  Transpose ta, tb;
+  int64_t m, n, k;
+  float alpha = 1.0f, beta = 0.0f;
+  bool bias = false;
+};
+
+class MatmulBf16x6 : public ::testing::TestWithParam<Case> {};
+
+// fp32 values, not ones that bf16 could hold: r + r' 2^-12 of two of the helper's values.
+std::vector<double> fp32_values(int64_t count, uint64_t key) {
+  auto v = testing::random_values(count, DType::f32, key);
+  const auto more = testing::random_values(count, DType::f32, key + 100);
+  for (size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<double>(static_cast<float>(v[i] + more[i] * 0x1p-12));
+  return v;
+}
+
+// Parts hold 24 bits; left out are products below 2^-22 of the whole, cut-off sums of 64 are added
+// with rounding: k 2^-23 of the sum of magnitudes bounds it as it bounds plain fp32, as
+// gemm/wgmma/LADDER.md measures.
+TEST_P(MatmulBf16x6, IsWithinTheBoundOfPlainFp32) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const Case& c = GetParam();
+  const TestContext t({DeviceKind::cuda, 0});
+  const bool ta = c.ta == Transpose::yes, tb = c.tb == Transpose::yes;
+  const int64_t lda = (ta ? c.m : c.k) + 3, ldb = (tb ? c.k : c.n) + 1, ldd = (c.n + 1) / 2 * 2 + 2;
+  const auto va = fp32_values((ta ? c.k : c.m) * lda, 1),
+             vb = fp32_values((tb ? c.n : c.k) * ldb, 2), vc = fp32_values(c.m * ldd, 3),
+             vbias = fp32_values(c.n, 4);
+  const Guarded a(t.stream, DType::f32, va), b(t.stream, DType::f32, vb),
+      before(t.stream, DType::f32, vc), bias(t.stream, DType::f32, vbias);
+  Guarded d(t.stream, DType::f32, c.m * ldd);
+  const MatmulArgs args{.a = a.data(),
+                        .b = b.data(),
+                        .c = before.data(),
+                        .d = d.data(),
+                        .bias = c.bias ? bias.data() : nullptr,
+                        .m = c.m,
+                        .n = c.n,
+                        .k = c.k,
+                        .lda = lda,
+                        .ldb = ldb,
+                        .ldc = ldd,
+                        .ldd = ldd,
+                        .ta = c.ta,
+                        .tb = c.tb,
+                        .alpha = c.alpha,
+                        .beta = c.beta};
+  const Fit fit = matmul_bf16x6_cuda_fits(t.get(), args);
+  ASSERT_TRUE(fit || device_info({DeviceKind::cuda, 0}).compute_major != 9) << fit.reason;
+  if (!fit) GTEST_SKIP() << fit.reason;
+  fill_bytes(t.stream, d.data(), 0xFF, static_cast<size_t>(d.count()) * 4);
+  matmul_bf16x6_cuda(t.get(), args);
+  const auto got = d.values();
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t k = 0; k < c.k; ++k) {
+        const double p = va[static_cast<size_t>(ta ? k * lda + i : i * lda + k)] *
+                         vb[static_cast<size_t>(tb ? j * ldb + k : k * ldb + j)];
+        sum += p;
+        magnitude += std::fabs(p);
+      }
+      const double more = (c.bias ? vbias[static_cast<size_t>(j)] : 0) +
+                          c.beta * (c.beta != 0 ? vc[static_cast<size_t>(i * ldd + j)] : 0);
+      const double expected = c.alpha * sum + more;
+      const double bound = 0x1p-23 * (static_cast<double>(c.k) + 4) *
+                           (std::fabs(c.alpha) * magnitude + std::fabs(more));
+      ASSERT_LE(std::fabs(got[static_cast<size_t>(i * ldd + j)] - expected), bound)
+          << "at (" << i << ", " << j << ")";
+    }
+    for (int64_t j = c.n; j < ldd; ++j)
+      ASSERT_TRUE(std::isnan(got[static_cast<size_t>(i * ldd + j)])) << "wrote beyond " << c.n;
+  }
+  const auto first = d.bytes();
+  matmul_bf16x6_cuda(t.get(), args);
+  EXPECT_EQ(first, d.bytes()) << "two runs differ";
+}
+
+constexpr Transpose no = Transpose::no, yes = Transpose::yes;
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MatmulBf16x6,
+    ::testing::Values(Case{"forward", no, yes, 256, 256, 128},
+                      Case{"forward_one", no, yes, 1, 2, 1},
+                      Case{"forward_odd", no, yes, 301, 131, 203, 0.5f, 0.0f, true},
+                      Case{"forward_beta", no, yes, 130, 72, 640, 1.0f, 1.0f},
+                      Case{"input_odd", no, no, 333, 201, 301, 1.0f, 0.5f},
+                      Case{"weight_odd", yes, no, 201, 309, 1111, 0.25f, 1.0f}),
+    [](const auto& i) { return std::string(i.param.name); });
+
+// Values at the ends of fp32's range: an infinity stays one, the largest value does not become one.
+TEST(MatmulBf16x6Range, KeepsInfinitiesAndTheLargestValue) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const double largest = static_cast<double>(std::numeric_limits<float>::max());
+  const Guarded a(t.stream, DType::f32, {largest, kInf, 1.0, -kInf}),
+      b(t.stream, DType::f32, {1.0, 0.5});
+  Guarded d(t.stream, DType::f32, int64_t{8});
+  const MatmulArgs args{.a = a.data(),
+                        .b = b.data(),
+                        .d = d.data(),
+                        .m = 4,
+                        .n = 2,
+                        .k = 1,
+                        .lda = 1,
+                        .ldb = 1,
+                        .ldd = 2,
+                        .tb = yes};
+  if (const Fit fit = matmul_bf16x6_cuda_fits(t.get(), args); !fit) GTEST_SKIP() << fit.reason;
+  matmul_bf16x6_cuda(t.get(), args);
+  const auto got = d.values();
+  EXPECT_EQ(got, (std::vector<double>{largest, largest / 2, kInf, kInf, 1.0, 0.5, -kInf, -kInf}));
+}
+
+TEST(MatmulBf16x6Range, RefusesAWorkspaceWithoutRoom) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const MatmulArgs args{.m = 4096, .n = 4096, .k = 4096, .lda = 4096, .ldb = 4096, .ldd = 4096};
+  EXPECT_EQ(matmul_bf16x6_workspace(args), size_t{2} * 6 * 4096 * 4096);
+  EXPECT_FALSE(matmul_bf16x6_cuda_fits(t.get(), args));
+}
+
+}  // namespace
+}  // namespace saturate::kernels
