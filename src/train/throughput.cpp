@@ -29,7 +29,7 @@ Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DT
 double matmul_ceiling(Device device, DType dtype) {
   const int64_t n = device.is_cuda() ? 4096 : 768;
   const Stream stream(device);
-  Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
+  Buffer workspace(device, kernels::matmul_workspace_bytes(device, dtype));
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
   const Buffer a = random_buffer(ctx, stream, n * n, dtype, 1),
                c(device, static_cast<size_t>(n * n) * size_of(dtype));

