@@ -22,3 +22,8 @@ for shape in "25088 512 512" "25088 2048 512" "25088 512 2048" "25088 32000 512"
   # shellcheck disable=SC2086
   "$program" bench gemm --precision bf16 --shape $shape >> "$out"
 done
+# Programs of single families, where they were built (ninja saturate_gemm_bench saturate_bf16x6_bench ...).
+benches="$(dirname "$program")/../bench"
+for bench in "$benches"/saturate_*_bench; do
+  [[ -x $bench ]] && "$bench" | grep '^{' >> "$out"
+done
