@@ -13,6 +13,7 @@
 #include "kernels/gemm/tune/configured.h"
 #include "kernels/gemm/tune/table.h"
 #include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 
 namespace saturate::kernels {
@@ -23,6 +24,7 @@ constexpr Impl<MatmulArgs> kImpls[] = {
     SAT_CUDA_IMPL({"matmul_bf16x6_cuda", DeviceKind::cuda, matmul_bf16x6_cuda_pays, matmul_bf16x6_cuda})
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, matmul_cublaslt_cuda})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, matmul_wgmma_cuda})
+    SAT_CUDA_IMPL({"matmul_tf32_cuda", DeviceKind::cuda, matmul_tf32_cuda_fits, matmul_tf32_cuda})
     SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, matmul_mma_cuda})
     {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, matmul_blas_cpu},
 };

@@ -4,6 +4,7 @@
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
+#include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 
 namespace saturate::kernels {
@@ -44,6 +45,11 @@ constexpr ConfiguredImpl kConfigured[] = {
      [](const Context&, const MatmulArgs&, Search) { return std::vector<std::string>{kOnly}; },
      nullptr, [](const Context&, const MatmulArgs&, const std::string&) { return Fit{}; },
      [](const Context& c, const MatmulArgs& x, const std::string&) { sgemm_tma_cuda(c, x); },
+     nullptr},
+    {"matmul_tf32_cuda", matmul_tf32_cuda_fits,
+     [](const Context&, const MatmulArgs&, Search) { return std::vector<std::string>{kOnly}; },
+     nullptr, [](const Context&, const MatmulArgs&, const std::string&) { return Fit{}; },
+     [](const Context& c, const MatmulArgs& x, const std::string&) { matmul_tf32_cuda(c, x); },
      nullptr},
 };
 }  // namespace

@@ -8,6 +8,10 @@ namespace saturate::kernels::wgmma {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The driver's encoder of tensor maps, found at run time so that nothing links the driver; null
+// where there is none.
+decltype(&cuTensorMapEncodeTiled) encoder();
+
 // Why the context's device cannot run them: they need compute capability 9.0 and tensor maps.
 Fit device_fits(const Context& ctx) noexcept;
 

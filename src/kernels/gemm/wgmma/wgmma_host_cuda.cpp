@@ -8,9 +8,7 @@
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::wgmma {
-namespace {
 
-// The driver's encoder of tensor maps, found at run time so that nothing links the driver.
 using Encode = decltype(&cuTensorMapEncodeTiled);
 Encode encoder() {
   static const Encode found = [] {
@@ -25,6 +23,8 @@ Encode encoder() {
   }();
   return found;
 }
+
+namespace {
 
 int device_attribute(int device, cudaDeviceAttr what) {
   int value = 0;
