@@ -18,8 +18,8 @@ bool copies_b(const MatmulArgs& x) { return x.tb == Transpose::no; }
 wgmma::Operand operand(const float* data, int64_t ld, bool copied, int64_t rows,
                        const MatmulArgs& x, float* copy, cudaStream_t stream) {
   if (copied) {
-    wgmma::transpose_tf32(data, ld, x.k, rows, copy, copied_row(x), stream);
-    SAT_CUDA_LAUNCHED("transpose_tf32");
+    wgmma::transpose_f32(data, ld, x.k, rows, copy, copied_row(x), stream);
+    SAT_CUDA_LAUNCHED("transpose_f32");
   }
   return {.data = copied ? copy : data,
           .type = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,

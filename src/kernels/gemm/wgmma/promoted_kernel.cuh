@@ -86,10 +86,6 @@ __device__ inline void multiply_stage(float (&sum)[P::kN / 2], uint32_t a0, uint
 template <class P>
 __device__ inline void multiply_rows(float (&sum)[1][P::kN / 2], int blocks, uint32_t step, int row,
                                      uint32_t tiles, uint32_t full, uint32_t empty) {
-  const auto release = [&](uint32_t s) {
-    const uint32_t thread = threadIdx.x % 128;
-    if (thread < kCluster) barrier_arrive_at(empty + s % P::kStages * 8, thread);
-  };
   if constexpr (P::kPromotes) {
 #pragma unroll
     for (int j = 0; j < P::kN / 2; ++j) sum[0][j] = 0.0f;
@@ -100,7 +96,7 @@ __device__ inline void multiply_rows(float (&sum)[1][P::kN / 2], int blocks, uin
     const uint32_t stage = step % P::kStages, at = stage * (P::kStageBytes / 16);
     barrier_wait(full + stage * 8, step / P::kStages & 1);
     if constexpr (P::kPromotes) {
-      multiply_stage<P>(sum[0], a0 + at, b0 + at, [&] { release(step); });
+      multiply_stage<P>(sum[0], a0 + at, b0 + at, [&] { release<P>(empty, step); });
     } else {
       mma_fence();
 #pragma unroll
@@ -111,13 +107,13 @@ __device__ inline void multiply_rows(float (&sum)[1][P::kN / 2], int blocks, uin
       mma_commit();
       if (i > 0) {
         mma_wait<1>();
-        release(step - 1);
+        release<P>(empty, step - 1);
       }
     }
   }
   if constexpr (!P::kPromotes) {
     mma_wait<0>();
-    release(step - 1);
+    release<P>(empty, step - 1);
     settle(sum[0]);
   }
 }

@@ -17,9 +17,9 @@ constexpr int kStageRowBytes = 128;
 // A, B: fp32 of which 10 bits of mantissa count. D, C, bias f32.
 cudaError_t launch_tf32(const PromotedProblem& p, int blocks, cudaStream_t stream);
 
-// to (columns, rows) with `ld_to` = from (rows, columns)^T, rounded to the nearest tf32.
-void transpose_tf32(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to,
-                    int64_t ld_to, cudaStream_t stream);
+// to (columns, rows) with `ld_to` = from (rows, columns)^T.
+void transpose_f32(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to,
+                   int64_t ld_to, cudaStream_t stream);
 
 // A, B: fp8, e5m2 or else e4m3. D of bf16, f16 or f32; no C, no bias.
 cudaError_t launch_fp8(bool e5m2_a, bool e5m2_b, DType d_type, const PromotedProblem& p, int blocks,

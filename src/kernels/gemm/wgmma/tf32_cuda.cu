@@ -7,23 +7,16 @@ namespace {
 
 using Tf32Product = Promoted<Tf32, Tf32, float, float, false>;
 
-__device__ inline float nearest_tf32(float x) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return __uint_as_float(bits);
-}
-
 // 32 rows by 64 columns a block of threads.
-__global__ void transpose_tf32_kernel(const float* from, int64_t ld, int64_t rows, int64_t columns,
-                                      float* to, int64_t ld_to) {
+__global__ void transpose_f32_kernel(const float* from, int64_t ld, int64_t rows, int64_t columns,
+                                     float* to, int64_t ld_to) {
   __shared__ float tile[32][65];
   const int64_t row0 = int64_t{blockIdx.x} * 32, column0 = int64_t{blockIdx.y} * 64;
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const int r = i * 4 + thread / 64, c = thread % 64;
-    if (row0 + r < rows && column0 + c < columns)
-      tile[r][c] = nearest_tf32(from[(row0 + r) * ld + column0 + c]);
+    if (row0 + r < rows && column0 + c < columns) tile[r][c] = from[(row0 + r) * ld + column0 + c];
   }
   __syncthreads();
 #pragma unroll
@@ -40,11 +33,11 @@ cudaError_t launch_tf32(const PromotedProblem& p, int blocks, cudaStream_t strea
                                                                                       stream);
 }
 
-void transpose_tf32(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to,
-                    int64_t ld_to, cudaStream_t stream) {
+void transpose_f32(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to,
+                   int64_t ld_to, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((rows + 31) / 32),
                   static_cast<unsigned>((columns + 63) / 64));
-  transpose_tf32_kernel<<<grid, 256, 0, stream>>>(from, ld, rows, columns, to, ld_to);
+  transpose_f32_kernel<<<grid, 256, 0, stream>>>(from, ld, rows, columns, to, ld_to);
 }
 
 }  // namespace saturate::kernels::wgmma
