@@ -15,6 +15,7 @@
 #include "kernels/gemm/wgmma/matmul_bf16x6.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
+#include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
 
 namespace saturate::kernels {
 namespace {
@@ -25,6 +26,7 @@ constexpr Impl<MatmulArgs> kImpls[] = {
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, matmul_cublaslt_cuda})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, matmul_wgmma_cuda})
     SAT_CUDA_IMPL({"matmul_tf32_cuda", DeviceKind::cuda, matmul_tf32_cuda_fits, matmul_tf32_cuda})
+    SAT_CUDA_IMPL({"matmul_wgmma_activation_cuda", DeviceKind::cuda, matmul_wgmma_activation_cuda_fits, matmul_wgmma_activation_cuda})
     SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, matmul_mma_cuda})
     {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, matmul_blas_cpu},
 };

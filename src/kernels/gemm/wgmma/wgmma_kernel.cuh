@@ -374,6 +374,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         finish<P>(p, sum, x, row);
+        if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
         if constexpr (sizeof(typename P::Out) == 2) {
           write_halves<P>(p, sum, x, row);
         } else {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "kernels/activation/activation.h"
+#include "kernels/gemm/wgmma/wgmma_problem.h"
+
+namespace saturate::kernels::wgmma {
+
+// The forward product in tiles of 128 x 256 with the activation: relu, gelu_tanh or gelu_erf. `c`
+// and `ldc` of the problem say where the values before it go (null: nowhere); beta is 0, splits 1.
+cudaError_t launch_activation_bf16(ActivationKind kind, const Problem& p, int blocks,
+                                   cudaStream_t stream);
+cudaError_t launch_activation_f16(ActivationKind kind, const Problem& p, int blocks,
+                                  cudaStream_t stream);
+
+}  // namespace saturate::kernels::wgmma

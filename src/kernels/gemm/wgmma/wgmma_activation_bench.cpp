@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The activation in the product against the product alone and against two kernels, bf16, medians of
+// interleaved rounds, operands rotated past L2. One JSON line a shape and activation.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/activation/activation.h"
+#include "kernels/gemm/matmul_impl.h"
+#include "kernels/gemm/wgmma/matmul_wgmma.h"
+#include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
+#include "runtime/memory.h"
+#include "runtime/stream.h"
+
+using namespace saturate;
+using namespace saturate::kernels;
+
+namespace {
+
+Buffer random_operand(const Stream& s, int64_t count) {
+  std::mt19937 rng(5);
+  std::vector<uint16_t> host(static_cast<size_t>(count));
+  for (uint16_t& x : host)  // bf16 of magnitude 1/2 to 2, either sign
+    x = static_cast<uint16_t>((rng() & 0x80FF) + 0x3F00);
+  Buffer b(s.device(), host.size() * 2);
+  copy_to_device(s, b.data(), host.data(), b.bytes());
+  s.synchronize();
+  return b;
+}
+
+void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int64_t m, int64_t n,
+             int64_t k) {
+  constexpr size_t kSets = 3;
+  std::vector<Buffer> a, w, d, aux;
+  for (size_t i = 0; i < kSets; ++i) {
+    a.push_back(random_operand(stream, m * k));
+    w.push_back(random_operand(stream, n * k));
+    d.emplace_back(stream.device(), static_cast<size_t>(m * n) * 2);
+    aux.emplace_back(stream.device(), static_cast<size_t>(m * n) * 2);
+  }
+  const Buffer bias = random_operand(stream, n);
+  size_t at = 0;
+  const auto args = [&](bool with_bias) {
+    at = (at + 1) % kSets;
+    return MatmulArgs{.a = a[at].data(),
+                      .b = w[at].data(),
+                      .c = d[at].data(),
+                      .d = d[at].data(),
+                      .bias = with_bias ? bias.data() : nullptr,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .lda = k,
+                      .ldb = k,
+                      .ldc = n,
+                      .ldd = n,
+                      .tb = Transpose::yes,
+                      .ab_type = DType::bf16,
+                      .d_type = DType::bf16};
+  };
+  const auto fused = [&](bool keep, bool with_bias) {
+    MatmulArgs x = args(with_bias);
+    x.epilogue = {.kind = EpilogueKind::activation,
+                  .activation = kind,
+                  .aux = keep ? aux[at].data() : nullptr,
+                  .ld_aux = n};
+    matmul_wgmma_activation_cuda(ctx, x);
+  };
+  const std::array<std::pair<const char*, std::function<void()>>, 7> all = {
+      {{"plain",
+        [&] {
+          matmul_wgmma_run(ctx, args(false), {0, 1, 8});
+        }},
+       {"bias",
+        [&] {
+          matmul_wgmma_run(ctx, args(true), {0, 1, 8});
+        }},
+       {"activation", [&] { fused(false, false); }},
+       {"bias_activation", [&] { fused(false, true); }},
+       {"bias_activation_aux", [&] { fused(true, true); }},
+       {"cublaslt_bias", [&] { matmul_cublaslt_cuda(ctx, args(true)); }},
+       {"cublaslt_bias_then_activation", [&] {
+          const MatmulArgs x = args(true);
+          matmul_cublaslt_cuda(ctx, x);
+          activation_forward(ctx, {.kind = kind,
+                                   .x = x.d,
+                                   .y = aux[at].data(),
+                                   .rows = m,
+                                   .cols = n,
+                                   .dtype = DType::bf16,
+                                   .rng = {}});
+        }}}};
+  std::array<std::vector<float>, 7> ms;
+  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
+  for (int round = -3; round < 11; ++round) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      begin.record(stream);
+      for (int repeat = 0; repeat < 6; ++repeat) all[i].second();
+      end.record(stream);
+      stream.synchronize();
+      if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
+    }
+  }
+  std::string line =
+      fmt::format(R"({{"what":"gemm activation","m":{},"n":{},"k":{},"activation":"{}")", m, n, k,
+                  kind == ActivationKind::relu ? "relu" : "gelu_tanh");
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::sort(ms[i].begin(), ms[i].end());
+    line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
+  }
+  fmt::print("{}}}\n", line);
+}
+
+}  // namespace
+
+int main() {
+  if (cuda_device_count() == 0) {
+    fmt::print(stderr, "saturate_wgmma_activation_bench: no GPU\n");
+    return 1;
+  }
+  const Stream stream({DeviceKind::cuda, 0});
+  const Buffer workspace(stream.device(), kWorkspaceBytes);
+  const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
+  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh}) {
+    measure(ctx, stream, kind, 25088, 2048, 512);
+    measure(ctx, stream, kind, 32768, 3072, 768);
+  }
+}
