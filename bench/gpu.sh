@@ -25,5 +25,6 @@ done
 # Programs of single families, where they were built (ninja saturate_gemm_bench saturate_bf16x6_bench ...).
 benches="$(dirname "$program")/../bench"
 for bench in "$benches"/saturate_*_bench; do
-  [[ -x $bench ]] && "$bench" | grep '^{' >> "$out"
+  [[ -x $bench ]] || continue
+  "$bench" | grep '^{' >> "$out" || echo "bench/gpu.sh: $bench failed or printed no line" >&2
 done

@@ -23,6 +23,8 @@ enum class Transpose : uint8_t { no, yes };
 // Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32
 //           (f64 for f64); for sizes or pointers off 16 bytes cuBLASLt may round to d_type once
 //           before it adds the bias. allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
+//           On Hopper large f32 products run as sums of bf16 products, more accurate than fp32
+//           arithmetic (docs/adr/0022); an infinity in A or B may then give NaN.
 // Aliasing  D may be C. Nothing else may overlap.
 // Stream    enqueued on ctx.stream; never synchronises; uses ctx.workspace.
 // Order     bitwise equal run to run for the same shapes on one device.

@@ -7,8 +7,7 @@
 // warpgroups multiply (wgmma reads both operands from shared memory) and write the result.
 //   cooperative  both consumers share a tile, each half of its rows: largest tile, least traffic.
 //   ping-pong    each consumer has a tile of its own; while one multiplies the other writes. For
-//   short
-//                sums (small K), where writing is a large share.
+//                short sums (small K), where writing is a large share.
 // Blocks work in pairs (a cluster): two tiles, one below the other, need the same columns of B, so
 // each block loads half of them and the copy engine delivers to both.
 //
