@@ -298,15 +298,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t rank = cluster_rank();
   // By way of lane 0 the compiler knows that a warp agrees on it.
   const int role = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-  if (threadIdx.x == 0) {
-    prefetch_map(p.a);
-    prefetch_map(p.b);
-    for (int s = 0; s < P::kStages; ++s) {
-      barrier_init(full + s * 8, 1);
-      barrier_init(empty + s * 8, (P::kPingPong ? 1 : 2) * kCluster);
-    }
-    barrier_init_fence();
-  }
+  if (threadIdx.x == 0) open_pipeline<P>(p, full, empty, P::kPingPong ? 1 : 2);
   await_previous_kernel();
   count_units<P>(p, groups);
   cluster_sync();

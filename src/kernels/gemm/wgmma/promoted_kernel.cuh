@@ -127,15 +127,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t full = tiles + P::kBarriersAt, empty = full + P::kStages * 8;
   const uint32_t rank = cluster_rank();
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-  if (threadIdx.x == 0) {
-    prefetch_map(p.a);
-    prefetch_map(p.b);
-    for (int s = 0; s < P::kStages; ++s) {
-      barrier_init(full + s * 8, 1);
-      barrier_init(empty + s * 8, 2 * kCluster);
-    }
-    barrier_init_fence();
-  }
+  if (threadIdx.x == 0) open_pipeline<P>(p, full, empty, 2);
   cluster_sync();
   await_previous_kernel();
   if (group == 0) {

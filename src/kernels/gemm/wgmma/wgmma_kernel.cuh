@@ -66,6 +66,20 @@ __device__ inline Unit unit_of(const Problem& p, int u, uint32_t rank) {
   return x;
 }
 
+// By one thread, before the cluster meets: a stage is full when its bytes have come and empty when
+// `readers` warpgroups of both blocks have released it.
+template <class P, class AnyProblem>
+__device__ inline void open_pipeline(const AnyProblem& p, uint32_t full, uint32_t empty,
+                                     uint32_t readers) {
+  prefetch_map(p.a);
+  prefetch_map(p.b);
+  for (int s = 0; s < P::kStages; ++s) {
+    barrier_init(full + s * 8, 1);
+    barrier_init(empty + s * 8, readers * kCluster);
+  }
+  barrier_init_fence();
+}
+
 template <class P>
 __device__ inline void produce(const Problem& p, uint32_t tiles, uint32_t full, uint32_t empty,
                                uint32_t rank) {
@@ -337,15 +351,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // By way of lane 0 the compiler knows that a warp agrees on it and keeps addresses in uniform
   // registers.
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
-  if (threadIdx.x == 0) {
-    prefetch_map(p.a);
-    prefetch_map(p.b);
-    for (int s = 0; s < P::kStages; ++s) {
-      barrier_init(full + s * 8, 1);
-      barrier_init(empty + s * 8, (P::kPingPong ? 1 : 2) * kCluster);
-    }
-    barrier_init_fence();
-  }
+  if (threadIdx.x == 0) open_pipeline<P>(p, full, empty, P::kPingPong ? 1 : 2);
   cluster_sync();
   await_previous_kernel();
   if (group == 0) {
