@@ -17,6 +17,9 @@ enum class Fp8 : uint8_t { e4m3, e5m2 };  // as the OCP's 8-bit specification; o
 //           operands have k innermost: Hopper's tensor cores read 8 bits in no other layout.
 // Types     D in bf16, f16 or f32. Scales: one fp32 number on the device, read when the product
 //           runs; null is 1. Sums of 128 products on the tensor cores, these added in fp32.
+//           amax: one fp32 number on the device, not negative, that becomes max(*amax, |D|) of the
+//           values before they round to D's type (NaN does not count); null is not wanted. For
+//           the scale with which the next product reads D in fp8.
 // Errors    unsupported: another device than compute capability 9.0; A, B not aligned to 16 bytes
 //           in every row, D to 16 (f32: 8), n not a multiple of 8 for 16-bit D; invalid_argument
 //           for shapes and null pointers.
@@ -30,6 +33,7 @@ struct MatmulFp8Args {
   void* d = nullptr;
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
+  float* amax = nullptr;
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
   Fp8 a_type = Fp8::e4m3, b_type = Fp8::e4m3;

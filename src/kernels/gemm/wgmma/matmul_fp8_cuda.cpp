@@ -69,6 +69,7 @@ void matmul_fp8_cuda(const Context& ctx, const MatmulFp8Args& x) {
   p.ldd = x.ldd;
   p.scale_a = x.scale_a;
   p.scale_b = x.scale_b;
+  p.amax = x.amax;
   SAT_CUDA(wgmma::launch_fp8(x.a_type == Fp8::e5m2, x.b_type == Fp8::e5m2, x.d_type, p,
                              wgmma::promoted_blocks(ctx, p), cuda::stream_of(ctx)));
 }

@@ -67,11 +67,13 @@ TEST_P(MatmulFp8, MatchesDoubles) {
   const Guarded device_scale_a(t.stream, DType::f32, std::vector<double>{scale_a}),
       device_scale_b(t.stream, DType::f32, std::vector<double>{scale_b});
   Guarded d(t.stream, c.d, c.m * ldd);
+  const Guarded amax(t.stream, DType::f32, std::vector<double>{c.scaled ? 1e6 : 0.0});
   const MatmulFp8Args args{.a = a.buffer.data(),
                            .b = b.buffer.data(),
                            .d = d.data(),
                            .scale_a = c.scaled ? device_scale_a.as<float>() : nullptr,
                            .scale_b = c.scaled ? device_scale_b.as<float>() : nullptr,
+                           .amax = amax.as<float>(),
                            .m = c.m,
                            .n = c.n,
                            .k = c.k,
@@ -87,7 +89,7 @@ TEST_P(MatmulFp8, MatchesDoubles) {
   matmul_fp8_cuda(t.get(), args);
   const auto got = d.values();
   const auto first = d.bytes();
-  double worst = 0;
+  double worst = 0, top = 0, top_bound = 0;
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t j = 0; j < c.n; ++j) {
       double sum = 0, bound = 0;
@@ -99,6 +101,8 @@ TEST_P(MatmulFp8, MatchesDoubles) {
       }
       const double scale = scale_a * scale_b, is = got[static_cast<size_t>(i * ldd + j)];
       bound *= scale * (33 * 0x1p-13 + (static_cast<double>(c.k) / 128 + 4) * 0x1p-24);
+      if (std::fabs(sum * scale) > top) top = std::fabs(sum * scale);
+      top_bound = std::max(top_bound, bound);
       bound += epsilon_of(c.d) * std::fabs(sum * scale);
       worst = std::max(worst, std::fabs(is - sum * scale) / bound);
       ASSERT_LE(std::fabs(is - sum * scale), bound)
@@ -106,6 +110,12 @@ TEST_P(MatmulFp8, MatchesDoubles) {
     }
     for (int64_t j = c.n; j < ldd; ++j)
       ASSERT_TRUE(std::isnan(got[static_cast<size_t>(i * ldd + j)])) << "wrote beyond column " << j;
+  }
+  // The largest in magnitude; it starts at 10^6, above all of them, where scales are set.
+  if (c.scaled) {
+    EXPECT_EQ(amax.values()[0], 1e6);
+  } else {
+    EXPECT_NEAR(amax.values()[0], top, top_bound);
   }
   RecordProperty("share_of_bound", std::to_string(worst));
   matmul_fp8_cuda(t.get(), args);

@@ -69,6 +69,8 @@ Fit matmul_wgmma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (wide ? !aligned(x.d, 8) || x.ldd % 2 != 0 : !aligned(x.d, 16) || x.ldd % 8 != 0)
     return {wide ? "D is not aligned to 8 bytes in every row"
                  : "D is not aligned to 16 bytes in every row"};
+  if (!wide && x.beta != 0.0f && (!aligned(x.c, 16) || x.ldc % 8 != 0))
+    return {"C is not aligned to 16 bytes in every row"};
   if (x.batch != 1) return {"one product at a time"};
   if (!x.epilogue.is_plain()) return {"has no epilogue but the bias"};
   if (!wide && x.n % 8 != 0) return {"n is not a multiple of 8"};

@@ -118,6 +118,17 @@ __device__ inline void multiply_rows(float (&sum)[1][P::kN / 2], int blocks, uin
   }
 }
 
+// *amax = max(*amax, |d|): the bits of floats that are not negative order as integers do, so the
+// result does not depend on who comes first.
+template <int kCount>
+__device__ inline void raise_amax(float* amax, const float (&d)[kCount]) {
+  float top = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) top = fmaxf(top, fabsf(d[j]));
+  const int bits = __reduce_max_sync(~0u, __float_as_int(top));
+  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int*>(amax), bits);
+}
+
 template <class P>
 __global__ void __launch_bounds__(kThreads, 1)
     matmul_promoted_kernel(const __grid_constant__ PromotedProblem p) {
@@ -142,10 +153,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int u = blockIdx.x / kCluster; u < p.units; u += gridDim.x / kCluster) {
       const Unit x = unit_of<P>(p, u, rank);
       float sum[1][P::kN / 2];
+      const TileBias<P> bias = load_bias<P>(p, x);
       multiply_rows<P>(sum, x.last_k - x.first_k, step, row, tiles, full, empty);
 #pragma unroll
       for (int j = 0; j < P::kN / 2; ++j) sum[0][j] *= scale;
-      finish<P>(p, sum, x, row);
+      finish<P>(p, sum, bias, x, row);
+      if (p.amax != nullptr) raise_amax(p.amax, sum[0]);
       if constexpr (sizeof(typename P::Out) == 2) {
         write_halves<P>(p, sum, x, row);
       } else {

@@ -10,6 +10,7 @@ namespace saturate::kernels::wgmma {
 struct PromotedProblem : Problem {
   const float* scale_a = nullptr;  // on the device; null is 1
   const float* scale_b = nullptr;
+  float* amax = nullptr;  // null: not wanted
 };
 constexpr int kPromotedM = 128, kPromotedN = 256;  // of a tile; blocks work in pairs
 constexpr int kStageRowBytes = 128;

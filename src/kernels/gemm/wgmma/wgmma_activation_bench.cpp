@@ -71,7 +71,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                   .ld_aux = n};
     matmul_wgmma_activation_cuda(ctx, x);
   };
-  const std::array<std::pair<const char*, std::function<void()>>, 7> all = {
+  const std::array<std::pair<const char*, std::function<void()>>, 8> all = {
       {{"plain",
         [&] {
           matmul_wgmma_run(ctx, args(false), {0, 1, 8});
@@ -79,6 +79,12 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
        {"bias",
         [&] {
           matmul_wgmma_run(ctx, args(true), {0, 1, 8});
+        }},
+       {"residual",
+        [&] {
+          MatmulArgs x = args(false);
+          x.c = aux[at].data(), x.beta = 1.0f;
+          matmul_wgmma_run(ctx, x, {0, 1, 8});
         }},
        {"activation", [&] { fused(false, false); }},
        {"bias_activation", [&] { fused(false, true); }},
@@ -95,7 +101,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                                    .dtype = DType::bf16,
                                    .rng = {}});
         }}}};
-  std::array<std::vector<float>, 7> ms;
+  std::array<std::vector<float>, 8> ms;
   Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
   for (int round = -3; round < 11; ++round) {
     for (size_t i = 0; i < all.size(); ++i) {

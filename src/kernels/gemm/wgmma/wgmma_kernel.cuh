@@ -15,6 +15,7 @@
 #pragma once
 #include "kernels/gemm/wgmma/wgmma_mma.cuh"
 #include "kernels/gemm/wgmma/wgmma_problem.h"
+#include "kernels/gemm/wgmma/wgmma_result.cuh"
 
 namespace saturate::kernels::wgmma {
 
@@ -208,138 +209,6 @@ __device__ inline void multiply_parts(float (&sum)[P::kN / 2], int blocks, uint3
   }
 }
 
-template <class T>
-__device__ inline float to_float(T x) {
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(x);
-  } else {
-    return __bfloat162float(x);
-  }
-}
-template <class T>
-__device__ inline uint32_t pack(float low, float high) {
-  uint32_t r;
-  if constexpr (std::is_same_v<T, __half>) {
-    const __half2 v = __floats2half2_rn(low, high);
-    r = reinterpret_cast<const uint32_t&>(v);
-  } else {
-    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-    r = reinterpret_cast<const uint32_t&>(v);
-  }
-  return r;
-}
-
-// sum = alpha sum, and in split 0 + bias + beta C.
-template <class P, class Result>
-__device__ inline void finish(const Result& p, float (&sum)[P::kMmas][P::kN / 2], const Unit& x,
-                              int row) {
-  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
-#pragma unroll
-  for (int q = 0; q < P::kMmas; ++q) {
-#pragma unroll
-    for (int j = 0; j < P::kN / 2; ++j) sum[q][j] *= p.alpha;
-  }
-  if ((p.bias == nullptr && p.beta == 0.0f) || x.split > 0) return;
-  const int col = x.n + lane % 4 * 2, left = p.n - col;  // columns from this thread's first
-#pragma unroll
-  for (int q = 0; q < P::kMmas; ++q) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
-      const auto* bias = static_cast<const typename P::Bias*>(p.bias) + col;
-      const auto* c = static_cast<const typename P::Out*>(p.c) + r * p.ldc + col;
-      const bool add_bias = p.bias != nullptr, add_c = p.beta != 0.0f && r < p.m;
-#pragma unroll
-      for (int j = 0; j < P::kN / 8; ++j) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& v = sum[q][j * 4 + half * 2 + i];
-          if (add_bias && j * 8 + i < left) v += to_float(bias[j * 8 + i]);
-          if (add_c && j * 8 + i < left) v += p.beta * to_float(c[j * 8 + i]);
-        }
-        // Loads of later columns ahead of these would not fit in the registers.
-        asm volatile("" : "+l"(bias), "+l"(c)::"memory");
-      }
-    }
-  }
-}
-
-// Transposes a 4 x 4 matrix whose column t the four registers of lane t of a quad hold.
-__device__ inline void transpose_quad(uint32_t (&v)[4]) {
-  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const uint32_t got = __shfl_xor_sync(~0u, odd ? v[i] : v[i + 1], 1);
-    (odd ? v[i] : v[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t got = __shfl_xor_sync(~0u, high ? v[i] : v[i + 2], 2);
-    (high ? v[i] : v[i + 2]) = got;
-  }
-}
-
-// 16-bit results: quads exchange what they hold until each lane has 16 bytes of a row, so that
-// stores fill whole sectors. No shared memory and nothing to wait for: the stores drain while the
-// next tile is multiplied.
-template <class P, class Result>
-__device__ inline void write_halves(const Result& p, float (&sum)[P::kMmas][P::kN / 2],
-                                    const Unit& x, int row) {
-  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
-  auto* out = static_cast<typename P::Out*>(p.out);
-#pragma unroll
-  for (int q = 0; q < P::kMmas; ++q) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
-      auto* line = out + r * p.ldd + x.n + lane % 4 * 8;
-#pragma unroll
-      for (int g = 0; g < P::kN / 32; ++g) {
-        uint32_t v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int j = g * 4 + i, at = j * 4 + half * 2;
-          v[i] = pack<typename P::Out>(sum[q][at], sum[q][at + 1]);
-        }
-        transpose_quad(v);
-        if (r < p.m && x.n + g * 32 + lane % 4 * 8 < p.n)
-          *reinterpret_cast<uint4*>(line + g * 32) = make_uint4(v[0], v[1], v[2], v[3]);
-      }
-    }
-  }
-}
-
-// fp32 results: 8 bytes a thread, whole 32-byte sectors a quad.
-template <class P, class Result>
-__device__ inline void write_floats(const Result& p, float (&sum)[P::kMmas][P::kN / 2],
-                                    const Unit& x, int row) {
-  const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32;
-  float* out =
-      x.split == 0 ? static_cast<float*>(p.out) : p.partial + int64_t{x.split - 1} * p.m * p.n;
-  const int64_t ld = x.split == 0 ? p.ldd : p.n;
-  const int col = x.n + lane % 4 * 2, left = p.n - col;
-#pragma unroll
-  for (int q = 0; q < P::kMmas; ++q) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = x.m + row + q * 64 + thread / 32 * 16 + lane / 4 + half * 8;
-      if (r >= p.m) continue;
-      float* line = out + r * ld + col;
-#pragma unroll
-      for (int j = 0; j < P::kN / 8; ++j) {
-        const float* v = &sum[q][j * 4 + half * 2];
-        if (j * 8 + 1 < left) {
-          *reinterpret_cast<float2*>(line + j * 8) = make_float2(v[0], v[1]);
-        } else if (j * 8 < left) {
-          line[j * 8] = v[0];
-        }
-      }
-    }
-  }
-}
-
 template <class P>
 __global__ void __launch_bounds__(kThreads, 1)
     matmul_wgmma_kernel(const __grid_constant__ Problem p) {
@@ -371,6 +240,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int blocks = x.last_k - x.first_k;
       if (!P::kPingPong || index % 2 == consumer) {
         float sum[P::kMmas][P::kN / 2];
+        const TileBias<P> bias = load_bias<P>(p, x);
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
         if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
@@ -378,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
-        finish<P>(p, sum, x, row);
+        finish<P>(p, sum, bias, x, row);
         if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
         if constexpr (sizeof(typename P::Out) == 2) {
           write_halves<P>(p, sum, x, row);
