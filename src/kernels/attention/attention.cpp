@@ -1,82 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/attention.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 
+#include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {
 namespace {
 
-// The 2^16 elements a row of random numbers has in the contract.
-constexpr int64_t kMaxDropoutKeys = int64_t{1} << 16;
-
-[[noreturn]] void refuse(const char* op, const std::string& what) {
-  throw Error(Errc::invalid_argument, op, what);
-}
-
-void check_stride(const char* op, const char* name, int64_t stride, int64_t heads,
-                  int64_t head_size) {
-  if (stride < heads * head_size)
-    refuse(op, fmt::format("{} is {}, but a row holds {} heads of {} elements: pass at least {}",
-                           name, stride, heads, head_size, heads * head_size));
-}
-
-void check(const char* op, const AttentionArgs& a) {
-  if (a.dtype == DType::i32) refuse(op, "dtype is i32; pass f64, f32, bf16 or f16");
-  if (a.sequences < 0 || a.q_rows < 0 || a.k_rows < 0 || a.max_q < 0 || a.max_k < 0)
-    refuse(op, fmt::format("sequences {}, q_rows {}, k_rows {}, max_q {} and max_k {} must not be "
-                           "negative",
-                           a.sequences, a.q_rows, a.k_rows, a.max_q, a.max_k));
-  if (a.heads < 1 || a.kv_heads < 1 || a.head_size < 1 || a.heads % a.kv_heads != 0)
-    refuse(op,
-           fmt::format("heads {}, kv_heads {}, head_size {}: each must be at least 1 and kv_heads "
-                       "must divide heads",
-                       a.heads, a.kv_heads, a.head_size));
-  check_stride(op, "q_stride", a.q_stride, a.heads, a.head_size);
-  check_stride(op, "o_stride", a.o_stride, a.heads, a.head_size);
-  check_stride(op, "k_stride", a.k_stride, a.kv_heads, a.head_size);
-  check_stride(op, "v_stride", a.v_stride, a.kv_heads, a.head_size);
-  if (!(a.scale > 0.0f) || !std::isfinite(a.scale))
-    refuse(op,
-           fmt::format("scale is {}; it must be positive and finite (1/sqrt(head_size) as a rule)",
-                       a.scale));
-  if (!(a.dropout >= 0.0f && a.dropout < 1.0f))
-    refuse(op, fmt::format("dropout is {}; it must lie in [0, 1)", a.dropout));
-  if (a.dropout > 0.0f && a.rng.state == nullptr)
-    refuse(op, fmt::format("dropout is {} but rng.state is null; pass {{seed, micro-step}}",
-                           a.dropout));
-  if (a.dropout > 0.0f && a.max_k > kMaxDropoutKeys)
-    refuse(op, fmt::format("max_k is {}; with dropout a sequence may have at most {} keys", a.max_k,
-                           kMaxDropoutKeys));
-  if (a.cu_q == nullptr || a.cu_k == nullptr) refuse(op, "cu_q or cu_k is null");
-  if (a.q_rows > 0 && (a.q == nullptr || a.o == nullptr || a.lse == nullptr))
-    refuse(op, fmt::format("q, o or lse is null with {} query rows", a.q_rows));
-  if (a.k_rows > 0 && (a.k == nullptr || a.v == nullptr))
-    refuse(op, fmt::format("k or v is null with {} key rows", a.k_rows));
-}
-
-void check(const char* op, const AttentionBackwardArgs& b) {
-  const AttentionArgs& a = b.forward;
-  check(op, a);
-  check_stride(op, "d_q_stride", b.d_q_stride, a.heads, a.head_size);
-  check_stride(op, "d_k_stride", b.d_k_stride, a.kv_heads, a.head_size);
-  check_stride(op, "d_v_stride", b.d_v_stride, a.kv_heads, a.head_size);
-  if (a.q_rows > 0 && (b.d_o == nullptr || b.d_q == nullptr || b.delta == nullptr))
-    refuse(op, fmt::format("d_o, d_q or delta is null with {} query rows", a.q_rows));
-  if (a.k_rows > 0 && (b.d_k == nullptr || b.d_v == nullptr))
-    refuse(op, fmt::format("d_k or d_v is null with {} key rows", a.k_rows));
-}
-
 Fit fits_cpu(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::f32 && a.dtype != DType::f64) return {"dtype is neither f32 nor f64"};
-  return {};
+  return fits_features(a, kNoFeatures);
 }
 Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
   return fits_cpu(c, b.forward);
@@ -98,6 +36,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 [[maybe_unused]] Fit fits_plain(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype == DType::f64) return {"dtype is f64, which only the CPU computes"};
   if (a.head_size > 256) return {"head size is above 256 (shared memory of one tile)"};
+  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   return fits_grid(a);
 }
 [[maybe_unused]] Fit fits_plain_backward(const Context& c,
@@ -119,6 +58,7 @@ bool rows_aligned(const void* p, int64_t stride) noexcept {
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (cuda_compute_major(c.device.index) < 8)
     return {"the GPU is older than compute capability 8.0"};
+  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   return fits_grid(a);
 }
 [[maybe_unused]] Fit fits_mma_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
@@ -171,14 +111,14 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
 
 void attention_forward(const Context& ctx, const AttentionArgs& args) {
   constexpr const char* op = "attention_forward";
-  check(op, args);
+  check_attention(op, args);
   if (args.q_rows == 0) return;
   dispatch(op, ctx, args, attention_forward_impls());
 }
 
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& args) {
   constexpr const char* op = "attention_backward";
-  check(op, args);
+  check_attention(op, args);
   if (args.forward.q_rows == 0 && args.forward.k_rows == 0) return;
   dispatch(op, ctx, args, attention_backward_impls());
 }

@@ -11,6 +11,10 @@ namespace saturate::kernels {
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept;
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept;
 
+// Throw invalid_argument when the arguments break attention.h's rules.
+void check_attention(const char* op, const AttentionArgs& args);
+void check_attention(const char* op, const AttentionBackwardArgs& args);
+
 // Launchers; the arguments have been validated and fit.
 void attention_forward_cpu(const Context& ctx, const AttentionArgs& args);
 void attention_backward_cpu(const Context& ctx, const AttentionBackwardArgs& args);
