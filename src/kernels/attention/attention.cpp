@@ -14,7 +14,7 @@ namespace {
 
 Fit fits_cpu(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::f32 && a.dtype != DType::f64) return {"dtype is neither f32 nor f64"};
-  return fits_features(a, kNoFeatures);
+  return {};
 }
 Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
   return fits_cpu(c, b.forward);
@@ -119,7 +119,8 @@ void attention_forward(const Context& ctx, const AttentionArgs& args) {
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& args) {
   constexpr const char* op = "attention_backward";
   check_attention(op, args);
-  if (args.forward.q_rows == 0 && args.forward.k_rows == 0) return;
+  const bool sums = args.d_bias || args.d_alibi_slopes || args.d_sinks;  // zero without rows
+  if (args.forward.q_rows == 0 && args.forward.k_rows == 0 && !sums) return;
   dispatch(op, ctx, args, attention_backward_impls());
 }
 

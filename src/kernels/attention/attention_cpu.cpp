@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/attention/attention_cpu_kernel.h"
+#include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
 #include "runtime/memory.h"
 #include "runtime/parallel_for.h"
@@ -40,36 +42,83 @@ void zero_tail(void* base, int64_t from, int64_t rows, int64_t stride, int64_t w
     std::fill_n(static_cast<T*>(base) + r * stride, width, T(0));
 }
 
-// Calls item(sequence, head, scratch) for all of them on all threads.
-template <class T, class Item>
-void for_each_head(const AttentionArgs& a, int64_t heads, const Item& item) {
-  const auto elements = static_cast<size_t>(Kernels<T>::scratch_elements(a.max_k, a.head_size));
-  parallel_for(a.sequences * heads, 1, [&](int64_t begin, int64_t end) {
-    const Buffer scratch(Device{}, elements * sizeof(T));
-    for (int64_t n = begin; n < end; ++n) item(n / heads, n % heads, scratch.as<T>());
-  });
+template <class T>
+size_t scratch_bytes(const AttentionArgs& a) {
+  const int64_t size = std::max(a.head_size, attention_v_head_size(a));
+  return static_cast<size_t>(Kernels<T>::scratch_elements(a.max_k, size)) * sizeof(T);
 }
 
 template <class T>
 void forward(const AttentionArgs& a) {
-  for_each_head<T>(
-      a, a.heads, [&](int64_t s, int64_t h, T* scratch) { Kernels<T>::forward(a, s, h, scratch); });
+  const bool features = features_of(a) != kNoFeatures;
+  parallel_for(a.sequences * a.heads, 1, [&](int64_t begin, int64_t end) {
+    const Buffer scratch(Device{}, scratch_bytes<T>(a));
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t s = n / a.heads, h = n % a.heads;
+      features ? Kernels<T>::template forward<true>(a, s, h, scratch.as<T>())
+               : Kernels<T>::template forward<false>(a, s, h, scratch.as<T>());
+    }
+  });
   const int64_t used = a.cu_q[a.sequences];
-  zero_tail<T>(a.o, used, a.q_rows, a.o_stride, a.heads * a.head_size);
+  zero_tail<T>(a.o, used, a.q_rows, a.o_stride, a.heads * attention_v_head_size(a));
   for (int64_t h = 0; h < a.heads; ++h)
     std::fill_n(static_cast<T*>(a.lse) + h * a.q_rows + used, a.q_rows - used, T(0));
 }
 
 template <class T>
+void zero_bias_gradient(const AttentionBackwardArgs& b) {
+  const AttentionArgs& a = b.forward;
+  for (int64_t s = 0; s < (b.d_bias_sequence_stride ? a.sequences : 1); ++s)
+    for (int64_t h = 0; h < (b.d_bias_head_stride ? a.heads : 1); ++h)
+      for (int64_t i = 0; i < (b.d_bias_row_stride ? a.max_q : 1); ++i)
+        std::fill_n(static_cast<T*>(b.d_bias) + s * b.d_bias_sequence_stride +
+                        h * b.d_bias_head_stride + i * b.d_bias_row_stride,
+                    a.max_k, T(0));
+}
+
+// Sums over the sequences in their order, whatever thread made the parts (sequence, head).
+template <class T>
+void add_head_sums(const AttentionBackwardArgs& b,
+                   const std::vector<typename Kernels<T>::HeadSums>& parts) {
+  const AttentionArgs& a = b.forward;
+  for (int64_t h = 0; h < a.heads; ++h) {
+    typename Kernels<T>::HeadSums sum;
+    for (int64_t s = 0; s < a.sequences; ++s) {
+      const auto& part = parts[static_cast<size_t>(s * a.heads + h)];
+      sum.d_slope += part.d_slope, sum.d_sink += part.d_sink;
+    }
+    if (b.d_alibi_slopes) static_cast<T*>(b.d_alibi_slopes)[h] = sum.d_slope;
+    if (b.d_sinks) static_cast<T*>(b.d_sinks)[h] = sum.d_sink;
+  }
+}
+
+template <class T>
 void backward(const AttentionBackwardArgs& b) {
   const AttentionArgs& a = b.forward;
-  for_each_head<T>(a, a.kv_heads, [&](int64_t s, int64_t kv, T* scratch) {
-    Kernels<T>::backward(b, s, kv, scratch);
+  const bool features = features_of(a) != kNoFeatures;
+  std::vector<typename Kernels<T>::HeadSums> sums(static_cast<size_t>(a.sequences * a.heads));
+  // Sequences or heads that add to the same elements of d_bias take their turn on one thread.
+  const int64_t s_turns = b.d_bias && b.d_bias_sequence_stride == 0 ? a.sequences : 1;
+  const int64_t h_turns = b.d_bias && b.d_bias_head_stride == 0 ? a.kv_heads : 1;
+  const int64_t h_items = a.kv_heads / h_turns;
+  const int64_t items = a.sequences == 0 ? 0 : a.sequences / s_turns * h_items;
+  if (b.d_bias) zero_bias_gradient<T>(b);
+  parallel_for(items, 1, [&](int64_t begin, int64_t end) {
+    const Buffer scratch(Device{}, scratch_bytes<T>(a));
+    for (int64_t n = begin; n < end; ++n)
+      for (int64_t turn = 0; turn < s_turns * h_turns; ++turn) {
+        const int64_t s = n / h_items * s_turns + turn / h_turns;
+        const int64_t kv = n % h_items * h_turns + turn % h_turns;
+        auto* sum = &sums[static_cast<size_t>(s * a.heads + kv * (a.heads / a.kv_heads))];
+        features ? Kernels<T>::template backward<true>(b, s, kv, scratch.as<T>(), sum)
+                 : Kernels<T>::template backward<false>(b, s, kv, scratch.as<T>(), sum);
+      }
   });
-  const int64_t width = a.kv_heads * a.head_size;
+  add_head_sums<T>(b, sums);
+  const int64_t k_used = a.cu_k[a.sequences];
   zero_tail<T>(b.d_q, a.cu_q[a.sequences], a.q_rows, b.d_q_stride, a.heads * a.head_size);
-  zero_tail<T>(b.d_k, a.cu_k[a.sequences], a.k_rows, b.d_k_stride, width);
-  zero_tail<T>(b.d_v, a.cu_k[a.sequences], a.k_rows, b.d_v_stride, width);
+  zero_tail<T>(b.d_k, k_used, a.k_rows, b.d_k_stride, a.kv_heads * a.head_size);
+  zero_tail<T>(b.d_v, k_used, a.k_rows, b.d_v_stride, a.kv_heads * attention_v_head_size(a));
 }
 
 void check_offsets(const char* op, const AttentionArgs& a) {

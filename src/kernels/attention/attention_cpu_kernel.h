@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_cpu_features.h"
 
 // The vector arguments of inlined functions never cross an ABI border.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -174,19 +174,67 @@ struct AttentionCpu {
     for (int64_t j = 0; j < keys; ++j) p[j] = bits[j] >= threshold ? p[j] : T(0);
   }
 
-  // Elements of 64-byte aligned scratch that one thread needs for sequences of up to max_k keys.
-  static int64_t scratch_elements(int64_t max_k, int64_t head_size) {
-    const int64_t keys = padded(max_k), width = padded(head_size);
+  // Elements of 64-byte aligned scratch that one thread needs for sequences of up to max_k keys and
+  // heads of up to `size` elements.
+  static int64_t scratch_elements(int64_t max_k, int64_t size) {
+    const int64_t keys = padded(max_k), width = padded(size);
     // Backward, the larger: k and v in three panels, sums of d_k and d_v; then blocks of query
-    // rows, four by head size and three by keys, and a row of random numbers.
-    return 5 * keys * width + R * (4 * width + 3 * keys) + keys;
+    // rows, four by head size and three by keys, a row of random numbers and one of cap slopes.
+    return 5 * keys * width + R * (4 * width + 3 * keys) + 2 * keys;
   }
 
+  // Softmax weights of p[begin..end) in place, without the division; the row's lse and sum.
+  struct Softmax {
+    T lse, sum;
+  };
+  SAT_INLINE Softmax softmax(T* p, int64_t begin, int64_t end, T scale, T sink) {
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    Vec tops = Vec{} + kNone, sums = {};
+    for (int64_t j = begin; j < end; j += W) {
+      const Vec s = load(p + j);
+      tops = s > tops ? s : tops;
+    }
+    T top = tops[0], sum = 0;
+    for (int64_t l = 1; l < W; ++l) top = tops[l] > top ? tops[l] : top;
+    if (sink > top * scale) top = sink / scale;
+    if (top == kNone) top = 0;  // nothing to see: every weight below is 0
+    for (int64_t j = begin; j < end; j += W) {
+      const Vec e = exp_of((load(p + j) - top) * scale);
+      sums += e;
+      store(p + j, e);
+    }
+    for (int64_t l = 0; l < W; ++l) sum += sums[l];
+    if (sink != kNone) sum += std::exp(sink - top * scale);
+    return {sum > 0 ? top * scale + std::log(sum) : kNone, sum};
+  }
+
+  // What R rows of queries from row i on see together, begin and end rounded to whole vectors.
+  template <bool kFeatures>
+  SAT_INLINE KeyRange block_range(const AttentionArgs& a, const HeadFeatures<T>& f, int64_t i,
+                                  int64_t rows, int64_t keys) {
+    if constexpr (!kFeatures) return {0, a.causal && i + rows < keys ? i + rows : keys};
+    const KeyRange first = f.range(i), last = f.range(i + rows - 1);
+    return {first.begin < first.end ? first.begin / W * W : 0, last.end};
+  }
+  template <bool kFeatures>
+  SAT_INLINE KeyRange row_range(const AttentionArgs& a, const HeadFeatures<T>& f, int64_t i,
+                                int64_t keys) {
+    if constexpr (kFeatures) return f.range(i);
+    return {0, a.causal && i + 1 < keys ? i + 1 : keys};
+  }
+
+  // kFeatures: with everything attention.h offers; without, only causal order and dropout.
+  template <bool kFeatures>
   static void forward(const AttentionArgs& a, int64_t seq, int64_t h, T* scratch) {
-    const int64_t D = a.head_size, width = padded(D), kv = h / (a.heads / a.kv_heads);
+    const int64_t D = a.head_size, V = attention_v_head_size(a), width = padded(D > V ? D : V);
+    const int64_t kv = h / (a.heads / a.kv_heads);
     const int64_t q0 = a.cu_q[seq], queries = a.cu_q[seq + 1] - q0;
     const int64_t k0 = a.cu_k[seq], keys = a.cu_k[seq + 1] - k0, ld = padded(keys);
-    const T scale = static_cast<T>(a.scale), keep = T(1) / (T(1) - static_cast<T>(a.dropout));
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    const T scale = kFeatures ? T(1) : static_cast<T>(a.scale);
+    const T keep = T(1) / (T(1) - static_cast<T>(a.dropout));
+    const HeadFeatures<T> features(a, seq, h);
+    const bool rotates = kFeatures && a.rotary_base > 0.0f;
     T* k_t = scratch;
     T* v = k_t + ld * width;
     T* q = v + ld * width;
@@ -196,51 +244,54 @@ struct AttentionCpu {
     T* lse = static_cast<T*>(a.lse) + h * a.q_rows + q0;
     if (queries > 0 && keys > 0) {
       copy_transposed(k_t, ld, a.k, k0, a.k_stride, kv, D, keys);
-      copy_rows(v, width, a.v, k0, a.v_stride, kv, D, keys, keys);
+      copy_rows(v, width, a.v, k0, a.v_stride, kv, V, keys, keys);
+      if (rotates) rotate_heads(k_t, keys, 1, ld, D, a.rotary_base, 0, 1);
     }
     for (int64_t i = 0; i < queries; i += R) {
       const int64_t rows = queries - i < R ? queries - i : R;
-      // Keys that the block's last row sees, in whole vectors.
-      const int64_t seen = a.causal && i + rows < keys ? i + rows : keys;
-      const int64_t cols = (seen + W - 1) / W * W;
+      const KeyRange seen = block_range<kFeatures>(a, features, i, rows, keys);
+      const int64_t lo = seen.begin, cols = lo + (seen.end - lo + W - 1) / W * W;
       copy_rows(q, width, a.q, q0 + i, a.q_stride, h, D, rows, R);
-      product(q, width, D, k_t, ld, p, ld, cols);
+      if (rotates) rotate_heads(q, rows, width, 1, D, a.rotary_base, features.aligned(i), 1);
+      product(q, width, D, k_t + lo, ld, p + lo, ld, cols - lo);
       T inverse[R] = {};
       for (int64_t r = 0; r < rows; ++r) {
         T* pr = p + r * ld;
-        const int64_t own = a.causal && i + r + 1 < keys ? i + r + 1 : keys;
-        for (int64_t j = own; j < cols; ++j) pr[j] = -std::numeric_limits<T>::infinity();
-        Vec tops = Vec{} - std::numeric_limits<T>::infinity(), sums = {};
-        for (int64_t j = 0; j < cols; j += W) {
-          const Vec s = load(pr + j);
-          tops = s > tops ? s : tops;
-        }
-        T top = tops[0], sum = 0;
-        for (int64_t l = 1; l < W; ++l) top = tops[l] > top ? tops[l] : top;
-        for (int64_t j = 0; j < cols; j += W) {
-          const Vec e = exp_of((load(pr + j) - top) * scale);
-          sums += e;
-          store(pr + j, e);
-        }
-        for (int64_t l = 0; l < W; ++l) sum += sums[l];
-        lse[i + r] = own > 0 ? top * scale + std::log(sum) : -std::numeric_limits<T>::infinity();
-        inverse[r] = own > 0 ? keep / sum : T(0);
-        if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own, bits, pr);
+        const KeyRange own = row_range<kFeatures>(a, features, i + r, keys);
+        for (int64_t j = lo; j < own.begin; ++j) pr[j] = kNone;
+        for (int64_t j = own.end > lo ? own.end : lo; j < cols; ++j) pr[j] = kNone;
+        if constexpr (kFeatures) features.score(i + r, own, pr, nullptr);
+        const Softmax row = softmax(pr, lo, cols, scale, kFeatures ? features.sink() : kNone);
+        lse[i + r] = row.lse;
+        inverse[r] = row.sum > 0 ? keep / row.sum : T(0);
+        if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own.end, bits, pr);
       }
-      product(p, ld, seen, v, width, o, width, width);
+      product(p + lo, ld, seen.end - lo, v + lo * width, width, o, width, width);
       for (int64_t r = 0; r < rows; ++r) {
-        T* out = static_cast<T*>(a.o) + (q0 + i + r) * a.o_stride + h * D;
-        for (int64_t d = 0; d < D; ++d) out[d] = o[r * width + d] * inverse[r];
+        T* out = static_cast<T*>(a.o) + (q0 + i + r) * a.o_stride + h * V;
+        for (int64_t d = 0; d < V; ++d) out[d] = o[r * width + d] * inverse[r];
       }
     }
   }
 
-  static void backward(const AttentionBackwardArgs& b, int64_t seq, int64_t kv, T* scratch) {
+  // One head's share of what is summed over rows.
+  struct HeadSums {
+    T d_slope = 0, d_sink = 0;
+  };
+
+  // sums: one for each query head of the group. d_bias is added to.
+  template <bool kFeatures>
+  static void backward(const AttentionBackwardArgs& b, int64_t seq, int64_t kv, T* scratch,
+                       HeadSums* sums) {
     const AttentionArgs& a = b.forward;
-    const int64_t D = a.head_size, width = padded(D), group = a.heads / a.kv_heads;
+    const int64_t D = a.head_size, V = attention_v_head_size(a), width = padded(D > V ? D : V);
+    const int64_t group = a.heads / a.kv_heads;
     const int64_t q0 = a.cu_q[seq], queries = a.cu_q[seq + 1] - q0;
     const int64_t k0 = a.cu_k[seq], keys = a.cu_k[seq + 1] - k0, ld = padded(keys);
-    const T scale = static_cast<T>(a.scale), keep = T(1) / (T(1) - static_cast<T>(a.dropout));
+    constexpr T kNone = -std::numeric_limits<T>::infinity();
+    const T scale = kFeatures ? T(1) : static_cast<T>(a.scale);
+    const T keep = T(1) / (T(1) - static_cast<T>(a.dropout));
+    const bool rotates = kFeatures && a.rotary_base > 0.0f;
     T* k = scratch;
     T* k_t = k + ld * width;
     T* v_t = k_t + ld * width;
@@ -253,58 +304,79 @@ struct AttentionCpu {
     T* p = d_q + R * width;
     T* d_p = p + R * ld;
     T* kept = d_p + R * ld;  // p after dropout
-    auto* bits = reinterpret_cast<uint32_t*>(kept + R * ld);
+    T* cap_slope = kept + R * ld;
+    auto* bits = reinterpret_cast<uint32_t*>(cap_slope + ld);
     copy_rows(k, width, a.k, k0, a.k_stride, kv, D, keys, keys);
     copy_transposed(k_t, ld, a.k, k0, a.k_stride, kv, D, keys);
-    copy_transposed(v_t, ld, a.v, k0, a.v_stride, kv, D, keys);
+    copy_transposed(v_t, ld, a.v, k0, a.v_stride, kv, V, keys);
+    if (rotates) rotate_heads(k, keys, width, 1, D, a.rotary_base, 0, 1);
+    if (rotates) rotate_heads(k_t, keys, 1, ld, D, a.rotary_base, 0, 1);
     std::memset(d_k, 0, static_cast<size_t>(2 * ld * width) * sizeof(T));
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      const HeadFeatures<T> features(a, seq, h);
+      HeadSums& sum = sums[h - kv * group];
       const T* lse = static_cast<const T*>(a.lse) + h * a.q_rows + q0;
       for (int64_t i = 0; i < queries; i += R) {
         const int64_t rows = queries - i < R ? queries - i : R;
-        const int64_t seen = a.causal && i + rows < keys ? i + rows : keys;
-        const int64_t cols = (seen + W - 1) / W * W;
+        const KeyRange seen = block_range<kFeatures>(a, features, i, rows, keys);
+        const int64_t lo = seen.begin, cols = lo + (seen.end - lo + W - 1) / W * W;
         copy_rows(q, width, a.q, q0 + i, a.q_stride, h, D, rows, R);
-        copy_rows(o, width, a.o, q0 + i, a.o_stride, h, D, rows, R);
-        copy_rows(d_o, width, b.d_o, q0 + i, a.o_stride, h, D, rows, R);
-        product(q, width, D, k_t, ld, p, ld, cols);
-        product(d_o, width, D, v_t, ld, d_p, ld, cols);
+        copy_rows(o, width, a.o, q0 + i, a.o_stride, h, V, rows, R);
+        copy_rows(d_o, width, b.d_o, q0 + i, a.o_stride, h, V, rows, R);
+        if (rotates) rotate_heads(q, rows, width, 1, D, a.rotary_base, features.aligned(i), 1);
+        product(q, width, D, k_t + lo, ld, p + lo, ld, cols - lo);
+        product(d_o, width, V, v_t + lo, ld, d_p + lo, ld, cols - lo);
         for (int64_t r = 0; r < R; ++r) {
           T* pr = p + r * ld;
           T* dr = d_p + r * ld;
           T* kr = kept + r * ld;
-          const int64_t own = r >= rows ? 0 : a.causal && i + r + 1 < keys ? i + r + 1 : keys;
-          const T top = r < rows && own > 0 ? lse[i + r] : T(0);
+          KeyRange own{lo, lo};
+          const bool sees = r < rows && lse[i + r] != kNone;
+          if (sees) own = row_range<kFeatures>(a, features, i + r, keys);
+          const T top = sees ? lse[i + r] : T(0);
           Vec deltas = {};
           for (int64_t d = 0; d < width; d += W)
             deltas += load(o + r * width + d) * load(d_o + r * width + d);
           T delta = 0;
           for (int64_t l = 0; l < W; ++l) delta += deltas[l];
-          for (int64_t j = own; j < cols; ++j) pr[j] = -std::numeric_limits<T>::infinity();
-          for (int64_t j = 0; j < cols; j += W) {
+          for (int64_t j = lo; j < own.begin; ++j) pr[j] = kNone;
+          for (int64_t j = own.end > lo ? own.end : lo; j < cols; ++j) pr[j] = kNone;
+          if (kFeatures && own.begin < own.end) features.score(i + r, own, pr, cap_slope);
+          for (int64_t j = lo; j < cols; j += W) {
             const Vec e = exp_of(load(pr + j) * scale - top);
             store(pr + j, e);
             store(kr + j, e * keep);
           }
-          if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own, bits, kr);
+          if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own.end, bits, kr);
           // kept = p keep m, so d_s = kept d_p - p delta (times scale) needs no mask of its own.
-          for (int64_t j = 0; j < cols; j += W)
+          for (int64_t j = lo; j < cols; j += W)
             store(dr + j, (load(kr + j) * load(dr + j) - load(pr + j) * delta) * scale);
+          if constexpr (kFeatures) {
+            T* d_bias = static_cast<T*>(b.d_bias);
+            if (d_bias)
+              d_bias += seq * b.d_bias_sequence_stride + h * b.d_bias_head_stride +
+                        (i + r) * b.d_bias_row_stride;
+            T* d_slope = b.d_alibi_slopes ? &sum.d_slope : nullptr;
+            features.unscore(i + r, own, cap_slope, dr, d_bias, d_slope);
+            if (sees && a.sinks) sum.d_sink -= std::exp(features.sink() - top) * delta;
+          }
         }
-        product(d_p, ld, seen, k, width, d_q, width, width);
-        add_outer(d_k, seen, d_p, ld, q, width);
-        add_outer(d_v, seen, kept, ld, d_o, width);
+        product(d_p + lo, ld, seen.end - lo, k + lo * width, width, d_q, width, width);
+        add_outer(d_k + lo * width, seen.end - lo, d_p + lo, ld, q, width);
+        add_outer(d_v + lo * width, seen.end - lo, kept + lo, ld, d_o, width);
+        if (rotates) rotate_heads(d_q, rows, width, 1, D, a.rotary_base, features.aligned(i), -1);
         for (int64_t r = 0; r < rows; ++r) {
           T* out = static_cast<T*>(b.d_q) + (q0 + i + r) * b.d_q_stride + h * D;
           std::memcpy(out, d_q + r * width, static_cast<size_t>(D) * sizeof(T));
         }
       }
     }
+    if (rotates) rotate_heads(d_k, keys, width, 1, D, a.rotary_base, 0, -1);
     for (int64_t j = 0; j < keys; ++j) {
       std::memcpy(static_cast<T*>(b.d_k) + (k0 + j) * b.d_k_stride + kv * D, d_k + j * width,
                   static_cast<size_t>(D) * sizeof(T));
-      std::memcpy(static_cast<T*>(b.d_v) + (k0 + j) * b.d_v_stride + kv * D, d_v + j * width,
-                  static_cast<size_t>(D) * sizeof(T));
+      std::memcpy(static_cast<T*>(b.d_v) + (k0 + j) * b.d_v_stride + kv * V, d_v + j * width,
+                  static_cast<size_t>(V) * sizeof(T));
     }
   }
 };

@@ -76,7 +76,7 @@ double of_head(const void* values, const Place& at) {
 }
 
 struct Score {
-  double value, capped_slope;  // the score, and the derivative of the cap at it
+  double value, cap_slope;  // the score, and the derivative of the cap at it
 };
 
 // Minus infinity for a key that may not be seen.
@@ -183,37 +183,62 @@ void forward_row(const AttentionArgs& a, const Place& at, int64_t i) {
   }
 }
 
-void backward_row(const AttentionBackwardArgs& b, const AttentionArgs& a, const Place& at,
-                  int64_t i) {
+// Calls visit(term) for the keys of one query; `a` has q and k rotated.
+template <class Visit>
+void visit_row(const AttentionBackwardArgs& b, const AttentionArgs& a, const Place& at, int64_t i,
+               const Visit& visit) {
   const int64_t D = a.head_size, V = attention_v_head_size(a), r = at.q0 + i;
   const double lse = static_cast<const double*>(a.lse)[at.head * a.q_rows + r];
   if (std::isinf(lse)) return;
-  const double* q = row(a.q, r, a.q_stride, at.head, D);
-  const double* d_o = row(b.d_o, r, a.o_stride, at.head, V);
-  const double delta = dot(d_o, row(a.o, r, a.o_stride, at.head, V), V);
-  if (b.d_sinks)
-    static_cast<double*>(b.d_sinks)[at.head] -= std::exp(of_head(a.sinks, at) - lse) * delta;
-  for (int64_t j = 0; j < at.keys; ++j) {
-    const double* k = row(a.k, at.k0 + j, a.k_stride, at.kv, D);
-    const double* v = row(a.v, at.k0 + j, a.v_stride, at.kv, V);
-    const Score s = score(a, at, q, k, i, j);
-    const double p = std::exp(s.value - lse), keep = kept(a, at.head, r, j);
-    const double d_score = p * (keep * dot(d_o, v, V) - delta);
-    const double d_dot = d_score * s.capped_slope * static_cast<double>(a.scale);
-    if (b.d_bias)
-      static_cast<double*>(
-          b.d_bias)[at.sequence * b.d_bias_sequence_stride + at.head * b.d_bias_head_stride +
-                    i * b.d_bias_row_stride + j] += d_score;
-    if (b.d_alibi_slopes)
-      static_cast<double*>(b.d_alibi_slopes)[at.head] -=
-          d_score * static_cast<double>(std::llabs(at.aligned(a, i) - j));
-    for (int64_t d = 0; d < V; ++d)
-      row(b.d_v, at.k0 + j, b.d_v_stride, at.kv, V)[d] += p * keep * d_o[d];
-    for (int64_t d = 0; d < D; ++d) {
-      row(b.d_q, r, b.d_q_stride, at.head, D)[d] += d_dot * k[d];
-      row(b.d_k, at.k0 + j, b.d_k_stride, at.kv, D)[d] += d_dot * q[d];
-    }
+  AttentionTerm t{.sequence = at.sequence, .head = at.head, .kv_head = at.kv, .i = i, .q_row = r};
+  t.q = row(a.q, r, a.q_stride, at.head, D);
+  t.o = row(a.o, r, a.o_stride, at.head, V);
+  t.d_o = row(b.d_o, r, a.o_stride, at.head, V);
+  t.delta = dot(t.d_o, t.o, V);
+  for (t.j = 0; t.j < at.keys; ++t.j) {
+    t.k_row = at.k0 + t.j;
+    t.k = row(a.k, t.k_row, a.k_stride, at.kv, D);
+    t.v = row(a.v, t.k_row, a.v_stride, at.kv, V);
+    const Score s = score(a, at, t.q, t.k, i, t.j);
+    t.product = static_cast<double>(a.scale) * dot(t.q, t.k, D);
+    t.score = s.value, t.cap_slope = s.cap_slope;
+    t.p = std::exp(s.value - lse);
+    if (t.p == 0) continue;
+    t.keep = kept(a, at.head, r, t.j);
+    t.d_p = t.keep * dot(t.d_o, t.v, V);
+    t.d_score = t.p * (t.d_p - t.delta);
+    t.distance = static_cast<double>(std::llabs(at.aligned(a, i) - t.j));
+    visit(t);
   }
+}
+
+void add_gradients(const AttentionBackwardArgs& b, const AttentionTerm& t) {
+  const AttentionArgs& a = b.forward;
+  const int64_t D = a.head_size, V = attention_v_head_size(a);
+  const double d_dot = t.d_score * t.cap_slope * static_cast<double>(a.scale);
+  if (b.d_bias)
+    static_cast<double*>(
+        b.d_bias)[t.sequence * b.d_bias_sequence_stride + t.head * b.d_bias_head_stride +
+                  t.i * b.d_bias_row_stride + t.j] += t.d_score;
+  if (b.d_alibi_slopes) static_cast<double*>(b.d_alibi_slopes)[t.head] -= t.d_score * t.distance;
+  double* d_v = row(b.d_v, t.k_row, b.d_v_stride, t.kv_head, V);
+  double* d_q = row(b.d_q, t.q_row, b.d_q_stride, t.head, D);
+  double* d_k = row(b.d_k, t.k_row, b.d_k_stride, t.kv_head, D);
+  for (int64_t d = 0; d < V; ++d) d_v[d] += t.p * t.keep * t.d_o[d];
+  for (int64_t d = 0; d < D; ++d) {
+    d_q[d] += d_dot * t.k[d];
+    d_k[d] += d_dot * t.q[d];
+  }
+}
+
+// The sink's score gets no value, so its gradient is -p delta.
+void add_sink_gradient(const AttentionBackwardArgs& b, const Place& at, int64_t i) {
+  const AttentionArgs& a = b.forward;
+  const int64_t V = attention_v_head_size(a), r = at.q0 + i;
+  const double lse = static_cast<const double*>(a.lse)[at.head * a.q_rows + r];
+  static_cast<double*>(b.d_sinks)[at.head] -=
+      std::exp(of_head(a.sinks, at) - lse) *
+      dot(row(b.d_o, r, a.o_stride, at.head, V), row(a.o, r, a.o_stride, at.head, V), V);
 }
 
 void zero_bias_gradient(const AttentionBackwardArgs& b) {
@@ -245,10 +270,20 @@ void attention_backward_reference(const AttentionBackwardArgs& b) {
   if (b.d_bias) zero_bias_gradient(b);
   if (b.d_alibi_slopes) std::fill_n(static_cast<double*>(b.d_alibi_slopes), a.heads, 0.0);
   if (b.d_sinks) std::fill_n(static_cast<double*>(b.d_sinks), a.heads, 0.0);
-  for_each_query(a, [&](const Place& at, int64_t i) { backward_row(b, a, at, i); });
+  for_each_query(a, [&](const Place& at, int64_t i) {
+    visit_row(b, a, at, i, [&](const AttentionTerm& t) { add_gradients(b, t); });
+    if (b.d_sinks) add_sink_gradient(b, at, i);
+  });
   if (a.rotary_base > 0.0f)
     rotate_all(a, static_cast<double*>(b.d_q), b.d_q_stride, static_cast<double*>(b.d_k),
                b.d_k_stride, -1);
+}
+
+void attention_visit_reference(const AttentionBackwardArgs& b,
+                               const std::function<void(const AttentionTerm&)>& visit) {
+  const Rotated rotated(b.forward);
+  for_each_query(rotated.args,
+                 [&](const Place& at, int64_t i) { visit_row(b, rotated.args, at, i, visit); });
 }
 
 }  // namespace saturate::kernels
