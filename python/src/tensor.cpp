@@ -7,6 +7,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "base/error.h"
 #include "base/features.h"
 #if SATURATE_WITH_CUDA
@@ -82,20 +86,25 @@ Tensor from_dlpack(nb::ndarray<nb::ro> array) {
   return t;
 }
 
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t size = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = size;
+    size *= std::max<int64_t>(1, shape[i]);
+  }
+  return strides;
+}
+
 Tensor empty(std::vector<int64_t> shape, const std::string& dtype, int cuda_index) {
   Tensor t;
   t.dtype = dtype_of(dtype);
   if (cuda_index >= 0) t.device = {DeviceKind::cuda, cuda_index};
-  t.strides.resize(shape.size());
-  int64_t size = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    t.strides[i] = size;
-    size *= shape[i];
-  }
+  t.strides = contiguous_strides(shape);
   t.shape = std::move(shape);
   const DeviceScope scope(t.device);
-  t.storage = std::make_shared<Buffer>(
-      t.device, std::max<size_t>(1, static_cast<size_t>(size)) * size_of(t.dtype));
+  const auto elements = static_cast<size_t>(std::max<int64_t>(1, t.size()));
+  t.storage = std::make_shared<Buffer>(t.device, elements * size_of(t.dtype));
   t.data = t.storage->data();
   return t;
 }
@@ -113,6 +122,26 @@ nb::object array_of(const Tensor& t) {
                                                nb::device::cuda::value, t.device.index));
   return nb::cast(nb::ndarray<nb::numpy>(t.data, shape.size(), shape.data(), owner,
                                          t.strides.data(), dlpack_of(t.dtype)));
+}
+
+// The same memory under another shape; without strides it must be contiguous and stay so.
+Tensor reshaped(const Tensor& t, std::vector<int64_t> shape,
+                std::optional<std::vector<int64_t>> strides) {
+  Tensor x = t;
+  x.shape = std::move(shape);
+  if (x.size() != t.size())
+    throw nb::value_error(
+        fmt::format("{} has not as many elements as {}", text_of(x.shape), text_of(t.shape))
+            .c_str());
+  if (strides) {
+    if (strides->size() != x.shape.size())
+      throw nb::value_error(
+          fmt::format("{} sizes but {} strides", x.shape.size(), strides->size()).c_str());
+    x.strides = std::move(*strides);
+  } else {
+    x.strides = contiguous_strides(x.shape);
+  }
+  return x;
 }
 
 }  // namespace
@@ -189,6 +218,8 @@ void bind_tensor(nb::module_& m) {
       .def_static("from_dlpack", &from_dlpack, nb::arg("array").noconvert(),
                   "A view that keeps `array` alive.")
       .def_static("empty", &empty, nb::arg("shape"), nb::arg("dtype"), nb::arg("cuda_index") = -1)
+      .def("reshaped", &reshaped, nb::arg("shape"), nb::arg("strides").none(),
+           "The same memory under another shape; without strides it is contiguous.")
       .def("array", &array_of, "The memory of an `empty` Tensor as an array that owns it.")
       .def_prop_ro("shape", [](const Tensor& t) { return nb::tuple(nb::cast(t.shape)); })
       .def_prop_ro("strides", [](const Tensor& t) { return nb::tuple(nb::cast(t.strides)); })

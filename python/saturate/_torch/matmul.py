@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""saturate.matmul for PyTorch tensors, and its operator saturate::matmul."""
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from saturate import _checks
+from saturate._build import core
+from saturate._torch import views
+
+OP = "matmul"
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def _matrix(x):
+    """`x` row-major or transposed, with rows that do not overlap; a copy where it is neither."""
+    for major, minor in ((-2, -1), (-1, -2)):
+        if x.stride(minor) == 1 and x.stride(major) >= max(1, x.shape[minor]):
+            return x
+    return x.contiguous()
+
+
+def _product(a, b):
+    return a.new_empty((*a.shape[:-1], b.shape[-1]))
+
+
+@torch.library.custom_op("saturate::matmul", mutates_args=())
+def operator(a: Tensor, b: Tensor, bias: Optional[Tensor], allow_tf32: bool) -> Tensor:
+    """(m, k) by (k, n), or (batch, m, k) by (batch, k, n); bias (n)."""
+    d = _product(a, b)
+    a, b = _matrix(a), _matrix(b)
+    va, vb, vd = views.view(a), views.view(b), views.view(d)
+    workspace = None
+    if a.is_cuda:
+        workspace = torch.empty(core().matmul_workspace_bytes(va, vb, vd) // 4, dtype=torch.int32, device=a.device)
+    core().matmul(va, vb, vd, views.view(bias), views.view(workspace), allow_tf32=allow_tf32,
+                  stream=views.stream_of(a))
+    return d
+
+
+@operator.register_fake
+def _(a, b, bias, allow_tf32):
+    return _product(a, b)
+
+
+def _save(ctx, inputs, output):
+    a, b, bias, allow_tf32 = inputs
+    ctx.save_for_backward(a, b)
+    ctx.allow_tf32 = allow_tf32
+
+
+def _backward(ctx, d):
+    a, b = ctx.saved_tensors
+    d_a = operator(d, b.mT, None, ctx.allow_tf32) if ctx.needs_input_grad[0] else None
+    d_b = operator(a.mT, d, None, ctx.allow_tf32) if ctx.needs_input_grad[1] else None
+    d_bias = d.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+    return d_a, d_b, d_bias, None
+
+
+operator.register_autograd(_backward, setup_context=_save)
+
+
+def matmul(a, b, bias, allow_tf32):
+    named = [("a", a), ("b", b)] + ([] if bias is None else [("bias", bias)])
+    for name, t in named:
+        views.check(OP, name, t, FLOATS)
+    views.same_type(OP, named)
+    views.same_device(OP, named)
+    _checks.products(OP, a.shape, b.shape, None if bias is None else bias.shape)
+    lead = a.shape[:-1]
+    if b.dim() == 2:
+        d = operator(a.flatten(0, -2), b, _vector(bias), allow_tf32)
+    else:
+        d = operator(a.flatten(0, -3), b.flatten(0, -3), _vector(bias), allow_tf32)
+    return d.reshape(*lead, b.shape[-1])
+
+
+def _vector(bias):
+    return None if bias is None else bias.contiguous()
