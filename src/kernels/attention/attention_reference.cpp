@@ -190,7 +190,8 @@ void visit_row(const AttentionBackwardArgs& b, const AttentionArgs& a, const Pla
   const int64_t D = a.head_size, V = attention_v_head_size(a), r = at.q0 + i;
   const double lse = static_cast<const double*>(a.lse)[at.head * a.q_rows + r];
   if (std::isinf(lse)) return;
-  AttentionTerm t{.sequence = at.sequence, .head = at.head, .kv_head = at.kv, .i = i, .q_row = r};
+  AttentionTerm t;
+  t.sequence = at.sequence, t.head = at.head, t.kv_head = at.kv, t.i = i, t.q_row = r;
   t.q = row(a.q, r, a.q_stride, at.head, D);
   t.o = row(a.o, r, a.o_stride, at.head, V);
   t.d_o = row(b.d_o, r, a.o_stride, at.head, V);

@@ -13,14 +13,18 @@ void attention_backward_reference(const AttentionBackwardArgs& args);
 
 // All that the backward pass knows about one query row (of q) and one key row (of k) of a head.
 struct AttentionTerm {
-  int64_t sequence, head, kv_head;
-  int64_t i, j;                       // counted from the start of their sequence
-  int64_t q_row, k_row;               // counted from the start of q and k
-  double product, score;              // scale * q.k, and after cap, bias and distance
-  double p, keep;                     // probability, and what dropout multiplies it with
-  double d_p, delta, d_score;         // keep * d_o.v, o.d_o, p * (d_p - delta)
-  double cap_slope, distance;         // derivative of the cap, |i' - j|
-  const double *q, *k, *v, *d_o, *o;  // of this head; q and k rotated
+  int64_t sequence = 0, head = 0, kv_head = 0;
+  int64_t i = 0, j = 0;                    // counted from the start of their sequence
+  int64_t q_row = 0, k_row = 0;            // counted from the start of q and k
+  double product = 0, score = 0;           // scale * q.k, and after cap, bias and distance
+  double p = 0, keep = 0;                  // probability, and what dropout multiplies it with
+  double d_p = 0, delta = 0, d_score = 0;  // keep * d_o.v, o.d_o, p * (d_p - delta)
+  double cap_slope = 0, distance = 0;      // derivative of the cap, |i' - j|
+  const double* q = nullptr;               // of this head; rotated, as is k
+  const double* k = nullptr;
+  const double* v = nullptr;
+  const double* d_o = nullptr;
+  const double* o = nullptr;
 };
 
 // Calls visit for every key that a query sees with a probability above 0.
