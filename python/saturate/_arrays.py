@@ -46,7 +46,7 @@ def _packed(op, name, t):
 
 
 def _check_layout(op, name, t):
-    if t.shape[-1] > 1 and t.strides[-1] != 1 and math.prod(t.shape) > 0:
+    if t.shape and t.shape[-1] > 1 and t.strides[-1] != 1 and math.prod(t.shape) > 0:
         raise _checks.problem(op, f"{name} of shape {t.shape} has strides {t.strides}; the last dimension must be "
                                   "contiguous")
 

@@ -30,7 +30,7 @@ def _check_tensors(q, k, v, options):
             named.append((name, options[name]))
     views.same_device(OP, named)
     for name, t in named[:3]:
-        if t.shape[-1] > 1 and t.stride(-1) != 1 and t.numel() > 0:
+        if t.dim() > 0 and t.shape[-1] > 1 and t.stride(-1) != 1 and t.numel() > 0:
             raise _checks.problem(
                 OP, f"{name} of shape {tuple(t.shape)} has strides {t.stride()}; the last dimension must be "
                 f"contiguous: call {name}.contiguous()"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# The extension module. Private: use the functions of the package.
+from typing import Any, Optional, Sequence, Tuple
+
+version: str
+with_cuda: bool
+cuda_architectures: str
+
+def cuda_device_count() -> int: ...
+
+class Tensor:
+    """A view of an array on the CPU or a GPU, or an array of its own. Strides in elements."""
+
+    @staticmethod
+    def view(
+        data: int, shape: Sequence[int], strides: Sequence[int], dtype: str, cuda_index: int = -1
+    ) -> Tensor: ...
+    @staticmethod
+    def from_dlpack(array: Any) -> Tensor: ...
+    @staticmethod
+    def empty(shape: Sequence[int], dtype: str, cuda_index: int = -1) -> Tensor: ...
+    def reshaped(self, shape: Sequence[int], strides: Optional[Sequence[int]]) -> Tensor: ...
+    def array(self) -> Any: ...
+    @property
+    def shape(self) -> Tuple[int, ...]: ...
+    @property
+    def strides(self) -> Tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def cuda_index(self) -> int: ...
+
+class AttentionOptions:
+    def __init__(
+        self,
+        *,
+        sequences: int,
+        cu_q: Optional[Tensor] = None,
+        cu_k: Optional[Tensor] = None,
+        max_q: int,
+        max_k: int,
+        causal: bool = False,
+        bottom_right: bool = False,
+        window_left: int = -1,
+        window_right: int = -1,
+        scale: float,
+        soft_cap: float = 0.0,
+        rotary_base: float = 0.0,
+        dropout: float = 0.0,
+        rng: Optional[Tensor] = None,
+        bias: Optional[Tensor] = None,
+        alibi_slopes: Optional[Tensor] = None,
+        sinks: Optional[Tensor] = None,
+        block_mask: Optional[Tensor] = None,
+        block_size: int = 0,
+        deterministic: bool = True,
+    ) -> None: ...
+
+def attention_forward(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, options: AttentionOptions, stream: int
+) -> None: ...
+def attention_backward(
+    d_o: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    d_q: Tensor,
+    d_k: Tensor,
+    d_v: Tensor,
+    delta: Tensor,
+    d_bias: Optional[Tensor],
+    d_alibi_slopes: Optional[Tensor],
+    d_sinks: Optional[Tensor],
+    options: AttentionOptions,
+    stream: int,
+) -> None: ...
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    d: Tensor,
+    bias: Optional[Tensor],
+    workspace: Optional[Tensor],
+    *,
+    allow_tf32: bool,
+    stream: int,
+) -> None: ...
+def matmul_workspace_bytes(a: Tensor, b: Tensor, d: Tensor) -> int: ...

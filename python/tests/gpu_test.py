@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only a GPU has: streams, CUDA graphs, torch.compile with them, several devices."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import saturate  # noqa: E402
+from conftest import has_gpu  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="no GPU, or saturate was built without CUDA")]
+
+
+def qkv(dtype=torch.bfloat16, shape=(2, 200, 4, 64), grad=True):
+    torch.manual_seed(2)
+    return [torch.randn(shape, dtype=dtype, device="cuda", requires_grad=grad) for _ in range(3)]
+
+
+def step(q, k, v, w, **options):
+    """Attention and a product, forward and backward."""
+    o = saturate.attention(q, k, v, causal=True, **options)
+    y = saturate.matmul(o.flatten(2), w)
+    return (y, *torch.autograd.grad(y.float().square().mean(), (q, k, v, w)))
+
+
+def weight():
+    return torch.randn(256, 96, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+
+
+def test_current_stream_is_used():
+    """Work on a side stream sees what that stream wrote before, and is not seen by a stream that has not waited."""
+    q, k, v = qkv(grad=False)
+    expected = saturate.attention(q, k, v)
+    side = torch.cuda.Stream()
+    late = torch.zeros_like(q)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(q)
+        o = saturate.attention(late, k, v)
+        assert not side.query(), "the call waited for the GPU"
+    torch.cuda.current_stream().wait_stream(side)
+    assert torch.equal(o, expected)
+
+
+@pytest.mark.parametrize("lengths", [200, 37])
+def test_cuda_graph(lengths):
+    """Captured with a shape that was never seen before, on inputs that change between replays."""
+    shape = (3, lengths, 4, 64)
+    inputs, w = qkv(shape=shape), weight()
+    graph = torch.cuda.CUDAGraph()
+    step(*qkv(shape=(1, 8, 4, 64)), weight())  # kernels are loaded; the offsets of `shape` are not made yet
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        outputs = step(*inputs, w)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for x in (*inputs, w):
+                x.copy_(torch.randn_like(x))
+        graph.replay()
+        expected = step(*inputs, w)
+        for got, want in zip(outputs, expected):
+            assert torch.equal(got, want)
+
+
+def test_dropout_changes_between_replays():
+    inputs, graph = qkv(grad=False), torch.cuda.CUDAGraph()
+    saturate.attention(*inputs, dropout=0.3)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        o = saturate.attention(*inputs, dropout=0.3)
+    graph.replay()
+    first = o.clone()
+    graph.replay()
+    assert not torch.equal(first, o)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compile(mode):
+    inputs, w = qkv(), weight()
+    expected = step(*inputs, w)
+
+    def forward(q, k, v, w):
+        return saturate.matmul(saturate.attention(q, k, v, causal=True).flatten(2), w)
+
+    compiled = torch.compile(forward, fullgraph=True, mode=mode)
+    for _ in range(4):  # with graphs: warm-up, capture, replays
+        y = compiled(*inputs, w)
+        grads = torch.autograd.grad(y.float().square().mean(), (*inputs, w))
+        for got, want in zip((y, *grads), expected):
+            torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-3)
+
+
+def test_compile_with_changing_lengths():
+    def forward(q, k, v):
+        return saturate.attention(q, k, v, causal=True)
+
+    compiled = torch.compile(forward, fullgraph=True, dynamic=True)
+    for length in (64, 65, 200):
+        inputs = qkv(shape=(2, length, 4, 64), grad=False)
+        assert torch.equal(compiled(*inputs), forward(*inputs))
+
+
+def test_lengths_must_be_told():
+    rows = torch.zeros(10, 4, 64, device="cuda", dtype=torch.float16)
+    offsets = torch.tensor([0, 10], dtype=torch.int32, device="cuda")
+    with pytest.raises(ValueError, match="max_seqlen_q must be given"):
+        saturate.attention(rows, rows, rows, cu_seqlens_q=offsets)
+    with pytest.raises(ValueError, match="cu_seqlens_q on cpu"):
+        saturate.attention(rows, rows, rows, cu_seqlens_q=offsets.cpu(), max_seqlen_q=10)
+    with pytest.raises(ValueError, match="k on cpu"):
+        saturate.attention(rows[None], rows[None].cpu(), rows[None])
+
+
+def test_unsupported_says_why():
+    q = torch.zeros(1, 8, 1, 64, device="cuda", dtype=torch.float64)
+    with pytest.raises(NotImplementedError, match="f64"):
+        saturate.attention(q, q, q)
+
+
+def test_deterministic():
+    inputs, w = qkv(), weight()
+    first = step(*inputs, w)
+    for _ in range(20):
+        for got, want in zip(step(*inputs, w), first):
+            assert torch.equal(got, want)
+
+
+def test_other_dlpack_arrays():
+    class Array:
+        """Not a torch.Tensor, but speaks DLPack as one."""
+
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __dlpack__(self, **options):
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.tensor.__dlpack_device__()
+
+    q, k, v = qkv(grad=False)
+    o = torch.from_dlpack(saturate.attention(Array(q), Array(k), Array(v), causal=True))
+    assert torch.equal(o, saturate.attention(q, k, v, causal=True))
+    d = torch.from_dlpack(saturate.matmul(Array(q.flatten(2)), Array(weight().detach())))
+    assert d.shape == (2, 200, 96)
+    with pytest.raises(ValueError, match="one device"):
+        saturate.attention(Array(q), Array(k.cpu()), Array(v))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_device_that_is_not_current():
+    inputs, w = qkv(), weight()
+    expected = step(*inputs, w)
+    moved = [x.detach().to("cuda:1").requires_grad_() for x in (*inputs, w)]
+    got = step(*moved)
+    assert torch.cuda.current_device() == 0
+    for a, b in zip(got, expected):
+        assert torch.equal(a.cpu(), b.cpu())
