@@ -199,9 +199,9 @@ void bind_attention_options(nb::module_& m) {
                                      dropout,      rng,        bias,         alibi_slopes,
                                      sinks,        block_mask, block_size,   deterministic};
           },
-          nb::kw_only(), nb::arg("sequences"), nb::arg("cu_q").none(), nb::arg("cu_k").none(),
-          nb::arg("max_q"), nb::arg("max_k"), nb::arg("causal") = false,
-          nb::arg("bottom_right") = false, nb::arg("window_left") = -1,
+          nb::kw_only(), nb::arg("sequences"), nb::arg("cu_q") = nb::none(),
+          nb::arg("cu_k") = nb::none(), nb::arg("max_q"), nb::arg("max_k"),
+          nb::arg("causal") = false, nb::arg("bottom_right") = false, nb::arg("window_left") = -1,
           nb::arg("window_right") = -1, nb::arg("scale"), nb::arg("soft_cap") = 0.0f,
           nb::arg("rotary_base") = 0.0f, nb::arg("dropout") = 0.0f, nb::arg("rng") = nb::none(),
           nb::arg("bias") = nb::none(), nb::arg("alibi_slopes") = nb::none(),
