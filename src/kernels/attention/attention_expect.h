@@ -44,6 +44,13 @@ inline double rotary_error(const AttentionArgs& a, const AttentionTerm& t) {
   return 4 * epsilon_of(wide_of(a.dtype)) * positions * static_cast<double>(a.scale) * sum;
 }
 
+// Half the distance between the smallest values: what is added to a relative bound of a probability
+// or of a stored result. fp32 without subnormals; fp16 is stored with them.
+inline double smallest_of(DType t) {
+  if (t == DType::f64) return 0x1p-1022;
+  return t == DType::f16 ? 0x1p-25 : 0x1p-126;
+}
+
 inline Bounds bounds_of(const Problem& p, const Result& truth) {
   const AttentionArgs& a = p.args.forward;
   const int64_t D = a.head_size, V = attention_v_head_size(a);
@@ -66,9 +73,9 @@ inline Bounds bounds_of(const Problem& p, const Result& truth) {
     const double e = f * (1 + 2 * std::fabs(t.product) + std::fabs(t.score) + std::fabs(lse) +
                           std::fabs(t.score - t.product) + scale * qk.root) +
                      rotary_error(a, t);
-    const double p_error = t.p * keep_scale * (u + e);
+    const double p_error = keep_scale * (t.p * (u + e) + smallest_of(p.dtype));
     const double size = keep_scale * (std::fabs(pv.sum) + pv.root) + std::fabs(t.delta) + od.root;
-    const double d_score = t.p * size * (u + e);
+    const double d_score = size * (t.p * (u + e) + smallest_of(p.dtype));
     // The cap's derivative 1 - tanh^2 carries twice the relative error of the product.
     const double d_product = scale * d_score * input * (a.soft_cap > 0.0f ? 3 : 1);
     b.o[at] += p_error;
@@ -96,14 +103,14 @@ inline Bounds bounds_of(const Problem& p, const Result& truth) {
 // `rows` rows of `heads` heads of D: near the truth, and every other element still the poison.
 inline void expect_near(const char* what, const Values& got, const Values& want, int64_t first,
                         int64_t rows, int64_t stride, int64_t heads, int64_t D, const Values& bound,
-                        double unit) {
+                        double unit, double smallest) {
   int reported = 0;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t x = 0; x < heads * D; ++x) {
       const int64_t at = first + r * stride + x;
       // The inputs are in [-1, 1], which the bound stands for; storing the result costs `unit`
       // more.
-      const double tolerance = bound[x / D * rows + r] + unit * std::fabs(want[at]);
+      const double tolerance = bound[x / D * rows + r] + unit * std::fabs(want[at]) + smallest;
       if (std::fabs(got[at] - want[at]) <= tolerance) continue;
       ADD_FAILURE() << what << " row " << r << " head " << x / D << " element " << x % D << ": "
                     << got[at] << ", expected " << want[at] << " +- " << tolerance;
@@ -129,15 +136,16 @@ inline void expect_right(const Problem& p, const Result& got) {
   const Result want = truth(p);
   const Bounds b = bounds_of(p, want);
   const double u = epsilon_of(p.dtype), wide = epsilon_of(wide_of(p.dtype));
+  const double tiny = smallest_of(p.dtype);
   const int64_t V = attention_v_head_size(a);
-  expect_near("o", got.o, want.o, 0, a.q_rows, a.o_stride, a.heads, V, b.o, u);
+  expect_near("o", got.o, want.o, 0, a.q_rows, a.o_stride, a.heads, V, b.o, u, tiny);
   expect_each("lse", got.lse, want.lse, b.lse, wide);
   expect_near("d_q", got.d_input, want.d_input, 0, a.q_rows, a.q_stride, a.heads, a.head_size,
-              b.d_q, u);
+              b.d_q, u, tiny);
   expect_near("d_k", got.d_input, want.d_input, p.k_at, a.k_rows, a.k_stride, a.kv_heads,
-              a.head_size, b.d_k, u);
+              a.head_size, b.d_k, u, tiny);
   expect_near("d_v", got.d_input, want.d_input, p.v_at, a.k_rows, a.v_stride, a.kv_heads, V, b.d_v,
-              u);
+              u, tiny);
   expect_each("d_bias", got.d_bias, want.d_bias, b.d_bias, wide);
   expect_each("d_slopes and d_sinks", got.d_per_head, want.d_per_head, b.d_per_head, wide);
   // What the reference leaves as poison (gaps between rows, guards) every implementation must
