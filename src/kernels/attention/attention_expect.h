@@ -92,7 +92,7 @@ inline Bounds bounds_of(const Problem& p, const Result& truth) {
       const double p_sink = std::exp(p.per_head[a.heads + t.head] - lse);
       const double share = t.p / (1 - p_sink);
       b.d_per_head[a.heads + t.head] +=
-          share * p_sink * (std::fabs(t.delta) + od.root) * (u + 3 * e);
+          share * (std::fabs(t.delta) + od.root) * (p_sink * (u + 3 * e) + smallest_of(p.dtype));
     }
   };
   with_reference_args(
