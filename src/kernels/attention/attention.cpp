@@ -35,13 +35,18 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 
 [[maybe_unused]] Fit fits_plain(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype == DType::f64) return {"dtype is f64, which only the CPU computes"};
-  if (a.head_size > 256) return {"head size is above 256 (shared memory of one tile)"};
-  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
+  if (a.head_size > 256 || attention_v_head_size(a) > 256)
+    return {"head size is above 256 (shared memory of one tile)"};
   return fits_grid(a);
 }
 [[maybe_unused]] Fit fits_plain_backward(const Context& c,
                                          const AttentionBackwardArgs& b) noexcept {
-  return fits_plain(c, b.forward);
+  const AttentionArgs& a = b.forward;
+  if (b.d_bias != nullptr && a.max_k > 16 * 65535)
+    return {"more than 2^20 columns of d_bias (second grid dimension)"};
+  if (b.d_bias != nullptr && a.sequences * a.heads * (a.max_q / 16 + 1) > INT32_MAX)
+    return {"more than 2^31 tiles of d_bias (grid size)"};
+  return fits_plain(c, a);
 }
 
 // 16-byte copies need every row of every head to start at a multiple of 8 elements.

@@ -33,9 +33,10 @@ __device__ __forceinline__ T* row_of(void* base, int64_t row, int64_t stride, in
 // o = 0 and lse = 0 for this head's rows after the last sequence; shared out among `tiles` blocks.
 template <class T>
 __device__ void zero_tail(const AttentionArgs& a, int head, int tile, int tiles) {
+  const int64_t size = a.v_head_size == 0 ? a.head_size : a.v_head_size;
   for (int64_t r = a.cu_q[a.sequences] + tile; r < a.q_rows; r += tiles) {
-    T* o = row_of<T>(a.o, r, a.o_stride, head, a.head_size);
-    for (int64_t d = threadIdx.x; d < a.head_size; d += blockDim.x) o[d] = from_float<T>(0.0f);
+    T* o = row_of<T>(a.o, r, a.o_stride, head, size);
+    for (int64_t d = threadIdx.x; d < size; d += blockDim.x) o[d] = from_float<T>(0.0f);
     if (threadIdx.x == 0) static_cast<float*>(a.lse)[head * a.q_rows + r] = 0.0f;
   }
 }

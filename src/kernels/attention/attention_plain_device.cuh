@@ -85,6 +85,20 @@ struct PlainTile {
     }
   }
 
+  // Rows y + 16 m of the tile = sum * factor[m].
+  static __device__ void put_rows(float* tile, const float4 (&sum)[kM][kN],
+                                  const float (&factor)[kM]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        const float4 v = sum[m][n];
+        const float f = factor[m];
+        *reinterpret_cast<float4*>(tile + (y() + 16 * m) * kLd + 4 * x() + 64 * n) = {
+            v.x * f, v.y * f, v.z * f, v.w * f};
+      }
+  }
+
   // dst[row][d] = sum * factor[m] for the rows below `rows`; dst points at the tile's first row.
   template <class T>
   static __device__ void write(T* dst, int64_t stride, int rows, int head_size,

@@ -1,126 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <math_constants.h>
-
-#include "kernels/attention/attention_impl.h"
-#include "kernels/attention/attention_plain_device.cuh"
-#include "kernels/device/dropout.cuh"
-#include "runtime/cuda/check.h"
+#include "kernels/attention/attention_features.h"
+#include "kernels/attention/attention_plain.h"
+#include "kernels/attention/attention_plain_forward.cuh"
 
 namespace saturate::kernels {
-namespace {
-
-using namespace attention;
-
-// One block: kB query rows of one head; the softmax of each row runs along the keys online.
-template <class T, class Tile, int kB>
-__global__ __launch_bounds__(kPlainThreads) void attention_forward_plain_kernel(
-    const __grid_constant__ AttentionArgs a, int tiles) {
-  constexpr int kM = Tile::kM, kN = Tile::kN;
-  const int sequence = static_cast<int>(blockIdx.x) / tiles,
-            tile = static_cast<int>(blockIdx.x) % tiles;
-  const int head = static_cast<int>(blockIdx.y), D = static_cast<int>(a.head_size);
-  if (sequence == a.sequences) return zero_tail<T>(a, head, tile, tiles);
-  const Rows q = rows_of(a.cu_q, sequence), k = rows_of(a.cu_k, sequence);
-  const int first = tile * kB;
-  if (first >= q.count) return;
-  const int kv = head / static_cast<int>(a.heads / a.kv_heads);
-
-  extern __shared__ float shared[];
-  float* q_tile = shared;
-  float* kv_tile = q_tile + Tile::kFloats;
-  float* p_tile = kv_tile + Tile::kFloats;
-  const Dropout dropout(a.rng, a.dropout);
-  const int rows = min(kB, q.count - first);
-  Tile::load(q_tile, row_of<T>(a.q, q.first + first, a.q_stride, head, D), a.q_stride, rows, D);
-
-  float4 sum[kM][kN] = {};
-  float top[kM], weight[kM] = {};
-#pragma unroll
-  for (int m = 0; m < kM; ++m) top[m] = -CUDART_INF_F;
-  const float scale = a.scale * kLog2e;  // 2^x is the machine's exponential
-  const int end = a.causal ? min(k.count, first + kB) : k.count;
-  for (int start = 0; start < end; start += kB) {
-    const int keys = min(kB, k.count - start);
-    __syncthreads();  // the last step's v has been read
-    Tile::load(kv_tile, row_of<T>(a.k, k.first + start, a.k_stride, kv, D), a.k_stride, keys, D);
-    __syncthreads();  // k (and q) are there
-    float s[kM][kM];
-    Tile::dots(q_tile, kv_tile, s);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      const int i = first + Tile::y() + 16 * m;
-      float high = top[m];
-#pragma unroll
-      for (int n = 0; n < kM; ++n) {
-        const int j = start + Tile::x() + 16 * n;
-        s[m][n] = j < k.count && !(a.causal && j > i) ? s[m][n] * scale : -CUDART_INF_F;
-        high = fmaxf(high, s[m][n]);
-      }
-#pragma unroll
-      for (int offset = 8; offset > 0; offset /= 2)  // the 16 threads of a row
-        high = fmaxf(high, __shfl_xor_sync(0xFFFFFFFFu, high, offset));
-      const float base = high == -CUDART_INF_F ? 0.0f : high;
-      const float shrink = exp2f(top[m] - base);
-      top[m] = high;
-      weight[m] *= shrink;
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        sum[m][n].x *= shrink;
-        sum[m][n].y *= shrink;
-        sum[m][n].z *= shrink;
-        sum[m][n].w *= shrink;
-      }
-      const auto random = static_cast<int64_t>(random_row(a, head, q.first + i) * 4);
-#pragma unroll
-      for (int n = 0; n < kM; ++n) {
-        float p[1] = {exp2f(s[m][n] - base)};
-        weight[m] += p[0];
-        dropout.apply(p, random + start + Tile::x() + 16 * n);
-        s[m][n] = p[0];
-      }
-    }
-    Tile::put_scores(p_tile, s);
-    __syncthreads();  // k has been read
-    Tile::load(kv_tile, row_of<T>(a.v, k.first + start, a.v_stride, kv, D), a.v_stride, keys, D);
-    __syncthreads();  // v and p are there
-    Tile::add_product(p_tile, kv_tile, sum);
-  }
-
-  float* lse = static_cast<float*>(a.lse) + head * a.q_rows + q.first + first;
-  float factor[kM];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int offset = 8; offset > 0; offset /= 2)
-      weight[m] += __shfl_xor_sync(0xFFFFFFFFu, weight[m], offset);
-    factor[m] = weight[m] > 0.0f ? 1.0f / weight[m] : 0.0f;
-    const int r = Tile::y() + 16 * m;
-    if (Tile::x() == 0 && r < rows)
-      lse[r] = weight[m] > 0.0f ? top[m] * kLn2 + logf(weight[m]) : -CUDART_INF_F;
-  }
-  Tile::write(row_of<T>(a.o, q.first + first, a.o_stride, head, D), a.o_stride, rows, D, sum,
-              factor);
-}
-
-}  // namespace
 
 void attention_forward_plain_cuda(const Context& ctx, const AttentionArgs& a) {
-  with_device_type(a.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    with_plain_tile(a.head_size, [&](auto tile) {
-      using Tile = decltype(tile);
-      constexpr int kB = Tile::kM * 16;
-      constexpr int kBytes =
-          (2 * Tile::kFloats + Tile::kScoreFloats) * static_cast<int>(sizeof(float));
-      const auto kernel = attention_forward_plain_kernel<T, Tile, kB>;
-      SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-      const int tiles = static_cast<int>(a.max_q > 0 ? (a.max_q + kB - 1) / kB : 1);
-      const dim3 grid(static_cast<unsigned>(tiles * (a.sequences + 1)),
-                      static_cast<unsigned>(a.heads));
-      kernel<<<grid, kPlainThreads, kBytes, cuda::stream_of(ctx)>>>(a, tiles);
-      SAT_CUDA_LAUNCHED("attention_forward_plain_kernel");
-    });
-  });
+  if (features_of(a) == kNoFeatures) return attention::launch_forward_plain<false>(ctx, a);
+  attention::forward_plain_with_features(ctx, a);
 }
 
 }  // namespace saturate::kernels

@@ -12,11 +12,19 @@ using namespace attention;
 
 constexpr int kThreads = 256;
 
+template <class T>
+__device__ void zero_rows(void* base, int64_t stride, int64_t width, int64_t first, int64_t end,
+                          int64_t thread, int64_t threads) {
+  for (int64_t n = thread; n < (end - first) * width; n += threads)
+    row_of<T>(base, first + n / width, stride, 0, 0)[n % width] = from_float<T>(0.0f);
+}
+
 // `lanes` threads (a power of two, at most 32) sum one head of one row, kWide elements at a time.
 template <class T, int kWide>
 __global__ __launch_bounds__(kThreads) void attention_backward_prepare_kernel(
     const __grid_constant__ AttentionBackwardArgs b, int lanes) {
   const AttentionArgs& a = b.forward;
+  const int64_t v_head_size = a.v_head_size == 0 ? a.head_size : a.v_head_size;
   const int64_t q_used = a.cu_q[a.sequences], k_used = a.cu_k[a.sequences];
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t threads = int64_t{gridDim.x} * kThreads;
@@ -28,28 +36,23 @@ __global__ __launch_bounds__(kThreads) void attention_backward_prepare_kernel(
     const int64_t row = item / a.heads, head = item % a.heads;
     const bool used = item < items && row < q_used;
     float sum = 0.0f;
-    for (int64_t d = lane * kWide; d < a.head_size; d += lanes * kWide) {
-      if (used) {
-        float x[kWide], y[kWide];
-        load(x, row_of<T>(a.o, row, a.o_stride, head, a.head_size) + d);
-        load(y, row_of<T>(b.d_o, row, a.o_stride, head, a.head_size) + d);
+    for (int64_t d = lane * kWide; used && d < v_head_size; d += lanes * kWide) {
+      float x[kWide], y[kWide];
+      load(x, row_of<T>(a.o, row, a.o_stride, head, v_head_size) + d);
+      load(y, row_of<T>(b.d_o, row, a.o_stride, head, v_head_size) + d);
 #pragma unroll
-        for (int i = 0; i < kWide; ++i) sum += x[i] * y[i];
-      } else if (item < items) {
-        const float zero[kWide] = {};
-        store(row_of<T>(b.d_q, row, b.d_q_stride, head, a.head_size) + d, zero);
-      }
+      for (int i = 0; i < kWide; ++i) sum += x[i] * y[i];
+    }
+    for (int64_t d = lane * kWide; !used && item < items && d < a.head_size; d += lanes * kWide) {
+      const float zero[kWide] = {};
+      store(row_of<T>(b.d_q, row, b.d_q_stride, head, a.head_size) + d, zero);
     }
     for (int offset = lanes / 2; offset > 0; offset /= 2)
       sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
     if (used && lane == 0) static_cast<float*>(b.delta)[head * a.q_rows + row] = sum;
   }
-  const int64_t width = a.kv_heads * a.head_size;
-  for (int64_t n = thread; n < (a.k_rows - k_used) * width; n += threads) {
-    const int64_t row = k_used + n / width, x = n % width;
-    row_of<T>(b.d_k, row, b.d_k_stride, 0, 0)[x] = from_float<T>(0.0f);
-    row_of<T>(b.d_v, row, b.d_v_stride, 0, 0)[x] = from_float<T>(0.0f);
-  }
+  zero_rows<T>(b.d_k, b.d_k_stride, a.kv_heads * a.head_size, k_used, a.k_rows, thread, threads);
+  zero_rows<T>(b.d_v, b.d_v_stride, a.kv_heads * v_head_size, k_used, a.k_rows, thread, threads);
 }
 
 template <class T, int kWide>
@@ -70,7 +73,8 @@ void attention_backward_prepare_cuda(const Context& ctx, const AttentionBackward
   const auto aligned = [](const void* p, int64_t stride) {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
   };
-  const bool wide = (a.head_size == 32 || a.head_size == 64 || a.head_size == 128) &&
+  const bool wide = attention_v_head_size(a) == a.head_size &&
+                    (a.head_size == 32 || a.head_size == 64 || a.head_size == 128) &&
                     aligned(a.o, a.o_stride) && aligned(b.d_o, a.o_stride) &&
                     aligned(b.d_q, b.d_q_stride);
   with_device_type(a.dtype, [&](auto tag) {
