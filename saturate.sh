@@ -57,12 +57,13 @@ gpu_architecture() {
   esac
 }
 
-# configure_and_build CUDA ARCHITECTURES: ARCHITECTURES empty takes those of the default preset.
+# configure_and_build CUDA ARCHITECTURES [OPTIONS...]: ARCHITECTURES empty takes those of the default preset.
 configure_and_build() {
   local cuda="${SATURATE_CUDA:-$1}" architectures="${SATURATE_CUDA_ARCHITECTURES:-$2}"
+  shift 2
   [[ -d /usr/local/cuda/bin ]] && PATH="$PATH:/usr/local/cuda/bin"
   say "build (SATURATE_CUDA=$cuda)"
-  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;86-real;90a-real}"
+  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;86-real;90a-real}" "$@"
   cmake --build build -j "${JOBS:-$(nproc)}"
 }
 
@@ -76,13 +77,32 @@ build() {
   configure_and_build AUTO ""
 }
 
+# A Python in build/python-env with what the Python package's tests need, from PyPI; prints its path, or nothing where
+# that cannot be had: the other tests then run alone.
+python_for_tests() {
+  local python=build/python-env/bin/python
+  mkdir -p build
+  if ! "$python" -c 'import nanobind, numpy, pytest' 2>/dev/null; then
+    python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null &&
+      timeout 300 python3 -m venv build/python-env >/dev/null 2>&1 &&
+      timeout 300 "$python" -m pip install -q --disable-pip-version-check --retries 1 nanobind numpy pytest >/dev/null 2>&1 || return 0
+  fi
+  echo "$PWD/$python"
+}
+
 # One GPU architecture is enough to test: that of the GPU here, or Hopper, whose code is compiled and
 # linked even where it cannot run. All four would take four times as long.
 run_tests() {
   install_packages "${PACKAGES[@]}"
-  local architecture
+  local architecture python options=()
   architecture="$(gpu_architecture)"
-  configure_and_build AUTO "${architecture:-90a-real}"
+  python="$(python_for_tests)"
+  if [[ -n "$python" ]]; then
+    options=(-DSATURATE_PYTHON=ON -DPython_EXECUTABLE="$python")
+  else
+    echo "saturate.sh: the Python package is not tested: Python.h, venv or PyPI (nanobind, numpy, pytest) is out of reach" >&2
+  fi
+  configure_and_build AUTO "${architecture:-90a-real}" "${options[@]}"
   allow_small_machines
   say "test"
   ctest --test-dir build -j "${JOBS:-$(nproc)}" --output-on-failure
