@@ -7,12 +7,15 @@ Example
 >>> saturate_transformers.register()
 >>> model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="saturate")
 """
+import importlib
+
 import torch
 
 from saturate import attention
 from saturate.integrations import _padding
 
 NAME = "saturate"
+_masks = None  # transformers.masking_utils, once registered: torch.compile cannot trace an import of it
 
 
 def register(name=NAME):
@@ -27,7 +30,9 @@ def register(name=NAME):
     ImportError
         transformers is missing or older than 4.56.
     """
+    global _masks
     try:
+        _masks = importlib.import_module("transformers.masking_utils")
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
         raise ImportError(
@@ -55,19 +60,18 @@ def attention_mask(
     Returns None where the causal flag of the module says all, a (B, keys) bool mask for padding, else a
     (B, 1, queries, keys) bool mask. True: the token is seen.
     """
-    from transformers import masking_utils
 
     def everything():
-        made = masking_utils.sdpa_mask(
+        made = _masks.sdpa_mask(
             batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
             mask_function=mask_function, attention_mask=attention_mask, local_size=local_size,
             **{**kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False},
         )
         return made[0] if isinstance(made, tuple) else made
 
-    both_ways = mask_function is masking_utils.bidirectional_mask_function
+    both_ways = mask_function is _masks.bidirectional_mask_function
     windowed = local_size is not None and allow_is_causal_skip and not both_ways
-    if not both_ways and mask_function is not masking_utils.causal_mask_function and not windowed:
+    if not both_ways and mask_function is not _masks.causal_mask_function and not windowed:
         return everything()
     window = local_size - 1 if windowed and kv_length > local_size else None
     if not both_ways:
