@@ -66,6 +66,8 @@ def pair(make, device, dtype=torch.float32):
     ours = copy.deepcopy(eager)
     eager.set_attn_implementation("eager")
     ours.set_attn_implementation("saturate")
+    if make is t5 and ours.config._attn_implementation == "eager":
+        pytest.skip(f"T5 of transformers {transformers.__version__} knows eager attention only")
     assert ours.config._attn_implementation == "saturate"
     return eager, ours
 

@@ -8,6 +8,7 @@ Example
 >>> model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="saturate")
 """
 import importlib
+import inspect
 
 import torch
 
@@ -19,7 +20,7 @@ _masks = None  # transformers.masking_utils, once registered: torch.compile cann
 
 
 def register(name=NAME):
-    """Makes ``attn_implementation=name`` known to transformers (4.56 or later). Calling it again changes nothing.
+    """Makes ``attn_implementation=name`` known to transformers (5.8 or later). Calling it again changes nothing.
 
     Padding masks run as packed sequences and cost no work on padding keys. Every other mask (holes inside a row, 4
     dimensions, patterns of the model's own, any mask under torch.compile) is added to the scores as a bias of the mask's
@@ -28,15 +29,18 @@ def register(name=NAME):
     Raises
     ------
     ImportError
-        transformers is missing or older than 4.56.
+        transformers is missing or older than 5.8.
     """
     global _masks
     try:
         _masks = importlib.import_module("transformers.masking_utils")
         from transformers import AttentionInterface, AttentionMaskInterface
+
+        if "q_length" not in inspect.signature(_masks.sdpa_mask).parameters:
+            raise ImportError("its masks are of an older make")
     except ImportError as error:
         raise ImportError(
-            f"saturate.integrations.transformers needs transformers 4.56 or later ({error}); install it with "
+            f"saturate.integrations.transformers needs transformers 5.8 or later ({error}); install it with "
             "pip install 'saturate[transformers]'"
         ) from error
     AttentionInterface.register(name, attention_forward)
