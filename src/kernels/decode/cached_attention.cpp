@@ -23,6 +23,23 @@ constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {
     SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits, cached_attention_cuda}){
         "cached_attention_cpu", DeviceKind::cpu, cpu_fits, cached_attention_cpu}};
 
+void check_pages(const char* op, const CachedAttentionArgs& a) {
+  if (a.starts != nullptr || a.slots != nullptr)
+    throw Error(Errc::invalid_argument, op,
+                "page_table is set, and so is starts or slots: a paged cache needs neither, pass "
+                "null for both");
+  if (a.page_size < 1)
+    throw Error(
+        Errc::invalid_argument, op,
+        fmt::format("page_size is {}; a page must hold at least one position", a.page_size));
+  const int64_t pages = (a.max_positions + a.page_size - 1) / a.page_size;
+  if (a.page_table_stride < pages)
+    throw Error(Errc::invalid_argument, op,
+                fmt::format("page_table_stride is {}, but max_positions {} take {} pages of {}: "
+                            "pass at least {}",
+                            a.page_table_stride, a.max_positions, pages, a.page_size, pages));
+}
+
 }  // namespace
 
 void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
@@ -36,11 +53,9 @@ void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
                             a.heads, a.kv_heads, a.head_size));
   }
   if (a.rows == 0) return;
-  require_pointers(kOp, {{"qkv", a.qkv},
-                         {"cache", a.cache},
-                         {"o", a.o},
-                         {"positions", a.positions},
-                         {"starts", a.starts}});
+  require_pointers(kOp,
+                   {{"qkv", a.qkv}, {"cache", a.cache}, {"o", a.o}, {"positions", a.positions}});
+  a.page_table != nullptr ? check_pages(kOp, a) : require_pointers(kOp, {{"starts", a.starts}});
   dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention);
 }
 

@@ -11,22 +11,36 @@ namespace saturate::kernels {
 // positions[r], appends its key and value to the cache and attends to the positions 0 .. p of its
 // history.
 //
-//   cache[starts[r] + p] = (k, v of qkv[r])
-//   o[r] = sum_j softmax_j(scale * q[r].k[j]) v[j],  j < p from slot slots[starts[r] + j], j = p
-//   itself
+//   cache[slot(r, p)] = (k, v of qkv[r])
+//   o[r] = sum_j softmax_j(scale * q[r].k[j]) v[j],  j < p from slot(r, j), j = p itself
 //
-// Shapes    qkv (rows, (heads + 2 kv_heads) * head_size) = [q | k | v]; o (rows, heads *
-// head_size);
-//           cache (slots, 2 * kv_heads * head_size) = [k | v]; positions, starts, finished (rows)
-//           i32. Row r owns the slots from starts[r] on and writes no others. Query head h reads
-//           key head h / (heads / kv_heads).
-// History   slots (one entry for each slot) tells where the history of a row lies, so that beams
-//           change places without moving keys: beam_step keeps it. Null: position j is slot
-//           starts[r] + j.
-// Finished  rows with finished[r] != 0 get o = 0 and leave the cache alone; null: none is finished.
-// Types     qkv, cache, o in dtype; softmax and sums in wide_of(dtype). Aliasing: none.
-// Stream    enqueued on ctx.stream; the grid depends on rows and max_positions only
-//           (graph-capturable). Order: bitwise repeatable.
+// Shapes: qkv (rows, (heads + 2 kv_heads) * head_size) = [q | k | v]; o (rows, heads * head_size);
+// cache (slots, 2 * kv_heads * head_size) = [k | v]; positions, starts, finished (rows) i32. Query
+// head h reads key head h / (heads / kv_heads).
+//
+// Where the history lies, slot(r, j), one of three:
+//
+//   contiguous   starts[r] + j: row r owns the slots from starts[r] on
+//   slots        slots[starts[r] + j] for j < p (one entry for each slot), starts[r] + p for the
+//   new
+//                token: beams share a history and change places without moving keys; beam_step
+//                keeps the table
+//   paged        page_table[r * page_table_stride + j / page_size] * page_size + j % page_size:
+//                pages lie anywhere and rows may share those before the one that holds position p
+//
+// No row writes a slot that another reads or writes in the same step.
+//
+// Finished: rows with finished[r] != 0 get o = 0 and leave the cache alone; null: none is finished.
+//
+// Long caches: with few rows and heads a GPU shares the positions of each out among several blocks;
+// their parts meet in ctx.workspace, whose size bounds how many there are (none: one block each).
+//
+// Types: qkv, cache, o in dtype; softmax and sums in wide_of(dtype). Aliasing: none.
+//
+// Stream: enqueued on ctx.stream; the grid depends on rows, heads, max_positions and the device
+// alone (graph-capturable). Order: bitwise repeatable.
+//
+// Errors: invalid_argument, unsupported (no implementation fits), device.
 struct CachedAttentionArgs {
   const void* qkv = nullptr;
   void* cache = nullptr;
@@ -35,6 +49,9 @@ struct CachedAttentionArgs {
   const int32_t* starts = nullptr;
   const int32_t* slots = nullptr;
   const int32_t* finished = nullptr;
+  const int32_t* page_table = nullptr;  // (rows, page_table_stride) page numbers; without starts
+  int64_t page_size = 0;                // positions of a page
+  int64_t page_table_stride = 0;        // at least ceil(max_positions / page_size)
   int64_t rows = 0, heads = 0, kv_heads = 0, head_size = 0;
   int64_t max_positions = 0;  // bounds positions[r] + 1
   DType dtype = DType::f32;

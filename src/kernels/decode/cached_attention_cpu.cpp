@@ -19,10 +19,15 @@ struct Problem {
         scale(static_cast<T>(a.scale)) {}
 
   // [k | v] of the whole slot.
-  const T* history(int64_t row, int64_t position) const {
+  T* history(int64_t row, int64_t position) const {
+    return static_cast<T*>(a.cache) + slot(row, position) * 2 * kv_width;
+  }
+  int64_t slot(int64_t row, int64_t position) const {
+    if (a.page_table != nullptr)
+      return a.page_table[row * a.page_table_stride + position / a.page_size] * a.page_size +
+             position % a.page_size;
     const int64_t own = a.starts[row] + position;
-    const int64_t slot = a.slots != nullptr && position < a.positions[row] ? a.slots[own] : own;
-    return static_cast<const T*>(a.cache) + slot * 2 * kv_width;
+    return a.slots != nullptr && position < a.positions[row] ? a.slots[own] : own;
   }
 
   void row(int64_t r, std::vector<T>& p) const {
@@ -33,8 +38,7 @@ struct Problem {
     }
     const T* qkv = static_cast<const T*>(a.qkv) + r * (q_width + 2 * kv_width);
     const int64_t last = a.positions[r];
-    std::copy_n(qkv + q_width, 2 * kv_width,
-                static_cast<T*>(a.cache) + (a.starts[r] + last) * 2 * kv_width);
+    std::copy_n(qkv + q_width, 2 * kv_width, history(r, last));
     p.resize(static_cast<size_t>(last + 1));
     for (int64_t h = 0; h < a.heads; ++h) {
       head(r, qkv + h * a.head_size, h / (a.heads / a.kv_heads) * a.head_size, p,

@@ -25,89 +25,128 @@ class CachedAttention : public testing::OnTarget {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, CachedAttention, testing::all_targets(), testing::target_name);
 
+enum class Layout { contiguous, slots, paged };
+constexpr int64_t kRows = 5;
+constexpr int64_t kPage = 16;  // positions
+
+// Where the histories of all rows lie. Position j of any row may lie with any row or on any page;
+// the slots that this step writes are read by nobody else.
+struct Cache {
+  Layout layout;
+  int64_t max_positions, pages;  // pages of a row
+  std::vector<int32_t> starts, positions, slots, page_table;
+
+  Cache(Layout l, int64_t most)
+      : layout(l), max_positions(most), pages((most + kPage - 1) / kPage) {
+    for (int64_t r = 0; r < kRows; ++r) {
+      starts.push_back(static_cast<int32_t>(r * most));
+      positions.push_back(static_cast<int32_t>((most - 1) * (r + 1) / kRows));
+    }
+    positions[0] = 0;
+    for (int64_t i = 0; i < kRows * most; ++i)
+      slots.push_back(static_cast<int32_t>((i * 7 + i / 5) % kRows * most + i % most));
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t j = 0; j < most; ++j) {
+        int32_t& slot = slots[static_cast<size_t>(r * most + j)];
+        for (size_t o = 0; o < kRows; ++o)
+          if (slot == starts[o] + positions[o])
+            slot = starts[static_cast<size_t>(r)] + static_cast<int32_t>(j);
+      }
+    // Pages in reverse order; all rows share page 0 of row 4 where it comes before their new token.
+    for (int64_t n = 0; n < kRows * pages; ++n)
+      page_table.push_back(static_cast<int32_t>(kRows * pages - 1 - n));
+    for (size_t r = 0; r < kRows; ++r)
+      if (positions[r] >= kPage)
+        page_table[r * static_cast<size_t>(pages)] = page_table[4 * static_cast<size_t>(pages)];
+  }
+
+  int64_t count() const {
+    return layout == Layout::paged ? kRows * pages * kPage : kRows * max_positions;
+  }
+  int64_t slot(int64_t row, int64_t j) const {
+    const auto r = static_cast<size_t>(row);
+    if (layout == Layout::paged)
+      return page_table[static_cast<size_t>(row * pages + j / kPage)] * kPage + j % kPage;
+    if (layout == Layout::slots && j < positions[r])
+      return slots[static_cast<size_t>(starts[r] + j)];
+    return starts[r] + j;
+  }
+};
+
+// o and the cache after the step; `cache` is the one before.
+Values reference(const Cache& where, const Shape& s, const std::vector<int32_t>& finished,
+                 const Values& qkv, double scale, Values& cache) {
+  const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+  Values want(static_cast<size_t>(kRows * q_width));
+  for (int64_t r = 0; r < kRows; ++r) {
+    if (finished[static_cast<size_t>(r)] != 0) continue;
+    const double* row = &qkv[static_cast<size_t>(r * (q_width + 2 * kv))];
+    const int64_t last = where.positions[static_cast<size_t>(r)];
+    std::copy_n(row + q_width, 2 * kv, cache.begin() + where.slot(r, last) * 2 * kv);
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const int64_t column = h / (s.heads / s.kv_heads) * s.head_size;
+      Values p;
+      std::vector<const double*> keys;
+      for (int64_t j = 0; j <= last; ++j) {
+        keys.push_back(&cache[static_cast<size_t>(where.slot(r, j) * 2 * kv + column)]);
+        p.push_back(std::exp(scale * std::inner_product(keys.back(), keys.back() + s.head_size,
+                                                        row + h * s.head_size, 0.0)));
+      }
+      const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+      for (int64_t c = 0; c < s.head_size; ++c) {
+        double& y = want[static_cast<size_t>(r * q_width + h * s.head_size + c)];
+        for (size_t j = 0; j < p.size(); ++j) y += p[j] / sum * keys[j][kv + c];
+      }
+    }
+  }
+  return want;
+}
+
 TEST_P(CachedAttention, MatchesReference) {
-  constexpr int64_t kRows = 5;
-  for (const Shape s : {Shape{1, 1, 1, 3}, Shape{4, 4, 64, 40}, Shape{6, 2, 40, 70},
-                        Shape{4, 1, 128, 300}, Shape{2, 2, 33, 17}, Shape{2, 1, 256, 20}}) {
-    for (const bool shared : {false, true}) {
+  // The last two are long enough that a GPU splits the positions.
+  for (const Shape s :
+       {Shape{1, 1, 1, 3}, Shape{4, 4, 64, 40}, Shape{6, 2, 40, 70}, Shape{4, 1, 128, 300},
+        Shape{2, 2, 33, 17}, Shape{2, 1, 256, 20}, Shape{2, 1, 64, 2100}, Shape{3, 3, 40, 777}}) {
+    for (const Layout layout : {Layout::contiguous, Layout::slots, Layout::paged}) {
+      SCOPED_TRACE(::testing::Message() << "max_positions " << s.max_positions << " layout "
+                                        << static_cast<int>(layout));
+      const Cache where(layout, s.max_positions);
+      const bool paged = layout == Layout::paged;
+      const std::vector<int32_t> finished{0, 0, 1, 0, 0};
       const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
-      const int64_t slot_count = kRows * s.max_positions;
-      std::vector<int32_t> starts, positions, slots(static_cast<size_t>(slot_count)),
-          finished{0, 0, 1, 0, 0};
-      for (int64_t r = 0; r < kRows; ++r) {
-        starts.push_back(static_cast<int32_t>(r * s.max_positions));
-        positions.push_back(static_cast<int32_t>((s.max_positions - 1) * (r + 1) / kRows));
-      }
-      positions[0] = 0;
-      // Position j of any row may lie with any row.
-      for (int64_t i = 0; i < slot_count; ++i) {
-        const int64_t owner = shared ? (i * 7 + i / 5) % kRows : i / s.max_positions;
-        slots[static_cast<size_t>(i)] =
-            static_cast<int32_t>(owner * s.max_positions + i % s.max_positions);
-      }
-      // Slots that this step writes are read by nobody else.
       const Values qkv = random(kRows * (q_width + 2 * kv), 1),
-                   old = random(slot_count * 2 * kv, 2);
-      for (int64_t r = 0; r < kRows; ++r) {
-        for (int64_t j = 0; j < s.max_positions; ++j) {
-          int32_t& slot = slots[static_cast<size_t>(r * s.max_positions + j)];
-          for (int64_t o = 0; o < kRows; ++o) {
-            if (slot == starts[static_cast<size_t>(o)] + positions[static_cast<size_t>(o)]) {
-              slot = starts[static_cast<size_t>(r)] + static_cast<int32_t>(j);
-            }
-          }
-        }
-      }
+                   old = random(where.count() * 2 * kv, 2);
       const Guarded in = array(qkv), cache = array(old), o = poison(kRows * q_width);
-      const Guarded at = ints(positions), from = ints(starts), table = ints(slots),
+      const Guarded at = ints(where.positions), from = ints(where.starts),
+                    table = ints(where.slots), pages = ints(where.page_table),
                     over = ints(finished);
       const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_size));
-      const CachedAttentionArgs args{.qkv = in.data(),
-                                     .cache = cache.data(),
-                                     .o = o.data(),
-                                     .positions = at.as<int32_t>(),
-                                     .starts = from.as<int32_t>(),
-                                     .slots = shared ? table.as<int32_t>() : nullptr,
-                                     .finished = over.as<int32_t>(),
-                                     .rows = kRows,
-                                     .heads = s.heads,
-                                     .kv_heads = s.kv_heads,
-                                     .head_size = s.head_size,
-                                     .max_positions = s.max_positions,
-                                     .dtype = dtype(),
-                                     .scale = scale};
+      const CachedAttentionArgs args{
+          .qkv = in.data(),
+          .cache = cache.data(),
+          .o = o.data(),
+          .positions = at.as<int32_t>(),
+          .starts = paged ? nullptr : from.as<int32_t>(),
+          .slots = layout == Layout::slots ? table.as<int32_t>() : nullptr,
+          .finished = over.as<int32_t>(),
+          .page_table = paged ? pages.as<int32_t>() : nullptr,
+          .page_size = paged ? kPage : 0,
+          .page_table_stride = paged ? where.pages : 0,
+          .rows = kRows,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_size = s.head_size,
+          .max_positions = s.max_positions,
+          .dtype = dtype(),
+          .scale = scale};
       cached_attention(ctx(), args);
-      Values want(static_cast<size_t>(kRows * q_width)), cached = old;
+      Values cached = old;
+      const Values want = reference(where, s, finished, qkv, static_cast<double>(scale), cached);
+      // Scores of size |q||k| scale lose eps sqrt(head_size) of it, weights as much, sums eps
+      // sqrt(positions); all times the largest value. The result is rounded once to dtype.
       double largest = 0;
       for (const double v : old) largest = std::max(largest, std::fabs(v));
       for (const double v : qkv) largest = std::max(largest, std::fabs(v));
-      for (int64_t r = 0; r < kRows; ++r) {
-        if (finished[static_cast<size_t>(r)] != 0) continue;
-        const double* row = &qkv[static_cast<size_t>(r * (q_width + 2 * kv))];
-        const int64_t last = positions[static_cast<size_t>(r)],
-                      start = starts[static_cast<size_t>(r)];
-        std::copy_n(row + q_width, 2 * kv, cached.begin() + (start + last) * 2 * kv);
-        for (int64_t h = 0; h < s.heads; ++h) {
-          const int64_t column = h / (s.heads / s.kv_heads) * s.head_size;
-          Values p;
-          std::vector<const double*> keys;
-          for (int64_t j = 0; j <= last; ++j) {
-            const int64_t slot =
-                shared && j < last ? slots[static_cast<size_t>(start + j)] : start + j;
-            keys.push_back(&cached[static_cast<size_t>(slot * 2 * kv + column)]);
-            p.push_back(std::exp(static_cast<double>(scale) *
-                                 std::inner_product(keys.back(), keys.back() + s.head_size,
-                                                    row + h * s.head_size, 0.0)));
-          }
-          const double sum = std::accumulate(p.begin(), p.end(), 0.0);
-          for (int64_t c = 0; c < s.head_size; ++c) {
-            double& y = want[static_cast<size_t>(r * q_width + h * s.head_size + c)];
-            for (size_t j = 0; j < p.size(); ++j) y += p[j] / sum * keys[j][kv + c];
-          }
-        }
-      }
-      // Scores of size |q||k| scale lose eps sqrt(head_size) of it, weights as much, sums eps
-      // sqrt(positions); all times the largest value. The result is rounded once to dtype.
       const double score = largest * largest * std::sqrt(static_cast<double>(s.head_size));
       const double slack =
           wide_unit() * largest * (4 + score + std::sqrt(static_cast<double>(s.max_positions)));
@@ -118,6 +157,79 @@ TEST_P(CachedAttention, MatchesReference) {
       EXPECT_EQ(o.bytes(), first);
     }
   }
+}
+
+// Without a workspace one block reads all positions: the answer is the same but for rounding.
+TEST_P(CachedAttention, NeedsNoWorkspace) {
+  const Shape s{2, 1, 64, 3000};
+  const Cache where(Layout::contiguous, s.max_positions);
+  const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+  const Values qkv = random(kRows * (q_width + 2 * kv), 1);
+  const Guarded in = array(qkv), cache = array(random(where.count() * 2 * kv, 2));
+  const Guarded split = poison(kRows * q_width), whole = poison(kRows * q_width);
+  const Guarded at = ints(where.positions), from = ints(where.starts);
+  CachedAttentionArgs args{.qkv = in.data(),
+                           .cache = cache.data(),
+                           .o = split.data(),
+                           .positions = at.as<int32_t>(),
+                           .starts = from.as<int32_t>(),
+                           .rows = kRows,
+                           .heads = s.heads,
+                           .kv_heads = s.kv_heads,
+                           .head_size = s.head_size,
+                           .max_positions = s.max_positions,
+                           .dtype = dtype(),
+                           .scale = 0.125f};
+  cached_attention(ctx(), args);
+  Context bare = ctx();
+  bare.workspace = nullptr, bare.workspace_bytes = 0;
+  args.o = whole.data();
+  cached_attention(bare, args);
+  // Values lie in a few standard deviations: 8 bounds them and their weighted sum.
+  const double slack = wide_unit() * 8 * (4 + 64 + std::sqrt(3000.0));
+  testing::expect_close("o", split.values(), whole.values(), 2 * unit(),
+                        Values(static_cast<size_t>(kRows * q_width), slack));
+}
+
+template <class Change>
+std::string paged_error(const Change& change) {
+  const testing::TestContext t({});
+  float x[4] = {};
+  const int32_t i[4] = {};
+  CachedAttentionArgs args{.qkv = x,
+                           .cache = x,
+                           .o = x,
+                           .positions = i,
+                           .page_table = i,
+                           .page_size = 4,
+                           .page_table_stride = 3,
+                           .rows = 1,
+                           .heads = 1,
+                           .kv_heads = 1,
+                           .head_size = 1,
+                           .max_positions = 9};
+  change(args, i);
+  try {
+    cached_attention(t.get(), args);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(CachedAttentionRules, RejectsBadPages) {
+  using A = CachedAttentionArgs;
+  const auto expect = [](auto change, const char* part) {
+    const std::string text = paged_error(change);
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect([](A& a, const int32_t*) { a.rows = 0; }, "no error");
+  expect([](A& a, const int32_t* i) { a.starts = i; }, "page_table is set, and so is starts");
+  expect([](A& a, const int32_t* i) { a.slots = i; }, "a paged cache needs neither");
+  expect([](A& a, const int32_t*) { a.page_size = 0; }, "page_size is 0");
+  expect([](A& a, const int32_t*) { a.page_table_stride = 2; },
+         "page_table_stride is 2, but max_positions 9 take 3 pages of 4: pass at least 3");
+  expect([](A& a, const int32_t*) { a.page_table = nullptr; }, "starts");
 }
 
 TEST(CachedAttentionRules, RejectsBadArguments) {
