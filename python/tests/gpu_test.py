@@ -101,6 +101,42 @@ def test_compile_with_changing_lengths():
         assert torch.equal(compiled(*inputs), forward(*inputs))
 
 
+def test_autocast():
+    """float32 tensors take autocast's type, and gradients come back in float32."""
+    q, k, v = qkv(dtype=torch.float32)
+    w = weight().detach().float().requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16):
+        y = saturate.matmul(saturate.attention(q, k.bfloat16(), v).flatten(2), w)
+    assert y.dtype == torch.bfloat16
+    grads = torch.autograd.grad(y.float().sum(), (q, k, v, w))
+    assert all(g.dtype == torch.float32 for g in grads)
+    expected = saturate.attention(*(x.bfloat16() for x in (q, k, v))).flatten(2) @ w.bfloat16()
+    torch.testing.assert_close(y, expected, rtol=2e-2, atol=2e-1)
+
+
+def test_time_on_the_host():
+    """A call must not cost the host so much that a GPU waits; printed with -s. The bound is ten times what is usual."""
+    import time
+
+    inputs = qkv(shape=(1, 16, 4, 64))
+    for name, call in dict(
+        forward=lambda: saturate.attention(*inputs),
+        forward_backward=lambda: saturate.attention(*inputs).sum().backward(),
+        sdpa=lambda: torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in inputs)),
+        matmul=lambda: saturate.matmul(inputs[0][0, 0], inputs[1][0, 0].T),
+    ).items():
+        for _ in range(50):
+            call()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(200):
+            call()
+        microseconds = (time.perf_counter() - begin) / 200 * 1e6
+        torch.cuda.synchronize()
+        print(f"{name} {microseconds:.0f} us")
+        assert microseconds < 5000
+
+
 def test_lengths_must_be_told():
     rows = torch.zeros(10, 4, 64, device="cuda", dtype=torch.float16)
     offsets = torch.tensor([0, 10], dtype=torch.int32, device="cuda")

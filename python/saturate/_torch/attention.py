@@ -4,7 +4,7 @@ import torch
 
 from saturate import _checks
 from saturate._torch import views
-from saturate._torch.attention_op import attention as operator
+from saturate._torch.attention_op import apply
 
 OP = "attention"
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -60,6 +60,7 @@ def _random_state(options, q):
 
 
 def attention(q, k, v, **options):
+    q, k, v = views.autocast(q, k, v)
     _check_tensors(q, k, v, options)
     dense = _checks.layout(OP, q.shape, k.shape, v.shape) == "dense"
     dropout = _checks.number(OP, "dropout", options["dropout"])
@@ -79,7 +80,7 @@ def attention(q, k, v, **options):
         max_q, max_k = _checks.lengths(OP, q.shape[0], k.shape[0], options, q.is_cuda)
         cu_q = cu_q.contiguous()
         cu_k = cu_q if cu_k is None else cu_k.contiguous()
-    o, lse = operator(
+    o, lse = apply(
         q, k, v, _contiguous_last(options["bias"]), options["alibi_slopes"], options["sinks"], cu_q, cu_k,
         _random_state(options, q) if dropout > 0.0 else None,
         None if block_mask is None else pack_blocks(block_mask),

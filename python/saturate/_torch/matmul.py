@@ -25,9 +25,7 @@ def _product(a, b):
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 
-@torch.library.custom_op("saturate::matmul", mutates_args=())
-def operator(a: Tensor, b: Tensor, bias: Optional[Tensor], allow_tf32: bool) -> Tensor:
-    """(m, k) by (k, n), or (batch, m, k) by (batch, k, n); bias (n)."""
+def run(a, b, bias, allow_tf32):
     d = _product(a, b)
     a, b = _matrix(a), _matrix(b)
     va, vb, vd = views.view(a), views.view(b), views.view(d)
@@ -37,6 +35,12 @@ def operator(a: Tensor, b: Tensor, bias: Optional[Tensor], allow_tf32: bool) -> 
     core().matmul(va, vb, vd, views.view(bias), views.view(workspace), allow_tf32=allow_tf32,
                   stream=views.stream_of(a))
     return d
+
+
+@torch.library.custom_op("saturate::matmul", mutates_args=())
+def operator(a: Tensor, b: Tensor, bias: Optional[Tensor], allow_tf32: bool) -> Tensor:
+    """(m, k) by (k, n), or (batch, m, k) by (batch, k, n); bias (n)."""
+    return run(a, b, bias, allow_tf32)
 
 
 @operator.register_fake
@@ -52,8 +56,8 @@ def _save(ctx, inputs, output):
 
 def _backward(ctx, d):
     a, b = ctx.saved_tensors
-    d_a = operator(d, b.mT, None, ctx.allow_tf32) if ctx.needs_input_grad[0] else None
-    d_b = operator(a.mT, d, None, ctx.allow_tf32) if ctx.needs_input_grad[1] else None
+    d_a = apply(d, b.mT, None, ctx.allow_tf32) if ctx.needs_input_grad[0] else None
+    d_b = apply(a.mT, d, None, ctx.allow_tf32) if ctx.needs_input_grad[1] else None
     d_bias = d.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
     return d_a, d_b, d_bias, None
 
@@ -61,7 +65,28 @@ def _backward(ctx, d):
 operator.register_autograd(_backward, setup_context=_save)
 
 
+class Eager(torch.autograd.Function):
+    """The operator's work and gradients, called directly."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        output = run(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    backward = staticmethod(_backward)
+
+
+def apply(a, b, bias, allow_tf32):
+    if not views.is_plain((a, b, bias)):
+        return operator(a, b, bias, allow_tf32)
+    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)):
+        return Eager.apply(a, b, bias, allow_tf32)
+    return run(a, b, bias, allow_tf32)
+
+
 def matmul(a, b, bias, allow_tf32):
+    a, b, bias = views.autocast(a, b, bias)
     named = [("a", a), ("b", b)] + ([] if bias is None else [("bias", bias)])
     for name, t in named:
         views.check(OP, name, t, FLOATS)
@@ -70,9 +95,9 @@ def matmul(a, b, bias, allow_tf32):
     _checks.products(OP, a.shape, b.shape, None if bias is None else bias.shape)
     lead = a.shape[:-1]
     if b.dim() == 2:
-        d = operator(a.flatten(0, -2), b, _vector(bias), allow_tf32)
+        d = apply(a.flatten(0, -2), b, _vector(bias), allow_tf32)
     else:
-        d = operator(a.flatten(0, -3), b.flatten(0, -3), _vector(bias), allow_tf32)
+        d = apply(a.flatten(0, -3), b.flatten(0, -3), _vector(bias), allow_tf32)
     return d.reshape(*lead, b.shape[-1])
 
 

@@ -67,3 +67,26 @@ def stream_of(tensor):
 def wide(dtype):
     """Type of sums and statistics."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_plain(tensors):
+    """Whether nothing looks at operators: no compiler, no function transform, no dispatch mode, no tensor subclass."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._are_functorch_transforms_active()
+        or any(t is not None and type(t) not in _PLAIN for t in tensors)
+    )
+
+
+def autocast(*tensors):
+    """Under torch.autocast floating-point tensors other than float64 take its type, as in PyTorch's own products."""
+    kind = tensors[0].device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return tensors
+    target = torch.get_autocast_dtype(kind)
+    cast = (torch.float32, torch.bfloat16, torch.float16)
+    return tuple(t if t is None or t.dtype not in cast else t.to(target) for t in tensors)

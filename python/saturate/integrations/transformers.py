@@ -13,6 +13,7 @@ import inspect
 import torch
 
 from saturate import attention
+from saturate._torch import views
 from saturate.integrations import _padding
 
 NAME = "saturate"
@@ -124,7 +125,7 @@ def attention_forward(
         )
     if kwargs.get("head_mask") is not None:
         raise ValueError("[saturate] head_mask is given; load the model with attn_implementation='eager' to use it")
-    q, k, v = (x.transpose(1, 2) for x in _of_one_type(query, key, value))
+    q, k, v = (x.transpose(1, 2) for x in views.autocast(query, key, value))
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     options = dict(
         scale=scaling,
@@ -160,14 +161,6 @@ def attention_forward(
         position_bias = _as_bias(attention_mask[..., : k.shape[1]], position_bias, q.dtype)
         causal = causal and by_flag
     return attention(q, k, v, causal=causal, alignment="bottom_right", bias=position_bias, **options), None
-
-
-def _of_one_type(query, key, value):
-    """Under autocast parts may be float32: all then take autocast's type."""
-    if torch.is_autocast_enabled(query.device.type):
-        target = torch.get_autocast_dtype(query.device.type)
-        return query.to(target), key.to(target), value.to(target)
-    return query, key, value
 
 
 def _as_bias(mask, position_bias, dtype):
