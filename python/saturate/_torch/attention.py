@@ -74,7 +74,6 @@ def attention(q, k, v, **options):
     if dense:
         _checks.no_lengths(OP, options)
         batch, max_q, max_k = q.shape[0], q.shape[1], k.shape[1]
-        q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
     else:
         batch = 0
         max_q, max_k = _checks.lengths(OP, q.shape[0], k.shape[0], options, q.is_cuda)
@@ -92,8 +91,6 @@ def attention(q, k, v, **options):
         0.0 if options["rotary_base"] is None else _checks.number(OP, "rotary_base", options["rotary_base"]),
         dropout, bool(options["deterministic"]),
     )
-    if dense:
-        o = o.unflatten(0, (batch, max_q))
     if not options["return_lse"]:
         return o
     lse = lse.detach()

@@ -152,35 +152,52 @@ def _save(ctx, inputs, output):
 
 
 def _gradients(ctx, d_o, backward):
+    """Of q, k, v, bias, slopes and sinks, None where not wanted."""
     saved = ctx.saved_tensors
     wanted = [t is not None and ctx.needs_input_grad[i] for i, t in enumerate(saved[5:8], start=3)]
     d_q, d_k, d_v, *others = backward(d_o, *saved, wanted, *ctx.settings)
-    others = [d if want else None for d, want in zip(others, wanted)]
-    return (d_q, d_k, d_v, *others) + (None,) * (4 + len(SETTINGS))
+    return d_q, d_k, d_v, *(d if want else None for d, want in zip(others, wanted))
 
 
-attention.register_autograd(lambda ctx, d_o, d_lse: _gradients(ctx, d_o, attention_backward), setup_context=_save)
+def _backward(ctx, d_o, d_lse):
+    return _gradients(ctx, d_o, attention_backward) + (None,) * (4 + len(SETTINGS))
+
+
+attention.register_autograd(_backward, setup_context=_save)
 
 
 class Eager(torch.autograd.Function):
-    """The operator's work and gradients, called directly."""
+    """The operator's work and gradients, called directly; dense or packed q, k and v."""
 
     @staticmethod
-    def forward(ctx, *inputs):
-        output = run_forward(*inputs)
-        _save(ctx, inputs, output)
-        ctx.mark_non_differentiable(output[1])
-        return output
+    def forward(ctx, q, k, v, bias, alibi_slopes, sinks, others):
+        ctx.shapes = q.shape, k.shape, v.shape
+        rows = [_packed(x) for x in (q, k, v)]
+        inputs = (*rows, bias, alibi_slopes, sinks, *others)
+        o, lse = run_forward(*inputs)
+        _save(ctx, inputs, (o, lse))
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)  # else zeros are made for lse
+        return o.view(*q.shape[:-1], v.shape[-1]), lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, d_lse):
-        return _gradients(ctx, d_o, run_backward)
+        if d_o is None:  # nothing depends on the output
+            return (None,) * 7
+        d_q, d_k, d_v, *others = _gradients(ctx, _packed(d_o), run_backward)
+        return *(d.view(shape) for d, shape in zip((d_q, d_k, d_v), ctx.shapes)), *others, None
 
 
-def apply(*inputs):
-    if not views.is_plain(inputs[:6]):
-        return attention(*inputs)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs[:6]):
-        return Eager.apply(*inputs)
-    return run_forward(*inputs)
+def _packed(x):
+    return x.flatten(0, 1) if x.dim() == 4 else x
+
+
+def apply(q, k, v, bias, alibi_slopes, sinks, *others):
+    """Dense or packed q, k and v, then the operator's arguments; output in their layout, lse (heads, rows)."""
+    inputs = (q, k, v, bias, alibi_slopes, sinks)
+    plain = views.is_plain(inputs)
+    if plain and torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        return Eager.apply(*inputs, others)
+    o, lse = (run_forward if plain else attention)(_packed(q), _packed(k), _packed(v), *inputs[3:], *others)
+    return o.unflatten(0, q.shape[:2]) if q.dim() == 4 else o, lse
