@@ -3,6 +3,8 @@
 import math
 import numbers
 
+MOST_ROWS = 2**31 - 1
+
 
 def problem(op, what):
     return ValueError(f"[{op}] {what}")
@@ -11,7 +13,19 @@ def problem(op, what):
 def number(op, name, value):
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"[{op}] {name} is of type {type(value).__name__}; it must be a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise problem(op, f"{name} is too large for a float") from None
+
+
+def whole(op, name, value, least, most=MOST_ROWS):
+    """`value` as an int within [least, most]."""
+    if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral)):
+        raise TypeError(f"[{op}] {name} is {value!r}, of type {type(value).__name__}; it must be an integer")
+    if not least <= value <= most:
+        raise problem(op, f"{name} is {value}; it must lie within {least} and {most}")
+    return value if isinstance(value, int) else int(value)  # int() would fix a size that torch.compile keeps open
 
 
 def scale_of(op, scale, head_size):
@@ -26,10 +40,7 @@ def window_of(op, window):
         return -1, -1
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise problem(op, f"window is {window!r}; it must be a pair (left, right) of keys, -1 for no bound")
-    for side in window:
-        if isinstance(side, bool) or not isinstance(side, numbers.Integral) or side < -1:
-            raise problem(op, f"window is {window!r}; each side must be an integer of at least 0, or -1 for no bound")
-    return int(window[0]), int(window[1])
+    return whole(op, "window[0]", window[0], -1), whole(op, "window[1]", window[1], -1)
 
 
 def is_bottom_right(op, alignment):
@@ -77,10 +88,7 @@ def lengths(op, q_rows, k_rows, options, on_gpu):
         max_q = q_rows
     if max_k is None:
         max_k = max_q if cu_k is None else k_rows
-    for name, value in (("max_seqlen_q", max_q), ("max_seqlen_k", max_k)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-            raise problem(op, f"{name} is {value!r}; it must be an integer of at least 0")
-    return max_q, max_k
+    return whole(op, "max_seqlen_q", max_q, 0), whole(op, "max_seqlen_k", max_k, 0)
 
 
 def no_lengths(op, options):

@@ -83,7 +83,7 @@ def attention(q, k, v, **options):
         q, k, v, _contiguous_last(options["bias"]), options["alibi_slopes"], options["sinks"], cu_q, cu_k,
         _random_state(options, q) if dropout > 0.0 else None,
         None if block_mask is None else pack_blocks(block_mask),
-        0 if block_size is None else block_size,
+        0 if block_size is None else _checks.whole(OP, "block_size", block_size, 1),
         batch, max_q, max_k, bool(options["causal"]),
         _checks.is_bottom_right(OP, options["alignment"]), window_left, window_right,
         _checks.scale_of(OP, options["scale"], q.shape[-1]),
