@@ -184,6 +184,21 @@ def test_other_dlpack_arrays():
         saturate.attention(Array(q), Array(k.cpu()), Array(v))
 
 
+def test_cupy():
+    cupy = pytest.importorskip("cupy")
+    x = cupy.random.default_rng(3).standard_normal((2, 50, 4, 64)).astype(cupy.float16)
+    o, lse = (cupy.from_dlpack(r) for r in saturate.attention(x, x, x, causal=True, return_lse=True))
+    expected = saturate.attention(*[torch.from_dlpack(x)] * 3, causal=True)
+    assert torch.equal(torch.from_dlpack(o), expected) and lse.shape == (2, 4, 50)
+    d = cupy.from_dlpack(saturate.matmul(x[0, 0], x[0, 1].T))
+    cupy.testing.assert_allclose(d, x[0, 0] @ x[0, 1].T, rtol=2e-2, atol=2e-2)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stream.wait_event(cupy.cuda.get_current_stream().record())
+    again = cupy.from_dlpack(saturate.attention(x, x, x, causal=True, stream=stream.ptr))
+    stream.synchronize()
+    assert (again == o).all()
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_device_that_is_not_current():
     inputs, w = qkv(), weight()
