@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "kernels/attention/attention_expect.h"
+#include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/attention/attention_expect.h"
+#include "kernels/testing/attention_expect.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "kernels/attention/attention_cpu_kernel.h"
-#include "kernels/attention/attention_expect.h"
+#include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/attention_expect.h"
+#include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {
 namespace {
