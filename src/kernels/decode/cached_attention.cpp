@@ -40,6 +40,14 @@ void check_pages(const char* op, const CachedAttentionArgs& a) {
                             a.page_table_stride, a.max_positions, pages, a.page_size, pages));
 }
 
+void check_groups(const char* op, const CachedAttentionArgs& a) {
+  if (a.group_rows < 1 || a.rows % a.group_rows != 0)
+    throw Error(Errc::invalid_argument, op,
+                fmt::format("group_rows is {} with shared_positions and {} rows: it must be "
+                            "positive and divide rows",
+                            a.group_rows, a.rows));
+}
+
 }  // namespace
 
 void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
@@ -56,6 +64,7 @@ void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
   require_pointers(kOp,
                    {{"qkv", a.qkv}, {"cache", a.cache}, {"o", a.o}, {"positions", a.positions}});
   a.page_table != nullptr ? check_pages(kOp, a) : require_pointers(kOp, {{"starts", a.starts}});
+  if (a.shared_positions != nullptr) check_groups(kOp, a);
   dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention);
 }
 

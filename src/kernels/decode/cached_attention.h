@@ -28,6 +28,10 @@ namespace saturate::kernels {
 //   paged        page_table[r * page_table_stride + j / page_size] * page_size + j % page_size:
 //                pages lie anywhere and rows may share those before the one that holds position p
 //
+// Groups: rows g * group_rows .. + group_rows - 1 are the beams of one sequence. Their first
+// shared_positions[g] positions, none of them written in this step, lie in the same slots: a GPU
+// then reads them once for several beams (with a workspace). It changes no result but for rounding.
+//
 // No row writes a slot that another reads or writes in the same step.
 //
 // Finished: rows with finished[r] != 0 get o = 0 and leave the cache alone; null: none is finished.
@@ -52,6 +56,8 @@ struct CachedAttentionArgs {
   const int32_t* page_table = nullptr;  // (rows, page_table_stride) page numbers; without starts
   int64_t page_size = 0;                // positions of a page
   int64_t page_table_stride = 0;        // at least ceil(max_positions / page_size)
+  const int32_t* shared_positions = nullptr;  // (rows / group_rows), at most positions[r]
+  int64_t group_rows = 0;                     // divides rows; 0 without groups
   int64_t rows = 0, heads = 0, kv_heads = 0, head_size = 0;
   int64_t max_positions = 0;  // bounds positions[r] + 1
   DType dtype = DType::f32;

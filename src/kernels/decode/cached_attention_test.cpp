@@ -191,6 +191,63 @@ TEST_P(CachedAttention, NeedsNoWorkspace) {
                         Values(static_cast<size_t>(kRows * q_width), slack));
 }
 
+// Beams of two sequences whose prompts lie in the slots of their first rows; the third row of each
+// has finished. Prompts shorter than a split, and none at all, are among them.
+TEST_P(CachedAttention, ReadsASharedPrefix) {
+  for (const Shape s : {Shape{4, 2, 64, 1030}, Shape{2, 2, 33, 90}, Shape{4, 1, 128, 530}})
+    for (const int32_t prompt : {0, 61}) {
+      SCOPED_TRACE(::testing::Message() << s.max_positions << " prompt " << prompt);
+      constexpr int64_t kGroup = 5, kGroups = 2, kBeams = kGroup * kGroups;
+      const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+      const int64_t slot_count = kBeams * s.max_positions;
+      std::vector<int32_t> starts, positions, slots, finished,
+          shared{prompt, prompt == 0 ? 0 : static_cast<int32_t>(s.max_positions) - 20};
+      for (int64_t r = 0; r < kBeams; ++r) {
+        const int32_t own = shared[static_cast<size_t>(r / kGroup)];
+        starts.push_back(static_cast<int32_t>(r * s.max_positions));
+        positions.push_back(own + static_cast<int32_t>(r % kGroup * 3));
+        finished.push_back(r % kGroup == 2);
+        for (int64_t j = 0; j < s.max_positions; ++j)
+          slots.push_back(
+              static_cast<int32_t>((j < own ? r / kGroup * kGroup : r) * s.max_positions + j));
+      }
+      const Guarded in = array(random(kBeams * (q_width + 2 * kv), 1));
+      const Values old = random(slot_count * 2 * kv, 2);
+      const Guarded at = ints(positions), from = ints(starts), table = ints(slots),
+                    over = ints(finished), prefix = ints(shared);
+      CachedAttentionArgs args{.qkv = in.data(),
+                               .positions = at.as<int32_t>(),
+                               .starts = from.as<int32_t>(),
+                               .slots = table.as<int32_t>(),
+                               .finished = over.as<int32_t>(),
+                               .rows = kBeams,
+                               .heads = s.heads,
+                               .kv_heads = s.kv_heads,
+                               .head_size = s.head_size,
+                               .max_positions = s.max_positions,
+                               .dtype = dtype(),
+                               .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size))};
+      // One row at a time is what MatchesReference checks; the groups must agree with it.
+      const auto step = [&](const Guarded& cache, const Guarded& o) {
+        args.cache = cache.data(), args.o = o.data();
+        cached_attention(ctx(), args);
+      };
+      const Guarded alone_cache = array(old), alone = poison(kBeams * q_width);
+      step(alone_cache, alone);
+      args.shared_positions = prefix.as<int32_t>(), args.group_rows = kGroup;
+      const Guarded cache = array(old), o = poison(kBeams * q_width),
+                    again = poison(kBeams * q_width);
+      step(cache, o);
+      step(cache, again);
+      const double slack =
+          wide_unit() * 8 * (4 + 64 + std::sqrt(static_cast<double>(s.max_positions)));
+      testing::expect_close("o", o.values(), alone.values(), 2 * unit(),
+                            Values(static_cast<size_t>(kBeams * q_width), slack));
+      testing::expect_close("cache", cache.values(), alone_cache.values(), 0.0);
+      EXPECT_EQ(o.bytes(), again.bytes());
+    }
+}
+
 template <class Change>
 std::string paged_error(const Change& change) {
   const testing::TestContext t({});
@@ -230,6 +287,8 @@ TEST(CachedAttentionRules, RejectsBadPages) {
   expect([](A& a, const int32_t*) { a.page_table_stride = 2; },
          "page_table_stride is 2, but max_positions 9 take 3 pages of 4: pass at least 3");
   expect([](A& a, const int32_t*) { a.page_table = nullptr; }, "starts");
+  expect([](A& a, const int32_t* i) { a.shared_positions = i, a.rows = 3, a.group_rows = 2; },
+         "group_rows is 2 with shared_positions and 3 rows");
 }
 
 TEST(CachedAttentionRules, RejectsBadArguments) {
