@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     cached_attention_prefix_kernel(CachedAttentionArgs a, int group_lanes, Parts parts,
                                    int first_part) {
   static_assert(kVec * kChunks <= kPerLane);
+  constexpr int kAhead = kChunks == 1 ? 2 : 1;  // positions under way at once; more would spill
   // (groups, kQueries, head_size) sums, then (groups, kQueries) tops, (groups, kQueries) sums
   extern __shared__ float shared[];
   const Bundle bundle(a, blockIdx.x);
@@ -70,33 +71,54 @@ __global__ void __launch_bounds__(kThreads)
   float top[kQueries], sum[kQueries] = {};
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) top[m] = -CUDART_INF_F;
-  for (int j = begin + group; j < end; j += groups) {
-    const T* const key = cache + history.slot(j) * 2 * kv_width;
-    float v[kChunks][kVec] = {}, score[kQueries] = {};
+  for (int j0 = begin + group; j0 < end; j0 += groups * kAhead) {
+    float v[kAhead][kChunks][kVec] = {}, score[kQueries][kAhead] = {};
 #pragma unroll
-    for (int n = 0; n < kChunks; ++n) {
-      const int c = (n * group_lanes + lane) * kVec;
-      if (c >= size) continue;
-      float k[kVec];
-      load(k, key + c);
-      load(v[n], key + kv_width + c);
+    for (int u = 0; u < kAhead; ++u) {
+      const int j = j0 + u * groups;
+      if (j >= end) continue;
+      const T* const key = cache + history.slot(j) * 2 * kv_width;
+#pragma unroll
+      for (int n = 0; n < kChunks; ++n) {
+        const int c = (n * group_lanes + lane) * kVec;
+        if (c >= size) continue;
+        float k[kVec];
+        load(k, key + c);
+        load(v[u][n], key + kv_width + c);
+#pragma unroll
+        for (int m = 0; m < kQueries; ++m)
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) score[m][u] = fmaf(q[m][n][i], k[i], score[m][u]);
+      }
+    }
+    for (int offset = group_lanes / 2; offset > 0; offset /= 2)
 #pragma unroll
       for (int m = 0; m < kQueries; ++m)
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) score[m] = fmaf(q[m][n][i], k[i], score[m]);
-    }
+        for (int u = 0; u < kAhead; ++u) score[m][u] += __shfl_xor_sync(lanes, score[m][u], offset);
 #pragma unroll
     for (int m = 0; m < kQueries; ++m) {
-      for (int offset = group_lanes / 2; offset > 0; offset /= 2)
-        score[m] += __shfl_xor_sync(lanes, score[m], offset);
       const float before = top[m];
-      top[m] = fmaxf(top[m], score[m]);
-      const float keep = __expf(before - top[m]), p = __expf(score[m] - top[m]);
-      sum[m] = sum[m] * keep + p;
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        if (j0 + u * groups >= end) score[m][u] = -CUDART_INF_F;
+        top[m] = fmaxf(top[m], score[m][u]);
+      }
+      const float keep = __expf(before - top[m]);
+      sum[m] *= keep;
 #pragma unroll
       for (int n = 0; n < kChunks; ++n)
 #pragma unroll
-        for (int i = 0; i < kVec; ++i) sum_v[m][n][i] = fmaf(p, v[n][i], sum_v[m][n][i] * keep);
+        for (int i = 0; i < kVec; ++i) sum_v[m][n][i] *= keep;
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const float p = __expf(score[m][u] - top[m]);
+        sum[m] += p;
+#pragma unroll
+        for (int n = 0; n < kChunks; ++n)
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) sum_v[m][n][i] = fmaf(p, v[u][n][i], sum_v[m][n][i]);
+      }
     }
   }
 
