@@ -94,7 +94,7 @@ python_for_tests() {
 # linked even where it cannot run. All four would take four times as long.
 run_tests() {
   install_packages "${PACKAGES[@]}"
-  local architecture python options=()
+  local architecture python options=(-DSATURATE_PYTHON=OFF)
   architecture="$(gpu_architecture)"
   python="$(python_for_tests)"
   if [[ -n "$python" ]]; then
