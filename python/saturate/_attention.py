@@ -24,7 +24,7 @@ def attention(
     cu_seqlens_k=None,
     max_seqlen_q=None,
     max_seqlen_k=None,
-    deterministic=True,
+    deterministic=None,
     return_lse=False,
     stream=None,
 ):
@@ -76,8 +76,9 @@ def attention(
         without a wait: they must not decrease and must lie within the rows.
     max_seqlen_q, max_seqlen_k : int, optional
         Length of the longest sequence, or more. Must be given with offsets on a GPU.
-    deterministic : bool
-        Gradients are bitwise equal run to run. False allows faster sums.
+    deterministic : bool, optional
+        Whether gradients must be bitwise equal run to run; False allows faster sums, in the order of arrival. By
+        default as ``torch.use_deterministic_algorithms`` says. The output is bitwise equal always.
     return_lse : bool
         Also return the logarithm of each softmax's denominator, (B, H, T), packed (H, rows), in float32 (float64 for
         float64). It passes no gradient.

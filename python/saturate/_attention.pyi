@@ -32,7 +32,7 @@ def attention(
     cu_seqlens_k: Optional[Array] = None,
     max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None,
-    deterministic: bool = True,
+    deterministic: Optional[bool] = None,
     return_lse: Literal[False] = False,
     stream: Optional[int] = None,
 ) -> Array: ...
@@ -59,7 +59,7 @@ def attention(
     cu_seqlens_k: Optional[Array] = None,
     max_seqlen_q: Optional[int] = None,
     max_seqlen_k: Optional[int] = None,
-    deterministic: bool = True,
+    deterministic: Optional[bool] = None,
     return_lse: Literal[True],
     stream: Optional[int] = None,
 ) -> Tuple[Array, Array]: ...

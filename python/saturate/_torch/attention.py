@@ -70,6 +70,7 @@ def attention(q, k, v, **options):
     block_mask, block_size = options["block_mask"], options["block_size"]
     if (block_mask is None) != (block_size is None):
         raise _checks.problem(OP, "block_mask and block_size must be given together")
+    deterministic = options["deterministic"]
     cu_q, cu_k = options["cu_seqlens_q"], options["cu_seqlens_k"]
     if dense:
         _checks.no_lengths(OP, options)
@@ -89,7 +90,7 @@ def attention(q, k, v, **options):
         _checks.scale_of(OP, options["scale"], q.shape[-1]),
         _checks.number(OP, "softcap", options["softcap"]),
         0.0 if options["rotary_base"] is None else _checks.number(OP, "rotary_base", options["rotary_base"]),
-        dropout, bool(options["deterministic"]),
+        dropout, torch.are_deterministic_algorithms_enabled() if deterministic is None else bool(deterministic),
     )
     if not options["return_lse"]:
         return o
