@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """saturate.attention on PyTorch tensors against the formula in float64."""
+import doctest
+import importlib
 import itertools
 import math
+from unittest import mock
 
 import pytest
 
@@ -206,6 +209,42 @@ def test_dropout(device):
     torch.manual_seed(1)
     assert (first == saturate.attention(q, k, v, dropout=0.25)).all()
     assert (first != saturate.attention(q, k, v, dropout=0.25)).any()
+
+
+def test_determinism_follows_pytorch():
+    from saturate._torch import attention as module
+
+    inputs = problem("cpu", torch.float32, queries=3, keys=3)
+    with mock.patch.object(module, "apply", wraps=module.apply) as called:
+        saturate.attention(*inputs)
+        saturate.attention(*inputs, deterministic=True)
+        torch.use_deterministic_algorithms(True)
+        try:
+            saturate.attention(*inputs)
+            saturate.attention(*inputs, deterministic=False)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert [call.args[-1] for call in called.call_args_list] == [False, True, True, False]
+
+
+def test_checkpointed_dropout():
+    """Recomputation draws the same mask: gradients equal those without it."""
+    from torch.utils.checkpoint import checkpoint
+
+    inputs = problem("cpu", torch.float32)
+    grads = []
+    for run in (lambda f: f(*inputs), lambda f: checkpoint(f, *inputs, use_reentrant=False)):
+        torch.manual_seed(4)
+        grads.append(torch.autograd.grad(run(lambda *x: saturate.attention(*x, dropout=0.4)).square().sum(), inputs))
+    for a, b in zip(*grads):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["saturate._attention", "saturate._matmul", "saturate._build"])
+def test_examples_of_docstrings(name):
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, extraglobs=dict(torch=torch, saturate=saturate))
+    assert result.attempted > 0 and result.failed == 0
 
 
 def test_operator_contract():
