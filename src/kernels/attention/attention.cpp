@@ -7,6 +7,7 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/hopper/forward.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {
@@ -95,6 +96,8 @@ int cuda_compute_major(int device_index) noexcept {
 // clang-format off
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
   static constexpr Impl<AttentionArgs> kList[] = {
+      SAT_CUDA_IMPL({"attention_forward_hopper_cuda", DeviceKind::cuda,
+                     attention_forward_hopper_pays, attention_forward_hopper_cuda})
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
                      attention_forward_mma_cuda})
       SAT_CUDA_IMPL({"attention_forward_plain_cuda", DeviceKind::cuda, fits_plain,

@@ -35,6 +35,18 @@ constexpr BenchCase kCases[] = {
     {"study 4x16x1024x64", 4, 16, 1024, 64, false, DType::f16, 0.0f},
     {"long 8x16x2048x128", 8, 16, 2048, 128, false, DType::bf16, 0.0f},
     {"long 8x16x2048x128", 8, 16, 2048, 128, true, DType::bf16, 0.0f},
+    {"tokens 32x16x512x128", 32, 16, 512, 128, false, DType::bf16, 0.0f},
+    {"tokens 32x16x512x128", 32, 16, 512, 128, true, DType::bf16, 0.0f},
+    {"tokens 16x16x1024x128", 16, 16, 1024, 128, false, DType::bf16, 0.0f},
+    {"tokens 16x16x1024x128", 16, 16, 1024, 128, true, DType::bf16, 0.0f},
+    {"tokens 4x16x4096x128", 4, 16, 4096, 128, true, DType::bf16, 0.0f},
+    {"tokens 2x16x8192x128", 2, 16, 8192, 128, false, DType::bf16, 0.0f},
+    {"tokens 2x16x8192x128", 2, 16, 8192, 128, true, DType::bf16, 0.0f},
+    {"tokens 1x16x16384x128", 1, 16, 16384, 128, true, DType::bf16, 0.0f},
+    {"tokens 32x32x512x64", 32, 32, 512, 64, true, DType::bf16, 0.0f},
+    {"tokens 8x32x2048x64", 8, 32, 2048, 64, false, DType::bf16, 0.0f},
+    {"tokens 2x32x8192x64", 2, 32, 8192, 64, false, DType::bf16, 0.0f},
+    {"tokens 2x32x8192x64", 2, 32, 8192, 64, true, DType::bf16, 0.0f},
     {"small heads 784x8x32x32", 784, 8, 32, 32, false, DType::bf16, 0.0f},
     {"fp32 4x16x1024x64", 4, 16, 1024, 64, false, DType::f32, 0.0f},
     {"fp32 translation 784x8x32x64", 784, 8, 32, 64, false, DType::f32, 0.0f},
@@ -52,7 +64,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void measure(const BenchCase& c, Device device, const Stream& stream) {
+void measure(const BenchCase& c, Device device, const Stream& stream, bool forward, bool backward) {
   const int64_t rows = c.sequences * c.length, width = c.heads * c.head_size;
   const size_t size = size_of(c.dtype);
   // Uniform in [-1, 1): zeros would run faster than real data.
@@ -132,9 +144,11 @@ void measure(const BenchCase& c, Device device, const Stream& stream) {
     }
     return median(ms);
   };
-  const double f =
-      time_of([&](const AttentionBackwardArgs& b) { attention_forward(ctx, b.forward); });
-  const double b = time_of([&](const AttentionBackwardArgs& x) { attention_backward(ctx, x); });
+  const auto run_forward = [&](const AttentionBackwardArgs& b) {
+    attention_forward(ctx, b.forward);
+  };
+  const auto run_backward = [&](const AttentionBackwardArgs& b) { attention_backward(ctx, b); };
+  const double f = forward ? time_of(run_forward) : NAN, b = backward ? time_of(run_backward) : NAN;
   const double flop = 4.0 * static_cast<double>(rows * c.length * width) * (c.causal ? 0.5 : 1.0);
   std::printf(
       "%-30s %s %s drop %.1f  forward %8.4f ms %6.1f TFLOP/s  backward %8.4f ms %6.1f TFLOP/s\n",
@@ -146,12 +160,20 @@ void measure(const BenchCase& c, Device device, const Stream& stream) {
 }  // namespace
 }  // namespace saturate::kernels
 
-int main() {
+// attention_bench [text [forward|backward]]: the cases whose names contain the text, both
+// directions or one.
+int main(int count, char** arguments) {
   using namespace saturate;
+  const char* const wanted = count > 1 ? arguments[1] : "";
+  const char* const direction = count > 2 ? arguments[2] : "";
   if (cuda_device_count() == 0) return std::puts("no GPU"), 0;
   const Device device{DeviceKind::cuda, 0};
   use_device(device);
   const Stream stream(device);
   std::printf("%s\n", device_info(device).name.c_str());
-  for (const kernels::BenchCase& c : kernels::kCases) kernels::measure(c, device, stream);
+  for (const kernels::BenchCase& c : kernels::kCases) {
+    if (std::strstr(c.name, wanted) != nullptr)
+      kernels::measure(c, device, stream, std::strcmp(direction, "backward") != 0,
+                       std::strcmp(direction, "forward") != 0);
+  }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/attention/attention_run.h"
+#include "kernels/attention/hopper/forward.h"
 
 namespace saturate::kernels {
 
@@ -179,6 +180,17 @@ inline void expect_all_right(const Problem& p, Device device) {
     expect_right(p, first);
     EXPECT_TRUE(same_bits(first.o, again.o)) << "differs run to run";
   }
+#if SATURATE_WITH_CUDA
+  // Also where it would not be chosen.
+  static constexpr Impl<AttentionArgs> kHopper{"attention_forward_hopper_cuda", DeviceKind::cuda,
+                                               attention_forward_hopper_fits,
+                                               attention_forward_hopper_cuda};
+  if (device.is_cuda() && kHopper.fits(ctx, args.forward) &&
+      !attention_forward_hopper_pays(ctx, args.forward)) {
+    SCOPED_TRACE("attention_forward_hopper_cuda though short");
+    expect_right(p, run(p, device, &kHopper, nullptr));
+  }
+#endif
   for (const auto& b : attention_backward_impls()) {
     if (b.device != device.kind || !b.fits(ctx, args)) continue;
     SCOPED_TRACE(b.name);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/attention/attention_features.h"
+#include "kernels/attention/hopper/forward.h"
+#include "kernels/attention/hopper/forward_problem.h"
+#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "runtime/cuda/check.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr int64_t kShortest = 96;  // mean length from which tiles of 128 rows win (LADDER.md)
+
+bool rows_aligned(const void* p, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
+}
+
+}  // namespace
+
+Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
+  if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
+  if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
+  if (const Fit f = fits_features(a, kFeatureBottomRight); !f) return f;
+  if (!rows_aligned(a.q, a.q_stride) || !rows_aligned(a.k, a.k_stride) ||
+      !rows_aligned(a.v, a.v_stride) || !rows_aligned(a.o, a.o_stride))
+    return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
+  if (a.k_rows == 0) return {"there are no keys"};
+  if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
+    return {"more than 2^30 rows or columns (coordinates of the copy engine)"};
+  const int64_t tiles = wgmma::ceil_div(a.max_q, attention::kForwardQueries);
+  if (a.sequences * a.heads * std::max<int64_t>(tiles, 1) >= int64_t{1} << 30)
+    return {"more than 2^30 tiles"};
+  return wgmma::device_fits(ctx);
+}
+
+Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& a) noexcept {
+  if (a.q_rows < kShortest * a.sequences) return {"sequences are short in the mean"};
+  return attention_forward_hopper_fits(ctx, a);
+}
+
+void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
+  using namespace attention;
+  ForwardProblem p{};
+  const auto map = [&](const void* data, int64_t rows, int64_t heads, int64_t stride, int box) {
+    return wgmma::map_of(data, a.dtype, rows, heads * a.head_size, stride, box);
+  };
+  p.q = map(a.q, a.q_rows, a.heads, a.q_stride, kForwardQueries);
+  const int keys = forward_keys(static_cast<int>(a.head_size), a.dropout > 0.0f);
+  p.k = map(a.k, a.k_rows, a.kv_heads, a.k_stride, keys);
+  p.v = map(a.v, a.k_rows, a.kv_heads, a.v_stride, keys);
+  p.o = a.o;
+  p.lse = static_cast<float*>(a.lse);
+  p.cu_q = a.cu_q;
+  p.cu_k = a.cu_k;
+  p.o_stride = a.o_stride;
+  p.q_rows = a.q_rows;
+  p.sequences = static_cast<int>(a.sequences);
+  p.heads = static_cast<int>(a.heads);
+  p.group = static_cast<int>(a.heads / a.kv_heads);
+  const int tiles = static_cast<int>(wgmma::ceil_div(a.max_q, kForwardQueries));
+  p.parts = a.causal ? (tiles + 1) / 2 : tiles;
+  p.items = p.sequences * p.heads * p.parts;
+  p.causal = a.causal;
+  p.bottom_right = a.alignment == CausalAlignment::bottom_right;
+  p.scale_log2 = a.scale * 1.44269504f;
+  p.dropout = a.dropout;
+  p.rng = a.rng;
+  const int blocks = std::max(1, std::min(wgmma::blocks_of(ctx), p.items));
+  const auto launch = a.head_size == 64 ? launch_forward_d64 : launch_forward_d128;
+  SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
+}
+
+}  // namespace saturate::kernels
