@@ -70,7 +70,8 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
   // Uniform in [-1, 1): zeros would run faster than real data.
   const auto random = [&](int64_t n, uint64_t key) {
     std::vector<unsigned char> host(static_cast<size_t>(n) * size);
-    for (int64_t i = 0; i < n; ++i) {
+    constexpr int64_t kPeriod = 1 << 20;  // then the same again
+    for (int64_t i = 0; i < std::min(n, kPeriod); ++i) {
       const float x =
           static_cast<float>(random_block(key, 0, 0, static_cast<uint64_t>(i)).x[0]) * 0x1p-31f - 1;
       uint32_t bits = 0;
@@ -83,6 +84,9 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
                                                : ((bits & 0x7FFFFFFFu) - (112u << 23)) >> 13);
       std::memcpy(host.data() + static_cast<size_t>(i) * size, &stored, size);
     }
+    for (int64_t i = kPeriod; i < n; i += kPeriod)
+      std::memcpy(host.data() + static_cast<size_t>(i) * size, host.data(),
+                  static_cast<size_t>(std::min(kPeriod, n - i)) * size);
     Buffer b(device, host.size());
     copy_to_device(stream, b.data(), host.data(), host.size());
     stream.synchronize();

@@ -256,7 +256,7 @@ __device__ __forceinline__ void write_forward(const ForwardProblem& p, const For
     float w = weight[half];
     w += __shfl_xor_sync(~0u, w, 1);
     w += __shfl_xor_sync(~0u, w, 2);
-    const float factor = w > 0.0f ? 1.0f / ((1.0f - p.dropout) * w) : 0.0f;
+    const float factor = w > 0.0f ? __fdividef(1.0f, (1.0f - p.dropout) * w) : 0.0f;
     const int i = row + half * 8;
     if (l % 4 == 0 && i < u.q.count) lse[i] = w > 0.0f ? top[half] * kLn2 + logf(w) : -CUDART_INF_F;
     auto* line = row_of<typename P::T>(p.o, u.q.first + i, p.o_stride, u.head, P::kD);
@@ -347,8 +347,10 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_
         pass_turn();
         wgmma::mma_wait<1>();
         settle(s);
-        release(step);
         weigh(j - 1);
+        // The release asks for the sums (they are never negative), and stays before the wait: else
+        // ptxas would wait first and compute the exponentials when nothing runs beside them.
+        if (!(weight[0] + weight[1] < 0.0f)) release(step);
         wgmma::mma_wait<0>();
         settle(o);
         release(step + 1);
