@@ -74,6 +74,17 @@ bool rows_aligned(const void* p, int64_t stride) noexcept {
   return fits_mma(c, b.forward);
 }
 
+[[maybe_unused]] Fit fits_short_backward(const Context& c,
+                                         const AttentionBackwardArgs& b) noexcept {
+  const AttentionArgs& a = b.forward;
+  if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
+#if SATURATE_WITH_CUDA
+  if (attention_mean_length(a) > 64) return {"sequences are longer than 64 rows in the mean"};
+#endif
+  if (a.kv_heads > 65535) return {"more than 65535 key heads (second grid dimension)"};
+  return fits_mma_backward(c, b);
+}
+
 }  // namespace
 
 int cuda_compute_major(int device_index) noexcept {
@@ -108,6 +119,8 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
 
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept {
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
+      SAT_CUDA_IMPL({"attention_backward_short_cuda", DeviceKind::cuda, fits_short_backward,
+                     attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,
                      attention_backward_mma_cuda})
       SAT_CUDA_IMPL({"attention_backward_plain_cuda", DeviceKind::cuda, fits_plain_backward,

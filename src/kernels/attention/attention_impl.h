@@ -24,6 +24,10 @@ void attention_backward_plain_cuda(const Context& ctx, const AttentionBackwardAr
 // Compute capability 8.0 and later, f16 or bf16, head size 32, 64 or 128: tensor cores.
 void attention_forward_mma_cuda(const Context& ctx, const AttentionArgs& args);
 void attention_backward_mma_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+// The same for head size 32 or 64, whole sequences in one kernel; meant for a mean length up to 64.
+void attention_backward_short_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+// Rows for each sequence, of the side with more of them, at most the longest.
+int64_t attention_mean_length(const AttentionArgs& args) noexcept;
 // First step of both backward passes: delta[h][i] = sum_d d_o[i][h][d] o[i][h][d]; gradients of the
 // rows outside every sequence become zero.
 void attention_backward_prepare_cuda(const Context& ctx, const AttentionBackwardArgs& args);

@@ -8,6 +8,9 @@ namespace saturate::kernels::attention {
 void forward_mma_d32(const Context& ctx, const AttentionArgs& a);
 void forward_mma_d64(const Context& ctx, const AttentionArgs& a);
 void forward_mma_d128(const Context& ctx, const AttentionArgs& a);
+// mean: of the lengths, from which the tile follows.
+void backward_short_d32(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
+void backward_short_d64(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
 void backward_mma_d32(const Context& ctx, const AttentionBackwardArgs& b);
 void backward_mma_d64(const Context& ctx, const AttentionBackwardArgs& b);
 void backward_mma_d128(const Context& ctx, const AttentionBackwardArgs& b);

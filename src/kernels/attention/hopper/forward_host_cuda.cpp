@@ -16,6 +16,9 @@ bool rows_aligned(const void* p, int64_t stride) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
 }
 
+// Mean length from which the largest tiles of narrow heads win (LADDER.md).
+constexpr int64_t kLong = 1536;
+
 }  // namespace
 
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
@@ -28,7 +31,7 @@ Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) no
   if (a.k_rows == 0) return {"there are no keys"};
   if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
     return {"more than 2^30 rows or columns (coordinates of the copy engine)"};
-  const int64_t tiles = wgmma::ceil_div(a.max_q, attention::kForwardQueries);
+  const int64_t tiles = wgmma::ceil_div(a.max_q, 64);  // of the smallest that may serve
   if (a.sequences * a.heads * std::max<int64_t>(tiles, 1) >= int64_t{1} << 30)
     return {"more than 2^30 tiles"};
   return wgmma::device_fits(ctx);
@@ -41,14 +44,16 @@ Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& a) no
 
 void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   using namespace attention;
+  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal;
+  const ForwardShape shape =
+      forward_shape(static_cast<int>(a.head_size), a.dropout > 0.0f, is_long);
   ForwardProblem p{};
   const auto map = [&](const void* data, int64_t rows, int64_t heads, int64_t stride, int box) {
     return wgmma::map_of(data, a.dtype, rows, heads * a.head_size, stride, box);
   };
-  p.q = map(a.q, a.q_rows, a.heads, a.q_stride, kForwardQueries);
-  const int keys = forward_keys(static_cast<int>(a.head_size), a.dropout > 0.0f);
-  p.k = map(a.k, a.k_rows, a.kv_heads, a.k_stride, keys);
-  p.v = map(a.v, a.k_rows, a.kv_heads, a.v_stride, keys);
+  p.q = map(a.q, a.q_rows, a.heads, a.q_stride, shape.queries);
+  p.k = map(a.k, a.k_rows, a.kv_heads, a.k_stride, shape.keys);
+  p.v = map(a.v, a.k_rows, a.kv_heads, a.v_stride, shape.keys);
   p.o = a.o;
   p.lse = static_cast<float*>(a.lse);
   p.cu_q = a.cu_q;
@@ -58,7 +63,7 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.sequences = static_cast<int>(a.sequences);
   p.heads = static_cast<int>(a.heads);
   p.group = static_cast<int>(a.heads / a.kv_heads);
-  const int tiles = static_cast<int>(wgmma::ceil_div(a.max_q, kForwardQueries));
+  const int tiles = static_cast<int>(wgmma::ceil_div(a.max_q, shape.queries));
   p.parts = a.causal ? (tiles + 1) / 2 : tiles;
   p.items = p.sequences * p.heads * p.parts;
   p.causal = a.causal;
@@ -66,9 +71,10 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.scale_log2 = a.scale * 1.44269504f;
   p.dropout = a.dropout;
   p.rng = a.rng;
-  const int blocks = std::max(1, std::min(wgmma::blocks_of(ctx), p.items));
+  const int blocks =
+      std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
   const auto launch = a.head_size == 64 ? launch_forward_d64 : launch_forward_d128;
-  SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
+  SAT_CUDA(launch(a.dtype, is_long, p, blocks, cuda::stream_of(ctx)));
 }
 
 }  // namespace saturate::kernels

@@ -32,19 +32,27 @@
 
 namespace saturate::kernels::attention {
 
-template <class T_, int kD_, bool kMayDrop_>
+template <class T_, int kD_, bool kMayDrop_, bool kLong_>
 struct ForwardTile {
   using T = T_;
-  static constexpr int kD = kD_, kQueries = kForwardQueries;
-  static constexpr int kKeys = forward_keys(kD, kMayDrop_);
+  static constexpr ForwardShape kShape = forward_shape(kD_, kMayDrop_, kLong_);
+  static constexpr int kD = kD_, kQueries = kShape.queries, kKeys = kShape.keys;
   static constexpr bool kMayDrop = kMayDrop_;
-  static constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * 128;
+  static constexpr int kConsumers = kQueries / 64;
+  static constexpr int kTeams = kShape.teams;
+  static constexpr bool kOverlaps = kTeams == 1;
+  static constexpr int kThreads = kTeams * kConsumers * 128 + 128;
+  static constexpr bool kTurns = kShape.turns;
+  // What a block has at its launch, 480 to 512 for the warpgroups together, is dealt anew.
+  static constexpr int kProducerRegisters = kTeams * kConsumers == 3 ? 32 : 24;
+  static constexpr int kConsumerRegisters = kTeams == 2 ? 112 : kConsumers == 2 ? 240 : 160;
   static constexpr int kSlots = 160 * 1024 / (kKeys * kD * 2) < 8 ? 5 : 8;
   static constexpr int kColumnBlocks = kD / 64;
   static constexpr uint32_t kQueryBytes = kQueries * kD * 2, kSlotBytes = kKeys * kD * 2;
   static constexpr uint32_t kSlotsAt = 2 * kQueryBytes,
                             kBarriersAt = kSlotsAt + kSlots * kSlotBytes;
-  static constexpr uint32_t kSharedBytes = kBarriersAt + (2 * kSlots + 4) * 8 + 1024;
+  static constexpr uint32_t kTeamBytes = (kBarriersAt + (2 * kSlots + 4) * 8 + 1023) / 1024 * 1024;
+  static constexpr uint32_t kSharedBytes = kTeams * kTeamBytes + 1024;
   static_assert(kSharedBytes <= 232448);
   static constexpr float kLazy = 8.0f;
 };
@@ -57,16 +65,26 @@ struct ForwardUnit {
   int tiles;        // of keys, 0..tiles-1
 };
 
-// Calls visit(unit) for every tile of this block, in order.
+// By way of lane 0 the compiler knows that a warp agrees, and keeps what follows from it (trip
+// counts, slots, descriptors) in uniform registers.
+__device__ __forceinline__ Rows agreed_rows(const int32_t* cu, int sequence) {
+  const unsigned here = __activemask();  // the producer is one lane
+  const int first = __shfl_sync(here, cu[sequence], 0);
+  return {first, __shfl_sync(here, cu[sequence + 1], 0) - first};
+}
+
+// Calls visit(unit) for every tile of a team of this block, in order.
 template <class P, class Visit>
-__device__ __forceinline__ void for_each_unit(const ForwardProblem& p, const Visit& visit) {
-  for (int item = static_cast<int>(blockIdx.x); item < p.items; item += gridDim.x) {
+__device__ __forceinline__ void for_each_unit(const ForwardProblem& p, int team,
+                                              const Visit& visit) {
+  for (int item = static_cast<int>(blockIdx.x) * P::kTeams + team; item < p.items;
+       item += static_cast<int>(gridDim.x) * P::kTeams) {
     const int part = item % p.parts, pair = item / p.parts;
     ForwardUnit u;
     u.head = pair % p.heads;
     const int sequence = pair / p.heads;
-    u.q = rows_of(p.cu_q, sequence);
-    u.k = rows_of(p.cu_k, sequence);
+    u.q = agreed_rows(p.cu_q, sequence);
+    u.k = agreed_rows(p.cu_k, sequence);
     u.shift = p.bottom_right ? u.k.count - u.q.count : 0;
     const int tiles = (u.q.count + P::kQueries - 1) / P::kQueries;
     const int twin = tiles - 1 - part;
@@ -97,8 +115,8 @@ struct Ring {
 };
 
 template <class P>
-__device__ __forceinline__ void produce_forward(const ForwardProblem& p, uint32_t tiles, Ring query,
-                                                Ring slots) {
+__device__ __forceinline__ void produce_forward(const ForwardProblem& p, int team, uint32_t tiles,
+                                                Ring query, Ring slots) {
   uint32_t q_step = 0, step = 0;
   const auto load = [&](const CUtensorMap& map, int column, int row) {
     const uint32_t slot = step % P::kSlots, at = tiles + P::kSlotsAt + slot * P::kSlotBytes;
@@ -110,7 +128,7 @@ __device__ __forceinline__ void produce_forward(const ForwardProblem& p, uint32_
                              row);
     ++step;
   };
-  for_each_unit<P>(p, [&](const ForwardUnit& u) {
+  for_each_unit<P>(p, team, [&](const ForwardUnit& u) {
     const uint32_t slot = q_step % 2;
     query.wait_empty(slot, q_step / 2);
     wgmma::barrier_expect(query.full + slot * 8, P::kQueryBytes);
@@ -122,9 +140,10 @@ __device__ __forceinline__ void produce_forward(const ForwardProblem& p, uint32_
     const int column = u.head / p.group * P::kD;
     for (int j = u.tiles - 1; j >= 0; --j) {
       load(p.k, column, u.k.first + j * P::kKeys);
-      if (j + 1 < u.tiles) load(p.v, column, u.k.first + (j + 1) * P::kKeys);
+      const int values = P::kOverlaps ? j + 1 : j;
+      if (values < u.tiles) load(p.v, column, u.k.first + values * P::kKeys);
     }
-    if (u.tiles > 0) load(p.v, column, u.k.first);
+    if (P::kOverlaps && u.tiles > 0) load(p.v, column, u.k.first);
   });
 }
 
@@ -231,17 +250,19 @@ __device__ __forceinline__ void to_weights(uint32_t (&w)[P::kKeys / 16][4],
 }
 
 // Rows of a slot of values from `valid` on become zero: they belong to others, and 0 times what
-// they hold may be NaN. All consumers call it.
+// they hold may be NaN. Every warpgroup that reads them does it for itself.
 template <class P>
-__device__ __forceinline__ void clear_values(char* slot, int valid) {
-  const int thread = static_cast<int>(threadIdx.x) - 128, count = (P::kKeys - valid) * 8;
-  for (int i = thread; i < count * P::kColumnBlocks; i += P::kConsumers * 128) {
-    const int block = i / count, at = i % count;
-    *reinterpret_cast<uint4*>(slot + block * P::kKeys * 128 + valid * 128 + at * 16) =
-        make_uint4(0, 0, 0, 0);
+__device__ __forceinline__ void clear_values(char* slot, int valid, int own_barrier) {
+  const int thread = static_cast<int>(threadIdx.x % 128);
+#pragma unroll 1
+  for (int row = valid + thread / 8; row < P::kKeys; row += 16) {
+#pragma unroll
+    for (int c = 0; c < P::kColumnBlocks; ++c)
+      *reinterpret_cast<uint4*>(slot + (c * P::kKeys + row) * 128 + thread % 8 * 16) =
+          make_uint4(0, 0, 0, 0);
   }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // before the tensor cores read
-  wgmma::named_sync(4, P::kConsumers * 128);
+  wgmma::named_sync(own_barrier, 128);
 }
 
 // O, divided by the sum of weights, and the logarithm of that sum.
@@ -276,15 +297,20 @@ __device__ __forceinline__ void write_forward(const ForwardProblem& p, const For
 }
 
 template <class P>
-__device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_t tiles,
+__device__ __forceinline__ void consume_forward(const ForwardProblem& p, int team, uint32_t tiles,
                                                 char* shared, Ring query, Ring slots,
                                                 int consumer) {
   const bool drops = P::kMayDrop && p.dropout > 0.0f;
   const uint64_t seed = drops ? p.rng.state[0] : 0, micro_step = drops ? p.rng.state[1] : 0;
   const int warp_row = consumer * 64 + static_cast<int>(threadIdx.x % 128 / 32) * 16;
   constexpr int kTurn = 1;
-  const auto take_turn = [&] { wgmma::named_sync(kTurn + consumer, 256); };
-  const auto pass_turn = [&] { wgmma::named_arrive(kTurn + (consumer ^ 1), 256); };
+  const int own_barrier = 4 + team * P::kConsumers + consumer;
+  const auto take_turn = [&] {
+    if constexpr (P::kTurns) wgmma::named_sync(kTurn + consumer, 256);
+  };
+  const auto pass_turn = [&] {
+    if constexpr (P::kTurns) wgmma::named_arrive(kTurn + (consumer ^ 1), 256);
+  };
   if (consumer == 1) pass_turn();  // consumer 0 begins
   uint32_t q_step = 0, step = 0;
   const auto slot_at = [&](uint32_t n) {
@@ -296,7 +322,20 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_
   const auto release = [&](uint32_t n) {
     if (threadIdx.x % 128 == 0) slots.release(n % P::kSlots);
   };
-  for_each_unit<P>(p, [&](const ForwardUnit& u) {
+  // Passes over slots that these 64 rows do not read. One warp waits for them and the others for
+  // it: nothing else would keep a late warp from missing two rounds of a slot, which look like
+  // none.
+  const auto skip = [&](uint32_t count) {
+    if (threadIdx.x % 128 < 32) {
+      for (uint32_t n = step; n < step + count; ++n) {
+        arrived(n);
+        release(n);
+      }
+    }
+    step += count;
+    wgmma::named_sync(own_barrier, 128);
+  };
+  for_each_unit<P>(p, team, [&](const ForwardUnit& u) {
     const uint32_t q_slot = q_step % 2;
     const uint32_t q =
         wgmma::descriptor_low(tiles + q_slot * P::kQueryBytes + consumer * 64 * 128, 16);
@@ -320,7 +359,48 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_
                 (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +
                     static_cast<uint64_t>(first_key / 4));
     };
-    if (u.tiles > 0) {
+    // Tiles of keys that these 64 rows read; who takes turns does what the other does.
+    int mine = u.tiles;
+    if constexpr (!P::kTurns) {
+      const int first = u.first + consumer * 64;
+      if (p.causal) mine = min(mine, max(0, (first + 64 + u.shift + P::kKeys - 1) / P::kKeys));
+      if (first >= u.q.count) mine = 0;
+    }
+    if (mine < u.tiles) {
+      const int whole = 2 * (u.tiles - mine);
+      skip(static_cast<uint32_t>(P::kOverlaps && mine > 0 ? whole - 1 : whole));
+    }
+    if constexpr (!P::kOverlaps) {
+      for (int j = mine - 1; j >= 0; --j) {
+        arrived(step);
+        wgmma::mma_fence();
+        multiply_scores<P>(s, q, low_k(step));
+        wgmma::mma_commit();
+        wgmma::mma_wait<0>();
+        settle(s);
+        settle(o);
+        release(step);
+        if (j < mine - 1) release(step - 1);
+        weigh(j);
+        if (__any_sync(~0u, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+          for (int i = 0; i < P::kD / 2; ++i) o[i] *= shrink[i / 2 % 2];
+        }
+        to_weights<P>(weights, s);
+        arrived(step + 1);
+        if (j == u.tiles - 1 && (j + 1) * P::kKeys > u.k.count)
+          clear_values<P>(shared + slot_at(step + 1) - tiles, u.k.count - j * P::kKeys,
+                          own_barrier);
+        wgmma::mma_fence();
+        multiply_values<P>(o, weights, low_v(step + 1));
+        wgmma::mma_commit();
+        step += 2;
+      }
+      wgmma::mma_wait<0>();
+      settle(o);
+      if (mine > 0) release(step - 1);
+      if (threadIdx.x % 128 == 0) query.release(q_slot);
+    } else if (mine > 0) {
       arrived(step);
       take_turn();
       wgmma::mma_fence();
@@ -331,13 +411,15 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_
       settle(s);
       release(step);
       ++step;
-      weigh(u.tiles - 1);
+      if (mine < u.tiles) skip(1);  // the values before the first ones
+      weigh(mine - 1);
       to_weights<P>(weights, s);
-      for (int j = u.tiles - 1; j > 0; --j) {
+      for (int j = mine - 1; j > 0; --j) {
         arrived(step);      // keys of tile j - 1
         arrived(step + 1);  // values of tile j
         if (j == u.tiles - 1 && (j + 1) * P::kKeys > u.k.count)
-          clear_values<P>(shared + slot_at(step + 1) - tiles, u.k.count - j * P::kKeys);
+          clear_values<P>(shared + slot_at(step + 1) - tiles, u.k.count - j * P::kKeys,
+                          own_barrier);
         take_turn();
         wgmma::mma_fence();
         multiply_scores<P>(s, q, low_k(step));
@@ -364,7 +446,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, uint32_
       if (threadIdx.x % 128 == 0) query.release(q_slot);
       arrived(step);
       if (u.tiles == 1 && P::kKeys > u.k.count)
-        clear_values<P>(shared + slot_at(step) - tiles, u.k.count);
+        clear_values<P>(shared + slot_at(step) - tiles, u.k.count, own_barrier);
       take_turn();
       wgmma::mma_fence();
       multiply_values<P>(o, weights, low_v(step));
@@ -399,35 +481,47 @@ __global__ void __launch_bounds__(P::kThreads, 1)
     attention_forward_hopper_kernel(const __grid_constant__ ForwardProblem p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char shared[];
-  const uint32_t tiles = (wgmma::shared_address(shared) + 1023) & ~1023u;
-  const uint32_t bars = tiles + P::kBarriersAt;
-  const Ring slots{bars, bars + P::kSlots * 8},
-      query{bars + P::kSlots * 16, bars + P::kSlots * 16 + 16};
-  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
+  const uint32_t start = (wgmma::shared_address(shared) + 1023) & ~1023u;
+  const auto slots_of = [&](int team) {
+    const uint32_t at = start + team * P::kTeamBytes + P::kBarriersAt;
+    return Ring{at, at + P::kSlots * 8};
+  };
+  const auto query_of = [&](int team) {
+    const uint32_t at = slots_of(team).empty + P::kSlots * 8;
+    return Ring{at, at + 16};
+  };
+  const auto open = [](Ring ring, uint32_t count) {
+    for (uint32_t s = 0; s < count; ++s) {
+      wgmma::barrier_init(ring.full + s * 8, 1);
+      wgmma::barrier_init(ring.empty + s * 8, P::kConsumers);
+    }
+  };
   if (threadIdx.x == 0) {
     wgmma::prefetch_map(p.q);
     wgmma::prefetch_map(p.k);
     wgmma::prefetch_map(p.v);
-    for (uint32_t s = 0; s < P::kSlots; ++s) {
-      wgmma::barrier_init(slots.full + s * 8, 1);
-      wgmma::barrier_init(slots.empty + s * 8, P::kConsumers);
-    }
-    for (uint32_t s = 0; s < 2; ++s) {
-      wgmma::barrier_init(query.full + s * 8, 1);
-      wgmma::barrier_init(query.empty + s * 8, P::kConsumers);
+    for (int team = 0; team < P::kTeams; ++team) {
+      open(slots_of(team), P::kSlots);
+      open(query_of(team), 2);
     }
     wgmma::barrier_init_fence();
   }
   __syncthreads();
   wgmma::await_previous_kernel();
   clear_tail<P>(p);
-  if (group == 0) {
-    wgmma::give_registers<24>();
-    if (threadIdx.x == 0) produce_forward<P>(p, tiles, query, slots);
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 32), 0);
+  const int group = warp / 4, producer = warp - P::kTeams * P::kConsumers * 4;
+  if (producer >= 0) {
+    wgmma::give_registers<P::kProducerRegisters>();
+    if (producer < P::kTeams && threadIdx.x % 32 == 0)
+      produce_forward<P>(p, producer, start + producer * P::kTeamBytes, query_of(producer),
+                         slots_of(producer));
   } else {
-    wgmma::take_registers<240>();
-    consume_forward<P>(p, tiles, shared + (tiles - wgmma::shared_address(shared)), query, slots,
-                       group - 1);
+    wgmma::take_registers<P::kConsumerRegisters>();
+    const int team = group / P::kConsumers;
+    const uint32_t tiles = start + team * P::kTeamBytes;
+    consume_forward<P>(p, team, tiles, shared + (tiles - wgmma::shared_address(shared)),
+                       query_of(team), slots_of(team), group % P::kConsumers);
   }
 #endif
 }
@@ -451,15 +545,22 @@ cudaError_t launch_forward_hopper(const ForwardProblem& p, int blocks, cudaStrea
   return cudaLaunchKernelEx(&config, kKernel, p);
 }
 
+template <class T, int kD>
+cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blocks,
+                                  cudaStream_t stream) {
+  if (p.dropout > 0.0f)
+    return launch_forward_hopper<ForwardTile<T, kD, true, false>>(p, blocks, stream);
+  if constexpr (kD == 64) {
+    if (is_long) return launch_forward_hopper<ForwardTile<T, kD, false, true>>(p, blocks, stream);
+  }
+  return launch_forward_hopper<ForwardTile<T, kD, false, false>>(p, blocks, stream);
+}
+
 template <int kD>
-cudaError_t launch_forward_types(DType type, const ForwardProblem& p, int blocks,
+cudaError_t launch_forward_types(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                  cudaStream_t stream) {
-  const bool drops = p.dropout > 0.0f;
-  if (type == DType::f16)
-    return drops ? launch_forward_hopper<ForwardTile<__half, kD, true>>(p, blocks, stream)
-                 : launch_forward_hopper<ForwardTile<__half, kD, false>>(p, blocks, stream);
-  return drops ? launch_forward_hopper<ForwardTile<__nv_bfloat16, kD, true>>(p, blocks, stream)
-               : launch_forward_hopper<ForwardTile<__nv_bfloat16, kD, false>>(p, blocks, stream);
+  return type == DType::f16 ? launch_forward_shapes<__half, kD>(is_long, p, blocks, stream)
+                            : launch_forward_shapes<__nv_bfloat16, kD>(is_long, p, blocks, stream);
 }
 
 }  // namespace saturate::kernels::attention

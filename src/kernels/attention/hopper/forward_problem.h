@@ -27,16 +27,26 @@ struct ForwardProblem {
   RngRef rng;
 };
 
-constexpr int kForwardQueries = 128;  // rows of a tile
-// Keys of a tile; wide heads with dropout have registers for 64 only.
-constexpr int forward_keys(int head_size, bool drops) {
-  return head_size == 128 && drops ? 64 : 128;
+// Rows of a tile, whether its warpgroups take turns, and how many teams of warpgroups, each with
+// tiles of its own, share a block (forward_kernel.cuh).
+struct ForwardShape {
+  int queries, keys;
+  bool turns;
+  int teams = 1;
+};
+// Narrow heads, where exponentials take as long as products: three warpgroups on one tile, or for
+// sequences that have few such tiles two teams of two. With dropout, and for wide heads, two
+// warpgroups in turns; wide heads with dropout have registers for 64 keys only (LADDER.md).
+constexpr ForwardShape forward_shape(int head_size, bool drops, bool is_long) {
+  if (head_size == 64 && !drops)
+    return is_long ? ForwardShape{192, 128, false} : ForwardShape{128, 64, false, 2};
+  return {128, head_size == 128 && drops ? 64 : 128, true};
 }
 
 // On `blocks` blocks. Head size 64 or 128, bf16 or f16. Returns the launch's error.
-cudaError_t launch_forward_d64(DType type, const ForwardProblem& p, int blocks,
+cudaError_t launch_forward_d64(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                cudaStream_t stream);
-cudaError_t launch_forward_d128(DType type, const ForwardProblem& p, int blocks,
+cudaError_t launch_forward_d128(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                 cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention
