@@ -78,14 +78,20 @@ bool rows_aligned(const void* p, int64_t stride) noexcept {
                                          const AttentionBackwardArgs& b) noexcept {
   const AttentionArgs& a = b.forward;
   if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
-#if SATURATE_WITH_CUDA
   if (attention_mean_length(a) > 64) return {"sequences are longer than 64 rows in the mean"};
-#endif
   if (a.kv_heads > 65535) return {"more than 65535 key heads (second grid dimension)"};
   return fits_mma_backward(c, b);
 }
 
 }  // namespace
+
+int64_t attention_mean_length(const AttentionArgs& a) noexcept {
+  if (a.sequences == 0) return 0;
+  const int64_t rows = a.q_rows > a.k_rows ? a.q_rows : a.k_rows;
+  const int64_t longest = a.max_q > a.max_k ? a.max_q : a.max_k;
+  const int64_t mean = (rows + a.sequences - 1) / a.sequences;
+  return mean < longest ? mean : longest;
+}
 
 int cuda_compute_major(int device_index) noexcept {
   static std::array<std::atomic<int>, 64> cache{};  // major + 1; 0: not yet asked

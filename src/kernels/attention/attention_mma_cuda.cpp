@@ -10,14 +10,6 @@ void attention_forward_mma_cuda(const Context& ctx, const AttentionArgs& a) {
   attention::forward_mma_d128(ctx, a);
 }
 
-int64_t attention_mean_length(const AttentionArgs& a) noexcept {
-  if (a.sequences == 0) return 0;
-  const int64_t rows = a.q_rows > a.k_rows ? a.q_rows : a.k_rows;
-  const int64_t longest = a.max_q > a.max_k ? a.max_q : a.max_k;
-  const int64_t mean = (rows + a.sequences - 1) / a.sequences;
-  return mean < longest ? mean : longest;
-}
-
 void attention_backward_short_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
   const int64_t mean = attention_mean_length(b.forward);
   if (b.forward.head_size == 32) return attention::backward_short_d32(ctx, b, mean);
