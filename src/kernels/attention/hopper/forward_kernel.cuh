@@ -366,7 +366,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       if (p.causal) mine = min(mine, max(0, (first + 64 + u.shift + P::kKeys - 1) / P::kKeys));
       if (first >= u.q.count) mine = 0;
     }
-    if (mine < u.tiles) {
+    if (mine < u.tiles || mine == 0) {  // who multiplies nothing must meet here all the same
       const int whole = 2 * (u.tiles - mine);
       skip(static_cast<uint32_t>(P::kOverlaps && mine > 0 ? whole - 1 : whole));
     }
