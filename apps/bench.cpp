@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <functional>
 
 #include "apps/commands.h"
 #include "base/error.h"
-#include "kernels/attention/attention.h"
 #include "kernels/gemm/matmul.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
@@ -78,77 +76,6 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
              2e-9 * static_cast<double>(m) * static_cast<double>(n * k) / ms);
 }
 
-void bench_attention(const BenchOptions& o, const Context& ctx, const Stream& stream, DType type) {
-  if (o.shape.size() != 4) {
-    throw Error(
-        Errc::invalid_argument, "bench",
-        "attention takes --shape BATCH HEADS LENGTH HEAD_SIZE, for example --shape 4 16 1024 64");
-  }
-  const int64_t batch = o.shape[0], heads = o.shape[1], length = o.shape[2], size = o.shape[3];
-  if (batch < 1 || heads < 1 || length < 1 || size < 1) {
-    throw Error(Errc::invalid_argument, "bench", "attention: every size starts at 1");
-  }
-  const int64_t rows = batch * length, width = heads * size;
-  const Buffer qkv = random_buffer(ctx, stream, rows * width * 3, type, 3);
-  const Buffer d_o = random_buffer(ctx, stream, rows * width, type, 4);
-  const Buffer d_qkv(ctx.device, qkv.bytes()), out(ctx.device, d_o.bytes());
-  const size_t wide = size_of(wide_of(type));
-  const Buffer lse(ctx.device, static_cast<size_t>(heads * rows) * wide),
-      delta(ctx.device, lse.bytes());
-  std::vector<int32_t> starts;
-  for (int64_t s = 0; s <= batch; ++s) starts.push_back(static_cast<int32_t>(s * length));
-  const Buffer cu(ctx.device, starts.size() * sizeof(int32_t));
-  copy_to_device(stream, cu.data(), starts.data(), cu.bytes());
-  stream.synchronize();
-  const auto part = [&](const Buffer& b, int64_t i) {
-    return b.as<char>() + static_cast<size_t>(i * width) * size_of(type);
-  };
-  const kernels::AttentionArgs args{.q = part(qkv, 0),
-                                    .k = part(qkv, 1),
-                                    .v = part(qkv, 2),
-                                    .o = out.data(),
-                                    .lse = lse.data(),
-                                    .cu_q = cu.as<int32_t>(),
-                                    .cu_k = cu.as<int32_t>(),
-                                    .sequences = batch,
-                                    .heads = heads,
-                                    .kv_heads = heads,
-                                    .head_size = size,
-                                    .q_rows = rows,
-                                    .k_rows = rows,
-                                    .max_q = length,
-                                    .max_k = length,
-                                    .q_stride = 3 * width,
-                                    .k_stride = 3 * width,
-                                    .v_stride = 3 * width,
-                                    .o_stride = width,
-                                    .dtype = type,
-                                    .causal = o.causal,
-                                    .scale = 1.0f / std::sqrt(static_cast<float>(size))};
-  const double forward =
-      median_ms(stream, o.repeats, [&] { kernels::attention_forward(ctx, args); });
-  const double backward = median_ms(stream, o.repeats, [&] {
-    kernels::attention_backward(ctx, {.forward = args,
-                                      .d_o = d_o.data(),
-                                      .d_q = part(d_qkv, 0),
-                                      .d_k = part(d_qkv, 1),
-                                      .d_v = part(d_qkv, 2),
-                                      .d_q_stride = 3 * width,
-                                      .d_k_stride = 3 * width,
-                                      .d_v_stride = 3 * width,
-                                      .delta = delta.data()});
-  });
-  const double flops = 4e-9 * static_cast<double>(batch * heads) *
-                       static_cast<double>(length * length) * static_cast<double>(size) /
-                       (o.causal ? 2 : 1);
-  fmt::print(R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
-             R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
-             R"("backward_tflops":{:.1f}}})"
-             "\n",
-             batch, heads, length, size, o.causal, name_of(type), forward, backward,
-             flops / forward, 2.5 * flops / backward);
-}
-
 }  // namespace
 
 int run_bench(const BenchOptions& o) {
@@ -163,11 +90,12 @@ int run_bench(const BenchOptions& o) {
   const Stream stream(device);
   const Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
+  if (o.ladder && o.what == "attention") return run_bench_attention_ladder(o, ctx, stream);
   if (o.ladder) return run_bench_ladder(o, ctx, stream);
   if (o.what == "gemm") {
     bench_gemm(o, ctx, stream, type);
   } else {
-    bench_attention(o, ctx, stream, type);
+    run_bench_attention(o, ctx, stream, type);
   }
   return 0;
 }

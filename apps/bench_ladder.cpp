@@ -213,8 +213,11 @@ int run_bench_ladder(const BenchOptions& o, const Context& ctx, const Stream& st
   const DeviceInfo info = device_info(ctx.device);
   const double peak = kernels::sgemm_peak_cuda(ctx), bandwidth = copy_bandwidth(stream);
   const Noise noise(stream);
-  LadderPlot plot{
-      .title = "fp32 matrix product, " + info.name, .sizes = {}, .lines = {}, .roofline = {}};
+  LadderPlot plot{.title = "fp32 matrix product, " + info.name,
+                  .size_label = "m = n = k",
+                  .sizes = {},
+                  .lines = {},
+                  .roofline = {}};
   for (const Contender& c : all) plot.lines.push_back({c.name, {}});
   fmt::print("{}, fp32 peak {:.1f} TFLOP/s, copy {:.0f} GB/s\n", info.name, peak * 1e-3, bandwidth);
   std::ofstream lines;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/dtype.h"
 
 namespace saturate {
 struct Context;
@@ -67,8 +68,9 @@ struct BenchOptions {
   int64_t repeats = 30;        // timed steps or launches
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
   bool causal = false;
-  bool ladder = false;  // gemm: every fp32 rung against cuBLASLt
-  std::vector<int64_t> sizes = {128, 256, 512, 1024, 2048, 4096, 8192};  // its cubes
+  // gemm: every fp32 rung against cuBLASLt; attention: every implementation that fits
+  bool ladder = false;
+  std::vector<int64_t> sizes = {128, 256, 512, 1024, 2048, 4096, 8192};  // its cubes or lengths
   std::string plot = "ladder.svg", json = "ladder.jsonl";                // empty: not written
 };
 
@@ -96,6 +98,10 @@ int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_eval(const EvalOptions& options);
 int run_bench(const BenchOptions& options);
+void run_bench_attention(const BenchOptions& options, const Context& ctx, const Stream& stream,
+                         DType type);
+int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
+                               const Stream& stream);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
 int run_tune(const TuneOptions& options);
 int run_info();

@@ -12,7 +12,7 @@
 namespace saturate::apps {
 namespace {
 
-constexpr double kWidth = 900, kHeight = 520, kLeft = 60, kRight = 190, kTop = 44, kBottom = 46;
+constexpr double kWidth = 900, kHeight = 520, kLeft = 60, kRight = 240, kTop = 44, kBottom = 46;
 
 class Canvas {
  public:
@@ -20,8 +20,12 @@ class Canvas {
     const auto [low, high] = std::minmax_element(p.sizes.begin(), p.sizes.end());
     first_ = std::log2(*low);
     last_ = std::max(std::log2(*high), first_ + 1);
-    top_ = 10;
-    for (const double r : p.roofline) top_ = std::max(top_, std::ceil(r / 10) * 10);
+    double most = 1;
+    for (const double r : p.roofline) most = std::max(most, r);
+    for (const LadderPlot::Line& l : p.lines)
+      for (const double r : l.tflops) most = std::max(most, r);
+    step_ = most > 150 ? 100 : most > 15 ? 10 : 1;
+    top_ = std::ceil(most / step_) * step_;
   }
   double x(double size) const {
     return kLeft + (std::log2(size) - first_) / (last_ - first_) * (kWidth - kLeft - kRight);
@@ -30,9 +34,10 @@ class Canvas {
     return kHeight - kBottom - tflops / top_ * (kHeight - kTop - kBottom);
   }
   double top() const { return top_; }
+  double step() const { return step_; }
 
  private:
-  double first_, last_, top_;
+  double first_, last_, top_, step_;
 };
 
 std::string polyline(const Canvas& c, const std::vector<double>& sizes,
@@ -55,7 +60,7 @@ void write_svg(const LadderPlot& p, const std::string& path) {
       "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
       kWidth, kHeight, kLeft, p.title);
-  for (double t = 0; t <= c.top(); t += 10) {
+  for (double t = 0; t <= c.top(); t += c.step()) {
     svg += fmt::format(
         "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>"
         "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
@@ -65,19 +70,21 @@ void write_svg(const LadderPlot& p, const std::string& path) {
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", c.x(size),
                        kHeight - kBottom + 18, size);
   }
-  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">m = n = k</text>\n",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 8);
+  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                     (kLeft + kWidth - kRight) / 2, kHeight - 8, p.size_label);
   svg += fmt::format("<text x=\"14\" y=\"{}\">TFLOP/s</text>\n", kTop - 4);
-  svg += polyline(c, p.sizes, p.roofline, "stroke=\"#999\" stroke-dasharray=\"6 4\"");
+  if (!p.roofline.empty())
+    svg += polyline(c, p.sizes, p.roofline, "stroke=\"#999\" stroke-dasharray=\"6 4\"");
 
   // Names stand at the right, in the order of the last values, far enough apart to be read.
   struct Label {
     double at;
     std::string name, colour;
   };
-  std::vector<Label> labels{{c.y(p.roofline.back()), "roofline", "#777"}};
+  std::vector<Label> labels;
+  if (!p.roofline.empty()) labels.push_back({c.y(p.roofline.back()), "roofline", "#777"});
   for (size_t i = 0; i < p.lines.size(); ++i) {
-    const bool library = i + 1 == p.lines.size();
+    const bool library = i + 1 == p.lines.size() && !p.roofline.empty();
     const double hue = 270.0 * static_cast<double>(i) / static_cast<double>(p.lines.size());
     const std::string colour = library ? "black" : fmt::format("hsl({:.0f},75%,42%)", hue);
     svg += polyline(c, p.sizes, p.lines[i].tflops,

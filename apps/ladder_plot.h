@@ -10,10 +10,10 @@ struct LadderPlot {
     std::string name;
     std::vector<double> tflops;  // one a size; 0: not measured
   };
-  std::string title;
+  std::string title, size_label = "m = n = k";
   std::vector<double> sizes;
-  std::vector<Line> lines;  // the last one is the library's
-  std::vector<double> roofline;
+  std::vector<Line> lines;       // with a roofline the last one is the library's
+  std::vector<double> roofline;  // may be empty
 };
 
 // One self-contained picture: TFLOP/s over size (logarithmic). Errors: io.

@@ -250,9 +250,11 @@ struct Program {
         ->type_name("INT...")
         ->check(CLI::Range(1, 1 << 24));
     c.add_flag("--causal", bench.causal, "attention: causal mask");
-    CLI::Option* ladder = c.add_flag(
-        "--ladder", bench.ladder, "gemm: every fp32 kernel from naive to tuned against cuBLASLt");
-    c.add_option("--sizes", bench.sizes, "ladder: cubes to measure")
+    CLI::Option* ladder =
+        c.add_flag("--ladder", bench.ladder,
+                   "gemm: every fp32 kernel from naive to tuned against cuBLASLt; attention: every "
+                   "implementation that fits, in every precision");
+    c.add_option("--sizes", bench.sizes, "ladder: cubes, or lengths, to measure")
         ->needs(ladder)
         ->type_name("INT...")
         ->check(CLI::Range(1, 1 << 15))
@@ -270,7 +272,9 @@ struct Program {
         "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
         "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
-        "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to\n"
+        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048\n"
+        "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back "
+        "to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");
   }
 
