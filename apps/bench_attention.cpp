@@ -94,6 +94,11 @@ class Problem {
                        .d_k_stride = 3 * width,
                        .d_v_stride = 3 * width,
                        .delta = b.delta.data()});
+      const int64_t scratch =
+          kernels::attention_backward_workspace_bytes(ctx.device, args_.back().forward);
+      workspaces_.emplace_back(ctx.device, static_cast<size_t>(scratch));
+      args_.back().workspace = workspaces_.back().data();
+      args_.back().workspace_bytes = scratch;
     }
     stream.synchronize();
   }
@@ -105,6 +110,7 @@ class Problem {
   };
   Buffer cu_;
   std::vector<Set> sets_;
+  std::vector<Buffer> workspaces_;
   std::vector<AttentionBackwardArgs> args_;
 };
 

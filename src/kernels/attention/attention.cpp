@@ -7,6 +7,7 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "runtime/device.h"
 
@@ -109,6 +110,15 @@ int cuda_compute_major(int device_index) noexcept {
   return major;
 }
 
+int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
+  const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
+  if (!built || a.dropout > 0.0f || a.sequences == 0 || features_of(a) != kNoFeatures) return 0;
+  if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
+  // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size.
+  const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;
+  return rows / a.sequences < 512 ? 0 : attention_backward_hopper_workspace(a);
+}
+
 // clang-format cannot read list entries that a build without CUDA leaves out.
 // clang-format off
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
@@ -125,6 +135,8 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
 
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept {
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
+      SAT_CUDA_IMPL({"attention_backward_hopper_cuda", DeviceKind::cuda,
+                     attention_backward_hopper_fits, attention_backward_hopper_cuda})
       SAT_CUDA_IMPL({"attention_backward_short_cuda", DeviceKind::cuda, fits_short_backward,
                      attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,

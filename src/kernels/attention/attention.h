@@ -119,7 +119,9 @@ struct AttentionBackwardArgs {
   void* d_k = nullptr;
   void* d_v = nullptr;
   int64_t d_q_stride = 0, d_k_stride = 0, d_v_stride = 0;
-  void* delta = nullptr;  // scratch (heads, q_rows) in wide_of(dtype)
+  void* delta = nullptr;      // scratch (heads, q_rows) in wide_of(dtype)
+  void* workspace = nullptr;  // scratch; without it slower implementations serve
+  int64_t workspace_bytes = 0;
 
   bool deterministic = true;
   void* d_bias = nullptr;
@@ -127,6 +129,11 @@ struct AttentionBackwardArgs {
   void* d_alibi_slopes = nullptr;  // (heads)
   void* d_sinks = nullptr;         // (heads)
 };
+
+// Bytes of workspace, aligned to 256, with which the fastest implementation for such arguments
+// serves on that device; 0 when it needs none. Reads what is not a pointer to data; set cu_q and
+// cu_k, which say whether queries and keys have the same lengths.
+int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& args) noexcept;
 
 void attention_forward(const Context& ctx, const AttentionArgs& args);
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& args);

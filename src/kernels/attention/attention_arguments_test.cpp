@@ -101,6 +101,24 @@ TEST(Attention, RefusesBadFeatureArguments) {
   expect_error([](B& b, Cu&) { b.forward.sinks = nullptr; }, "d_sinks is set but sinks is null");
 }
 
+TEST(Attention, AsksForWorkspaceWhereItHelps) {
+  AttentionArgs a = Problem({"long", {600, 600}, {600, 600}, 4, 4, 64}, DType::bf16).args.forward;
+  // Sums of d_q in blocks of 128 queries: 1200 / 128 + 2 = 11 of each head, and their counters.
+  EXPECT_GE(attention_backward_hopper_workspace(a), 4 * 11 * (128 * 64 * 4 + 8) + 4);
+  EXPECT_EQ(attention_backward_workspace_bytes(Device{}, a), 0);
+  const Device cuda{DeviceKind::cuda, 0};
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a),
+            cuda_compute_major(0) == 9 ? attention_backward_hopper_workspace(a) : 0);
+  a.soft_cap = 30.0f;
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
+  a.soft_cap = 0.0f, a.dropout = 0.1f;
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
+  a.dropout = 0.0f, a.sequences = 3;  // 400 rows each
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
+  a.sequences = 2, a.dtype = DType::f32;
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
+}
+
 TEST(Attention, SaysWhyItDoesNotFit) {
   const Device cuda{DeviceKind::cuda, 0};
   const auto reason = [&](const char* impl, DType t, int64_t head_size, int64_t stride_change) {
@@ -123,6 +141,29 @@ TEST(Attention, SaysWhyItDoesNotFit) {
     EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::bf16, 64, 0),
                  "the GPU is older than compute capability 8.0");
   }
+  const auto backward_reason = [&](const char* impl, DType t, int64_t head_size, float dropout,
+                                   bool workspace) {
+    AttentionBackwardArgs b = Problem({"fit", {3}, {3}, 1, 1, head_size}, t).args;
+    b.forward.dropout = dropout;
+    b.workspace = workspace ? &b : nullptr;
+    b.workspace_bytes = workspace ? attention_backward_hopper_workspace(b.forward) : 0;
+    for (const auto& f : attention_backward_impls())
+      if (std::string(f.name) == impl) return f.fits(Context{cuda, nullptr, nullptr, 0}, b).reason;
+    return "not built";
+  };
+  constexpr const char* kHopper = "attention_backward_hopper_cuda";
+  EXPECT_STREQ(backward_reason(kHopper, DType::f32, 64, 0.0f, true),
+               "dtype is neither bf16 nor f16 (tensor-core operands)");
+  EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 32, 0.0f, true),
+               "head size is neither 64 nor 128");
+  EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.1f, true),
+               "dropout is not built for this kernel");
+  EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.0f, false),
+               "the workspace is too small for the fp32 sums of d_q");
+  EXPECT_STREQ(backward_reason("attention_backward_short_cuda", DType::bf16, 128, 0.0f, false),
+               "head size is neither 32 nor 64");
+  EXPECT_STREQ(reason("attention_forward_hopper_cuda", DType::bf16, 64, 0),
+               "sequences are short in the mean");
   EXPECT_STREQ(reason("attention_forward_plain_cuda", DType::f64, 64, 0),
                "dtype is f64, which only the CPU computes");
   EXPECT_STREQ(reason("attention_forward_plain_cuda", DType::f32, 257, 0),

@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/hopper/backward.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
@@ -56,7 +60,7 @@ constexpr int kSets = 3;  // buffers are rotated so that L2 does not hold the ne
 constexpr int kCalls = 12, kWarmup = 2, kRuns = 11;
 
 struct Set {
-  Buffer qkv, o, lse, d_o, d_qkv, delta;
+  Buffer qkv, o, lse, d_o, d_qkv, delta, workspace;
 };
 
 double median(std::vector<double> v) {
@@ -64,7 +68,9 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void measure(const BenchCase& c, Device device, const Stream& stream, bool forward, bool backward) {
+// chosen: only the backward pass, by that implementation.
+void measure(const BenchCase& c, Device device, const Stream& stream, bool forward, bool backward,
+             const Impl<AttentionBackwardArgs>* chosen = nullptr) {
   const int64_t rows = c.sequences * c.length, width = c.heads * c.head_size;
   const size_t size = size_of(c.dtype);
   // Uniform in [-1, 1): zeros would run faster than real data.
@@ -92,13 +98,20 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
     stream.synchronize();
     return b;
   };
+  AttentionArgs sizes;
+  sizes.dtype = c.dtype, sizes.heads = c.heads, sizes.head_size = c.head_size;
+  sizes.q_rows = rows, sizes.sequences = c.sequences;
+  sizes.k_rows = rows, sizes.dropout = c.dropout;
+  const auto workspace =
+      static_cast<size_t>(chosen != nullptr ? attention_backward_hopper_workspace(sizes)
+                                            : attention_backward_workspace_bytes(device, sizes));
   std::vector<Set> sets;
   for (int s = 0; s < kSets; ++s)
     sets.push_back(
         {random(rows * width * 3, 1), Buffer(device, static_cast<size_t>(rows * width) * size),
          Buffer(device, static_cast<size_t>(rows * c.heads) * 4), random(rows * width, 2),
          Buffer(device, static_cast<size_t>(rows * width * 3) * size),
-         Buffer(device, static_cast<size_t>(rows * c.heads) * 4)});
+         Buffer(device, static_cast<size_t>(rows * c.heads) * 4), Buffer(device, workspace)});
   std::vector<int32_t> cu;
   for (int64_t s = 0; s <= c.sequences; ++s) cu.push_back(static_cast<int32_t>(s * c.length));
   const uint64_t state[2] = {1, 2};
@@ -126,6 +139,8 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
     b.d_o = s.d_o.data(), b.delta = s.delta.data();
     b.d_q = at(s.d_qkv, 0), b.d_k = at(s.d_qkv, 1), b.d_v = at(s.d_qkv, 2);
     b.d_q_stride = b.d_k_stride = b.d_v_stride = 3 * width;
+    b.workspace = s.workspace.data();
+    b.workspace_bytes = static_cast<int64_t>(s.workspace.bytes());
     return b;
   };
   // As in training: inside a graph, so that no launch is waited for.
@@ -148,12 +163,20 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
     }
     return median(ms);
   };
+  const double flop = 4.0 * static_cast<double>(rows * c.length * width) * (c.causal ? 0.5 : 1.0);
+  if (chosen != nullptr) {
+    const Fit fit = chosen->fits(ctx, args_of(sets[0]));
+    if (!fit) return static_cast<void>(std::printf("%-30s %s\n", c.name, fit.reason));
+    const double ms = time_of([&](const AttentionBackwardArgs& x) { chosen->launch(ctx, x); });
+    std::printf("%s %s %s %s  backward %8.4f ms %6.1f TFLOP/s\n", chosen->name, c.name,
+                name_of(c.dtype), c.causal ? "causal" : "full  ", ms, 2.5 * flop / ms * 1e-9);
+    return;
+  }
   const auto run_forward = [&](const AttentionBackwardArgs& b) {
     attention_forward(ctx, b.forward);
   };
   const auto run_backward = [&](const AttentionBackwardArgs& b) { attention_backward(ctx, b); };
   const double f = forward ? time_of(run_forward) : NAN, b = backward ? time_of(run_backward) : NAN;
-  const double flop = 4.0 * static_cast<double>(rows * c.length * width) * (c.causal ? 0.5 : 1.0);
   std::printf(
       "%-30s %s %s drop %.1f  forward %8.4f ms %6.1f TFLOP/s  backward %8.4f ms %6.1f TFLOP/s\n",
       c.name, name_of(c.dtype), c.causal ? "causal" : "full  ", static_cast<double>(c.dropout), f,
@@ -164,20 +187,39 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
 }  // namespace
 }  // namespace saturate::kernels
 
-// attention_bench [text [forward|backward]]: the cases whose names contain the text, both
-// directions or one.
+// saturate_attention_bench [TEXT [forward|backward]]
+//     the cases of the list whose names contain the text, both directions or one
+// saturate_attention_bench IMPLEMENTATION S H L D causal|full bf16|f16 [S H L D ...]
+//     the backward pass alone, by the implementation of that name
 int main(int count, char** arguments) {
   using namespace saturate;
-  const char* const wanted = count > 1 ? arguments[1] : "";
-  const char* const direction = count > 2 ? arguments[2] : "";
+  const std::string_view first = count > 1 ? arguments[1] : "";
+  const std::string_view direction = count > 2 ? arguments[2] : "";
   if (cuda_device_count() == 0) return std::puts("no GPU"), 0;
   const Device device{DeviceKind::cuda, 0};
   use_device(device);
   const Stream stream(device);
   std::printf("%s\n", device_info(device).name.c_str());
-  for (const kernels::BenchCase& c : kernels::kCases) {
-    if (std::strstr(c.name, wanted) != nullptr)
-      kernels::measure(c, device, stream, std::strcmp(direction, "backward") != 0,
-                       std::strcmp(direction, "forward") != 0);
+  const kernels::Impl<kernels::AttentionBackwardArgs>* chosen = nullptr;
+  for (const auto& impl : kernels::attention_backward_impls())
+    if (first == impl.name) chosen = &impl;
+  if (chosen == nullptr) {
+    for (const kernels::BenchCase& c : kernels::kCases)
+      if (std::string_view(c.name).find(first) != std::string_view::npos)
+        kernels::measure(c, device, stream, direction != "backward", direction != "forward");
+    return 0;
+  }
+  if (count % 6 != 2) {
+    std::puts("usage: saturate_attention_bench [IMPLEMENTATION S H L D causal|full bf16|f16 ...]");
+    return 2;
+  }
+  for (int i = 2; i < count; i += 6) {
+    const std::string name = std::string(arguments[i]) + "x" + arguments[i + 1] + "x" +
+                             arguments[i + 2] + "x" + arguments[i + 3];
+    kernels::measure({name.c_str(), std::atoll(arguments[i]), std::atoll(arguments[i + 1]),
+                      std::atoll(arguments[i + 2]), std::atoll(arguments[i + 3]),
+                      std::string_view(arguments[i + 4]) == "causal",
+                      std::string_view(arguments[i + 5]) == "f16" ? DType::f16 : DType::bf16, 0.0f},
+                     device, stream, false, true, chosen);
   }
 }

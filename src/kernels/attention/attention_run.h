@@ -5,6 +5,7 @@
 
 #include "kernels/attention/attention_problem.h"
 #include "kernels/attention/attention_reference.h"
+#include "kernels/attention/hopper/backward.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
@@ -92,11 +93,13 @@ inline Result run(const Problem& p, Device device, const Impl<AttentionArgs>* fo
   const Buffer cu_k = m.raw(p.cu_k.data(), p.cu_k.size() * 4);
   const Buffer rng = m.raw(p.rng_state, sizeof p.rng_state);
   const auto at = [](const Buffer& b) { return b.as<char>(); };
-  const AttentionBackwardArgs b =
-      p.at(size_of(p.dtype), size_of(wide),
-           {at(in), at(o), at(lse), at(d_o), at(d_in), at(delta), at(bias), at(per_head),
-            at(d_bias), at(d_per_head), mask.as<uint32_t>(), cu_q.as<int32_t>(), cu_k.as<int32_t>(),
-            rng.as<uint64_t>()});
+  AttentionBackwardArgs b = p.at(size_of(p.dtype), size_of(wide),
+                                 {at(in), at(o), at(lse), at(d_o), at(d_in), at(delta), at(bias),
+                                  at(per_head), at(d_bias), at(d_per_head), mask.as<uint32_t>(),
+                                  cu_q.as<int32_t>(), cu_k.as<int32_t>(), rng.as<uint64_t>()});
+  const Buffer workspace(device,
+                         static_cast<size_t>(attention_backward_hopper_workspace(b.forward)));
+  b.workspace = workspace.data(), b.workspace_bytes = static_cast<int64_t>(workspace.bytes());
   const Context ctx{device, m.stream.native(), nullptr, 0};
   forward ? forward->launch(ctx, b.forward) : attention_forward(ctx, b.forward);
   backward ? backward->launch(ctx, b) : attention_backward(ctx, b);

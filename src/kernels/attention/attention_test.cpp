@@ -25,6 +25,11 @@ const std::vector<Shape>& shapes() {
       {"long", {200, 129}, {257, 131}, 1, 1, 64},
       {"long_causal", {300}, {300}, 1, 1, 64, true, 0.0f, true},
       {"long_wide", {150}, {140}, 1, 1, 128},
+      // More blocks of keys than any GPU has multiprocessors, so that each takes several.
+      {"many_units", std::vector<int32_t>(20, 140), std::vector<int32_t>(20, 140), 4, 4, 64, true},
+      {"many_units_wide", std::vector<int32_t>(40, 70), std::vector<int32_t>(40, 131), 2, 2, 128},
+      {"many_blocks", {400, 257}, {400, 257}, 4, 2, 64, true, 0.0f, true, 3, 3},
+      {"many_blocks_wide", {300, 129}, {521, 40}, 4, 2, 128},
       {"tiles", {513, 100, 0, 387}, {640, 129, 5, 256}, 2, 1, 64, false, 0.0f, false, 3, 7},
       {"tiles_causal", {641, 130, 257}, {641, 130, 257}, 2, 1, 64, true, 0.0f, true, 2, 2},
       {"tiles_cross_causal", {300, 140}, {130, 400}, 2, 2, 64, true, 0.1f},

@@ -171,7 +171,9 @@ inline void expect_all_right(const Problem& p, Device device) {
   const Context ctx{device, nullptr, nullptr, 0};
   int tried = 0;
   // Whether an implementation fits depends on pointers too: any that are set and aligned will do.
-  const AttentionBackwardArgs args = p.with_any_pointers();
+  AttentionBackwardArgs args = p.with_any_pointers();
+  args.workspace = args.delta;  // run() gives one
+  args.workspace_bytes = attention_backward_hopper_workspace(args.forward);
   for (const auto& f : attention_forward_impls()) {
     if (f.device != device.kind || !f.fits(ctx, args.forward)) continue;
     SCOPED_TRACE(f.name);

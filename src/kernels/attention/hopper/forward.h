@@ -5,8 +5,8 @@
 
 namespace saturate::kernels {
 
-// Hopper's forward pass (hopper/forward_kernel.cuh): bf16 and f16, head sizes 64 and 128, causal of
-// either alignment, any lengths, dropout. No other feature of attention.h.
+// Hopper's forward pass (hopper/forward_kernel.cuh): bf16 and f16, head sizes 64 and 128, causal,
+// any lengths, dropout. No feature of attention_features.h.
 // Errors: device.
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& args) noexcept;
 // Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.

@@ -24,7 +24,7 @@ constexpr int64_t kLong = 1536;
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = fits_features(a, kFeatureBottomRight); !f) return f;
+  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   if (!rows_aligned(a.q, a.q_stride) || !rows_aligned(a.k, a.k_stride) ||
       !rows_aligned(a.v, a.v_stride) || !rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128, no dropout.
+#pragma once
+#include "kernels/attention/attention.h"
+#include "kernels/dispatch.h"
+
+namespace saturate::kernels {
+
+// Bytes of workspace, aligned to 256: the fp32 sums of d_q, in blocks of at most 128 queries of
+// which every sequence may end in one begun, and two counters for each block of at least 64.
+inline int64_t attention_backward_hopper_workspace(const AttentionArgs& a) noexcept {
+  return a.heads * ((a.q_rows + 128 * a.sequences) * a.head_size * 4 +
+                    (a.q_rows / 64 + a.sequences) * 8) +
+         256;
+}
+
+Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
+// b.workspace holds sums of d_q, fp32; the contract is attention.h's.
+void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardArgs& b);
+
+}  // namespace saturate::kernels

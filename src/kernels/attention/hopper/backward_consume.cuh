@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the consumers of the Hopper backward kernel do. Each goes its own way through a step and
+// meets the other only in d_q, for which both need all gradients of the scores, half a step later;
+// so one may multiply while the other takes exponentials. Step t of a consumer:
+//
+//   gradients of the scores, to shared memory | dK(t), S(t+1) | probabilities of t+1 |
+//   dQ(t), dP(t+1), dV(t+1) | dQ(t) leaves
+#pragma once
+#include "kernels/attention/hopper/backward_work.cuh"
+
+namespace saturate::kernels::attention::hopper {
+
+// The two values of a register of packed ones.
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u)};
+  else
+    return __half22float2(reinterpret_cast<const __half2&>(x));
+}
+__device__ __forceinline__ float2 load_pair(uint32_t from) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
+  return x;
+}
+
+template <class P>
+struct Consumer {
+  using T = typename P::T;
+  static constexpr int kM = P::kM, kN = P::kN, kD = P::kD;
+
+  const BackwardProblem& p;
+  uint32_t shared, me;  // which consumer
+  uint32_t slot;        // of the unit; what is needed rarely is read there, to save registers
+  int thread;           // among all consumers
+  int queries, n;       // of the sequence; number of the block of keys
+  int keys;             // of the sequence, from this block on
+
+  __device__ __forceinline__ int lane() const {
+    return static_cast<int>(here(static_cast<uint32_t>(thread)) % 32);
+  }
+  __device__ __forceinline__ int warp_row() const {
+    return static_cast<int>(here(static_cast<uint32_t>(thread)) / 32 * 16);
+  }
+
+  // sum (64 keys of this consumer, kM) = its rows of the key tile times the query tile.
+  __device__ __forceinline__ void score(float (&sum)[kM / 2], uint32_t keys, uint32_t queries) {
+    const uint32_t a = here(descriptor_low(keys + me * 8192, 16));
+    const uint32_t b = here(descriptor_low(queries, 16));
+#pragma unroll
+    for (int c = 0; c < kD / 16; ++c)
+      multiply<T, kM, 0, 0>(sum, descriptor(a + c / 4 * (P::kKeyPanel / 16) + c % 4 * 2, 1024),
+                            descriptor(b + c / 4 * (P::kQueryPanel / 16) + c % 4 * 2, 1024), c);
+    mma_commit();
+  }
+  __device__ __forceinline__ void issue_scores(float (&s)[kM / 2], uint32_t step, int m) {
+    const uint32_t stage = step % P::kStagesQ, tile = shared + P::kQ + stage * P::kQueryTile;
+    barrier_wait(shared + P::kFullQ + stage * 8, step / P::kStagesQ & 1);
+    const int valid = queries - m * kM;
+    if (valid < kM) clear_rows<kM, P::kPanels>(tile, valid, thread);
+    mma_fence();
+    score(s, shared + P::kK, tile);
+  }
+  // Those of the queries of this lane's columns.
+  __device__ __forceinline__ void load_lse(float2 (&lse)[kM / 8], uint32_t step) {
+    const uint32_t from = shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) lse[j] = load_pair(from + j * 32);
+  }
+  // s becomes probabilities, rounded.
+  __device__ __forceinline__ void probabilities(uint32_t (&left)[kM / 16][4], float (&s)[kM / 2],
+                                                const float2 (&lse)[kM / 8], int m) {
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 x = lse[j];
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[4 * j + e] = exp2_fast(s[4 * j + e] * p.score_scale - (e % 2 == 0 ? x.x : x.y));
+    }
+    const int ahead = m * kM - n * kN, first = warp_row();
+    if (keys < kN || (p.b.forward.causal && ahead < first + 15)) {
+      const int l = lane();
+#pragma unroll
+      for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int i = ahead + j * 8 + l % 4 * 2 + e % 2;
+          const int key = first + l / 4 + e / 2 * 8;
+          if (key >= keys || (p.b.forward.causal && key > i)) s[4 * j + e] = 0.0f;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        left[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+  }
+  // d_p becomes the gradients of the scores, in shared memory for both consumers.
+  __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
+                                                  const float (&d_p)[kM / 2],
+                                                  const uint32_t (&left)[kM / 16][4],
+                                                  uint32_t step) {
+    const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 x = load_pair(delta + j * 32);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
+        packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x),
+                                                      prob.y * (d_p[4 * j + 2 * h + 1] - x.y));
+      }
+    }
+  }
+  __device__ __forceinline__ void put_gradients(const uint32_t (&packed)[kM / 16][4],
+                                                uint32_t step) {
+    const auto l = static_cast<uint32_t>(lane()), key = warp_row() + l % 16;
+    const uint32_t line = shared + P::kDS + step % 2 * P::kScoreTile + key * 128;
+#pragma unroll
+    for (int c = 0; c < kM / 16; ++c) {
+      const uint32_t chunk = (c % 4 * 2 + l / 16) ^ (key % 8);
+      store_matrices(line + c / 4 * (kN * 128) + chunk * 16, packed[c][0], packed[c][1],
+                     packed[c][2], packed[c][3]);
+    }
+    publish_stores();
+    named_sync(2 + static_cast<int>(me), 128);
+    if (lane() == 0) barrier_arrive(shared + P::kFullDS + step % 2 * 8);
+  }
+  // d_q leaves the registers: to the sums of other keys, or with them to its place.
+  __device__ __forceinline__ void put_d_q(const float (&d_q)[32], uint32_t step, Place x) {
+    const uint32_t buffer = step % 2, done = shared + P::kSumDone + me * 16 + buffer * 8;
+    const uint32_t sums = shared + P::kDQ + (buffer * 2 + me) * P::kSumBytes +
+                          here(static_cast<uint32_t>(thread)) % 128 * 16;
+    barrier_wait(shared + P::kSumReady + me * 16 + buffer * 8, step / 2 & 1);
+    if (n > 0) {
+      put_sums(sums, d_q);
+      publish_stores();
+      __syncwarp();
+      if (lane() == 0) barrier_arrive(done);
+      return;
+    }
+    const Work<P> w = read_work<P>(slot);
+    const bool more = adders<P>(p, w.key_blocks(), x.m) > 1;
+    const int row = x.m * kM + (kD == 64 ? me * 64 : 0), column = kD == 64 ? 0 : me * 64;
+    T* out = row_of<T>(p.b.d_q, w.q.first + row, p.b.d_q_stride, w.kv * p.group + x.g, kD) + column;
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+      float total[16];
+      add_sums(total, &d_q[g * 16], sums + g * 4 * 2048, more);
+      write_rows_of<T, 32>(out + g * 32, p.b.d_q_stride, queries - row, total, p.b.forward.scale);
+    }
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(done);
+  }
+  __device__ __forceinline__ void release(uint32_t empty, uint32_t stage) {
+    if (lane() == 0) barrier_arrive(shared + empty + stage * 8);
+  }
+
+  // d_p = d_o v^T and d_v += p^T d_o, two groups.
+  __device__ __forceinline__ void issue_d_p(float (&d_p)[kM / 2], float (&d_v)[kD / 2],
+                                            const uint32_t (&left)[kM / 16][4], uint32_t step,
+                                            int m) {
+    const uint32_t stage = step % P::kStagesDO, d_o = shared + P::kDO + stage * P::kQueryTile;
+    barrier_wait(shared + P::kFullDO + stage * 8, step / P::kStagesDO & 1);
+    const int valid = queries - m * kM;
+    if (valid < kM) clear_rows<kM, P::kPanels>(d_o, valid, thread);
+    mma_fence();
+    score(d_p, shared + P::kV, d_o);
+    const uint32_t columns = here(descriptor_low(d_o, P::kQueryPanel));
+#pragma unroll
+    for (int c = 0; c < kM / 16; ++c)
+      multiply<T, kD, 1>(d_v, left[c], descriptor(columns + c * 128, 1024), 1);
+    mma_commit();
+  }
+  __device__ __forceinline__ void issue_d_k(float (&d_k)[kD / 2], uint32_t step) {
+    const uint32_t d_s = shared + P::kDS + step % 2 * P::kScoreTile;
+    const uint32_t left = here(descriptor_low(d_s + me * 8192, 16));
+    const uint32_t columns =
+        here(descriptor_low(shared + P::kQ + step % P::kStagesQ * P::kQueryTile, P::kQueryPanel));
+    mma_fence();
+#pragma unroll
+    for (int c = 0; c < kM / 16; ++c)
+      multiply<T, kD, 0, 1>(d_k, descriptor(left + c / 4 * (kN * 128 / 16) + c % 4 * 2, 1024),
+                            descriptor(columns + c * 128, 1024), 1);
+    mma_commit();
+  }
+  __device__ __forceinline__ void issue_d_q(float (&d_q)[32], uint32_t step) {
+    const uint32_t d_s = shared + P::kDS + step % 2 * P::kScoreTile;
+    const uint32_t left = here(descriptor_low(d_s + (kD == 64 ? me * (kN * 128) : 0), 16));
+    const uint32_t columns =
+        here(descriptor_low(shared + P::kK + (kD == 128 ? me * P::kKeyPanel : 0), P::kKeyPanel));
+    barrier_wait(shared + P::kFullDS + step % 2 * 8, step / 2 & 1);
+    mma_fence();
+#pragma unroll
+    for (int c = 0; c < kN / 16; ++c)
+      multiply<T, 64, 1, 1>(d_q, descriptor(left + c * 128, 1024),
+                            descriptor(columns + c * 128, 1024), c);
+    mma_commit();
+  }
+
+  // One unit; `step` counts steps of all units.
+  __device__ __forceinline__ void run(uint32_t& step, int begin) {
+    float d_k[kD / 2], d_v[kD / 2];
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
+    const int end = (queries + kM - 1) / kM;
+    const int steps = (end - begin) * p.group;
+    if (steps > 0) {
+      float d_p[kM / 2];
+      uint32_t left[kM / 16][4], packed[kM / 16][4];
+      Place at{begin, 0};
+      {
+        float s[kM / 2];
+        float2 lse[kM / 8];
+        issue_scores(s, step, begin);
+        load_lse(lse, step);
+        mma_wait<0>();
+        settle(s);
+        probabilities(left, s, lse, begin);
+      }
+      issue_d_p(d_p, d_v, left, step, begin);
+      mma_wait<1>();
+      settle(d_p);
+#pragma unroll 1
+      for (int i = 1; i < steps; ++i, ++step) {
+        const Place after = next(at, begin, end);
+        score_gradients(packed, d_p, left, step);
+        float s[kM / 2], d_q[32];
+        issue_scores(s, step + 1, after.m);
+        put_gradients(packed, step);
+        mma_wait<1>();
+        release(P::kEmptyDO, step % P::kStagesDO);
+        issue_d_k(d_k, step);
+        float2 lse[kM / 8];
+        load_lse(lse, step + 1);
+        mma_wait<1>();
+        settle(s);
+        probabilities(left, s, lse, after.m);
+        issue_d_q(d_q, step);
+        issue_d_p(d_p, d_v, left, step + 1, after.m);
+        mma_wait<2>();
+        settle(d_q);
+        release(P::kEmptyQ, step % P::kStagesQ);
+        put_d_q(d_q, step, at);
+        mma_wait<1>();
+        settle(d_p);
+        at = after;
+      }
+      score_gradients(packed, d_p, left, step);
+      put_gradients(packed, step);
+      mma_wait<0>();
+      release(P::kEmptyDO, step % P::kStagesDO);
+      float d_q[32];
+      issue_d_q(d_q, step);
+      issue_d_k(d_k, step);
+      mma_wait<1>();
+      settle(d_q);
+      put_d_q(d_q, step, at);
+      mma_wait<0>();
+      release(P::kEmptyQ, step % P::kStagesQ);
+      ++step;
+    }
+    release(P::kEmptyKeys, 0);
+    settle(d_k);
+    settle(d_v);
+    const Work<P> w = read_work<P>(slot);
+    const int row = n * kN + me * 64;
+    write_rows_of<T, kD>(row_of<T>(p.b.d_k, w.k.first + row, p.b.d_k_stride, w.kv, kD),
+                         p.b.d_k_stride, w.k.count - row, d_k, p.b.forward.scale);
+    write_rows_of<T, kD>(row_of<T>(p.b.d_v, w.k.first + row, p.b.d_v_stride, w.kv, kD),
+                         p.b.d_v_stride, w.k.count - row, d_v, 1.0f);
+  }
+};
+
+template <class P>
+__device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
+  using T = typename P::T;
+  const int thread = static_cast<int>(threadIdx.x) - 128;
+  const auto me = static_cast<uint32_t>(__shfl_sync(~0u, thread / 128, 0));
+  uint32_t step = 0, round = 0;
+  for (uint32_t count = 0;; ++count) {
+    const Work<P> w = get_work<P>(shared, count);
+    if (w.n < 0) return;
+    if (w.k.count > 0) {
+      const int keys = w.k.count - w.n * P::kN;
+      barrier_wait(shared + P::kFullKeys, round++ & 1);
+      if (keys < P::kN) {
+        clear_rows<P::kN, P::kPanels>(shared + P::kK, keys, thread);
+        clear_rows<P::kN, P::kPanels>(shared + P::kV, keys, thread);
+      }
+      Consumer<P>{p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys}.run(
+          step, w.begin(p));
+    } else {  // queries without a key
+      for (int g = 0; g < p.group; ++g)
+        for (int i = thread; i < w.q.count * (P::kD / 8); i += kConsumers) {
+          T* line = row_of<T>(p.b.d_q, w.q.first + i / (P::kD / 8), p.b.d_q_stride,
+                              w.kv * p.group + g, P::kD);
+          *reinterpret_cast<uint4*>(line + i % (P::kD / 8) * 8) = make_uint4(0, 0, 0, 0);
+        }
+    }
+    __syncwarp();
+    if (thread % 32 == 0) free_work<P>(shared, count);
+  }
+}
+
+}  // namespace saturate::kernels::attention::hopper

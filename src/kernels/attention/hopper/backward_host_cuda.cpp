@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/attention/attention_features.h"
+#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/hopper/backward.h"
+#include "kernels/attention/hopper/backward_problem.h"
+#include "kernels/gemm/wgmma/wgmma_host.h"
+
+namespace saturate::kernels {
+
+using namespace attention::hopper;
+
+Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept {
+  const AttentionArgs& a = b.forward;
+  if (a.dtype != DType::bf16 && a.dtype != DType::f16)
+    return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
+  if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
+  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
+  if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
+  const auto aligned = [](const void* p, int64_t stride) {
+    return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
+  };
+  if (!aligned(a.q, a.q_stride) || !aligned(a.k, a.k_stride) || !aligned(a.v, a.v_stride) ||
+      !aligned(b.d_o, a.o_stride) || !aligned(b.d_q, b.d_q_stride) ||
+      !aligned(b.d_k, b.d_k_stride) || !aligned(b.d_v, b.d_v_stride))
+    return {"a matrix is not aligned to 16 bytes, or its stride is no multiple of 8"};
+  if (a.sequences * a.kv_heads * (a.max_k / kBackwardKeys + 1) > INT32_MAX / 2)
+    return {"more than 2^30 blocks of keys (32-bit numbers)"};
+  if (a.q_rows > INT32_MAX / 2 || a.k_rows > INT32_MAX / 2)
+    return {"more than 2^30 rows (32-bit coordinates of the copy engine)"};
+  if (a.heads * backward_query_blocks(a) > INT32_MAX / 4)
+    return {"more than 2^29 blocks of queries (32-bit numbers)"};
+  if (b.workspace == nullptr || b.workspace_bytes < attention_backward_hopper_workspace(a))
+    return {"the workspace is too small for the fp32 sums of d_q"};
+  return wgmma::device_fits(ctx);
+}
+
+void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
+  attention_backward_prepare_cuda(ctx, b);
+  const AttentionArgs& a = b.forward;
+  if (a.sequences == 0) return;
+  BackwardProblem p{};
+  const int64_t width = a.heads * a.head_size, kv_width = a.kv_heads * a.head_size;
+  const int queries = backward_queries(a.head_size);
+  if (a.q_rows > 0) {
+    p.q = wgmma::map_of(a.q, a.dtype, a.q_rows, width, a.q_stride, queries);
+    p.d_o = wgmma::map_of(b.d_o, a.dtype, a.q_rows, width, a.o_stride, queries);
+  }
+  if (a.k_rows > 0) {
+    p.k = wgmma::map_of(a.k, a.dtype, a.k_rows, kv_width, a.k_stride, kBackwardKeys);
+    p.v = wgmma::map_of(a.v, a.dtype, a.k_rows, kv_width, a.v_stride, kBackwardKeys);
+  }
+  p.b = b;
+  p.group = static_cast<int>(a.heads / a.kv_heads);
+  p.score_scale = a.scale * 1.44269504f;  // log2(e)
+  p.key_blocks = static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(a.max_k, kBackwardKeys)));
+  p.query_blocks = static_cast<int>(backward_query_blocks(a));
+  p.units = static_cast<int>(a.sequences * a.kv_heads * p.key_blocks);
+  const int64_t pieces = a.heads * p.query_blocks;
+  p.partial = static_cast<float*>(b.workspace);
+  p.added = reinterpret_cast<int*>(p.partial + pieces * queries * a.head_size);
+  p.ticket = p.added + 2 * pieces;
+  p.added_bytes = static_cast<size_t>(2 * pieces + 1) * sizeof(int);
+  const bool bf16 = a.dtype == DType::bf16;
+  if (a.head_size == 64)
+    bf16 ? backward_d64_bf16(ctx, p) : backward_d64_f16(ctx, p);
+  else
+    bf16 ? backward_d128_bf16(ctx, p) : backward_d128_f16(ctx, p);
+}
+
+}  // namespace saturate::kernels

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Hopper backward kernels get from the host.
+#pragma once
+#include <cuda.h>
+
+#include "kernels/attention/attention.h"
+
+namespace saturate::kernels::attention::hopper {
+
+// Boxes of 64 columns (128 bytes, swizzled over 128 bytes): q and d_o of a step's queries, k and v
+// of kBackwardKeys rows.
+struct BackwardProblem {
+  CUtensorMap q, k, v, d_o;
+  AttentionBackwardArgs b;
+  float score_scale;  // for powers of two
+  int group;          // query heads of a key head
+  int key_blocks;     // of the longest sequence
+  int query_blocks;   // of a head, see backward_query_blocks
+  int units;
+  // Sums of d_q that wait for further keys, for each (head, block of queries) a piece of fp32
+  // values; how many blocks of keys have added to each half of a piece; the next unit to take.
+  float* partial;
+  int* added;
+  int* ticket;
+  size_t added_bytes;  // with the ticket
+};
+
+// Queries a step for a head size, and keys a block.
+constexpr int backward_queries(int64_t head_size) { return head_size == 64 ? 128 : 64; }
+constexpr int kBackwardKeys = 128;
+
+// Blocks of queries of all sequences, no more than these whatever their lengths: sequence s starts
+// at block first_row / queries + s.
+inline int64_t backward_query_blocks(const AttentionArgs& a) {
+  return a.q_rows / backward_queries(a.head_size) + a.sequences;
+}
+
+void backward_d64_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_d64_f16(const Context& ctx, const BackwardProblem& p);
+void backward_d128_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_d128_f16(const Context& ctx, const BackwardProblem& p);
+
+}  // namespace saturate::kernels::attention::hopper

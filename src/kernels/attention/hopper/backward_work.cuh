@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the work of the Hopper backward kernel is cut; every warp walks over it in the same order.
+#pragma once
+#include "kernels/attention/hopper/backward_device.cuh"
+
+namespace saturate::kernels::attention::hopper {
+
+// A unit of work: one block of keys of one key head of one sequence, with all the queries that see
+// it. Units are numbered from the last keys of a head to the first, and a block that is free takes
+// the next number. So blocks at work at one time share a head (and its sums of d_q, in L2), and
+// whoever waits for another's sums waits for a lower number, which has begun.
+template <class P>
+struct Work {
+  Rows q, k;
+  int piece;  // first block of queries of the sequence (backward_problem.h)
+  int kv, n;  // key head, block of keys; n < 0: no more work
+
+  __device__ __forceinline__ int key_blocks() const { return (k.count + P::kN - 1) / P::kN; }
+  __device__ __forceinline__ int query_blocks() const { return (q.count + P::kM - 1) / P::kM; }
+  // First block of queries that sees the keys.
+  __device__ __forceinline__ int begin(const BackwardProblem& p) const {
+    return p.b.forward.causal ? min(n * P::kN / P::kM, query_blocks()) : 0;
+  }
+};
+// Unit `number`; false if there is nothing to do.
+template <class P>
+__device__ __forceinline__ bool make_work(Work<P>& w, const BackwardProblem& p, int number) {
+  const AttentionArgs& a = p.b.forward;
+  const int head = number / p.key_blocks;
+  const int sequence = head / static_cast<int>(a.kv_heads);
+  w.kv = head % static_cast<int>(a.kv_heads);
+  w.n = p.key_blocks - 1 - number % p.key_blocks;
+  w.q = rows_of(a.cu_q, sequence);
+  w.k = rows_of(a.cu_k, sequence);
+  w.piece = w.q.first / P::kM + sequence;
+  return w.n < max(1, w.key_blocks()) && w.q.count + w.k.count > 0;
+}
+
+// A slot in shared memory by which one thread tells the others their next unit.
+template <class P>
+__device__ __forceinline__ void put_work(uint32_t slot, const Work<P>& w) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot), "r"(w.q.first),
+               "r"(w.q.count), "r"(w.k.first), "r"(w.k.count)
+               : "memory");
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot + 16), "r"(w.piece), "r"(w.kv),
+               "r"(w.n), "r"(0)
+               : "memory");
+}
+template <class P>
+__device__ __forceinline__ uint32_t work_slot(uint32_t shared, uint32_t count) {
+  return shared + P::kWork + count % 2 * 32;
+}
+template <class P>
+__device__ __forceinline__ Work<P> read_work(uint32_t slot) {
+  Work<P> w;
+  int unused;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.q.first), "=r"(w.q.count), "=r"(w.k.first), "=r"(w.k.count)
+               : "r"(slot)
+               : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.piece), "=r"(w.kv), "=r"(w.n), "=r"(unused)
+               : "r"(slot + 16)
+               : "memory");
+  return w;
+}
+template <class P>
+__device__ __forceinline__ Work<P> get_work(uint32_t shared, uint32_t count) {
+  barrier_wait(shared + P::kFullWork + count % 2 * 8, count / 2 & 1);
+  return read_work<P>(work_slot<P>(shared, count));
+}
+// By one lane of a warp that is done with the slot.
+template <class P>
+__device__ __forceinline__ void free_work(uint32_t shared, uint32_t count) {
+  barrier_arrive(shared + P::kEmptyWork + count % 2 * 8);
+}
+
+// A step of the work on some keys: block m of queries of head g of the group.
+struct Place {
+  int m, g;
+};
+__device__ __forceinline__ Place next(Place x, int begin, int end) {
+  return x.m + 1 == end ? Place{begin, x.g + 1} : Place{x.m + 1, x.g};
+}
+
+// How many blocks of keys, of so many, add to d_q of block `m` of queries; the last keys do first,
+// and keep the order down to n = 0, so that the sums do not depend on who is faster.
+template <class P>
+__device__ __forceinline__ int adders(const BackwardProblem& p, int key_blocks, int m) {
+  return p.b.forward.causal ? min(key_blocks, ((m + 1) * P::kM - 1) / P::kN + 1) : key_blocks;
+}
+
+}  // namespace saturate::kernels::attention::hopper
