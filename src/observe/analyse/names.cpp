@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <initializer_list>
+#include <string>
+
+namespace saturate::observe {
+namespace {
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+  });
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text.substr(0, 512));  // template arguments can run to kilobytes
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+// Names that only tensor-core code carries: instruction shapes and mnemonics of cuBLAS, cuDNN and
+// CUTLASS kernels (16x8x16 multiply-accumulate is "16816"), and Hopper's nvjet and GMMA families.
+bool names_tensor_cores(std::string_view n) {
+  return has_any(
+      n, {"h884", "s884", "h1688", "s1688", "i8816", "16816", "hmma", "imma", "wgmma", "gmma",
+          "tensorop", "nvjet", "tf32", "bf16bf16", "f16f16", "_tc_", "tensor_op"});
+}
+
+}  // namespace
+
+CallClass classify_call(std::string_view name) {
+  const std::string n = lower(name);
+  if (has_any(n, {"synchronize", "streamwaitvalue", "eventquery"}))
+    return has_any(n, {"eventquery"}) ? CallClass::other : CallClass::sync;
+  if (has_any(n,
+              {"moduleload", "libraryload", "linkadd", "linkcomplete", "linkcreate", "instantiate",
+               "devicereset", "ctxcreate", "primaryctxretain", "modulegetfunction",
+               "modulegetloadingmode", "initdevice", "graphexecupdate", "setdevice_init"}) ||
+      n == "cuinit")
+    return CallClass::load;
+  if (has_any(n, {"malloc", "memalloc", "memfree", "hostalloc", "hostregister", "hostunregister",
+                  "freehost", "memcreate", "memmap", "memunmap", "memrelease", "mempool"}) ||
+      n.starts_with("cudafree"))
+    return CallClass::allocate;
+  if (has_any(n, {"memcpy", "prefetch"})) return CallClass::copy;
+  if (has_any(n, {"launch", "memset"})) return CallClass::launch;
+  return CallClass::other;
+}
+
+bool is_blocking_copy(std::string_view name) {
+  const std::string n = lower(name);
+  return has_any(n, {"memcpy"}) && !has_any(n, {"async", "batch"});
+}
+
+KernelClass classify_kernel(std::string_view name) {
+  const std::string n = lower(name);
+  if (has_any(n, {"nccl", "nvshmem", "allreduce", "all_reduce", "allgather", "all_gather",
+                  "reducescatter", "reduce_scatter", "alltoall", "all_to_all"}))
+    return KernelClass::communication;
+  if (has_any(n, {"flash_fwd", "flash_bwd", "flash::", "flashattn", "fmha",
+                  "cudnn_generated_fort_native_sdpa"}))
+    return KernelClass::tensor;
+  // Before the products: their helpers move data only.
+  if (has_any(n,
+              {"splitkreduce", "splitk_reduce", "nchwtonhwc", "nhwctonchw", "transpose_readwrite"}))
+    return KernelClass::memory;
+  if (names_tensor_cores(n)) return KernelClass::tensor;
+  if (has_any(n, {"gemm", "gemv", "matmul", "conv2d", "convolve", "winograd", "implicit_con",
+                  "cutlass", "wgrad", "dgrad", "fprop", "attention"}))
+    return KernelClass::matrix;
+  if (has_any(n, {"elementwise", "reduce",       "softmax",    "norm",     "multi_tensor",
+                  "adam",        "sgd",          "fill",       "copy",     "memset",
+                  "memcpy",      "index",        "gather",     "scatter",  "embedding",
+                  "dropout",     "cat",          "activation", "gelu",     "relu",
+                  "silu",        "pool",         "transpose",  "permute",  "rotary",
+                  "sort",        "scan",         "cumsum",     "nll_loss", "cross_entropy",
+                  "triton_poi",  "triton_per",   "triton_red", "loop_",    "input_",
+                  "wrapped_",    "distribution", "cast"}))
+    return KernelClass::memory;
+  return KernelClass::other;
+}
+
+}  // namespace saturate::observe

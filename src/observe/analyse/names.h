@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a CUDA call or a kernel is for, told from its name alone.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace saturate::observe {
+
+enum class CallClass : uint8_t {
+  other,
+  launch,    // hands work to the device and returns
+  copy,      // starts a copy; waits for it or not
+  sync,      // returns when the device is done
+  allocate,  // takes or gives back device or pinned memory
+  load,      // loads or compiles code, creates contexts, instantiates graphs
+};
+// `name` as the profilers write it: "cudaLaunchKernel", "cudaLaunchKernel_v7000",
+// "cuLaunchKernelEx".
+CallClass classify_call(std::string_view name);
+// Whether the call always waits for its copy (cudaMemcpy, cuMemcpyDtoH_v2, but no ...Async).
+bool is_blocking_copy(std::string_view name);
+
+enum class KernelClass : uint8_t {
+  tensor,         // matrix product, convolution or attention on tensor cores
+  matrix,         // the same without tensor cores
+  memory,         // elementwise, reduction, normalisation, optimizer: bound by memory traffic
+  communication,  // NCCL and the like
+  other,
+};
+// `name` mangled or not. Newer libraries bring new names: what is not known is `other`.
+KernelClass classify_kernel(std::string_view name);
+
+}  // namespace saturate::observe

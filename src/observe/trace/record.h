@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a capture holds, as flat records: what the device did, what the host asked it to do, and
+// what the host was doing otherwise. Times are nanoseconds on one clock of the capture; intervals
+// are half open, [start_ns, end_ns). Names, streams and threads are indices into tables of Trace.
+#pragma once
+#include <cstdint>
+
+namespace saturate::observe {
+
+constexpr int64_t kNoCorrelation = -1;
+
+enum class OpKind : uint8_t {
+  kernel,
+  copy,
+  fill,
+  graph,  // a whole graph launch, when its nodes were not recorded
+};
+enum class CopyKind : uint8_t { unknown, host_to_device, device_to_host, device_to_device, peer };
+enum class HostMemory : uint8_t { unknown, pageable, pinned };
+
+// One activity of a device.
+struct DeviceOp {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t correlation = kNoCorrelation;  // the HostCall of the same process that issued it
+  int64_t size = 0;                      // kernel: blocks of its grid, 0 unknown; else bytes
+  uint32_t name = 0;
+  uint32_t stream = 0;
+  uint32_t block_threads = 0;
+  OpKind kind = OpKind::kernel;
+  CopyKind copy = CopyKind::unknown;
+  HostMemory memory = HostMemory::unknown;  // the host's side of a copy
+};
+
+// One call of the CUDA runtime or driver. Calls of a thread may nest.
+struct HostCall {
+  int64_t start_ns = 0, end_ns = 0;
+  int64_t correlation = kNoCorrelation;
+  uint32_t name = 0;
+  uint32_t thread = 0;
+};
+
+// What a thread did or was kept from doing, beside CUDA calls.
+enum class SpanKind : uint8_t {
+  range,     // NVTX or a profiler's annotation; also marks steps by its name
+  loader,    // waiting for the next batch of the data loader
+  blocked,   // in a system call that waits
+  runnable,  // ready to run but not on a core
+  gil,       // waiting for the interpreter's lock
+  overhead,  // the capturing tool's own work
+  lost,      // nothing was captured
+};
+struct HostSpan {
+  int64_t start_ns = 0, end_ns = 0;
+  uint32_t name = 0;
+  uint32_t thread = 0;
+  SpanKind kind = SpanKind::range;
+};
+
+struct StreamKey {
+  uint32_t process = 0, device = 0, context = 0;
+  uint64_t stream = 0;
+  auto operator<=>(const StreamKey&) const = default;
+};
+struct ThreadKey {
+  uint32_t process = 0;
+  uint64_t thread = 0;
+  auto operator<=>(const ThreadKey&) const = default;
+};
+
+}  // namespace saturate::observe

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/trace/trace.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace saturate::observe {
+namespace {
+
+// rank[id] of each name or key in the order of their values.
+template <class Table>
+std::vector<uint32_t> ranks(const Table& table) {
+  std::vector<uint32_t> order(table.size()), rank(table.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return table[a] < table[b]; });
+  for (uint32_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
+  return rank;
+}
+
+template <class Record, class Less>
+void sort_records(std::vector<Record>& records, const Less& less) {
+  // Captures are nearly always in order already.
+  if (!std::is_sorted(records.begin(), records.end(), less))
+    std::sort(records.begin(), records.end(), less);
+}
+
+}  // namespace
+
+NameTable& NameTable::operator=(const NameTable& other) {
+  texts_ = other.texts_;
+  ids_.clear();
+  for (uint32_t i = 0; i < texts_.size(); ++i) ids_.emplace(texts_[i], i);
+  return *this;
+}
+
+uint32_t NameTable::add(std::string_view text) {
+  if (const auto at = ids_.find(text); at != ids_.end()) return at->second;
+  const auto id = static_cast<uint32_t>(texts_.size());
+  ids_.emplace(texts_.emplace_back(text), id);
+  return id;
+}
+
+void Trace::sort() {
+  const auto backwards = [](const auto& r) { return r.end_ns < r.start_ns; };
+  malformed +=
+      static_cast<int64_t>(std::erase_if(ops, backwards) + std::erase_if(calls, backwards) +
+                           std::erase_if(spans, backwards));
+  const std::vector<uint32_t> name = ranks(names), stream = ranks(streams), thread = ranks(threads);
+  sort_records(ops, [&](const DeviceOp& a, const DeviceOp& b) {
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    return std::tuple(a.end_ns, stream[a.stream], a.correlation, name[a.name], a.size, a.kind,
+                      a.copy, a.memory, a.block_threads) <
+           std::tuple(b.end_ns, stream[b.stream], b.correlation, name[b.name], b.size, b.kind,
+                      b.copy, b.memory, b.block_threads);
+  });
+  // Outer calls and spans before the inner ones that start with them.
+  sort_records(calls, [&](const HostCall& a, const HostCall& b) {
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    return std::tuple(-a.end_ns, thread[a.thread], a.correlation, name[a.name]) <
+           std::tuple(-b.end_ns, thread[b.thread], b.correlation, name[b.name]);
+  });
+  sort_records(spans, [&](const HostSpan& a, const HostSpan& b) {
+    if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
+    return std::tuple(-a.end_ns, thread[a.thread], a.kind, name[a.name]) <
+           std::tuple(-b.end_ns, thread[b.thread], b.kind, name[b.name]);
+  });
+}
+
+}  // namespace saturate::observe

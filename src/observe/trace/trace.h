@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "observe/trace/record.h"
+
+namespace saturate::observe {
+
+// Texts by number. References stay valid while the table lives; number 0 is "".
+class NameTable {
+ public:
+  NameTable() { add(""); }
+  NameTable(const NameTable& other) { *this = other; }
+  NameTable& operator=(const NameTable& other);
+  NameTable(NameTable&&) = default;
+  NameTable& operator=(NameTable&&) = default;
+
+  uint32_t add(std::string_view text);
+  const std::string& operator[](uint32_t id) const { return texts_[id]; }
+  size_t size() const { return texts_.size(); }
+
+ private:
+  std::deque<std::string> texts_;
+  std::unordered_map<std::string_view, uint32_t> ids_;
+};
+
+// Keys by number, in order of first use.
+template <class Key>
+class KeyTable {
+ public:
+  uint32_t add(const Key& key) {
+    const auto [at, fresh] = ids_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
+    if (fresh) keys_.push_back(key);
+    return at->second;
+  }
+  const Key& operator[](uint32_t id) const { return keys_[id]; }
+  size_t size() const { return keys_.size(); }
+
+ private:
+  std::vector<Key> keys_;
+  std::map<Key, uint32_t> ids_;
+};
+
+struct DeviceInfo {
+  std::string name;
+  int64_t multiprocessors = 0;  // 0: unknown
+};
+
+// A capture, or a window of one. 48, 32 and 32 bytes a record and each name once.
+struct Trace {
+  NameTable names;
+  KeyTable<StreamKey> streams;
+  KeyTable<ThreadKey> threads;
+  std::map<uint32_t, DeviceInfo> devices;
+  std::vector<DeviceOp> ops;
+  std::vector<HostCall> calls;
+  std::vector<HostSpan> spans;
+  std::vector<std::string> notes;  // for the reader of the report: what the source lacked
+  std::string source;              // "Kineto trace", ...
+  std::string framework;           // "PyTorch", ...; empty when not known
+  int64_t dropped = 0;             // records that the source says it lost
+  int64_t malformed = 0;           // records left out because they contradict themselves
+
+  size_t records() const { return ops.size() + calls.size() + spans.size(); }
+
+  // Sorts all records by all their fields, with names and keys compared by value, so that traces
+  // with the same records in any order become the same. Drops records that end before they start,
+  // counting them in `malformed`. Cost       O(n log n).
+  void sort();
+};
+
+}  // namespace saturate::observe
