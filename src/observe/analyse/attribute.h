@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core of the doctor: cuts a device's time into pieces of one leaf each, without gap or
+// overlap.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "observe/analyse/host_timeline.h"
+#include "observe/analyse/leaf.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+constexpr int64_t kTinyKernelNs = 10'000;     // XProf's and NVIDIA's scale of a launch: 5-20 us
+constexpr int64_t kLaunchLatencyNs = 10'000;  // longer waits of issued work are dependencies
+
+struct Segment {
+  int64_t start_ns, end_ns;
+  Leaf leaf;
+  uint32_t op;      // index: busy, the operation charged; idle, the next to run or kNone
+  uint32_t name;    // busy: of the operation; idle: of the call or span the host was in, or 0
+  uint32_t issuer;  // idle: the call that issued the next operation, or kNone
+};
+
+// Tiles [from_ns, to_ns) of `device` with segments, in order of time, each handed to `take` once.
+// Busy: while anything runs, the leaf that comes first in Leaf. Idle: the gap up to the next
+// operation is cut by the pieces of the thread that issued it; what lies after the return of the
+// issuing call is launch latency up to kLaunchLatencyNs, then dependency. Host code between a
+// synchronisation that was waiting when the device ran dry and the next issue is after_sync. A
+// blocked thread counts as waiting for data when the next operation copies to the device.
+// `trace` must be sorted. Time within a gap that starts before `from_ns` is attributed as if the
+// gap began there; callers that cut runs into windows cut at the start of an operation. Cost: O(n).
+void attribute(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,
+               int64_t to_ns, const std::function<void(const Segment&)>& take);
+
+// The leaf of `op` when it runs alone; `multiprocessors` 0 when not known.
+Leaf busy_leaf(const Trace& trace, const DeviceOp& op, int64_t multiprocessors);
+
+}  // namespace saturate::observe

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "observe/analyse/leaf.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// What a thread was doing from start to end; where no piece lies it ran its own code.
+struct HostPiece {
+  int64_t start_ns, end_ns;
+  uint32_t name;  // of the call or span
+  Leaf leaf;
+};
+
+// The host's side of a sorted trace: which call issued an operation, and each thread's time cut
+// into disjoint pieces. Of calls and spans that overlap on one thread the rarest kind wins: capture
+// lost, tool, code loading, allocation, synchronisation, copy, launch, other call, lock, no core,
+// loader, blocked. Cost       O(n log n), 24 bytes a call and 32 a piece. The trace must outlive
+// it.
+class HostTimeline {
+ public:
+  explicit HostTimeline(const Trace& trace);
+
+  // Index of the call that issued `op`, the outermost if several carry its correlation; or kNone.
+  uint32_t issuer(const DeviceOp& op) const;
+  std::span<const HostPiece> thread(uint32_t thread) const;
+  // The first piece of the thread that ends after `time_ns`, as an index.
+  size_t first_after(uint32_t thread, int64_t time_ns) const;
+
+ private:
+  void index_calls();
+  void mark_blocking();
+  void cut_pieces();
+
+  const Trace& trace_;
+  struct Slot {
+    int64_t correlation = kNoCorrelation;
+    uint32_t process = 0;
+    uint32_t call = kNone;
+  };
+  std::vector<Slot> slots_;     // open addressing; a power of two
+  std::vector<bool> blocking_;  // by call: a copy that waited for its end
+  std::vector<std::vector<HostPiece>> pieces_;
+};
+
+}  // namespace saturate::observe
