@@ -3,6 +3,7 @@
 // host thread, in-order streams, a launch latency. Tests plant a cause and know the answer; they
 // also run the repaired program and so know what a fix brings.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -55,5 +56,110 @@ class Simulator {
   int64_t now_ns_ = 1'000'000, correlation_ = 0, step_start_ns_ = -1, step_ = 0;
   uint32_t thread_ = 0;
 };
+
+inline Simulator::Simulator(Machine machine) : machine_(machine) {
+  trace_.source = "simulation";
+  trace_.devices[0] = {"simulated", machine.multiprocessors};
+  thread_ = trace_.threads.add({0, 100});
+}
+
+inline int64_t Simulator::enqueue(DeviceOp op, std::string_view name, int64_t ns, uint32_t stream) {
+  StreamState& s = streams_[stream];
+  const int64_t issued = now_ns_ + machine_.launch_call_ns;
+  op.start_ns = std::max({issued + machine_.launch_latency_ns, s.free_ns + machine_.kernel_gap_ns,
+                          s.wait_ns + machine_.kernel_gap_ns});
+  op.end_ns = op.start_ns + ns;
+  op.correlation = ++correlation_;
+  op.name = trace_.names.add(name);
+  op.stream = trace_.streams.add({0, 0, 1, stream});
+  s.free_ns = op.end_ns;
+  trace_.ops.push_back(op);
+  return op.end_ns;
+}
+
+inline void Simulator::kernel(std::string_view name, int64_t ns, uint32_t stream, int64_t blocks) {
+  DeviceOp op;
+  op.kind = OpKind::kernel;
+  op.size = blocks;
+  op.block_threads = 256;
+  enqueue(op, name, ns, stream);
+  call("cudaLaunchKernel", machine_.launch_call_ns);
+}
+
+inline void Simulator::copy_in(int64_t bytes, int64_t ns, bool pageable, uint32_t stream) {
+  DeviceOp op;
+  op.kind = OpKind::copy;
+  op.copy = CopyKind::host_to_device;
+  op.memory = pageable ? HostMemory::pageable : HostMemory::pinned;
+  op.size = bytes;
+  const int64_t end =
+      enqueue(op, pageable ? "Memcpy HtoD (Pageable -> Device)" : "Memcpy HtoD (Pinned -> Device)",
+              ns, stream);
+  call("cudaMemcpyAsync",
+       pageable ? end + machine_.sync_return_ns - now_ns_ : machine_.launch_call_ns);
+}
+
+inline void Simulator::copy_out(int64_t bytes, int64_t ns, bool pageable, uint32_t stream) {
+  DeviceOp op;
+  op.kind = OpKind::copy;
+  op.copy = CopyKind::device_to_host;
+  op.memory = pageable ? HostMemory::pageable : HostMemory::pinned;
+  op.size = bytes;
+  const int64_t end =
+      enqueue(op, pageable ? "Memcpy DtoH (Device -> Pageable)" : "Memcpy DtoH (Device -> Pinned)",
+              ns, stream);
+  call("cudaMemcpyAsync",
+       pageable ? end + machine_.sync_return_ns - now_ns_ : machine_.launch_call_ns);
+}
+
+inline void Simulator::synchronize() {
+  ++correlation_;
+  int64_t end = now_ns_ + 2'000;
+  for (const auto& [id, s] : streams_) end = std::max(end, s.free_ns + machine_.sync_return_ns);
+  call("cudaDeviceSynchronize", end - now_ns_);
+}
+
+inline void Simulator::call(std::string_view name, int64_t ns) {
+  const bool issues = name.find("Launch") != std::string_view::npos ||
+                      name.find("Memcpy") != std::string_view::npos;
+  trace_.calls.push_back({now_ns_, now_ns_ + ns, issues ? correlation_ : ++correlation_,
+                          trace_.names.add(name), thread_});
+  now_ns_ += ns;
+}
+
+inline void Simulator::wait(SpanKind kind, std::string_view name, int64_t ns) {
+  trace_.spans.push_back({now_ns_, now_ns_ + ns, trace_.names.add(name), thread_, kind});
+  now_ns_ += ns;
+}
+
+inline void Simulator::begin_step(int64_t number) {
+  end_step();
+  step_start_ns_ = now_ns_;
+  step_ = number;
+}
+
+inline void Simulator::end_step() {
+  if (step_start_ns_ >= 0)
+    trace_.spans.push_back({step_start_ns_, now_ns_,
+                            trace_.names.add("ProfilerStep#" + std::to_string(step_)), thread_,
+                            SpanKind::range});
+  step_start_ns_ = -1;
+}
+
+inline void Simulator::depend(uint32_t stream, uint32_t other) {
+  streams_[stream].wait_ns = std::max(streams_[stream].wait_ns, streams_[other].free_ns);
+}
+
+inline int64_t Simulator::done_ns() const {
+  int64_t done = now_ns_;
+  for (const auto& [id, s] : streams_) done = std::max(done, s.free_ns);
+  return done;
+}
+
+inline Trace Simulator::take() {
+  end_step();
+  trace_.sort();
+  return std::move(trace_);
+}
 
 }  // namespace saturate::observe::testing

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/analyser.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "observe/analyse/attribute.h"
+#include "observe/analyse/names.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr size_t kBuckets = 512;          // of a timeline; halved into 256 when it is full
+constexpr size_t kMaxSteps = 65'536;      // kept with their budgets
+constexpr int64_t kSmallCopy = 64 << 10;  // below, PCIe latency outweighs the transfer
+
+}  // namespace
+
+struct Analyser::Device {
+  DeviceAnalysis result;
+  int64_t done_ns = 0;  // attributed up to here
+  std::unordered_map<uint32_t, KernelStat> kernels;
+  std::map<std::pair<Leaf, uint32_t>, NamedTime> evidence;
+};
+
+struct Analyser::State {
+  AnalyseOptions options;
+  bool begun = false;
+  StepRule rule;
+  std::vector<int64_t> begins;  // of steps, on the device of the rule
+  std::vector<bool> regular;
+  std::vector<Budget> budgets;  // by step, on that device; at most kMaxSteps
+  size_t warm_up = 0;
+  int64_t from_ns = 0, last_end_ns = INT64_MIN;
+  int64_t records = 0;
+  std::map<uint32_t, Device> devices;
+};
+
+Analyser::Analyser(AnalyseOptions options) : state_(std::make_unique<State>()) {
+  state_->options = options;
+}
+Analyser::~Analyser() = default;
+
+void Analyser::begin(const Trace& window, const HostTimeline& host) {
+  State& s = *state_;
+  s.begun = true;
+  s.rule = find_step_rule(window, host);
+  const StepMarks marks = mark_steps(s.rule, window, host);
+  std::vector<int64_t> durations;
+  for (size_t i = 1; i < marks.begin_ns.size(); ++i)
+    durations.push_back(marks.begin_ns[i] - marks.begin_ns[i - 1]);
+  s.warm_up = s.options.warm_up ? static_cast<size_t>(std::max<int64_t>(0, *s.options.warm_up))
+                                : warm_up_steps(durations);
+  if (s.warm_up > 0 && s.warm_up >= durations.size()) {
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        "only " + std::to_string(durations.size()) +
+            " whole steps were found at the start, none would be left after the warm-up; give "
+            "a smaller --warmup or record more steps");
+  }
+  s.from_ns = marks.begin_ns.empty() ? window.ops.front().start_ns : marks.begin_ns[s.warm_up];
+}
+
+void Analyser::consume(Trace& window, bool last) {
+  State& s = *state_;
+  if (window.ops.empty() && !s.begun) return;
+  const HostTimeline host(window);
+  if (!s.begun) begin(window, host);
+
+  const StepMarks marks = mark_steps(s.rule, window, host);
+  for (size_t i = 0; i < marks.begin_ns.size(); ++i) {
+    if (s.begins.empty() || marks.begin_ns[i] > s.begins.back()) {
+      s.begins.push_back(marks.begin_ns[i]);
+      s.regular.push_back(marks.regular[i]);
+    } else if (marks.begin_ns[i] == s.begins.back()) {
+      s.regular.back() = marks.regular[i];  // its end was not yet known
+    }
+  }
+
+  // Each device up to the start of one of its operations, so that no gap is cut; the device of the
+  // steps up to the start of a step if there is one, the others not beyond it.
+  std::map<uint32_t, int64_t> cuts, ends;
+  int64_t limit = INT64_MAX;
+  if (!last && !marks.begin_ns.empty()) limit = marks.begin_ns.back();
+  for (const DeviceOp& op : window.ops) {
+    const uint32_t device = window.streams[op.stream].device;
+    s.last_end_ns = std::max(s.last_end_ns, op.end_ns);
+    ends[device] = std::max(ends[device], op.end_ns);
+    if (op.start_ns <= limit) cuts[device] = op.start_ns;
+  }
+  const bool steps = s.begins.size() >= 2;
+  const int64_t final_ns = steps ? s.begins.back() : s.last_end_ns;
+  for (const auto& [device, end] : ends) {
+    auto [at, fresh] = s.devices.try_emplace(device);
+    Device& d = at->second;
+    if (fresh) {
+      d.result.device = device;
+      d.result.from_ns = d.done_ns = s.from_ns;
+    }
+    if (!last && cuts.contains(device)) process(window, host, d, cuts[device]);
+  }
+  if (last) {
+    for (auto& [id, d] : s.devices) process(window, host, d, final_ns);
+  }
+
+  // What is over on its device is settled. Calls whose operations may still come are kept.
+  const size_t before = window.records();
+  if (last) {
+    s.records += static_cast<int64_t>(before);
+    return;
+  }
+  int64_t settled = INT64_MAX;
+  for (const auto& [id, d] : s.devices) settled = std::min(settled, d.done_ns);
+  std::vector<bool> pending(window.calls.size(), true);
+  for (const DeviceOp& op : window.ops) {
+    const uint32_t call = host.issuer(op);
+    if (call == kNone) continue;
+    const auto at = s.devices.find(window.streams[op.stream].device);
+    // Graphs issue many operations by one call: pending while the last is.
+    pending[call] = op.start_ns >= at->second.done_ns || op.end_ns > at->second.done_ns;
+  }
+  constexpr int64_t kLongestQueueNs = 10'000'000'000;
+  std::vector<uint8_t> keeps(window.names.size(), 2);
+  size_t kept = 0;
+  for (size_t i = 0; i < window.calls.size(); ++i) {
+    const HostCall& c = window.calls[i];
+    bool keep = c.end_ns > settled;
+    if (!keep && pending[i] && c.end_ns > settled - kLongestQueueNs) {
+      if (keeps[c.name] == 2) {
+        const CallClass kind = classify_call(window.names[c.name]);
+        keeps[c.name] = kind == CallClass::launch || kind == CallClass::copy;
+      }
+      keep = keeps[c.name] == 1;
+    }
+    if (keep) window.calls[kept++] = c;
+  }
+  window.calls.resize(kept);
+  std::erase_if(window.ops, [&](const DeviceOp& op) {
+    return op.end_ns <= s.devices.at(window.streams[op.stream].device).done_ns &&
+           op.start_ns < s.devices.at(window.streams[op.stream].device).done_ns;
+  });
+  std::erase_if(window.spans, [&](const HostSpan& span) {
+    return span.end_ns <= settled && (s.begins.empty() || span.start_ns < s.begins.back());
+  });
+  s.records += static_cast<int64_t>(before - window.records());
+}
+
+void Analyser::process(const Trace& window, const HostTimeline& host, Device& d, int64_t to_ns) {
+  State& s = *state_;
+  if (to_ns <= d.done_ns) return;
+  DeviceAnalysis& r = d.result;
+  const bool bounds_steps = r.device == s.rule.device && s.rule.by != StepRule::By::nothing;
+  int64_t multiprocessors = 0;
+  if (const auto at = window.devices.find(r.device); at != window.devices.end())
+    multiprocessors = at->second.multiprocessors;
+
+  if (r.bucket_ns == 0)
+    r.bucket_ns = std::max<int64_t>(1, (to_ns - r.from_ns) / static_cast<int64_t>(kBuckets / 2));
+  while ((to_ns - r.from_ns) / r.bucket_ns >= static_cast<int64_t>(kBuckets)) {
+    for (size_t i = 0; i < r.timeline.size(); ++i) {
+      if (i % 2 == 0)
+        r.timeline[i / 2] = r.timeline[i];
+      else
+        r.timeline[i / 2].budget += r.timeline[i].budget;
+    }
+    r.timeline.resize((r.timeline.size() + 1) / 2);
+    r.bucket_ns *= 2;
+  }
+
+  size_t step = 0;  // begins[step] <= time < begins[step + 1]
+  attribute(window, host, r.device, d.done_ns, to_ns, [&](const Segment& seg) {
+    r.budget[seg.leaf] += seg.end_ns - seg.start_ns;
+    if (!is_busy(seg.leaf)) {
+      NamedTime& e = d.evidence[{seg.leaf, seg.name}];
+      e.ns += seg.end_ns - seg.start_ns;
+      ++e.count;
+    }
+    for (int64_t t = seg.start_ns; t < seg.end_ns;) {
+      const int64_t i = (t - r.from_ns) / r.bucket_ns;
+      const int64_t end = std::min(seg.end_ns, r.from_ns + (i + 1) * r.bucket_ns);
+      if (static_cast<size_t>(i) >= r.timeline.size())
+        r.timeline.resize(static_cast<size_t>(i) + 1);
+      r.timeline[static_cast<size_t>(i)].budget[seg.leaf] += end - t;
+      t = end;
+    }
+    if (!bounds_steps) return;
+    for (int64_t t = seg.start_ns; t < seg.end_ns;) {
+      if (step == 0)
+        step = static_cast<size_t>(std::upper_bound(s.begins.begin(), s.begins.end(), t) -
+                                   s.begins.begin());
+      while (step < s.begins.size() && s.begins[step] <= t) ++step;
+      const int64_t end =
+          step < s.begins.size() ? std::min(seg.end_ns, s.begins[step]) : seg.end_ns;
+      if (step >= 1 && step <= kMaxSteps) {
+        if (s.budgets.size() < step) s.budgets.resize(step);
+        s.budgets[step - 1][seg.leaf] += end - t;
+      }
+      t = end;
+    }
+  });
+
+  for (const DeviceOp& op : window.ops) {
+    if (window.streams[op.stream].device != r.device) continue;
+    if (op.start_ns < d.done_ns || op.start_ns >= to_ns) continue;
+    ++r.ops;
+    const int64_t ns = op.end_ns - op.start_ns;
+    if (op.kind == OpKind::copy) {
+      CopyStat& c = r.copies[{op.copy, op.memory}];
+      ++c.count;
+      c.bytes += op.size;
+      c.total_ns += ns;
+      c.small += op.size < kSmallCopy;
+    } else if (op.kind == OpKind::kernel) {
+      KernelStat& k = d.kernels[op.name];
+      if (k.count == 0) k.name = window.names[op.name];
+      ++k.count;
+      k.total_ns += ns;
+      k.longest_ns = std::max(k.longest_ns, ns);
+      k.blocks = op.size;
+      k.block_threads = op.block_threads;
+      k.by_leaf[busy_leaf(window, op, multiprocessors)] += ns;
+    }
+  }
+  for (const HostCall& call : window.calls)
+    r.launches += call.start_ns >= d.done_ns && call.start_ns < to_ns &&
+                  window.names[call.name].find("aunch") != std::string::npos;
+  d.done_ns = to_ns;
+}
+
+Analysis Analyser::finish(const Trace& trace) {
+  State& s = *state_;
+  if (!s.begun)
+    throw Error(Errc::invalid_argument, "doctor",
+                "no work of a device is in the capture; record with the CUDA activities on "
+                "(torch.profiler: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])");
+  Analysis a;
+  a.source = trace.source;
+  a.framework = trace.framework;
+  a.notes = trace.notes;
+  a.records = s.records;
+  a.dropped = trace.dropped;
+  a.malformed = trace.malformed;
+  for (auto& [id, d] : s.devices) {
+    DeviceAnalysis& r = d.result;
+    r.to_ns = d.done_ns;
+    if (const auto at = trace.devices.find(id); at != trace.devices.end()) r.info = at->second;
+    for (auto& [key, time] : d.evidence) {
+      NamedTime& e = r.evidence[{key.first, trace.names[key.second]}];
+      e.ns += time.ns;
+      e.count += time.count;
+    }
+    for (auto& [name, k] : d.kernels) {
+      int64_t most = -1;
+      for (const auto& [leaf, ns] : k.by_leaf) {
+        if (ns > most) most = ns, k.leaf = leaf;
+      }
+      r.kernels.push_back(std::move(k));
+    }
+    std::sort(r.kernels.begin(), r.kernels.end(), [](const KernelStat& x, const KernelStat& y) {
+      return x.total_ns != y.total_ns ? x.total_ns > y.total_ns : x.name < y.name;
+    });
+    r.budget = {};
+    for (const TimelineBucket& b : r.timeline) r.budget += b.budget;
+    SAT_ASSERT(r.budget.total_ns() == r.to_ns - r.from_ns);
+    a.devices.push_back(std::move(r));
+  }
+  std::stable_sort(a.devices.begin(), a.devices.end(), [](const auto& x, const auto& y) {
+    return x.budget.busy_ns() > y.budget.busy_ns();
+  });
+
+  StepAnalysis& st = a.steps;
+  st.rule = s.rule.describe();
+  st.device = s.rule.device;
+  st.found = s.begins.size() >= 2;
+  if (!st.found) return a;
+  st.warm_up = static_cast<int64_t>(s.warm_up);
+  std::vector<int64_t> durations;
+  for (size_t i = s.warm_up; i + 1 < s.begins.size(); ++i) {
+    if (!s.regular[i]) {
+      ++st.irregular;
+      continue;
+    }
+    ++st.count;
+    durations.push_back(s.begins[i + 1] - s.begins[i]);
+    if (i < s.budgets.size()) st.steps.push_back({s.begins[i], s.begins[i + 1], s.budgets[i]});
+  }
+  if (durations.empty()) {
+    st.found = false;
+    return a;
+  }
+  st.drift = step_drift(durations);
+  std::sort(durations.begin(), durations.end());
+  const auto at = [&](double q) {
+    return static_cast<double>(
+        durations[static_cast<size_t>(q * static_cast<double>(durations.size() - 1))]);
+  };
+  st.median_ns = at(0.5);
+  st.p10_ns = at(0.1);
+  st.p90_ns = at(0.9);
+  return a;
+}
+
+Analysis analyse(Trace& trace, AnalyseOptions options) {
+  Analyser analyser(options);
+  analyser.consume(trace, true);
+  return analyser.finish(trace);
+}
+
+}  // namespace saturate::observe

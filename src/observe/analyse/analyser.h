@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "observe/analyse/analysis.h"
+#include "observe/analyse/steps.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+struct AnalyseOptions {
+  std::optional<int64_t> warm_up;  // steps left out at the start; empty: found
+};
+
+// Attributes a capture in one pass over windows of it, in memory that depends on the size of a
+// window and the number of different names and steps, not on the length of the capture.
+class Analyser {
+ public:
+  explicit Analyser(AnalyseOptions options = {});
+  ~Analyser();
+
+  // Takes what can be settled out of `window`, which must be sorted and hold at least the records
+  // that an earlier call left in it; the same object each time, so that names keep their numbers.
+  // The first window decides how steps are told, so it should hold several.
+  void consume(Trace& window, bool last);
+
+  // After the last window. Errors    Error{invalid_argument} when nothing ran on a device.
+  Analysis finish(const Trace& trace);
+
+ private:
+  struct Device;
+  struct State;
+  void begin(const Trace& window, const HostTimeline& host);
+  void process(const Trace& window, const HostTimeline& host, Device& device, int64_t to_ns);
+  std::unique_ptr<State> state_;
+};
+
+// A whole trace at once.
+Analysis analyse(Trace& trace, AnalyseOptions options = {});
+
+}  // namespace saturate::observe

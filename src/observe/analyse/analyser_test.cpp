@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/analyser.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "observe/testing/simulator.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::Simulator;
+
+// A training step of `layers` alike layers, forward and backward, and an optimizer.
+void step(Simulator& s, int layers, int64_t extra_host_ns = 0, bool marked = false,
+          int number = 0) {
+  if (marked) s.begin_step(number);
+  s.host(40'000 + extra_host_ns);
+  s.copy_in(1 << 20, 50'000, false);
+  for (int i = 0; i < layers; ++i) {
+    s.kernel("sm90_gemm_bf16bf16_fwd", 30'000);
+    s.kernel("gelu", 12'000);
+  }
+  s.kernel("cross_entropy", 15'000);
+  for (int i = 0; i < layers; ++i) {
+    s.kernel("gelu_backward", 12'000);
+    s.kernel("sm90_gemm_bf16bf16_bwd", 60'000);
+  }
+  s.kernel("multi_tensor_adam", 30'000);
+  s.synchronize();
+}
+
+TEST(Steps, FoundByPeriodNotByLayer) {
+  for (const int layers : {1, 2, 12, 24}) {
+    Simulator s;
+    for (int i = 0; i < 20; ++i) step(s, layers);
+    Trace t = s.take();
+    const Analysis a = analyse(t);
+    ASSERT_TRUE(a.steps.found) << layers;
+    EXPECT_EQ(a.steps.count, 19) << layers;
+    EXPECT_EQ(a.steps.irregular, 0);
+    EXPECT_EQ(a.devices[0].budget.total_ns(), a.devices[0].to_ns - a.devices[0].from_ns);
+    for (const StepStat& one : a.steps.steps)
+      EXPECT_EQ(one.budget.total_ns(), one.end_ns - one.start_ns);
+  }
+}
+
+TEST(Steps, MarksWinAndBothAgree) {
+  Simulator plain, marked;
+  for (int i = 0; i < 20; ++i) {
+    step(plain, 4);
+    step(marked, 4, 0, true, i);
+  }
+  Trace p = plain.take(), m = marked.take();
+  const Analysis a = analyse(p), b = analyse(m);
+  EXPECT_NE(b.steps.rule.find("ProfilerStep#"), std::string::npos);
+  EXPECT_EQ(a.steps.count, b.steps.count);
+  EXPECT_EQ(a.steps.median_ns, b.steps.median_ns);
+}
+
+TEST(Steps, WarmUpIsLeftOutAndEvaluationIsNoStep) {
+  Simulator s;
+  for (int i = 0; i < 3; ++i) step(s, 4, 2'000'000);  // slow at first
+  for (int i = 0; i < 10; ++i) step(s, 4);
+  for (int i = 0; i < 50; ++i) s.kernel("evaluate", 20'000);
+  for (int i = 0; i < 10; ++i) step(s, 4);
+  Trace t = s.take();
+  const Analysis a = analyse(t);
+  ASSERT_TRUE(a.steps.found);
+  EXPECT_EQ(a.steps.warm_up, 2);  // the wait of the first lies before its begin
+  EXPECT_EQ(a.steps.irregular, 1);
+  EXPECT_EQ(a.steps.count, 23 - 2 - 1 - 1);
+  EXPECT_DOUBLE_EQ(a.steps.drift, 1);
+}
+
+TEST(Steps, GrowthIsDrift) {
+  Simulator s;
+  for (int i = 0; i < 40; ++i) step(s, 4, i * 20'000);
+  Trace t = s.take();
+  const Analysis a = analyse(t);
+  EXPECT_GT(a.steps.drift, 1.4);
+  EXPECT_EQ(a.steps.warm_up, 0);
+}
+
+TEST(Steps, NoneInNoise) {
+  Simulator s;
+  uint32_t x = 1;
+  for (int i = 0; i < 2000; ++i) {
+    x = x * 1664525u + 1013904223u;
+    s.kernel("k" + std::to_string(x >> 27), 10'000);
+  }
+  Trace t = s.take();
+  const Analysis a = analyse(t);
+  EXPECT_FALSE(a.steps.found);
+  EXPECT_EQ(a.devices[0].budget.total_ns(), a.devices[0].to_ns - a.devices[0].from_ns);
+}
+
+// Windows of any size give what one pass gives.
+TEST(Analyser, WindowsGiveTheSame) {
+  Simulator s;
+  for (int i = 0; i < 60; ++i) {
+    step(s, 4, i % 7 == 3 ? 300'000 : 0, true, i);
+    s.kernel("ncclDevKernel_AllReduce", 40'000, 20);
+  }
+  const Trace whole = s.take();
+  Trace once = whole;
+  const Analysis expected = analyse(once);
+  for (const size_t size : {60u, 200u, 5000u}) {
+    Analyser analyser;
+    Trace window = whole;
+    window.ops.clear();
+    window.calls.clear();
+    window.spans.clear();
+    size_t op = 0, call = 0, span = 0;
+    // Records arrive when they end, as from a profiler: whole steps late.
+    while (op < whole.ops.size()) {
+      const size_t to = std::min(op + size, whole.ops.size());
+      const int64_t until = to < whole.ops.size() ? whole.ops[to].start_ns : INT64_MAX;
+      while (op < to) window.ops.push_back(whole.ops[op++]);
+      while (call < whole.calls.size() && whole.calls[call].start_ns < until)
+        window.calls.push_back(whole.calls[call++]);
+      while (span < whole.spans.size() && whole.spans[span].start_ns < until)
+        window.spans.push_back(whole.spans[span++]);
+      window.sort();
+      analyser.consume(window, op == whole.ops.size());
+    }
+    const Analysis got = analyser.finish(window);
+    ASSERT_EQ(got.steps.count, expected.steps.count) << size;
+    EXPECT_EQ(got.steps.median_ns, expected.steps.median_ns);
+    EXPECT_EQ(got.devices[0].budget, expected.devices[0].budget);
+    EXPECT_EQ(got.devices[0].from_ns, expected.devices[0].from_ns);
+    EXPECT_EQ(got.devices[0].ops, expected.devices[0].ops);
+    EXPECT_EQ(got.records, expected.records);
+    for (size_t i = 0; i < got.steps.steps.size(); ++i)
+      EXPECT_EQ(got.steps.steps[i].budget, expected.steps.steps[i].budget);
+  }
+}
+
+TEST(Analyser, RefusesWhatHasNoDevice) {
+  Trace t;
+  EXPECT_THROW(analyse(t), Error);
+  Simulator s;
+  for (int i = 0; i < 6; ++i) step(s, 4);
+  Trace few = s.take();
+  EXPECT_THROW(analyse(few, {.warm_up = 100}), Error);
+}
+
+}  // namespace
+}  // namespace saturate::observe

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the doctor found in a capture; made by Analyser, shown by the reports.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "observe/analyse/leaf.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+struct StepStat {
+  int64_t start_ns = 0, end_ns = 0;
+  Budget budget;
+};
+
+struct NamedTime {
+  int64_t ns = 0, count = 0;
+};
+
+struct KernelStat {
+  std::string name;
+  Leaf leaf = Leaf::other_kernel;  // of most of its time
+  int64_t count = 0, total_ns = 0, longest_ns = 0;
+  int64_t blocks = 0, block_threads = 0;  // of the last launch
+  std::map<Leaf, int64_t> by_leaf;
+};
+
+struct CopyStat {
+  int64_t count = 0, bytes = 0, total_ns = 0, small = 0;  // small: below 64 KiB
+};
+
+struct TimelineBucket {
+  Budget budget;
+};
+
+struct DeviceAnalysis {
+  uint32_t device = 0;
+  DeviceInfo info;
+  int64_t from_ns = 0, to_ns = 0;                              // analysed
+  Budget budget;                                               // sums to to_ns - from_ns exactly
+  std::map<std::pair<Leaf, std::string>, NamedTime> evidence;  // idle leaves by call or span
+  std::vector<KernelStat> kernels;                             // longest total first
+  std::map<std::pair<CopyKind, HostMemory>, CopyStat> copies;
+  int64_t ops = 0, launches = 0;
+  int64_t bucket_ns = 0;
+  std::vector<TimelineBucket> timeline;  // from from_ns on
+};
+
+struct StepAnalysis {
+  std::string rule;  // how steps were told
+  bool found = false;
+  uint32_t device = 0;          // whose time bounds them
+  std::vector<StepStat> steps;  // without warm-up; at most 65,536
+  int64_t count = 0;            // also those beyond
+  int64_t warm_up = 0;
+  int64_t irregular = 0;  // stretches between steps that are none
+  double median_ns = 0, p10_ns = 0, p90_ns = 0;
+  double drift = 1;  // of the step time from first quarter to last
+};
+
+struct Analysis {
+  std::string source, framework;
+  std::vector<std::string> notes;
+  int64_t records = 0, dropped = 0, malformed = 0;
+  StepAnalysis steps;
+  std::vector<DeviceAnalysis> devices;  // busiest first
+};
+
+}  // namespace saturate::observe

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "observe/analyse/attribute.h"
+#include "observe/analyse/names.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kStartSlackNs = 8'000;  // scatter of starts that needs no explanation
+constexpr int64_t kSideSlackNs = 10'000;  // from the end of one stream's work to what waited for it
+
+int64_t median_or(std::vector<int64_t> values, int64_t otherwise) {
+  if (values.empty()) return otherwise;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+ReplayCall kind_of(CallClass c) {
+  switch (c) {
+    case CallClass::launch:
+      return ReplayCall::launch;
+    case CallClass::copy:
+      return ReplayCall::copy;
+    case CallClass::sync:
+      return ReplayCall::sync;
+    case CallClass::allocate:
+      return ReplayCall::allocate;
+    case CallClass::load:
+      return ReplayCall::load;
+    case CallClass::other:
+      return ReplayCall::other;
+  }
+  return ReplayCall::other;
+}
+
+}  // namespace
+
+Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
+               const std::vector<int64_t>& begins, int64_t from_ns, int64_t to_ns,
+               int64_t max_ops) {
+  const auto op_at = [&](int64_t time) {
+    return static_cast<size_t>(
+        std::partition_point(trace.ops.begin(), trace.ops.end(),
+                             [&](const DeviceOp& op) { return op.start_ns < time; }) -
+        trace.ops.begin());
+  };
+  std::vector<int64_t> inside;
+  for (const int64_t b : begins) {
+    if (b >= from_ns && b <= to_ns) inside.push_back(b);
+  }
+  whole_steps_ = inside.size() >= 3;
+  if (!whole_steps_) {  // stretches of equally many operations
+    inside.clear();
+    const size_t first = op_at(from_ns), end = op_at(to_ns);
+    const size_t parts = std::min<size_t>(12, (end - first) / 2);
+    for (size_t i = 0; i <= parts && parts > 0; ++i) {
+      const size_t at = std::min(first + (end - first) * i / parts, end - 1);
+      inside.push_back(trace.ops[at].start_ns);
+    }
+    inside.erase(std::unique(inside.begin(), inside.end()), inside.end());
+    if (inside.size() < 3) return;
+  }
+  // Whole steps around the middle until the operations are too many.
+  size_t low = inside.size() / 2, high = low;
+  while (low > 0 || high + 1 < inside.size()) {
+    const size_t next_low = low > 0 ? low - 1 : low,
+                 next_high = std::min(high + 1, inside.size() - 1);
+    if (static_cast<int64_t>(op_at(inside[next_high]) - op_at(inside[next_low])) > max_ops &&
+        high > low + 1)
+      break;
+    low = next_low;
+    high = next_high;
+  }
+  const size_t first_op = op_at(inside[low]), end_op = op_at(inside[high]) + 1;
+  build(trace, host, device, first_op, end_op);
+  if (ops_.empty()) return;
+  for (size_t i = low; i <= high; ++i) {
+    uint32_t best = kNone;  // operations are in order of issue, not of start
+    for (uint32_t o = 0; o < ops_.size(); ++o) {
+      if (ops_[o].measured_start_ns == inside[i]) best = o;
+    }
+    if (best != kNone && (marks_.empty() || marks_.back() != best)) marks_.push_back(best);
+  }
+  if (marks_.size() < 3) return;
+  measure_latencies();
+  find_waits();
+  std::vector<int64_t> starts;
+  for (const ReplayOp& op : ops_) starts.push_back(op.measured_start_ns);
+  measured_ = times_of(starts);
+  if (!(measured_.step_ns > 0)) return;
+  error_ = std::fabs(run().step_ns - measured_.step_ns) / measured_.step_ns;
+  int64_t extra = 0;
+  for (const ReplayOp& op : ops_) extra += op.extra_ns;
+  unexplained_ = std::min(1.0, static_cast<double>(extra) /
+                                   static_cast<double>(std::max<int64_t>(1, measured_.total_ns)));
+}
+
+// Events are the outermost calls of the threads that issue work, in order of time, as if one thread
+// made them all: a second thread of a training program (autograd's) works while the first waits.
+void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device, size_t first_op,
+                   size_t end_op) {
+  struct Issued {
+    uint32_t call, op;
+  };
+  std::vector<Issued> issued;
+  std::vector<bool> issuing(trace.threads.size());
+  int64_t first_call = INT64_MAX, last_call = INT64_MIN;
+  for (size_t i = first_op; i < end_op; ++i) {
+    const uint32_t call = host.issuer(trace.ops[i]);
+    issued.push_back({call, static_cast<uint32_t>(i)});
+    if (call == kNone) continue;
+    issuing[trace.calls[call].thread] = true;
+    first_call = std::min(first_call, trace.calls[call].start_ns);
+    last_call = std::max(last_call, trace.calls[call].start_ns);
+  }
+  if (first_call == INT64_MAX) return;
+  std::stable_sort(issued.begin(), issued.end(),
+                   [](const Issued& a, const Issued& b) { return a.call < b.call; });
+
+  streams_ = static_cast<uint32_t>(trace.streams.size());
+  stream_free_ns_.assign(streams_, INT64_MIN / 4);
+  for (size_t i = 0; i < first_op; ++i)
+    stream_free_ns_[trace.ops[i].stream] =
+        std::max(stream_free_ns_[trace.ops[i].stream], trace.ops[i].end_ns);
+
+  int64_t multiprocessors = 0;
+  if (const auto at = trace.devices.find(device); at != trace.devices.end())
+    multiprocessors = at->second.multiprocessors;
+  std::vector<uint8_t> memory_name(trace.names.size(), 2);
+  const auto from =
+      std::partition_point(trace.calls.begin(), trace.calls.end(),
+                           [&](const HostCall& c) { return c.start_ns < first_call; });
+  size_t next_issued = 0;
+  int64_t reach = first_call;  // latest end so far
+  for (auto c = from; c != trace.calls.end() && c->start_ns <= last_call; ++c) {
+    if (!issuing[c->thread]) continue;
+    const auto index = static_cast<uint32_t>(c - trace.calls.begin());
+    while (next_issued < issued.size() && issued[next_issued].call < index) ++next_issued;
+    const bool issues = next_issued < issued.size() && issued[next_issued].call == index;
+    if (!issues && c->end_ns <= reach) continue;  // inside another call
+    ReplayEvent e;
+    e.kind = kind_of(classify_call(trace.names[c->name]));
+    e.first_op = static_cast<uint32_t>(ops_.size());
+    e.call_ns = std::max<int64_t>(0, c->end_ns - std::max(c->start_ns, reach));
+    if (c->start_ns > reach) {
+      int64_t other = 0;
+      const auto pieces = host.thread(c->thread);
+      for (size_t p = host.first_after(c->thread, reach);
+           p < pieces.size() && pieces[p].start_ns < c->start_ns; ++p) {
+        const int64_t ns =
+            std::min(pieces[p].end_ns, c->start_ns) - std::max(pieces[p].start_ns, reach);
+        if (pieces[p].leaf == Leaf::loader)
+          e.loader_ns += ns;
+        else if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil ||
+                 pieces[p].leaf == Leaf::runnable)
+          e.blocked_ns += ns;
+        else
+          other += ns;
+      }
+      e.host_ns = std::max<int64_t>(0, c->start_ns - reach - e.loader_ns - e.blocked_ns);
+    }
+    reach = std::max(reach, c->end_ns);
+    for (; next_issued < issued.size() && issued[next_issued].call == index; ++next_issued) {
+      const DeviceOp& op = trace.ops[issued[next_issued].op];
+      ReplayOp r;
+      r.stream = op.stream;
+      r.name = op.name;
+      r.leaf = busy_leaf(trace, op, multiprocessors);
+      if (memory_name[op.name] == 2)
+        memory_name[op.name] = op.kind == OpKind::kernel &&
+                               classify_kernel(trace.names[op.name]) == KernelClass::memory;
+      r.memory_kernel = memory_name[op.name] == 1;
+      r.duration_ns = op.end_ns - op.start_ns;
+      r.measured_start_ns = op.start_ns;
+      if (op.kind == OpKind::copy &&
+          (op.end_ns <= c->end_ns || is_blocking_copy(trace.names[c->name]))) {
+        e.kind = ReplayCall::blocking_copy;
+        r.from_call_start = op.start_ns >= c->start_ns;
+        r.offset_ns = op.start_ns - c->start_ns;
+      }
+      event_of_.push_back(static_cast<uint32_t>(events_.size()));
+      ops_.push_back(r);
+    }
+    e.ops = static_cast<uint32_t>(ops_.size()) - e.first_op;
+    events_.push_back(e);
+    call_start_ns_.push_back(c->start_ns);
+    call_end_ns_.push_back(c->end_ns);
+  }
+}
+
+// The machine's constants: medians over the operations and calls that show them.
+void Replay::measure_latencies() {
+  std::vector<int64_t> free = stream_free_ns_, latencies, gaps;
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    const int64_t issued = call_end_ns_[event_of_[i]], start = op.measured_start_ns;
+    int64_t& before = free[op.stream];
+    if (before + 2'000 < call_start_ns_[event_of_[i]]) {
+      if (!op.from_call_start && start - issued < 50'000) latencies.push_back(start - issued);
+    } else if (before > issued && start >= before && start - before < 20'000) {
+      gaps.push_back(start - before);
+    }
+    before = std::max(before, start + op.duration_ns);
+  }
+  latency_ns_ = median_or(latencies, 2'000);
+  gap_ns_ = median_or(gaps, 1'000);
+}
+
+void Replay::find_waits() {
+  // In order of end, to find what ended before a time.
+  std::vector<uint32_t> by_end(ops_.size());
+  for (uint32_t i = 0; i < by_end.size(); ++i) by_end[i] = i;
+  const auto end_of = [&](uint32_t i) { return ops_[i].measured_start_ns + ops_[i].duration_ns; };
+  std::sort(by_end.begin(), by_end.end(),
+            [&](uint32_t a, uint32_t b) { return end_of(a) < end_of(b); });
+  // The latest to end in (after, until] among operations issued before event `e`, or kNone.
+  const auto last_ended = [&](int64_t after, int64_t until, uint32_t e, uint32_t not_stream) {
+    auto at = std::partition_point(by_end.begin(), by_end.end(),
+                                   [&](uint32_t i) { return end_of(i) <= until; });
+    for (int tries = 0; at != by_end.begin() && tries < 64; ++tries) {
+      const uint32_t i = *--at;
+      if (end_of(i) <= after) break;
+      if (event_of_[i] < e && ops_[i].stream != not_stream) return i;
+    }
+    return kNone;
+  };
+
+  std::vector<int64_t> sync_returns, copy_returns, launch_times;
+  for (const ReplayEvent& e : events_) {
+    if (e.kind == ReplayCall::launch) launch_times.push_back(e.call_ns);
+  }
+  const int64_t usual_launch = median_or(launch_times, 5'000);
+  for (uint32_t e = 0; e < events_.size(); ++e) {
+    ReplayEvent& event = events_[e];
+    const bool queue_full = event.kind == ReplayCall::launch && event.call_ns > 50'000 &&
+                            event.call_ns > 20 * usual_launch;
+    if (event.kind == ReplayCall::sync || queue_full) {
+      event.waits_for = last_ended(call_start_ns_[e], call_end_ns_[e], e, kNone);
+      if (event.waits_for == kNone) continue;
+      if (event.kind == ReplayCall::sync)
+        sync_returns.push_back(call_end_ns_[e] - end_of(event.waits_for));
+      event.call_ns = std::min(event.call_ns, queue_full ? usual_launch : int64_t{2'000});
+    } else if (event.kind == ReplayCall::blocking_copy && event.ops > 0) {
+      const uint32_t op = event.first_op + event.ops - 1;
+      if (end_of(op) > call_end_ns_[e]) continue;
+      event.waits_for = op;
+      copy_returns.push_back(call_end_ns_[e] - end_of(op));
+      event.call_ns = std::min<int64_t>(event.call_ns, 5'000);
+    }
+  }
+  sync_return_ns_ = median_or(sync_returns, 5'000);
+  copy_return_ns_ = median_or(copy_returns, 5'000);
+
+  std::vector<int64_t> free = stream_free_ns_;
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    ReplayOp& op = ops_[i];
+    const uint32_t e = event_of_[i];
+    int64_t& before = free[op.stream];
+    if (op.from_call_start) {
+      // Waiting for its own stream is not the copy's own preparation.
+      if (before + gap_ns_ > call_start_ns_[e])
+        op.offset_ns = std::min<int64_t>(op.offset_ns, 5'000);
+    } else {
+      const int64_t expected = std::max(call_end_ns_[e] + latency_ns_, before + gap_ns_);
+      if (op.measured_start_ns > expected + kStartSlackNs) {
+        op.after =
+            last_ended(op.measured_start_ns - kSideSlackNs, op.measured_start_ns, e, op.stream);
+        if (op.after == kNone) op.extra_ns = op.measured_start_ns - expected;
+      }
+    }
+    before = std::max(before, end_of(i));
+  }
+}
+
+ReplayTimes Replay::run(const Edit& edit) const {
+  std::vector<int64_t> free = stream_free_ns_, starts(ops_.size()), ends(ops_.size());
+  int64_t now = call_start_ns_.empty() ? 0 : call_start_ns_.front();
+  std::vector<ReplayOp> scratch;
+  for (const ReplayEvent& original : events_) {
+    ReplayEvent e = original;
+    scratch.assign(ops_.begin() + e.first_op, ops_.begin() + e.first_op + e.ops);
+    if (edit) edit(e, scratch.data());
+    now += e.host_ns + e.loader_ns + e.blocked_ns;
+    const int64_t called = now, returned = now + e.call_ns;
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      const ReplayOp& op = scratch[i];
+      int64_t start =
+          op.from_call_start ? called + op.offset_ns : std::max(called, returned + latency_ns_);
+      start = std::max(start, free[op.stream] + gap_ns_);
+      if (op.after != kNone) start = std::max(start, ends[op.after] + gap_ns_);
+      start += op.extra_ns;
+      starts[e.first_op + i] = start;
+      ends[e.first_op + i] = start + op.duration_ns;
+      // An operation that an edit removed holds up nobody.
+      if (op.duration_ns > 0 || ops_[e.first_op + i].duration_ns == 0)
+        free[op.stream] = start + op.duration_ns;
+    }
+    now = returned;
+    if (e.waits_for != kNone) {
+      const int64_t return_ns = e.kind == ReplayCall::sync            ? sync_return_ns_
+                                : e.kind == ReplayCall::blocking_copy ? copy_return_ns_
+                                                                      : 0;
+      now = std::max(now, ends[e.waits_for] + return_ns);
+    }
+  }
+  return times_of(starts);
+}
+
+// The first step of the window starts with work queued before it; the others count.
+ReplayTimes Replay::times_of(const std::vector<int64_t>& starts) const {
+  ReplayTimes t;
+  const size_t first = marks_.size() > 3 ? 1 : 0;
+  t.total_ns = starts[marks_.back()] - starts[marks_[first]];
+  t.step_ns = static_cast<double>(t.total_ns) / static_cast<double>(marks_.size() - 1 - first);
+  return t;
+}
+
+int64_t Replay::launches() const {
+  return std::count_if(events_.begin(), events_.end(), [](const ReplayEvent& e) {
+    return e.kind == ReplayCall::launch && e.ops > 0;
+  });
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capture run again as a graph of dependencies, as it was or with a change applied: what a fix
+// can bring at most. Edges: a host call follows the one before it after the host's own time; an
+// operation follows its call by the launch latency, and the one before it on its stream; it waits
+// for another stream, and a synchronisation for an operation, where the capture shows that it did.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "observe/analyse/host_timeline.h"
+#include "observe/analyse/leaf.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+struct ReplayOp {
+  uint32_t stream = 0, name = 0;
+  Leaf leaf = Leaf::other_kernel;
+  bool memory_kernel = false;  // by its name, however short
+  int64_t duration_ns = 0;
+  int64_t measured_start_ns = 0;
+  int64_t extra_ns = 0;          // waits that nothing in the capture explains
+  uint32_t after = kNone;        // an operation of another stream that it waited for
+  bool from_call_start = false;  // its call waited for it
+  int64_t offset_ns = 0;         // then: from the start of the call to its own
+};
+
+enum class ReplayCall : uint8_t { launch, copy, sync, blocking_copy, allocate, load, other };
+
+// One call of the host and the host's own time before it.
+struct ReplayEvent {
+  ReplayCall kind = ReplayCall::other;
+  int64_t host_ns = 0;     // its own code
+  int64_t loader_ns = 0;   // waiting for data
+  int64_t blocked_ns = 0;  // other waits
+  int64_t call_ns = 0;     // without waiting for the device
+  uint32_t waits_for = kNone;
+  uint32_t first_op = 0, ops = 0;  // what it issued
+};
+
+struct ReplayTimes {
+  double step_ns = 0;  // mean over the steps of the window but the first
+  int64_t total_ns = 0;
+};
+
+class Replay {
+ public:
+  // Up to `max_ops` operations of whole steps out of the middle of [from_ns, to_ns); `begins` are
+  // the starts of steps on `device`, or empty. The trace must be sorted.
+  Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
+         const std::vector<int64_t>& begins, int64_t from_ns, int64_t to_ns,
+         int64_t max_ops = 200'000);
+
+  // A change: rewrites events and operations in place before the run. Sees them in order of the
+  // host, each event with the operations it issued.
+  using Edit = std::function<void(ReplayEvent&, ReplayOp*)>;
+  ReplayTimes run(const Edit& edit = {}) const;
+
+  bool usable() const { return measured_.step_ns > 0; }
+  const ReplayTimes& measured() const { return measured_; }
+  // |replayed - measured| / measured of the unchanged run, and the share of the time that is waits
+  // which nothing explains.
+  double error() const { return error_; }
+  double unexplained() const { return unexplained_; }
+  int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
+  int64_t launches() const;
+  bool whole_steps() const { return whole_steps_; }
+
+ private:
+  void build(const Trace& trace, const HostTimeline& host, uint32_t device, size_t first_op,
+             size_t end_op);
+  void measure_latencies();
+  void find_waits();
+  ReplayTimes times_of(const std::vector<int64_t>& starts) const;
+
+  std::vector<ReplayEvent> events_;
+  std::vector<ReplayOp> ops_;                         // by event
+  std::vector<int64_t> call_start_ns_, call_end_ns_;  // measured, by event
+  std::vector<uint32_t> event_of_;                    // by operation
+  std::vector<uint32_t> marks_;                       // operations that begin steps
+  std::vector<int64_t> stream_free_ns_;               // when the window begins
+  uint32_t streams_ = 0;
+  int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0, copy_return_ns_ = 0;
+  ReplayTimes measured_;
+  double error_ = 1, unexplained_ = 0;
+  bool whole_steps_ = false;
+};
+
+}  // namespace saturate::observe

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training steps without a change to the program: from marks if the capture has any, else from the
+// sequence of kernels repeating itself.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "observe/analyse/host_timeline.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe {
+
+// How steps are told, found on the first window of a capture and then applied to all.
+struct StepRule {
+  enum class By : uint8_t { nothing, ranges, anchor } by = By::nothing;
+  uint32_t device = 0;  // the one with most operations: its times bound the steps
+  // ranges: names of the spans with the digits at the end cut off ("ProfilerStep#")
+  std::string prefix;
+  // anchor: a step begins where this operation starts
+  uint32_t anchor_name = 0, anchor_stream = 0;
+  int64_t anchor_size = 0;
+  int64_t period_ops = 0;  // operations of the anchor's stream a step
+  double match = 0;        // share of operations that are the same one period later
+  std::string describe() const;
+};
+
+// At least three steps must show. Marks win over the sequence. A sequence counts when 85% of its
+// operations recur one period later; of the operations that occur once a period, the one after the
+// longest usual pause is the anchor. Cost: O(n) and a few passes.
+StepRule find_step_rule(const Trace& trace, const HostTimeline& host);
+
+// Where steps begin on the device, in order. `regular[i]`: whether the time from begin i to begin
+// i + 1 is one step (its number of operations is within a fifth of the period's). By ranges: the
+// start of the first operation that was issued inside the range.
+struct StepMarks {
+  std::vector<int64_t> begin_ns;
+  std::vector<bool> regular;
+};
+StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimeline& host);
+
+// How many leading steps are warm-up: those longer than 1.25 medians of all, at most half.
+size_t warm_up_steps(const std::vector<int64_t>& durations_ns);
+
+// Growth of the step time from the first quarter to the last (medians), as a ratio; 1 when there
+// are fewer than 12 steps or when fewer than 70% of pairs of steps agree with the direction.
+double step_drift(const std::vector<int64_t>& durations_ns);
+
+}  // namespace saturate::observe
