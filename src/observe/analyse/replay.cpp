@@ -80,12 +80,13 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
   const size_t first_op = op_at(inside[low]), end_op = op_at(inside[high]) + 1;
   build(trace, host, device, first_op, end_op);
   if (ops_.empty()) return;
+  std::vector<std::pair<int64_t, uint32_t>> by_start;  // operations are in order of issue
+  for (uint32_t o = 0; o < ops_.size(); ++o) by_start.emplace_back(ops_[o].measured_start_ns, o);
+  std::sort(by_start.begin(), by_start.end());
   for (size_t i = low; i <= high; ++i) {
-    uint32_t best = kNone;  // operations are in order of issue, not of start
-    for (uint32_t o = 0; o < ops_.size(); ++o) {
-      if (ops_[o].measured_start_ns == inside[i]) best = o;
-    }
-    if (best != kNone && (marks_.empty() || marks_.back() != best)) marks_.push_back(best);
+    const auto at = std::lower_bound(by_start.begin(), by_start.end(), std::pair{inside[i], 0u});
+    if (at == by_start.end() || at->first != inside[i]) continue;
+    if (marks_.empty() || marks_.back() != at->second) marks_.push_back(at->second);
   }
   if (marks_.size() < 3) return;
   measure_latencies();
@@ -174,7 +175,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.leaf = busy_leaf(trace, op, multiprocessors);
       if (memory_name[op.name] == 2)
         memory_name[op.name] = op.kind == OpKind::kernel &&
-                               classify_kernel(trace.names[op.name]) == KernelClass::memory;
+                               classify_kernel(trace.names[op.name]) == KernelClass::memory &&
+                               trace.names[op.name].find("multi_tensor") == std::string::npos;
       r.memory_kernel = memory_name[op.name] == 1;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;

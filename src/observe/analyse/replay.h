@@ -17,7 +17,7 @@ namespace saturate::observe {
 struct ReplayOp {
   uint32_t stream = 0, name = 0;
   Leaf leaf = Leaf::other_kernel;
-  bool memory_kernel = false;  // by its name, however short
+  bool memory_kernel = false;  // by its name, however short; not of an optimizer on many tensors
   int64_t duration_ns = 0;
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;          // waits that nothing in the capture explains

@@ -38,6 +38,7 @@ class Simulator {
   void depend(uint32_t stream, uint32_t other);
   void end_step();
 
+  int64_t start_ns() const { return kStartNs; }
   int64_t now_ns() const { return now_ns_; }
   // When both host and device are done.
   int64_t done_ns() const;
@@ -53,7 +54,8 @@ class Simulator {
   Machine machine_;
   Trace trace_;
   std::map<uint32_t, StreamState> streams_;
-  int64_t now_ns_ = 1'000'000, correlation_ = 0, step_start_ns_ = -1, step_ = 0;
+  static constexpr int64_t kStartNs = 1'000'000;
+  int64_t now_ns_ = kStartNs, correlation_ = 0, step_start_ns_ = -1, step_ = 0;
   uint32_t thread_ = 0;
 };
 

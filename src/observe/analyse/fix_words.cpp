@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/fix_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace saturate::observe {
+namespace {
+
+// The calls or spans that make up most of some idle leaves, longest first.
+std::string main_names(const DeviceAnalysis& d, std::initializer_list<Leaf> leaves) {
+  std::map<std::string, NamedTime> sums;
+  for (const auto& [key, time] : d.evidence) {
+    if (std::find(leaves.begin(), leaves.end(), key.first) == leaves.end() || key.second.empty())
+      continue;
+    sums[key.second].ns += time.ns;
+    sums[key.second].count += time.count;
+  }
+  std::vector<std::pair<std::string, NamedTime>> sorted(sums.begin(), sums.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.ns > b.second.ns; });
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(2, sorted.size()); ++i)
+    text += fmt::format("{}{} ({} gaps)", i > 0 ? ", " : "", sorted[i].first.substr(0, 60),
+                        sorted[i].second.count);
+  return text.empty() ? "" : "; in " + text;
+}
+
+double share(const DeviceAnalysis& d, std::initializer_list<Leaf> leaves) {
+  int64_t ns = 0;
+  for (const Leaf leaf : leaves) ns += d.budget[leaf];
+  const int64_t total = d.budget.total_ns();
+  return total > 0 ? 100.0 * static_cast<double>(ns) / static_cast<double>(total) : 0;
+}
+
+std::string copies_in(const DeviceAnalysis& d) {
+  int64_t bytes = 0, count = 0, small = 0, pageable = 0, ns = 0;
+  for (const auto& [key, c] : d.copies) {
+    if (key.first != CopyKind::host_to_device) continue;
+    bytes += c.bytes;
+    count += c.count;
+    small += c.small;
+    ns += c.total_ns;
+    if (key.second == HostMemory::pageable) pageable += c.count;
+  }
+  if (count == 0) return "no copies to the device";
+  const double rate = ns > 0 ? static_cast<double>(bytes) / static_cast<double>(ns) : 0;
+  return fmt::format(
+      "{} copies to the device, {} each on average, {:.1f} GB/s, {} of them pageable{}", count,
+      format_bytes(static_cast<double>(bytes) / static_cast<double>(count)), rate, pageable,
+      small * 2 > count ? fmt::format(", {} below 64 KiB: join them", small) : "");
+}
+
+}  // namespace
+
+void add_words(Fix& f, const Analysis& analysis) {
+  if (analysis.devices.empty()) return;
+  const DeviceAnalysis& d = analysis.devices.front();
+  const bool torch = analysis.framework == "PyTorch", jax = analysis.framework == "JAX";
+  const double busy =
+      share(d, {}) + (d.budget.total_ns() > 0 ? 100.0 * static_cast<double>(d.budget.busy_ns()) /
+                                                    static_cast<double>(d.budget.total_ns())
+                                              : 0);
+  switch (f.kind) {
+    case FixKind::graphs: {
+      const double gaps =
+          share(d, {Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::after_sync});
+      f.evidence = fmt::format(
+                       "{:.1f}% of the time the device waits for launches or for the host code "
+                       "around them; {} launches",
+                       gaps, d.launches) +
+                   main_names(d, {Leaf::launch});
+      if (f.speedup < kWorth && busy > 90)
+        f.evidence = fmt::format("will not help: the device is busy {:.1f}% of the time", busy);
+      f.action =
+          torch ? "torch.compile(model, mode=\"reduce-overhead\"), or capture the step with "
+                  "torch.cuda.graph"
+          : jax ? "put the whole step under one jax.jit"
+                : "capture the step: cudaStreamBeginCapture ... EndCapture, then cudaGraphLaunch";
+      f.caveat =
+          "needs fixed shapes and no synchronisation inside the step; host code longer than 0.1 ms "
+          "at a time stays";
+      break;
+    }
+    case FixKind::host_work:
+      f.evidence = fmt::format("{:.1f}% of the time the device waits for host code",
+                               share(d, {Leaf::host_code, Leaf::after_sync}));
+      f.action = torch ? "profile the Python between the launches (py-spy, with_stack=True) and "
+                         "move it to workers or out of the loop"
+                       : "profile the host code between the launches and move it to another thread "
+                         "or out of the loop";
+      f.caveat = "counts stretches above 0.1 ms only";
+      break;
+    case FixKind::syncs:
+      f.evidence =
+          fmt::format("{:.1f}% of the time the device is idle after a wait had emptied its queue",
+                      share(d, {Leaf::sync, Leaf::after_sync, Leaf::blocking_copy})) +
+          main_names(d, {Leaf::sync, Leaf::blocking_copy});
+      f.action = torch ? "drop .item(), .cpu(), print(loss) and torch.cuda.synchronize() from the "
+                         "step; read the loss every N steps"
+                       : "drop the synchronisations from the step; read results every N steps";
+      f.caveat = "the program must not need the value at once";
+      break;
+    case FixKind::loader:
+      f.evidence =
+          fmt::format("{:.1f}% of the time the device waits for data", share(d, {Leaf::loader})) +
+          main_names(d, {Leaf::loader});
+      f.action = torch ? "DataLoader(num_workers=N, persistent_workers=True, prefetch_factor=4); "
+                         "if the workers are saturated, cheapen the transforms"
+                       : "prepare batches in other threads or processes, ahead of the step";
+      f.caveat = "as long as workers times cores and storage keep up";
+      break;
+    case FixKind::copies:
+      f.evidence = fmt::format(
+                       "{:.1f}% of the time is exposed copies to the device or the calls that wait "
+                       "for them; ",
+                       share(d, {Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy})) +
+                   copies_in(d);
+      f.action =
+          torch ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "
+                  "ahead on a side stream"
+                : "cudaMallocHost buffers and cudaMemcpyAsync on a second stream, one batch ahead";
+      f.caveat = "needs two buffers";
+      break;
+    case FixKind::allocator:
+      f.evidence = fmt::format("{:.1f}% of the time the device waits for allocation",
+                               share(d, {Leaf::allocator})) +
+                   main_names(d, {Leaf::allocator});
+      f.action =
+          torch ? "drop torch.cuda.empty_cache(); "
+                  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes equal"
+                : "allocate once before the loop, or use cudaMallocAsync with a release threshold";
+      break;
+    case FixKind::code_load:
+      f.evidence =
+          fmt::format("{:.1f}% of the time the device waits for code to be loaded or compiled",
+                      share(d, {Leaf::code_load})) +
+          main_names(d, {Leaf::code_load});
+      f.action =
+          "warm up before measuring; CUDA_MODULE_LOADING=EAGER; keep shapes equal so that nothing "
+          "is compiled again";
+      break;
+    case FixKind::communication:
+      f.evidence =
+          fmt::format("{:.1f}% of the time is communication with nothing computed beside it",
+                      share(d, {Leaf::communication}));
+      f.action = torch ? "DDP: gradient_as_bucket_view=True and larger or smaller bucket_cap_mb; "
+                         "FSDP: backward_prefetch and forward_prefetch"
+                       : "issue collectives on their own stream while the backward pass runs";
+      f.caveat =
+          "waiting for a slower rank counts as communication here; compare the ranks' traces";
+      break;
+    case FixKind::precision: {
+      const double matrix = share(d, {Leaf::matrix}), tensor = share(d, {Leaf::tensor});
+      f.evidence =
+          fmt::format("{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% with",
+                      matrix, tensor);
+      f.action = torch ? "torch.set_float32_matmul_precision(\"high\"), or "
+                         "torch.autocast(\"cuda\", dtype=torch.bfloat16)"
+                       : "allow TF32 or use bf16 inputs for the matrix products";
+      f.caveat =
+          "rounds inputs; kernels are told by their names; the ceiling takes eightfold speed for "
+          "them";
+      break;
+    }
+    case FixKind::fusion:
+      f.evidence = fmt::format("{:.1f}% of the time is memory-bound kernels and {:.1f}% tiny ones",
+                               share(d, {Leaf::memory_bound}), share(d, {Leaf::tiny}));
+      f.action = torch ? "torch.compile(model); a fused optimizer: AdamW(..., fused=True)"
+                       : "fuse neighbouring elementwise kernels";
+      f.caveat = "takes each run of such kernels as one pass over memory";
+      break;
+    case FixKind::batch:
+      f.evidence = fmt::format(
+          "the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it", busy,
+          share(d, {Leaf::tiny, Leaf::low_grid}));
+      f.action = torch ? "double the batch size of the DataLoader" : "double the batch size";
+      f.caveat =
+          "gain in samples per second, not in time per step; memory must suffice, and training "
+          "changes";
+      break;
+  }
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/fixes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "observe/analyse/fix_words.h"
+
+namespace saturate::observe {
+namespace {
+
+// Host code between two calls up to here is dispatch, which a captured graph does away with; longer
+// stretches are work of the program that stays.
+constexpr int64_t kDispatchNs = 100'000;
+// fp32 against TF32 on tensor cores at most: 67 to 495 TFLOP/s dense on an H100 (data sheet).
+constexpr int64_t kTensorRatio = 8;
+
+constexpr std::array<FixInfo, 11> kInfo = {{
+    {"graphs", "CUDA Graphs"},
+    {"host_work", "host work off the launching thread"},
+    {"syncs", "no waiting for the device"},
+    {"loader", "data ready in advance"},
+    {"copies", "pinned, overlapped copies"},
+    {"allocator", "no allocation in the step"},
+    {"code_load", "load code before the steps"},
+    {"communication", "overlapped communication"},
+    {"precision", "tensor cores (TF32 or mixed precision)"},
+    {"fusion", "fused kernels"},
+    {"batch", "batch x2"},
+}};
+
+bool is_waiting_copy(const ReplayEvent& e) { return e.kind == ReplayCall::blocking_copy; }
+
+void drop_wait(ReplayEvent& e) {
+  e.waits_for = kNone;
+  e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
+}
+
+// The changes that look at one event at a time.
+Replay::Edit simple_edit(FixKind kind) {
+  switch (kind) {
+    case FixKind::graphs:
+      return [](ReplayEvent& e, ReplayOp*) {
+        if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+        if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy ||
+            e.kind == ReplayCall::other)
+          e.call_ns = 0;
+      };
+    case FixKind::host_work:
+      return [](ReplayEvent& e, ReplayOp*) {
+        if (e.host_ns > kDispatchNs) e.host_ns = 0;
+      };
+    case FixKind::syncs:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        const bool reads = is_waiting_copy(e) && e.ops > 0 &&
+                           (ops->leaf == Leaf::copy_out || ops->leaf == Leaf::copy_out_pageable);
+        if (e.kind == ReplayCall::sync || reads) drop_wait(e);
+      };
+    case FixKind::loader:
+      return [](ReplayEvent& e, ReplayOp*) { e.loader_ns = 0; };
+    case FixKind::copies:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i) {
+          if (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable) {
+            ops[i].duration_ns = 0;
+            ops[i].from_call_start = false;
+            if (is_waiting_copy(e)) drop_wait(e);
+          }
+        }
+      };
+    case FixKind::allocator:
+      return [](ReplayEvent& e, ReplayOp*) {
+        if (e.kind == ReplayCall::allocate) e.call_ns = 0;
+      };
+    case FixKind::code_load:
+      return [](ReplayEvent& e, ReplayOp*) {
+        if (e.kind == ReplayCall::load) e.call_ns = 0;
+      };
+    case FixKind::communication:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i) {
+          if (ops[i].leaf == Leaf::communication) ops[i].duration_ns = 0;
+        }
+      };
+    case FixKind::precision:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i) {
+          if (ops[i].leaf == Leaf::matrix) ops[i].duration_ns /= kTensorRatio;
+        }
+      };
+    default:
+      return {};
+  }
+}
+
+// Of each run of neighbouring memory-bound kernels the longest stays: one pass over the memory.
+// The launches of the others go as well. Two of the same name in a row work on different data.
+class FusionEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      const bool fusible = ops[i].memory_kernel;
+      if (!fusible) {
+        longest_ = 0;
+        continue;
+      }
+      // A longer one pays only what it is longer: the run then costs as much as its longest.
+      const int64_t ns = ops[i].duration_ns;
+      const bool first = longest_ == 0 || ops[i].name == last_name_;
+      if (first) longest_ = 0;
+      last_name_ = ops[i].name;
+      ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
+      longest_ = std::max(longest_, ns);
+      if (!first && e.ops == 1) {
+        e.call_ns = 0;
+        if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      }
+    }
+  }
+
+ private:
+  int64_t longest_ = 0;
+  uint32_t last_name_ = kNone;
+};
+
+// Twice the work: what fills the device takes twice as long, small kernels grow for free.
+void double_batch(ReplayEvent& e, ReplayOp* ops) {
+  e.loader_ns *= 2;
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    const Leaf leaf = ops[i].leaf;
+    if (leaf != Leaf::tiny && leaf != Leaf::low_grid && leaf != Leaf::communication)
+      ops[i].duration_ns *= 2;
+  }
+}
+
+double step_with(const Replay& replay, FixKind kind) {
+  if (kind == FixKind::fusion) return replay.run(FusionEdit{}).step_ns;
+  if (kind == FixKind::batch) return replay.run(double_batch).step_ns;
+  return replay.run(simple_edit(kind)).step_ns;
+}
+
+// A larger batch changes the training and cures no cause: half its gain counts.
+double rank_of(const Fix& f) {
+  return f.kind == FixKind::batch ? 1 + (f.speedup - 1) / 2 : f.speedup;
+}
+
+// With the change of `first` applied as well.
+double step_with_both(const Replay& replay, FixKind first, FixKind second) {
+  if (first == FixKind::batch || second == FixKind::batch) return 0;
+  FusionEdit fusion;
+  const auto apply = [&](FixKind kind) -> Replay::Edit {
+    if (kind == FixKind::fusion)
+      return [&fusion](ReplayEvent& e, ReplayOp* ops) { fusion(e, ops); };
+    return simple_edit(kind);
+  };
+  const Replay::Edit a = apply(first), b = apply(second);
+  return replay
+      .run([&](ReplayEvent& e, ReplayOp* ops) {
+        a(e, ops);
+        b(e, ops);
+      })
+      .step_ns;
+}
+
+}  // namespace
+
+const FixInfo& fix_info(FixKind kind) { return kInfo[static_cast<size_t>(kind)]; }
+
+FixReport find_fixes(const Replay& replay, const Analysis& analysis) {
+  FixReport report;
+  if (!replay.usable()) {
+    report.why_not = "too few operations with the calls that issued them";
+    return report;
+  }
+  report.replay_error = replay.error();
+  report.unexplained = replay.unexplained();
+  report.whole_steps = replay.whole_steps();
+  report.window_steps = replay.steps();
+  const double base = replay.run().step_ns;
+  report.replay_step_ns = base;
+  report.numbers = replay.error() <= kMaxReplayError;
+  if (!report.numbers)
+    report.why_not = fmt::format(
+        "replaying the unchanged capture misses its time by {:.1f}%, more than {:.0f}%: no number "
+        "would be worth anything",
+        100 * replay.error(), 100 * kMaxReplayError);
+
+  std::vector<Fix> fixes;
+  for (size_t k = 0; k < kInfo.size(); ++k) {
+    Fix f;
+    f.kind = static_cast<FixKind>(k);
+    const double step = step_with(replay, f.kind);
+    f.speedup = f.kind == FixKind::batch ? 2 * base / step : base / std::max(step, 1.0);
+    f.step_ns = f.kind == FixKind::batch ? 0 : step;
+    f.speedup = std::max(1.0, f.speedup);
+    add_words(f, analysis);
+    fixes.push_back(std::move(f));
+  }
+  std::stable_sort(fixes.begin(), fixes.end(),
+                   [](const Fix& a, const Fix& b) { return rank_of(a) > rank_of(b); });
+  for (Fix& f : fixes)
+    (f.speedup >= kWorth ? report.worth : report.not_worth).push_back(std::move(f));
+  for (size_t i = 1; i < report.worth.size(); ++i) {
+    Fix& f = report.worth[i];
+    const Fix& first = report.worth[0];
+    const double both = step_with_both(replay, first.kind, f.kind);
+    if (both <= 0 || first.step_ns <= 0 || f.step_ns <= 0 || base - f.step_ns <= 0) continue;
+    f.shared = std::clamp(1 - (first.step_ns - both) / (base - f.step_ns), 0.0, 1.0);
+  }
+  return report;
+}
+
+}  // namespace saturate::observe

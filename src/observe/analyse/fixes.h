@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "observe/analyse/analysis.h"
+#include "observe/analyse/replay.h"
+
+namespace saturate::observe {
+
+enum class FixKind : uint8_t {
+  graphs,         // issue a step's work at once
+  host_work,      // move long host work off the thread that issues
+  syncs,          // do not wait for the device
+  loader,         // have the next batch ready
+  copies,         // pinned memory, copies beside the computation
+  allocator,      // keep memory instead of giving it back
+  code_load,      // load and compile before the first step
+  communication,  // beside the computation
+  precision,      // tensor cores
+  fusion,         // fewer passes over memory
+  batch,          // a larger batch: gain in throughput
+};
+struct FixInfo {
+  std::string_view id, title;
+};
+const FixInfo& fix_info(FixKind kind);
+
+struct Fix {
+  FixKind kind;
+  double speedup = 1;  // ceiling: "up to"; of throughput for the batch
+  double step_ns = 0;  // of a step with the fix; 0 for the batch
+  double shared = 0;   // the part of its gain that the first fix of the list brings already
+  std::string evidence, action, caveat;
+};
+
+struct FixReport {
+  bool numbers = false;  // whether the replay was good enough
+  std::string why_not;   // else: why there are none
+  double replay_error = 0, unexplained = 0;
+  double replay_step_ns = 0;  // the unchanged replay's
+  bool whole_steps = false;   // else stretches of operations stood in for steps
+  int64_t window_steps = 0;
+  std::vector<Fix> worth;      // at least kWorth, largest gain first
+  std::vector<Fix> not_worth;  // below; the evidence says why
+};
+constexpr double kWorth = 1.03;
+constexpr double kMaxReplayError = 0.05;
+
+// Replays every change, ranks by what each can bring on its own. Ceilings: nothing is subtracted
+// for what a change costs; gains of several fixes do not add up. Evidence and first action name
+// what the capture shows, in the words of `analysis.framework`.
+FixReport find_fixes(const Replay& replay, const Analysis& analysis);
+
+}  // namespace saturate::observe

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions against the repaired program, which the simulator can run.
+#include "observe/analyse/fixes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "observe/analyse/analyser.h"
+#include "observe/testing/simulator.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::Machine;
+using testing::Simulator;
+
+struct Outcome {
+  double step_ns;
+  FixReport fixes;
+  Analysis analysis;
+};
+
+Outcome run(const std::function<void(Simulator&)>& step, Machine machine = {}) {
+  Simulator s(machine);
+  constexpr int kSteps = 24;
+  for (int i = 0; i < kSteps; ++i) {
+    s.begin_step(i);
+    step(s);
+  }
+  const double step_ns = static_cast<double>(s.done_ns() - s.start_ns()) / kSteps;
+  Trace t = s.take();
+  const HostTimeline host(t);
+  Analysis a = analyse(t);
+  std::vector<int64_t> begins;
+  for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
+  begins.push_back(a.steps.steps.back().end_ns);
+  const Replay replay(t, host, 0, begins, begins.front(), begins.back());
+  return {step_ns, find_fixes(replay, a), a};
+}
+
+const Fix* find(const FixReport& r, FixKind kind) {
+  for (const auto* list : {&r.worth, &r.not_worth}) {
+    for (const Fix& f : *list) {
+      if (f.kind == kind) return &f;
+    }
+  }
+  return nullptr;
+}
+
+// `broken` has the planted cause, `fixed` has not.
+void expect_planted(FixKind kind, const std::function<void(Simulator&)>& broken,
+                    const std::function<void(Simulator&)>& fixed, Machine fixed_machine = {}) {
+  const Outcome before = run(broken), after = run(fixed, fixed_machine);
+  ASSERT_TRUE(before.fixes.numbers) << before.fixes.why_not;
+  EXPECT_LT(before.fixes.replay_error, 0.02);
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, kind) << fix_info(before.fixes.worth[0].kind).id;
+  const double gain = before.step_ns / after.step_ns, predicted = find(before.fixes, kind)->speedup;
+  EXPECT_NEAR(predicted / gain, 1, 0.10)
+      << fix_info(kind).id << " predicted " << predicted << " got " << gain;
+  EXPECT_LE(gain, predicted * 1.03);
+}
+
+void layers(Simulator& s, int n, int64_t kernel_ns, int64_t host_ns) {
+  for (int i = 0; i < n; ++i) {
+    s.host(host_ns);
+    s.kernel("sm90_gemm_bf16bf16", kernel_ns);
+  }
+}
+
+TEST(Fixes, LaunchBound) {
+  Machine graph;
+  graph.launch_call_ns = 0;
+  expect_planted(
+      FixKind::graphs, [](Simulator& s) { layers(s, 200, 3'000, 5'000); },
+      [](Simulator& s) { layers(s, 200, 3'000, 0); }, graph);
+}
+
+TEST(Fixes, LongHostWork) {
+  expect_planted(
+      FixKind::host_work,
+      [](Simulator& s) {
+        s.host(3'000'000);
+        layers(s, 40, 50'000, 5'000);
+      },
+      [](Simulator& s) { layers(s, 40, 50'000, 5'000); });
+}
+
+TEST(Fixes, SynchronisingEachStep) {
+  const auto program = [](bool sync) {
+    return [sync](Simulator& s) {
+      layers(s, 50, 40'000, 15'000);
+      if (sync) s.synchronize();
+      for (int i = 0; i < 20; ++i) {
+        s.host(60'000);
+        s.kernel("multi_tensor_adam", 20'000);
+      }
+    };
+  };
+  expect_planted(FixKind::syncs, program(true), program(false));
+}
+
+TEST(Fixes, ReadingTheLossEachStep) {
+  const auto program = [](bool read) {
+    return [read](Simulator& s) {
+      s.host(90'000);
+      for (int i = 0; i < 10; ++i) {
+        s.host(80'000);
+        s.kernel("sm90_gemm_bf16bf16", 100'000);
+      }
+      s.copy_out(4, 2'000, read);
+    };
+  };
+  expect_planted(FixKind::syncs, program(true), program(false));
+}
+
+TEST(Fixes, SlowLoader) {
+  const auto program = [](int64_t wait) {
+    return [wait](Simulator& s) {
+      s.wait(SpanKind::loader, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+             wait);
+      s.copy_in(1 << 20, 60'000, true);
+      layers(s, 40, 50'000, 5'000);
+    };
+  };
+  expect_planted(FixKind::loader, program(4'000'000), program(0));
+}
+
+TEST(Fixes, PageableCopies) {
+  const auto program = [](bool pageable) {
+    return [pageable](Simulator& s) {
+      for (int i = 0; i < 8; ++i)
+        s.copy_in(32 << 20, pageable ? 400'000 : 1, pageable, pageable ? 7 : 9);
+      layers(s, 40, 50'000, 5'000);
+    };
+  };
+  expect_planted(FixKind::copies, program(true), program(false));
+}
+
+TEST(Fixes, AllocatingEachStep) {
+  const auto program = [](bool allocate) {
+    return [allocate](Simulator& s) {
+      for (int i = 0; i < 40; ++i) {
+        if (allocate) s.call("cudaMalloc", 150'000);
+        s.host(3'000);
+        s.kernel("sm90_gemm_bf16bf16", 50'000);
+        if (allocate) s.call("cudaFree", 80'000);
+      }
+    };
+  };
+  expect_planted(FixKind::allocator, program(true), program(false));
+}
+
+TEST(Fixes, ExposedCommunication) {
+  const auto program = [](bool apart) {
+    return [apart](Simulator& s) {
+      layers(s, 40, 100'000, 3'000);
+      s.kernel("ncclDevKernel_AllReduce_Sum_bf16", 2'000'000, apart ? 20 : 7);
+    };
+  };
+  expect_planted(FixKind::communication, program(false), program(true));
+}
+
+TEST(Fixes, FullPrecisionProducts) {
+  expect_planted(
+      FixKind::precision,
+      [](Simulator& s) {
+        for (int i = 0; i < 40; ++i) s.kernel("ampere_sgemm_128x64_nn", 400'000);
+      },
+      [](Simulator& s) { layers(s, 40, 50'000, 0); });
+}
+
+TEST(Fixes, SmallBatch) {
+  const Outcome one = run([](Simulator& s) {
+    for (int i = 0; i < 100; ++i) s.kernel("sm90_gemm_bf16bf16", 60'000, 7, 60);
+  });
+  ASSERT_TRUE(one.fixes.numbers);
+  EXPECT_EQ(one.fixes.worth[0].kind, FixKind::batch);
+  EXPECT_NEAR(one.fixes.worth[0].speedup, 2, 0.05);
+}
+
+TEST(Fixes, HealthyProgramGetsNoPromise) {
+  const Outcome r = run([](Simulator& s) { layers(s, 60, 200'000, 5'000); });
+  ASSERT_TRUE(r.fixes.numbers);
+  EXPECT_TRUE(r.fixes.worth.empty()) << fix_info(r.fixes.worth[0].kind).id;
+  EXPECT_NE(find(r.fixes, FixKind::graphs)->evidence.find("will not help"), std::string::npos);
+}
+
+// The longer a removable wait, the higher the ceiling of what removes it.
+TEST(Fixes, AddingARemovableGapNeverLowersTheCeiling) {
+  double last = 0;
+  for (const int64_t wait : {0, 50'000, 200'000, 1'000'000, 5'000'000}) {
+    const Outcome r = run([&](Simulator& s) {
+      s.wait(SpanKind::loader, "enumerate(DataLoader)", wait);
+      s.copy_in(1 << 20, 60'000, true);
+      layers(s, 30, 20'000, 8'000);
+    });
+    const double now = find(r.fixes, FixKind::loader)->speedup;
+    EXPECT_GE(now, last);
+    last = now;
+  }
+  last = 0;
+  for (const int64_t host : {0, 2'000, 5'000, 20'000, 90'000}) {
+    const Outcome r = run([&](Simulator& s) { layers(s, 30, 20'000, host); });
+    const double now = find(r.fixes, FixKind::graphs)->speedup;
+    EXPECT_GE(now, last * 0.999);
+    last = now;
+  }
+}
+
+TEST(Fixes, OverlapsAreSaid) {
+  const Outcome r = run([](Simulator& s) {
+    layers(s, 100, 6'000, 20'000);
+    s.synchronize();
+  });
+  ASSERT_GE(r.fixes.worth.size(), 2u);
+  EXPECT_EQ(r.fixes.worth[0].kind, FixKind::graphs);
+}
+
+TEST(Fixes, TwoStreamsWithADependency) {
+  const Outcome r = run([](Simulator& s) {
+    for (int i = 0; i < 20; ++i) {
+      s.kernel("sm90_gemm_bf16bf16", 50'000, 7);
+      s.depend(9, 7);
+      s.kernel("side", 30'000, 9);
+      s.depend(7, 9);
+    }
+  });
+  ASSERT_TRUE(r.fixes.numbers) << r.fixes.why_not;
+  EXPECT_LT(r.fixes.replay_error, 0.02);
+}
+
+}  // namespace
+}  // namespace saturate::observe
