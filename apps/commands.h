@@ -93,6 +93,15 @@ struct QuickstartDataOptions {
   uint64_t seed = 1;
 };
 
+struct DoctorOptions {
+  std::string file;                  // a capture
+  std::vector<std::string> compare;  // or two of them
+  std::vector<std::string> fail_if;  // "step>3%"
+  std::string format = "text";       // text, json or html
+  std::string output;                // empty: standard output
+  std::optional<int64_t> warm_up;    // steps to leave out; empty: found
+};
+
 int run_train(const RunConfig& config);
 int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
@@ -104,6 +113,7 @@ int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
                                const Stream& stream);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
 int run_tune(const TuneOptions& options);
+int run_doctor(const DoctorOptions& options);
 int run_info();
 int run_quickstart_data(const QuickstartDataOptions& options);
 

@@ -84,8 +84,9 @@ struct Program {
   TuneOptions tune;
   std::string tune_what;
   QuickstartDataOptions quickstart;
+  DoctorOptions doctor;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
-      *bench_command, *tune_command, *quickstart_command;
+      *bench_command, *tune_command, *quickstart_command, *doctor_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -101,6 +102,7 @@ struct Program {
     define_eval();
     define_bench();
     define_tune();
+    define_doctor();
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
     info_command->footer("Example:\n  saturate info");
@@ -310,6 +312,43 @@ struct Program {
         "The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.");
   }
 
+  void define_doctor() {
+    doctor_command = app.add_subcommand(
+        "doctor", "say from a trace where the GPU's time went and what would win it back");
+    CLI::App& c = *doctor_command;
+    c.add_option("file", doctor.file, "trace of torch.profiler (.json, .json.gz)")
+        ->type_name("TRACE");
+    c.add_option("--format", doctor.format, "text or json")
+        ->check(CLI::IsMember({"text", "json"}))
+        ->capture_default_str();
+    c.add_option("--output,-o", doctor.output, "file to write; default: standard output")
+        ->type_name("FILE");
+    c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
+        ->check(CLI::Range(0, 1 << 30));
+    CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
+    compare->add_option("traces", doctor.compare, "before and after")
+        ->required()
+        ->expected(2)
+        ->type_name("TRACE");
+    compare
+        ->add_option("--fail-if", doctor.fail_if,
+                     "exit with 1 when a metric of the second is higher by more than this")
+        ->type_name("METRIC>PERCENT%")
+        ->allow_extra_args(false);
+    compare->add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
+        ->check(CLI::Range(0, 1 << 30));
+    compare->add_option("--output,-o", doctor.output, "file to write; default: standard output")
+        ->type_name("FILE");
+    compare->footer(
+        "Example:\n  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'");
+    c.footer(
+        "Examples:\n"
+        "  saturate doctor trace.json.gz\n"
+        "  saturate doctor trace.json.gz --format json -o report.json\n"
+        "  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'\n"
+        "A trace comes from torch.profiler: activities CPU and CUDA, then export_chrome_trace.");
+  }
+
   int train() {
     if (help_config) {
       fmt::print("Keys of a configuration (TOML, or --set KEY=VALUE):\n{}", config_help());
@@ -354,6 +393,7 @@ struct Program {
       return run_bench(bench);
     }
     if (*tune_command) return run_tune(tune);
+    if (*doctor_command) return run_doctor(doctor);
     if (*quickstart_command) return run_quickstart_data(quickstart);
     return run_info();
   }

@@ -36,12 +36,15 @@ struct Analyser::State {
   int64_t from_ns = 0, last_end_ns = INT64_MIN;
   int64_t records = 0;
   std::map<uint32_t, Device> devices;
+  std::optional<Replay> replay;
 };
 
 Analyser::Analyser(AnalyseOptions options) : state_(std::make_unique<State>()) {
   state_->options = options;
 }
 Analyser::~Analyser() = default;
+
+const std::optional<Replay>& Analyser::replay() const { return state_->replay; }
 
 void Analyser::begin(const Trace& window, const HostTimeline& host) {
   State& s = *state_;
@@ -61,6 +64,8 @@ void Analyser::begin(const Trace& window, const HostTimeline& host) {
             "a smaller --warmup or record more steps");
   }
   s.from_ns = marks.begin_ns.empty() ? window.ops.front().start_ns : marks.begin_ns[s.warm_up];
+  s.replay.emplace(window, host, s.rule.device, marks.begin_ns, s.from_ns,
+                   marks.begin_ns.empty() ? window.ops.back().start_ns : marks.begin_ns.back());
 }
 
 void Analyser::consume(Trace& window, bool last) {

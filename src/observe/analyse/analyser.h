@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "observe/analyse/analysis.h"
+#include "observe/analyse/replay.h"
 #include "observe/analyse/steps.h"
 #include "observe/trace/trace.h"
 
@@ -25,6 +26,9 @@ class Analyser {
   // that an earlier call left in it; the same object each time, so that names keep their numbers.
   // The first window decides how steps are told, so it should hold several.
   void consume(Trace& window, bool last);
+
+  // Of the first window; empty before it.
+  const std::optional<Replay>& replay() const;
 
   // After the last window. Errors    Error{invalid_argument} when nothing ran on a device.
   Analysis finish(const Trace& trace);

@@ -105,6 +105,7 @@ class FusionEdit {
       const bool fusible = ops[i].memory_kernel;
       if (!fusible) {
         longest_ = 0;
+        last_name_ = kNone;
         continue;
       }
       // A longer one pays only what it is longer: the run then costs as much as its longest.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/read/open_capture.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+
+#include "base/error.h"
+#include "observe/read/input.h"
+#include "observe/read/kineto.h"
+
+namespace saturate::observe {
+namespace {
+
+// Formats that are read as a whole.
+class WholeCapture : public Capture {
+ public:
+  explicit WholeCapture(std::function<Trace()> read) : read_(std::move(read)) {}
+  bool read_window() override {
+    trace_ = read_();
+    return false;
+  }
+
+ private:
+  std::function<Trace()> read_;
+};
+
+}  // namespace
+
+std::unique_ptr<Capture> make_capture(Trace trace) {
+  trace.sort();
+  return std::make_unique<WholeCapture>(
+      [held = std::make_shared<Trace>(std::move(trace))] { return std::move(*held); });
+}
+
+std::unique_ptr<Capture> open_capture(const std::string& path) {
+  std::array<char, 16> head{};
+  size_t got = 0;
+  {
+    const auto input = open_input(path);
+    while (got < head.size()) {
+      const size_t n = input->read(head.data() + got, head.size() - got);
+      if (n == 0) break;
+      got += n;
+    }
+  }
+  const std::string_view start(head.data(), got);
+  if (got == 0)
+    throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
+  const size_t text = start.find_first_not_of(" \t\r\n");
+  if (text != std::string_view::npos && (start[text] == '{' || start[text] == '['))
+    return std::make_unique<WholeCapture>([path] { return read_kineto(*open_input(path)); });
+  throw Error(
+      Errc::invalid_argument, "doctor",
+      path +
+          ": is no trace that is known here; give a Chrome trace of torch.profiler (.json or "
+          ".json.gz)");
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "observe/report/text.h"
+
+namespace saturate::observe {
+namespace {
+
+// Of a gate's metric in nanoseconds (launches: count), per step.
+double metric_of(const Diagnosis& g, const std::string& metric) {
+  const StepAnalysis& st = g.analysis.steps;
+  const DeviceAnalysis& d = g.device();
+  const auto steps = static_cast<double>(st.found ? st.count + st.irregular : 1);
+  if (metric == "step") return st.found ? st.median_ns : static_cast<double>(d.to_ns - d.from_ns);
+  if (metric == "busy") return static_cast<double>(d.budget.busy_ns()) / steps;
+  if (metric == "idle")
+    return static_cast<double>(d.budget.total_ns() - d.budget.busy_ns()) / steps;
+  if (metric == "launches") return static_cast<double>(d.launches) / steps;
+  for (size_t l = 0; l < kLeaves; ++l) {
+    if (leaf_info(static_cast<Leaf>(l)).id == metric)
+      return static_cast<double>(d.budget.ns[l]) / steps;
+  }
+  return 0;
+}
+
+std::vector<std::string_view> metric_names() {
+  std::vector<std::string_view> names = {"step", "idle", "busy", "launches"};
+  for (size_t l = 0; l < kLeaves; ++l) names.push_back(leaf_info(static_cast<Leaf>(l)).id);
+  return names;
+}
+
+std::string change(double a, double b) {
+  if (a <= 0) return b > 0 ? "new" : "";
+  return fmt::format("{:+.1f}%", 100 * (b - a) / a);
+}
+
+}  // namespace
+
+Gate parse_gate(const std::string& text) {
+  const size_t sign = text.find('>');
+  const auto bad = [&](const std::string& problem) {
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        fmt::format("--fail-if {}: {}; write METRIC>PERCENT% such as step>3%", text, problem));
+  };
+  if (sign == std::string::npos) bad("no '>' in it");
+  Gate gate;
+  gate.metric = trim(std::string_view(text).substr(0, sign));
+  const std::vector<std::string_view> names = metric_names();
+  if (std::find(names.begin(), names.end(), gate.metric) == names.end()) {
+    std::string all;
+    for (const std::string_view n : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", n);
+    bad(fmt::format("no metric '{}'{}; there are {}", gate.metric, did_you_mean(gate.metric, names),
+                    all));
+  }
+  std::string_view number = trim(std::string_view(text).substr(sign + 1));
+  if (number.ends_with('%')) number.remove_suffix(1);
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), gate.percent);
+  if (error != std::errc{} || end != number.data() + number.size() ||
+      !(gate.percent >= 0 && gate.percent < 1e6))
+    bad("the limit is no percentage from 0");
+  return gate;
+}
+
+Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gate>& gates) {
+  Comparison c;
+  c.text = fmt::format("A  {}: {}\nB  {}: {}\n\n{:<38} {:>10} {:>10} {:>9}\n", printable(a.file),
+                       a.verdict.headline, printable(b.file), b.verdict.headline, "per step", "A",
+                       "B", "change");
+  const auto row = [&](std::string_view title, const std::string& metric, bool time = true) {
+    const double x = metric_of(a, metric), y = metric_of(b, metric);
+    if (x <= 0 && y <= 0) return;
+    const auto show = [&](double v) { return time ? format_ns(v) : fmt::format("{:.1f}", v); };
+    c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", title, show(x), show(y), change(x, y));
+  };
+  row("step time, median", "step");
+  row("device busy", "busy");
+  row("device idle", "idle");
+  row("launches", "launches", false);
+  for (size_t l = 0; l < kLeaves; ++l) {
+    const LeafInfo& info = leaf_info(static_cast<Leaf>(l));
+    row(fmt::format("  {}{}", is_busy(static_cast<Leaf>(l)) ? "" : "idle: ", info.title),
+        std::string(info.id));
+  }
+  if (a.analysis.steps.found && b.analysis.steps.found)
+    c.text += fmt::format("\nB is {:.2f} times as fast as A\n",
+                          a.analysis.steps.median_ns / std::max(1.0, b.analysis.steps.median_ns));
+  else
+    c.text += "\nno steps in one of the captures: times are of their whole length\n";
+  for (const Gate& gate : gates) {
+    const double x = metric_of(a, gate.metric), y = metric_of(b, gate.metric);
+    if (y > x * (1 + gate.percent / 100))
+      c.failed.push_back(fmt::format("{} rose from {:.6g} to {:.6g} ({}), more than {:g}%",
+                                     gate.metric, x, y, change(x, y), gate.percent));
+  }
+  return c;
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/diagnosis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "observe/read/open_capture.h"
+
+namespace saturate::observe {
+namespace {
+
+struct Name {
+  const char *id, *headline;
+};
+
+Name name_of(FixKind kind) {
+  switch (kind) {
+    case FixKind::graphs:
+      return {"launch_bound", "launch-bound"};
+    case FixKind::host_work:
+      return {"host_bound", "host-bound"};
+    case FixKind::syncs:
+      return {"sync_bound", "synchronisation-bound"};
+    case FixKind::loader:
+      return {"input_bound", "input-bound"};
+    case FixKind::copies:
+      return {"copy_bound", "copy-bound"};
+    case FixKind::allocator:
+      return {"allocation_bound", "allocation-bound"};
+    case FixKind::code_load:
+      return {"load_bound", "held up by code loading"};
+    case FixKind::communication:
+      return {"communication_bound", "communication-bound"};
+    case FixKind::precision:
+    case FixKind::fusion:
+      return {"gpu_bound", "GPU-bound"};
+    case FixKind::batch:
+      return {"under_filled", "GPU not filled"};
+  }
+  return {"unknown", "unknown"};
+}
+
+Name name_of(Leaf leaf) {
+  switch (leaf) {
+    case Leaf::launch:
+    case Leaf::launch_latency:
+      return name_of(FixKind::graphs);
+    case Leaf::host_code:
+      return name_of(FixKind::host_work);
+    case Leaf::loader:
+      return name_of(FixKind::loader);
+    case Leaf::sync:
+    case Leaf::after_sync:
+      return name_of(FixKind::syncs);
+    case Leaf::blocking_copy:
+      return name_of(FixKind::copies);
+    case Leaf::allocator:
+      return name_of(FixKind::allocator);
+    case Leaf::code_load:
+      return name_of(FixKind::code_load);
+    case Leaf::dependency:
+      return {"dependency_bound", "waiting for other streams or devices"};
+    default:
+      return {"unknown", "no cause found"};
+  }
+}
+
+double share(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+}  // namespace
+
+Verdict judge(const Analysis& analysis, const FixReport& fixes) {
+  const DeviceAnalysis& d = analysis.devices.front();
+  const int64_t total = d.budget.total_ns();
+  const double busy = share(d.budget.busy_ns(), total);
+  const double unknown = share(d.budget[Leaf::unknown] + d.budget[Leaf::lost], total);
+  Verdict v;
+  size_t largest = kBusyLeaves;
+  for (size_t l = kBusyLeaves; l < kLeaves; ++l) {
+    if (d.budget.ns[l] > d.budget.ns[largest]) largest = l;
+  }
+  // A larger batch cures no cause; it is one only where small kernels are what there is.
+  const Fix *first = nullptr, *batch = nullptr;
+  if (fixes.numbers) {
+    for (const Fix& f : fixes.worth) {
+      if (f.kind == FixKind::batch)
+        batch = &f;
+      else if (first == nullptr)
+        first = &f;
+    }
+  }
+  const double small = share(d.budget[Leaf::tiny] + d.budget[Leaf::low_grid], total);
+  const bool unfixable =
+      static_cast<Leaf>(largest) == Leaf::dependency || static_cast<Leaf>(largest) == Leaf::unknown;
+  if (unfixable && share(d.budget.ns[largest], total) > 0.25 &&
+      (first == nullptr || share(d.budget.ns[largest], total) > 1 - 1 / first->speedup))
+    first = batch = nullptr;
+  else if (first == nullptr && batch != nullptr && small > 0.3)
+    first = batch;
+  if (first != nullptr) {
+    const Name name = name_of(first->kind);
+    v.id = name.id;
+    v.headline = name.headline;
+    v.why = first->evidence;
+    v.next = first->action;
+  } else if (busy > 0.95 || (fixes.numbers && !(unfixable && busy < 0.75))) {
+    v.id = "gpu_bound";
+    v.headline = "GPU-bound";
+    v.why = fmt::format(
+        "the device is busy {:.1f}% of the time, and no change outside the kernels would bring "
+        "{:.0f}%",
+        100 * busy, 100 * (kWorth - 1));
+    v.next = "make the kernels themselves faster: see the kernel table";
+  } else {
+    const Name name = name_of(static_cast<Leaf>(largest));
+    v.id = name.id;
+    v.headline = name.headline;
+    v.why = fmt::format("{:.1f}% of the time: {}", 100 * share(d.budget.ns[largest], total),
+                        leaf_info(static_cast<Leaf>(largest)).meaning);
+    v.next = fixes.numbers
+                 ? "look at the trace around these waits: nothing in it says what they are for"
+                 : "no numbers: " + fixes.why_not;
+  }
+  const int64_t steps = analysis.steps.count;
+  const bool measured = fixes.numbers && analysis.dropped == 0;
+  v.confidence = measured && steps >= 20 && fixes.replay_error <= 0.02 && unknown < 0.02 ? "high"
+                 : measured && steps >= 5 && unknown < 0.10                              ? "medium"
+                                                                                         : "low";
+  return v;
+}
+
+Diagnosis diagnose(const std::string& path, AnalyseOptions options) {
+  return diagnose(*open_capture(path), path, options);
+}
+
+Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options) {
+  Diagnosis result;
+  result.file = name;
+  Analyser analyser(options);
+  for (bool more = true; more;) {
+    more = capture.read_window();
+    analyser.consume(capture.trace(), !more);
+  }
+  result.analysis = analyser.finish(capture.trace());
+  if (analyser.replay()) result.fixes = find_fixes(*analyser.replay(), result.analysis);
+  result.verdict = judge(result.analysis, result.fixes);
+  return result;
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A capture read, analysed and judged: what every report shows.
+#pragma once
+#include <string>
+
+#include "observe/analyse/analyser.h"
+#include "observe/analyse/fixes.h"
+#include "observe/read/open_capture.h"
+
+namespace saturate::observe {
+
+struct Verdict {
+  std::string id;          // "launch_bound", ...: of JSON, never changes
+  std::string headline;    // "launch-bound"
+  std::string confidence;  // high, medium, low
+  std::string why, next;   // a sentence each
+};
+
+struct Diagnosis {
+  std::string file;
+  Analysis analysis;
+  FixReport fixes;
+  Verdict verdict;
+  const DeviceAnalysis& device() const { return analysis.devices.front(); }
+};
+
+// The cause whose removal brings most; "gpu_bound" when nothing outside the kernels brings
+// kWorth. Without numbers the largest idle leaf decides, with low confidence.
+Verdict judge(const Analysis& analysis, const FixReport& fixes);
+
+// Reads and judges a file: Kineto JSON (plain or gzip). Errors    as the readers' and Analyser's.
+Diagnosis diagnose(const std::string& path, AnalyseOptions options = {});
+// The same of a capture that is open; `name` is for the report.
+Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options = {});
+
+}  // namespace saturate::observe

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "observe/report/text.h"
+
+namespace saturate::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json budget_json(const Budget& budget) {
+  Json j = Json::object();
+  for (size_t l = 0; l < kLeaves; ++l)
+    j[std::string(leaf_info(static_cast<Leaf>(l)).id)] = budget.ns[l];
+  return j;
+}
+
+Json fix_json(const Fix& f) {
+  return {{"id", fix_info(f.kind).id},
+          {"title", fix_info(f.kind).title},
+          {"speedup_at_most", f.speedup},
+          {"step_ns", f.step_ns},
+          {"shared_with_first", f.shared},
+          {"evidence", printable(f.evidence)},
+          {"action", f.action},
+          {"caveat", f.caveat}};
+}
+
+const char* copy_name(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::host_to_device:
+      return "host_to_device";
+    case CopyKind::device_to_host:
+      return "device_to_host";
+    case CopyKind::device_to_device:
+      return "device_to_device";
+    case CopyKind::peer:
+      return "peer";
+    case CopyKind::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+const char* memory_name(HostMemory memory) {
+  return memory == HostMemory::pageable ? "pageable"
+         : memory == HostMemory::pinned ? "pinned"
+                                        : "unknown";
+}
+
+Json device_json(const DeviceAnalysis& d) {
+  Json j;
+  j["device"] = d.device;
+  j["name"] = printable(d.info.name);
+  j["multiprocessors"] = d.info.multiprocessors;
+  j["wall_ns"] = d.to_ns - d.from_ns;
+  j["busy_ns"] = d.budget.busy_ns();
+  j["operations"] = d.ops;
+  j["launches"] = d.launches;
+  j["leaves_ns"] = budget_json(d.budget);
+  Json& evidence = j["idle_by_call"] = Json::array();
+  for (const auto& [key, time] : d.evidence)
+    evidence.push_back({{"leaf", leaf_info(key.first).id},
+                        {"name", printable(key.second)},
+                        {"ns", time.ns},
+                        {"gaps", time.count}});
+  Json& kernels = j["kernels"] = Json::array();
+  for (const KernelStat& k : d.kernels)
+    kernels.push_back({{"name", printable(k.name)},
+                       {"leaf", leaf_info(k.leaf).id},
+                       {"count", k.count},
+                       {"total_ns", k.total_ns},
+                       {"longest_ns", k.longest_ns},
+                       {"blocks", k.blocks},
+                       {"block_threads", k.block_threads}});
+  Json& copies = j["copies"] = Json::array();
+  for (const auto& [key, c] : d.copies)
+    copies.push_back({{"kind", copy_name(key.first)},
+                      {"host_memory", memory_name(key.second)},
+                      {"count", c.count},
+                      {"bytes", c.bytes},
+                      {"total_ns", c.total_ns},
+                      {"below_64_kib", c.small}});
+  return j;
+}
+
+}  // namespace
+
+std::string render_json(const Diagnosis& g) {
+  const Analysis& a = g.analysis;
+  Json j;
+  j["schema_version"] = kReportSchema;
+  j["file"] = printable(g.file);
+  j["verdict"] = {{"id", g.verdict.id},
+                  {"headline", g.verdict.headline},
+                  {"confidence", g.verdict.confidence},
+                  {"why", printable(g.verdict.why)},
+                  {"next", printable(g.verdict.next)}};
+  j["capture"] = {{"source", a.source},   {"framework", a.framework}, {"records", a.records},
+                  {"dropped", a.dropped}, {"malformed", a.malformed}, {"notes", Json::array()}};
+  for (const std::string& note : a.notes) j["capture"]["notes"].push_back(printable(note));
+  const StepAnalysis& s = a.steps;
+  j["steps"] = {{"found", s.found},     {"rule", printable(s.rule)}, {"count", s.count},
+                {"warm_up", s.warm_up}, {"irregular", s.irregular},  {"median_ns", s.median_ns},
+                {"p10_ns", s.p10_ns},   {"p90_ns", s.p90_ns},        {"drift", s.drift}};
+  const FixReport& f = g.fixes;
+  j["replay"] = {{"numbers", f.numbers},        {"why_not", f.why_not},
+                 {"error", f.replay_error},     {"unexplained", f.unexplained},
+                 {"step_ns", f.replay_step_ns}, {"whole_steps", f.whole_steps}};
+  Json& fixes = j["fixes"] = Json::array();
+  Json& not_cause = j["not_the_cause"] = Json::array();
+  if (f.numbers) {
+    for (const Fix& fix : f.worth) fixes.push_back(fix_json(fix));
+    for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
+  }
+  Json& devices = j["devices"] = Json::array();
+  for (const DeviceAnalysis& d : a.devices) devices.push_back(device_json(d));
+  return j.dump(2) + "\n";
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "observe/report/compare.h"
+#include "observe/report/diagnosis.h"
+#include "observe/report/json.h"
+#include "observe/report/text.h"
+#include "observe/testing/simulator.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::Simulator;
+
+Diagnosis diagnosis_of(const std::function<void(Simulator&)>& step, int steps = 30,
+                       bool marked = true) {
+  Simulator s;
+  for (int i = 0; i < steps; ++i) {
+    if (marked) s.begin_step(i);
+    step(s);
+  }
+  Trace t = s.take();
+  t.framework = "PyTorch";
+  return diagnose(*make_capture(std::move(t)), "test.json");
+}
+
+void layers(Simulator& s, int n, int64_t kernel_ns, int64_t host_ns) {
+  for (int i = 0; i < n; ++i) {
+    s.host(host_ns);
+    s.kernel(i == 0 ? "first_bf16bf16_gemm" : "sm90_gemm_bf16bf16", kernel_ns);
+  }
+}
+
+TEST(Verdict, NamesThePlantedCause) {
+  const struct {
+    const char* id;
+    std::function<void(Simulator&)> step;
+  } cases[] = {
+      {"launch_bound", [](Simulator& s) { layers(s, 200, 3'000, 5'000); }},
+      {"host_bound",
+       [](Simulator& s) {
+         s.host(4'000'000);
+         layers(s, 20, 100'000, 5'000);
+       }},
+      {"sync_bound",
+       [](Simulator& s) {
+         layers(s, 20, 60'000, 40'000);
+         s.synchronize();
+       }},
+      {"input_bound",
+       [](Simulator& s) {
+         s.wait(SpanKind::loader, "enumerate(DataLoader)", 5'000'000);
+         s.copy_in(1 << 20, 50'000, true);
+         layers(s, 20, 100'000, 5'000);
+       }},
+      {"copy_bound",
+       [](Simulator& s) {
+         s.copy_in(64 << 20, 4'000'000, true);
+         layers(s, 20, 100'000, 5'000);
+       }},
+      {"allocation_bound",
+       [](Simulator& s) {
+         s.call("cudaMalloc", 3'000'000);
+         layers(s, 20, 100'000, 5'000);
+         s.call("cudaFree", 500'000);
+       }},
+      {"communication_bound",
+       [](Simulator& s) {
+         layers(s, 20, 100'000, 5'000);
+         s.kernel("ncclDevKernel_AllReduce", 2'000'000);
+       }},
+      {"gpu_bound", [](Simulator& s) { layers(s, 20, 300'000, 5'000); }},
+      {"under_filled",
+       [](Simulator& s) {
+         for (int i = 0; i < 30; ++i) s.kernel("sm90_gemm_bf16bf16", 60'000, 7, 40);
+       }},
+  };
+  for (const auto& c : cases) {
+    const Diagnosis g = diagnosis_of(c.step);
+    EXPECT_EQ(g.verdict.id, c.id) << render_text(g);
+    EXPECT_EQ(g.verdict.confidence, "high") << c.id;
+  }
+}
+
+TEST(Verdict, FewStepsLowerTheConfidence) {
+  EXPECT_EQ(diagnosis_of([](Simulator& s) { layers(s, 20, 3'000, 5'000); }, 4).verdict.confidence,
+            "low");
+  EXPECT_EQ(diagnosis_of([](Simulator& s) { layers(s, 20, 3'000, 5'000); }, 10).verdict.confidence,
+            "medium");
+}
+
+// The shares that the text shows, rounded to a tenth of a percent, add up.
+TEST(TextReport, BudgetSums) {
+  const Diagnosis g = diagnosis_of([](Simulator& s) {
+    s.wait(SpanKind::loader, "enumerate(DataLoader)", 400'000);
+    s.copy_in(1 << 20, 50'000, true);
+    layers(s, 20, 20'000, 25'000);
+    s.synchronize();
+  });
+  std::istringstream lines(render_text(g));
+  std::string line;
+  double sum = 0;
+  bool in_budget = false;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("Where the time"))
+      in_budget = true;
+    else if (line.starts_with("100.0%"))
+      break;
+    else if (in_budget)
+      sum += std::stod(line);
+  }
+  EXPECT_NEAR(sum, 100, 1);
+}
+
+TEST(TextReport, NamesFromAFileCannotDriveTheTerminal) {
+  EXPECT_EQ(printable("a\x1b[31mb\n\x7f\xC2\x9B"), "a?[31mb????");
+  EXPECT_EQ(printable("Gr\xC3\xB6\xC3\x9F"
+                      "e \xF0\x9F\x98\x80"),
+            "Gr\xC3\xB6\xC3\x9F"
+            "e \xF0\x9F\x98\x80");
+  EXPECT_EQ(printable("\xFF\xC3"), "??");
+  Simulator s;
+  for (int i = 0; i < 30; ++i) s.kernel("evil\x1b]0;title\x07", 20'000);
+  const Diagnosis g = diagnose(*make_capture(s.take()), "x\x1b.json");
+  EXPECT_EQ(render_text(g).find('\x1b'), std::string::npos);
+  EXPECT_EQ(render_json(g).find('\x1b'), std::string::npos);
+}
+
+TEST(JsonReport, LeavesSumToTheWall) {
+  const Diagnosis g = diagnosis_of([](Simulator& s) { layers(s, 50, 4'000, 9'000); });
+  const auto j = nlohmann::json::parse(render_json(g));
+  EXPECT_EQ(j["schema_version"], 1);
+  EXPECT_EQ(j["verdict"]["id"], "launch_bound");
+  int64_t sum = 0;
+  for (const auto& leaf : j["devices"][0]["leaves_ns"]) sum += leaf.get<int64_t>();
+  EXPECT_EQ(sum, j["devices"][0]["wall_ns"].get<int64_t>());
+  EXPECT_EQ(j["steps"]["count"], 29 - j["steps"]["warm_up"].get<int>());
+  EXPECT_GT(j["fixes"][0]["speedup_at_most"].get<double>(), 1.5);
+}
+
+TEST(Compare, ShowsEachLeafAndHoldsGates) {
+  const Diagnosis slow = diagnosis_of([](Simulator&s) { layers(s, 50, 20'000, 40'000); }),
+                  fast = diagnosis_of([](Simulator&s) { layers(s, 50, 20'000, 5'000); });
+  const Comparison better = compare(slow, fast, {parse_gate("step>3%"), parse_gate("idle > 0")});
+  EXPECT_TRUE(better.failed.empty());
+  EXPECT_NE(better.text.find("idle: host code"), std::string::npos);
+  const Comparison worse = compare(fast, slow, {parse_gate("step>3%"), parse_gate("tensor>5%")});
+  ASSERT_EQ(worse.failed.size(), 1u);
+  EXPECT_NE(worse.failed[0].find("step rose"), std::string::npos);
+}
+
+TEST(Compare, GatesNameTheirMistakes) {
+  const struct {
+    const char *text, *says;
+  } cases[] = {{"step", "no '>'"},
+               {"stp>3%", "did you mean 'step'"},
+               {"step>x%", "no percentage"},
+               {"step>-1%", "no percentage"},
+               {"step>nan", "no percentage"}};
+  for (const auto& c : cases) {
+    try {
+      parse_gate(c.text);
+      FAIL() << c.text;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(c.says), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace saturate::observe

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace saturate::observe {
+namespace {
+
+constexpr double kShownShare = 0.005;  // smaller leaves are summed up in one line
+
+struct Line {
+  Leaf leaf;
+  int64_t ns;
+};
+
+std::vector<Line> by_size(const Budget& budget) {
+  std::vector<Line> lines;
+  for (size_t l = 0; l < kLeaves; ++l) {
+    if (budget.ns[l] > 0) lines.push_back({static_cast<Leaf>(l), budget.ns[l]});
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return a.ns > b.ns; });
+  return lines;
+}
+
+// The calls or spans behind an idle leaf, as "cudaMalloc 40x".
+std::string detail(const DeviceAnalysis& d, Leaf leaf) {
+  std::vector<std::pair<int64_t, std::string>> names;
+  for (const auto& [key, time] : d.evidence) {
+    if (key.first == leaf && !key.second.empty())
+      names.emplace_back(time.ns,
+                         fmt::format("{} {}x", printable(key.second).substr(0, 48), time.count));
+  }
+  std::stable_sort(names.begin(), names.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  return names.empty() ? "" : "  " + names[0].second;
+}
+
+std::string budget_text(const Diagnosis& g) {
+  const DeviceAnalysis& d = g.device();
+  const StepAnalysis& st = g.analysis.steps;
+  const auto total = static_cast<double>(d.budget.total_ns());
+  const bool per_step = st.found && st.irregular == 0 && st.count > 0;
+  const double scale = per_step ? 1.0 / static_cast<double>(st.count) : 1.0;
+  std::string out = fmt::format("\nWhere the time of device {} went{}\n", d.device,
+                                per_step ? " (mean of a step)" : " (whole capture)");
+  const auto line = [&](double ns, std::string_view title, std::string_view more) {
+    const double share = total > 0 ? ns / total : 0;
+    out += fmt::format("{:5.1f}% {:<25} {:>9}  {}{}\n", 100 * share,
+                       std::string(static_cast<size_t>(share * 25 + 0.5), '#'),
+                       format_ns(ns * scale), title, more);
+  };
+  int64_t small = 0;
+  int small_count = 0;
+  for (const Line& l : by_size(d.budget)) {
+    if (static_cast<double>(l.ns) < kShownShare * total) {
+      small += l.ns;
+      ++small_count;
+      continue;
+    }
+    const std::string prefix = is_busy(l.leaf) ? "" : "idle: ";
+    line(static_cast<double>(l.ns), prefix + std::string(leaf_info(l.leaf).title),
+         detail(d, l.leaf));
+  }
+  if (small_count > 0) line(static_cast<double>(small), fmt::format("{} more", small_count), "");
+  out += fmt::format("100.0% {:<25} {:>9}  total; busy {:.1f}%\n", "", format_ns(total * scale),
+                     100 * static_cast<double>(d.budget.busy_ns()) / std::max(1.0, total));
+  return out;
+}
+
+std::string fixes_text(const FixReport& fixes) {
+  std::string out;
+  if (!fixes.numbers) return "\nNo fixes are ranked: " + fixes.why_not + "\n";
+  out += fmt::format("\nFixes, each alone and at most (the unchanged replay misses by {:.1f}%)\n",
+                     100 * fixes.replay_error);
+  if (fixes.worth.empty()) out += fmt::format("  none promises more than {:.2f}x\n", kWorth);
+  for (size_t i = 0; i < fixes.worth.size(); ++i) {
+    const Fix& f = fixes.worth[i];
+    const std::string times =
+        f.step_ns > 0 && fixes.whole_steps
+            ? fmt::format("   {} -> {} a step", format_ns(fixes.replay_step_ns),
+                          format_ns(f.step_ns))
+            : "";
+    const std::string shared =
+        f.shared >= 0.1 ? fmt::format("   [{:.0f}% of it is in 1 already]", 100 * f.shared) : "";
+    out += fmt::format("{:2} {}   up to {:.2f}x{}{}\n", i + 1, fix_info(f.kind).title, f.speedup,
+                       times, shared);
+    out += fmt::format("     why  {}\n     try  {}\n", printable(f.evidence), f.action);
+    if (!f.caveat.empty()) out += fmt::format("     but  {}\n", f.caveat);
+  }
+  out += "Not the cause:\n";
+  for (const Fix& f : fixes.not_worth)
+    out += fmt::format("     {} ({:.2f}x): {}\n", fix_info(f.kind).title, f.speedup,
+                       printable(f.evidence));
+  return out;
+}
+
+std::string kernels_text(const DeviceAnalysis& d) {
+  std::string out = "\nKernels by time\n";
+  int64_t sum = 0;
+  for (const KernelStat& k : d.kernels) sum += k.total_ns;
+  for (size_t i = 0; i < std::min<size_t>(8, d.kernels.size()); ++i) {
+    const KernelStat& k = d.kernels[i];
+    out += fmt::format(
+        "{:5.1f}% {:>9} {:>7}x {:>9} each  {}\n",
+        100 * static_cast<double>(k.total_ns) / static_cast<double>(std::max<int64_t>(1, sum)),
+        format_ns(static_cast<double>(k.total_ns)), k.count,
+        format_ns(static_cast<double>(k.total_ns) / static_cast<double>(k.count)),
+        printable(k.name).substr(0, 60));
+  }
+  return d.kernels.empty() ? "" : out;
+}
+
+std::string quality_text(const Diagnosis& g) {
+  const Analysis& a = g.analysis;
+  std::string out = fmt::format("\nCapture: {}, {} records; steps: {}", a.source, a.records,
+                                printable(a.steps.rule));
+  if (a.steps.found)
+    out += fmt::format(", {} left out as warm-up, {} stretches between steps", a.steps.warm_up,
+                       a.steps.irregular);
+  out += "\n";
+  if (a.dropped > 0) out += fmt::format("  {} records were lost when it was recorded\n", a.dropped);
+  if (a.malformed > 0)
+    out += fmt::format("  {} records contradict themselves and were left out\n", a.malformed);
+  if (g.fixes.unexplained > 0.01)
+    out += fmt::format(
+        "  waits of issued work that nothing in it explains add up to {:.1f}% of the time\n",
+        100 * g.fixes.unexplained);
+  for (const std::string& note : a.notes) out += "  " + printable(note) + "\n";
+  if (a.devices.size() > 1) {
+    out += "Other devices:";
+    for (size_t i = 1; i < a.devices.size(); ++i)
+      out += fmt::format(
+          " {} busy {:.1f}%;", a.devices[i].device,
+          100 * static_cast<double>(a.devices[i].budget.busy_ns()) /
+              static_cast<double>(std::max<int64_t>(1, a.devices[i].budget.total_ns())));
+    out.back() = '\n';
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string format_ns(double ns) {
+  if (ns < 999.5) return fmt::format("{:.0f} ns", ns);
+  if (ns < 999.5e3) return fmt::format("{:.3g} us", ns * 1e-3);
+  if (ns < 999.5e6) return fmt::format("{:.3g} ms", ns * 1e-6);
+  return fmt::format("{:.3f} s", ns * 1e-9);
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    size_t length = c < 0x80                ? 1
+                    : c >= 0xC2 && c < 0xE0 ? 2
+                    : c >= 0xE0 && c < 0xF0 ? 3
+                    : c >= 0xF0 && c < 0xF5 ? 4
+                                            : 0;
+    bool good = length > 0 && i + length <= text.size() && c >= 0x20 && c != 0x7F;
+    for (size_t k = 1; good && k < length; ++k)
+      good = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
+    // C1 controls, U+0080 to U+009F, drive terminals too.
+    if (good && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) good = false;
+    if (good)
+      out.append(text.substr(i, length));
+    else
+      out += '?', length = 1;
+    i += length;
+  }
+  return out;
+}
+
+std::string render_text(const Diagnosis& g) {
+  const StepAnalysis& st = g.analysis.steps;
+  const DeviceAnalysis& d = g.device();
+  std::string out =
+      fmt::format("VERDICT  {} ({} confidence)", g.verdict.headline, g.verdict.confidence);
+  if (st.found) {
+    out += fmt::format("   step {} (p10 {}, p90 {})  n={}", format_ns(st.median_ns),
+                       format_ns(st.p10_ns), format_ns(st.p90_ns), st.count);
+  } else {
+    out += fmt::format("   {} seen, no steps", format_ns(static_cast<double>(d.to_ns - d.from_ns)));
+  }
+  out += fmt::format("   device busy {:.1f}%\n",
+                     100 * static_cast<double>(d.budget.busy_ns()) /
+                         static_cast<double>(std::max<int64_t>(1, d.budget.total_ns())));
+  out += fmt::format("why      {}\nnext     {}\n", printable(g.verdict.why),
+                     printable(g.verdict.next));
+  if (st.drift > 1.1)
+    out += fmt::format(
+        "DRIFT    the step time grew {:.2f}x from the first to the last quarter: look for "
+        "something "
+        "that grows in the loop (a list of losses, a cache, memory)\n",
+        st.drift);
+  out += budget_text(g);
+  out += fixes_text(g.fixes);
+  out += kernels_text(d);
+  out += quality_text(g);
+  return out;
+}
+
+}  // namespace saturate::observe
