@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`saturate doctor` as a user meets it: traces in, verdicts and exit codes out. First argument: the program."""
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+GPU = {"device": 0, "context": 1, "stream": 7}
+
+
+def doctor(*arguments):
+    done = subprocess.run([PROGRAM, "doctor", *arguments], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def training(steps=30, loader_us=0.0, host_us=5.0, kernel_us=100.0, kernels=20):
+    """A trace as torch.profiler writes it, of a loop that waits for data, launches kernels and waits for them."""
+    events, now, correlation = [], 1000.0, 0
+
+    def add(category, name, start, duration, **args):
+        gpu = category in ("kernel", "gpu_memcpy")
+        events.append({"ph": "X", "cat": category, "name": name, "pid": 0 if gpu else 42, "tid": 7 if gpu else 42,
+                       "ts": round(start, 3), "dur": round(duration, 3), "args": args})
+
+    device = 0.0
+    for step in range(steps):
+        begin = now
+        if loader_us:
+            add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", now, loader_us)
+            now += loader_us
+        for _ in range(kernels):
+            now += host_us
+            correlation += 1
+            add("cuda_runtime", "cudaLaunchKernel", now, 4.0, correlation=correlation)
+            now += 4.0
+            start = max(now + 2.0, device + 1.0)
+            add("kernel", "sm90_xmma_gemm_bf16bf16_bf16f32", start, kernel_us, correlation=correlation,
+                grid=[512, 1, 1], block=[256, 1, 1], **GPU)
+            device = start + kernel_us
+        correlation += 1
+        end = max(now + 2.0, device + 6.0)
+        add("cuda_runtime", "cudaDeviceSynchronize", now, end - now, correlation=correlation)
+        now = end
+        add("user_annotation", f"ProfilerStep#{step}", begin, now - begin)
+    return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}],
+            "traceEvents": events}
+
+
+class Doctor(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, content):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "wb") as file:
+            file.write(content)
+        return path
+
+    def trace(self, name, **settings):
+        text = json.dumps(training(**settings)).encode()
+        return self.file(name, gzip.compress(text) if name.endswith(".gz") else text)
+
+    def refused(self, *arguments, says, code=None):
+        got, out, err = doctor(*arguments)
+        self.assertNotEqual(got, 0)
+        if code is not None:
+            self.assertEqual(got, code)
+        self.assertEqual(out, "")
+        for text in [says] if isinstance(says, str) else says:
+            self.assertIn(text, err)
+
+    def test_planted_causes_are_named(self):
+        cases = [("input-bound", {"loader_us": 4000.0}), ("launch-bound", {"kernel_us": 3.0, "kernels": 300}),
+                 ("GPU-bound", {"kernel_us": 800.0})]
+        for headline, settings in cases:
+            for name in ("trace.json", "trace.json.gz"):
+                code, out, err = doctor(self.trace(name, **settings))
+                self.assertEqual(code, 0, err)
+                self.assertTrue(out.startswith(f"VERDICT  {headline} (high confidence)"), out)
+
+    def test_json_sums_and_keeps_the_planted_milliseconds(self):
+        code, out, err = doctor(self.trace("t.json.gz", loader_us=4000.0), "--format", "json")
+        self.assertEqual(code, 0, err)
+        report = json.loads(out)
+        device = report["devices"][0]
+        self.assertEqual(sum(device["leaves_ns"].values()), device["wall_ns"])
+        self.assertEqual(report["steps"]["count"], 29)
+        self.assertAlmostEqual(device["leaves_ns"]["loader"] / 29 / 4e6, 1, delta=0.01)
+        self.assertEqual(report["verdict"]["id"], "input_bound")
+
+    def test_output_goes_to_a_file(self):
+        path = os.path.join(self.folder.name, "report.txt")
+        code, out, err = doctor(self.trace("t.json"), "-o", path)
+        self.assertEqual((code, out), (0, ""), err)
+        with open(path, encoding="utf8") as file:
+            self.assertTrue(file.read().startswith("VERDICT"))
+
+    def test_warm_up_can_be_given(self):
+        code, out, _ = doctor(self.trace("t.json"), "--warmup", "9", "--format", "json")
+        self.assertEqual(code, 0)
+        self.assertEqual(json.loads(out)["steps"]["count"], 20)
+        self.refused(self.trace("t.json"), "--warmup", "100", says="smaller --warmup", code=2)
+
+    def test_compare_and_its_gates(self):
+        slow, fast = self.trace("a.json", loader_us=4000.0), self.trace("b.json.gz")
+        code, out, err = doctor("compare", slow, fast, "--fail-if", "step>3%", "--fail-if", "loader>0%")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"idle: waiting for data\s+4 ms\s+0 ns\s+-100.0%")
+        code, out, err = doctor("compare", fast, slow, "--fail-if", "step>3%")
+        self.assertEqual(code, 1)
+        self.assertIn("step rose", err)
+        self.refused("compare", fast, slow, "--fail-if", "stp>3%", says="did you mean 'step'?", code=2)
+        self.refused("compare", fast, says="traces")
+
+    def test_bad_input_says_what_where_and_the_remedy(self):
+        text = json.dumps(training(steps=3)).encode()
+        self.refused(self.file("cut.json", text[:5000]), says=["cut.json", "at byte ", "copy it again"], code=2)
+        self.refused(self.file("cut.json.gz", gzip.compress(text)[:800]), says=["cut.json.gz", "after byte ", "truncated"])
+        broken = bytearray(gzip.compress(text))
+        broken[400] ^= 0xFF
+        self.refused(self.file("broken.json.gz", bytes(broken)), says="broken.json.gz")
+        self.refused(self.file("empty.json", b""), says="is empty", code=2)
+        self.refused(self.file("binary", bytes(range(256))), says="no trace that is known", code=2)
+        self.refused(self.file("cpu.json", b'{"traceEvents": []}'), says="ProfilerActivity.CUDA", code=2)
+        self.refused("/no/such/trace.json", says="/no/such/trace.json")
+        self.refused(self.folder.name, says="is a directory")
+        self.refused(says="saturate doctor trace.json.gz", code=2)
+        self.refused(self.trace("t.json"), "--formt", "json", says="did you mean '--format'?", code=2)
+
+    def test_help_has_examples(self):
+        code, out, _ = doctor("--help")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"Examples?:\n.*saturate doctor")
+
+
+if __name__ == "__main__":
+    unittest.main()
