@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "observe/read/input.h"
 #include "observe/read/kineto.h"
+#include "observe/read/nsys.h"
 
 namespace saturate::observe {
 namespace {
@@ -48,6 +49,8 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
   const std::string_view start(head.data(), got);
   if (got == 0)
     throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
+  if (start == std::string_view("SQLite format 3\0", 16))
+    return std::make_unique<WholeCapture>([path] { return read_nsys(path); });
   const size_t text = start.find_first_not_of(" \t\r\n");
   if (text != std::string_view::npos && (start[text] == '{' || start[text] == '['))
     return std::make_unique<WholeCapture>([path] { return read_kineto(*open_input(path)); });
