@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kDispatchNs = 100'000;
 // fp32 against TF32 on tensor cores at most: 67 to 495 TFLOP/s dense on an H100 (data sheet).
 constexpr int64_t kTensorRatio = 8;
+constexpr int64_t kBusBytesPerNs = 64;  // PCIe 5 with 16 lanes, one direction, before its overhead
 
 constexpr std::array<FixInfo, 11> kInfo = {{
     {"graphs", "CUDA Graphs"},
@@ -137,10 +138,25 @@ void double_batch(ReplayEvent& e, ReplayOp* ops) {
   }
 }
 
+// A copy to the device on a stream of its own: pinned, it goes at the speed of the bus.
+int64_t pinned_copy_ns(const ReplayOp& op) {
+  if (op.leaf == Leaf::copy_in) return op.duration_ns;
+  if (op.leaf != Leaf::copy_in_pageable) return 0;
+  return std::min(op.duration_ns, op.bytes / kBusBytesPerNs);
+}
+
+int64_t communication_ns(const ReplayOp& op) {
+  return op.leaf == Leaf::communication ? op.duration_ns : 0;
+}
+
 double step_with(const Replay& replay, FixKind kind) {
   if (kind == FixKind::fusion) return replay.run(FusionEdit{}).step_ns;
   if (kind == FixKind::batch) return replay.run(double_batch).step_ns;
-  return replay.run(simple_edit(kind)).step_ns;
+  const double step = replay.run(simple_edit(kind)).step_ns;
+  // What moves beside the computation still takes its own time.
+  if (kind == FixKind::copies) return std::max(step, replay.serial_ns(pinned_copy_ns));
+  if (kind == FixKind::communication) return std::max(step, replay.serial_ns(communication_ns));
+  return step;
 }
 
 // A larger batch changes the training and cures no cause: half its gain counts.

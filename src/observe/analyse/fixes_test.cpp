@@ -131,12 +131,22 @@ TEST(Fixes, SlowLoader) {
 TEST(Fixes, PageableCopies) {
   const auto program = [](bool pageable) {
     return [pageable](Simulator& s) {
-      for (int i = 0; i < 8; ++i)
-        s.copy_in(32 << 20, pageable ? 400'000 : 1, pageable, pageable ? 7 : 9);
+      for (int i = 0; i < 2; ++i)
+        s.copy_in(8 << 20, pageable ? 800'000 : 160'000, pageable, pageable ? 7 : 9);
       layers(s, 40, 50'000, 5'000);
     };
   };
   expect_planted(FixKind::copies, program(true), program(false));
+}
+
+// Copies that take longer than the computation bound the step themselves.
+TEST(Fixes, OverlapIsNoMiracle) {
+  const Outcome r = run([](Simulator& s) {
+    s.copy_in(64 << 20, 6'000'000, false);
+    layers(s, 20, 50'000, 5'000);
+  });
+  ASSERT_TRUE(r.fixes.numbers);
+  EXPECT_NEAR(find(r.fixes, FixKind::copies)->speedup, r.step_ns / 6e6, 0.02);
 }
 
 TEST(Fixes, AllocatingEachStep) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "observe/analyse/attribute.h"
 #include "observe/analyse/names.h"
@@ -103,7 +104,8 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
 }
 
 // Events are the outermost calls of the threads that issue work, in order of time, as if one thread
-// made them all: a second thread of a training program (autograd's) works while the first waits.
+// of each process made them all: a second thread of a training program (autograd's) works while the
+// first waits.
 void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device, size_t first_op,
                    size_t end_op) {
   struct Issued {
@@ -138,19 +140,27 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       std::partition_point(trace.calls.begin(), trace.calls.end(),
                            [&](const HostCall& c) { return c.start_ns < first_call; });
   size_t next_issued = 0;
-  int64_t reach = first_call;  // latest end so far
+  std::map<uint32_t, uint32_t> processes;
+  std::vector<int64_t> reaches;  // by process: latest end so far
   for (auto c = from; c != trace.calls.end() && c->start_ns <= last_call; ++c) {
     if (!issuing[c->thread]) continue;
     const auto index = static_cast<uint32_t>(c - trace.calls.begin());
     while (next_issued < issued.size() && issued[next_issued].call < index) ++next_issued;
     const bool issues = next_issued < issued.size() && issued[next_issued].call == index;
+    const auto [process, fresh] = processes.try_emplace(trace.threads[c->thread].process,
+                                                        static_cast<uint32_t>(processes.size()));
+    if (fresh) {
+      reaches.push_back(c->start_ns);
+      process_start_ns_.push_back(c->start_ns);
+    }
+    int64_t& reach = reaches[process->second];
     if (!issues && c->end_ns <= reach) continue;  // inside another call
     ReplayEvent e;
+    e.process = process->second;
     e.kind = kind_of(classify_call(trace.names[c->name]));
     e.first_op = static_cast<uint32_t>(ops_.size());
     e.call_ns = std::max<int64_t>(0, c->end_ns - std::max(c->start_ns, reach));
     if (c->start_ns > reach) {
-      int64_t other = 0;
       const auto pieces = host.thread(c->thread);
       for (size_t p = host.first_after(c->thread, reach);
            p < pieces.size() && pieces[p].start_ns < c->start_ns; ++p) {
@@ -161,8 +171,6 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         else if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil ||
                  pieces[p].leaf == Leaf::runnable)
           e.blocked_ns += ns;
-        else
-          other += ns;
       }
       e.host_ns = std::max<int64_t>(0, c->start_ns - reach - e.loader_ns - e.blocked_ns);
     }
@@ -172,6 +180,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       ReplayOp r;
       r.stream = op.stream;
       r.name = op.name;
+      r.device = trace.streams[op.stream].device;
+      r.bytes = op.kind == OpKind::copy ? op.size : 0;
       r.leaf = busy_leaf(trace, op, multiprocessors);
       if (memory_name[op.name] == 2)
         memory_name[op.name] = op.kind == OpKind::kernel &&
@@ -282,12 +292,13 @@ void Replay::find_waits() {
 
 ReplayTimes Replay::run(const Edit& edit) const {
   std::vector<int64_t> free = stream_free_ns_, starts(ops_.size()), ends(ops_.size());
-  int64_t now = call_start_ns_.empty() ? 0 : call_start_ns_.front();
+  std::vector<int64_t> cursors = process_start_ns_;
   std::vector<ReplayOp> scratch;
   for (const ReplayEvent& original : events_) {
     ReplayEvent e = original;
     scratch.assign(ops_.begin() + e.first_op, ops_.begin() + e.first_op + e.ops);
     if (edit) edit(e, scratch.data());
+    int64_t& now = cursors[e.process];
     now += e.host_ns + e.loader_ns + e.blocked_ns;
     const int64_t called = now, returned = now + e.call_ns;
     for (uint32_t i = 0; i < e.ops; ++i) {
@@ -323,10 +334,15 @@ ReplayTimes Replay::times_of(const std::vector<int64_t>& starts) const {
   return t;
 }
 
-int64_t Replay::launches() const {
-  return std::count_if(events_.begin(), events_.end(), [](const ReplayEvent& e) {
-    return e.kind == ReplayCall::launch && e.ops > 0;
-  });
+double Replay::serial_ns(const std::function<int64_t(const ReplayOp&)>& of) const {
+  std::map<uint32_t, int64_t> sums;
+  const int64_t end = marks_.empty() ? INT64_MAX : ops_[marks_.back()].measured_start_ns;
+  for (const ReplayOp& op : ops_) {
+    if (op.measured_start_ns < end) sums[op.device] += of(op);
+  }
+  int64_t most = 0;
+  for (const auto& [device, ns] : sums) most = std::max(most, ns);
+  return static_cast<double>(most) / static_cast<double>(std::max<int64_t>(1, steps()));
 }
 
 }  // namespace saturate::observe

@@ -15,7 +15,8 @@
 namespace saturate::observe {
 
 struct ReplayOp {
-  uint32_t stream = 0, name = 0;
+  uint32_t stream = 0, name = 0, device = 0;
+  int64_t bytes = 0;  // of a copy
   Leaf leaf = Leaf::other_kernel;
   bool memory_kernel = false;  // by its name, however short; not of an optimizer on many tensors
   int64_t duration_ns = 0;
@@ -31,6 +32,7 @@ enum class ReplayCall : uint8_t { launch, copy, sync, blocking_copy, allocate, l
 // One call of the host and the host's own time before it.
 struct ReplayEvent {
   ReplayCall kind = ReplayCall::other;
+  uint32_t process = 0;    // an index: each process has its own time line
   int64_t host_ns = 0;     // its own code
   int64_t loader_ns = 0;   // waiting for data
   int64_t blocked_ns = 0;  // other waits
@@ -64,7 +66,9 @@ class Replay {
   double error() const { return error_; }
   double unexplained() const { return unexplained_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
-  int64_t launches() const;
+  // Time a step of the operations that `of` gives a duration for, one after the other; of the
+  // device where it is longest.
+  double serial_ns(const std::function<int64_t(const ReplayOp&)>& of) const;
   bool whole_steps() const { return whole_steps_; }
 
  private:
@@ -81,6 +85,7 @@ class Replay {
   std::vector<uint32_t> marks_;                       // operations that begin steps
   std::vector<int64_t> stream_free_ns_;               // when the window begins
   uint32_t streams_ = 0;
+  std::vector<int64_t> process_start_ns_;  // the first call of each process
   int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0, copy_return_ns_ = 0;
   ReplayTimes measured_;
   double error_ = 1, unexplained_ = 0;

@@ -10,6 +10,8 @@
 #include "observe/read/input.h"
 #include "observe/read/kineto.h"
 #include "observe/read/nsys.h"
+#include "observe/read/sat_format.h"
+#include "observe/read/sat_reader.h"
 
 namespace saturate::observe {
 namespace {
@@ -49,6 +51,8 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
   const std::string_view start(head.data(), got);
   if (got == 0)
     throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
+  if (start.starts_with(std::string_view(sat::kMagic, sizeof sat::kMagic)))
+    return read_sat(open_input(path));
   if (start == std::string_view("SQLite format 3\0", 16))
     return std::make_unique<WholeCapture>([path] { return read_nsys(path); });
   const size_t text = start.find_first_not_of(" \t\r\n");
@@ -58,7 +62,7 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
       Errc::invalid_argument, "doctor",
       path +
           ": is no trace that is known here; give a Chrome trace of torch.profiler (.json or "
-          ".json.gz)");
+          ".json.gz), an SQLite export of Nsight Systems, or a capture (.sat)");
 }
 
 }  // namespace saturate::observe

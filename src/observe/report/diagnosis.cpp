@@ -106,14 +106,30 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.headline = name.headline;
     v.why = first->evidence;
     v.next = first->action;
-  } else if (busy > 0.95 || (fixes.numbers && !(unfixable && busy < 0.75))) {
+  } else if (busy > 0.95 || share(d.budget.ns[largest], total) < 0.1 ||
+             (fixes.numbers && !(unfixable && busy < 0.75))) {
     v.id = "gpu_bound";
     v.headline = "GPU-bound";
-    v.why = fmt::format(
-        "the device is busy {:.1f}% of the time, and no change outside the kernels would bring "
-        "{:.0f}%",
-        100 * busy, 100 * (kWorth - 1));
+    v.why = fmt::format("the device is busy {:.1f}% of the time", 100 * busy);
+    if (fixes.numbers)
+      v.why += fmt::format(", and no change outside the kernels would bring {:.0f}%",
+                           100 * (kWorth - 1));
     v.next = "make the kernels themselves faster: see the kernel table";
+    // Busy with moving, which no overlap would hide.
+    const double copies = share(d.budget[Leaf::copy_in] + d.budget[Leaf::copy_in_pageable] +
+                                    d.budget[Leaf::copy_out] + d.budget[Leaf::copy_out_pageable],
+                                total);
+    const double communication = share(d.budget[Leaf::communication], total);
+    if (std::max(copies, communication) > 0.5) {
+      const Name name = name_of(copies > communication ? FixKind::copies : FixKind::communication);
+      v.id = name.id;
+      v.headline = name.headline;
+      v.why = fmt::format(
+          "{:.1f}% of the time the device only moves data, more than a computation beside it could "
+          "hide",
+          100 * std::max(copies, communication));
+      v.next = "move fewer bytes: smaller types, and data that stays on the device";
+    }
   } else {
     const Name name = name_of(static_cast<Leaf>(largest));
     v.id = name.id;
@@ -126,9 +142,11 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   }
   const int64_t steps = analysis.steps.count;
   const bool measured = fixes.numbers && analysis.dropped == 0;
-  v.confidence = measured && steps >= 20 && fixes.replay_error <= 0.02 && unknown < 0.02 ? "high"
-                 : measured && steps >= 5 && unknown < 0.10                              ? "medium"
-                                                                                         : "low";
+  v.confidence = measured && steps >= 20 && fixes.replay_error <= 0.02 && unknown < 0.02 &&
+                         fixes.unexplained < 0.2
+                     ? "high"
+                 : measured && steps >= 5 && unknown < 0.10 ? "medium"
+                                                            : "low";
   return v;
 }
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capture format of this program (.sat): appended to while the watched program runs, readable
+// when that ends in the middle.
+//
+//   file    "SATCAP01", then blocks
+//   block   u32 kind, u32 payload bytes, u64 XXH3 of the payload, payload
+//
+// Little endian. Kinds: names (texts, each u32 length and bytes, numbered from 1 on through the
+// file), streams, threads, devices (tables, numbered from 0 on), operations, calls, spans (records
+// of fixed size, in order of time within a block up to a flush's disorder), notes, end. A reader
+// passes over kinds it does not know.
+#pragma once
+#include <cstdint>
+
+namespace saturate::observe::sat {
+
+constexpr char kMagic[8] = {'S', 'A', 'T', 'C', 'A', 'P', '0', '1'};
+constexpr uint32_t kMaxPayload = 64u << 20;
+
+enum class Block : uint32_t {
+  names = 1,
+  streams = 2,
+  threads = 3,
+  devices = 4,
+  ops = 5,
+  calls = 6,
+  spans = 7,
+  notes = 8,  // texts; the first of the file is the framework's name
+  flush = 9,  // all records that end before u64 ns have been written
+  end = 10,   // u64 records dropped; closed in order
+};
+
+struct Header {
+  uint32_t kind, bytes;
+  uint64_t checksum;
+};
+struct StreamRecord {
+  uint32_t process, device, context, unused;
+  uint64_t stream;
+};
+struct ThreadRecord {
+  uint64_t process, thread;
+};
+struct OpRecord {
+  int64_t start_ns, duration_ns, correlation, size;
+  uint32_t name, stream, block_threads;
+  uint8_t kind, copy, memory, unused;
+};
+struct CallRecord {
+  int64_t start_ns, duration_ns, correlation;
+  uint32_t name, thread;
+};
+struct SpanRecord {
+  int64_t start_ns, duration_ns;
+  uint32_t name, thread, kind, unused;
+};
+static_assert(sizeof(Header) == 16 && sizeof(StreamRecord) == 24 && sizeof(ThreadRecord) == 16);
+static_assert(sizeof(OpRecord) == 48 && sizeof(CallRecord) == 32 && sizeof(SpanRecord) == 32);
+
+}  // namespace saturate::observe::sat

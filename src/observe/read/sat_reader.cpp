@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/read/sat_reader.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "observe/read/sat_format.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kMostNs = 4'000'000'000'000'000'000;
+
+class SatCapture : public Capture {
+ public:
+  SatCapture(std::unique_ptr<Input> input, size_t window)
+      : input_(std::move(input)), window_(window) {
+    trace_.source = "saturate capture";
+    char magic[sizeof sat::kMagic];
+    if (read(magic, sizeof magic) != sizeof magic ||
+        std::memcmp(magic, sat::kMagic, sizeof magic) != 0)
+      fail("this is no capture of saturate");
+  }
+
+  // Records pile up until the writer says that they are complete; what a window leaves is the
+  // analyser's to drop.
+  bool read_window() override {
+    const size_t before = trace_.records();
+    bool more = true;
+    while (more && !(trace_.records() >= before + window_ && at_flush_)) more = read_block();
+    trace_.sort();
+    return more;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw Error(Errc::invalid_argument, "doctor",
+                fmt::format("{}: at byte {}: {}; copy or record the file again", input_->name(),
+                            block_at_, problem));
+  }
+
+  size_t read(char* dst, size_t bytes) {
+    size_t got = 0;
+    while (got < bytes) {
+      const size_t n = input_->read(dst + got, bytes - got);
+      if (n == 0) break;
+      got += n;
+    }
+    offset_ += static_cast<int64_t>(got);
+    return got;
+  }
+
+  bool cut() {
+    trace_.notes.push_back(
+        fmt::format("the capture was cut off at byte {}; what came before is analysed", block_at_));
+    return false;
+  }
+
+  // False at the end.
+  bool read_block() {
+    at_flush_ = false;
+    block_at_ = offset_;
+    sat::Header header;
+    const size_t got = read(reinterpret_cast<char*>(&header), sizeof header);
+    if (got < sizeof header) return cut();
+    if (header.bytes > sat::kMaxPayload) fail("a block longer than 64 MiB");
+    payload_.resize(header.bytes);
+    if (read(payload_.data(), header.bytes) < header.bytes) return cut();
+    if (XXH3_64bits(payload_.data(), payload_.size()) != header.checksum)
+      fail("a block whose checksum is wrong");
+    at_ = 0;
+    switch (static_cast<sat::Block>(header.kind)) {
+      case sat::Block::names:
+        while (at_ < payload_.size()) {
+          // Two texts may be equal: numbers of the file and of the table differ then.
+          names_.push_back(trace_.names.add(text()));
+        }
+        return true;
+      case sat::Block::streams:
+        return read_streams();
+      case sat::Block::threads:
+        return read_threads();
+      case sat::Block::devices:
+        return read_devices();
+      case sat::Block::ops:
+        return read_ops();
+      case sat::Block::calls:
+        return read_calls();
+      case sat::Block::spans:
+        return read_spans();
+      case sat::Block::notes:
+        while (at_ < payload_.size()) {
+          std::string note(text());
+          if (!seen_framework_)
+            trace_.framework = std::move(note);
+          else
+            trace_.notes.push_back(std::move(note));
+          seen_framework_ = true;
+        }
+        return true;
+      case sat::Block::flush:
+        at_flush_ = true;
+        return true;
+      case sat::Block::end:
+        trace_.dropped = take<int64_t>();
+        return false;
+    }
+    return true;  // of a later version
+  }
+
+  template <class T>
+  T take() {
+    T value;
+    if (payload_.size() - at_ < sizeof value) fail("a block that ends inside a record");
+    std::memcpy(&value, payload_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+
+  std::string_view text() {
+    const auto size = take<uint32_t>();
+    if (payload_.size() - at_ < size) fail("a text longer than its block");
+    const std::string_view t(payload_.data() + at_, size);
+    at_ += size;
+    return t;
+  }
+
+  bool read_streams() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::StreamRecord>();
+      if (r.device >= 1024) fail("a device number above 1023");
+      streams_.push_back(trace_.streams.add({r.process, r.device, r.context, r.stream}));
+    }
+    return true;
+  }
+
+  bool read_threads() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::ThreadRecord>();
+      threads_.push_back(trace_.threads.add({static_cast<uint32_t>(r.process), r.thread}));
+    }
+    return true;
+  }
+
+  bool read_devices() {
+    while (at_ < payload_.size()) {
+      const auto id = take<uint64_t>();
+      const auto multiprocessors = take<int64_t>();
+      if (id >= 1024) fail("a device number above 1023");
+      trace_.devices[static_cast<uint32_t>(id)] = {std::string(text()), multiprocessors};
+    }
+    return true;
+  }
+
+  uint32_t name(uint32_t id) const {
+    if (id == 0) return 0;
+    if (id > names_.size()) fail("a record with a name that was not written");
+    return names_[id - 1];
+  }
+
+  static bool sensible(int64_t start, int64_t duration) {
+    return start >= -kMostNs && start <= kMostNs && duration >= 0 && duration <= kMostNs / 2;
+  }
+
+  bool read_ops() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::OpRecord>();
+      if (r.stream >= streams_.size()) fail("an operation on a stream that was not written");
+      if (!sensible(r.start_ns, r.duration_ns) || r.kind > 3 || r.copy > 4 || r.memory > 2) {
+        ++trace_.malformed;
+        continue;
+      }
+      trace_.ops.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, r.size,
+                            name(r.name), streams_[r.stream], r.block_threads,
+                            static_cast<OpKind>(r.kind), static_cast<CopyKind>(r.copy),
+                            static_cast<HostMemory>(r.memory)});
+    }
+    return true;
+  }
+
+  bool read_calls() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::CallRecord>();
+      if (r.thread >= threads_.size()) fail("a call of a thread that was not written");
+      if (!sensible(r.start_ns, r.duration_ns)) {
+        ++trace_.malformed;
+        continue;
+      }
+      trace_.calls.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, name(r.name),
+                              threads_[r.thread]});
+    }
+    return true;
+  }
+
+  bool read_spans() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::SpanRecord>();
+      if (r.thread >= threads_.size()) fail("a span of a thread that was not written");
+      if (!sensible(r.start_ns, r.duration_ns) || r.kind > static_cast<uint32_t>(SpanKind::lost)) {
+        ++trace_.malformed;
+        continue;
+      }
+      trace_.spans.push_back({r.start_ns, r.start_ns + r.duration_ns, name(r.name),
+                              threads_[r.thread], static_cast<SpanKind>(r.kind)});
+    }
+    return true;
+  }
+
+  std::unique_ptr<Input> input_;
+  size_t window_;
+  std::vector<char> payload_;
+  size_t at_ = 0;
+  int64_t offset_ = 0, block_at_ = 0;
+  std::vector<uint32_t> names_, streams_, threads_;  // numbers of the file to those of the trace
+  bool at_flush_ = false, seen_framework_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Capture> read_sat(std::unique_ptr<Input> input, size_t window) {
+  return std::make_unique<SatCapture>(std::move(input), window);
+}
+
+}  // namespace saturate::observe

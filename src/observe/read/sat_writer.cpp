@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/read/sat_writer.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace saturate::observe {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is that of the machine");
+
+template <class T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void put_text(std::string& out, const std::string& text) {
+  put(out, static_cast<uint32_t>(text.size()));
+  out += text;
+}
+
+// Records in blocks of about a megabyte.
+constexpr size_t kBlock = 1 << 20;
+
+}  // namespace
+
+SatWriter::SatWriter(const std::string& path)
+    : path_(path), file_(std::fopen(path.c_str(), "wb"), &std::fclose) {
+  if (!file_)
+    throw Error(
+        Errc::io, "doctor",
+        fmt::format("{}: {}; check the folder and its permissions", path, std::strerror(errno)));
+  if (std::fwrite(sat::kMagic, 1, sizeof sat::kMagic, file_.get()) != sizeof sat::kMagic)
+    throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+}
+SatWriter::~SatWriter() = default;
+
+void SatWriter::block(sat::Block kind, const std::string& payload) {
+  const sat::Header header{static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()),
+                           XXH3_64bits(payload.data(), payload.size())};
+  if (std::fwrite(&header, 1, sizeof header, file_.get()) != sizeof header ||
+      std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size())
+    throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+}
+
+void SatWriter::write(const Trace& t, int64_t complete_ns) {
+  std::string out;
+  const auto send = [&](sat::Block kind, bool last) {
+    if (out.size() < (last ? 1 : kBlock)) return;
+    block(kind, out);
+    out.clear();
+  };
+  for (; names_ < t.names.size(); ++names_) {
+    put_text(out, t.names[static_cast<uint32_t>(names_)]);
+    send(sat::Block::names, false);
+  }
+  send(sat::Block::names, true);
+  for (; streams_ < t.streams.size(); ++streams_) {
+    const StreamKey& k = t.streams[static_cast<uint32_t>(streams_)];
+    put(out, sat::StreamRecord{k.process, k.device, k.context, 0, k.stream});
+  }
+  send(sat::Block::streams, true);
+  for (; threads_ < t.threads.size(); ++threads_) {
+    const ThreadKey& k = t.threads[static_cast<uint32_t>(threads_)];
+    put(out, sat::ThreadRecord{k.process, k.thread});
+  }
+  send(sat::Block::threads, true);
+  if (!wrote_devices_ && !t.devices.empty()) {
+    for (const auto& [id, info] : t.devices) {
+      put(out, uint64_t{id});
+      put(out, info.multiprocessors);
+      put_text(out, info.name);
+    }
+    send(sat::Block::devices, true);
+    wrote_devices_ = true;
+  }
+  if (!wrote_framework_) {
+    put_text(out, t.framework);
+    wrote_framework_ = true;
+  }
+  for (; notes_ < t.notes.size(); ++notes_) put_text(out, t.notes[notes_]);
+  send(sat::Block::notes, true);
+  for (const DeviceOp& op : t.ops) {
+    put(out, sat::OpRecord{op.start_ns, op.end_ns - op.start_ns, op.correlation, op.size, op.name,
+                           op.stream, op.block_threads, static_cast<uint8_t>(op.kind),
+                           static_cast<uint8_t>(op.copy), static_cast<uint8_t>(op.memory), 0});
+    send(sat::Block::ops, false);
+  }
+  send(sat::Block::ops, true);
+  for (const HostCall& c : t.calls) {
+    put(out, sat::CallRecord{c.start_ns, c.end_ns - c.start_ns, c.correlation, c.name, c.thread});
+    send(sat::Block::calls, false);
+  }
+  send(sat::Block::calls, true);
+  for (const HostSpan& s : t.spans) {
+    put(out, sat::SpanRecord{s.start_ns, s.end_ns - s.start_ns, s.name, s.thread,
+                             static_cast<uint32_t>(s.kind), 0});
+    send(sat::Block::spans, false);
+  }
+  send(sat::Block::spans, true);
+  put(out, complete_ns);
+  send(sat::Block::flush, true);
+  if (std::fflush(file_.get()) != 0)
+    throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+}
+
+void SatWriter::close(const Trace& t) {
+  std::string out;
+  put(out, t.dropped);
+  block(sat::Block::end, out);
+  if (std::fclose(file_.release()) != 0)
+    throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+}
+
+}  // namespace saturate::observe
