@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "observe/report/compare.h"
 #include "observe/report/diagnosis.h"
+#include "observe/report/html.h"
 #include "observe/report/json.h"
 #include "observe/report/text.h"
 
@@ -44,7 +45,9 @@ int run_doctor(const DoctorOptions& o) {
     throw Error(Errc::invalid_argument, "doctor",
                 "no capture; give a trace of torch.profiler: saturate doctor trace.json.gz");
   const observe::Diagnosis diagnosis = observe::diagnose(o.file, {.warm_up = o.warm_up});
-  deliver(o.format == "json" ? observe::render_json(diagnosis) : observe::render_text(diagnosis),
+  deliver(o.format == "json"   ? observe::render_json(diagnosis)
+          : o.format == "html" ? observe::render_html(diagnosis)
+                               : observe::render_text(diagnosis),
           o.output);
   return 0;
 }

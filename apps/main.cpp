@@ -318,8 +318,8 @@ struct Program {
     CLI::App& c = *doctor_command;
     c.add_option("file", doctor.file, "trace of torch.profiler (.json, .json.gz)")
         ->type_name("TRACE");
-    c.add_option("--format", doctor.format, "text or json")
-        ->check(CLI::IsMember({"text", "json"}))
+    c.add_option("--format", doctor.format, "text, json or html (one page on its own)")
+        ->check(CLI::IsMember({"text", "json", "html"}))
         ->capture_default_str();
     c.add_option("--output,-o", doctor.output, "file to write; default: standard output")
         ->type_name("FILE");

@@ -33,7 +33,8 @@ int64_t write_capture(const std::string& path, int64_t seconds) {
                  launch = t.names.add("cudaLaunchKernel"),
                  copy_call = t.names.add("cudaMemcpyAsync"),
                  copy = t.names.add("Memcpy HtoD (Pinned -> Device)"),
-                 data = t.names.add("enumerate(DataLoader)");
+                 data = t.names.add("enumerate(DataLoader)"),
+                 wait = t.names.add("cudaDeviceSynchronize");
   uint32_t kernels[8];
   for (uint32_t i = 0; i < 8; ++i)
     kernels[i] = t.names.add(fmt::format("sm90_gemm_bf16bf16_{}", i));
@@ -60,7 +61,9 @@ int64_t write_capture(const std::string& path, int64_t seconds) {
         op.copy = i == 0 ? CopyKind::host_to_device : CopyKind::unknown;
         t.ops.push_back(op);
       }
-      host = std::max(host, device + 5'000);
+      const int64_t done = std::max(host + 2'000, device + 5'000);
+      t.calls.push_back({host, done, ++correlation, wait, thread});
+      host = done;
     }
     records += static_cast<int64_t>(t.records());
     writer.write(t, host);

@@ -185,4 +185,35 @@ void add_words(Fix& f, const Analysis& analysis) {
   }
 }
 
+double attributed_share(FixKind kind, const Analysis& analysis) {
+  if (analysis.devices.empty()) return 0;
+  const DeviceAnalysis& d = analysis.devices.front();
+  const auto of = [&](std::initializer_list<Leaf> leaves) { return share(d, leaves) / 100; };
+  switch (kind) {
+    case FixKind::graphs:
+      return of({Leaf::launch, Leaf::launch_latency, Leaf::host_code});
+    case FixKind::host_work:
+      return of({Leaf::host_code});
+    case FixKind::syncs:
+      return of({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy});
+    case FixKind::loader:
+      return of({Leaf::loader});
+    case FixKind::copies:
+      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy});
+    case FixKind::allocator:
+      return of({Leaf::allocator});
+    case FixKind::code_load:
+      return of({Leaf::code_load});
+    case FixKind::communication:
+      return of({Leaf::communication});
+    case FixKind::precision:
+      return of({Leaf::matrix});
+    case FixKind::fusion:
+      return of({Leaf::memory_bound, Leaf::tiny});
+    case FixKind::batch:
+      return of({Leaf::tiny, Leaf::low_grid});
+  }
+  return 0;
+}
+
 }  // namespace saturate::observe

@@ -7,4 +7,7 @@ namespace saturate::observe {
 // Fills evidence, first action and caveat of `fix` from what the capture shows.
 void add_words(Fix& fix, const Analysis& analysis);
 
+// The share of the first device's time in the leaves that `kind` is about.
+double attributed_share(FixKind kind, const Analysis& analysis);
+
 }  // namespace saturate::observe

@@ -159,9 +159,13 @@ double step_with(const Replay& replay, FixKind kind) {
   return step;
 }
 
-// A larger batch changes the training and cures no cause: half its gain counts.
+// By gain. A larger batch changes the training and cures no cause: half its gain counts. Of nearly
+// equal gains the one that the attribution bears out goes first: up to a tenth of the gain.
 double rank_of(const Fix& f) {
-  return f.kind == FixKind::batch ? 1 + (f.speedup - 1) / 2 : f.speedup;
+  if (f.kind == FixKind::batch) return 1 + (f.speedup - 1) / 2;
+  const double removed = 1 - 1 / f.speedup;
+  const double borne_out = removed > 0 ? std::min(1.0, f.share / removed) : 0;
+  return 1 + (f.speedup - 1) * (0.9 + 0.1 * borne_out);
 }
 
 // With the change of `first` applied as well.
@@ -214,6 +218,7 @@ FixReport find_fixes(const Replay& replay, const Analysis& analysis) {
     f.step_ns = f.kind == FixKind::batch ? 0 : step;
     f.speedup = std::max(1.0, f.speedup);
     add_words(f, analysis);
+    f.share = attributed_share(f.kind, analysis);
     fixes.push_back(std::move(f));
   }
   std::stable_sort(fixes.begin(), fixes.end(),

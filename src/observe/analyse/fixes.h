@@ -32,6 +32,7 @@ struct Fix {
   FixKind kind;
   double speedup = 1;  // ceiling: "up to"; of throughput for the batch
   double step_ns = 0;  // of a step with the fix; 0 for the batch
+  double share = 0;    // of the time that the attribution puts down to it
   double shared = 0;   // the part of its gain that the first fix of the list brings already
   std::string evidence, action, caveat;
 };

@@ -22,6 +22,7 @@ Json fix_json(const Fix& f) {
           {"title", fix_info(f.kind).title},
           {"speedup_at_most", f.speedup},
           {"step_ns", f.step_ns},
+          {"attributed_share", f.share},
           {"shared_with_first", f.shared},
           {"evidence", printable(f.evidence)},
           {"action", f.action},

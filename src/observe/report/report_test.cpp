@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "observe/report/compare.h"
 #include "observe/report/diagnosis.h"
+#include "observe/report/html.h"
 #include "observe/report/json.h"
 #include "observe/report/text.h"
 #include "observe/testing/simulator.h"
@@ -129,6 +130,34 @@ TEST(TextReport, NamesFromAFileCannotDriveTheTerminal) {
   const Diagnosis g = diagnose(*make_capture(s.take()), "x\x1b.json");
   EXPECT_EQ(render_text(g).find('\x1b'), std::string::npos);
   EXPECT_EQ(render_json(g).find('\x1b'), std::string::npos);
+}
+
+TEST(HtmlReport, IsWholeAndEscapesWhatTheFileSays) {
+  Simulator s;
+  for (int i = 0; i < 30; ++i) {
+    s.begin_step(i);
+    s.host(50'000);
+    s.kernel("<script>alert('x')</script>&\x1b", 20'000);
+    s.copy_in(1 << 20, 30'000, true);
+  }
+  const Diagnosis g = diagnose(*make_capture(s.take()), "<b>.json");
+  const std::string html = render_html(g);
+  EXPECT_TRUE(html.starts_with("<!DOCTYPE html>"));
+  EXPECT_TRUE(html.ends_with("</html>\n"));
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("http"), std::string::npos);
+  EXPECT_NE(html.find("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;?"), std::string::npos);
+  EXPECT_NE(html.find("&lt;b&gt;.json"), std::string::npos);
+  for (const char* tag : {"svg", "table", "ol", "ul", "div", "details"}) {
+    const auto count = [&](const std::string& text) {
+      size_t n = 0;
+      for (size_t at = html.find(text); at != std::string::npos; at = html.find(text, at + 1)) ++n;
+      return n;
+    };
+    EXPECT_EQ(count(std::string("<") + tag + " ") + count(std::string("<") + tag + ">"),
+              count(std::string("</") + tag + ">"))
+        << tag;
+  }
 }
 
 TEST(JsonReport, LeavesSumToTheWall) {

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "observe/report/html_charts.h"
+#include "observe/report/text.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr std::string_view kStyle = R"CSS(
+body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222;background:#fff}
+h1{font-size:1.6em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #ccc}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid #e4e4e4;vertical-align:top}
+td:last-child,th:last-child,td.l{text-align:left}
+td.name{font-family:monospace;font-size:.85em;overflow-wrap:anywhere}
+.verdict{background:#f3f6fa;border-left:6px solid #1f5fa8;padding:1em 1.2em;margin:1em 0}
+.legend span{margin-right:1em;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
+.note,.meaning{color:#666;font-size:.9em}svg{width:100%;height:auto;display:block;margin:.5em 0}
+svg text{font-size:12px;fill:#666}ol>li{margin-bottom:.9em}
+@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1c}.verdict{background:#22282f}
+td,th{border-color:#333}h2{border-color:#444}.note,.meaning,svg text{color:#999;fill:#999}}
+)CSS";
+
+double percent(int64_t part, int64_t whole) {
+  return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+std::string verdict_html(const Diagnosis& g) {
+  const StepAnalysis& st = g.analysis.steps;
+  const DeviceAnalysis& d = g.device();
+  std::string facts =
+      fmt::format("device busy {:.1f}%", percent(d.budget.busy_ns(), d.budget.total_ns()));
+  if (st.found)
+    facts += fmt::format(", step {} (p10 {}, p90 {}), {} steps", format_ns(st.median_ns),
+                         format_ns(st.p10_ns), format_ns(st.p90_ns), st.count);
+  std::string drift;
+  if (st.drift > 1.1)
+    drift = fmt::format(
+        "<p><b>Drift</b>: the step time grew {:.2f}x from the first to the last quarter.</p>",
+        st.drift);
+  return fmt::format(
+      "<div class=\"verdict\"><h1>{}</h1><p>{} confidence; {}</p><p><b>Why</b> "
+      "{}</p><p><b>Next</b> {}</p>{}</div>\n",
+      escape_html(g.verdict.headline), g.verdict.confidence, facts, escape_html(g.verdict.why),
+      escape_html(g.verdict.next), drift);
+}
+
+std::string budget_html(const Diagnosis& g, const DeviceAnalysis& d) {
+  std::string html = fmt::format("<h2>Where the time of device {}{} went</h2>\n", d.device,
+                                 d.info.name.empty() ? "" : " (" + escape_html(d.info.name) + ")");
+  html += budget_bar(d.budget) + legend();
+  std::vector<std::pair<int64_t, Leaf>> leaves;
+  for (size_t l = 0; l < kLeaves; ++l) {
+    if (d.budget.ns[l] > 0) leaves.emplace_back(d.budget.ns[l], static_cast<Leaf>(l));
+  }
+  std::stable_sort(leaves.begin(), leaves.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  const StepAnalysis& st = g.analysis.steps;
+  const bool per_step = st.found && st.irregular == 0 && st.count > 0;
+  const double scale = per_step ? 1.0 / static_cast<double>(st.count) : 1.0;
+  html += fmt::format("<table><tr><th>share</th><th>{}</th><th>what</th></tr>\n",
+                      per_step ? "a step" : "time");
+  for (const auto& [ns, leaf] : leaves) {
+    const LeafInfo& info = leaf_info(leaf);
+    html += fmt::format(
+        "<tr><td>{:.2f}%</td><td>{}</td><td>{}{} <span class=\"meaning\">{}</span></td></tr>\n",
+        percent(ns, d.budget.total_ns()), format_ns(static_cast<double>(ns) * scale),
+        is_busy(leaf) ? "" : "idle: ", info.title, info.meaning);
+  }
+  html += fmt::format("<tr><td>100.00%</td><td>{}</td><td>total</td></tr></table>\n",
+                      format_ns(static_cast<double>(d.budget.total_ns()) * scale));
+  return html + "<h2>Over the capture</h2>\n" + timeline_chart(d);
+}
+
+std::string fixes_html(const FixReport& r) {
+  std::string html = "<h2>Fixes, each alone and at most</h2>\n";
+  if (!r.numbers) return html + "<p>None is ranked: " + escape_html(r.why_not) + ".</p>\n";
+  html += fmt::format(
+      "<p class=\"note\">Ceilings from replaying the capture with the change applied; the "
+      "unchanged "
+      "replay misses by {:.1f}%. They do not add up.</p>\n<ol>\n",
+      100 * r.replay_error);
+  for (const Fix& f : r.worth) {
+    html += fmt::format("<li><b>{}</b>, up to {:.2f}x", fix_info(f.kind).title, f.speedup);
+    if (f.step_ns > 0 && r.whole_steps)
+      html += fmt::format(" ({} to {} a step)", format_ns(r.replay_step_ns), format_ns(f.step_ns));
+    if (f.shared >= 0.1)
+      html += fmt::format("; {:.0f}% of it is in the first already", 100 * f.shared);
+    html +=
+        fmt::format("<br>{}<br><code>{}</code>", escape_html(f.evidence), escape_html(f.action));
+    if (!f.caveat.empty()) html += "<br><span class=\"note\">" + escape_html(f.caveat) + "</span>";
+    html += "</li>\n";
+  }
+  html += "</ol>\n";
+  if (r.worth.empty()) html += fmt::format("<p>None promises more than {:.2f}x.</p>\n", kWorth);
+  html += "<details><summary>Not the cause</summary><ul>\n";
+  for (const Fix& f : r.not_worth)
+    html += fmt::format("<li>{} ({:.2f}x): {}</li>\n", fix_info(f.kind).title, f.speedup,
+                        escape_html(f.evidence));
+  return html + "</ul></details>\n";
+}
+
+std::string kernels_html(const DeviceAnalysis& d) {
+  if (d.kernels.empty()) return "";
+  constexpr size_t kShown = 40;
+  int64_t sum = 0;
+  for (const KernelStat& k : d.kernels) sum += k.total_ns;
+  std::string html =
+      "<h2>Kernels</h2>\n<table><tr><th>share</th><th>time</th><th>count</th><th>mean</"
+      "th><th>longest</th><th>blocks</th>"
+      "<th>threads</th><th class=\"l\">kind</th><th>name</th></tr>\n";
+  for (size_t i = 0; i < std::min(kShown, d.kernels.size()); ++i) {
+    const KernelStat& k = d.kernels[i];
+    html += fmt::format(
+        "<tr><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+        "<td class=\"l\">{}</td><td class=\"name\">{}</td></tr>\n",
+        percent(k.total_ns, sum), format_ns(static_cast<double>(k.total_ns)), k.count,
+        format_ns(static_cast<double>(k.total_ns) / static_cast<double>(k.count)),
+        format_ns(static_cast<double>(k.longest_ns)), k.blocks, k.block_threads,
+        leaf_info(k.leaf).title, escape_html(k.name.substr(0, 200)));
+  }
+  html += "</table>\n";
+  if (d.kernels.size() > kShown)
+    html += fmt::format("<p class=\"note\">and {} more</p>\n", d.kernels.size() - kShown);
+  return html;
+}
+
+std::string copies_html(const DeviceAnalysis& d) {
+  if (d.copies.empty()) return "";
+  const char* kinds[] = {"unknown", "host to device", "device to host", "on the device",
+                         "between devices"};
+  const char* memories[] = {"", "pageable", "pinned"};
+  std::string html =
+      "<h2>Copies</h2>\n<table><tr><th>count</th><th>bytes</th><th>time</th><th>GB/s</th><th>below "
+      "64 KiB</th><th>what</th></tr>\n";
+  for (const auto& [key, c] : d.copies)
+    html += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td><td>{}</td><td>{} {}</td></tr>\n",
+        c.count, format_bytes(static_cast<double>(c.bytes)),
+        format_ns(static_cast<double>(c.total_ns)),
+        static_cast<double>(c.bytes) / static_cast<double>(std::max<int64_t>(1, c.total_ns)),
+        c.small, kinds[static_cast<size_t>(key.first)], memories[static_cast<size_t>(key.second)]);
+  return html + "</table>\n";
+}
+
+std::string capture_html(const Diagnosis& g) {
+  const Analysis& a = g.analysis;
+  std::string html = fmt::format(
+      "<h2>Capture</h2>\n<p>{}, {} records. Steps: {}, {} left out as warm-up, {} stretches "
+      "between them.</p>\n",
+      escape_html(a.source), a.records, escape_html(a.steps.rule), a.steps.warm_up,
+      a.steps.irregular);
+  if (a.dropped > 0)
+    html += fmt::format("<p>{} records were lost when it was recorded.</p>\n", a.dropped);
+  if (a.malformed > 0)
+    html +=
+        fmt::format("<p>{} records contradict themselves and were left out.</p>\n", a.malformed);
+  for (const std::string& note : a.notes) html += "<p>" + escape_html(note) + "</p>\n";
+  return html;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string render_html(const Diagnosis& g) {
+  const std::string name = escape_html(g.file);
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width\"><title>{0}: {1}</title>"
+      "<style>{2}</style></head><body>\n<p class=\"note\">saturate doctor: {0}</p>\n",
+      name, escape_html(g.verdict.headline), kStyle);
+  html += verdict_html(g) + budget_html(g, g.device());
+  const std::string steps = step_chart(g.analysis.steps);
+  if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
+  html += fixes_html(g.fixes) + kernels_html(g.device()) + copies_html(g.device());
+  for (size_t i = 1; i < g.analysis.devices.size(); ++i)
+    html += budget_html(g, g.analysis.devices[i]);
+  return html + capture_html(g) + "</body></html>\n";
+}
+
+}  // namespace saturate::observe
