@@ -43,7 +43,8 @@ int run_doctor(const DoctorOptions& o) {
   }
   if (o.file.empty())
     throw Error(Errc::invalid_argument, "doctor",
-                "no capture; give a trace of torch.profiler: saturate doctor trace.json.gz");
+                "no capture; give a trace of torch.profiler or Nsight Systems: saturate doctor "
+                "trace.json.gz");
   const observe::Diagnosis diagnosis = observe::diagnose(o.file, {.warm_up = o.warm_up});
   deliver(o.format == "json"   ? observe::render_json(diagnosis)
           : o.format == "html" ? observe::render_html(diagnosis)

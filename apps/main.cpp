@@ -316,7 +316,9 @@ struct Program {
     doctor_command = app.add_subcommand(
         "doctor", "say from a trace where the GPU's time went and what would win it back");
     CLI::App& c = *doctor_command;
-    c.add_option("file", doctor.file, "trace of torch.profiler (.json, .json.gz)")
+    c.add_option(
+         "file", doctor.file,
+         "trace of torch.profiler (.json, .json.gz), SQLite export of Nsight Systems, or .sat")
         ->type_name("TRACE");
     c.add_option("--format", doctor.format, "text, json or html (one page on its own)")
         ->check(CLI::IsMember({"text", "json", "html"}))
@@ -346,7 +348,10 @@ struct Program {
         "  saturate doctor trace.json.gz\n"
         "  saturate doctor trace.json.gz --format json -o report.json\n"
         "  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'\n"
-        "A trace comes from torch.profiler: activities CPU and CUDA, then export_chrome_trace.");
+        "  saturate doctor report.sqlite --format html -o report.html\n"
+        "A trace comes from torch.profiler (activities CPU and CUDA, then export_chrome_trace) or "
+        "from\n"
+        "nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.");
   }
 
   int train() {

@@ -94,6 +94,13 @@ class Doctor(unittest.TestCase):
         self.assertAlmostEqual(device["leaves_ns"]["loader"] / 29 / 4e6, 1, delta=0.01)
         self.assertEqual(report["verdict"]["id"], "input_bound")
 
+    def test_html_is_one_page(self):
+        code, out, err = doctor(self.trace("t.json", loader_us=4000.0), "--format", "html")
+        self.assertEqual(code, 0, err)
+        self.assertTrue(out.startswith("<!DOCTYPE html>"))
+        self.assertIn("<h1>input-bound</h1>", out)
+        self.assertNotRegex(out, r"https?:|<script|<link")
+
     def test_output_goes_to_a_file(self):
         path = os.path.join(self.folder.name, "report.txt")
         code, out, err = doctor(self.trace("t.json"), "-o", path)

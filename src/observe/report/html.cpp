@@ -18,7 +18,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding
 h1{font-size:1.6em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #ccc}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid #e4e4e4;vertical-align:top}
-td:last-child,th:last-child,td.l{text-align:left}
+td{white-space:nowrap}td:last-child,th:last-child,td.l{text-align:left;white-space:normal}
 td.name{font-family:monospace;font-size:.85em;overflow-wrap:anywhere}
 .verdict{background:#f3f6fa;border-left:6px solid #1f5fa8;padding:1em 1.2em;margin:1em 0}
 .legend span{margin-right:1em;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
