@@ -202,8 +202,12 @@ FixReport find_fixes(const Replay& replay, const Analysis& analysis) {
   report.window_steps = replay.steps();
   const double base = replay.run().step_ns;
   report.replay_step_ns = base;
-  report.numbers = replay.error() <= kMaxReplayError;
-  if (!report.numbers)
+  report.numbers = replay.error() <= kMaxReplayError && replay.unexplained() <= kMaxUnexplained;
+  if (replay.unexplained() > kMaxUnexplained)
+    report.why_not = fmt::format(
+        "waits of issued work that nothing in the capture explains add up to {:.0f}% of the time",
+        100 * replay.unexplained());
+  if (replay.error() > kMaxReplayError)
     report.why_not = fmt::format(
         "replaying the unchanged capture misses its time by {:.1f}%, more than {:.0f}%: no number "
         "would be worth anything",

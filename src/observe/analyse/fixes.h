@@ -49,6 +49,7 @@ struct FixReport {
 };
 constexpr double kWorth = 1.03;
 constexpr double kMaxReplayError = 0.05;
+constexpr double kMaxUnexplained = 0.5;
 
 // Replays every change, ranks by what each can bring on its own. Ceilings: nothing is subtracted
 // for what a change costs; gains of several fixes do not add up. Evidence and first action name

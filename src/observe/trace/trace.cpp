@@ -5,6 +5,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/error.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -18,6 +20,23 @@ std::vector<uint32_t> ranks(const Table& table) {
   for (uint32_t i = 0; i < order.size(); ++i) rank[order[i]] = i;
   return rank;
 }
+
+constexpr int64_t kLongestNs = 1'000'000'000'000'000;
+constexpr int64_t kMostSpreadNs = 1'000'000'000'000'000'000;
+constexpr int64_t kMostSumNs = 100'000'000'000'000'000;
+
+struct Extent {
+  int64_t first = INT64_MAX, last = INT64_MIN, sum = 0;
+
+  template <class Record>
+  void add(const std::vector<Record>& records) {
+    for (const Record& r : records) {
+      first = std::min(first, r.start_ns);
+      last = std::max(last, r.end_ns);
+      sum = std::min(sum + (r.end_ns - r.start_ns), 2 * kMostSumNs);
+    }
+  }
+};
 
 template <class Record, class Less>
 void sort_records(std::vector<Record>& records, const Less& less) {
@@ -43,10 +62,25 @@ uint32_t NameTable::add(std::string_view text) {
 }
 
 void Trace::sort() {
-  const auto backwards = [](const auto& r) { return r.end_ns < r.start_ns; };
+  constexpr int64_t kFarthestNs = 4'000'000'000'000'000'000;
+  const auto backwards = [](const auto& r) {
+    return r.start_ns < -kFarthestNs || r.start_ns > kFarthestNs || r.end_ns < r.start_ns ||
+           r.end_ns - r.start_ns > kLongestNs;
+  };
   malformed +=
       static_cast<int64_t>(std::erase_if(ops, backwards) + std::erase_if(calls, backwards) +
                            std::erase_if(spans, backwards));
+  Extent extent;
+  extent.add(ops);
+  extent.add(calls);
+  extent.add(spans);
+  if (extent.last > INT64_MIN &&
+      (extent.last - extent.first > kMostSpreadNs || extent.sum > kMostSumNs)) {
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        "the times of the capture cannot be true: its records spread over more than 31 years or "
+        "add up to more than 3; record it again");
+  }
   const std::vector<uint32_t> name = ranks(names), stream = ranks(streams), thread = ranks(threads);
   sort_records(ops, [&](const DeviceOp& a, const DeviceOp& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;

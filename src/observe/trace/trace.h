@@ -70,8 +70,10 @@ struct Trace {
   size_t records() const { return ops.size() + calls.size() + spans.size(); }
 
   // Sorts all records by all their fields, with names and keys compared by value, so that traces
-  // with the same records in any order become the same. Drops records that end before they start,
-  // counting them in `malformed`. Cost       O(n log n).
+  // with the same records in any order become the same. Drops records that end before they start
+  // or last more than 11 days, counting them in `malformed`. Cost: O(n log n).
+  // Errors    Error{invalid_argument} when the records spread over more than 31 years, or add up to
+  // more than 3: sums of their times would not fit.
   void sort();
 };
 
