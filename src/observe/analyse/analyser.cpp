@@ -206,6 +206,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
     }
   });
 
+  std::vector<bool> counted(window.calls.size());  // a graph's nodes share their call
   for (const DeviceOp& op : window.ops) {
     if (window.streams[op.stream].device != r.device) continue;
     if (op.start_ns < d.done_ns || op.start_ns >= to_ns) continue;
@@ -217,7 +218,16 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       c.bytes += op.size;
       c.total_ns += ns;
       c.small += op.size < kSmallCopy;
-    } else if (op.kind == OpKind::kernel) {
+    }
+    if (op.kind == OpKind::kernel || op.kind == OpKind::graph) {
+      const uint32_t call = host.issuer(op);
+      if (call != kNone && !counted[call]) {
+        counted[call] = true;
+        ++r.launches;
+        r.launch_ns += window.calls[call].end_ns - window.calls[call].start_ns;
+      }
+    }
+    if (op.kind == OpKind::kernel) {
       KernelStat& k = d.kernels[op.name];
       if (k.count == 0) k.name = window.names[op.name];
       ++k.count;
@@ -228,9 +238,6 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       k.by_leaf[busy_leaf(window, op, multiprocessors)] += ns;
     }
   }
-  for (const HostCall& call : window.calls)
-    r.launches += call.start_ns >= d.done_ns && call.start_ns < to_ns &&
-                  window.names[call.name].find("aunch") != std::string::npos;
   d.done_ns = to_ns;
 }
 

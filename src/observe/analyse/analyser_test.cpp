@@ -82,6 +82,38 @@ TEST(Steps, GrowthIsDrift) {
   EXPECT_EQ(a.steps.warm_up, 0);
 }
 
+TEST(Steps, RangesOfOtherProgramsCountToo) {
+  for (const char* prefix : {"iteration ", "train_step_", "batch#"}) {
+    Simulator s;
+    for (int i = 0; i < 10; ++i) {
+      const int64_t start = s.now_ns();
+      step(s, 2);
+      s.range(prefix + std::to_string(i), start);
+    }
+    Trace t = s.take();
+    const Analysis a = analyse(t);
+    EXPECT_NE(a.steps.rule.find(prefix), std::string::npos) << a.steps.rule;
+    EXPECT_EQ(a.steps.count, 9);
+  }
+}
+
+// Nodes of a graph are issued by one call.
+TEST(Analyser, LaunchesAreCalls) {
+  Simulator s;
+  for (int i = 0; i < 10; ++i) {
+    s.begin_step(i);
+    s.kernel("a", 20'000);
+    s.kernel("b", 20'000);
+  }
+  Trace t = s.take();
+  for (DeviceOp& op : t.ops) op.correlation = (op.correlation + 1) / 2 * 2;
+  t.sort();
+  const Analysis a = analyse(t);
+  EXPECT_EQ(a.devices[0].ops, 18);
+  EXPECT_EQ(a.devices[0].launches, 9);
+  EXPECT_EQ(a.devices[0].launch_ns, 9 * 4'000);
+}
+
 TEST(Steps, NoneInNoise) {
   Simulator s;
   uint32_t x = 1;

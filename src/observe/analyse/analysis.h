@@ -45,7 +45,8 @@ struct DeviceAnalysis {
   std::map<std::pair<Leaf, std::string>, NamedTime> evidence;  // idle leaves by call or span
   std::vector<KernelStat> kernels;                             // longest total first
   std::map<std::pair<CopyKind, HostMemory>, CopyStat> copies;
-  int64_t ops = 0, launches = 0;
+  int64_t ops = 0;
+  int64_t launches = 0, launch_ns = 0;  // calls that issued kernels or graphs, and the time in them
   int64_t bucket_ns = 0;
   std::vector<TimelineBucket> timeline;  // from from_ns on
 };

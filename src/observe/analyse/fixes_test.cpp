@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "observe/analyse/analyser.h"
 #include "observe/testing/simulator.h"
@@ -215,6 +216,37 @@ TEST(Fixes, AddingARemovableGapNeverLowersTheCeiling) {
     const double now = find(r.fixes, FixKind::graphs)->speedup;
     EXPECT_GE(now, last * 0.999);
     last = now;
+  }
+}
+
+// The same for programs of any make.
+TEST(Fixes, AddingAWaitToAnyProgramNeverLowersTheCeiling) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    double last = 0;
+    for (const int64_t wait : {0, 100'000, 400'000, 1'600'000}) {
+      const Outcome r = run([&](Simulator& s) {
+        std::mt19937 random(seed);
+        const auto pick = [&](int64_t low, int64_t high) {
+          return std::uniform_int_distribution<int64_t>(low, high)(random);
+        };
+        const int64_t n = pick(5, 40), where = pick(0, n - 1);
+        for (int64_t i = 0; i < n; ++i) {
+          if (i == where) s.wait(SpanKind::loader, "enumerate(DataLoader)", wait);
+          s.host(pick(0, 40'000));
+          const int64_t what = pick(0, 9);
+          if (what == 0)
+            s.synchronize();
+          else if (what == 1)
+            s.copy_out(4, 2'000, true);
+          else
+            s.kernel("sm90_gemm_bf16bf16", pick(1'000, 90'000), what == 2 ? 9 : 7);
+        }
+        s.kernel("multi_tensor_adam", 10'000);
+      });
+      const double now = find(r.fixes, FixKind::loader)->speedup;
+      EXPECT_GE(now, last * 0.999) << "seed " << seed << " wait " << wait;
+      last = now;
+    }
   }
 }
 

@@ -36,6 +36,21 @@ std::vector<std::string_view> metric_names() {
   return names;
 }
 
+double launch_call_ns(const DeviceAnalysis& d) {
+  return d.launches > 0 ? static_cast<double>(d.launch_ns) / static_cast<double>(d.launches) : 0;
+}
+
+// Of copies to the device, in bytes a second.
+double copy_rate(const DeviceAnalysis& d) {
+  int64_t bytes = 0, ns = 0;
+  for (const auto& [key, c] : d.copies) {
+    if (key.first != CopyKind::host_to_device) continue;
+    bytes += c.bytes;
+    ns += c.total_ns;
+  }
+  return ns > 0 ? static_cast<double>(bytes) * 1e9 / static_cast<double>(ns) : 0;
+}
+
 std::string change(double a, double b) {
   if (a <= 0) return b > 0 ? "new" : "";
   return fmt::format("{:+.1f}%", 100 * (b - a) / a);
@@ -85,6 +100,15 @@ Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gat
   row("device busy", "busy");
   row("device idle", "idle");
   row("launches", "launches", false);
+  const double call_a = launch_call_ns(a.device()), call_b = launch_call_ns(b.device());
+  if (call_a > 0 && call_b > 0)
+    c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", "one launch call, mean",
+                          format_ns(call_a), format_ns(call_b), change(call_a, call_b));
+  const double rate_a = copy_rate(a.device()), rate_b = copy_rate(b.device());
+  if (rate_a > 0 && rate_b > 0)
+    c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", "copies to the device",
+                          format_bytes(rate_a) + "/s", format_bytes(rate_b) + "/s",
+                          change(rate_a, rate_b));
   for (size_t l = 0; l < kLeaves; ++l) {
     const LeafInfo& info = leaf_info(static_cast<Leaf>(l));
     row(fmt::format("  {}{}", is_busy(static_cast<Leaf>(l)) ? "" : "idle: ", info.title),

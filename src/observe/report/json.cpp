@@ -60,6 +60,7 @@ Json device_json(const DeviceAnalysis& d) {
   j["busy_ns"] = d.budget.busy_ns();
   j["operations"] = d.ops;
   j["launches"] = d.launches;
+  j["launch_calls_ns"] = d.launch_ns;
   j["leaves_ns"] = budget_json(d.budget);
   Json& evidence = j["idle_by_call"] = Json::array();
   for (const auto& [key, time] : d.evidence)

@@ -33,6 +33,10 @@ class Simulator {
   void synchronize();                            // cudaDeviceSynchronize
   void call(std::string_view name, int64_t ns);  // any other call that takes its time
   void wait(SpanKind kind, std::string_view name, int64_t ns);  // the host waits for something
+  // A range by that name from `start_ns` to now.
+  void range(const std::string& name, int64_t start_ns) {
+    trace_.spans.push_back({start_ns, now_ns_, trace_.names.add(name), thread_, SpanKind::range});
+  }
   void begin_step(int64_t number);  // ProfilerStep#number until the next one
   // `stream` waits for what is queued on `other` so far.
   void depend(uint32_t stream, uint32_t other);
