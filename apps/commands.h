@@ -97,7 +97,7 @@ struct DoctorOptions {
   std::string file;                  // a capture
   std::vector<std::string> compare;  // or two of them
   std::vector<std::string> fail_if;  // "step>3%"
-  std::string format = "text";       // text, json or html
+  std::string format = "text";       // text, json, html or perfetto
   std::string output;                // empty: standard output
   std::optional<int64_t> warm_up;    // steps to leave out; empty: found
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <memory>
 
 #include "apps/commands.h"
 #include "base/durable_file.h"
@@ -11,6 +12,7 @@
 #include "observe/report/diagnosis.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"
+#include "observe/report/perfetto.h"
 #include "observe/report/text.h"
 
 namespace saturate::apps {
@@ -45,7 +47,15 @@ int run_doctor(const DoctorOptions& o) {
     throw Error(Errc::invalid_argument, "doctor",
                 "no capture; give a trace of torch.profiler or Nsight Systems: saturate doctor "
                 "trace.json.gz");
-  const observe::Diagnosis diagnosis = observe::diagnose(o.file, {.warm_up = o.warm_up});
+  const std::unique_ptr<observe::Capture> capture = observe::open_capture(o.file);
+  const observe::Diagnosis diagnosis = observe::diagnose(*capture, o.file, {.warm_up = o.warm_up});
+  if (o.format == "perfetto") {
+    if (static_cast<int64_t>(capture->trace().records()) < diagnosis.analysis.records)
+      throw Error(Errc::unsupported, "doctor",
+                  o.file + ": is too long for one Perfetto trace; record a shorter capture");
+    deliver(observe::render_perfetto(capture->trace()), o.output);
+    return 0;
+  }
   deliver(o.format == "json"   ? observe::render_json(diagnosis)
           : o.format == "html" ? observe::render_html(diagnosis)
                                : observe::render_text(diagnosis),

@@ -320,8 +320,9 @@ struct Program {
          "file", doctor.file,
          "trace of torch.profiler (.json, .json.gz), SQLite export of Nsight Systems, or .sat")
         ->type_name("TRACE");
-    c.add_option("--format", doctor.format, "text, json or html (one page on its own)")
-        ->check(CLI::IsMember({"text", "json", "html"}))
+    c.add_option("--format", doctor.format,
+                 "text, json, html (one page on its own) or perfetto (for ui.perfetto.dev)")
+        ->check(CLI::IsMember({"text", "json", "html", "perfetto"}))
         ->capture_default_str();
     c.add_option("--output,-o", doctor.output, "file to write; default: standard output")
         ->type_name("FILE");

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Field numbers are those of perfetto's trace_packet.proto, track_event.proto,
+// track_descriptor.proto and interned_data.proto.
+#include "observe/report/perfetto.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "observe/analyse/attribute.h"
+#include "observe/report/text.h"
+
+namespace saturate::observe {
+namespace {
+
+// A protobuf message being written.
+class Message {
+ public:
+  void number(uint32_t field, uint64_t value) {
+    varint(uint64_t{field} << 3);
+    varint(value);
+  }
+  void bytes(uint32_t field, std::string_view value) {
+    varint(uint64_t{field} << 3 | 2);
+    varint(value.size());
+    out_ += value;
+  }
+  const std::string& str() const { return out_; }
+  void clear() { out_.clear(); }
+
+ private:
+  void varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+  }
+  std::string out_;
+};
+
+struct Slice {
+  int64_t start_ns, end_ns;
+  uint32_t name;  // of the trace's table
+};
+
+class Writer {
+ public:
+  explicit Writer(const Trace& trace) : trace_(trace) {
+    for (const auto* start : {first(trace.ops), first(trace.calls), first(trace.spans)}) {
+      if (start != nullptr) origin_ns_ = std::min(origin_ns_, *start);
+    }
+  }
+
+  // A track with tracks under it. Returns its id.
+  uint64_t group(const std::string& name) { return describe(name, 0); }
+
+  // Slices in order of start, outer ones first. Those that overlap without nesting move to further
+  // tracks of the same name.
+  void track(const std::string& name, uint64_t parent, const std::vector<Slice>& slices) {
+    struct Lane {
+      uint64_t id;
+      std::vector<int64_t> open;  // ends, outermost first
+    };
+    std::vector<Lane> lanes;
+    for (const Slice& s : slices) {
+      Lane* lane = nullptr;
+      for (Lane& l : lanes) {
+        while (!l.open.empty() && l.open.back() <= s.start_ns) close(l.id, l.open);
+        if (lane == nullptr && (l.open.empty() || l.open.back() >= s.end_ns)) lane = &l;
+      }
+      if (lane == nullptr) {
+        lanes.push_back({describe(name, parent), {}});
+        lane = &lanes.back();
+      }
+      event(1, lane->id, s.start_ns, s.name);
+      lane->open.push_back(s.end_ns);
+    }
+    for (Lane& l : lanes) {
+      while (!l.open.empty()) close(l.id, l.open);
+    }
+  }
+
+  std::string take() { return std::move(out_); }
+
+ private:
+  template <class Record>
+  static const int64_t* first(const std::vector<Record>& records) {
+    return records.empty() ? nullptr : &records.front().start_ns;
+  }
+
+  uint64_t describe(const std::string& name, uint64_t parent) {
+    Message descriptor;
+    descriptor.number(1, ++tracks_);
+    descriptor.bytes(2, name);
+    if (parent != 0) descriptor.number(5, parent);
+    packet_.clear();
+    packet_.number(10, 1);
+    packet_.bytes(60, descriptor.str());
+    send();
+    return tracks_;
+  }
+
+  void close(uint64_t track, std::vector<int64_t>& open) {
+    event(2, track, open.back(), 0);
+    open.pop_back();
+  }
+
+  // Names are sent once and then go by number.
+  void event(uint64_t type, uint64_t track, int64_t time_ns, uint32_t name) {
+    event_.clear();
+    event_.number(9, type);
+    event_.number(11, track);
+    if (type == 1) event_.number(10, uint64_t{name} + 1);
+    packet_.clear();
+    packet_.number(8, static_cast<uint64_t>(time_ns - origin_ns_));
+    packet_.number(10, 1);
+    packet_.number(13, sent_.empty() ? 3 : 2);  // the first says that no earlier names count
+    packet_.bytes(11, event_.str());
+    if (type == 1 && sent_.insert(name).second) {
+      Message event_name, interned;
+      event_name.number(1, uint64_t{name} + 1);
+      event_name.bytes(2, printable(trace_.names[name]));
+      interned.bytes(2, event_name.str());
+      packet_.bytes(12, interned.str());
+    }
+    send();
+  }
+
+  void send() {
+    Message m;
+    m.bytes(1, packet_.str());
+    out_ += m.str();
+  }
+
+  const Trace& trace_;
+  int64_t origin_ns_ = INT64_MAX;
+  uint64_t tracks_ = 0;
+  std::set<uint32_t> sent_;
+  Message packet_, event_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string render_perfetto(const Trace& original) {
+  Trace trace = original;  // gains the leaves' names
+  uint32_t leaf_names[kLeaves];
+  for (size_t l = 0; l < kLeaves; ++l)
+    leaf_names[l] = trace.names.add((is_busy(static_cast<Leaf>(l)) ? "" : "idle: ") +
+                                    std::string(leaf_info(static_cast<Leaf>(l)).title));
+  const HostTimeline host(trace);
+  Writer writer(trace);
+  std::map<uint32_t, std::pair<int64_t, int64_t>> devices;  // first start and last end
+  std::vector<std::vector<Slice>> streams(trace.streams.size()), threads(trace.threads.size());
+  for (const DeviceOp& op : trace.ops) {
+    const auto [at, fresh] =
+        devices.try_emplace(trace.streams[op.stream].device, op.start_ns, op.end_ns);
+    at->second.second = std::max(at->second.second, op.end_ns);
+    streams[op.stream].push_back({op.start_ns, op.end_ns, op.name});
+  }
+  for (const HostCall& c : trace.calls) threads[c.thread].push_back({c.start_ns, c.end_ns, c.name});
+  for (const HostSpan& s : trace.spans) threads[s.thread].push_back({s.start_ns, s.end_ns, s.name});
+
+  for (const auto& [device, extent] : devices) {
+    const uint64_t group = writer.group(fmt::format("GPU {}", device));
+    std::vector<Slice> leaves;
+    attribute(trace, host, device, extent.first, extent.second, [&](const Segment& s) {
+      const uint32_t name = leaf_names[static_cast<size_t>(s.leaf)];
+      if (!leaves.empty() && leaves.back().name == name)
+        leaves.back().end_ns = s.end_ns;
+      else
+        leaves.push_back({s.start_ns, s.end_ns, name});
+    });
+    writer.track("where the time went", group, leaves);
+    for (uint32_t s = 0; s < streams.size(); ++s) {
+      if (trace.streams[s].device == device)
+        writer.track(fmt::format("stream {}", trace.streams[s].stream), group, streams[s]);
+    }
+  }
+  const uint64_t group = writer.group("host");
+  for (uint32_t t = 0; t < threads.size(); ++t) {
+    std::stable_sort(threads[t].begin(), threads[t].end(), [](const Slice& a, const Slice& b) {
+      return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
+    });
+    writer.track(
+        fmt::format("thread {} of process {}", trace.threads[t].thread, trace.threads[t].process),
+        group, threads[t]);
+  }
+  return writer.take();
+}
+
+}  // namespace saturate::observe
