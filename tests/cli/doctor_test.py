@@ -101,6 +101,16 @@ class Doctor(unittest.TestCase):
         self.assertIn("<h1>input-bound</h1>", out)
         self.assertNotRegex(out, r"https?:|<script|<link")
 
+    def test_perfetto_trace(self):
+        path = os.path.join(self.folder.name, "t.pftrace")
+        code, out, err = doctor(self.trace("t.json"), "--format", "perfetto", "-o", path)
+        self.assertEqual((code, out), (0, ""), err)
+        with open(path, "rb") as file:
+            content = file.read()
+        self.assertEqual(content[0], 0x0A)  # the first packet
+        for text in (b"GPU 0", b"where the time went", b"tensor-core kernels", b"idle: ", b"cudaLaunchKernel"):
+            self.assertIn(text, content)
+
     def test_output_goes_to_a_file(self):
         path = os.path.join(self.folder.name, "report.txt")
         code, out, err = doctor(self.trace("t.json"), "-o", path)
