@@ -152,12 +152,16 @@ void JsonTokens::read_string() {
 }
 
 void JsonTokens::read_bare(bool number) {
-  scratch_.clear();
-  while (is_bare(peek())) {
-    if (scratch_.size() >= 512) fail("a number or word longer than 512 characters");
-    scratch_ += buffer_[at_++];
+  const char *from = buffer_.data() + at_, *end = buffer_.data() + size_, *p = from;
+  while (p != end && is_bare(static_cast<unsigned char>(*p))) ++p;
+  text_ = std::string_view(from, static_cast<size_t>(p - from));
+  at_ += text_.size();
+  if (p == end) {  // may go on in the next buffer
+    scratch_.assign(text_.substr(0, kMaxBare + 1));
+    while (is_bare(peek()) && scratch_.size() <= kMaxBare) scratch_ += buffer_[at_++];
+    text_ = scratch_;
   }
-  text_ = scratch_;
+  if (text_.size() > kMaxBare) fail("a number or word longer than 512 characters");
   const bool odd = text_ == "NaN" || text_ == "Infinity" || text_ == "-Infinity";
   if (odd || (number && is_number(text_))) return;
   if (!number && (text_ == "true" || text_ == "false" || text_ == "null")) return;

@@ -51,6 +51,7 @@ class JsonTokens {
   };
   static constexpr size_t kBuffer = size_t{1} << 18;
   static constexpr size_t kMaxText = 4096;
+  static constexpr size_t kMaxBare = 512;
   static constexpr size_t kMaxDepth = 64;
 
   int peek();  // -1 at the end
