@@ -146,8 +146,10 @@ void Analyser::consume(Trace& window, bool last) {
     return op.end_ns <= s.devices.at(window.streams[op.stream].device).done_ns &&
            op.start_ns < s.devices.at(window.streams[op.stream].device).done_ns;
   });
+  // The host may be steps ahead: marks of steps stay as long as calls do.
   std::erase_if(window.spans, [&](const HostSpan& span) {
-    return span.end_ns <= settled && (s.begins.empty() || span.start_ns < s.begins.back());
+    const int64_t stays = span.kind == SpanKind::range ? kLongestQueueNs : 0;
+    return span.end_ns <= settled - stays;
   });
   s.records += static_cast<int64_t>(before - window.records());
 }

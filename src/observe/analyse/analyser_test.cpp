@@ -168,6 +168,50 @@ TEST(Analyser, WindowsGiveTheSame) {
   }
 }
 
+// Nor does it matter that the host is many steps ahead of the device when a window ends.
+TEST(Analyser, WindowsOfAHostFarAhead) {
+  for (const bool marked : {true, false}) {
+    Simulator s;
+    for (int i = 0; i < 40; ++i) {
+      if (marked) s.begin_step(i);
+      s.host(20'000);
+      s.kernel("first", 40'000);
+      for (int k = 0; k < 9; ++k) s.kernel("sm90_gemm_bf16bf16", 30'000 + i * 100);
+    }
+    const Trace whole = s.take();
+    Trace once = whole;
+    const Analysis expected = analyse(once);
+    Analyser analyser;
+    Trace window = whole;
+    window.ops.clear();
+    window.calls.clear();
+    window.spans.clear();
+    // By time of their end, as a profiler hands them out.
+    const int64_t from = whole.calls.front().start_ns, to = whole.ops.back().end_ns;
+    int64_t low = INT64_MIN;
+    for (int64_t part = 1; part <= 5; ++part) {
+      const int64_t high = part == 5 ? INT64_MAX : from + (to - from) * part / 5;
+      const auto pick = [&](const auto& in, auto& out) {
+        for (const auto& r : in) {
+          if (r.end_ns > low && r.end_ns <= high) out.push_back(r);
+        }
+      };
+      pick(whole.ops, window.ops);
+      pick(whole.calls, window.calls);
+      pick(whole.spans, window.spans);
+      window.sort();
+      analyser.consume(window, part == 5);
+      low = high;
+    }
+    const Analysis got = analyser.finish(window);
+    EXPECT_EQ(got.steps.count, expected.steps.count) << marked;
+    EXPECT_EQ(got.steps.irregular, 0);
+    EXPECT_EQ(got.steps.median_ns, expected.steps.median_ns);
+    EXPECT_EQ(got.devices[0].budget, expected.devices[0].budget);
+    EXPECT_EQ(got.devices[0].launches, expected.devices[0].launches);
+  }
+}
+
 TEST(Analyser, RefusesWhatHasNoDevice) {
   Trace t;
   EXPECT_THROW(analyse(t), Error);
