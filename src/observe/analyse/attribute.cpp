@@ -43,7 +43,7 @@ class Sweep {
  public:
   Sweep(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from, int64_t to,
         const std::function<void(const Segment&)>& take)
-      : trace_(trace), host_(host), device_(device), from_(from), to_(to), take_(take) {
+      : trace_(trace), host_(host), from_(from), to_(to), take_(take) {
     if (const auto at = trace.devices.find(device); at != trace.devices.end())
       multiprocessors_ = at->second.multiprocessors;
     on_device_.resize(trace.streams.size());
@@ -186,7 +186,6 @@ class Sweep {
 
   const Trace& trace_;
   const HostTimeline& host_;
-  const uint32_t device_;
   const int64_t from_, to_;
   const std::function<void(const Segment&)>& take_;
   int64_t multiprocessors_ = 0, now_ = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/read/kineto.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <string>
 #include <string_view>
@@ -70,7 +72,8 @@ class KinetoReader {
 
  private:
   void read_top_level() {
-    const bool events = json_.text() == "traceEvents", devices = json_.text() == "deviceProperties";
+    const bool events = json_.text() == "traceEvents", devices = json_.text() == "deviceProperties",
+               ranks = json_.text() == "distributedInfo";
     const JsonToken value = json_.next();
     if (events) {
       if (value != JsonToken::begin_array) json_.fail("\"traceEvents\" is no array");
@@ -78,9 +81,28 @@ class KinetoReader {
       read_events();
     } else if (devices && value == JsonToken::begin_array) {
       read_devices();
+    } else if (ranks && value == JsonToken::begin_object) {
+      read_ranks();
     } else {
       json_.skip(value);
     }
+  }
+
+  void read_ranks() {
+    int64_t rank = -1, world = 0;
+    while (json_.next() == JsonToken::key) {
+      const bool is_rank = json_.text() == "rank", is_world = json_.text() == "world_size";
+      const JsonToken value = json_.next();
+      if (is_rank && value == JsonToken::number)
+        rank = integer(value, false);
+      else if (is_world && value == JsonToken::number)
+        world = integer(value, false);
+      else
+        json_.skip(value);
+    }
+    if (rank >= 0 && world > 1)
+      trace_.notes.push_back(fmt::format(
+          "rank {} of {}: waiting for a slower rank counts as communication", rank, world));
   }
 
   void read_devices() {

@@ -54,6 +54,7 @@ constexpr const char* kSmall = R"JSON({
    "pid": 7, "tid": 70, "ts": 91, "dur": 5},
   {"ph": "s", "id": 5, "pid": 7, "tid": 70, "ts": 110, "cat": "ac2g", "name": "ac2g"}
  ],
+ "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8, "pg_config": [{"x": 1}]},
  "traceName": "x"
 })JSON";
 
@@ -79,6 +80,8 @@ TEST(Kineto, ReadsWhatTheAnalysisNeeds) {
   EXPECT_EQ(t.spans[0].kind, SpanKind::range);
   EXPECT_EQ(t.spans[1].kind, SpanKind::loader);
   EXPECT_EQ(t.devices.at(0).multiprocessors, 132);
+  ASSERT_EQ(t.notes.size(), 1u);
+  EXPECT_EQ(t.notes[0].substr(0, 11), "rank 3 of 8");
 }
 
 TEST(Kineto, ReadsABareArrayToo) {
