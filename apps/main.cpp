@@ -316,9 +316,8 @@ struct Program {
     doctor_command = app.add_subcommand(
         "doctor", "say from a trace where the GPU's time went and what would win it back");
     CLI::App& c = *doctor_command;
-    c.add_option(
-         "file", doctor.file,
-         "trace of torch.profiler (.json, .json.gz), SQLite export of Nsight Systems, or .sat")
+    c.add_option("file", doctor.file,
+                 "trace of torch.profiler (.json, .json.gz) or SQLite export of Nsight Systems")
         ->type_name("TRACE");
     c.add_option("--format", doctor.format,
                  "text, json, html (one page on its own) or perfetto (for ui.perfetto.dev)")

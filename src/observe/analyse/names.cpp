@@ -25,9 +25,9 @@ std::string lower(std::string_view text) {
 // Names that only tensor-core code carries: instruction shapes and mnemonics of cuBLAS, cuDNN and
 // CUTLASS kernels (16x8x16 multiply-accumulate is "16816"), and Hopper's nvjet and GMMA families.
 bool names_tensor_cores(std::string_view n) {
-  return has_any(
-      n, {"h884", "s884", "h1688", "s1688", "i8816", "16816", "hmma", "imma", "wgmma", "gmma",
-          "tensorop", "nvjet", "tf32", "bf16bf16", "f16f16", "_tc_", "tensor_op"});
+  return has_any(n, {"h884",   "s884",  "h1688",     "s1688",    "i8816",  "16816",     "hmma",
+                     "imma",   "wgmma", "gmma",      "tensorop", "nvjet",  "tf32",      "bf16bf16",
+                     "f16f16", "_tc_",  "tensor_op", "_mma_",    "i16832", "triton_tem"});
 }
 
 }  // namespace
@@ -65,8 +65,8 @@ KernelClass classify_kernel(std::string_view name) {
                   "cudnn_generated_fort_native_sdpa"}))
     return KernelClass::tensor;
   // Before the products: their helpers move data only.
-  if (has_any(n,
-              {"splitkreduce", "splitk_reduce", "nchwtonhwc", "nhwctonchw", "transpose_readwrite"}))
+  if (has_any(n, {"splitkreduce", "splitk_reduce", "_join_kernel", "nchwtonhwc", "nhwctonchw",
+                  "transpose_readwrite"}))
     return KernelClass::memory;
   if (names_tensor_cores(n)) return KernelClass::tensor;
   if (has_any(n, {"gemm", "gemv", "matmul", "conv2d", "convolve", "winograd", "implicit_con",

@@ -62,7 +62,7 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
       Errc::invalid_argument, "doctor",
       path +
           ": is no trace that is known here; give a Chrome trace of torch.profiler (.json or "
-          ".json.gz), an SQLite export of Nsight Systems, or a capture (.sat)");
+          ".json.gz) or an SQLite export of Nsight Systems");
 }
 
 }  // namespace saturate::observe
