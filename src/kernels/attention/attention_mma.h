@@ -9,8 +9,10 @@ void forward_mma_d32(const Context& ctx, const AttentionArgs& a);
 void forward_mma_d64(const Context& ctx, const AttentionArgs& a);
 void forward_mma_d128(const Context& ctx, const AttentionArgs& a);
 // mean: of the lengths, from which the tile follows.
-void backward_short_d32(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
-void backward_short_d64(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
+void backward_short_d32_bf16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
+void backward_short_d32_f16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
+void backward_short_d64_bf16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
+void backward_short_d64_f16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean);
 void backward_mma_d32(const Context& ctx, const AttentionBackwardArgs& b);
 void backward_mma_d64(const Context& ctx, const AttentionBackwardArgs& b);
 void backward_mma_d128(const Context& ctx, const AttentionBackwardArgs& b);

@@ -11,9 +11,12 @@ void attention_forward_mma_cuda(const Context& ctx, const AttentionArgs& a) {
 }
 
 void attention_backward_short_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
+  using namespace attention;
   const int64_t mean = attention_mean_length(b.forward);
-  if (b.forward.head_size == 32) return attention::backward_short_d32(ctx, b, mean);
-  attention::backward_short_d64(ctx, b, mean);
+  const bool narrow = b.forward.head_size == 32, half = b.forward.dtype == DType::f16;
+  const auto launch = narrow ? (half ? backward_short_d32_f16 : backward_short_d32_bf16)
+                             : (half ? backward_short_d64_f16 : backward_short_d64_bf16);
+  launch(ctx, b, mean);
 }
 
 void attention_backward_mma_cuda(const Context& ctx, const AttentionBackwardArgs& b) {

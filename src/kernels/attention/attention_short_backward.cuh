@@ -341,7 +341,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocks) void attention_backward_sh
 }
 
 template <class P>
-void launch_short_backward(const Context& ctx, const AttentionBackwardArgs& b) {
+void launch_short_tile(const Context& ctx, const AttentionBackwardArgs& b) {
   const auto kernel = attention_backward_short_kernel<P>;
   SAT_CUDA(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes));
@@ -352,22 +352,13 @@ void launch_short_backward(const Context& ctx, const AttentionBackwardArgs& b) {
 }
 
 template <class T, int kD>
-void launch_short_backward_for_length(const Context& ctx, const AttentionBackwardArgs& b,
-                                      int64_t mean) {
+void launch_short_backward(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean) {
   const bool drops = b.forward.dropout > 0.0f;
   if (mean <= 32)
-    return drops ? launch_short_backward<ShortTile<T, kD, 2, true>>(ctx, b)
-                 : launch_short_backward<ShortTile<T, kD, 2, false>>(ctx, b);
-  drops ? launch_short_backward<ShortTile<T, kD, 4, true>>(ctx, b)
-        : launch_short_backward<ShortTile<T, kD, 4, false>>(ctx, b);
-}
-
-template <int kD>
-void launch_short_backward_for_type(const Context& ctx, const AttentionBackwardArgs& b,
-                                    int64_t mean) {
-  if (b.forward.dtype == DType::f16)
-    return launch_short_backward_for_length<__half, kD>(ctx, b, mean);
-  launch_short_backward_for_length<__nv_bfloat16, kD>(ctx, b, mean);
+    return drops ? launch_short_tile<ShortTile<T, kD, 2, true>>(ctx, b)
+                 : launch_short_tile<ShortTile<T, kD, 2, false>>(ctx, b);
+  drops ? launch_short_tile<ShortTile<T, kD, 4, true>>(ctx, b)
+        : launch_short_tile<ShortTile<T, kD, 4, false>>(ctx, b);
 }
 
 }  // namespace saturate::kernels::attention

@@ -4,8 +4,8 @@
 
 namespace saturate::kernels::attention {
 
-void backward_short_d64(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean) {
-  launch_short_backward_for_type<64>(ctx, b, mean);
+void backward_short_d32_bf16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean) {
+  launch_short_backward<__nv_bfloat16, 32>(ctx, b, mean);
 }
 
 }  // namespace saturate::kernels::attention

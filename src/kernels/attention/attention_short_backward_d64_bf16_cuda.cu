@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/attention_mma.h"
+#include "kernels/attention/attention_short_backward.cuh"
+
+namespace saturate::kernels::attention {
+
+void backward_short_d64_bf16(const Context& ctx, const AttentionBackwardArgs& b, int64_t mean) {
+  launch_short_backward<__nv_bfloat16, 64>(ctx, b, mean);
+}
+
+}  // namespace saturate::kernels::attention
