@@ -67,6 +67,7 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.parts = a.causal ? (tiles + 1) / 2 : tiles;
   p.items = p.sequences * p.heads * p.parts;
   p.causal = a.causal;
+  // Built in; attention_forward_hopper_fits refuses it until a GPU has tested it.
   p.bottom_right = a.alignment == CausalAlignment::bottom_right;
   p.scale_log2 = a.scale * 1.44269504f;
   p.dropout = a.dropout;
