@@ -213,7 +213,10 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
       .roofline = {}};
   std::map<std::string, std::vector<double>> lines;
   std::ofstream json;
-  if (!o.json.empty()) json.open(o.json);
+  if (!o.json.empty()) {
+    json.open(o.json);
+    if (!json) throw Error(Errc::io, "bench", "cannot write " + o.json);
+  }
   for (const int64_t length : o.sizes) {
     const Shape x{base.batch, base.heads, length, base.head_size, base.causal};
     plot.sizes.push_back(static_cast<double>(length));

@@ -221,7 +221,10 @@ int run_bench_ladder(const BenchOptions& o, const Context& ctx, const Stream& st
   for (const Contender& c : all) plot.lines.push_back({c.name, {}});
   fmt::print("{}, fp32 peak {:.1f} TFLOP/s, copy {:.0f} GB/s\n", info.name, peak * 1e-3, bandwidth);
   std::ofstream lines;
-  if (!o.json.empty()) lines.open(o.json);
+  if (!o.json.empty()) {
+    lines.open(o.json);
+    if (!lines) throw Error(Errc::io, "bench", "cannot write " + o.json);
+  }
   for (const Problem& p : problems) {
     Measurement measurement(ctx, stream, noise, p);
     measurement.tune();

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program as a user meets it: usage: cli_test.py PATH_OF_SATURATE"""
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,33 @@ class Usage(unittest.TestCase):
         code, _, err = saturate("train", "--config", "/no/such/file.toml")
         self.assertNotEqual(code, 0)
         self.assertIn("/no/such/file.toml", err)
+
+
+class AttentionLadder(unittest.TestCase):
+    ARGUMENTS = ["bench", "attention", "--ladder", "--device", "cpu", "--shape", "1", "2", "64", "16", "--sizes", "8",
+                 "16", "--repeats", "2"]
+
+    def test_times_every_implementation_over_lengths(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot, lines = os.path.join(folder, "l.svg"), os.path.join(folder, "l.jsonl")
+            code, out, err = saturate(*self.ARGUMENTS, "--plot", plot, "--json", lines)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(out.count("attention_forward_cpu"), 2)
+            with open(lines, encoding="utf8") as file:
+                rows = [json.loads(line) for line in file]
+            self.assertEqual([(r["length"], r["implementation"]) for r in rows],
+                             [(n, f"attention_{way}_cpu") for n in (8, 16) for way in ("forward", "backward")])
+            self.assertTrue(all(r["ms"] > 0 and r["tflops"] >= 0 for r in rows))
+            with open(plot, encoding="utf8") as file:
+                self.assertIn("attention_forward_cpu f32", file.read())
+
+    def test_says_what_it_cannot_do(self):
+        code, _, err = saturate(*self.ARGUMENTS, "--plot", "", "--json", "/no/such/folder/l.jsonl")
+        self.assertNotEqual(code, 0)
+        self.assertIn("cannot write /no/such/folder/l.jsonl", err)
+        code, _, err = saturate("bench", "attention", "--ladder", "--device", "cpu")
+        self.assertNotEqual(code, 0)
+        self.assertIn("--shape BATCH HEADS LENGTH HEAD_SIZE", err)
 
 
 class Config(unittest.TestCase):
