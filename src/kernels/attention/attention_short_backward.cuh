@@ -8,7 +8,8 @@
 // kernel runs before.
 //
 // Sequences longer than a tile are right but slow: when there are several tiles of keys, d_q gets a
-// second round of its own, since no block may add to it in an order that is not fixed.
+// second round of its own, since no block may add to it in an order that is not fixed. So dispatch
+// comes here only where the longest is bounded (attention.cpp).
 #pragma once
 #include <math_constants.h>
 
