@@ -51,17 +51,12 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
   return fits_plain(c, a);
 }
 
-// 16-byte copies need every row of every head to start at a multiple of 8 elements.
-bool rows_aligned(const void* p, int64_t stride) noexcept {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
-}
-
 [[maybe_unused]] Fit fits_mma(const Context& c, const AttentionArgs& a) noexcept {
   if (!is_16_bit(a.dtype)) return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 32 && a.head_size != 64 && a.head_size != 128)
     return {"head size is none of 32, 64, 128"};
-  if (!rows_aligned(a.q, a.q_stride) || !rows_aligned(a.k, a.k_stride) ||
-      !rows_aligned(a.v, a.v_stride) || !rows_aligned(a.o, a.o_stride))
+  if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
+      !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (cuda_compute_major(c.device.index) < 8)
     return {"the GPU is older than compute capability 8.0"};
@@ -69,8 +64,9 @@ bool rows_aligned(const void* p, int64_t stride) noexcept {
   return fits_grid(a);
 }
 [[maybe_unused]] Fit fits_mma_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
-  if (!rows_aligned(b.d_o, b.forward.o_stride) || !rows_aligned(b.d_q, b.d_q_stride) ||
-      !rows_aligned(b.d_k, b.d_k_stride) || !rows_aligned(b.d_v, b.d_v_stride))
+  if (!attention_rows_aligned(b.d_o, b.forward.o_stride) ||
+      !attention_rows_aligned(b.d_q, b.d_q_stride) ||
+      !attention_rows_aligned(b.d_k, b.d_k_stride) || !attention_rows_aligned(b.d_v, b.d_v_stride))
     return {"a gradient is not aligned to 16 bytes, or its stride is no multiple of 8"};
   return fits_mma(c, b.forward);
 }

@@ -26,6 +26,10 @@ void attention_forward_mma_cuda(const Context& ctx, const AttentionArgs& args);
 void attention_backward_mma_cuda(const Context& ctx, const AttentionBackwardArgs& args);
 // The same for head size 32 or 64, whole sequences in one kernel; meant for a mean length up to 64.
 void attention_backward_short_cuda(const Context& ctx, const AttentionBackwardArgs& args);
+// 16-byte copies need every row of every head to start at a multiple of 8 16-bit elements.
+inline bool attention_rows_aligned(const void* p, int64_t stride) noexcept {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
+}
 // Rows for each sequence, of the side with more of them, at most the longest.
 int64_t attention_mean_length(const AttentionArgs& args) noexcept;
 // First step of both backward passes: delta[h][i] = sum_d d_o[i][h][d] o[i][h][d]; gradients of the

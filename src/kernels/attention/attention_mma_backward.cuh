@@ -8,6 +8,7 @@
 #include <math_constants.h>
 
 #include "base/philox.h"
+#include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_mma_device.cuh"
 #include "runtime/cuda/check.h"
 
@@ -340,10 +341,7 @@ void launch_backward_for_dropout(const Context& ctx, const AttentionBackwardArgs
 template <int kD>
 void launch_backward_for_type(const Context& ctx, const AttentionBackwardArgs& b) {
   const AttentionArgs& a = b.forward;
-  const int64_t longest = a.max_q > a.max_k ? a.max_q : a.max_k;
-  const int64_t rows = a.q_rows > a.k_rows ? a.q_rows : a.k_rows;
-  const int64_t mean = a.sequences > 0 ? (rows + a.sequences - 1) / a.sequences : 0;
-  const bool brief = (mean < longest ? mean : longest) <= 32;
+  const bool brief = attention_mean_length(a) <= 32;
   // Wide heads: d_k and d_v take 128 registers of a thread, so the step is shorter.
   constexpr int kStep = kD == 128 ? 32 : 64;
   const auto with = [&](auto tag) {

@@ -18,12 +18,10 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
-  const auto aligned = [](const void* p, int64_t stride) {
-    return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
-  };
-  if (!aligned(a.q, a.q_stride) || !aligned(a.k, a.k_stride) || !aligned(a.v, a.v_stride) ||
-      !aligned(b.d_o, a.o_stride) || !aligned(b.d_q, b.d_q_stride) ||
-      !aligned(b.d_k, b.d_k_stride) || !aligned(b.d_v, b.d_v_stride))
+  if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
+      !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
+      !attention_rows_aligned(b.d_q, b.d_q_stride) ||
+      !attention_rows_aligned(b.d_k, b.d_k_stride) || !attention_rows_aligned(b.d_v, b.d_v_stride))
     return {"a matrix is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.sequences * a.kv_heads * (a.max_k / kBackwardKeys + 1) > INT32_MAX / 2)
     return {"more than 2^30 blocks of keys (32-bit numbers)"};

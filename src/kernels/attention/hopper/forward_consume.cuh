@@ -137,8 +137,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     const auto weigh = [&](int j) {
       const int first_key = j * P::kKeys;
       if (first_key + P::kKeys > u.k.count ||
-          (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64 + u.shift))
-        mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row + u.shift);
+          (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
+        mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
       softmax<P>(s, top, weight, shrink, p.scale_log2);
       if (P::kMayDrop && drops)
         drop<P>(p, s, seed, micro_step,
@@ -149,7 +149,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     int mine = u.tiles;
     if constexpr (!P::kTurns) {
       const int first = u.first + consumer * 64;
-      if (p.causal) mine = min(mine, max(0, (first + 64 + u.shift + P::kKeys - 1) / P::kKeys));
+      if (p.causal) mine = min(mine, (first + 64 + P::kKeys - 1) / P::kKeys);
       if (first >= u.q.count) mine = 0;
     }
     if (mine < u.tiles || mine == 0) {  // who multiplies nothing must meet here all the same

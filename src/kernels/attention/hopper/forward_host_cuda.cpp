@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_features.h"
+#include "kernels/attention/attention_impl.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
@@ -10,14 +11,10 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int64_t kShortest = 96;  // mean length from which tiles of 128 rows win (LADDER.md)
-
-bool rows_aligned(const void* p, int64_t stride) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
-}
-
-// Mean length from which the largest tiles of narrow heads win (LADDER.md).
-constexpr int64_t kLong = 1536;
+// Mean lengths, between what was measured (LADDER.md): at 64 rows mma.sync's tiles serve, at 128
+// those of 128 rows here are faster; the largest tiles of narrow heads lose at 1024 and win at
+// 2048.
+constexpr int64_t kShortest = 96, kLong = 1536;
 
 }  // namespace
 
@@ -25,8 +22,8 @@ Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) no
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
-  if (!rows_aligned(a.q, a.q_stride) || !rows_aligned(a.k, a.k_stride) ||
-      !rows_aligned(a.v, a.v_stride) || !rows_aligned(a.o, a.o_stride))
+  if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
+      !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.k_rows == 0) return {"there are no keys"};
   if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
@@ -67,8 +64,6 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.parts = a.causal ? (tiles + 1) / 2 : tiles;
   p.items = p.sequences * p.heads * p.parts;
   p.causal = a.causal;
-  // Built in; attention_forward_hopper_fits refuses it until a GPU has tested it.
-  p.bottom_right = a.alignment == CausalAlignment::bottom_right;
   p.scale_log2 = a.scale * 1.44269504f;
   p.dropout = a.dropout;
   p.rng = a.rng;

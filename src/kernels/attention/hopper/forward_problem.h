@@ -21,8 +21,8 @@ struct ForwardProblem {
   int sequences, heads, group;  // group: query heads of one key head
   int parts;                    // pieces of work of one (sequence, head): see forward_kernel.cuh
   int items;                    // sequences * heads * parts
-  bool causal, bottom_right;
-  float scale_log2;  // scale * log2(e): softmax in powers of two
+  bool causal;                  // query i sees keys 0..i
+  float scale_log2;             // scale * log2(e): softmax in powers of two
   float dropout;
   RngRef rng;
 };

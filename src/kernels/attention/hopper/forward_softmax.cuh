@@ -10,7 +10,7 @@
 namespace saturate::kernels::attention {
 
 // Scores of keys that this thread's two rows may not see become -infinity. `column`: key of s[0],
-// `bound`: keys from it on do not exist; row: position of the upper row among the keys.
+// `bound`: keys from it on do not exist; row: the upper of the two queries.
 template <class P>
 __device__ __forceinline__ void mask(float (&s)[P::kKeys / 2], int column, int bound, bool causal,
                                      int row) {

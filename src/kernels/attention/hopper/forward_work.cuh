@@ -37,7 +37,6 @@ struct ForwardTile {
 struct ForwardUnit {
   Rows q, k;
   int head, first;  // first query of the tile, in the sequence
-  int shift;        // query i stands at key i + shift
   int tiles;        // of keys, 0..tiles-1
 };
 
@@ -61,15 +60,13 @@ __device__ __forceinline__ void for_each_unit(const ForwardProblem& p, int team,
     const int sequence = pair / p.heads;
     u.q = agreed_rows(p.cu_q, sequence);
     u.k = agreed_rows(p.cu_k, sequence);
-    u.shift = p.bottom_right ? u.k.count - u.q.count : 0;
     const int tiles = (u.q.count + P::kQueries - 1) / P::kQueries;
     const int twin = tiles - 1 - part;
     if (p.causal ? part > twin : part >= tiles) continue;
 #pragma unroll 1
     for (int n = 0; n < (p.causal && part < twin ? 2 : 1); ++n) {
       u.first = (n == 0 && p.causal ? twin : part) * P::kQueries;
-      const int end =
-          p.causal ? max(0, min(u.k.count, u.first + P::kQueries + u.shift)) : u.k.count;
+      const int end = p.causal ? min(u.k.count, u.first + P::kQueries) : u.k.count;
       u.tiles = (end + P::kKeys - 1) / P::kKeys;
       visit(u);
     }
