@@ -49,8 +49,8 @@ struct Consumer {
     const uint32_t b = here(descriptor_low(queries, 16));
 #pragma unroll
     for (int c = 0; c < kD / 16; ++c)
-      multiply<T, kM, 0, 0>(sum, descriptor(a + c / 4 * (P::kKeyPanel / 16) + c % 4 * 2, 1024),
-                            descriptor(b + c / 4 * (P::kQueryPanel / 16) + c % 4 * 2, 1024), c);
+      wgmma::mma<T, kM, 0, 0>(sum, descriptor(a + c / 4 * (P::kKeyPanel / 16) + c % 4 * 2, 1024),
+                              descriptor(b + c / 4 * (P::kQueryPanel / 16) + c % 4 * 2, 1024), c);
     mma_commit();
   }
   __device__ __forceinline__ void issue_scores(float (&s)[kM / 2], uint32_t step, int m) {
@@ -169,7 +169,7 @@ struct Consumer {
     const uint32_t columns = here(descriptor_low(d_o, P::kQueryPanel));
 #pragma unroll
     for (int c = 0; c < kM / 16; ++c)
-      multiply<T, kD, 1>(d_v, left[c], descriptor(columns + c * 128, 1024), 1);
+      wgmma::mma_from_registers<T, kD, 1>(d_v, left[c], descriptor(columns + c * 128, 1024), 1);
     mma_commit();
   }
   __device__ __forceinline__ void issue_d_k(float (&d_k)[kD / 2], uint32_t step) {
@@ -180,8 +180,8 @@ struct Consumer {
     mma_fence();
 #pragma unroll
     for (int c = 0; c < kM / 16; ++c)
-      multiply<T, kD, 0, 1>(d_k, descriptor(left + c / 4 * (kN * 128 / 16) + c % 4 * 2, 1024),
-                            descriptor(columns + c * 128, 1024), 1);
+      wgmma::mma<T, kD, 0, 1>(d_k, descriptor(left + c / 4 * (kN * 128 / 16) + c % 4 * 2, 1024),
+                              descriptor(columns + c * 128, 1024), 1);
     mma_commit();
   }
   __device__ __forceinline__ void issue_d_q(float (&d_q)[32], uint32_t step) {
@@ -193,8 +193,8 @@ struct Consumer {
     mma_fence();
 #pragma unroll
     for (int c = 0; c < kN / 16; ++c)
-      multiply<T, 64, 1, 1>(d_q, descriptor(left + c * 128, 1024),
-                            descriptor(columns + c * 128, 1024), c);
+      wgmma::mma<T, 64, 1, 1>(d_q, descriptor(left + c * 128, 1024),
+                              descriptor(columns + c * 128, 1024), c);
     mma_commit();
   }
 

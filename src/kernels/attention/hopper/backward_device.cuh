@@ -2,9 +2,9 @@
 // Parts of the Hopper backward kernel: its shape, its shared memory, the way of results to memory.
 #pragma once
 #include "kernels/attention/attention_mma_device.cuh"
-#include "kernels/attention/hopper/attention_wgmma.cuh"
 #include "kernels/attention/hopper/backward_problem.h"
 #include "kernels/gemm/wgmma/wgmma_kernel.cuh"
+#include "kernels/gemm/wgmma/wgmma_mma.cuh"
 
 namespace saturate::kernels::attention::hopper {
 

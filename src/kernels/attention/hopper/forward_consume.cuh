@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A consumer warpgroup of the Hopper forward kernel: 64 query rows through their keys.
 #pragma once
-#include "kernels/attention/hopper/attention_wgmma.cuh"
 #include "kernels/attention/hopper/forward_softmax.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
+#include "kernels/gemm/wgmma/wgmma_mma.cuh"
 
 namespace saturate::kernels::attention {
-
-template <int kCount>
-__device__ __forceinline__ void settle(float (&d)[kCount]) {
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) asm volatile("" : "+f"(d[j])::"memory");
-}
 
 // S = Q K' for the 64 rows of a warpgroup.
 template <class P>
@@ -19,7 +13,7 @@ __device__ __forceinline__ void multiply_scores(float (&s)[P::kKeys / 2], uint32
 #pragma unroll
   for (int c = 0; c < P::kD / 16; ++c) {
     const uint32_t block = c / 4, in_block = c % 4 * 32;
-    hopper::multiply<typename P::T, P::kKeys, 0, 0>(
+    wgmma::mma<typename P::T, P::kKeys, 0, 0>(
         s, wgmma::descriptor(q + (block * P::kQueries * 128 + in_block) / 16, 1024),
         wgmma::descriptor(k + (block * P::kKeys * 128 + in_block) / 16, 1024), c);
   }
@@ -31,8 +25,8 @@ __device__ __forceinline__ void multiply_values(float (&o)[P::kD / 2],
                                                 uint32_t v) {
 #pragma unroll
   for (int c = 0; c < P::kKeys / 16; ++c)
-    hopper::multiply<typename P::T, P::kD, 1>(o, weights[c],
-                                              wgmma::descriptor(v + c * 2048 / 16, 1024), 1);
+    wgmma::mma_from_registers<typename P::T, P::kD, 1>(
+        o, weights[c], wgmma::descriptor(v + c * 2048 / 16, 1024), 1);
 }
 
 // Rows of a slot of values from `valid` on become zero: they belong to others, and 0 times what
@@ -163,8 +157,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
         multiply_scores<P>(s, q, low_k(step));
         wgmma::mma_commit();
         wgmma::mma_wait<0>();
-        settle(s);
-        settle(o);
+        wgmma::settle(s);
+        wgmma::settle(o);
         release(step);
         if (j < mine - 1) release(step - 1);
         weigh(j);
@@ -183,7 +177,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
         step += 2;
       }
       wgmma::mma_wait<0>();
-      settle(o);
+      wgmma::settle(o);
       if (mine > 0) release(step - 1);
       if (threadIdx.x % 128 == 0) query.release(q_slot);
     } else if (mine > 0) {
@@ -194,7 +188,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       wgmma::mma_commit();
       pass_turn();
       wgmma::mma_wait<0>();
-      settle(s);
+      wgmma::settle(s);
       release(step);
       ++step;
       if (mine < u.tiles) skip(1);  // the values before the first ones
@@ -214,13 +208,13 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
         wgmma::mma_commit();
         pass_turn();
         wgmma::mma_wait<1>();
-        settle(s);
+        wgmma::settle(s);
         weigh(j - 1);
         // The release asks for the sums (they are never negative), and stays before the wait: else
         // ptxas would wait first and compute the exponentials when nothing runs beside them.
         if (!(weight[0] + weight[1] < 0.0f)) release(step);
         wgmma::mma_wait<0>();
-        settle(o);
+        wgmma::settle(o);
         release(step + 1);
         step += 2;
         to_weights<P>(weights, s);
@@ -239,7 +233,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       wgmma::mma_commit();
       pass_turn();
       wgmma::mma_wait<0>();
-      settle(o);
+      wgmma::settle(o);
       release(step);
       ++step;
     } else {

@@ -53,13 +53,6 @@ __device__ inline void produce_rows(const PromotedProblem& p, uint32_t tiles, ui
   }
 }
 
-// The sums are final from here: no read of them may move up.
-template <int kCount>
-__device__ inline void settle(float (&d)[kCount]) {
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) asm volatile("" : "+f"(d[j])::"memory");
-}
-
 // One stage, a fresh sum for each half of the columns; `released` is called once it is read.
 template <class P, class Released>
 __device__ inline void multiply_stage(float (&sum)[P::kN / 2], uint32_t a0, uint32_t b0,

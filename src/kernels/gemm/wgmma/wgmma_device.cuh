@@ -112,6 +112,13 @@ __device__ inline void mma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
+// The sums are final from here: no read of them may move up over the wait.
+template <int kCount>
+__device__ inline void settle(float (&d)[kCount]) {
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) asm volatile("" : "+f"(d[j])::"memory");
+}
+
 // Descriptor of an operand in shared memory with the 128-byte swizzle, as two words, so that a step
 // through memory is one addition to the low one (addresses stay below 2^18 bytes, so it never
 // carries). `leading` and `stride` in bytes: K-major: stride between groups of 8 rows (leading is

@@ -161,12 +161,8 @@ __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, u
   }
   mma_wait<0>();
   if (blocks > 0) release<P>(empty, step - 1);
-    // The sums are final from here: no read of them may move up.
 #pragma unroll
-  for (int q = 0; q < P::kMmas; ++q) {
-#pragma unroll
-    for (int j = 0; j < P::kN / 2; ++j) asm volatile("" : "+f"(sum[q][j])::"memory");
-  }
+  for (int q = 0; q < P::kMmas; ++q) settle(sum[q]);
 }
 
 // The same for operands in three bf16 parts, high, middle and low: x = h + m + l to 24 bits. Of the
