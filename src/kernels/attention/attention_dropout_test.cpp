@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/testing/attention_expect.h"
+#include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
 namespace {
@@ -85,12 +86,7 @@ Mask d_k_mask(const Problem& p, const Result& r) {
   });
 }
 
-struct Target {
-  DeviceKind kind;
-  DType dtype;
-};
-
-class AttentionDropout : public ::testing::TestWithParam<Target> {
+class AttentionDropout : public ::testing::TestWithParam<testing::Target> {
  protected:
   void SetUp() override {
     if (GetParam().kind == DeviceKind::cuda && cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
@@ -157,16 +153,7 @@ TEST_P(AttentionDropout, AnotherMicroStepHasAnotherMask) {
   EXPECT_NEAR(equal, n * share, 5 * std::sqrt(n * share * (1 - share)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, AttentionDropout,
-                         ::testing::Values(Target{DeviceKind::cpu, DType::f32},
-                                           Target{DeviceKind::cpu, DType::f64},
-                                           Target{DeviceKind::cuda, DType::f32},
-                                           Target{DeviceKind::cuda, DType::bf16},
-                                           Target{DeviceKind::cuda, DType::f16}),
-                         [](const auto& i) {
-                           return std::string(i.param.kind == DeviceKind::cuda ? "cuda_" : "cpu_") +
-                                  name_of(i.param.dtype);
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionDropout, testing::all_targets(), testing::target_name);
 
 }  // namespace
 }  // namespace saturate::kernels

@@ -8,16 +8,12 @@
 #include <vector>
 
 #include "kernels/testing/attention_expect.h"
+#include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
 namespace {
 
-struct Target {
-  DeviceKind kind;
-  DType dtype;
-};
-
-class AttentionTrap : public ::testing::TestWithParam<Target> {
+class AttentionTrap : public ::testing::TestWithParam<testing::Target> {
  protected:
   void SetUp() override {
     if (GetParam().kind == DeviceKind::cuda && cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
@@ -188,16 +184,7 @@ TEST_P(AttentionTrap, OddLengthsAgainstEachOther) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, AttentionTrap,
-                         ::testing::Values(Target{DeviceKind::cpu, DType::f32},
-                                           Target{DeviceKind::cpu, DType::f64},
-                                           Target{DeviceKind::cuda, DType::f32},
-                                           Target{DeviceKind::cuda, DType::bf16},
-                                           Target{DeviceKind::cuda, DType::f16}),
-                         [](const auto& i) {
-                           return std::string(i.param.kind == DeviceKind::cuda ? "cuda_" : "cpu_") +
-                                  name_of(i.param.dtype);
-                         });
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionTrap, testing::all_targets(), testing::target_name);
 
 }  // namespace
 }  // namespace saturate::kernels
