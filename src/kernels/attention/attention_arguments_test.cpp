@@ -165,9 +165,10 @@ TEST(Attention, SaysWhyItDoesNotFit) {
   AttentionBackwardArgs uneven = Problem({"fit", {3, 129}, {3, 5}, 1, 1, 64}, DType::bf16).args;
   uneven.forward.q_rows = uneven.forward.k_rows = 100;  // 50 in the mean
   for (const auto& f : attention_backward_impls())
-    if (std::string(f.name) == "attention_backward_short_cuda")
+    if (std::string(f.name) == "attention_backward_short_cuda") {
       EXPECT_STREQ(f.fits(Context{cuda, nullptr, nullptr, 0}, uneven).reason,
                    "a sequence may be longer than 128 rows");
+    }
   EXPECT_STREQ(reason("attention_forward_hopper_cuda", DType::bf16, 64, 0),
                "sequences are short in the mean");
   EXPECT_STREQ(reason("attention_forward_plain_cuda", DType::f64, 64, 0),
