@@ -80,20 +80,26 @@ Value attention(Tape& tape, const AttentionSpec& s) {
         const Value d_o = t.gradient(o);
         const PackedGradients g = make_gradients(t, s);
         const Value delta = t.make("attention_delta", t.wide_type(), s.heads, q.rows);
+        const int64_t bytes = kernels::attention_backward_workspace_bytes(t.device(), args);
+        const Value workspace =
+            bytes > 0 ? t.make("attention_workspace", DType::f32, 1, (bytes + 3) / 4) : Value{};
         std::vector<Value> writes = g.all;
         writes.push_back(delta);
-        t.record("attention_backward", {s.q.of, s.k.of, s.v.of, o, lse, d_o}, writes,
-                 [=](const Run& r) {
-                   kernels::attention_backward(r.ctx, {.forward = bind(r),
-                                                       .d_o = r(d_o),
-                                                       .d_q = at(r, g.q, q.dtype),
-                                                       .d_k = at(r, g.k, q.dtype),
-                                                       .d_v = at(r, g.v, q.dtype),
-                                                       .d_q_stride = q.cols,
-                                                       .d_k_stride = k.cols,
-                                                       .d_v_stride = v.cols,
-                                                       .delta = r(delta)});
-                 });
+        if (workspace) writes.push_back(workspace);
+        t.record(
+            "attention_backward", {s.q.of, s.k.of, s.v.of, o, lse, d_o}, writes, [=](const Run& r) {
+              kernels::attention_backward(r.ctx, {.forward = bind(r),
+                                                  .d_o = r(d_o),
+                                                  .d_q = at(r, g.q, q.dtype),
+                                                  .d_k = at(r, g.k, q.dtype),
+                                                  .d_v = at(r, g.v, q.dtype),
+                                                  .d_q_stride = q.cols,
+                                                  .d_k_stride = k.cols,
+                                                  .d_v_stride = v.cols,
+                                                  .delta = r(delta),
+                                                  .workspace = bytes > 0 ? r(workspace) : nullptr,
+                                                  .workspace_bytes = bytes});
+            });
       });
   return o;
 }
