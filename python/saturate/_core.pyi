@@ -73,9 +73,13 @@ def attention_backward(
     d_bias: Optional[Tensor],
     d_alibi_slopes: Optional[Tensor],
     d_sinks: Optional[Tensor],
+    workspace: Optional[Tensor],
     options: AttentionOptions,
     stream: int,
 ) -> None: ...
+def attention_backward_workspace_bytes(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, options: AttentionOptions
+) -> int: ...
 def matmul(
     a: Tensor,
     b: Tensor,

@@ -47,7 +47,8 @@ void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor&
               const Tensor& lse, const Tensor& d_q, const Tensor& d_k, const Tensor& d_v,
               const Tensor& delta, const std::optional<Tensor>& d_bias,
               const std::optional<Tensor>& d_slopes, const std::optional<Tensor>& d_sinks,
-              const AttentionOptions& options, uintptr_t stream) {
+              const std::optional<Tensor>& workspace, const AttentionOptions& options,
+              uintptr_t stream) {
   const char* const op = "attention backward";
   AttentionBackwardArgs b;
   b.forward = attention_args(op, q, k, v, o, lse, options);
@@ -84,9 +85,22 @@ void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor&
   }
   b.d_alibi_slopes = per_head(op, "d_alibi_slopes", d_slopes, b.forward, q.device);
   b.d_sinks = per_head(op, "d_sinks", d_sinks, b.forward, q.device);
+  if (workspace) {
+    require_device(op, "the workspace", *workspace, q.device);
+    require_contiguous(op, "the workspace", *workspace);
+    b.workspace = workspace->data;
+    b.workspace_bytes = workspace->size() * static_cast<int64_t>(size_of(workspace->dtype));
+  }
   const nb::gil_scoped_release release;
   const DeviceScope scope(q.device);
   kernels::attention_backward(context(q, stream), b);
+}
+
+// What the backward pass of these arguments can use.
+int64_t backward_workspace_bytes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                                 const Tensor& lse, const AttentionOptions& options) {
+  const AttentionArgs a = attention_args("attention backward", q, k, v, o, lse, options);
+  return kernels::attention_backward_workspace_bytes(q.device, a);
 }
 
 }  // namespace
@@ -98,8 +112,11 @@ void bind_attention(nb::module_& m) {
   m.def("attention_backward", &backward, nb::arg("d_o"), nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("o"), nb::arg("lse"), nb::arg("d_q"), nb::arg("d_k"), nb::arg("d_v"),
         nb::arg("delta"), nb::arg("d_bias").none(), nb::arg("d_alibi_slopes").none(),
-        nb::arg("d_sinks").none(), nb::arg("options"), nb::arg("stream"),
-        "Writes the gradients and, as scratch, delta.");
+        nb::arg("d_sinks").none(), nb::arg("workspace").none(), nb::arg("options"),
+        nb::arg("stream"), "Writes the gradients and, as scratch, delta and the workspace.");
+  m.def("attention_backward_workspace_bytes", &backward_workspace_bytes, nb::arg("q"), nb::arg("k"),
+        nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("options"),
+        "Bytes of scratch with which attention_backward is fastest; 0 where none helps.");
 }
 
 }  // namespace saturate::python

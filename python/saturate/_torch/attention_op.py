@@ -48,10 +48,13 @@ def run_backward(d_o, q, k, v, o, lse, bias, alibi_slopes, sinks, cu_q, cu_k, rn
     delta = torch.empty_like(lse)
     q, k, v = _rows(q), _rows(k), _rows(v)
     options = _options(bias, alibi_slopes, sinks, cu_q, cu_k, rng, block_mask, settings)
+    inputs = [views.view(t) for t in (q, k, v, o, lse)]
+    scratch = core().attention_backward_workspace_bytes(*inputs, options)
+    workspace = q.new_empty((scratch + 3) // 4, dtype=torch.int32) if scratch else None
     core().attention_backward(
-        *[views.view(t) for t in (d_o, q, k, v, o, lse, d_q, d_k, d_v, delta)],
+        views.view(d_o), *inputs, *[views.view(t) for t in (d_q, d_k, d_v, delta)],
         *[views.view(t) if want else None for t, want in zip((d_bias, d_slopes, d_sinks), wanted)],
-        options, views.stream_of(q),
+        views.view(workspace), options, views.stream_of(q),
     )
     return d_q, d_k, d_v, d_bias.to(bias.dtype) if wanted[0] else d_bias, d_slopes, d_sinks
 
