@@ -57,7 +57,12 @@ struct Consumer {
     const uint32_t stage = step % P::kStagesQ, tile = shared + P::kQ + stage * P::kQueryTile;
     barrier_wait(shared + P::kFullQ + stage * 8, step / P::kStagesQ & 1);
     const int valid = queries - m * kM;
-    if (valid < kM) clear_rows<kM, P::kPanels>(tile, valid, thread);
+    if (valid < kM) {  // both tiles here, where neither consumer waits for the other's turn
+      const uint32_t other = step % P::kStagesDO;
+      barrier_wait(shared + P::kFullDO + other * 8, step / P::kStagesDO & 1);
+      clear_rows<kM, P::kPanels>(tile, valid, thread);
+      clear_rows<kM, P::kPanels>(shared + P::kDO + other * P::kQueryTile, valid, thread);
+    }
     mma_fence();
     score(s, shared + P::kK, tile);
   }
@@ -158,12 +163,9 @@ struct Consumer {
 
   // d_p = d_o v^T and d_v += p^T d_o, two groups.
   __device__ __forceinline__ void issue_d_p(float (&d_p)[kM / 2], float (&d_v)[kD / 2],
-                                            const uint32_t (&left)[kM / 16][4], uint32_t step,
-                                            int m) {
+                                            const uint32_t (&left)[kM / 16][4], uint32_t step) {
     const uint32_t stage = step % P::kStagesDO, d_o = shared + P::kDO + stage * P::kQueryTile;
     barrier_wait(shared + P::kFullDO + stage * 8, step / P::kStagesDO & 1);
-    const int valid = queries - m * kM;
-    if (valid < kM) clear_rows<kM, P::kPanels>(d_o, valid, thread);
     mma_fence();
     score(d_p, shared + P::kV, d_o);
     const uint32_t columns = here(descriptor_low(d_o, P::kQueryPanel));
@@ -198,6 +200,14 @@ struct Consumer {
     mma_commit();
   }
 
+  // The consumers take turns at exponentials, so that one has the tensor cores meanwhile.
+  __device__ __forceinline__ void begin_exponentials() {
+    if constexpr (P::kTurns) named_sync(4 + static_cast<int>(me), kConsumers);
+  }
+  __device__ __forceinline__ void end_exponentials() {
+    if constexpr (P::kTurns) named_arrive(5 - static_cast<int>(me), kConsumers);
+  }
+
   // One unit; `step` counts steps of all units.
   __device__ __forceinline__ void run(uint32_t& step, int begin) {
     float d_k[kD / 2], d_v[kD / 2];
@@ -216,9 +226,11 @@ struct Consumer {
         load_lse(lse, step);
         mma_wait<0>();
         settle(s);
+        begin_exponentials();
         probabilities(left, s, lse, begin);
       }
-      issue_d_p(d_p, d_v, left, step, begin);
+      issue_d_p(d_p, d_v, left, step);
+      end_exponentials();
       mma_wait<1>();
       settle(d_p);
 #pragma unroll 1
@@ -235,9 +247,11 @@ struct Consumer {
         load_lse(lse, step + 1);
         mma_wait<1>();
         settle(s);
+        begin_exponentials();
         probabilities(left, s, lse, after.m);
         issue_d_q(d_q, step);
-        issue_d_p(d_p, d_v, left, step + 1, after.m);
+        issue_d_p(d_p, d_v, left, step + 1);
+        end_exponentials();
         mma_wait<2>();
         settle(d_q);
         release(P::kEmptyQ, step % P::kStagesQ);
@@ -278,6 +292,7 @@ __device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
   const int thread = static_cast<int>(threadIdx.x) - 128;
   const auto me = static_cast<uint32_t>(__shfl_sync(~0u, thread / 128, 0));
   uint32_t step = 0, round = 0;
+  if (P::kTurns && me == 1) named_arrive(4, kConsumers);  // the first turn is the other's
   for (uint32_t count = 0;; ++count) {
     const Work<P> w = get_work<P>(shared, count);
     if (w.n < 0) return;

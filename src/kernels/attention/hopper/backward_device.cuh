@@ -24,6 +24,7 @@ struct Backward {
   static constexpr int kProducerRegisters = kD == 64 ? 40 : 24;
   static constexpr int kConsumerRegisters = kD == 64 ? 232 : 240;
   static constexpr int kStagesQ = 2, kStagesDO = 2;
+  static constexpr bool kTurns = kD == 64;  // see begin_exponentials(); LADDER.md
   static constexpr uint32_t kKeyPanel = kN * 128, kQueryPanel = kM * 128;
   static constexpr uint32_t kKeyTile = kPanels * kKeyPanel, kQueryTile = kPanels * kQueryPanel;
   static constexpr uint32_t kScoreTile = kM * kN * 2;  // panels of 64 queries, rows are keys

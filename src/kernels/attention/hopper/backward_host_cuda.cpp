@@ -55,6 +55,7 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.key_blocks = static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(a.max_k, kBackwardKeys)));
   p.query_blocks = static_cast<int>(backward_query_blocks(a));
   p.units = static_cast<int>(a.sequences * a.kv_heads * p.key_blocks);
+  p.band = a.head_size == 64 ? std::max(1, wgmma::blocks_of(ctx) / p.key_blocks) : 1;
   const int64_t pieces = a.heads * p.query_blocks;
   p.partial = static_cast<float*>(b.workspace);
   p.added = reinterpret_cast<int*>(p.partial + pieces * queries * a.head_size);

@@ -16,7 +16,7 @@ struct BackwardProblem {
   int group;          // query heads of a key head
   int key_blocks;     // of the longest sequence
   int query_blocks;   // of a head, see backward_query_blocks
-  int units;
+  int units, band;    // band: heads whose units are numbered together
   // Sums of d_q that wait for further keys, for each (head, block of queries) a piece of fp32
   // values; how many blocks of keys have added to each half of a piece; the next unit to take.
   float* partial;

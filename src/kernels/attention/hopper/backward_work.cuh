@@ -6,9 +6,10 @@
 namespace saturate::kernels::attention::hopper {
 
 // A unit of work: one block of keys of one key head of one sequence, with all the queries that see
-// it. Units are numbered from the last keys of a head to the first, and a block that is free takes
-// the next number. So blocks at work at one time share a head (and its sums of d_q, in L2), and
-// whoever waits for another's sums waits for a lower number, which has begun.
+// it. A block that is free takes the next number. Numbers go through a band of heads together, all
+// last keys first: blocks at work at one time share their sums of d_q in L2, and whoever waits for
+// another's sums waits for a lower number, which has begun, and as a rule by a step or more
+// earlier.
 template <class P>
 struct Work {
   Rows q, k;
@@ -26,10 +27,13 @@ struct Work {
 template <class P>
 __device__ __forceinline__ bool make_work(Work<P>& w, const BackwardProblem& p, int number) {
   const AttentionArgs& a = p.b.forward;
-  const int head = number / p.key_blocks;
+  const int heads = static_cast<int>(a.sequences * a.kv_heads), per_band = p.band * p.key_blocks;
+  const int band = number / per_band, in_band = number % per_band;
+  const int width = min(p.band, heads - band * p.band);
+  const int head = band * p.band + in_band % width;
   const int sequence = head / static_cast<int>(a.kv_heads);
   w.kv = head % static_cast<int>(a.kv_heads);
-  w.n = p.key_blocks - 1 - number % p.key_blocks;
+  w.n = p.key_blocks - 1 - in_band / width;
   w.q = rows_of(a.cu_q, sequence);
   w.k = rows_of(a.cu_k, sequence);
   w.piece = w.q.first / P::kM + sequence;
