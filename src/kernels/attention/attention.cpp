@@ -7,6 +7,7 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/bf16x6/bf16x6.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "runtime/device.h"
@@ -24,22 +25,11 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 
 [[maybe_unused]] bool is_16_bit(DType t) noexcept { return t == DType::bf16 || t == DType::f16; }
 
-// The grid's second dimension counts heads, its first (query or key tiles) x (sequences + 1).
-[[maybe_unused]] Fit fits_grid(const AttentionArgs& a) noexcept {
-  if (a.heads > 65535) return {"more than 65535 heads (second grid dimension)"};
-  const int64_t longest = a.max_q > a.max_k ? a.max_q : a.max_k;
-  if (longest > INT32_MAX / 2)
-    return {"a sequence may be longer than 2^30 rows (32-bit positions)"};
-  if ((a.sequences + 1) * (longest / 16 + 1) > INT32_MAX)
-    return {"more than 2^31 tiles (grid size)"};
-  return {};
-}
-
 [[maybe_unused]] Fit fits_plain(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype == DType::f64) return {"dtype is f64, which only the CPU computes"};
   if (a.head_size > 256 || attention_v_head_size(a) > 256)
     return {"head size is above 256 (shared memory of one tile)"};
-  return fits_grid(a);
+  return attention_fits_grid(a);
 }
 [[maybe_unused]] Fit fits_plain_backward(const Context& c,
                                          const AttentionBackwardArgs& b) noexcept {
@@ -61,7 +51,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
   if (cuda_compute_major(c.device.index) < 8)
     return {"the GPU is older than compute capability 8.0"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
-  return fits_grid(a);
+  return attention_fits_grid(a);
 }
 [[maybe_unused]] Fit fits_mma_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
   if (!attention_rows_aligned(b.d_o, b.forward.o_stride) ||
@@ -84,6 +74,16 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 }
 
 }  // namespace
+
+Fit attention_fits_grid(const AttentionArgs& a) noexcept {
+  if (a.heads > 65535) return {"more than 65535 heads (second grid dimension)"};
+  const int64_t longest = a.max_q > a.max_k ? a.max_q : a.max_k;
+  if (longest > INT32_MAX / 2)
+    return {"a sequence may be longer than 2^30 rows (32-bit positions)"};
+  if ((a.sequences + 1) * (longest / 16 + 1) > INT32_MAX)
+    return {"more than 2^31 tiles (grid size)"};
+  return {};
+}
 
 int64_t attention_mean_length(const AttentionArgs& a) noexcept {
   if (a.sequences == 0) return 0;
@@ -126,6 +126,8 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
                      attention_forward_hopper_pays, attention_forward_hopper_cuda})
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
                      attention_forward_mma_cuda})
+      SAT_CUDA_IMPL({"attention_forward_bf16x6_cuda", DeviceKind::cuda,
+                     attention_forward_bf16x6_fits, attention_forward_bf16x6_cuda})
       SAT_CUDA_IMPL({"attention_forward_plain_cuda", DeviceKind::cuda, fits_plain,
                      attention_forward_plain_cuda})
       {"attention_forward_cpu", DeviceKind::cpu, fits_cpu, attention_forward_cpu}};
@@ -140,6 +142,8 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
                      attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,
                      attention_backward_mma_cuda})
+      SAT_CUDA_IMPL({"attention_backward_bf16x6_cuda", DeviceKind::cuda,
+                     attention_backward_bf16x6_fits, attention_backward_bf16x6_cuda})
       SAT_CUDA_IMPL({"attention_backward_plain_cuda", DeviceKind::cuda, fits_plain_backward,
                      attention_backward_plain_cuda})
       {"attention_backward_cpu", DeviceKind::cpu, fits_cpu_backward, attention_backward_cpu}};

@@ -30,6 +30,9 @@ void attention_backward_short_cuda(const Context& ctx, const AttentionBackwardAr
 inline bool attention_rows_aligned(const void* p, int64_t stride) noexcept {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
 }
+// Kernels whose grid's second dimension counts heads, its first (query or key tiles of 16 rows or
+// more) x (sequences + 1).
+Fit attention_fits_grid(const AttentionArgs& args) noexcept;
 // Rows for each sequence, of the side with more of them, at most the longest.
 int64_t attention_mean_length(const AttentionArgs& args) noexcept;
 // First step of both backward passes: delta[h][i] = sum_d d_o[i][h][d] o[i][h][d]; gradients of the
