@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/capture/converter.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <initializer_list>
+
+namespace saturate::observe::cupti {
+namespace {
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) {
+    if (text.find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+CopyKind copy_kind(uint8_t kind) {
+  switch (kind) {
+    case 1:  // host to device, to array
+    case 3:
+      return CopyKind::host_to_device;
+    case 2:
+    case 4:
+      return CopyKind::device_to_host;
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+      return CopyKind::device_to_device;
+    case 10:
+      return CopyKind::peer;
+    default:
+      return CopyKind::unknown;
+  }
+}
+
+HostMemory host_memory(uint8_t kind) {
+  return kind == 1 ? HostMemory::pageable : kind == 2 ? HostMemory::pinned : HostMemory::unknown;
+}
+
+const char* copy_name(CopyKind kind, HostMemory memory) {
+  const bool pageable = memory == HostMemory::pageable;
+  switch (kind) {
+    case CopyKind::host_to_device:
+      return pageable ? "Memcpy HtoD (Pageable -> Device)" : "Memcpy HtoD (Pinned -> Device)";
+    case CopyKind::device_to_host:
+      return pageable ? "Memcpy DtoH (Device -> Pageable)" : "Memcpy DtoH (Device -> Pinned)";
+    case CopyKind::device_to_device:
+      return "Memcpy DtoD";
+    case CopyKind::peer:
+      return "Memcpy PtoP";
+    default:
+      return "Memcpy";
+  }
+}
+
+const char* overhead_name(uint32_t kind) {
+  switch (kind) {
+    case kDriverCompiler:
+      return "Loading: driver compiles a kernel";
+    case kModuleLoading:
+      return "Loading of a module";
+    case kLazyLoading:
+      return "Loading of a function";
+    case kCommandBufferFull:
+      return "Command Buffer Full";
+    case kBufferFlush:
+      return "CUPTI: buffer flush";
+    case kInstrumentation:
+      return "CUPTI: instrumentation";
+    case kResource:
+      return "CUPTI: resources";
+    case kBufferRequest:
+      return "CUPTI: buffer request";
+    default:
+      return "CUPTI";
+  }
+}
+
+}  // namespace
+
+bool wanted_call(uint32_t domain, std::string_view name) {
+  // Copies, launches, waits: the runtime's are enough, with what libraries call past it.
+  if (domain == kDomainDriver)
+    return has_any(
+        name, {"cuLaunch", "cuGraphLaunch", "Synchronize", "cuMemAlloc", "cuMemFree", "cuMemcpy",
+               "cuMemset", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease", "cuModuleLoad",
+               "cuLibraryLoad", "cuLinkAdd", "cuLinkComplete", "cuGraphInstantiate"});
+  if (has_any(name, {"GetSymbol", "Occupancy", "Attribute", "Pointer", "Peek", "IsCapturing",
+                     "CaptureInfo", "GetParams", "SetParams", "GetNodes", "AddNode", "Query"}))
+    return false;
+  return has_any(name, {"Launch", "Memcpy", "Memset", "Malloc", "cudaFree", "HostAlloc",
+                        "HostRegister", "HostUnregister", "Synchronize", "StreamWaitEvent",
+                        "MemPool", "Prefetch", "ModuleLoad", "LibraryLoad", "GraphInstantiate",
+                        "GraphExecUpdate", "DeviceReset", "EventRecord"});
+}
+
+std::string plain_name(std::string_view name) {
+  for (const std::string_view suffix : {"_ptsz", "_ptds"}) {
+    if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  }
+  // "_v7000" is the version that brought the function; "_v2" belongs to the name.
+  const size_t v = name.rfind("_v");
+  if (v != std::string_view::npos && name.size() - v >= 5 &&
+      name.find_first_not_of("0123456789", v + 2) == std::string_view::npos)
+    name = name.substr(0, v);
+  return std::string(name);
+}
+
+Converter::Converter(const Api& api, uint32_t process) : api_(api), process_(process) {}
+
+void Converter::add(const Activity& record, Trace& trace) {
+  const auto as = [&]<class T>(const T*) -> const T& {
+    return *reinterpret_cast<const T*>(&record);
+  };
+  switch (record.kind) {
+    case kConcurrentKernel:
+      return kernel(as(static_cast<KernelActivity*>(nullptr)), trace);
+    case kMemcpy:
+      return copy(as(static_cast<CopyActivity*>(nullptr)), trace);
+    case kMemcpyPeer:
+      return copy(as(static_cast<PeerCopyActivity*>(nullptr)), trace);
+    case kMemset:
+      return fill(as(static_cast<FillActivity*>(nullptr)), trace);
+    case kGraphTrace:
+      return graph(as(static_cast<GraphActivity*>(nullptr)), trace);
+    case kRuntime:
+    case kDriver:
+      return call(as(static_cast<ApiActivity*>(nullptr)), trace);
+    case kOverhead:
+      return overhead(as(static_cast<OverheadActivity*>(nullptr)), trace);
+    case kDevice: {
+      const auto& d = as(static_cast<DeviceActivity*>(nullptr));
+      if (d.id < 1024) trace.devices[d.id] = {d.name ? d.name : "", d.multiprocessors};
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+uint32_t Converter::call_name(Trace& trace, uint32_t domain, uint32_t callback) {
+  const auto [at, fresh] = calls_.try_emplace(uint64_t{domain} << 32 | callback, kUnwanted);
+  if (!fresh) return at->second;
+  const char* name = nullptr;
+  if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr) return kUnwanted;
+  if (wanted_call(domain, name)) at->second = trace.names.add(plain_name(name));
+  return at->second;
+}
+
+uint32_t Converter::kernel_name(Trace& trace, const char* mangled) {
+  if (mangled == nullptr) return trace.names.add("kernel without a name");
+  // CUPTI shares the text between the records of a kernel; a module that is unloaded may free it
+  // and another come to lie there.
+  Kernel& k = kernels_[mangled];
+  if (k.name != kUnwanted && k.mangled == mangled) return k.name;
+  int status = 0;
+  char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  k.mangled = mangled;
+  k.name = trace.names.add(status == 0 && plain != nullptr ? plain : mangled);
+  std::free(plain);
+  return k.name;
+}
+
+void Converter::push(Trace& trace, DeviceOp op, uint64_t start, uint64_t end) {
+  if (start == 0 || end == 0) {
+    ++untimed_;
+    return;
+  }
+  op.start_ns = static_cast<int64_t>(start);
+  op.end_ns = static_cast<int64_t>(end);
+  trace.ops.push_back(op);
+}
+
+void Converter::kernel(const KernelActivity& k, Trace& trace) {
+  DeviceOp op;
+  op.kind = OpKind::kernel;
+  op.correlation = k.correlation;
+  op.size = int64_t{k.grid[0]} * k.grid[1] * k.grid[2];
+  op.block_threads = static_cast<uint32_t>(k.block[0] * k.block[1] * k.block[2]);
+  op.name = kernel_name(trace, k.name);
+  op.stream = trace.streams.add({process_, k.device, k.context, k.stream});
+  push(trace, op, k.start, k.end);
+}
+
+template <class Copy>
+void Converter::copy(const Copy& c, Trace& trace) {
+  DeviceOp op;
+  op.kind = OpKind::copy;
+  op.correlation = c.correlation;
+  op.size = static_cast<int64_t>(c.bytes);
+  op.copy = copy_kind(c.copy_kind);
+  if (op.copy == CopyKind::host_to_device) op.memory = host_memory(c.source_kind);
+  if (op.copy == CopyKind::device_to_host) op.memory = host_memory(c.destination_kind);
+  op.name = trace.names.add(copy_name(op.copy, op.memory));
+  op.stream = trace.streams.add({process_, c.device, c.context, c.stream});
+  push(trace, op, c.start, c.end);
+}
+
+void Converter::fill(const FillActivity& f, Trace& trace) {
+  DeviceOp op;
+  op.kind = OpKind::fill;
+  op.correlation = f.correlation;
+  op.size = static_cast<int64_t>(f.bytes);
+  op.name = trace.names.add("Memset (Device)");
+  op.stream = trace.streams.add({process_, f.device, f.context, f.stream});
+  push(trace, op, f.start, f.end);
+}
+
+void Converter::graph(const GraphActivity& g, Trace& trace) {
+  DeviceOp op;
+  op.kind = OpKind::graph;
+  op.correlation = g.correlation;
+  op.name = trace.names.add("graph " + std::to_string(g.graph));
+  op.stream = trace.streams.add({process_, g.device, g.context, g.stream});
+  push(trace, op, g.start, g.end);
+}
+
+void Converter::call(const ApiActivity& a, Trace& trace) {
+  const uint32_t domain = a.kind == kRuntime ? kDomainRuntime : kDomainDriver;
+  const uint32_t name = call_name(trace, domain, a.callback);
+  if (name == kUnwanted || a.start == 0 || a.end == 0) return;
+  const uint32_t thread = trace.threads.add({process_, a.thread});
+  trace.calls.push_back({static_cast<int64_t>(a.start), static_cast<int64_t>(a.end),
+                         static_cast<int64_t>(a.correlation), name, thread});
+}
+
+void Converter::overhead(const OverheadActivity& o, Trace& trace) {
+  if (o.object_kind != kObjectThread || o.start == 0 || o.end == 0) return;
+  const uint32_t thread = trace.threads.add({process_, o.object[1]});
+  trace.spans.push_back({static_cast<int64_t>(o.start), static_cast<int64_t>(o.end),
+                         trace.names.add(overhead_name(o.overhead)), thread, SpanKind::overhead});
+}
+
+}  // namespace saturate::observe::cupti

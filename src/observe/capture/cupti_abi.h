@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of CUPTI's binary interface that the capture uses, declared here so that the capture
+// builds without the toolkit and works with whichever libcupti the watched program brings. Records
+// are the leading fields that CUPTI 11.6 to 13 have in common; they grow at their end only.
+// cupti_abi_cupti_test.cpp holds these declarations against NVIDIA's headers where those are found.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace saturate::observe::cupti {
+
+using Result = int;
+constexpr Result kSuccess = 0;
+constexpr uint32_t kFlushForced = 1;
+constexpr uint32_t kThreadIdSystem = 1;
+constexpr uint32_t kDomainDriver = 1, kDomainRuntime = 2;
+
+enum Kind : uint32_t {
+  kMemcpy = 1,
+  kMemset = 2,
+  kDriver = 4,
+  kRuntime = 5,
+  kDevice = 8,
+  kConcurrentKernel = 10,
+  kOverhead = 17,
+  kMemcpyPeer = 22,
+  kSynchronization = 38,
+  kMemory2 = 49,
+  kGraphTrace = 51,
+};
+
+enum Attribute : uint32_t { kDeviceBufferSize = 0, kDeviceBufferPoolLimit = 2 };
+
+enum OverheadKind : uint32_t {
+  kDriverCompiler = 1,
+  kBufferFlush = 1u << 16,
+  kInstrumentation = 2u << 16,
+  kResource = 3u << 16,
+  kModuleLoading = 4u << 16,
+  kLazyLoading = 5u << 16,
+  kCommandBufferFull = 6u << 16,
+  kBufferRequest = 7u << 16,
+};
+
+struct Activity {
+  uint32_t kind;
+};
+struct KernelActivity {
+  uint32_t kind;
+  uint8_t unused_a[12];
+  uint64_t start, end, completed;
+  uint32_t device, context, stream;
+  int32_t grid[3], block[3];
+  uint8_t unused_b[16];
+  uint32_t correlation;
+  int64_t grid_id;
+  const char* name;
+};
+struct CopyActivity {
+  uint32_t kind;
+  uint8_t copy_kind, source_kind, destination_kind, flags;
+  uint64_t bytes, start, end;
+  uint32_t device, context, stream, correlation;
+};
+struct PeerCopyActivity {
+  uint32_t kind;
+  uint8_t copy_kind, source_kind, destination_kind, flags;
+  uint64_t bytes, start, end;
+  uint32_t device, context, stream;
+  uint32_t ends[4];  // device and context of either end
+  uint32_t correlation;
+};
+struct FillActivity {
+  uint32_t kind, value;
+  uint64_t bytes, start, end;
+  uint32_t device, context, stream, correlation;
+};
+struct ApiActivity {
+  uint32_t kind, callback;
+  uint64_t start, end;
+  uint32_t process, thread, correlation, result;
+};
+struct OverheadActivity {
+  uint32_t kind, overhead, object_kind;
+  uint32_t object[3];  // of a thread (object_kind 2): process and thread
+  uint64_t start, end;
+};
+constexpr uint32_t kObjectThread = 2;
+struct GraphActivity {
+  uint32_t kind, correlation;
+  uint64_t start, end;
+  uint32_t device, graph, context, stream;
+};
+struct DeviceActivity {
+  uint32_t kind;
+  uint8_t unused_a[40];
+  uint32_t multiprocessors;
+  uint8_t unused_b[64];
+  uint32_t id;
+  uint8_t unused_c[20];
+  const char* name;
+};
+static_assert(offsetof(KernelActivity, start) == 16 && offsetof(KernelActivity, grid) == 52 &&
+              offsetof(KernelActivity, correlation) == 92 && offsetof(KernelActivity, name) == 104);
+static_assert(offsetof(DeviceActivity, multiprocessors) == 44 &&
+              offsetof(DeviceActivity, id) == 112 && offsetof(DeviceActivity, name) == 136);
+static_assert(offsetof(PeerCopyActivity, correlation) == 60);
+
+using BufferRequested = void (*)(uint8_t** buffer, size_t* size, size_t* max_records);
+using BufferCompleted = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t size,
+                                 size_t valid);
+
+// Entry points. Those marked optional may be null: older versions lack them.
+struct Api {
+  Result (*register_callbacks)(BufferRequested, BufferCompleted) = nullptr;
+  Result (*enable)(uint32_t kind) = nullptr;
+  Result (*disable)(uint32_t kind) = nullptr;
+  Result (*flush_all)(uint32_t flag) = nullptr;
+  Result (*next_record)(uint8_t* buffer, size_t valid, Activity** record) = nullptr;
+  Result (*dropped_records)(void* context, uint32_t stream, size_t* dropped) = nullptr;
+  Result (*callback_name)(uint32_t domain, uint32_t callback, const char** name) = nullptr;
+  Result (*set_thread_id_type)(uint32_t type) = nullptr;                             // optional
+  Result (*enable_runtime_api)(uint32_t, uint8_t on) = nullptr;                      // optional
+  Result (*enable_driver_api)(uint32_t, uint8_t on) = nullptr;                       // optional
+  Result (*set_attribute)(uint32_t attribute, size_t* size, void* value) = nullptr;  // optional
+  Result (*version)(uint32_t* version) = nullptr;                                    // optional
+  void* handle = nullptr;                                                            // of dlopen
+};
+
+}  // namespace saturate::observe::cupti

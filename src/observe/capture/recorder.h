@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "observe/capture/buffers.h"
+#include "observe/capture/converter.h"
+#include "observe/capture/cupti_abi.h"
+#include "observe/capture/settings.h"
+#include "observe/read/sat_writer.h"
+#include "observe/trace/trace.h"
+
+namespace saturate::observe::cupti {
+
+// Records one process by CUPTI's activity interface into one .sat file, from a thread of its own.
+// The process has one for its whole life: CUPTI calls back without an argument of ours.
+//
+// Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
+// most about half a second behind, so that a process that ends without notice loses no more.
+// Nothing is thrown: a failure ends the capture and is told in the file or by status().
+class Recorder {
+ public:
+  // Null when nothing is to be captured or CUPTI cannot be had; the reason then lies in the folder
+  // as <pid>.failed, for the launcher to show.
+  static Recorder* start(const Settings& settings);
+  static Recorder* get();
+
+  // At exit of the process: everything that CUPTI has, then the end of the file.
+  void finish() noexcept;
+  // Another client in this process is about to take CUPTI: hand over all that is recorded and touch
+  // it no more. `reason` is for the reader of the report. Safe for any thread, more than once.
+  void yield(const char* reason) noexcept;
+
+  // Around fork(): the child has no threads and must not touch the file.
+  void before_fork() noexcept;
+  void after_fork_in_parent() noexcept;
+  void after_fork_in_child() noexcept;
+
+ private:
+  explicit Recorder(const Settings& settings);
+  static void on_request(uint8_t** buffer, size_t* size, size_t* max_records);
+  static void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid);
+
+  bool open(std::string& problem);
+  void switch_kinds(bool on);
+  void run() noexcept;
+  void turn(bool flush);
+  void write_filled(int64_t complete_ns);
+  void close(const char* last_note);
+
+  Settings settings_;
+  Api api_;
+  Buffers buffers_;
+  Converter converter_;
+  Trace trace_;
+  std::unique_ptr<SatWriter> writer_;
+  std::mutex file_mutex_;    // of writer_, trace_ and converter_
+  std::mutex switch_mutex_;  // of kinds_on_
+  bool kinds_on_ = false;
+  std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false};
+  std::atomic<int64_t> dropped_{0};
+  std::mutex wake_mutex_;
+  std::condition_variable wake_;
+  std::thread thread_;
+  int64_t started_ns_ = 0;
+};
+
+}  // namespace saturate::observe::cupti
