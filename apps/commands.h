@@ -94,7 +94,11 @@ struct QuickstartDataOptions {
 };
 
 struct DoctorOptions {
-  std::string file;                  // a capture
+  std::string file;    // a capture
+  bool watch = false;  // run `command` and watch it
+  std::vector<std::string> command;
+  std::string keep, cupti, library;  // with a command: see WatchOptions
+  double delay_s = 0, duration_s = 0;
   std::vector<std::string> compare;  // or two of them
   std::vector<std::string> fail_if;  // "step>3%"
   std::string format = "text";       // text, json, html or perfetto

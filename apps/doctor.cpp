@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "apps/commands.h"
@@ -14,6 +16,7 @@
 #include "observe/report/json.h"
 #include "observe/report/perfetto.h"
 #include "observe/report/text.h"
+#include "observe/watch/watch.h"
 
 namespace saturate::apps {
 namespace {
@@ -32,7 +35,91 @@ void deliver(const std::string& text, const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+// To standard error without an own destination: standard output is the command's.
+void report(observe::Capture& capture, const std::string& name, const DoctorOptions& o) {
+  const observe::Diagnosis diagnosis = observe::diagnose(capture, name, {.warm_up = o.warm_up});
+  std::string text;
+  if (o.format == "perfetto") {
+    if (static_cast<int64_t>(capture.trace().records()) < diagnosis.analysis.records)
+      throw Error(Errc::unsupported, "doctor",
+                  name + ": is too long for one Perfetto trace; record a shorter capture");
+    text = observe::render_perfetto(capture.trace());
+  } else {
+    text = o.format == "json"   ? observe::render_json(diagnosis)
+           : o.format == "html" ? observe::render_html(diagnosis)
+                                : observe::render_text(diagnosis);
+  }
+  if (o.watch && o.output.empty()) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    return;
+  }
+  deliver(text, o.output);
+}
+
+// A folder for captures: the one to keep, or one that goes away.
+class CaptureFolder {
+ public:
+  explicit CaptureFolder(const std::string& keep) : kept_(!keep.empty()), path_(keep) {
+    namespace fs = std::filesystem;
+    if (kept_) {
+      std::error_code error;
+      fs::create_directories(path_, error);
+      if (error || !fs::is_empty(path_, error) || error)
+        throw Error(Errc::invalid_argument, "doctor",
+                    keep + ": is not an empty folder; give --keep a new one");
+      return;
+    }
+    path_ = (fs::temp_directory_path() / "saturate-doctor-XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr)
+      throw Error(Errc::io, "doctor",
+                  path_ + ": cannot make a folder for the capture; set TMPDIR to one with room");
+  }
+  ~CaptureFolder() {
+    std::error_code error;
+    if (!kept_) std::filesystem::remove_all(path_, error);
+  }
+  CaptureFolder(const CaptureFolder&) = delete;
+  CaptureFolder& operator=(const CaptureFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  bool kept_;
+  std::string path_;
+};
+
+// Whatever becomes of the report, the exit code is the command's.
+int watch_command(const DoctorOptions& o) {
+  const CaptureFolder folder(o.keep);
+  const observe::WatchResult result = observe::watch({.command = o.command,
+                                                      .folder = folder.path(),
+                                                      .library = o.library,
+                                                      .cupti = o.cupti,
+                                                      .delay_s = o.delay_s,
+                                                      .duration_s = o.duration_s});
+  for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
+  try {
+    if (result.captured == 0)
+      throw Error(Errc::invalid_argument, "doctor",
+                  "the command started CUDA in no process, so there is nothing to report; see that "
+                  "it finds a GPU, and that it is not statically isolated from its environment "
+                  "(sudo, a container)");
+    report(*observe::open_capture(folder.path()), o.command[0], o);
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
+  if (!o.keep.empty()) log_info("the capture is in " + o.keep);
+  return result.exit_code;
+}
+
+}  // namespace
+
 int run_doctor(const DoctorOptions& o) {
+  if (o.watch && (!o.file.empty() || !o.compare.empty()))
+    throw Error(Errc::invalid_argument, "doctor",
+                "a trace and a command to watch; give one of the two");
+  if (o.watch) return watch_command(o);
   if (o.compare.size() == 2) {
     std::vector<observe::Gate> gates;
     for (const std::string& text : o.fail_if) gates.push_back(observe::parse_gate(text));
@@ -45,21 +132,9 @@ int run_doctor(const DoctorOptions& o) {
   }
   if (o.file.empty())
     throw Error(Errc::invalid_argument, "doctor",
-                "no capture; give a trace of torch.profiler or Nsight Systems: saturate doctor "
-                "trace.json.gz");
-  const std::unique_ptr<observe::Capture> capture = observe::open_capture(o.file);
-  const observe::Diagnosis diagnosis = observe::diagnose(*capture, o.file, {.warm_up = o.warm_up});
-  if (o.format == "perfetto") {
-    if (static_cast<int64_t>(capture->trace().records()) < diagnosis.analysis.records)
-      throw Error(Errc::unsupported, "doctor",
-                  o.file + ": is too long for one Perfetto trace; record a shorter capture");
-    deliver(observe::render_perfetto(capture->trace()), o.output);
-    return 0;
-  }
-  deliver(o.format == "json"   ? observe::render_json(diagnosis)
-          : o.format == "html" ? observe::render_html(diagnosis)
-                               : observe::render_text(diagnosis),
-          o.output);
+                "no capture; give a trace of torch.profiler or Nsight Systems (saturate doctor "
+                "trace.json.gz) or a command to watch (saturate doctor -- python train.py)");
+  report(*observe::open_capture(o.file), o.file, o);
   return 0;
 }
 

@@ -313,17 +313,31 @@ struct Program {
   }
 
   void define_doctor() {
-    doctor_command = app.add_subcommand(
-        "doctor", "say from a trace where the GPU's time went and what would win it back");
+    doctor_command =
+        app.add_subcommand("doctor", "say where the GPU's time went and what would win it back");
     CLI::App& c = *doctor_command;
-    c.add_option("file", doctor.file,
-                 "trace of torch.profiler (.json, .json.gz) or SQLite export of Nsight Systems")
+    c.add_option(
+         "file", doctor.file,
+         "trace of torch.profiler (.json, .json.gz), SQLite export of Nsight Systems, or what "
+         "--keep kept; or a command to run and watch, after --")
         ->type_name("TRACE");
     c.add_option("--format", doctor.format,
                  "text, json, html (one page on its own) or perfetto (for ui.perfetto.dev)")
         ->check(CLI::IsMember({"text", "json", "html", "perfetto"}))
         ->capture_default_str();
-    c.add_option("--output,-o", doctor.output, "file to write; default: standard output")
+    c.add_option("--output,-o", doctor.output,
+                 "file to write; default: standard output, with a command standard error")
+        ->type_name("FILE");
+    c.add_option("--keep", doctor.keep, "with a command: folder to keep the capture in")
+        ->type_name("DIR");
+    c.add_option("--delay", doctor.delay_s, "with a command: capture from this second on")
+        ->check(CLI::Range(0.0, 1e6));
+    c.add_option("--duration", doctor.duration_s,
+                 "with a command: capture so many seconds [to the end]")
+        ->check(CLI::Range(0.0, 1e6));
+    c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
+        ->type_name("FILE");
+    c.add_option("--library", doctor.library, "with a command: libsaturate_capture.so [found]")
         ->type_name("FILE");
     c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
         ->check(CLI::Range(0, 1 << 30));
@@ -345,6 +359,9 @@ struct Program {
         "Example:\n  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'");
     c.footer(
         "Examples:\n"
+        "  saturate doctor -- python train.py --epochs 1\n"
+        "  saturate doctor --duration 60 --format html -o report.html -- torchrun "
+        "--nproc-per-node 2 train.py\n"
         "  saturate doctor trace.json.gz\n"
         "  saturate doctor trace.json.gz --format json -o report.json\n"
         "  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'\n"
@@ -432,8 +449,24 @@ int exit_code_of(Errc code) {
   return code == Errc::invalid_argument || code == Errc::unsupported ? kExitUsage : kExitMachine;
 }
 
+// The arguments after "--" of `saturate doctor ... -- command`, which are not this program's to
+// read.
+std::vector<std::string> command_to_watch(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "doctor") return {};
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> command(argv + i + 1, argv + argc);
+    argc = i;
+    return command;
+  }
+  return {};
+}
+
 int run_program(int argc, char** argv) {
   Program program;
+  const int given = argc;
+  program.doctor.command = command_to_watch(argc, argv);
+  program.doctor.watch = argc < given;
   try {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

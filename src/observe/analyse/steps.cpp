@@ -173,6 +173,8 @@ StepRule find_anchor(const Trace& trace, uint32_t device) {
   int64_t longest = INT64_MIN;
   for (uint32_t s = 0; s < pauses.size(); ++s) {
     if (distances[s] < 2 || good[s] * 10 < distances[s] * 7) continue;
+    // Nor one that did so for a short while only, as copies at the start of a program.
+    if (distances[s] * period.lag * 2 < symbols.size()) continue;
     const int64_t pause = median_of(pauses[s]);
     if (pause <= longest) continue;
     longest = pause;

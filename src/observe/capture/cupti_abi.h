@@ -12,7 +12,7 @@ namespace saturate::observe::cupti {
 using Result = int;
 constexpr Result kSuccess = 0;
 constexpr uint32_t kFlushForced = 1;
-constexpr uint32_t kThreadIdSystem = 1;
+constexpr uint32_t kThreadIdDefault = 0, kThreadIdSystem = 1;
 constexpr uint32_t kDomainDriver = 1, kDomainRuntime = 2;
 
 enum Kind : uint32_t {

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "observe/capture/cupti_library.h"
+#include "observe/capture/rival.h"
 
 namespace saturate::observe::cupti {
 namespace {
@@ -91,6 +92,7 @@ bool Recorder::open(std::string& problem) {
                                         rank_suffix() + ".sat");
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
   started_ns_ = now_ns();
+  watch_for_rivals(api_, on_rival);
   switch_kinds(true);
   // The thread must take no signal of the program's.
   sigset_t all, before;
@@ -137,6 +139,8 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
   r.buffers_.completed(buffer, valid);
 }
 
+void Recorder::on_rival() { the_recorder->yield(); }
+
 void Recorder::run() noexcept {
   while (!stopped_) {
     {
@@ -144,6 +148,7 @@ void Recorder::run() noexcept {
       wake_.wait_for(lock, kTurn, [&] { return stopped_.load(); });
     }
     if (stopped_ || dead_) return;
+    if (!yielded_) watch_for_rivals(api_, on_rival);
     turn(!yielded_);
   }
 }
@@ -199,14 +204,21 @@ void Recorder::finish() noexcept {
   close(nullptr);
 }
 
-void Recorder::yield(const char* reason) noexcept {
-  if (dead_ || yielded_.exchange(true)) return;
+void Recorder::yield() noexcept {
+  if (dead_ || stopped_ || yielded_.exchange(true)) return;
   switch_kinds(false);
+  if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
+  // With every buffer back the other finds CUPTI as if nobody had been there.
   api_.flush_all(kFlushForced);
-  write_filled(now_ns() - kDisorderNs);
+  const int64_t now = now_ns();
+  write_filled(now - kDisorderNs);
   const std::lock_guard lock(file_mutex_);
   try {
-    trace_.notes.push_back(reason);
+    trace_.notes.push_back("capture lost from second " +
+                           std::to_string((now - started_ns_) / 1'000'000'000) +
+                           " on: the program started a profiler of its own (torch.profiler, say), "
+                           "and CUPTI serves one "
+                           "at a time; run it without that profiler to see all");
   } catch (const std::exception&) {
   }
 }

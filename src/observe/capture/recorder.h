@@ -32,9 +32,9 @@ class Recorder {
 
   // At exit of the process: everything that CUPTI has, then the end of the file.
   void finish() noexcept;
-  // Another client in this process is about to take CUPTI: hand over all that is recorded and touch
-  // it no more. `reason` is for the reader of the report. Safe for any thread, more than once.
-  void yield(const char* reason) noexcept;
+  // Another client in this process is about to take CUPTI: hands over all that is recorded and
+  // touches it no more. Safe for any thread, more than once.
+  void yield() noexcept;
 
   // Around fork(): the child has no threads and must not touch the file.
   void before_fork() noexcept;
@@ -45,6 +45,8 @@ class Recorder {
   explicit Recorder(const Settings& settings);
   static void on_request(uint8_t** buffer, size_t* size, size_t* max_records);
   static void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid);
+
+  static void on_rival();
 
   bool open(std::string& problem);
   void switch_kinds(bool on);

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <filesystem>
 #include <functional>
 
 #include "base/error.h"
 #include "observe/read/input.h"
 #include "observe/read/kineto.h"
+#include "observe/read/merge.h"
 #include "observe/read/nsys.h"
 #include "observe/read/sat_format.h"
 #include "observe/read/sat_reader.h"
@@ -38,6 +40,8 @@ std::unique_ptr<Capture> make_capture(Trace trace) {
 }
 
 std::unique_ptr<Capture> open_capture(const std::string& path) {
+  std::error_code no_folder;
+  if (std::filesystem::is_directory(path, no_folder)) return open_capture_folder(path);
   std::array<char, 16> head{};
   size_t got = 0;
   {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/watch/watch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "observe/capture/settings.h"
+#include "observe/read/sat_writer.h"
+#include "observe/watch/thread_sampler.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kSampleNs = 10'000'000;
+constexpr int kSamplesAWrite = 50;
+
+int64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+std::string find_library(const std::string& given) {
+  namespace fs = std::filesystem;
+  constexpr const char* kName = "libsaturate_capture.so";
+  std::error_code error;
+  if (!given.empty()) {
+    if (fs::exists(given, error)) return fs::absolute(given).string();
+    throw Error(Errc::invalid_argument, "doctor", given + ": no such file; give --library a path");
+  }
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path root = program.parent_path().parent_path();
+  for (const fs::path& folder :
+       {root / "lib", root / "lib" / "x86_64-linux-gnu", root / "lib" / "aarch64-linux-gnu",
+        root / "lib64", program.parent_path()}) {
+    if (fs::exists(folder / kName, error)) return (folder / kName).string();
+  }
+  throw Error(Errc::unsupported, "doctor",
+              fmt::format("{} is not in {}; install the whole program, or name it with --library",
+                          kName, (root / "lib").string()));
+}
+
+void refuse_other_owner() {
+  const char* owner = std::getenv(cupti::kInjectionVariable);
+  if (owner == nullptr || *owner == '\0' || std::strcmp(owner, "none") == 0) return;
+  throw Error(
+      Errc::invalid_argument, "doctor",
+      fmt::format("{} is set to {}: another tool watches CUDA programs here (Nsight "
+                  "Systems, a monitoring agent); CUDA takes one at a time: unset it, or run "
+                  "without that tool",
+                  cupti::kInjectionVariable, owner));
+}
+
+class Child {
+ public:
+  explicit Child(const WatchOptions& o) {
+    const std::string library = find_library(o.library);
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGCONT})
+      sigaddset(&blocked, s);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+    signals_ = blocked;
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0)
+      throw Error(Errc::io, "doctor", std::string("cannot make a pipe: ") + std::strerror(errno));
+    pid_ = fork();
+    if (pid_ == 0) start(o, library, ready[1]);
+    const int fork_error = errno;
+    close(ready[1]);
+    int problem = 0;
+    const bool failed = pid_ > 0 && read(ready[0], &problem, sizeof problem) == sizeof problem;
+    close(ready[0]);
+    if (pid_ < 0 || failed) {
+      if (failed) waitpid(pid_, nullptr, 0);
+      pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+      throw Error(Errc::invalid_argument, "doctor",
+                  fmt::format("cannot run {}: {}; check the name and PATH", o.command[0],
+                              std::strerror(failed ? problem : fork_error)));
+    }
+  }
+  ~Child() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  // Passes on what signals come until `until_ns`; true when the command has ended.
+  bool wait(int64_t until_ns) {
+    for (;;) {
+      const int64_t left = std::max<int64_t>(0, until_ns - now_ns());
+      const timespec timeout{static_cast<time_t>(left / 1'000'000'000), left % 1'000'000'000};
+      siginfo_t info{};
+      const int signal = sigtimedwait(&signals_, &info, &timeout);
+      if (signal < 0) return ended();
+      if (signal == SIGCHLD) {
+        if (ended()) return true;
+        continue;
+      }
+      // A terminal sends to the whole group itself.
+      if (info.si_code != SI_KERNEL) kill(pid_, signal);
+    }
+  }
+
+  int exit_code() const {
+    return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
+  }
+
+ private:
+  [[noreturn]] void start(const WatchOptions& o, const std::string& library, int ready) {
+    const auto set = [](const char* variable, const std::string& value) {
+      setenv(variable, value.c_str(), 1);
+    };
+    const auto milliseconds = [](double seconds) {
+      return std::to_string(static_cast<int64_t>(seconds * 1000));
+    };
+    set(cupti::kInjectionVariable, library);
+    set(cupti::kFolderVariable, std::filesystem::absolute(o.folder).string());
+    if (!o.cupti.empty()) set(cupti::kCuptiVariable, o.cupti);
+    set(cupti::kDelayVariable, milliseconds(o.delay_s));
+    set(cupti::kDurationVariable, milliseconds(o.duration_s));
+    std::vector<char*> arguments;
+    for (const std::string& a : o.command) arguments.push_back(const_cast<char*>(a.c_str()));
+    arguments.push_back(nullptr);
+    signal(SIGXFSZ, SIG_DFL);  // this program ignores it
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    execvp(arguments[0], arguments.data());
+    const int problem = errno;
+    const ssize_t told = write(ready, &problem, sizeof problem);
+    _exit(told == sizeof problem ? 127 : 126);
+  }
+
+  bool ended() {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    status_ = status;
+    return true;
+  }
+
+  pid_t pid_ = -1;
+  int status_ = 0;
+  sigset_t before_{}, signals_{};
+};
+
+void collect(const std::string& folder, WatchResult& result) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::filesystem::path& path = entry.path();
+    if (path.extension() == ".sat" && path.filename() != "host.sat") ++result.captured;
+    if (path.extension() != ".failed") continue;
+    std::string line;
+    std::ifstream file(path);
+    std::getline(file, line);
+    result.failures.push_back(fmt::format("process {}: {}", path.stem().string(), line));
+  }
+}
+
+}  // namespace
+
+WatchResult watch(const WatchOptions& o) {
+  if (o.command.empty())
+    throw Error(Errc::invalid_argument, "doctor", "no command after --; give a program to run");
+  refuse_other_owner();
+  SatWriter writer((std::filesystem::path(o.folder) / "host.sat").string());
+  Trace host;
+  Child child(o);
+  ThreadSampler sampler(child.pid());
+  bool writing = true;
+  const auto write = [&] {
+    if (!writing) return;
+    try {
+      sampler.take_spans(host);
+      writer.write(host, now_ns());
+      host.spans.clear();
+    } catch (const Error& e) {  // the disk is full, say: the command still runs to its end
+      log_warning(e.what());
+      writing = false;
+    }
+  };
+  int64_t next = now_ns();
+  for (int samples = 0; !child.wait(next); ++samples) {
+    sampler.sample(now_ns());
+    if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
+    next = std::max(next + kSampleNs, now_ns());
+  }
+  host.notes = sampler.summary();
+  write();
+  if (writing) writer.close(host);
+  WatchResult result;
+  result.exit_code = child.exit_code();
+  collect(o.folder, result);
+  return result;
+}
+
+}  // namespace saturate::observe

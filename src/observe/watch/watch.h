@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace saturate::observe {
+
+struct WatchOptions {
+  std::vector<std::string> command;
+  std::string folder;                  // where the captures go; must exist
+  std::string library;                 // the injected library; empty: found beside this program
+  std::string cupti;                   // libcupti to use; empty: the program's own
+  double delay_s = 0, duration_s = 0;  // capture from then on, for so long; 0: to the end
+};
+
+struct WatchResult {
+  int exit_code = 0;     // the command's; 128 + the signal that ended it, as shells count
+  int64_t captured = 0;  // processes with a capture
+  std::vector<std::string> failures;  // what processes said that could not be captured
+};
+
+// Runs the command with the capture library injected and waits for it and for nothing else: its
+// standard streams are its own, signals sent to this process are passed on to it. Meanwhile samples
+// the threads of the process tree into host.sat of the folder. The command sees no difference but
+// environment variables. Call from a program with one thread: signals are blocked meanwhile.
+// Errors    Error{invalid_argument} when another tool's library is to be injected already or the
+// command cannot be run, Error{unsupported} when the library is missing, Error{io}.
+WatchResult watch(const WatchOptions& options);
+
+}  // namespace saturate::observe

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA of the tests: a device that takes time but computes nothing, and a CUPTI that records it
+// as NVIDIA's does: one client, records in buffers of the client, delivered when complete.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+// Loads the library of CUDA_INJECTION64_PATH as the CUDA driver does. False when that failed.
+bool fake_cuda_init();
+// Calls of the runtime. Each takes `call_ns` of the host; the kernel takes `ns` of the device.
+void fake_launch(const char* kernel, int64_t ns, int64_t call_ns);
+// A graph of `kernels` kernels, recorded as one operation.
+void fake_graph_launch(int64_t ns, int64_t call_ns);
+// From pageable memory, so the host waits for it.
+void fake_copy_in(int64_t bytes, int64_t ns);
+void fake_synchronize();
+void fake_get_device();  // a call that says nothing
+int64_t fake_launches();
+
+// The part of CUPTI's interface that a profiler in the program uses.
+int cuptiActivityRegisterCallbacks(void (*)(uint8_t**, size_t*, size_t*),
+                                   void (*)(void*, uint32_t, uint8_t*, size_t, size_t));
+int cuptiActivityEnable(uint32_t kind);
+int cuptiActivityDisable(uint32_t kind);
+int cuptiActivityFlushAll(uint32_t flag);
+int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, void** record);
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "observe/capture/cupti_abi.h"
+#include "tests/capture/fake_cuda.h"
+
+namespace cupti = saturate::observe::cupti;
+
+namespace {
+
+constexpr std::array kRuntimeNames = {"",
+                                      "cudaLaunchKernel_v7000",
+                                      "cudaDeviceSynchronize_v3020",
+                                      "cudaMemcpyAsync_v3020",
+                                      "cudaGetDevice_v3020",
+                                      "cudaGraphLaunch_v10000"};
+constexpr int kInvalid = 1, kNoMore = 12;
+
+// As large as the records of CUPTI 13, so that readers must step by its sizes.
+struct Record {
+  alignas(8) uint8_t bytes[216] = {};
+  size_t size = 0;
+  int64_t complete_ns = 0;
+};
+constexpr size_t kKernelSize = 216, kCopySize = 96, kApiSize = 40, kGraphSize = 56,
+                 kDeviceSize = 184;
+
+size_t size_of(uint32_t kind) {
+  switch (kind) {
+    case cupti::kConcurrentKernel:
+      return kKernelSize;
+    case cupti::kMemcpy:
+      return kCopySize;
+    case cupti::kRuntime:
+      return kApiSize;
+    case cupti::kGraphTrace:
+      return kGraphSize;
+    case cupti::kDevice:
+      return kDeviceSize;
+    default:
+      return 0;
+  }
+}
+
+int64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// The host busy for so long, to the microsecond; longer waits sleep as a real call would.
+void spend(int64_t ns) {
+  for (const int64_t until = now_ns() + ns; now_ns() < until;) {
+  }
+}
+void sleep_until(int64_t time_ns) {
+  while (now_ns() < time_ns - 200'000) usleep(50);
+  spend(time_ns - now_ns());
+}
+
+// Recursive: NVIDIA's CUPTI, too, may be called from its callbacks.
+std::recursive_mutex mutex;
+std::set<uint32_t> kinds;
+std::set<uint32_t> runtime_calls;
+std::vector<Record> waiting;  // not yet in a buffer of the client
+cupti::BufferRequested requested = nullptr;
+cupti::BufferCompleted completed = nullptr;
+uint8_t* buffer = nullptr;
+size_t buffer_size = 0, buffer_used = 0;
+int64_t device_free_ns = 0, launches = 0;
+uint32_t correlation = 0;
+
+void complete_buffer() {
+  if (buffer == nullptr) return;
+  uint8_t* full = buffer;
+  buffer = nullptr;
+  completed(nullptr, 0, full, buffer_size, buffer_used);
+}
+
+// What is complete goes to the client's buffer, in order.
+void deliver(bool forced) {
+  if (requested == nullptr) return;
+  size_t done = 0;
+  for (const Record& r : waiting) {
+    if (!forced && r.complete_ns > now_ns()) break;
+    ++done;
+    if (buffer != nullptr && buffer_used + r.size > buffer_size) complete_buffer();
+    if (buffer == nullptr) {
+      size_t most = 0;
+      requested(&buffer, &buffer_size, &most);
+      buffer_used = 0;
+      if (buffer == nullptr) std::abort();  // as older versions of CUPTI
+    }
+    std::memcpy(buffer + buffer_used, r.bytes, r.size);
+    buffer_used += r.size;
+  }
+  waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(done));
+}
+
+template <class Activity>
+void record(const Activity& activity, int64_t complete_ns) {
+  Record r;
+  r.size = size_of(activity.kind);
+  static_assert(sizeof activity <= sizeof r.bytes);
+  std::memcpy(r.bytes, &activity, sizeof activity);
+  r.complete_ns = complete_ns;
+  waiting.push_back(r);
+}
+
+void record_call(uint32_t callback, int64_t start, int64_t end, uint32_t id) {
+  if (!kinds.contains(cupti::kRuntime) && !runtime_calls.contains(callback)) return;
+  cupti::ApiActivity a{};
+  a.kind = cupti::kRuntime;
+  a.callback = callback;
+  a.start = static_cast<uint64_t>(start);
+  a.end = static_cast<uint64_t>(end);
+  a.process = static_cast<uint32_t>(getpid());
+  a.thread = static_cast<uint32_t>(gettid());
+  a.correlation = id;
+  record(a, end);
+}
+
+// When the device does something that is issued now: start and end.
+std::pair<int64_t, int64_t> occupy(int64_t ns) {
+  const int64_t start = std::max(now_ns() + 2'500, device_free_ns + 1'000);
+  device_free_ns = start + ns;
+  return {start, device_free_ns};
+}
+
+}  // namespace
+
+extern "C" {
+
+bool fake_cuda_init() {
+  const char* path = std::getenv("CUDA_INJECTION64_PATH");
+  if (path == nullptr) return true;
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    std::fprintf(stderr, "fake_cuda: %s\n", dlerror());
+    return false;
+  }
+  const auto initialize = reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"));
+  return initialize != nullptr && initialize() == 1;
+}
+
+void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
+  const int64_t begin = now_ns();
+  spend(call_ns);
+  const std::lock_guard lock(mutex);
+  const auto [start, end] = occupy(ns);
+  ++launches;
+  ++correlation;
+  if (kinds.contains(cupti::kConcurrentKernel)) {
+    cupti::KernelActivity k{};
+    k.kind = cupti::kConcurrentKernel;
+    k.start = static_cast<uint64_t>(start);
+    k.end = static_cast<uint64_t>(end);
+    k.context = 1;
+    k.stream = 7;
+    k.grid[0] = 1024, k.grid[1] = k.grid[2] = 1;
+    k.block[0] = 256, k.block[1] = k.block[2] = 1;
+    k.correlation = correlation;
+    k.name = kernel;
+    record(k, end);
+  }
+  record_call(1, begin, now_ns(), correlation);
+}
+
+void fake_graph_launch(int64_t ns, int64_t call_ns) {
+  const int64_t begin = now_ns();
+  spend(call_ns);
+  const std::lock_guard lock(mutex);
+  const auto [start, end] = occupy(ns);
+  ++launches;
+  ++correlation;
+  if (kinds.contains(cupti::kGraphTrace)) {
+    cupti::GraphActivity g{};
+    g.kind = cupti::kGraphTrace;
+    g.start = static_cast<uint64_t>(start);
+    g.end = static_cast<uint64_t>(end);
+    g.context = 1;
+    g.stream = 7;
+    g.graph = 2;
+    g.correlation = correlation;
+    record(g, end);
+  }
+  record_call(5, begin, now_ns(), correlation);
+}
+
+void fake_copy_in(int64_t bytes, int64_t ns) {
+  const int64_t begin = now_ns();
+  std::unique_lock lock(mutex);
+  const auto [start, end] = occupy(ns);
+  const uint32_t id = ++correlation;
+  if (kinds.contains(cupti::kMemcpy)) {
+    cupti::CopyActivity c{};
+    c.kind = cupti::kMemcpy;
+    c.copy_kind = 1;
+    c.source_kind = 1;
+    c.destination_kind = 3;
+    c.bytes = static_cast<uint64_t>(bytes);
+    c.start = static_cast<uint64_t>(start);
+    c.end = static_cast<uint64_t>(end);
+    c.context = 1;
+    c.stream = 7;
+    c.correlation = id;
+    record(c, end);
+  }
+  lock.unlock();
+  sleep_until(end + 5'000);
+  lock.lock();
+  record_call(3, begin, now_ns(), id);
+}
+
+void fake_synchronize() {
+  const int64_t begin = now_ns();
+  sleep_until(device_free_ns + 5'000);
+  const std::lock_guard lock(mutex);
+  record_call(2, begin, now_ns(), ++correlation);
+}
+
+void fake_get_device() {
+  const std::lock_guard lock(mutex);
+  const int64_t begin = now_ns();
+  record_call(4, begin, begin + 100, ++correlation);
+}
+
+int64_t fake_launches() { return launches; }
+
+int cuptiActivityRegisterCallbacks(cupti::BufferRequested on_requested,
+                                   cupti::BufferCompleted on_completed) {
+  const std::lock_guard lock(mutex);
+  requested = on_requested;
+  completed = on_completed;
+  return 0;
+}
+
+int cuptiActivityEnable(uint32_t kind) {
+  const std::lock_guard lock(mutex);
+  kinds.insert(kind);
+  if (kind == cupti::kDevice) {
+    cupti::DeviceActivity d{};
+    d.kind = kind;
+    d.multiprocessors = 132;
+    d.name = "imaginary device";
+    record(d, 0);
+  }
+  return 0;
+}
+
+int cuptiActivityDisable(uint32_t kind) {
+  const std::lock_guard lock(mutex);
+  kinds.erase(kind);
+  return 0;
+}
+
+int cuptiActivityEnableRuntimeApi(uint32_t callback, uint8_t on) {
+  const std::lock_guard lock(mutex);
+  on ? static_cast<void>(runtime_calls.insert(callback))
+     : static_cast<void>(runtime_calls.erase(callback));
+  return 0;
+}
+
+int cuptiActivityEnableDriverApi(uint32_t, uint8_t) { return 0; }
+
+int cuptiActivityFlushAll(uint32_t flag) {
+  const std::lock_guard lock(mutex);
+  deliver(flag == cupti::kFlushForced);
+  complete_buffer();
+  return 0;
+}
+
+int cuptiActivityGetNextRecord(uint8_t* data, size_t valid, void** at) {
+  auto* next = static_cast<uint8_t*>(*at);
+  next = next == nullptr ? data : next + size_of(*reinterpret_cast<const uint32_t*>(next));
+  if (next >= data + valid) return kNoMore;
+  if (size_of(*reinterpret_cast<const uint32_t*>(next)) == 0) return kInvalid;
+  *at = next;
+  return 0;
+}
+
+int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* dropped) {
+  *dropped = 0;
+  return 0;
+}
+
+int cuptiGetCallbackName(uint32_t domain, uint32_t callback, const char** name) {
+  if (domain != cupti::kDomainRuntime || callback == 0 || callback >= kRuntimeNames.size())
+    return kInvalid;
+  *name = kRuntimeNames[callback];
+  return 0;
+}
+
+int cuptiSetThreadIdType(uint32_t) { return 0; }
+int cuptiGetVersion(uint32_t* version) {
+  *version = 0;
+  return 0;
+}
+
+}  // extern "C"

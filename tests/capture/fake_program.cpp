@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// A "CUDA program" without CUDA: a training loop of a shape given on the command line, and a way to
+// end. Prints what it did on standard output, for the tests to compare with the report.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/capture/fake_cuda.h"
+
+namespace {
+
+struct Options {
+  long steps = 60, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0, exit_code = 0;
+  std::string end = "return";  // return, _exit, abort, term, wait
+  bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false;
+};
+
+void step(const Options& o) {
+  if (o.load_ms > 0) {
+    usleep(static_cast<useconds_t>(o.load_ms * 1000));
+    fake_copy_in(1 << 20, 50'000);
+  }
+  fake_get_device();
+  if (o.graph) fake_graph_launch(o.launches * o.kernel_us * 1000, o.call_us * 1000);
+  for (long i = 0; !o.graph && i < o.launches; ++i)
+    fake_launch(i == 0 ? "_Z5firstPf" : "sm90_gemm_bf16bf16", o.kernel_us * 1000, o.call_us * 1000);
+  fake_synchronize();
+}
+
+// A profiler of the program itself, as torch.profiler uses CUPTI. Counts the kernels it is told of.
+std::set<uint8_t*> rival_buffers;
+long rival_kernels = 0, unknown_buffers = 0;
+
+void rival_requested(uint8_t** buffer, size_t* size, size_t* most) {
+  *size = 1 << 16;
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *size));
+  *most = 0;
+  rival_buffers.insert(*buffer);
+}
+void rival_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  if (rival_buffers.erase(buffer) == 0) {
+    ++unknown_buffers;
+    return;
+  }
+  void* record = nullptr;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == 0)
+    rival_kernels += *static_cast<uint32_t*>(record) == 10;
+  std::free(buffer);
+}
+
+void profile(const Options& o) {
+  cuptiActivityRegisterCallbacks(rival_requested, rival_completed);
+  cuptiActivityEnable(10);
+  const int64_t before = fake_launches();
+  for (int i = 0; i < 20; ++i) step(o);
+  cuptiActivityDisable(10);
+  cuptiActivityFlushAll(1);
+  std::printf("profiled %ld of %ld, unknown %ld\n", rival_kernels,
+              static_cast<long>(fake_launches() - before), unknown_buffers);
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const auto number = [&] { return i + 1 < argc ? std::strtol(argv[++i], nullptr, 10) : 0; };
+    if (name == "--steps") o.steps = number();
+    if (name == "--launches") o.launches = number();
+    if (name == "--kernel-us") o.kernel_us = number();
+    if (name == "--call-us") o.call_us = number();
+    if (name == "--load-ms") o.load_ms = number();
+    if (name == "--exit") o.exit_code = number();
+    if (name == "--end" && i + 1 < argc) o.end = argv[++i];
+    if (name == "--fork") o.fork = true;
+    if (name == "--rival") o.rival = true;
+    if (name == "--graph") o.graph = true;
+    if (name == "--spawn") o.spawn = true;
+    if (name == "--no-cuda") o.no_cuda = true;
+  }
+  return o;
+}
+
+volatile sig_atomic_t terminated = 0;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options o = parse(argc, argv);
+  std::printf("hello\n");
+  if (o.no_cuda) return static_cast<int>(o.exit_code);
+  if (o.spawn) {  // two ranks, as torchrun starts them
+    for (int rank = 0; rank < 2; ++rank) {
+      if (fork() != 0) continue;
+      setenv("RANK", std::to_string(rank).c_str(), 1);
+      execl(argv[0], argv[0], "--steps", std::to_string(o.steps).c_str(), nullptr);
+      _exit(127);
+    }
+    int status = 0, worst = 0;
+    while (wait(&status) > 0) worst |= WEXITSTATUS(status);
+    return worst;
+  }
+  if (!fake_cuda_init()) return 99;
+  for (long i = 0; i < o.steps / 2; ++i) step(o);
+  if (o.fork) {  // a data loader's worker: ends in the ordinary way, atexit and all
+    const pid_t worker = fork();
+    if (worker == 0) std::exit(0);
+    waitpid(worker, nullptr, 0);
+  }
+  for (long i = o.steps / 2; i < o.steps; ++i) step(o);
+  if (o.rival) profile(o);
+  std::printf("launched %ld\n", static_cast<long>(fake_launches()));
+  std::fflush(stdout);
+  if (o.end == "_exit") {
+    usleep(700'000);  // longer than the capture is behind
+    _exit(static_cast<int>(o.exit_code));
+  }
+  if (o.end == "abort") std::abort();
+  if (o.end == "term") raise(SIGTERM);
+  if (o.end == "wait") {
+    signal(SIGTERM, [](int) { terminated = 1; });
+    std::printf("waiting\n");
+    std::fflush(stdout);
+    while (!terminated) usleep(1000);
+  }
+  return static_cast<int>(o.exit_code);
+}
