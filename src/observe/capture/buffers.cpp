@@ -11,8 +11,12 @@ uint8_t* allocate(size_t bytes) { return static_cast<uint8_t*>(std::aligned_allo
 
 }  // namespace
 
-Buffer Buffers::request() {
+Buffer Buffers::request(int64_t now_ns) {
   const std::lock_guard lock(mutex_);
+  const int64_t since = now_ns - last_request_ns_;
+  last_request_ns_ = now_ns;
+  if (since < kFastNs) size_ = std::min(kSize, size_ * 2);
+  if (since > kSlowNs) size_ = std::max(kLeastSize, size_ / 2);
   if (free_.empty() && all_.size() < kMost) {
     if (uint8_t* fresh = allocate(kSize)) {
       all_.push_back(fresh);
@@ -29,7 +33,7 @@ Buffer Buffers::request() {
   uint8_t* data = free_.back();
   free_.pop_back();
   ++out_;
-  return {data, kSize};
+  return {data, size_};
 }
 
 bool Buffers::completed(uint8_t* data, size_t valid) {

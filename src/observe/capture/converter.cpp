@@ -3,6 +3,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
 
@@ -141,12 +142,35 @@ void Converter::add(const Activity& record, Trace& trace) {
   }
 }
 
-uint32_t Converter::call_name(Trace& trace, uint32_t domain, uint32_t callback) {
-  const auto [at, fresh] = calls_.try_emplace(uint64_t{domain} << 32 | callback, kUnwanted);
+double CallCount::rate() const {
+  return count < 5 || last_ns <= first_ns
+             ? 0
+             : 1e9 * static_cast<double>(count - 1) / static_cast<double>(last_ns - first_ns);
+}
+
+void Converter::count_calls(int64_t from_ns, int64_t to_ns) {
+  count_from_ns_ = from_ns;
+  count_to_ns_ = to_ns;
+  for (CallCount& c : counts_) c.count = 0;
+}
+
+int64_t Converter::launches_counted() const {
+  int64_t launches = 0;
+  for (const CallCount& c : counts_) {
+    if (c.name.find("Launch") != std::string::npos) launches += c.count;
+  }
+  return launches;
+}
+
+Converter::Call& Converter::call_of(Trace& trace, uint32_t domain, uint32_t callback) {
+  const auto [at, fresh] = calls_.try_emplace(uint64_t{domain} << 32 | callback);
   if (!fresh) return at->second;
   const char* name = nullptr;
-  if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr) return kUnwanted;
-  if (wanted_call(domain, name)) at->second = trace.names.add(plain_name(name));
+  if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr ||
+      !wanted_call(domain, name))
+    return at->second;
+  at->second = {trace.names.add(plain_name(name)), counts_.size()};
+  counts_.push_back({domain, callback, plain_name(name), 0, 0, 0});
   return at->second;
 }
 
@@ -220,11 +244,18 @@ void Converter::graph(const GraphActivity& g, Trace& trace) {
 
 void Converter::call(const ApiActivity& a, Trace& trace) {
   const uint32_t domain = a.kind == kRuntime ? kDomainRuntime : kDomainDriver;
-  const uint32_t name = call_name(trace, domain, a.callback);
-  if (name == kUnwanted || a.start == 0 || a.end == 0) return;
+  const Call& found = call_of(trace, domain, a.callback);
+  if (found.name == kUnwanted || a.start == 0 || a.end == 0) return;
+  const auto start = static_cast<int64_t>(a.start);
+  if (start >= count_from_ns_ && start < count_to_ns_) {
+    CallCount& c = counts_[found.count];
+    c.first_ns = c.count == 0 ? start : std::min(c.first_ns, start);
+    c.last_ns = c.count == 0 ? start : std::max(c.last_ns, start);
+    ++c.count;
+  }
   const uint32_t thread = trace.threads.add({process_, a.thread});
-  trace.calls.push_back({static_cast<int64_t>(a.start), static_cast<int64_t>(a.end),
-                         static_cast<int64_t>(a.correlation), name, thread});
+  trace.calls.push_back({start, static_cast<int64_t>(a.end), static_cast<int64_t>(a.correlation),
+                         found.name, thread});
 }
 
 void Converter::overhead(const OverheadActivity& o, Trace& trace) {

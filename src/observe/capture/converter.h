@@ -18,6 +18,16 @@ bool wanted_call(uint32_t domain, std::string_view name);
 // "cudaLaunchKernel_v7000" as "cudaLaunchKernel".
 std::string plain_name(std::string_view name);
 
+// How often a call was made in a stretch of time.
+struct CallCount {
+  uint32_t domain = 0, callback = 0;
+  std::string name;
+  int64_t count = 0, first_ns = 0, last_ns = 0;
+
+  // Calls a second; 0 when there are too few to tell.
+  double rate() const;
+};
+
 // Turns CUPTI's records into those of a trace. Times stay CUPTI's: nanoseconds since 1970.
 // Not for use by several threads at once.
 class Converter {
@@ -27,11 +37,21 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
+  // Counts calls that start in a stretch of time, from now on.
+  void count_calls(int64_t from_ns, int64_t to_ns);
+  const std::vector<CallCount>& counts() const { return counts_; }
+  int64_t launches_counted() const;
+
   // Operations whose times the device had no room for, and so count as lost.
   int64_t untimed() const { return untimed_; }
 
  private:
-  uint32_t call_name(Trace& trace, uint32_t domain, uint32_t callback);
+  static constexpr uint32_t kUnwanted = UINT32_MAX;
+  struct Call {
+    uint32_t name = kUnwanted;
+    size_t count = 0;  // its place in counts_
+  };
+  Call& call_of(Trace& trace, uint32_t domain, uint32_t callback);
   uint32_t kernel_name(Trace& trace, const char* mangled);
   void kernel(const KernelActivity& k, Trace& trace);
   template <class Copy>
@@ -42,7 +62,6 @@ class Converter {
   void overhead(const OverheadActivity& o, Trace& trace);
   void push(Trace& trace, DeviceOp op, uint64_t start, uint64_t end);
 
-  static constexpr uint32_t kUnwanted = UINT32_MAX;
   struct Kernel {
     std::string mangled;
     uint32_t name = kUnwanted;
@@ -51,7 +70,9 @@ class Converter {
   const Api& api_;
   uint32_t process_;
   int64_t untimed_ = 0;
-  std::unordered_map<uint64_t, uint32_t> calls_;  // domain and callback to name, 0: unwanted
+  std::unordered_map<uint64_t, Call> calls_;  // by domain and callback
+  std::vector<CallCount> counts_;
+  int64_t count_from_ns_ = 0, count_to_ns_ = 0;
   std::unordered_map<const char*, Kernel> kernels_;
 };
 

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/capture/recorder.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <string_view>
+#include <thread>
 
 #include <tuple>
 
@@ -19,12 +24,14 @@
 namespace saturate::observe::cupti {
 namespace {
 
-constexpr auto kTurn = std::chrono::milliseconds(250);
+constexpr int64_t kTurnNs = 250'000'000, kFirstTurnNs = 50'000'000;
+constexpr size_t kMostSlowdowns = 1024;
+constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
-constexpr uint32_t kKinds[] = {kDevice, kConcurrentKernel, kMemcpy,    kMemcpyPeer,
-                               kMemset, kOverhead,         kGraphTrace};
+constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy,   kMemcpyPeer,
+                               kMemset,           kOverhead, kGraphTrace};
 
 Recorder* the_recorder = nullptr;
 
@@ -43,6 +50,30 @@ void leave_note(const std::string& folder, const std::string& problem) {
   }
 }
 
+// Whether a loop makes calls of this kind at a steady pace; memory is taken in bursts.
+bool wanted_pace(const std::string& name) {
+  for (const char* part : {"Launch", "Synchronize", "Memcpy", "Memset", "Event"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// By its libraries: a framework loads them before it starts CUDA.
+std::string framework() {
+  std::string found;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        const std::string_view path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        auto& name = *static_cast<std::string*>(out);
+        if (path.find("libtorch_cuda") != path.npos) name = "PyTorch";
+        if (path.find("libtensorflow") != path.npos) name = "TensorFlow";
+        if (name.empty() && path.find("xla_cuda") != path.npos) name = "JAX";
+        return 0;
+      },
+      &found);
+  return found;
+}
+
 std::string rank_suffix() {
   for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
     const char* rank = std::getenv(variable);
@@ -57,7 +88,12 @@ std::string rank_suffix() {
 }  // namespace
 
 Recorder::Recorder(const Settings& settings)
-    : settings_(settings), converter_(api_, static_cast<uint32_t>(getpid())) {}
+    : settings_(settings),
+      schedule_(now_ns() + settings.delay_ms * 1'000'000,
+                settings.duration_ms == 0
+                    ? INT64_MAX
+                    : now_ns() + (settings.delay_ms + settings.duration_ms) * 1'000'000),
+      converter_(api_, static_cast<uint32_t>(getpid())) {}
 
 Recorder* Recorder::get() { return the_recorder; }
 
@@ -87,27 +123,53 @@ bool Recorder::open(std::string& problem) {
   }
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdSystem);
   trace_.source = "saturate capture";
-  trace_.framework = "";
+  trace_.framework = framework();
   writer_ = std::make_unique<SatWriter>(settings_.folder + "/" + std::to_string(getpid()) +
                                         rank_suffix() + ".sat");
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
-  started_ns_ = now_ns();
+  started_ns_ = paused_since_ns_ = now_ns();
   watch_for_rivals(api_, on_rival);
-  switch_kinds(true);
+  api_.enable(kDevice);
+  set_mode(schedule_.mode_at(started_ns_));
   // The thread must take no signal of the program's.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
+  std::thread([this] { run(); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  thread_.detach();
   return true;
 }
 
+void Recorder::set_mode(Mode mode) {
+  const std::lock_guard lock(mode_mutex_);
+  if (mode == mode_ || (mode != Mode::off && yielded_)) return;
+  if (mode_ == Mode::full) {
+    paused_since_ns_ = now_ns();
+    full_ns_ += paused_since_ns_ - since_ns_;
+    switch_kinds(false);
+  }
+  if (mode_ == Mode::light) switch_light_call(false);
+  mode_ = mode;
+  if (mode == Mode::light) switch_light_call(true);
+  if (mode == Mode::full) switch_kinds(true);
+  since_ns_ = stretch_from_ns_ = now_ns();
+  if (mode == Mode::full) {
+    const std::lock_guard file_lock(file_mutex_);
+    trace_.pauses.push_back({paused_since_ns_, since_ns_.load()});
+  }
+  if (mode != Mode::off) {
+    const std::lock_guard file_lock(file_mutex_);
+    converter_.count_calls(since_ns_, INT64_MAX);
+  }
+}
+
+void Recorder::switch_light_call(bool on) {
+  const auto enable =
+      light_.domain == kDomainDriver ? api_.enable_driver_api : api_.enable_runtime_api;
+  if (light_.domain != 0 && enable != nullptr) enable(light_.callback, on ? 1 : 0);
+}
+
 void Recorder::switch_kinds(bool on) {
-  const std::lock_guard lock(switch_mutex_);
-  if (kinds_on_ == on || (on && yielded_)) return;
-  kinds_on_ = on;
   for (const uint32_t kind : kKinds) on ? api_.enable(kind) : api_.disable(kind);
   for (const auto& [domain, kind, enable_api] :
        {std::tuple{kDomainRuntime, kRuntime, api_.enable_runtime_api},
@@ -125,7 +187,7 @@ void Recorder::switch_kinds(bool on) {
 }
 
 void Recorder::on_request(uint8_t** buffer, size_t* size, size_t* max_records) {
-  const Buffer b = the_recorder->buffers_.request();
+  const Buffer b = the_recorder->buffers_.request(now_ns());
   *buffer = b.data;
   *size = b.bytes;
   *max_records = 0;
@@ -142,21 +204,73 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
 void Recorder::on_rival() { the_recorder->yield(); }
 
 void Recorder::run() noexcept {
-  while (!stopped_) {
+  for (bool first = true; !stopped_ && !dead_; first = false) {
+    const int64_t now = now_ns();
+    const int64_t until =
+        std::min(now + (first ? kFirstTurnNs : kTurnNs), schedule_.next_change(now));
     {
       std::unique_lock lock(wake_mutex_);
-      wake_.wait_for(lock, kTurn, [&] { return stopped_.load(); });
+      wake_.wait_for(lock, std::chrono::nanoseconds(until - now), [&] { return stopped_.load(); });
     }
     if (stopped_ || dead_) return;
-    if (!yielded_) watch_for_rivals(api_, on_rival);
-    turn(!yielded_);
+    try {
+      turn();
+    } catch (const std::exception&) {
+      dead_ = true;
+    }
   }
 }
 
-void Recorder::turn(bool flush) {
-  const int64_t before = now_ns();
-  if (flush) api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
-  write_filled(before - kDisorderNs);
+void Recorder::turn() {
+  const int64_t now = now_ns();
+  if (yielded_) return;
+  watch_for_rivals(api_, on_rival);
+  const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
+                                           now - stretch_from_ns_ >= Schedule::kWindowNs);
+  const Mode before = mode_;
+  if (schedule_.mode_at(now) != mode_) set_mode(Mode::off);
+  api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
+  write_filled(now - kDisorderNs);
+  if (over && !yielded_) stretch_done(before, now);
+  set_mode(schedule_.mode_at(now_ns()));
+}
+
+// What the stretch that just ended says: how fast the program was, and how to go on.
+void Recorder::stretch_done(Mode mode, int64_t end_ns) {
+  const std::lock_guard lock(file_mutex_);
+  const std::vector<CallCount>& counts = converter_.counts();
+  const auto rate_of_light = [&] {
+    for (const CallCount& c : counts) {
+      if (c.domain == light_.domain && c.callback == light_.callback) return c.rate();
+    }
+    return 0.0;
+  };
+  if (mode == Mode::light) {
+    light_rate_ = rate_of_light();
+  } else {
+    schedule_.told(converter_.launches_counted(), end_ns - stretch_from_ns_, records_);
+    const double rate = rate_of_light();
+    if (light_rate_ > 0 && rate > 0 && slowdowns_.size() < kMostSlowdowns) {
+      slowdowns_.push_back(light_rate_ / rate);
+      std::vector<double> sorted = slowdowns_;
+      std::nth_element(sorted.begin(),
+                       sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2),
+                       sorted.end());
+      // Below 1 is chance.
+      trace_.slowdown = std::clamp(sorted[sorted.size() / 2], 1.0, 100.0);
+    }
+    light_rate_ = 0;
+    // The rarest call that is made steadily enough to give a rate.
+    const CallCount* rarest = nullptr;
+    for (const CallCount& c : counts) {
+      const bool steady = wanted_pace(c.name);
+      if (steady && c.count >= kLeastPace && (rarest == nullptr || c.count < rarest->count))
+        rarest = &c;
+    }
+    light_ = rarest == nullptr ? CallCount{} : *rarest;
+  }
+  stretch_from_ns_ = now_ns();
+  converter_.count_calls(stretch_from_ns_, INT64_MAX);
 }
 
 void Recorder::write_filled(int64_t complete_ns) {
@@ -172,6 +286,7 @@ void Recorder::write_filled(int64_t complete_ns) {
       }
       buffers_.give_back(filled);
     }
+    records_ += static_cast<int64_t>(trace_.records());
     writer_->write(trace_, complete_ns);
     trace_.ops.clear();
     trace_.calls.clear();
@@ -182,13 +297,22 @@ void Recorder::write_filled(int64_t complete_ns) {
   }
 }
 
-void Recorder::close(const char* last_note) {
+void Recorder::close() {
   const std::lock_guard lock(file_mutex_);
   if (!writer_ || dead_) return;
   try {
-    if (last_note != nullptr) trace_.notes.push_back(last_note);
+    const int64_t now = now_ns(), all = std::max<int64_t>(1, now - started_ns_);
+    const double share = static_cast<double>(full_ns_) / static_cast<double>(all);
+    std::string cost = "recorded " + std::to_string(std::lround(100 * share)) + "% of " +
+                       std::to_string(all / 1'000'000'000) + " s";
+    if (!slowdowns_.empty())
+      cost += "; meanwhile the program was " +
+              std::to_string(std::lround(100 * (trace_.slowdown - 1))) +
+              "% slower than just before (median of " + std::to_string(slowdowns_.size()) +
+              " windows, by the pace of " + light_.name + ")";
+    trace_.notes.push_back(cost);
     trace_.dropped = dropped_ + converter_.untimed() + buffers_.wasted_bytes() / 96;
-    writer_->write(trace_, now_ns());
+    writer_->write(trace_, now);
     writer_->close(trace_);
     writer_.reset();
   } catch (const std::exception&) {
@@ -199,14 +323,18 @@ void Recorder::close(const char* last_note) {
 void Recorder::finish() noexcept {
   if (dead_ || stopped_.exchange(true)) return;
   wake_.notify_all();
-  if (!yielded_) api_.flush_all(kFlushForced);
+  if (!yielded_) {
+    set_mode(Mode::off);
+    api_.flush_all(kFlushForced);
+  }
   write_filled(now_ns() - kDisorderNs);
-  close(nullptr);
+  close();
 }
 
 void Recorder::yield() noexcept {
   if (dead_ || stopped_ || yielded_.exchange(true)) return;
-  switch_kinds(false);
+  set_mode(Mode::off);
+  api_.disable(kDevice);
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
   // With every buffer back the other finds CUPTI as if nobody had been there.
   api_.flush_all(kFlushForced);
@@ -219,7 +347,9 @@ void Recorder::yield() noexcept {
                            " on: the program started a profiler of its own (torch.profiler, say), "
                            "and CUPTI serves one "
                            "at a time; run it without that profiler to see all");
+    if (writer_) writer_->write(trace_, now);
   } catch (const std::exception&) {
+    dead_ = true;
   }
 }
 

@@ -6,11 +6,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "observe/capture/buffers.h"
 #include "observe/capture/converter.h"
 #include "observe/capture/cupti_abi.h"
+#include "observe/capture/schedule.h"
 #include "observe/capture/settings.h"
 #include "observe/read/sat_writer.h"
 #include "observe/trace/trace.h"
@@ -22,7 +23,9 @@ namespace saturate::observe::cupti {
 //
 // Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
 // most about half a second behind, so that a process that ends without notice loses no more.
-// Nothing is thrown: a failure ends the capture and is told in the file or by status().
+// While Schedule says off, the program runs as without us; light stretches beside the full ones
+// tell how much slower the full ones were. Nothing is thrown: a failure ends the capture and is
+// told in the file or by status().
 class Recorder {
  public:
   // Null when nothing is to be captured or CUPTI cannot be had; the reason then lies in the folder
@@ -49,26 +52,36 @@ class Recorder {
   static void on_rival();
 
   bool open(std::string& problem);
+  void set_mode(Mode mode);
   void switch_kinds(bool on);
+  void switch_light_call(bool on);
   void run() noexcept;
-  void turn(bool flush);
+  void turn();
+  void stretch_done(Mode mode, int64_t end_ns);
   void write_filled(int64_t complete_ns);
-  void close(const char* last_note);
+  void close();
 
   Settings settings_;
   Api api_;
   Buffers buffers_;
+  Schedule schedule_;
+  std::mutex file_mutex_;  // of the next four
   Converter converter_;
   Trace trace_;
   std::unique_ptr<SatWriter> writer_;
-  std::mutex file_mutex_;    // of writer_, trace_ and converter_
-  std::mutex switch_mutex_;  // of kinds_on_
-  bool kinds_on_ = false;
+  int64_t records_ = 0;
+  std::mutex mode_mutex_;  // of the next ones, never held while file_mutex_ is
+  std::atomic<Mode> mode_{Mode::off};
+  std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
+  int64_t paused_since_ns_ = 0;                            // the end of the last full recording
+  int64_t full_ns_ = 0;    // time in full mode, without the current stretch
+  CallCount light_;        // the call that is counted in light mode
+  double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
+  std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false};
   std::atomic<int64_t> dropped_{0};
   std::mutex wake_mutex_;
   std::condition_variable wake_;
-  std::thread thread_;
   int64_t started_ns_ = 0;
 };
 

@@ -19,9 +19,8 @@ int64_t milliseconds(const char* variable) {
 }  // namespace
 
 Settings read_settings() {
-  return {text(kFolderVariable),         text(kCuptiVariable),
-          milliseconds(kWindowVariable), milliseconds(kPeriodVariable),
-          milliseconds(kDelayVariable),  milliseconds(kDurationVariable)};
+  return {text(kFolderVariable), text(kCuptiVariable), milliseconds(kDelayVariable),
+          milliseconds(kDurationVariable)};
 }
 
 }  // namespace saturate::observe::cupti

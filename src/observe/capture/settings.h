@@ -9,16 +9,14 @@ namespace saturate::observe::cupti {
 
 constexpr const char* kInjectionVariable = "CUDA_INJECTION64_PATH";  // CUDA's own
 constexpr const char* kFolderVariable = "SATURATE_CAPTURE_FOLDER";
-constexpr const char* kCuptiVariable = "SATURATE_CAPTURE_CUPTI";       // path of libcupti
-constexpr const char* kWindowVariable = "SATURATE_CAPTURE_WINDOW_MS";  // 0: all the time
-constexpr const char* kPeriodVariable = "SATURATE_CAPTURE_PERIOD_MS";
+constexpr const char* kCuptiVariable = "SATURATE_CAPTURE_CUPTI";  // path of libcupti
 constexpr const char* kDelayVariable = "SATURATE_CAPTURE_DELAY_MS";
 constexpr const char* kDurationVariable = "SATURATE_CAPTURE_DURATION_MS";  // 0: to the end
 
 struct Settings {
   std::string folder;  // for one file a process; empty: capture nothing
   std::string cupti;
-  int64_t window_ms = 0, period_ms = 0, delay_ms = 0, duration_ms = 0;
+  int64_t delay_ms = 0, duration_ms = 0;
 };
 
 // From the environment; what is not a number counts as 0.

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "observe/read/input.h"
+#include "observe/read/sat_reader.h"
 
 namespace saturate::observe {
 namespace {
@@ -45,6 +47,8 @@ void append_trace(Trace& into, const Trace& from) {
   }
   if (into.source.empty()) into.source = from.source;
   if (into.framework.empty()) into.framework = from.framework;
+  into.pauses.insert(into.pauses.end(), from.pauses.begin(), from.pauses.end());
+  into.slowdown = std::max(into.slowdown, from.slowdown);
   into.dropped += from.dropped;
   into.malformed += from.malformed;
 }
@@ -57,14 +61,17 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
   if (files.empty())
     throw Error(
         Errc::invalid_argument, "doctor",
-        folder + ": is a directory without a capture (*.sat); give a file, or a folder kept by --keep");
+        folder +
+            ": is a directory without a capture (*.sat); give a file, or a folder kept by --keep");
   Trace all;
   for (const std::string& file : files) {
-    const std::unique_ptr<Capture> capture = open_capture(file);
+    const std::unique_ptr<Capture> capture =
+        read_sat(open_input(file), kSatWindowRecords, SatPauses::kept);
     while (capture->read_window()) {
     }
     append_trace(all, capture->trace());
   }
+  cut_pauses(all);
   return make_capture(std::move(all));
 }
 

@@ -25,9 +25,11 @@ enum class Block : uint32_t {
   ops = 5,
   calls = 6,
   spans = 7,
-  notes = 8,  // texts; the first of the file is the framework's name
-  flush = 9,  // all records that end before u64 ns have been written
-  end = 10,   // u64 records dropped; closed in order
+  notes = 8,    // texts; the first of the file is the framework's name
+  flush = 9,    // all records that end before u64 ns have been written
+  end = 10,     // u64 records dropped; closed in order
+  pauses = 11,  // times without records, before any record that is later
+  cost = 12,    // f64 by which the program was slower while it was recorded
 };
 
 struct Header {
@@ -54,6 +56,10 @@ struct SpanRecord {
   int64_t start_ns, duration_ns;
   uint32_t name, thread, kind, unused;
 };
+struct PauseRecord {
+  int64_t start_ns, end_ns;
+};
+static_assert(sizeof(PauseRecord) == 16);
 static_assert(sizeof(Header) == 16 && sizeof(StreamRecord) == 24 && sizeof(ThreadRecord) == 16);
 static_assert(sizeof(OpRecord) == 48 && sizeof(CallRecord) == 32 && sizeof(SpanRecord) == 32);
 

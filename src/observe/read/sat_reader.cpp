@@ -16,8 +16,8 @@ constexpr int64_t kMostNs = 4'000'000'000'000'000'000;
 
 class SatCapture : public Capture {
  public:
-  SatCapture(std::unique_ptr<Input> input, size_t window)
-      : input_(std::move(input)), window_(window) {
+  SatCapture(std::unique_ptr<Input> input, size_t window, SatPauses pauses)
+      : input_(std::move(input)), window_(window), cut_pauses_(pauses == SatPauses::cut) {
     trace_.source = "saturate capture";
     char magic[sizeof sat::kMagic];
     if (read(magic, sizeof magic) != sizeof magic ||
@@ -91,6 +91,14 @@ class SatCapture : public Capture {
         return read_calls();
       case sat::Block::spans:
         return read_spans();
+      case sat::Block::pauses:
+        return read_pauses();
+      case sat::Block::cost: {
+        const auto slowdown = take<double>();
+        if (!(slowdown >= 0.01 && slowdown <= 100)) fail("a cost of the capture that cannot be");
+        trace_.slowdown = slowdown;
+        return true;
+      }
       case sat::Block::notes:
         while (at_ < payload_.size()) {
           std::string note(text());
@@ -155,6 +163,19 @@ class SatCapture : public Capture {
     return true;
   }
 
+  bool read_pauses() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::PauseRecord>();
+      if (r.start_ns < -kMostNs || r.end_ns > kMostNs || r.end_ns < r.start_ns)
+        fail("a pause that ends before it starts");
+      if (cut_pauses_)
+        clock_.add({r.start_ns, r.end_ns});
+      else
+        trace_.pauses.push_back({r.start_ns, r.end_ns});
+    }
+    return true;
+  }
+
   uint32_t name(uint32_t id) const {
     if (id == 0) return 0;
     if (id > names_.size()) fail("a record with a name that was not written");
@@ -177,6 +198,7 @@ class SatCapture : public Capture {
                             name(r.name), streams_[r.stream], r.block_threads,
                             static_cast<OpKind>(r.kind), static_cast<CopyKind>(r.copy),
                             static_cast<HostMemory>(r.memory)});
+      if (!clock_.move(trace_.ops.back())) trace_.ops.pop_back();
     }
     return true;
   }
@@ -191,6 +213,7 @@ class SatCapture : public Capture {
       }
       trace_.calls.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, name(r.name),
                               threads_[r.thread]});
+      if (!clock_.move(trace_.calls.back())) trace_.calls.pop_back();
     }
     return true;
   }
@@ -205,6 +228,10 @@ class SatCapture : public Capture {
       }
       trace_.spans.push_back({r.start_ns, r.start_ns + r.duration_ns, name(r.name),
                               threads_[r.thread], static_cast<SpanKind>(r.kind)});
+      if (clock_.empty()) continue;
+      HostSpan& span = trace_.spans.back();
+      clock_.move(span);
+      if (span.end_ns <= span.start_ns) trace_.spans.pop_back();
     }
     return true;
   }
@@ -215,13 +242,15 @@ class SatCapture : public Capture {
   size_t at_ = 0;
   int64_t offset_ = 0, block_at_ = 0;
   std::vector<uint32_t> names_, streams_, threads_;  // numbers of the file to those of the trace
+  const bool cut_pauses_;
+  PausedClock clock_;
   bool at_flush_ = false, seen_framework_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Capture> read_sat(std::unique_ptr<Input> input, size_t window) {
-  return std::make_unique<SatCapture>(std::move(input), window);
+std::unique_ptr<Capture> read_sat(std::unique_ptr<Input> input, size_t window, SatPauses pauses) {
+  return std::make_unique<SatCapture>(std::move(input), window, pauses);
 }
 
 }  // namespace saturate::observe

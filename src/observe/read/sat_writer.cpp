@@ -37,7 +37,9 @@ SatWriter::SatWriter(const std::string& path)
     throw Error(
         Errc::io, "doctor",
         fmt::format("{}: {}; check the folder and its permissions", path, std::strerror(errno)));
-  if (std::fwrite(sat::kMagic, 1, sizeof sat::kMagic, file_.get()) != sizeof sat::kMagic)
+  // Nothing may wait in the stream's buffer: a child process would write it once more.
+  if (std::fwrite(sat::kMagic, 1, sizeof sat::kMagic, file_.get()) != sizeof sat::kMagic ||
+      std::fflush(file_.get()) != 0)
     throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
 }
 SatWriter::~SatWriter() = default;
@@ -87,6 +89,13 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
   }
   for (; notes_ < t.notes.size(); ++notes_) put_text(out, t.notes[notes_]);
   send(sat::Block::notes, true);
+  for (; pauses_ < t.pauses.size(); ++pauses_)
+    put(out, sat::PauseRecord{t.pauses[pauses_].start_ns, t.pauses[pauses_].end_ns});
+  send(sat::Block::pauses, true);
+  if (t.slowdown != slowdown_) {
+    put(out, slowdown_ = t.slowdown);
+    send(sat::Block::cost, true);
+  }
   for (const DeviceOp& op : t.ops) {
     put(out, sat::OpRecord{op.start_ns, op.end_ns - op.start_ns, op.correlation, op.size, op.name,
                            op.stream, op.block_threads, static_cast<uint8_t>(op.kind),

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/trace/pauses.h"
 #include "observe/trace/record.h"
 
 namespace saturate::observe {
@@ -64,6 +65,8 @@ struct Trace {
   std::vector<std::string> notes;  // for the reader of the report: what the source lacked
   std::string source;              // "Kineto trace", ...
   std::string framework;           // "PyTorch", ...; empty when not known
+  std::vector<Pause> pauses;       // times without records, in the order of the source
+  double slowdown = 1;             // of the program while it was recorded; 1: not known
   int64_t dropped = 0;             // records that the source says it lost
   int64_t malformed = 0;           // records left out because they contradict themselves
 

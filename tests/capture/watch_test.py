@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`saturate doctor -- command` whole, on a program with an imaginary CUDA. Arguments: the program, the watched one."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+WATCHED = sys.argv.pop(2)
+PROGRAM = sys.argv.pop(1)
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("CUDA_INJECTION64_PATH", "RANK")}
+
+
+def doctor(*options, watch=(), environment=None):
+    done = subprocess.run([PROGRAM, "doctor", *options, "--", WATCHED, *watch], capture_output=True, text=True, timeout=60,
+                          env={**ENVIRONMENT, **(environment or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+class Watch(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def report(self, *watch, options=(), code=0):
+        path = os.path.join(self.folder.name, "report.json")
+        got, out, err = doctor("--format", "json", "-o", path, *options, watch=watch)
+        self.assertEqual(got, code, err)
+        with open(path, encoding="utf8") as file:
+            return json.load(file), out, err
+
+    def test_every_launch_is_captured_and_output_is_the_commands(self):
+        report, out, _ = self.report("--steps", "80", "--launches", "12")
+        self.assertEqual(out, "hello\nlaunched 960\n")
+        self.assertEqual(sum(k["count"] for k in report["devices"][0]["kernels"]) + 12 * report["steps"]["warm_up"] + 12, 960)
+        self.assertIn("12 operations", report["steps"]["rule"])
+        self.assertEqual(report["devices"][0]["name"], "imaginary device")
+
+    def test_text_goes_to_standard_error(self):
+        code, out, err = doctor(watch=["--steps", "60"])
+        self.assertEqual((code, out), (0, "hello\nlaunched 600\n"))
+        self.assertIn("VERDICT", err)
+        self.assertRegex(err, r"first\(float\*\)")
+        self.assertRegex(err, r"recorded \d+% of \d+ s")
+        self.assertRegex(err, r"host: \d+ threads .* context switches")
+
+    def test_a_planted_loader_ranks_first(self):
+        report, _, _ = self.report("--steps", "40", "--load-ms", "20", "--kernel-us", "300")
+        self.assertEqual(report["verdict"]["id"], "input_bound")
+        leaves = report["devices"][0]["leaves_ns"]
+        self.assertGreater(leaves["loader"], 0.7 * report["devices"][0]["wall_ns"])
+
+    def test_graphs_are_steps(self):
+        report, _, _ = self.report("--steps", "100", "--graph", "--launches", "30")
+        self.assertIn("1 operations", report["steps"]["rule"])
+        self.assertGreater(report["steps"]["count"], 80)
+
+    def test_exit_codes_and_signals(self):
+        self.assertEqual(doctor(watch=["--exit", "7"])[0], 7)
+        self.assertEqual(doctor(watch=["--end", "abort"])[0], 128 + signal.SIGABRT)
+        self.assertEqual(doctor(watch=["--end", "term"])[0], 128 + signal.SIGTERM)
+
+    def test_an_abrupt_end_loses_little(self):
+        code, _, err = doctor(watch=["--end", "_exit", "--exit", "5"])
+        self.assertEqual(code, 5)
+        self.assertIn("cut off", err)
+        self.assertRegex(err, r"n=5\d")
+
+    def test_a_signal_is_passed_on(self):
+        with subprocess.Popen([PROGRAM, "doctor", "--", WATCHED, "--end", "wait", "--exit", "6"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as run:
+            while run.stdout.readline() != "waiting\n":
+                pass
+            run.send_signal(signal.SIGTERM)
+            _, err = run.communicate(timeout=60)
+            self.assertEqual(run.returncode, 6)
+            self.assertIn("VERDICT", err)
+
+    def test_a_worker_process_leaves_the_capture_whole(self):
+        report, out, _ = self.report("--fork", "--steps", "60")
+        self.assertIn("launched 600\n", out)
+        self.assertGreater(report["steps"]["count"], 50)
+        self.assertFalse([n for n in report["notes"] if "cut off" in n])
+
+    def test_a_profiler_of_the_program_sees_everything(self):
+        report, out, _ = self.report("--rival", "--steps", "60")
+        self.assertIn("profiled 200 of 200, unknown 0\n", out)
+        self.assertTrue([n for n in report["notes"] if n.startswith("capture lost from second 0 on")])
+        self.assertLess(sum(k["count"] for k in report["devices"][0]["kernels"]), 600)
+
+    def test_all_ranks_are_in_the_report(self):
+        keep = os.path.join(self.folder.name, "kept")
+        code, out, err = doctor("--keep", keep, watch=["--spawn", "--steps", "60"])
+        self.assertEqual((code, out.count("launched 600")), (0, 2), err)
+        files = sorted(os.listdir(keep))
+        self.assertEqual(len(files), 3)
+        self.assertRegex(files[0], r"^\d+\.rank[01]\.sat$")
+        self.assertEqual(files[2], "host.sat")
+        again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True, check=True)
+        self.assertGreater(sum(k["count"] for k in json.loads(again.stdout)["devices"][0]["kernels"]), 900)
+
+    def test_a_part_of_the_run(self):
+        report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])
+        wall = report["devices"][0]["wall_ns"]
+        self.assertLess(wall, 0.45e9)
+        self.assertGreater(wall, 0.2e9)
+
+    def test_refusals_name_cause_and_remedy(self):
+        cases = [((), {"CUDA_INJECTION64_PATH": "/opt/nsys.so"}, 2, ["/opt/nsys.so", "unset it"]),
+                 (("--library", "/no/such.so"), {}, 2, ["/no/such.so", "--library"]),
+                 (("--keep", os.path.dirname(WATCHED)), {}, 2, ["not an empty folder"]),
+                 (("--cupti", "/no/libcupti.so"), {}, 0, ["/no/libcupti.so", "started CUDA in no process"])]
+        for options, environment, code, says in cases:
+            got, _, err = doctor(*options, environment=environment)
+            self.assertEqual(got, code, err)
+            for text in says:
+                self.assertIn(text, err)
+        self.assertIn("started CUDA in no process", doctor(watch=["--no-cuda"])[2])
+        done = subprocess.run([PROGRAM, "doctor", "--", "/no/such/program"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot run /no/such/program", done.stderr)
+        done = subprocess.run([PROGRAM, "doctor", "--"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no command after --", done.stderr)
+
+    def test_nothing_is_left_behind(self):
+        environment = {"TMPDIR": self.folder.name}
+        doctor(environment=environment, watch=["--steps", "20"])
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
