@@ -85,12 +85,12 @@ class Watch(unittest.TestCase):
         report, out, _ = self.report("--fork", "--steps", "60")
         self.assertIn("launched 600\n", out)
         self.assertGreater(report["steps"]["count"], 50)
-        self.assertFalse([n for n in report["notes"] if "cut off" in n])
+        self.assertFalse([n for n in report["capture"]["notes"] if "cut off" in n])
 
     def test_a_profiler_of_the_program_sees_everything(self):
         report, out, _ = self.report("--rival", "--steps", "60")
         self.assertIn("profiled 200 of 200, unknown 0\n", out)
-        self.assertTrue([n for n in report["notes"] if n.startswith("capture lost from second 0 on")])
+        self.assertTrue([n for n in report["capture"]["notes"] if n.startswith("capture lost from second 0 on")])
         self.assertLess(sum(k["count"] for k in report["devices"][0]["kernels"]), 600)
 
     def test_all_ranks_are_in_the_report(self):

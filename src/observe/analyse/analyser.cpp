@@ -255,6 +255,7 @@ Analysis Analyser::finish(const Trace& trace) {
   a.notes = trace.notes;
   a.records = s.records;
   a.dropped = trace.dropped;
+  a.slowdown = trace.slowdown;
   a.malformed = trace.malformed;
   for (auto& [id, d] : s.devices) {
     DeviceAnalysis& r = d.result;

@@ -114,6 +114,24 @@ TEST(Analyser, LaunchesAreCalls) {
   EXPECT_EQ(a.devices[0].launch_ns, 9 * 4'000);
 }
 
+// A replayed graph is one operation that repeats; copies at the start of the program are no steps.
+TEST(Steps, AGraphThatRepeatsIsAStep) {
+  Simulator s;
+  for (int i = 0; i < 12; ++i) {
+    s.host(50'000);
+    s.copy_in(4096, 4'000, true);
+  }
+  for (int i = 0; i < 200; ++i) {
+    s.kernel("graph 2", 250'000);
+    s.synchronize();
+  }
+  Trace t = s.take();
+  const Analysis a = analyse(t);
+  EXPECT_TRUE(a.steps.found);
+  EXPECT_GT(a.steps.count, 190);
+  EXPECT_NEAR(a.steps.median_ns, 260'000, 10'000);
+}
+
 TEST(Steps, NoneInNoise) {
   Simulator s;
   uint32_t x = 1;

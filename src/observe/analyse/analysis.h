@@ -67,6 +67,7 @@ struct Analysis {
   std::string source, framework;
   std::vector<std::string> notes;
   int64_t records = 0, dropped = 0, malformed = 0;
+  double slowdown = 1;  // of the program while it was recorded; all times here are with it
   StepAnalysis steps;
   std::vector<DeviceAnalysis> devices;  // busiest first
 };

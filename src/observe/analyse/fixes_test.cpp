@@ -250,6 +250,42 @@ TEST(Fixes, AddingAWaitToAnyProgramNeverLowersTheCeiling) {
   }
 }
 
+// A recorder that makes every call dearer: with that taken out, the promise is that of the program
+// without it.
+TEST(Fixes, TheRecordersCostIsNoGain) {
+  const auto traced = [](int64_t call_ns) {
+    Machine m;
+    m.launch_call_ns = call_ns;
+    Simulator s(m);
+    for (int i = 0; i < 24; ++i) {
+      s.begin_step(i);
+      for (int k = 0; k < 100; ++k) {
+        s.host(3'000);
+        s.kernel("elementwise", 2'000);
+      }
+      s.synchronize();
+    }
+    return s.take();
+  };
+  const auto graphs = [](Trace t, double slowdown) {
+    const HostTimeline host(t);
+    const Analysis a = analyse(t);
+    std::vector<int64_t> begins;
+    for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
+    begins.push_back(a.steps.steps.back().end_ns);
+    Replay replay(t, host, 0, begins, begins.front(), begins.back());
+    replay.remove_cost(slowdown);
+    const FixReport r = find_fixes(replay, a);
+    return std::pair(find(r, FixKind::graphs)->speedup, r.replay_step_ns);
+  };
+  const auto [clean, clean_step] = graphs(traced(4'000), 1);
+  const auto [naive, naive_step] = graphs(traced(6'000), 1);
+  const auto [corrected, step] = graphs(traced(6'000), naive_step / clean_step);
+  EXPECT_GT(naive, 1.1 * clean);
+  EXPECT_NEAR(corrected, clean, 0.02 * clean);
+  EXPECT_NEAR(step, clean_step, 0.01 * clean_step);
+}
+
 TEST(Fixes, OverlapsAreSaid) {
   const Outcome r = run([](Simulator& s) {
     layers(s, 100, 6'000, 20'000);

@@ -325,6 +325,25 @@ ReplayTimes Replay::run(const Edit& edit) const {
   return times_of(starts);
 }
 
+void Replay::remove_cost(double slowdown) {
+  if (!(slowdown > 1) || !usable()) return;
+  const double target = run().step_ns / slowdown;
+  // A call shorter than that has its cost in the code before it.
+  const auto cheaper = [](int64_t cost) {
+    return [cost](ReplayEvent& e, ReplayOp*) {
+      const int64_t call = std::min(cost, e.call_ns);
+      e.call_ns -= call;
+      e.host_ns -= std::min(cost - call, e.host_ns);
+    };
+  };
+  int64_t low = 0, high = 50'000;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (run(cheaper(middle)).step_ns > target ? low : high) = middle;
+  }
+  for (ReplayEvent& e : events_) cheaper(low)(e, nullptr);
+}
+
 // The first step of the window starts with work queued before it; the others count.
 ReplayTimes Replay::times_of(const std::vector<int64_t>& starts) const {
   ReplayTimes t;

@@ -59,6 +59,11 @@ class Replay {
   using Edit = std::function<void(ReplayEvent&, ReplayOp*)>;
   ReplayTimes run(const Edit& edit = {}) const;
 
+  // Takes the cost of recording out of the calls: the same time off each, as much as makes the
+  // unchanged run faster by `slowdown`, or as there is. What the program does when it is not
+  // recorded is then the unchanged run. Cost       some 20 runs.
+  void remove_cost(double slowdown);
+
   bool usable() const { return measured_.step_ns > 0; }
   const ReplayTimes& measured() const { return measured_; }
   // |replayed - measured| / measured of the unchanged run, and the share of the time that is waits

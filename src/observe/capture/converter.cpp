@@ -99,14 +99,14 @@ bool wanted_call(uint32_t domain, std::string_view name) {
 }
 
 std::string plain_name(std::string_view name) {
-  for (const std::string_view suffix : {"_ptsz", "_ptds"}) {
-    if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
-  }
   // "_v7000" is the version that brought the function; "_v2" belongs to the name.
   const size_t v = name.rfind("_v");
   if (v != std::string_view::npos && name.size() - v >= 5 &&
       name.find_first_not_of("0123456789", v + 2) == std::string_view::npos)
     name = name.substr(0, v);
+  for (const std::string_view suffix : {"_ptsz", "_ptds"}) {
+    if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  }
   return std::string(name);
 }
 

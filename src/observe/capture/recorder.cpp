@@ -222,21 +222,23 @@ void Recorder::run() noexcept {
 }
 
 void Recorder::turn() {
+  const std::lock_guard lock(turn_mutex_);
   const int64_t now = now_ns();
-  if (yielded_) return;
+  if (yielded_ || stopped_) return;
   watch_for_rivals(api_, on_rival);
   const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
                                            now - stretch_from_ns_ >= Schedule::kWindowNs);
   const Mode before = mode_;
+  const int64_t from = stretch_from_ns_;
   if (schedule_.mode_at(now) != mode_) set_mode(Mode::off);
   api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
   write_filled(now - kDisorderNs);
-  if (over && !yielded_) stretch_done(before, now);
+  if (over && !yielded_) stretch_done(before, now - from);
   set_mode(schedule_.mode_at(now_ns()));
 }
 
 // What the stretch that just ended says: how fast the program was, and how to go on.
-void Recorder::stretch_done(Mode mode, int64_t end_ns) {
+void Recorder::stretch_done(Mode mode, int64_t length_ns) {
   const std::lock_guard lock(file_mutex_);
   const std::vector<CallCount>& counts = converter_.counts();
   const auto rate_of_light = [&] {
@@ -248,7 +250,7 @@ void Recorder::stretch_done(Mode mode, int64_t end_ns) {
   if (mode == Mode::light) {
     light_rate_ = rate_of_light();
   } else {
-    schedule_.told(converter_.launches_counted(), end_ns - stretch_from_ns_, records_);
+    schedule_.told(converter_.launches_counted(), length_ns, records_);
     const double rate = rate_of_light();
     if (light_rate_ > 0 && rate > 0 && slowdowns_.size() < kMostSlowdowns) {
       slowdowns_.push_back(light_rate_ / rate);
@@ -323,6 +325,8 @@ void Recorder::close() {
 void Recorder::finish() noexcept {
   if (dead_ || stopped_.exchange(true)) return;
   wake_.notify_all();
+  // CUPTI goes away after us: no call of the writer may be under way then.
+  const std::unique_lock lock(turn_mutex_, std::chrono::seconds(1));
   if (!yielded_) {
     set_mode(Mode::off);
     api_.flush_all(kFlushForced);

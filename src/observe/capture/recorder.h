@@ -57,7 +57,7 @@ class Recorder {
   void switch_light_call(bool on);
   void run() noexcept;
   void turn();
-  void stretch_done(Mode mode, int64_t end_ns);
+  void stretch_done(Mode mode, int64_t length_ns);
   void write_filled(int64_t complete_ns);
   void close();
 
@@ -80,6 +80,7 @@ class Recorder {
   std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false};
   std::atomic<int64_t> dropped_{0};
+  std::timed_mutex turn_mutex_;  // a turn of the writer, outermost
   std::mutex wake_mutex_;
   std::condition_variable wake_;
   int64_t started_ns_ = 0;

@@ -163,7 +163,11 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
     analyser.consume(capture.trace(), !more);
   }
   result.analysis = analyser.finish(capture.trace());
-  if (analyser.replay()) result.fixes = find_fixes(*analyser.replay(), result.analysis);
+  if (analyser.replay()) {
+    Replay replay = *analyser.replay();
+    replay.remove_cost(result.analysis.slowdown);
+    result.fixes = find_fixes(replay, result.analysis);
+  }
   result.verdict = judge(result.analysis, result.fixes);
   return result;
 }

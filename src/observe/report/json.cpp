@@ -100,8 +100,9 @@ std::string render_json(const Diagnosis& g) {
                   {"confidence", g.verdict.confidence},
                   {"why", printable(g.verdict.why)},
                   {"next", printable(g.verdict.next)}};
-  j["capture"] = {{"source", a.source},   {"framework", a.framework}, {"records", a.records},
-                  {"dropped", a.dropped}, {"malformed", a.malformed}, {"notes", Json::array()}};
+  j["capture"] = {{"source", a.source},    {"framework", a.framework}, {"records", a.records},
+                  {"dropped", a.dropped},  {"malformed", a.malformed}, {"slowdown", a.slowdown},
+                  {"notes", Json::array()}};
   for (const std::string& note : a.notes) j["capture"]["notes"].push_back(printable(note));
   const StepAnalysis& s = a.steps;
   j["steps"] = {{"found", s.found},     {"rule", printable(s.rule)}, {"count", s.count},

@@ -190,6 +190,13 @@ std::string render_text(const Diagnosis& g) {
                          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns())));
   out += fmt::format("why      {}\nnext     {}\n", printable(g.verdict.why),
                      printable(g.verdict.next));
+  if (g.analysis.slowdown >= 1.01) {
+    out += fmt::format("tool     recording made the program {:.2f}x slower", g.analysis.slowdown);
+    if (st.found)
+      out += fmt::format("; without it a step takes about {}",
+                         format_ns(st.median_ns / g.analysis.slowdown));
+    out += "; the fixes are reckoned without it\n";
+  }
   if (st.drift > 1.1)
     out += fmt::format(
         "DRIFT    the step time grew {:.2f}x from the first to the last quarter: look for "

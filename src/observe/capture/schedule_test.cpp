@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/capture/schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace saturate::observe::cupti {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// How long each mode is on in `seconds`, following next_change() as the recorder does.
+struct Shares {
+  int64_t off = 0, light = 0, full = 0;
+};
+Shares follow(const Schedule& s, int64_t from, int64_t seconds) {
+  Shares shares;
+  for (int64_t t = from; t < from + seconds * kSecond;) {
+    const int64_t next = std::min(s.next_change(t), from + seconds * kSecond);
+    EXPECT_GT(next, t);
+    EXPECT_EQ(s.mode_at(t), s.mode_at(next - 1)) << t;
+    const Mode mode = s.mode_at(t);
+    (mode == Mode::off ? shares.off : mode == Mode::light ? shares.light : shares.full) += next - t;
+    t = next;
+  }
+  return shares;
+}
+
+TEST(Schedule, CheapProgramsAreRecordedAllTheTime) {
+  Schedule s(5 * kSecond, INT64_MAX);
+  EXPECT_EQ(s.mode_at(4 * kSecond), Mode::off);
+  EXPECT_EQ(s.next_change(4 * kSecond), 5 * kSecond);
+  s.told(3'000, kSecond, 6'000);
+  EXPECT_EQ(s.period_ns(), 0);
+  EXPECT_EQ(follow(s, 5 * kSecond, 100).full, 100 * kSecond);
+}
+
+TEST(Schedule, DearOnesInWindowsWithinTheBudget) {
+  for (const int64_t rate : {10'000, 30'000, 100'000, 300'000}) {
+    Schedule s(0, INT64_MAX);
+    s.told(rate, kSecond, 1000);
+    ASSERT_GT(s.period_ns(), 0) << rate;
+    const Shares shares = follow(s, 64 * kSecond, 640);
+    const double cost = 1e-9 * Schedule::kCostNs * static_cast<double>(rate) *
+                        static_cast<double>(shares.full) / (640.0 * kSecond);
+    EXPECT_LE(cost, rate > 200'000 ? 0.02 : 1.01 * Schedule::kBudget) << rate;
+    EXPECT_GE(cost, Schedule::kBudget / 3) << rate;
+    EXPECT_GT(shares.light, 0);
+    EXPECT_LT(shares.light, shares.full);
+  }
+}
+
+// Ranks that decide apart still record at the same times.
+TEST(Schedule, LongPeriodsMeetShortOnes) {
+  Schedule dear(0, INT64_MAX), cheap(3, INT64_MAX);
+  dear.told(100'000, kSecond, 1000);
+  cheap.told(20'000, kSecond, 1000);
+  ASSERT_GT(dear.period_ns(), cheap.period_ns());
+  for (int64_t t = 0; t < 128 * kSecond; t += kSecond / 10) {
+    if (dear.mode_at(t) == Mode::full) {
+      EXPECT_EQ(cheap.mode_at(t + 3), Mode::full);
+    }
+  }
+}
+
+TEST(Schedule, ManyRecordsThinItOut) {
+  Schedule s(0, INT64_MAX);
+  s.told(1'000, kSecond, Schedule::kRecordsBeforeThinning + 1);
+  const int64_t once = s.period_ns();
+  EXPECT_GT(once, 0);
+  s.told(1'000, kSecond, 4 * Schedule::kRecordsBeforeThinning + 1);
+  EXPECT_GT(s.period_ns(), once);
+  s.told(1'000, kSecond, INT64_MAX / 4);
+  EXPECT_EQ(s.period_ns(), Schedule::kMostPeriodNs);
+}
+
+TEST(Schedule, ComesBackWhenTheProgramSlowsDown) {
+  Schedule s(0, INT64_MAX);
+  s.told(50'000, kSecond, 1000);
+  EXPECT_GT(s.period_ns(), 0);
+  s.told(500, kSecond, 1000);
+  EXPECT_EQ(s.period_ns(), 0);
+  s.told(500, 0, 1000);
+  s.told(500, -5, 1000);
+  EXPECT_EQ(s.period_ns(), 0);
+}
+
+TEST(Schedule, Ends) {
+  const Schedule s(kSecond, 3 * kSecond);
+  EXPECT_EQ(s.mode_at(2 * kSecond), Mode::full);
+  EXPECT_EQ(s.mode_at(3 * kSecond), Mode::off);
+  EXPECT_EQ(s.next_change(2 * kSecond + kSecond / 2), 3 * kSecond);
+  EXPECT_EQ(s.next_change(3 * kSecond), INT64_MAX);
+}
+
+}  // namespace
+}  // namespace saturate::observe::cupti

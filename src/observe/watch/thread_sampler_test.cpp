@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a procfs of files: what the kernel would say is written before each sample.
+#include "observe/watch/thread_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/testing/temp_folder.h"
+
+namespace saturate::observe {
+namespace {
+
+using saturate::testing::TempFolder;
+
+class Sampling : public ::testing::Test {
+ protected:
+  void write(int pid, int thread, int64_t run_ns, int64_t wait_ns, char state, int parent = 1,
+             const std::string& name = "python3") {
+    namespace fs = std::filesystem;
+    const std::string process = folder / std::to_string(pid),
+                      task = process + "/task/" + std::to_string(thread);
+    fs::create_directories(task);
+    const std::string stat = std::to_string(thread) + " (" + name + ") " + state + " " +
+                             std::to_string(parent) + " 0 0\n";
+    std::ofstream(process + "/stat") << stat;
+    std::ofstream(task + "/stat") << stat;
+    std::ofstream(task + "/schedstat") << run_ns << " " << wait_ns << " 5\n";
+    std::ofstream(task + "/status") << "Name:\tx\nvoluntary_ctxt_switches:\t" << switches
+                                    << "\nnonvoluntary_ctxt_switches:\t3\n";
+  }
+  Trace spans(ThreadSampler& sampler) {
+    Trace t;
+    sampler.take_spans(t);
+    t.sort();
+    return t;
+  }
+
+  TempFolder folder;
+  int switches = 10;
+  static constexpr int64_t kMs = 1'000'000, kStep = 10 * kMs;
+};
+
+// Runs 4 ms into an interval, sleeps through the next, wakes 7 ms into the third.
+TEST_F(Sampling, AWaitIsPlacedByWhatWasRun) {
+  ThreadSampler sampler(100, folder / "");
+  write(100, 100, 0, 0, 'R');
+  sampler.sample(1'000 * kMs);
+  write(100, 100, 4 * kMs, 0, 'S');
+  sampler.sample(1'010 * kMs);
+  write(100, 100, 4 * kMs, 0, 'S');
+  sampler.sample(1'020 * kMs);
+  write(100, 100, 7 * kMs, 0, 'R');
+  sampler.sample(1'030 * kMs);
+  write(100, 100, 17 * kMs, 0, 'R');
+  sampler.sample(1'040 * kMs);
+  const Trace t = spans(sampler);
+  ASSERT_EQ(t.spans.size(), 1u);
+  EXPECT_EQ(t.spans[0].kind, SpanKind::blocked);
+  EXPECT_EQ(t.spans[0].start_ns, 1'004 * kMs);
+  EXPECT_EQ(t.spans[0].end_ns, 1'027 * kMs);
+  EXPECT_EQ(t.threads[t.spans[0].thread], (ThreadKey{100, 100}));
+}
+
+TEST_F(Sampling, TimeWithoutACoreIsNoSleep) {
+  ThreadSampler sampler(100, folder / "");
+  write(100, 100, 0, 0, 'R');
+  sampler.sample(1'000 * kMs);
+  write(100, 100, 4 * kMs, 6 * kMs, 'R');
+  sampler.sample(1'010 * kMs);
+  const Trace t = spans(sampler);
+  ASSERT_EQ(t.spans.size(), 1u);
+  EXPECT_EQ(t.spans[0].kind, SpanKind::runnable);
+  EXPECT_EQ(t.spans[0].end_ns - t.spans[0].start_ns, 6 * kMs);
+}
+
+TEST_F(Sampling, ABusyThreadHasNoSpans) {
+  ThreadSampler sampler(100, folder / "");
+  for (int i = 0; i < 10; ++i) {
+    write(100, 100, i * kStep - i * 10'000, 0, 'R');
+    sampler.sample(1'000 * kMs + i * kStep);
+  }
+  EXPECT_TRUE(spans(sampler).spans.empty());
+}
+
+TEST_F(Sampling, CountsHigherThanTheClockAreCut) {
+  ThreadSampler sampler(100, folder / "");
+  write(100, 100, 0, 0, 'R');
+  sampler.sample(1'000 * kMs);
+  write(100, 100, 50 * kMs, 80 * kMs, 'S');
+  sampler.sample(1'010 * kMs);
+  write(100, 100, 0, 0, 'S');  // and falling ones
+  sampler.sample(1'020 * kMs);
+  for (const HostSpan& s : spans(sampler).spans) {
+    EXPECT_GE(s.start_ns, 1'000 * kMs);
+    EXPECT_LE(s.end_ns, 1'020 * kMs);
+  }
+}
+
+TEST_F(Sampling, ChildrenOfChildrenButNoStrangers) {
+  write(100, 100, 0, 0, 'R');
+  write(200, 200, 0, 0, 'R', 100, "a) S 1 (b");
+  write(201, 201, 0, 0, 'R', 200);
+  write(300, 300, 0, 0, 'R', 1);
+  const std::vector<pid_t> tree = process_tree(100, folder / "");
+  EXPECT_EQ(tree, (std::vector<pid_t>{100, 200, 201}));
+  EXPECT_EQ(process_tree(999, folder / ""), std::vector<pid_t>{999});
+  ThreadCounts counts;
+  ASSERT_TRUE(read_thread(200, 200, true, counts, folder / ""));
+  EXPECT_EQ(counts.name, "a) S 1 (b");
+  EXPECT_EQ(counts.state, 'R');
+  EXPECT_EQ(counts.voluntary, 10);
+  EXPECT_EQ(counts.involuntary, 3);
+  EXPECT_FALSE(read_thread(200, 999, true, counts, folder / ""));
+}
+
+TEST_F(Sampling, SummaryNamesTheBusiest) {
+  ThreadSampler sampler(100, folder / "");
+  write(100, 100, 0, 0, 'R');
+  sampler.sample(1'000 * kMs);
+  for (int i = 1; i <= 40; ++i) {
+    switches = 10 + 5 * i;
+    write(100, 100, i * kStep / 2, 0, 'R');
+    sampler.sample(1'000 * kMs + i * kStep);
+  }
+  const std::vector<std::string> lines = sampler.summary();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("1 threads on 0.50 cores"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("500 voluntary"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("python3 (100) 50%"), std::string::npos) << lines[1];
+}
+
+TEST_F(Sampling, AThreadThatEndsIsNoError) {
+  ThreadSampler sampler(100, folder / "");
+  write(100, 100, 0, 0, 'R');
+  sampler.sample(1'000 * kMs);
+  write(100, 100, 0, 0, 'S');
+  sampler.sample(1'010 * kMs);
+  std::filesystem::remove_all(folder / "100");
+  sampler.sample(1'020 * kMs);
+  sampler.sample(1'030 * kMs);
+  const Trace t = spans(sampler);
+  ASSERT_EQ(t.spans.size(), 1u);
+  EXPECT_EQ(t.spans[0].end_ns, 1'020 * kMs);
+}
+
+}  // namespace
+}  // namespace saturate::observe

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our declarations of CUPTI's records against NVIDIA's.
+#include <cupti.h>
+#include <gtest/gtest.h>
+
+#include "observe/capture/cupti_abi.h"
+
+namespace cupti = saturate::observe::cupti;
+
+namespace {
+
+#define SAME_PLACE(ours, field, theirs, their_field)                             \
+  static_assert(offsetof(cupti::ours, field) == offsetof(theirs, their_field) && \
+                sizeof(cupti::ours::field) == sizeof(theirs::their_field))
+
+#if CUPTI_API_VERSION >= 130000
+using Kernel = CUpti_ActivityKernel10;
+using Copy = CUpti_ActivityMemcpy6;
+using PeerCopy = CUpti_ActivityMemcpyPtoP4;
+using Fill = CUpti_ActivityMemset4;
+using Overhead = CUpti_ActivityOverhead3;
+using Graph = CUpti_ActivityGraphTrace2;
+using Device = CUpti_ActivityDevice5;
+using Call = CUpti_ActivityAPI;
+SAME_PLACE(KernelActivity, start, Kernel, start);
+SAME_PLACE(KernelActivity, end, Kernel, end);
+SAME_PLACE(KernelActivity, device, Kernel, deviceId);
+SAME_PLACE(KernelActivity, context, Kernel, contextId);
+SAME_PLACE(KernelActivity, stream, Kernel, streamId);
+SAME_PLACE(KernelActivity, correlation, Kernel, correlationId);
+SAME_PLACE(KernelActivity, name, Kernel, name);
+static_assert(offsetof(cupti::KernelActivity, grid) == offsetof(Kernel, gridX) &&
+              offsetof(cupti::KernelActivity, block) == offsetof(Kernel, blockX));
+SAME_PLACE(CopyActivity, copy_kind, Copy, copyKind);
+SAME_PLACE(CopyActivity, source_kind, Copy, srcKind);
+SAME_PLACE(CopyActivity, destination_kind, Copy, dstKind);
+SAME_PLACE(CopyActivity, bytes, Copy, bytes);
+SAME_PLACE(CopyActivity, start, Copy, start);
+SAME_PLACE(CopyActivity, stream, Copy, streamId);
+SAME_PLACE(CopyActivity, correlation, Copy, correlationId);
+SAME_PLACE(PeerCopyActivity, bytes, PeerCopy, bytes);
+SAME_PLACE(PeerCopyActivity, stream, PeerCopy, streamId);
+SAME_PLACE(PeerCopyActivity, correlation, PeerCopy, correlationId);
+SAME_PLACE(FillActivity, bytes, Fill, bytes);
+SAME_PLACE(FillActivity, start, Fill, start);
+SAME_PLACE(FillActivity, stream, Fill, streamId);
+SAME_PLACE(FillActivity, correlation, Fill, correlationId);
+SAME_PLACE(ApiActivity, callback, Call, cbid);
+SAME_PLACE(ApiActivity, start, Call, start);
+SAME_PLACE(ApiActivity, thread, Call, threadId);
+SAME_PLACE(ApiActivity, correlation, Call, correlationId);
+SAME_PLACE(OverheadActivity, overhead, Overhead, overheadKind);
+SAME_PLACE(OverheadActivity, object_kind, Overhead, objectKind);
+SAME_PLACE(OverheadActivity, object, Overhead, objectId);
+SAME_PLACE(OverheadActivity, start, Overhead, start);
+SAME_PLACE(GraphActivity, correlation, Graph, correlationId);
+SAME_PLACE(GraphActivity, start, Graph, start);
+SAME_PLACE(GraphActivity, graph, Graph, graphId);
+SAME_PLACE(GraphActivity, stream, Graph, streamId);
+SAME_PLACE(DeviceActivity, multiprocessors, Device, numMultiprocessors);
+SAME_PLACE(DeviceActivity, id, Device, id);
+SAME_PLACE(DeviceActivity, name, Device, name);
+#endif
+
+TEST(CuptiAbi, NumbersAreNvidias) {
+  EXPECT_EQ(uint32_t{cupti::kMemcpy}, uint32_t{CUPTI_ACTIVITY_KIND_MEMCPY});
+  EXPECT_EQ(uint32_t{cupti::kMemset}, uint32_t{CUPTI_ACTIVITY_KIND_MEMSET});
+  EXPECT_EQ(uint32_t{cupti::kDriver}, uint32_t{CUPTI_ACTIVITY_KIND_DRIVER});
+  EXPECT_EQ(uint32_t{cupti::kRuntime}, uint32_t{CUPTI_ACTIVITY_KIND_RUNTIME});
+  EXPECT_EQ(uint32_t{cupti::kDevice}, uint32_t{CUPTI_ACTIVITY_KIND_DEVICE});
+  EXPECT_EQ(uint32_t{cupti::kConcurrentKernel}, uint32_t{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL});
+  EXPECT_EQ(uint32_t{cupti::kOverhead}, uint32_t{CUPTI_ACTIVITY_KIND_OVERHEAD});
+  EXPECT_EQ(uint32_t{cupti::kMemcpyPeer}, uint32_t{CUPTI_ACTIVITY_KIND_MEMCPY2});
+  EXPECT_EQ(uint32_t{cupti::kGraphTrace}, uint32_t{CUPTI_ACTIVITY_KIND_GRAPH_TRACE});
+  EXPECT_EQ(uint32_t{cupti::kLazyLoading}, uint32_t{CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING});
+  EXPECT_EQ(uint32_t{cupti::kObjectThread}, uint32_t{CUPTI_ACTIVITY_OBJECT_THREAD});
+  EXPECT_EQ(uint32_t{cupti::kFlushForced}, uint32_t{CUPTI_ACTIVITY_FLAG_FLUSH_FORCED});
+  EXPECT_EQ(uint32_t{cupti::kThreadIdSystem}, uint32_t{CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM});
+  EXPECT_EQ(uint32_t{cupti::kDomainRuntime}, uint32_t{CUPTI_CB_DOMAIN_RUNTIME_API});
+  EXPECT_EQ(uint32_t{cupti::kDomainDriver}, uint32_t{CUPTI_CB_DOMAIN_DRIVER_API});
+}
+
+}  // namespace
