@@ -3,6 +3,7 @@
 // end. Prints what it did on standard output, for the tests to compare with the report.
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -17,7 +18,8 @@
 namespace {
 
 struct Options {
-  long steps = 60, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0, exit_code = 0;
+  long steps = 60, seconds = 0, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0,
+       exit_code = 0;
   std::string end = "return";  // return, _exit, abort, term, wait
   bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false;
 };
@@ -72,6 +74,7 @@ Options parse(int argc, char** argv) {
     const std::string name = argv[i];
     const auto number = [&] { return i + 1 < argc ? std::strtol(argv[++i], nullptr, 10) : 0; };
     if (name == "--steps") o.steps = number();
+    if (name == "--seconds") o.seconds = number();
     if (name == "--launches") o.launches = number();
     if (name == "--kernel-us") o.kernel_us = number();
     if (name == "--call-us") o.call_us = number();
@@ -114,6 +117,7 @@ int main(int argc, char** argv) {
     waitpid(worker, nullptr, 0);
   }
   for (long i = o.steps / 2; i < o.steps; ++i) step(o);
+  for (const time_t end = time(nullptr) + o.seconds; time(nullptr) < end;) step(o);
   if (o.rival) profile(o);
   std::printf("launched %ld\n", static_cast<long>(fake_launches()));
   std::fflush(stdout);

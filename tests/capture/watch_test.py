@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 WATCHED = sys.argv.pop(2)
@@ -103,6 +102,21 @@ class Watch(unittest.TestCase):
         self.assertEqual(files[2], "host.sat")
         again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True, check=True)
         self.assertGreater(sum(k["count"] for k in json.loads(again.stdout)["devices"][0]["kernels"]), 900)
+
+    def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
+        path = os.path.join(self.folder.name, "report.json")
+        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "8000"},
+                              watch=["--seconds", "9", "--launches", "100", "--kernel-us", "2", "--call-us", "20"])
+        self.assertEqual(code, 0, err)
+        with open(path, encoding="utf8") as file:
+            report = json.load(file)
+        self.assertLess(report["devices"][0]["wall_ns"], 7e9)  # of nine seconds
+        self.assertIn("100 operations", report["steps"]["rule"])
+        shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
+        self.assertLess([int(found[1]) for found in shares if found][0], 75)
+        # 28 us a launch instead of 20; a loaded machine makes both slower.
+        self.assertGreater(report["capture"]["slowdown"], 1.15)
+        self.assertLess(report["capture"]["slowdown"], 1.6)
 
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])

@@ -213,18 +213,19 @@ void Recorder::run() noexcept {
       wake_.wait_for(lock, std::chrono::nanoseconds(until - now), [&] { return stopped_.load(); });
     }
     if (stopped_ || dead_) return;
+    in_turn_ = true;
     try {
-      turn();
+      if (!stopped_) turn();
     } catch (const std::exception&) {
       dead_ = true;
     }
+    in_turn_ = false;
   }
 }
 
 void Recorder::turn() {
-  const std::lock_guard lock(turn_mutex_);
   const int64_t now = now_ns();
-  if (yielded_ || stopped_) return;
+  if (yielded_) return;
   watch_for_rivals(api_, on_rival);
   const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
                                            now - stretch_from_ns_ >= Schedule::kWindowNs);
@@ -326,7 +327,8 @@ void Recorder::finish() noexcept {
   if (dead_ || stopped_.exchange(true)) return;
   wake_.notify_all();
   // CUPTI goes away after us: no call of the writer may be under way then.
-  const std::unique_lock lock(turn_mutex_, std::chrono::seconds(1));
+  for (int i = 0; i < 1000 && in_turn_; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!yielded_) {
     set_mode(Mode::off);
     api_.flush_all(kFlushForced);

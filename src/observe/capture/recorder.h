@@ -78,9 +78,8 @@ class Recorder {
   CallCount light_;        // the call that is counted in light mode
   double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
   std::vector<double> slowdowns_;
-  std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false};
+  std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false}, in_turn_{false};
   std::atomic<int64_t> dropped_{0};
-  std::timed_mutex turn_mutex_;  // a turn of the writer, outermost
   std::mutex wake_mutex_;
   std::condition_variable wake_;
   int64_t started_ns_ = 0;
