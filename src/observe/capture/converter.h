@@ -40,7 +40,8 @@ class Converter {
   // Counts calls that start in a stretch of time, from now on.
   void count_calls(int64_t from_ns, int64_t to_ns);
   const std::vector<CallCount>& counts() const { return counts_; }
-  int64_t launches_counted() const;
+  // About what recording those calls and their work cost the host.
+  int64_t recording_cost_ns() const;
 
   // Operations whose times the device had no room for, and so count as lost.
   int64_t untimed() const { return untimed_; }

@@ -139,10 +139,10 @@ TEST_F(Conversion, CountsCallsOfAStretch) {
   for (uint64_t t = 0; t < 3'000; t += 100) call(kRuntime, 1, t + 1);
   ASSERT_EQ(converter.counts().size(), 1u);
   EXPECT_EQ(converter.counts()[0].count, 10);
-  EXPECT_EQ(converter.launches_counted(), 10);
+  EXPECT_EQ(converter.recording_cost_ns(), 20'000);
   EXPECT_NEAR(converter.counts()[0].rate(), 1e7, 1);
   converter.count_calls(5'000, 6'000);
-  EXPECT_EQ(converter.launches_counted(), 0);
+  EXPECT_EQ(converter.recording_cost_ns(), 0);
   EXPECT_EQ(converter.counts()[0].rate(), 0);
 }
 

@@ -2,7 +2,8 @@
 // The part of CUPTI's binary interface that the capture uses, declared here so that the capture
 // builds without the toolkit and works with whichever libcupti the watched program brings. Records
 // are the leading fields that CUPTI 11.6 to 13 have in common; they grow at their end only.
-// tests/capture/cupti_abi_test.cpp holds these declarations against NVIDIA's headers where those are found.
+// tests/capture/cupti_abi_test.cpp holds these declarations against NVIDIA's headers where those
+// are found.
 #pragma once
 #include <cstddef>
 #include <cstdint>

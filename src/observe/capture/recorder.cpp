@@ -251,7 +251,7 @@ void Recorder::stretch_done(Mode mode, int64_t length_ns) {
   if (mode == Mode::light) {
     light_rate_ = rate_of_light();
   } else {
-    schedule_.told(converter_.launches_counted(), length_ns, records_);
+    schedule_.told(converter_.recording_cost_ns(), length_ns, records_);
     const double rate = rate_of_light();
     if (light_rate_ > 0 && rate > 0 && slowdowns_.size() < kMostSlowdowns) {
       slowdowns_.push_back(light_rate_ / rate);

@@ -24,10 +24,9 @@ int64_t Schedule::next_change(int64_t now_ns) const {
   return std::min(stop_ns_, next);
 }
 
-void Schedule::told(int64_t launches, int64_t stretch_ns, int64_t total_records) {
+void Schedule::told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records) {
   if (stretch_ns <= 0) return;
-  const double rate = static_cast<double>(launches) / static_cast<double>(stretch_ns);
-  const double cost = rate * static_cast<double>(kCostNs);
+  const double cost = static_cast<double>(cost_ns) / static_cast<double>(stretch_ns);
   // A call that is made as often as kernels are launched is costly to record, too.
   light_ns_ = cost > 0.1 ? 100'000'000 : 500'000'000;
   const double full_share = cost > 0 ? kBudget / cost : 2.0;

@@ -12,15 +12,15 @@ enum class Mode : uint8_t {
 
 // When to record, so that the watched program loses little of its time.
 //
-// Recording costs the host about kCostNs a launch. Where that is less than kBudget of the time it
-// goes on all the time. Where it is more, windows of kWindowNs are recorded, at times that are
-// multiples of a period: a power of two of seconds, so that the processes of one program, which
-// share the clock, record at the same times though each decides for itself. The light mode comes
-// just before each window: neighbours see the same program. When many records have piled up, the
-// period doubles with their number, so that a capture of any length stays readable.
+// Where recording costs less than kBudget of the time it goes on all the time. Where it is more,
+// windows of kWindowNs are recorded, at times that are multiples of a period: a power of two of
+// seconds, so that the processes of one program, which share the clock, record at the same times
+// though each decides for itself. The light mode comes just before each window: neighbours see the
+// same program. When many records have piled up, the period doubles with their number, so that a
+// capture of any length stays readable.
 class Schedule {
  public:
-  static constexpr int64_t kWindowNs = 1'000'000'000, kCostNs = 2'000;
+  static constexpr int64_t kWindowNs = 1'000'000'000;
   static constexpr int64_t kMostPeriodNs = 64'000'000'000, kRecordsBeforeThinning = 3'000'000;
   static constexpr double kBudget = 0.015;
 
@@ -30,9 +30,9 @@ class Schedule {
   Mode mode_at(int64_t now_ns) const;
   // The next time after `now_ns` when mode_at() may differ or told() wants to be called.
   int64_t next_change(int64_t now_ns) const;
-  // What a stretch of full recording held: decides the period from here on. `total_records` since
-  // the start.
-  void told(int64_t launches, int64_t stretch_ns, int64_t total_records);
+  // What recording cost in a stretch of full recording: decides the period from here on.
+  // `total_records` since the start.
+  void told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records);
   int64_t period_ns() const { return period_ns_; }  // 0: all the time
   int64_t light_ns() const { return light_ns_; }
 
