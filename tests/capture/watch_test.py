@@ -116,7 +116,7 @@ class Watch(unittest.TestCase):
         self.assertLess([int(found[1]) for found in shares if found][0], 75)
         # 28 us a launch instead of 20; a loaded machine makes both slower.
         self.assertGreater(report["capture"]["slowdown"], 1.05)
-        self.assertLess(report["capture"]["slowdown"], 3)
+        self.assertLess(report["capture"]["slowdown"], 5)
 
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])

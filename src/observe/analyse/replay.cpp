@@ -336,7 +336,7 @@ void Replay::remove_cost(double slowdown) {
       e.host_ns -= std::min(cost - call, e.host_ns);
     };
   };
-  int64_t low = 0, high = 50'000;
+  int64_t low = 0, high = 10'000;  // several times what was ever measured
   while (high - low > 1) {
     const int64_t middle = (low + high) / 2;
     (run(cheaper(middle)).step_ns > target ? low : high) = middle;

@@ -60,7 +60,7 @@ class Replay {
   ReplayTimes run(const Edit& edit = {}) const;
 
   // Takes the cost of recording out of the calls: the same time off each, as much as makes the
-  // unchanged run faster by `slowdown`, or as there is. What the program does when it is not
+  // unchanged run faster by `slowdown`, but at most 10 us. What the program does when it is not
   // recorded is then the unchanged run. Cost       some 20 runs.
   void remove_cost(double slowdown);
 
