@@ -106,6 +106,32 @@ struct DoctorOptions {
   std::optional<int64_t> warm_up;    // steps to leave out; empty: found
 };
 
+struct TopOptions {
+  bool once = false, json = false, follow = false;
+  bool ascii = false, no_colour = false, read_only = false, tree = false;
+  double interval = 1;        // seconds
+  std::vector<int> gpus;      // empty: all
+  std::vector<int64_t> pids;  // empty: all
+  std::vector<std::string> users;
+  std::string filter;
+  std::string prometheus;  // [HOST:]PORT; empty: not asked for
+  std::string proc = "/proc";
+};
+
+struct CheckOptions {
+  bool json = false;
+  std::string proc = "/proc";
+};
+
+// `doctor --pid`
+struct DoctorPidOptions {
+  int64_t pid = 0;
+  double duration = 5;  // seconds
+  bool json = false;
+  std::string output;  // empty: standard output
+  std::string proc = "/proc";
+};
+
 int run_train(const RunConfig& config);
 int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
@@ -118,6 +144,9 @@ int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
 int run_tune(const TuneOptions& options);
 int run_doctor(const DoctorOptions& options);
+int run_doctor_pid(const DoctorPidOptions& options);
+int run_top(const TopOptions& options);
+int run_check(const CheckOptions& options);
 int run_info();
 int run_quickstart_data(const QuickstartDataOptions& options);
 

@@ -85,8 +85,12 @@ struct Program {
   std::string tune_what;
   QuickstartDataOptions quickstart;
   DoctorOptions doctor;
+  DoctorPidOptions doctor_pid;
+  TopOptions top;
+  CheckOptions check;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
-      *bench_command, *tune_command, *quickstart_command, *doctor_command;
+      *bench_command, *tune_command, *quickstart_command, *doctor_command, *top_command,
+      *check_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -103,6 +107,8 @@ struct Program {
     define_bench();
     define_tune();
     define_doctor();
+    define_top();
+    define_check();
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
     info_command->footer("Example:\n  saturate info");
@@ -312,6 +318,71 @@ struct Program {
         "The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.");
   }
 
+  void define_top() {
+    top_command = app.add_subcommand("top", "show the GPUs and what their processes do, live");
+    CLI::App& c = *top_command;
+    c.add_flag("--once,-1", top.once, "print one view and stop");
+    c.add_flag("--json", top.json, "print one view as JSON and stop");
+    c.add_flag("--follow", top.follow, "with --json: one line every interval, until interrupted")
+        ->needs("--json");
+    c.add_option("--interval,-i", top.interval, "seconds between two views")
+        ->check(CLI::Range(0.25, 3600.0))
+        ->capture_default_str();
+    c.add_option("--gpu,-g", top.gpus, "only these GPUs, as 0,1")
+        ->delimiter(',')
+        ->type_name("INDEX,...")
+        ->check(CLI::Range(0, 1023));
+    c.add_option("--pid,-p", top.pids, "only these processes")
+        ->delimiter(',')
+        ->type_name("PID,...")
+        ->check(CLI::PositiveNumber);
+    c.add_option("--user,-u", top.users, "only processes of these users")
+        ->delimiter(',')
+        ->type_name("NAME,...");
+    c.add_option("--filter", top.filter,
+                 "only processes whose pid, user, command or verdict contains this")
+        ->type_name("TEXT");
+    c.add_flag("--tree,-t", top.tree, "also the descendants of each process");
+    c.add_flag("--ascii,-U", top.ascii, "no characters outside ASCII");
+    c.add_flag("--no-color,-C", top.no_colour,
+               "no colours; NO_COLOR in the environment does it too");
+    c.add_flag("--readonly", top.read_only, "no key kills a process");
+    c.add_option("--prometheus", top.prometheus,
+                 "serve metrics over HTTP at /metrics; without HOST only to this machine")
+        ->type_name("[HOST:]PORT");
+    c.add_option("--proc", top.proc, "where /proc is mounted")->capture_default_str();
+    c.footer(
+        "Examples:\n"
+        "  saturate top                       # h lists the keys, q ends\n"
+        "  saturate top --once --tree\n"
+        "  saturate top --json | jq '.gpus[].sm_active_percent'\n"
+        "  saturate top --prometheus :9400\n"
+        "GPM counters (SM, tensor, DRAM) need Hopper or later. What is not known is N/A or null,\n"
+        "never 0. A verdict with a question mark is a guess that `saturate doctor` can settle.");
+  }
+
+  void define_check() {
+    check_command = app.add_subcommand(
+        "check", "say whether this machine is ready to be observed, with remedies");
+    check_command->add_flag("--json", check.json, "print the findings as JSON");
+    check_command->add_option("--proc", check.proc, "where /proc is mounted")
+        ->capture_default_str();
+    check_command->footer(
+        "Example:\n  saturate check\n"
+        "Each line is OK, WARN, FAIL or SKIP. The exit code is 1 when a line is FAIL.");
+  }
+
+  int doctor_of_pid() {
+    if (!doctor.file.empty())
+      throw Error(Errc::invalid_argument, "doctor", "give a trace or --pid, not both");
+    if (doctor.format != "text" && doctor.format != "json")
+      throw Error(Errc::invalid_argument, "doctor",
+                  fmt::format("--pid has no {} report; use --format text or json", doctor.format));
+    doctor_pid.json = doctor.format == "json";
+    doctor_pid.output = doctor.output;
+    return run_doctor_pid(doctor_pid);
+  }
+
   void define_doctor() {
     doctor_command =
         app.add_subcommand("doctor", "say where the GPU's time went and what would win it back");
@@ -341,6 +412,13 @@ struct Program {
         ->type_name("FILE");
     c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
         ->check(CLI::Range(0, 1 << 30));
+    CLI::Option* pid =
+        c.add_option("--pid", doctor_pid.pid, "look at this running process from outside")
+            ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
+    c.add_option("--duration", doctor_pid.duration, "with --pid: seconds to look")
+        ->needs(pid)
+        ->check(CLI::Range(0.5, 3600.0))
+        ->capture_default_str();
     CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
     compare->add_option("traces", doctor.compare, "before and after")
         ->required()
@@ -366,6 +444,7 @@ struct Program {
         "  saturate doctor trace.json.gz --format json -o report.json\n"
         "  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'\n"
         "  saturate doctor report.sqlite --format html -o report.html\n"
+        "  saturate doctor --pid 4711 --duration 10\n"
         "A trace comes from torch.profiler (activities CPU and CUDA, then export_chrome_trace) or "
         "from\n"
         "nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.");
@@ -415,6 +494,9 @@ struct Program {
       return run_bench(bench);
     }
     if (*tune_command) return run_tune(tune);
+    if (*top_command) return run_top(top);
+    if (*check_command) return run_check(check);
+    if (*doctor_command && doctor_pid.pid > 0) return doctor_of_pid();
     if (*doctor_command) return run_doctor(doctor);
     if (*quickstart_command) return run_quickstart_data(quickstart);
     return run_info();

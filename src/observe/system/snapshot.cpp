@@ -66,6 +66,7 @@ void Sampler::fill(ProcessView& view, double interval_s) {
   view.seen = times.has_value();
   if (!times) return;
   view.parent = times->parent;
+  view.start_ticks = times->start_ticks;
   view.user = times->user;
   view.name = times->name;
   view.command = times->command;

@@ -31,7 +31,7 @@ struct GpuUse {
 
 // A word for what the process does with its GPU, and the numbers that led to it. The words:
 // busy, narrow?, launch-bound?, starved?, waiting, cpu-starved, throttled, idle, lost, unknown.
-struct Verdict {
+struct LiveVerdict {
   std::string word = "unknown", evidence;
 };
 
@@ -42,6 +42,7 @@ struct ProcessView {
   bool seen = false;     // /proc shows it; false: another container, or another user's and hidden
   bool guessed = false;  // the driver's pid means nothing here; the only process that fits
   bool worker = false;   // on no GPU itself, but a descendant of one that is
+  int64_t start_ticks = 0;  // after boot; with the pid it names the process
   std::string user, name, command;
   char state = '?';
   int threads = 0;
@@ -56,7 +57,7 @@ struct ProcessView {
   std::vector<ThreadRates> thread_rates;         // by time on a core, most first
   int workers = 0;                               // descendants
   std::optional<double> workers_cpu;             // cores, all descendants together
-  Verdict verdict;
+  LiveVerdict verdict;
 };
 
 struct GpuView {
@@ -108,6 +109,6 @@ class Sampler {
 };
 
 // The word for one process from what `s` holds. Says "unknown" when the evidence is missing.
-Verdict judge(const ProcessView& process, const Snapshot& s);
+LiveVerdict judge(const ProcessView& process, const Snapshot& s);
 
 }  // namespace saturate::observe

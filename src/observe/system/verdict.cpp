@@ -58,7 +58,7 @@ DeviceUse device_use(const ProcessView& p, const Snapshot& s) {
 
 }  // namespace
 
-Verdict judge(const ProcessView& p, const Snapshot& s) {
+LiveVerdict judge(const ProcessView& p, const Snapshot& s) {
   const DeviceUse gpu = device_use(p, s);
   if (!gpu.lost.empty()) return {"lost", gpu.lost};
   if (p.gpus.empty()) return {"unknown", "it is on no GPU that the driver shows"};

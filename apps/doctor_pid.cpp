@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// `saturate doctor --pid N`: a running process from outside, through the driver and /proc.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "apps/commands.h"
+#include "base/durable_file.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "observe/system/watch.h"
+
+namespace saturate::apps {
+namespace {
+
+// GPM needs 100 ms; the driver's own utilisation changes every 1/6 to 1 s.
+constexpr double kPeriod = 0.2;
+
+volatile std::sig_atomic_t g_stop = 0;
+
+bool sleep_unless_stopped(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!g_stop && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return !g_stop;
+}
+
+}  // namespace
+
+int run_doctor_pid(const DoctorPidOptions& o) {
+  std::string why;
+  auto monitor = observe::GpuMonitor::open(why);
+  // Slow PCIe reads would stretch the samples on chips without GPM.
+  observe::Sampler sampler(std::move(monitor), why, observe::ProcessReader(o.proc),
+                           {.gpus = {}, .pcie = false, .also = {o.pid}});
+  std::signal(SIGINT, [](int) { g_stop = 1; });  // the report of what was seen so far
+  const observe::WatchReport r =
+      observe::watch_process(sampler, o.pid, o.duration, kPeriod, sleep_unless_stopped);
+  std::signal(SIGINT, SIG_DFL);
+  const std::string text = o.json ? observe::watch_json(r) : observe::watch_text(r);
+  if (o.output.empty() || o.output == "-") {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+      throw Error(Errc::io, "doctor", "cannot write to standard output; is the disk full?");
+    return 0;
+  }
+  DurableFile file(o.output);
+  file.write(text.data(), text.size());
+  file.commit();
+  log_info("wrote " + o.output);
+  return 0;
+}
+
+}  // namespace saturate::apps
