@@ -61,6 +61,7 @@ DeviceUse device_use(const ProcessView& p, const Snapshot& s) {
 LiveVerdict judge(const ProcessView& p, const Snapshot& s) {
   const DeviceUse gpu = device_use(p, s);
   if (!gpu.lost.empty()) return {"lost", gpu.lost};
+  if (p.state == 'Z') return {"unknown", "it has ended; its parent has not collected it yet"};
   if (p.gpus.empty()) return {"unknown", "it is on no GPU that the driver shows"};
   if (!gpu.utilisation)
     return {"unknown", "the driver gives no utilisation for it, and it shares the GPU"};

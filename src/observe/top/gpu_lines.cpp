@@ -25,9 +25,12 @@ std::string text_of(std::optional<T> value, std::string_view unit) {
                : "N/A" + std::string(unit == "%" ? "" : unit);
 }
 
-std::string bytes_of(std::optional<double> value) { return value ? format_bytes(*value) : "N/A"; }
 std::string bytes_of(std::optional<int64_t> value) {
   return value ? format_bytes(static_cast<double>(*value)) : "N/A";
+}
+
+std::string rate_of(std::optional<double> value) {
+  return value ? format_bytes(*value) + "/s" : "N/A";
 }
 
 std::optional<double> memory_share(const GpuReading& r) {
@@ -110,11 +113,10 @@ std::vector<std::string> gpu_full_lines(const GpuView& g, const View& view, int 
   counter("SM", r.activity.sm);
   counter("tensor", r.activity.tensor);
   counter("DRAM", r.activity.dram);
-  third.add(
-      fmt::format(" PCIe in {}/s out {}/s", bytes_of(r.pcie_received), bytes_of(r.pcie_sent)));
+  third.add(fmt::format(" PCIe in {} out {}", rate_of(r.pcie_received), rate_of(r.pcie_sent)));
   if (r.activity.nvlink_received || r.activity.nvlink_sent)
-    third.add(fmt::format("  NVLink in {}/s out {}/s", bytes_of(r.activity.nvlink_received),
-                          bytes_of(r.activity.nvlink_sent)));
+    third.add(fmt::format("  NVLink in {} out {}", rate_of(r.activity.nvlink_received),
+                          rate_of(r.activity.nvlink_sent)));
   lines.push_back(third.take());
   return lines;
 }

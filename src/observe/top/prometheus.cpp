@@ -31,7 +31,7 @@ class Metric {
     if (!value || !std::isfinite(static_cast<double>(*value))) return;
     if (!std::exchange(begun_, true))
       out_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help_, type_);
-    out_ += fmt::format("{}{{{}}} {}\n", name_, labels, static_cast<double>(*value) * unit);
+    out_ += fmt::format("{}{{{}}} {:.15g}\n", name_, labels, static_cast<double>(*value) * unit);
   }
 
  private:
