@@ -8,11 +8,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "apps/commands.h"
 #include "base/error.h"
@@ -111,37 +116,101 @@ void remember(std::vector<observe::GpuHistory>& history, const Snapshot& s) {
   }
 }
 
-int run_live(const TopOptions& o, observe::View view, observe::Sampler& sampler) {
+// Samples beside the keyboard: a driver may take its time, or never come back from a lost GPU.
+class Background {
+ public:
+  Background(observe::Sampler sampler, double interval)
+      : state_(std::make_shared<State>(std::move(sampler), interval)) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread of the terminal
+    std::thread([state = state_] { state->run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  // False when the driver does not come back: then only _exit ends the program.
+  bool stop() {
+    std::unique_lock lock(state_->mutex);
+    state_->stop = true;
+    state_->changed.notify_all();
+    return state_->changed.wait_for(lock, std::chrono::seconds(2), [&] { return state_->done; });
+  }
+  void set(double interval, bool paused) {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->interval == interval && state_->paused == paused) return;
+    state_->interval = interval;
+    state_->paused = paused;
+    state_->changed.notify_all();
+  }
+  // The newest sample if there is one since the last call.
+  std::optional<Snapshot> newest() {
+    const std::lock_guard lock(state_->mutex);
+    return std::exchange(state_->newest, std::nullopt);
+  }
+
+ private:
+  struct State {
+    State(observe::Sampler s, double seconds) : sampler(std::move(s)), interval(seconds) {}
+    void run() {
+      double wait = std::min(interval, 0.25);  // the first rates soon
+      std::unique_lock lock(mutex);
+      while (!stop) {
+        if (!paused) {
+          lock.unlock();
+          Snapshot s = sampler.take();
+          lock.lock();
+          newest = std::move(s);
+        }
+        const double waited_for = interval;
+        const bool was_paused = paused;
+        changed.wait_for(lock, std::chrono::duration<double>(wait),
+                         [&] { return stop || interval != waited_for || paused != was_paused; });
+        wait = interval;
+      }
+      done = true;
+      changed.notify_all();
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    observe::Sampler sampler;
+    double interval;
+    bool paused = false, stop = false, done = false;
+    std::optional<Snapshot> newest;
+  };
+  std::shared_ptr<State> state_;
+};
+
+// How long a key or a new sample may wait to be seen.
+constexpr double kReaction = 0.1;
+
+int run_live(const TopOptions& o, observe::View view, observe::Sampler sampler) {
   std::vector<observe::GpuHistory> history;
   int ended = 0;
-  {
-    observe::Terminal terminal;
-    Snapshot s = sampler.take();
-    bool quit = false;
-    // The first view soon, so that rates appear at once.
-    Clock::time_point next = Clock::now() + std::chrono::milliseconds(250);
-    while (!quit && !(ended = terminal.ended_by())) {
-      if (Clock::now() >= next) {
-        next =
-            Clock::now() + std::chrono::microseconds(static_cast<int64_t>(view.interval_s * 1e6));
-        if (!view.paused) {
-          s = sampler.take();
-          keep_asked(s, o);
-          remember(history, s);
-        }
-      }
-      const auto [width, height] = terminal.size();
-      terminal.draw(observe::draw_screen(s, history, view, width, height));
-      const std::string bytes =
-          terminal.wait(std::chrono::duration<double>(next - Clock::now()).count());
-      for (const observe::KeyPress& key : observe::decode_keys(bytes)) {
-        const observe::Action action = observe::press(view, s, key);
-        if (action.kill_pid > 0) view.message = kill_process(action, o.proc);
-        quit = quit || action.quit;
-      }
+  auto terminal = std::make_unique<observe::Terminal>();
+  Background background(std::move(sampler), view.interval_s);
+  Snapshot s;
+  bool quit = false;
+  std::vector<std::string> drawn;
+  while (!quit && !(ended = terminal->ended_by())) {
+    if (auto newest = background.newest()) {
+      s = std::move(*newest);
+      keep_asked(s, o);
+      remember(history, s);
     }
+    const auto [width, height] = terminal->size();
+    std::vector<std::string> lines = observe::draw_screen(s, history, view, width, height);
+    if (lines != drawn || terminal->redraw()) terminal->draw(lines);
+    drawn = std::move(lines);
+    for (const observe::KeyPress& key : observe::decode_keys(terminal->wait(kReaction))) {
+      const observe::Action action = observe::press(view, s, key);
+      if (action.kill_pid > 0) view.message = kill_process(action, o.proc);
+      quit = quit || action.quit;
+    }
+    background.set(view.interval_s, view.paused);
   }
-  return ended == 0 || ended == SIGINT ? 0 : 128 + ended;
+  const int code = ended == 0 || ended == SIGINT ? 0 : 128 + ended;
+  terminal.reset();
+  if (!background.stop()) _exit(code);
+  return code;
 }
 
 volatile std::sig_atomic_t g_stop = 0;
@@ -193,7 +262,8 @@ int run_top(const TopOptions& o) {
   observe::Sampler sampler = make_sampler(o);
   if (!o.prometheus.empty()) return run_metrics(o, sampler);
   if (o.json) return run_json(o, sampler);
-  if (!o.once && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO)) return run_live(o, view, sampler);
+  if (!o.once && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO))
+    return run_live(o, view, std::move(sampler));
   sampler.take();
   std::this_thread::sleep_for(std::chrono::duration<double>(kOnceInterval));
   Snapshot s = sampler.take();

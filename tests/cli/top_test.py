@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -134,6 +135,27 @@ class Once(Machine):
         self.assertIn("address", self.run_program("top", "--prometheus", "here", code=2)[1])
         self.run_program("top", "--interval", "0", code=2)
         self.assertIn("needs", self.run_program("top", "--follow", code=2)[1].lower().replace("requires", "needs"))
+
+
+@unittest.skipUnless(shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout,
+                     "no GPU here")
+class RealDriver(Machine):
+    def test_agrees_with_nvidia_smi(self):
+        keys = ["name", "uuid", "driver_version", "memory.total", "power.limit", "clocks.max.sm", "temperature.gpu"]
+        rows = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(keys), "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, check=True).stdout.strip().splitlines()
+        data = json.loads(self.run_program("top", "--json", environment=dict(os.environ))[0])
+        self.assertEqual(len(data["gpus"]), len(rows))
+        for gpu, row in zip(data["gpus"], rows):
+            name, uuid, driver, memory, power, clock, temperature = [v.strip() for v in row.split(",")]
+            self.assertEqual((gpu["name"], gpu["uuid"], data["driver"]), (name, uuid, driver))
+            self.assertEqual(gpu["memory_total_bytes"] // 2**20, int(memory))
+            for ours, theirs, tolerance in [("power_limit_w", power, 0.01), ("sm_clock_max_mhz", clock, 0),
+                                            ("temperature_c", temperature, 10)]:
+                if theirs.startswith("["):  # [N/A]
+                    self.assertIsNone(gpu[ours])
+                else:
+                    self.assertAlmostEqual(gpu[ours], float(theirs), delta=tolerance)
 
 
 class Live(Machine):

@@ -64,6 +64,21 @@ void check_cupti(const CheckInput& in, std::vector<Finding>& out) {
   }
 }
 
+// Programs that run already may have been started under a tool.
+void check_owners(const CheckInput& in, std::vector<Finding>& out) {
+  if (!in.monitor) return;
+  for (const GpuInfo& g : in.monitor->gpus()) {
+    for (const GpuProcess& p : in.monitor->processes(g.index)) {
+      const auto path = in.reader.environment(p.pid, "CUDA_INJECTION64_PATH");
+      if (path && *path != "none" && !path->empty())
+        out.push_back({"CUPTI owner", Grade::warn,
+                       fmt::format("process {} on GPU {} was started with {}", p.pid, g.index,
+                                   printable(*path)),
+                       "its traces belong to that tool; start it without to use another"});
+    }
+  }
+}
+
 void check_permissions(const CheckInput& in, std::vector<Finding>& out) {
   const auto params = in.reader.file("driver/nvidia/params");
   if (!params) {
@@ -210,6 +225,7 @@ std::vector<Finding> check_machine(const CheckInput& in) {
   check_driver(in, out);
   check_gpus(in, out);
   check_cupti(in, out);
+  check_owners(in, out);
   check_permissions(in, out);
   check_host(in, out);
   return out;

@@ -100,6 +100,18 @@ TEST(Check, EachTroubleHasItsRemedy) {
   EXPECT_EQ(named(check_machine(in), "ptrace scope").grade, Grade::ok);
 }
 
+TEST(Check, NamesTheOwnerOfCuptiInRunningPrograms) {
+  ProcTree tree;
+  tree.process(42, {});  // its environment has CUDA_INJECTION64_PATH=/x.so
+  std::string why;
+  const auto monitor =
+      open_fake_gpu(R"({"gpus": [{"processes": [{"pid": 42}, {"pid": 43}]}]})", why);
+  ASSERT_TRUE(monitor) << why;
+  const std::string text = findings_text(check_machine(input(tree, monitor.get())));
+  EXPECT_NE(text.find("process 42 on GPU 0 was started with /x.so"), std::string::npos) << text;
+  EXPECT_EQ(text.find("process 43"), std::string::npos);
+}
+
 TEST(Check, NoDriverFailsWithTheReason) {
   ProcTree tree;
   CheckInput in = input(tree, nullptr);

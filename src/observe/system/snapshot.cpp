@@ -60,6 +60,7 @@ Sampler::Sampler(std::unique_ptr<GpuMonitor> monitor, std::string no_gpu, Proces
       options_(std::move(options)),
       past_(std::make_unique<Past>()) {}
 Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
 
 void Sampler::fill(ProcessView& view, double interval_s) {
   const auto times = reader_.process(view.pid);

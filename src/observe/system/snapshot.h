@@ -90,6 +90,7 @@ class Sampler {
   Sampler(std::unique_ptr<GpuMonitor> monitor, std::string no_gpu, ProcessReader reader,
           SamplerOptions options);
   ~Sampler();
+  Sampler(Sampler&&) noexcept;
   // Costs about 1 ms a GPU and 0.1 ms a thread of a process on one. Never throws on what the
   // machine answers.
   Snapshot take();

@@ -77,7 +77,7 @@ std::vector<std::string> gpu_full_lines(const GpuView& g, const View& view, int 
   std::vector<std::string> lines;
   Line first(view, width);
   first.add(fmt::format("GPU {:<2} ", g.info.index), 7, kBold);
-  first.add(g.info.name, std::clamp(width / 4, 10, 24), kBold).add(" ");
+  first.add(g.info.name, std::clamp(width / 4, 21, 24), kBold).add(" ");
   if (!r.lost.empty()) {
     lines.push_back(first.add(r.lost, -1, kRed).take());
     lines.resize(kGpuFullLines);
@@ -95,7 +95,7 @@ std::vector<std::string> gpu_full_lines(const GpuView& g, const View& view, int 
   Line second(view, width);
   const std::optional<double> memory = memory_share(r);
   second.add("", 7).add(bytes_of(r.memory_used) + " of " + bytes_of(r.memory_total),
-                        std::clamp(width / 4, 10, 24));
+                        std::clamp(width / 4, 21, 24));
   second.add(" mem  ");
   add_bar(second, memory, bar, view, memory && *memory > 0.9 ? kRed : kCyan);
   second.add(memory ? fmt::format(" {:>3.0f}%", *memory * 100) : "  N/A");

@@ -41,6 +41,7 @@ std::string cell(const ProcessView& p, size_t column) {
     case 1:
       return p.seen ? p.user : "?";
     case 2: {
+      if (p.gpus.size() > 2) return fmt::format("{}x", p.gpus.size());
       std::string text;
       for (const GpuUse& g : p.gpus) text += fmt::format("{}{}", text.empty() ? "" : ",", g.gpu);
       return text;

@@ -28,7 +28,7 @@ constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr std::array kCrashing = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 
 termios g_before;
-volatile std::sig_atomic_t g_active = 0, g_ended = 0;
+volatile std::sig_atomic_t g_active = 0, g_ended = 0, g_stale = 0;
 int g_wake[2] = {-1, -1};
 
 void write_all(std::string_view text) noexcept {
@@ -66,7 +66,11 @@ void raw_mode() {
 
 void wake(int signal) {
   const int saved = errno;
-  if (signal != SIGWINCH && signal != SIGCONT) g_ended = signal;
+  if (signal == SIGWINCH || signal == SIGCONT) {
+    g_stale = 1;
+  } else {
+    g_ended = signal;
+  }
   const char byte = static_cast<char>(signal);
   [[maybe_unused]] const ssize_t n = write(g_wake[1], &byte, 1);
   errno = saved;
@@ -123,6 +127,12 @@ Terminal::~Terminal() {
     close(end);
     end = -1;
   }
+}
+
+bool Terminal::redraw() {
+  const bool stale = g_stale != 0;
+  g_stale = 0;
+  return stale;
 }
 
 Terminal::Size Terminal::size() const {

@@ -20,6 +20,8 @@ class Terminal {
   };
   Size size() const;
   void draw(const std::vector<std::string>& lines);
+  // True once after what stood on the screen was lost: a new size, or back from Ctrl-Z.
+  bool redraw();
   // Bytes of the keyboard, after at most `seconds`; earlier also when the size changes or a signal
   // to end arrives. Empty when nothing was typed.
   std::string wait(double seconds);
