@@ -8,13 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "observe/system/background.h"
 #include "observe/top/json.h"
 #include "observe/top/metrics_server.h"
 #include "observe/top/screen.h"
@@ -74,13 +73,16 @@ bool needs_ascii(const TopOptions& o) {
 
 // Only the processes that were asked for; the GPUs stay.
 void keep_asked(Snapshot& s, const TopOptions& o) {
-  if (o.pids.empty() && o.users.empty()) return;
+  // In the live view the filter is the user's to change.
+  const std::string filter = o.json || !o.prometheus.empty() ? o.filter : "";
+  if (o.pids.empty() && o.users.empty() && filter.empty()) return;
   bool keep = true;
   std::erase_if(s.processes, [&](const observe::ProcessView& p) {
     if (!p.worker)
       keep =
           (o.pids.empty() || std::find(o.pids.begin(), o.pids.end(), p.pid) != o.pids.end()) &&
-          (o.users.empty() || std::find(o.users.begin(), o.users.end(), p.user) != o.users.end());
+          (o.users.empty() || std::find(o.users.begin(), o.users.end(), p.user) != o.users.end()) &&
+          observe::matches_filter(p, filter);
     return !keep;
   });
 }
@@ -116,77 +118,16 @@ void remember(std::vector<observe::GpuHistory>& history, const Snapshot& s) {
   }
 }
 
-// Samples beside the keyboard: a driver may take its time, or never come back from a lost GPU.
-class Background {
- public:
-  Background(observe::Sampler sampler, double interval)
-      : state_(std::make_shared<State>(std::move(sampler), interval)) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the thread of the terminal
-    std::thread([state = state_] { state->run(); }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
-  // False when the driver does not come back: then only _exit ends the program.
-  bool stop() {
-    std::unique_lock lock(state_->mutex);
-    state_->stop = true;
-    state_->changed.notify_all();
-    return state_->changed.wait_for(lock, std::chrono::seconds(2), [&] { return state_->done; });
-  }
-  void set(double interval, bool paused) {
-    const std::lock_guard lock(state_->mutex);
-    if (state_->interval == interval && state_->paused == paused) return;
-    state_->interval = interval;
-    state_->paused = paused;
-    state_->changed.notify_all();
-  }
-  // The newest sample if there is one since the last call.
-  std::optional<Snapshot> newest() {
-    const std::lock_guard lock(state_->mutex);
-    return std::exchange(state_->newest, std::nullopt);
-  }
-
- private:
-  struct State {
-    State(observe::Sampler s, double seconds) : sampler(std::move(s)), interval(seconds) {}
-    void run() {
-      double wait = std::min(interval, 0.25);  // the first rates soon
-      std::unique_lock lock(mutex);
-      while (!stop) {
-        if (!paused) {
-          lock.unlock();
-          Snapshot s = sampler.take();
-          lock.lock();
-          newest = std::move(s);
-        }
-        const double waited_for = interval;
-        const bool was_paused = paused;
-        changed.wait_for(lock, std::chrono::duration<double>(wait),
-                         [&] { return stop || interval != waited_for || paused != was_paused; });
-        wait = interval;
-      }
-      done = true;
-      changed.notify_all();
-    }
-    std::mutex mutex;
-    std::condition_variable changed;
-    observe::Sampler sampler;
-    double interval;
-    bool paused = false, stop = false, done = false;
-    std::optional<Snapshot> newest;
-  };
-  std::shared_ptr<State> state_;
-};
-
 // How long a key or a new sample may wait to be seen.
 constexpr double kReaction = 0.1;
+// For a driver that is in the middle of an answer.
+constexpr double kPatience = 2;
 
 int run_live(const TopOptions& o, observe::View view, observe::Sampler sampler) {
   std::vector<observe::GpuHistory> history;
   int ended = 0;
   auto terminal = std::make_unique<observe::Terminal>();
-  Background background(std::move(sampler), view.interval_s);
+  observe::BackgroundSampler background(std::move(sampler), view.interval_s);
   Snapshot s;
   bool quit = false;
   std::vector<std::string> drawn;
@@ -209,13 +150,13 @@ int run_live(const TopOptions& o, observe::View view, observe::Sampler sampler) 
   }
   const int code = ended == 0 || ended == SIGINT ? 0 : 128 + ended;
   terminal.reset();
-  if (!background.stop()) _exit(code);
+  if (!background.stop(kPatience)) _exit(code);
   return code;
 }
 
 volatile std::sig_atomic_t g_stop = 0;
 
-int run_metrics(const TopOptions& o, observe::Sampler& sampler) {
+int run_metrics(const TopOptions& o, observe::Sampler sampler) {
   const observe::ListenAddress address = observe::parse_listen_address(o.prometheus);
   observe::MetricsServer server(address);
   std::signal(SIGINT, [](int) { g_stop = 1; });
@@ -224,16 +165,17 @@ int run_metrics(const TopOptions& o, observe::Sampler& sampler) {
       "[top] metrics at http://{}:{}/metrics; Ctrl-C ends",
       address.host.find(':') == std::string::npos ? address.host : "[" + address.host + "]",
       server.port()));
-  sampler.take();
-  double wait = kOnceInterval;  // before the first values with rates
+  observe::BackgroundSampler background(std::move(sampler), o.interval);
   Snapshot s;
-  while (!g_stop) {
-    server.serve(
-        wait, [&] { return observe::snapshot_prometheus(s); }, [] { return g_stop != 0; });
-    s = sampler.take();
-    keep_asked(s, o);
-    wait = o.interval;
-  }
+  const auto metrics = [&] {
+    if (auto newest = background.newest()) {
+      s = std::move(*newest);
+      keep_asked(s, o);
+    }
+    return observe::snapshot_prometheus(s);
+  };
+  while (!g_stop) server.serve(3600, metrics, [] { return g_stop != 0; });
+  if (!background.stop(kPatience)) _exit(0);
   return 0;
 }
 
@@ -255,12 +197,13 @@ int run_top(const TopOptions& o) {
   observe::View view;
   view.ascii = needs_ascii(o);
   view.colour = has_colour(o);
-  view.read_only = o.read_only;
+  // Pids of another /proc are not those that kill() means.
+  view.read_only = o.read_only || o.proc != "/proc";
   view.tree = o.tree;
   view.interval_s = o.interval;
   view.filter = o.filter;
   observe::Sampler sampler = make_sampler(o);
-  if (!o.prometheus.empty()) return run_metrics(o, sampler);
+  if (!o.prometheus.empty()) return run_metrics(o, std::move(sampler));
   if (o.json) return run_json(o, sampler);
   if (!o.once && isatty(STDOUT_FILENO) && isatty(STDIN_FILENO))
     return run_live(o, view, std::move(sampler));

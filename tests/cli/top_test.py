@@ -106,6 +106,8 @@ class Once(Machine):
         environment = self.environment(processes=[{"pid": one.pid}, {"pid": two.pid}])
         data = json.loads(self.run_program("top", "--json", "--pid", str(two.pid), environment=environment)[0])
         self.assertEqual([p["pid"] for p in data["processes"]], [two.pid])
+        data = json.loads(self.run_program("top", "--json", "--filter", str(one.pid), environment=environment)[0])
+        self.assertEqual([p["pid"] for p in data["processes"]], [one.pid])
         data = json.loads(self.run_program("top", "--json", "--user", "nobody-of-that-name", environment=environment)[0])
         self.assertEqual(data["processes"], [])
         self.assertIn("there is no GPU 1", self.run_program("top", "--once", "--gpu", "1", code=2)[1])
@@ -284,7 +286,7 @@ class Prometheus(Machine):
             time.sleep(0.1)
         self.assertIn("saturate_gpu_utilisation_ratio{gpu=\"0\",name=\"Fake H\",uuid=\"GPU-fake\"} 0.45\n", text)
         self.assertRegex(text, rf'saturate_process_gpu_memory_bytes{{pid="{child.pid}",.*}} 77\n')
-        line = r'[a-z_]+\{([a-z]+="([^"\\]|\\.)*",?)*\} [-+0-9.e]+'
+        line = r'[a-z_]+(\{([a-z]+="([^"\\]|\\.)*",?)*\})? [-+0-9.e]+'
         for each in text.splitlines():
             self.assertRegex(each, rf"^(# (HELP|TYPE) [a-z_]+ .+|{line})$")
         other = subprocess.run([PROGRAM, "top", "--prometheus", address.split(":")[2].split("/")[0]],

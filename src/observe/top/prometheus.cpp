@@ -66,6 +66,12 @@ void each_process(std::string& out, const Snapshot& s, const char* name, const c
 
 std::string snapshot_prometheus(const Snapshot& s) {
   std::string out;
+  if (s.unix_s > 0)
+    out += fmt::format(
+        "# HELP saturate_sample_timestamp_seconds When the values were taken.\n"
+        "# TYPE saturate_sample_timestamp_seconds gauge\nsaturate_sample_timestamp_seconds "
+        "{:.3f}\n",
+        s.unix_s);
   using G = const GpuView&;
   each_gpu(out, s, "saturate_gpu_up", "1 while the GPU answers, 0 when it is lost.",
            [](G g) { return std::optional(g.reading.lost.empty() ? 1 : 0); });

@@ -49,14 +49,6 @@ bool before(const ProcessView& a, const ProcessView& b, SortBy by) {
   return gpu(a) < gpu(b);
 }
 
-bool matches(const ProcessView& p, const std::string& filter) {
-  for (const std::string& text :
-       {std::to_string(p.pid), p.user, p.name, p.command, p.verdict.word}) {
-    if (text.find(filter) != std::string::npos) return true;
-  }
-  return filter.empty();
-}
-
 const ProcessView* selected(const View& view, const std::vector<const ProcessView*>& shown) {
   for (const ProcessView* p : shown) {
     if (p->pid == view.selected) return p;
@@ -174,6 +166,14 @@ const char* sort_name(SortBy by) {
   return by < SortBy::count ? kNames[static_cast<size_t>(by)] : "";
 }
 
+bool matches_filter(const ProcessView& p, const std::string& filter) {
+  for (const std::string& text :
+       {std::to_string(p.pid), p.user, p.name, p.command, p.verdict.word}) {
+    if (text.find(filter) != std::string::npos) return true;
+  }
+  return filter.empty();
+}
+
 std::vector<const ProcessView*> visible_processes(const View& view, const Snapshot& s) {
   // A process and its workers stay together; a worker that matches shows its process too.
   struct Group {
@@ -189,9 +189,9 @@ std::vector<const ProcessView*> visible_processes(const View& view, const Snapsh
     }
   }
   std::erase_if(groups, [&](const Group& g) {
-    return !matches(*g.head, view.filter) &&
+    return !matches_filter(*g.head, view.filter) &&
            std::none_of(g.workers.begin(), g.workers.end(),
-                        [&](const ProcessView* w) { return matches(*w, view.filter); });
+                        [&](const ProcessView* w) { return matches_filter(*w, view.filter); });
   });
   std::stable_sort(groups.begin(), groups.end(), [&](const Group& a, const Group& b) {
     return view.reverse ? before(*b.head, *a.head, view.sort) : before(*a.head, *b.head, view.sort);

@@ -73,6 +73,9 @@ struct Action {
   int64_t kill_start_ticks = 0;
 };
 
+// Whether pid, user, name, command or verdict contains `filter`.
+bool matches_filter(const ProcessView& process, const std::string& filter);
+
 // The processes in the order and number in which they are shown.
 std::vector<const ProcessView*> visible_processes(const View& view, const Snapshot& s);
 
