@@ -91,7 +91,7 @@ class Sampler {
           SamplerOptions options);
   ~Sampler();
   Sampler(Sampler&&) noexcept;
-  // Costs about 1 ms a GPU and 0.1 ms a thread of a process on one. Never throws on what the
+  // Reads four small files for each thread of a process on a GPU. Never throws on what the
   // machine answers.
   Snapshot take();
 
