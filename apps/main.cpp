@@ -349,7 +349,9 @@ struct Program {
     c.add_flag("--readonly", top.read_only, "no key kills a process");
     c.add_option("--prometheus", top.prometheus,
                  "serve metrics over HTTP at /metrics; without HOST only to this machine")
-        ->type_name("[HOST:]PORT");
+        ->type_name("[HOST:]PORT")
+        ->excludes("--once")
+        ->excludes("--json");
     c.add_option("--proc", top.proc, "where /proc is mounted")->capture_default_str();
     c.footer(
         "Examples:\n"

@@ -44,13 +44,14 @@ TEST(Sampler, RatesAreOfTheInterval) {
   EXPECT_TRUE(p.seen);
   EXPECT_EQ(p.container_pid, 7);
   ASSERT_TRUE(p.cpu && p.voluntary && p.thread_rates[0].running);
-  // The tree changed by 0.2 s of CPU time in about 0.2 s.
-  EXPECT_NEAR(*p.cpu * s.interval_s, 0.2, 0.03);
-  EXPECT_NEAR(*p.thread_rates[0].running * s.interval_s, 0.1, 0.02);
-  EXPECT_NEAR(*p.voluntary * s.interval_s, 20, 3);
+  // The tree changed by 0.2 s of CPU time, 0.1 s on a core and 20 switches, in the same time for
+  // all.
+  EXPECT_NEAR(*p.cpu * s.interval_s, 0.2, 0.1) << "a busy machine reads late";
+  EXPECT_NEAR(*p.thread_rates[0].running / *p.cpu, 0.5, 1e-6);
+  EXPECT_NEAR(*p.voluntary / *p.cpu, 100, 1e-3);
   EXPECT_EQ(p.involuntary, 0);
   EXPECT_EQ(p.workers, 1);
-  EXPECT_NEAR(*p.workers_cpu * s.interval_s, 0.1, 0.02);
+  EXPECT_NEAR(*p.workers_cpu * s.interval_s, 0.1, 0.05);
   EXPECT_TRUE(s.processes[1].worker);
   EXPECT_EQ(s.processes[1].name, "loader");
   EXPECT_DOUBLE_EQ(s.host_cpu.value(), 0.5);
