@@ -88,7 +88,7 @@ class Once(Machine):
         self.assertIsNone(gpu["nvlink_sent_bytes_per_s"])
         self.assertEqual(process["pid"], child.pid)
         self.assertIsNone(process["gpus"][0]["memory_bytes"])
-        self.assertGreater(process["cpu_cores"], 0.2)
+        self.assertGreater(process["cpu_cores"], 0.02)  # it spins, on a machine that may be busy
         self.assertIn(SPIN, process["command"])
 
     def test_workers_are_descendants(self):
