@@ -38,8 +38,11 @@ void deliver(const std::string& text, const std::string& path) {
 namespace {
 
 // To standard error without an own destination: standard output is the command's.
-void report(observe::Capture& capture, const std::string& name, const DoctorOptions& o) {
-  const observe::Diagnosis diagnosis = observe::diagnose(capture, name, {.warm_up = o.warm_up});
+void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
+  const std::unique_ptr<observe::Capture> opened = observe::open_capture(path);
+  observe::Capture& capture = *opened;
+  observe::Diagnosis diagnosis = observe::diagnose(capture, name, {.warm_up = o.warm_up});
+  diagnosis.counters = observe::read_counters(path);
   std::string text;
   if (o.format == "perfetto") {
     if (static_cast<int64_t>(capture.trace().records()) < diagnosis.analysis.records)
@@ -105,7 +108,7 @@ int watch_command(const DoctorOptions& o) {
                   "the command started CUDA in no process, so there is nothing to report; see that "
                   "it finds a GPU, and that it is not statically isolated from its environment "
                   "(sudo, a container)");
-    report(*observe::open_capture(folder.path()), o.command[0], o);
+    report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());
   }
@@ -134,7 +137,7 @@ int run_doctor(const DoctorOptions& o) {
     throw Error(Errc::invalid_argument, "doctor",
                 "no capture; give a trace of torch.profiler or Nsight Systems (saturate doctor "
                 "trace.json.gz) or a command to watch (saturate doctor -- python train.py)");
-  report(*observe::open_capture(o.file), o.file, o);
+  report(o.file, o.file, o);
   return 0;
 }
 

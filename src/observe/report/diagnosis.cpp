@@ -151,7 +151,9 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
 }
 
 Diagnosis diagnose(const std::string& path, AnalyseOptions options) {
-  return diagnose(*open_capture(path), path, options);
+  Diagnosis result = diagnose(*open_capture(path), path, options);
+  result.counters = read_counters(path);
+  return result;
 }
 
 Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options) {

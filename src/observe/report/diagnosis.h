@@ -6,6 +6,7 @@
 #include "observe/analyse/analyser.h"
 #include "observe/analyse/fixes.h"
 #include "observe/read/open_capture.h"
+#include "observe/system/counters.h"
 
 namespace saturate::observe {
 
@@ -21,7 +22,12 @@ struct Diagnosis {
   Analysis analysis;
   FixReport fixes;
   Verdict verdict;
+  Counters counters;  // empty where nobody looked from outside
   const DeviceAnalysis& device() const { return analysis.devices.front(); }
+  // The median step without the recording's cost; 0 where steps are not known.
+  double unrecorded_step_ns() const {
+    return analysis.steps.found ? analysis.steps.median_ns / analysis.slowdown : 0;
+  }
 };
 
 // The cause whose removal brings most; "gpu_bound" when nothing outside the kernels brings

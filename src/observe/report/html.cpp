@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "observe/report/counters_rows.h"
 #include "observe/report/html_charts.h"
 #include "observe/report/text.h"
 
@@ -150,6 +151,26 @@ std::string copies_html(const DeviceAnalysis& d) {
   return html + "</table>\n";
 }
 
+std::string counters_html(const Counters& counters, double step_ns) {
+  if (counters.empty()) return "";
+  std::string html = fmt::format(
+      "<h2>Seen from outside</h2>\n<p class=\"note\">{:.1f} s; mean and range of samples.</p>"
+      "<table><tr><th class=\"l\">counter</th><th>mean</th><th>range</th><th>a step</th>"
+      "<th>what it says</th></tr>\n",
+      counters.seconds);
+  int group = -2;
+  for (const CounterRow& row : counter_rows(counters, step_ns)) {
+    if (row.gpu != group)
+      html += fmt::format("<tr><td class=\"l\"><b>{}</b></td></tr>\n",
+                          escape_html(counter_group(counters, row.gpu)));
+    group = row.gpu;
+    html += fmt::format(
+        "<tr><td class=\"l\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", row.title,
+        row.mean, row.range, row.per_step, escape_html(row.meaning));
+  }
+  return html + "</table>\n";
+}
+
 std::string capture_html(const Diagnosis& g) {
   const Analysis& a = g.analysis;
   std::string html = fmt::format(
@@ -207,6 +228,7 @@ std::string render_html(const Diagnosis& g) {
   html += fixes_html(g.fixes) + kernels_html(g.device()) + copies_html(g.device());
   for (size_t i = 1; i < g.analysis.devices.size(); ++i)
     html += budget_html(g, g.analysis.devices[i]);
+  html += counters_html(g.counters, g.unrecorded_step_ns());
   return html + capture_html(g) + "</body></html>\n";
 }
 

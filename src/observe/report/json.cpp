@@ -118,6 +118,20 @@ std::string render_json(const Diagnosis& g) {
     for (const Fix& fix : f.worth) fixes.push_back(fix_json(fix));
     for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
   }
+  Json& counters = j["counters"] = Json::array();
+  for (const Counter& c : g.counters.values)
+    counters.push_back({{"id", c.info->id},
+                        {"gpu", c.gpu < 0 ? Json(nullptr) : Json(c.gpu)},
+                        {"mean", c.range.mean},
+                        {"least", c.range.least},
+                        {"most", c.range.most},
+                        {"first", c.first},
+                        {"last", c.last},
+                        {"samples", c.range.samples},
+                        {"a_step", c.info->per_step && g.unrecorded_step_ns() > 0
+                                       ? Json(c.range.mean * g.unrecorded_step_ns() * 1e-9)
+                                       : Json(nullptr)},
+                        {"meaning", c.info->meaning}});
   Json& devices = j["devices"] = Json::array();
   for (const DeviceAnalysis& d : a.devices) devices.push_back(device_json(d));
   return j.dump(2) + "\n";

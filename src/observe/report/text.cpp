@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "observe/report/counters_rows.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -206,6 +208,7 @@ std::string render_text(const Diagnosis& g) {
   out += budget_text(g);
   out += fixes_text(g.fixes);
   out += kernels_text(d);
+  out += counters_text(g.counters, g.unrecorded_step_ns());
   out += quality_text(g);
   return out;
 }

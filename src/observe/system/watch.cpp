@@ -11,16 +11,6 @@
 namespace saturate::observe {
 namespace {
 
-template <class T>
-void add(std::optional<Range>& range, const std::optional<T>& value) {
-  if (!value) return;
-  const auto v = static_cast<double>(*value);
-  if (!range) range = Range{v, 0, v, 0};
-  range->least = std::min(range->least, v);
-  range->most = std::max(range->most, v);
-  range->mean += (v - range->mean) / ++range->samples;
-}
-
 struct ThreadSum {
   std::string name;
   double running = 0, ready = 0;

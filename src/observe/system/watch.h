@@ -6,14 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "observe/system/range.h"
 #include "observe/system/snapshot.h"
 
 namespace saturate::observe {
-
-struct Range {
-  double least = 0, mean = 0, most = 0;
-  int samples = 0;
-};
 
 struct WatchReport {
   int64_t pid = 0;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "observe/capture/settings.h"
 #include "observe/read/sat_writer.h"
+#include "observe/system/counters.h"
 #include "observe/watch/thread_sampler.h"
 
 namespace saturate::observe {
@@ -154,6 +155,34 @@ class Child {
   sigset_t before_{}, signals_{};
 };
 
+// Counters of the run, twice a second.
+class OutsideView {
+ public:
+  explicit OutsideView(int64_t root)
+      : collector_(root),
+        sampler_(GpuMonitor::open(no_gpu_), no_gpu_, ProcessReader(),
+                 {.gpus = {}, .pcie = false, .also = {root}}) {}
+  void sample(int64_t now) {
+    if (now < next_) return;
+    next_ = now + kPeriodNs;
+    collector_.add(sampler_.take());
+  }
+  void write(const std::string& folder) const {
+    try {
+      write_counters(collector_.finish(), folder);
+    } catch (const Error& e) {
+      log_warning(e.what());
+    }
+  }
+
+ private:
+  static constexpr int64_t kPeriodNs = 500'000'000;
+  std::string no_gpu_;
+  CounterCollector collector_;
+  Sampler sampler_;
+  int64_t next_ = 0;
+};
+
 void collect(const std::string& folder, WatchResult& result) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path& path = entry.path();
@@ -176,6 +205,7 @@ WatchResult watch(const WatchOptions& o) {
   Trace host;
   Child child(o);
   ThreadSampler sampler(child.pid());
+  OutsideView outside(child.pid());
   bool writing = true;
   const auto write = [&] {
     if (!writing) return;
@@ -191,12 +221,14 @@ WatchResult watch(const WatchOptions& o) {
   int64_t next = now_ns();
   for (int samples = 0; !child.wait(next); ++samples) {
     sampler.sample(now_ns());
+    outside.sample(now_ns());
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
     next = std::max(next + kSampleNs, now_ns());
   }
   host.notes = sampler.summary();
   write();
   if (writing) writer.close(host);
+  outside.write(o.folder);
   WatchResult result;
   result.exit_code = child.exit_code();
   collect(o.folder, result);

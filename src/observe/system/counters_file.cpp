@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/durable_file.h"
+#include "base/error.h"
+#include "observe/system/counters.h"
+
+namespace saturate::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr const char* kName = "/counters.json";
+constexpr int kSchema = 1;
+constexpr size_t kMostBytes = 1 << 20;
+
+}  // namespace
+
+void write_counters(const Counters& c, const std::string& folder) {
+  Json j;
+  j["schema_version"] = kSchema;
+  j["seconds"] = c.seconds;
+  j["no_gpu"] = c.no_gpu;
+  j["gpus"] = Json::array();
+  for (const auto& [gpu, name] : c.gpus) {
+    const auto held = c.clocks_held_by.find(gpu);
+    j["gpus"].push_back({{"gpu", gpu}, {"name", name}});
+    if (held != c.clocks_held_by.end()) j["gpus"].back()["clocks_held_by"] = held->second;
+  }
+  j["values"] = Json::array();
+  for (const Counter& v : c.values)
+    j["values"].push_back({{"id", v.info->id},
+                           {"gpu", v.gpu},
+                           {"mean", v.range.mean},
+                           {"least", v.range.least},
+                           {"most", v.range.most},
+                           {"first", v.first},
+                           {"last", v.last},
+                           {"samples", v.range.samples}});
+  const std::string text = j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  DurableFile file(folder + kName);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+Counters read_counters(const std::string& capture) {
+  const std::string path = capture + kName;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  if (std::filesystem::file_size(path, error) > kMostBytes || error)
+    throw Error(Errc::invalid_argument, "counters", path + ": is too large to be counters");
+  try {
+    std::ifstream file(path);
+    const Json j = Json::parse(file);
+    if (j.at("schema_version").get<int>() != kSchema)
+      throw Error(Errc::invalid_argument, "counters", path + ": is of another version");
+    Counters c;
+    c.seconds = j.at("seconds").get<double>();
+    c.no_gpu = j.at("no_gpu").get<std::string>();
+    for (const Json& g : j.at("gpus")) {
+      const int gpu = g.at("gpu").get<int>();
+      c.gpus[gpu] = g.at("name").get<std::string>();
+      if (g.contains("clocks_held_by"))
+        c.clocks_held_by[gpu] = g.at("clocks_held_by").get<std::string>();
+    }
+    for (const Json& v : j.at("values")) {
+      Counter counter;
+      counter.info = counter_info(v.at("id").get<std::string>());
+      if (counter.info == nullptr) continue;  // of a later version
+      counter.gpu = v.at("gpu").get<int>();
+      counter.range = {v.at("least").get<double>(), v.at("mean").get<double>(),
+                       v.at("most").get<double>(), v.at("samples").get<int>()};
+      counter.first = v.at("first").get<double>();
+      counter.last = v.at("last").get<double>();
+      c.values.push_back(counter);
+    }
+    return c;
+  } catch (const Json::exception& e) {
+    throw Error(Errc::invalid_argument, "counters",
+                path + ": does not hold counters (" + e.what() + "); remove it to go without");
+  }
+}
+
+}  // namespace saturate::observe
