@@ -375,8 +375,13 @@ struct Program {
   }
 
   int doctor_of_pid() {
-    if (!doctor.file.empty())
-      throw Error(Errc::invalid_argument, "doctor", "give a trace or --pid, not both");
+    if (!doctor.file.empty() || doctor.watch)
+      throw Error(Errc::invalid_argument, "doctor",
+                  "give a trace, a command or --pid, one of the three");
+    if (doctor.duration_s > 0) doctor_pid.duration = doctor.duration_s;
+    if (doctor_pid.duration < 0.5 || doctor_pid.duration > 3600)
+      throw Error(Errc::invalid_argument, "doctor",
+                  "--duration with --pid must lie between 0.5 and 3600 seconds");
     if (doctor.format != "text" && doctor.format != "json")
       throw Error(Errc::invalid_argument, "doctor",
                   fmt::format("--pid has no {} report; use --format text or json", doctor.format));
@@ -405,8 +410,9 @@ struct Program {
         ->type_name("DIR");
     c.add_option("--delay", doctor.delay_s, "with a command: capture from this second on")
         ->check(CLI::Range(0.0, 1e6));
-    c.add_option("--duration", doctor.duration_s,
-                 "with a command: capture so many seconds [to the end]")
+    c.add_option(
+         "--duration", doctor.duration_s,
+         "with a command: capture so many seconds [to the end]; with --pid: look so long [5]")
         ->check(CLI::Range(0.0, 1e6));
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
         ->type_name("FILE");
@@ -414,13 +420,8 @@ struct Program {
         ->type_name("FILE");
     c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
         ->check(CLI::Range(0, 1 << 30));
-    CLI::Option* pid =
-        c.add_option("--pid", doctor_pid.pid, "look at this running process from outside")
-            ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
-    c.add_option("--duration", doctor_pid.duration, "with --pid: seconds to look")
-        ->needs(pid)
-        ->check(CLI::Range(0.5, 3600.0))
-        ->capture_default_str();
+    c.add_option("--pid", doctor_pid.pid, "look at this running process from outside")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
     CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
     compare->add_option("traces", doctor.compare, "before and after")
         ->required()
