@@ -66,6 +66,15 @@ Name name_of(Leaf leaf) {
   }
 }
 
+// Of a mean step; of the whole capture when no steps were found.
+double step_part_ns(const Analysis& analysis, double share_of_time) {
+  const DeviceAnalysis& d = analysis.devices.front();
+  const StepAnalysis& st = analysis.steps;
+  const bool steps = st.found && st.irregular == 0 && st.count > 0;
+  return share_of_time * static_cast<double>(d.budget.total_ns()) /
+         (steps ? static_cast<double>(st.count) : 1.0);
+}
+
 double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -106,6 +115,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.headline = name.headline;
     v.why = first->evidence;
     v.next = first->action;
+    v.cause_ns = step_part_ns(analysis, first->share);
   } else if (busy > 0.95 || share(d.budget.ns[largest], total) < 0.1 ||
              (fixes.numbers && !(unfixable && busy < 0.75))) {
     v.id = "gpu_bound";
@@ -115,6 +125,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
       v.why += fmt::format(", and no change outside the kernels would bring {:.0f}%",
                            100 * (kWorth - 1));
     v.next = "make the kernels themselves faster: see the kernel table";
+    v.cause_ns = step_part_ns(analysis, busy);
     // Busy with moving, which no overlap would hide.
     const double copies = share(d.budget[Leaf::copy_in] + d.budget[Leaf::copy_in_pageable] +
                                     d.budget[Leaf::copy_out] + d.budget[Leaf::copy_out_pageable],
@@ -129,6 +140,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
           "hide",
           100 * std::max(copies, communication));
       v.next = "move fewer bytes: smaller types, and data that stays on the device";
+      v.cause_ns = step_part_ns(analysis, std::max(copies, communication));
     }
   } else {
     const Name name = name_of(static_cast<Leaf>(largest));
@@ -139,6 +151,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.next = fixes.numbers
                  ? "look at the trace around these waits: nothing in it says what they are for"
                  : "no numbers: " + fixes.why_not;
+    v.cause_ns = step_part_ns(analysis, share(d.budget.ns[largest], total));
   }
   const int64_t steps = analysis.steps.count;
   const bool measured = fixes.numbers && analysis.dropped == 0;

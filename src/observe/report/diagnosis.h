@@ -15,6 +15,7 @@ struct Verdict {
   std::string headline;    // "launch-bound"
   std::string confidence;  // high, medium, low
   std::string why, next;   // a sentence each
+  double cause_ns = 0;     // of a mean step that the attribution puts down to the cause
 };
 
 struct Diagnosis {

@@ -98,6 +98,7 @@ std::string render_json(const Diagnosis& g) {
   j["verdict"] = {{"id", g.verdict.id},
                   {"headline", g.verdict.headline},
                   {"confidence", g.verdict.confidence},
+                  {"cause_ns", g.verdict.cause_ns},
                   {"why", printable(g.verdict.why)},
                   {"next", printable(g.verdict.next)}};
   j["capture"] = {{"source", a.source},    {"framework", a.framework}, {"records", a.records},

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+import models
+import plant
+
+
+class GrowingStep(plant.Program):
+    """A history that every step goes through once more: each step is longer than the one before."""
+
+    name = "growing_step"
+    verdicts = ("host_bound",)
+    cause = "host_work"
+    drift = True
+    fixes = {"host_work": "the history is summed as it grows"}
+
+    def prepare(self):
+        self.train = models.Trainer(models.perceptron())
+        self.batch = torch.randn(1024, 4096, device=self.device, dtype=torch.bfloat16)
+        self.history, self.total = [], 0
+
+    def step(self):
+        self.train(self.batch)
+        self.history += range(3_000)
+        if self.fix != "host_work":
+            with self.planted():
+                self.total = sum(value % 7 for value in self.history)
+
+
+if __name__ == "__main__":
+    plant.main(GrowingStep)

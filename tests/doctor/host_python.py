@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+import models
+import plant
+
+
+class HostPython(plant.Program):
+    """Python that has nothing to do with the device runs between the steps."""
+
+    name = "host_python"
+    verdicts = ("host_bound",)
+    cause = "host_work"
+    fixes = {"host_work": "the Python is gone from the loop"}
+
+    def prepare(self):
+        self.train = models.Trainer(models.perceptron())
+        self.batch = torch.randn(1024, 4096, device=self.device, dtype=torch.bfloat16)
+        self.total = 0
+
+    def step(self):
+        loss = self.train(self.batch)
+        if self.fix != "host_work":
+            with self.planted():
+                for value in range(300_000):
+                    self.total += value % 7
+        return loss
+
+
+if __name__ == "__main__":
+    plant.main(HostPython)

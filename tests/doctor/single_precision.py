@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+import torch
+
+import models
+import plant
+
+
+class SinglePrecision(plant.Program):
+    """Matrix products in fp32 that tensor cores could do in TF32."""
+
+    name = "single_precision"
+    verdicts = ("gpu_bound",)
+    cause = "precision"
+    fixes = {"precision": "torch.backends.cuda.matmul.allow_tf32"}
+
+    def prepare(self):
+        torch.backends.cuda.matmul.allow_tf32 = self.fix == "precision"
+        self.train = models.Trainer(models.perceptron(4096, 4, torch.float32))
+        self.batch = torch.randn(4096, 4096, device=self.device)
+
+    def step(self):
+        self.train(self.batch)
+
+    def planted_ms(self, step_ms):
+        return 0.0  # told from the kernels' names; what tensor cores bring is measured by the fix
+
+    def close(self):
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+if __name__ == "__main__":
+    plant.main(SinglePrecision)

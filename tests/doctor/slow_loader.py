@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+import zlib
+
+import torch
+
+import models
+import plant
+
+
+class Samples(torch.utils.data.Dataset):
+    """Batches that cost a worker about `work` checksums of a megabyte: what decoding images would."""
+
+    def __init__(self, work, rows=1024, width=4096):
+        self.work, self.rows, self.width = work, rows, width
+        self.raw = bytes(1 << 20)
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        for _ in range(self.work):
+            zlib.crc32(self.raw)
+        return torch.full((self.rows, self.width), float(index % 7), dtype=torch.bfloat16)
+
+
+class SlowLoader(plant.Program):
+    """The data loader has too few workers: the device waits for batches."""
+
+    name = "slow_loader"
+    verdicts = ("input_bound",)
+    cause = "loader"
+    fixes = {"loader": "num_workers=8 instead of 1"}
+    work = 40
+
+    def prepare(self):
+        workers = 8 if self.fix == "loader" else 1
+        data = torch.utils.data.DataLoader(Samples(self.work), batch_size=None, num_workers=workers, pin_memory=True,
+                                           persistent_workers=True, prefetch_factor=4)
+        self.batches_of = iter(data)
+        self.train = models.Trainer(models.perceptron())
+
+    def step(self):
+        with self.planted():
+            batch = next(self.batches_of)
+        self.train(batch.to(self.device, non_blocking=True))
+
+    def close(self):
+        del self.batches_of
+
+
+if __name__ == "__main__":
+    plant.main(SlowLoader)

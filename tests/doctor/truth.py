@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether `saturate doctor` is right about programs whose bottleneck is known.
+
+`truth.py measure FOLDER` runs the programs beside this file on a GPU: each as it is and with each of its fixes, without
+a profiler, then traced as it is, several times. `truth.py judge FOLDER --doctor PROGRAM` needs no GPU: it lets the
+doctor read the traces and prints two tables, causes (is the planted one first, are its milliseconds right?) and fixes
+(is the predicted gain the measured one?). Exit code 1 when a limit below is missed.
+"""
+import argparse
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+PROGRAMS = ["slow_loader", "item_each_step", "tiny_batch", "pageable_copies", "gpu_bound", "allocation", "host_python",
+            "growing_step", "small_transfers", "single_precision"]
+CAUSE_MS = 0.05      # of the planted milliseconds
+RIGHT_RUNS = 0.95    # of all runs name the planted cause first
+HEALTHY_GAIN = 1.03  # promised at most where nothing is planted
+MEAN_ERROR = 0.10    # of predicted gains
+ABOVE_CEILING = 1.03
+
+
+def kind_of(name):
+    module = importlib.import_module(name)
+    plant = importlib.import_module("plant")
+    return next(c for c in vars(module).values()
+                if isinstance(c, type) and issubclass(c, plant.Program) and c.name == name)
+
+
+def measure(given):
+    """Run programs in this process, one after the other, and write their results and traces."""
+    plant = importlib.import_module("plant")
+    folder = pathlib.Path(given.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = []
+
+    def keep(result, kind, **more):
+        result.update(cause=kind.cause, verdicts=kind.verdicts, drift=getattr(kind, "drift", False), **more)
+        results.append(result)
+        print(json.dumps(result), flush=True)
+
+    kinds = [kind_of(name) for name in given.only or PROGRAMS]
+    for kind in kinds:
+        for fix in [None, *kind.fixes]:
+            program = kind(fix)
+            program.stretch(program.warm_up)
+            for _ in range(given.runs):
+                keep(plant.plain(program), kind, batches=program.batches)
+            program.close()
+    for kind in kinds:
+        program = kind()
+        program.stretch(program.warm_up)
+        for run in range(given.runs):
+            trace = f"{kind.name}.{run}.json.gz"
+            keep(plant.traced(program, str(folder / trace), given.steps), kind, trace=trace)
+        program.close()
+    (folder / "measured.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results))
+    return 0
+
+
+def diagnose(doctor, path):
+    done = subprocess.run([doctor, "doctor", str(path), "--format", "json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{path}: doctor failed: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def median(values):
+    values = sorted(values)
+    return values[len(values) // 2]
+
+
+def judge_causes(traced, diagnoses):
+    """One row a trace: is the planted cause first, and how many milliseconds is it said to cost?"""
+    rows = []
+    for result, told in zip(traced, diagnoses):
+        verdict = told["verdict"]
+        gain = max([f["speedup_at_most"] for f in told["fixes"] if f["id"] != "batch"], default=1.0)
+        row = {"kind": "cause", "program": result["program"], "planted": result["cause"], "verdict": verdict["id"],
+               "step_ms": result["step_ms"], "planted_ms": result["planted_ms"], "promised": round(gain, 3)}
+        row["told_ms"] = round(verdict["cause_ns"] / 1e6, 4)
+        row["right"] = verdict["id"] in result["verdicts"]
+        if result["cause"] is None:
+            row["right"] = row["right"] and gain <= HEALTHY_GAIN
+        if result["drift"]:
+            row["right"] = row["right"] and told["steps"]["drift"] > 1.1
+        if result["planted_ms"] > 0:
+            row["off"] = round(row["told_ms"] / result["planted_ms"] - 1, 4)
+        rows.append(row)
+    return rows
+
+
+def judge_fixes(plain, traced, diagnoses):
+    """One row a (program, fix): the gain predicted from the traces as it was, and the gain measured with the fix."""
+    rows = []
+    for program, fix in sorted({(r["program"], r["fix"]) for r in plain if r["fix"]}):
+        def steps(fixed):
+            return [r["step_ms"] / r["batches"] for r in plain if r["program"] == program and r["fix"] == fixed]
+        measured = median(steps(None)) / median(steps(fix))
+        predicted = []
+        for result, told in zip(traced, diagnoses):
+            if result["program"] == program:
+                predicted += [f["speedup_at_most"] for f in told["fixes"] + told["not_the_cause"] if f["id"] == fix]
+        row = {"kind": "fix", "program": program, "fix": fix, "step_ms": round(median(steps(None)), 4),
+               "fixed_ms": round(median(steps(fix)), 4), "measured": round(measured, 3)}
+        if predicted:
+            row["predicted"] = round(median(predicted), 3)
+            row["error"] = round(row["predicted"] / measured - 1, 4)
+        rows.append(row)
+    return rows
+
+
+def table(rows, columns):
+    text = [[str(r.get(c, "-")) for c in columns] for r in rows]
+    widths = [max(len(x) for x in [c, *(t[i] for t in text)]) for i, c in enumerate(columns)]
+    for line in [columns, *text]:
+        print("  ".join(x.ljust(w) for x, w in zip(line, widths)).rstrip())
+    print()
+
+
+def judge(given):
+    folder = pathlib.Path(given.folder)
+    results = [json.loads(line) for line in (folder / "measured.jsonl").read_text().splitlines()]
+    plain = [r for r in results if not r["traced"]]
+    traced = [r for r in results if r["traced"]]
+    diagnoses = [diagnose(given.doctor, folder / r["trace"]) for r in traced]
+    causes, fixes = judge_causes(traced, diagnoses), judge_fixes(plain, traced, diagnoses)
+    table(causes, ["program", "planted", "verdict", "right", "step_ms", "planted_ms", "told_ms", "off", "promised"])
+    table(fixes, ["program", "fix", "step_ms", "fixed_ms", "measured", "predicted", "error"])
+    right = sum(r["right"] for r in causes) / len(causes)
+    off = [abs(r["off"]) for r in causes if "off" in r]
+    errors = [abs(r["error"]) for r in fixes if "error" in r]
+    above = max([r["measured"] / r["predicted"] for r in fixes if "error" in r], default=1)
+    limits = [("planted cause first", right, right >= RIGHT_RUNS), ("worst cause ms", max(off), max(off) <= CAUSE_MS),
+              ("fixes with a number", len(errors) / max(1, len(fixes)), len(errors) == len(fixes)),
+              ("mean error of gains", sum(errors) / len(errors), sum(errors) / len(errors) <= MEAN_ERROR),
+              ("measured over ceiling", above, above <= ABOVE_CEILING)]
+    for name, value, held in limits:
+        print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
+    if given.jsonl:
+        with open(given.jsonl, "w", encoding="utf-8") as out:
+            for row in causes + fixes:
+                out.write(json.dumps(row) + "\n")
+    return 0 if all(held for _, _, held in limits) else 1
+
+
+def main():
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser("measure", help="on a GPU: run the programs, write results and traces")
+    run.add_argument("folder")
+    run.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="PROGRAM")
+    run.add_argument("--runs", type=int, default=3)
+    run.add_argument("--steps", type=int, default=30, help="traced steps")
+    look = verbs.add_parser("judge", help="anywhere: let the doctor read the traces and compare")
+    look.add_argument("folder")
+    look.add_argument("--doctor", default="saturate", help="the program saturate")
+    look.add_argument("--jsonl", help="write a line a row there")
+    given = parser.parse_args()
+    return measure(given) if given.verb == "measure" else judge(given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
