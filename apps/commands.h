@@ -104,6 +104,7 @@ struct DoctorOptions {
   std::string format = "text";       // text, json, html or perfetto
   std::string output;                // empty: standard output
   std::optional<int64_t> warm_up;    // steps to leave out; empty: found
+  double step_ms = 0;                // of a step without recording; 0: not known
 };
 
 struct TopOptions {

@@ -41,7 +41,8 @@ namespace {
 void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
   const std::unique_ptr<observe::Capture> opened = observe::open_capture(path);
   observe::Capture& capture = *opened;
-  observe::Diagnosis diagnosis = observe::diagnose(capture, name, {.warm_up = o.warm_up});
+  observe::Diagnosis diagnosis =
+      observe::diagnose(capture, name, {.warm_up = o.warm_up, .untraced_step_ns = 1e6 * o.step_ms});
   diagnosis.counters = observe::read_counters(path);
   std::string text;
   if (o.format == "perfetto") {
@@ -126,9 +127,9 @@ int run_doctor(const DoctorOptions& o) {
   if (o.compare.size() == 2) {
     std::vector<observe::Gate> gates;
     for (const std::string& text : o.fail_if) gates.push_back(observe::parse_gate(text));
-    const observe::Comparison c =
-        observe::compare(observe::diagnose(o.compare[0], {.warm_up = o.warm_up}),
-                         observe::diagnose(o.compare[1], {.warm_up = o.warm_up}), gates);
+    const observe::Comparison c = observe::compare(
+        observe::diagnose(o.compare[0], {.warm_up = o.warm_up, .untraced_step_ns = 0}),
+        observe::diagnose(o.compare[1], {.warm_up = o.warm_up, .untraced_step_ns = 0}), gates);
     deliver(c.text, o.output);
     for (const std::string& line : c.failed) log_error("[doctor] --fail-if: " + line);
     return c.failed.empty() ? 0 : kExitMachine;

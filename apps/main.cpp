@@ -422,6 +422,10 @@ struct Program {
         ->check(CLI::Range(0, 1 << 30));
     c.add_option("--pid", doctor_pid.pid, "look at this running process from outside")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
+    c.add_option("--step-ms", doctor.step_ms,
+                 "what a step takes without the profiler: predictions then leave its cost out")
+        ->check(CLI::PositiveNumber)
+        ->type_name("MS");
     CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
     compare->add_option("traces", doctor.compare, "before and after")
         ->required()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import torch
 
-import models
 import plant
 
 
@@ -14,8 +13,10 @@ class Allocation(plant.Program):
     fixes = {"allocator": "no empty_cache(): the buffer is allocated once"}
 
     def prepare(self):
-        self.train = models.Trainer(models.perceptron(2048))
-        self.batch = torch.randn(2048, 2048, device=self.device, dtype=torch.bfloat16)
+        shape = (8192, 8192)
+        self.weights = [torch.randn(shape, device=self.device, dtype=torch.bfloat16) for _ in range(3)]
+        self.here, self.there = torch.zeros(shape, device=self.device, dtype=torch.bfloat16), torch.zeros(
+            shape, device=self.device, dtype=torch.bfloat16)
         self.buffer = None
 
     def step(self):
@@ -24,7 +25,10 @@ class Allocation(plant.Program):
                 self.buffer = None
                 torch.cuda.empty_cache()
                 self.buffer = torch.empty(4 << 30, dtype=torch.uint8, device=self.device)
-        self.train(self.batch)
+        for weight in self.weights:
+            torch.mm(self.here, weight, out=self.there)
+            self.here, self.there = self.there, self.here
+        self.here.zero_()
 
 
 if __name__ == "__main__":

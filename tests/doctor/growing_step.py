@@ -16,12 +16,15 @@ class GrowingStep(plant.Program):
 
     def prepare(self):
         self.train = models.Trainer(models.perceptron())
-        self.batch = torch.randn(1024, 4096, device=self.device, dtype=torch.bfloat16)
+        self.batch = torch.randn(4096, 4096, device=self.device, dtype=torch.bfloat16)
         self.history, self.total = [], 0
+
+    def begin(self):
+        self.history.clear()
 
     def step(self):
         self.train(self.batch)
-        self.history += range(3_000)
+        self.history += range(6_000)
         if self.fix != "host_work":
             with self.planted():
                 self.total = sum(value % 7 for value in self.history)

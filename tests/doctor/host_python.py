@@ -11,11 +11,12 @@ class HostPython(plant.Program):
     name = "host_python"
     verdicts = ("host_bound",)
     cause = "host_work"
+    healthy_with = "host_work"
     fixes = {"host_work": "the Python is gone from the loop"}
 
     def prepare(self):
         self.train = models.Trainer(models.perceptron())
-        self.batch = torch.randn(1024, 4096, device=self.device, dtype=torch.bfloat16)
+        self.batch = torch.randn(4096, 4096, device=self.device, dtype=torch.bfloat16)
         self.total = 0
 
     def step(self):

@@ -11,6 +11,7 @@ class PageableCopies(plant.Program):
     name = "pageable_copies"
     verdicts = ("copy_bound",)
     cause = "copies"
+    healthy_with = "copies"
     fixes = {"copies": "pinned memory, copied one batch ahead on a stream of its own"}
     rows = 4096
 

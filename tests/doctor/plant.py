@@ -29,6 +29,11 @@ class Program:
         Id of the fix that cures it; None when nothing is planted.
     fixes : dict of str to str
         Ids of fixes that `fix=` applies for a measurement, with what is changed in the program.
+    by_difference : bool
+        The planted milliseconds are those that the fix saves under the same conditions: where marks would miss what
+        the host can no longer run ahead.
+    healthy_with : str or None
+        Id of a fix with which nothing is left to win.
     warm_up, steps : int
         Steps before measuring and steps measured.
     """
@@ -37,7 +42,9 @@ class Program:
     verdicts = ()
     cause = None
     fixes = {}
-    warm_up, steps = 10, 40
+    by_difference = False
+    healthy_with = None
+    warm_up, steps = 10, 30
     batches = 1  # samples a step grow by this factor: the batch fix is measured in samples a second
 
     def __init__(self, fix=None):
@@ -56,6 +63,9 @@ class Program:
         """Run one training step."""
         raise NotImplementedError
 
+    def begin(self):
+        """Called before a stretch of steps."""
+
     def close(self):
         """End worker processes."""
 
@@ -71,7 +81,7 @@ class Program:
         """Milliseconds a step that the planted part cost in the stretch that took `step_ms` a step."""
         return sum(begin.elapsed_time(end) for begin, end in self.marks) / max(1, self.counted)
 
-    def stretch(self, steps, after_step=lambda: None):
+    def stretch(self, steps):
         """Run `steps` steps and return what they took.
 
         Returns
@@ -82,13 +92,13 @@ class Program:
         torch.cuda.synchronize()
         self.marks.clear()
         self.counted = steps
+        self.begin()
         begin = time.perf_counter()
         for _ in range(steps):
             self.step()
-            after_step()
         torch.cuda.synchronize()
         step_ms = 1e3 * (time.perf_counter() - begin) / steps
-        planted = self.planted_ms(step_ms) if self.cause and self.fix is None else 0.0
+        planted = self.planted_ms(step_ms) if self.cause and self.fix is None and not self.by_difference else 0.0
         return {"step_ms": round(step_ms, 4), "planted_ms": round(planted, 4), "steps": steps}
 
 
@@ -97,12 +107,22 @@ def plain(program):
     return dict(program.stretch(program.steps), program=program.name, fix=program.fix, traced=False)
 
 
-def traced(program, path, steps=None):
-    """Measure a program under torch.profiler and write the trace to `path`."""
+def profiled(program):
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
-        result = program.stretch(steps or program.steps, profiler.step)
+        result = program.stretch(program.steps)
+    return result, profiler
+
+
+def traced(program, path):
+    """Measure a program under torch.profiler and write the trace to `path`."""
+    result, profiler = profiled(program)
     profiler.export_chrome_trace(path)
+    if program.by_difference and program.fix is None:
+        fixed = type(program)(program.cause)
+        fixed.stretch(fixed.warm_up)
+        result["planted_ms"] = round(result["step_ms"] - profiled(fixed)[0]["step_ms"], 4)
+        fixed.close()
     return dict(result, program=program.name, fix=program.fix, traced=True)
 
 

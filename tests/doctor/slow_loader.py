@@ -10,7 +10,7 @@ import plant
 class Samples(torch.utils.data.Dataset):
     """Batches that cost a worker about `work` checksums of a megabyte: what decoding images would."""
 
-    def __init__(self, work, rows=1024, width=4096):
+    def __init__(self, work, rows=4096, width=4096):
         self.work, self.rows, self.width = work, rows, width
         self.raw = bytes(1 << 20)
 
@@ -29,8 +29,8 @@ class SlowLoader(plant.Program):
     name = "slow_loader"
     verdicts = ("input_bound",)
     cause = "loader"
-    fixes = {"loader": "num_workers=8 instead of 1"}
-    work = 40
+    fixes = {"loader": "num_workers=8 instead of 1", "graphs": "the training step captured with torch.cuda.graph"}
+    work = 80
 
     def prepare(self):
         workers = 8 if self.fix == "loader" else 1
@@ -38,11 +38,17 @@ class SlowLoader(plant.Program):
                                            persistent_workers=True, prefetch_factor=4)
         self.batches_of = iter(data)
         self.train = models.Trainer(models.perceptron())
+        self.place = torch.zeros(4096, 4096, device=self.device, dtype=torch.bfloat16)
+        self.graph = self.train.capture(self.place) if self.fix == "graphs" else None
 
     def step(self):
         with self.planted():
             batch = next(self.batches_of)
-        self.train(batch.to(self.device, non_blocking=True))
+        self.place.copy_(batch, non_blocking=True)
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self.train(self.place)
 
     def close(self):
         del self.batches_of

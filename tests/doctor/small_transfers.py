@@ -15,8 +15,8 @@ class SmallTransfers(plant.Program):
     pieces = 400
 
     def prepare(self):
-        self.train = models.Trainer(models.perceptron(2048))
-        self.source = torch.randn(self.pieces, 2048).to(torch.bfloat16)
+        self.train = models.Trainer(models.perceptron(4096))
+        self.source = torch.randn(self.pieces, 4096).to(torch.bfloat16)
         self.rows = list(self.source)
         if self.fix == "copies":
             self.source = self.source.pin_memory()
@@ -37,6 +37,7 @@ class SmallTransfers(plant.Program):
             with self.planted():
                 batch = [row.to(self.device) for row in self.rows]
             batch = torch.stack(batch)
+        batch = batch.repeat(10, 1)
         self.train(batch)
 
 

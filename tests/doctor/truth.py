@@ -52,18 +52,20 @@ def measure(given):
                 keep(plant.plain(program), kind, batches=program.batches)
             program.close()
     for kind in kinds:
-        program = kind()
-        program.stretch(program.warm_up)
-        for run in range(given.runs):
-            trace = f"{kind.name}.{run}.json.gz"
-            keep(plant.traced(program, str(folder / trace), given.steps), kind, trace=trace)
-        program.close()
+        for fix in [None] + [kind.healthy_with] * (kind.healthy_with is not None):
+            program = kind(fix)
+            program.stretch(program.warm_up)
+            for run in range(given.runs):
+                trace = f"{kind.name}.{fix or 'planted'}.{run}.json.gz"
+                keep(plant.traced(program, str(folder / trace)), kind, trace=trace)
+            program.close()
     (folder / "measured.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results))
     return 0
 
 
-def diagnose(doctor, path):
-    done = subprocess.run([doctor, "doctor", str(path), "--format", "json"], capture_output=True, text=True)
+def diagnose(doctor, path, step_ms):
+    command = [doctor, "doctor", str(path), "--format", "json", "--step-ms", str(step_ms)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{path}: doctor failed: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -81,12 +83,12 @@ def judge_causes(traced, diagnoses):
         verdict = told["verdict"]
         gain = max([f["speedup_at_most"] for f in told["fixes"] if f["id"] != "batch"], default=1.0)
         row = {"kind": "cause", "program": result["program"], "planted": result["cause"], "verdict": verdict["id"],
-               "step_ms": result["step_ms"], "planted_ms": result["planted_ms"], "promised": round(gain, 3)}
+               "fix": result["fix"], "step_ms": result["step_ms"], "planted_ms": result["planted_ms"], "promised": round(gain, 3)}
         row["told_ms"] = round(verdict["cause_ns"] / 1e6, 4)
         row["right"] = verdict["id"] in result["verdicts"]
-        if result["cause"] is None:
-            row["right"] = row["right"] and gain <= HEALTHY_GAIN
-        if result["drift"]:
+        if result["cause"] is None or result["fix"]:
+            row.update(planted=None, right=verdict["id"] == "gpu_bound" and gain <= HEALTHY_GAIN)
+        elif result["drift"]:
             row["right"] = row["right"] and told["steps"]["drift"] > 1.1
         if result["planted_ms"] > 0:
             row["off"] = round(row["told_ms"] / result["planted_ms"] - 1, 4)
@@ -103,7 +105,7 @@ def judge_fixes(plain, traced, diagnoses):
         measured = median(steps(None)) / median(steps(fix))
         predicted = []
         for result, told in zip(traced, diagnoses):
-            if result["program"] == program:
+            if result["program"] == program and result["fix"] is None:
                 predicted += [f["speedup_at_most"] for f in told["fixes"] + told["not_the_cause"] if f["id"] == fix]
         row = {"kind": "fix", "program": program, "fix": fix, "step_ms": round(median(steps(None)), 4),
                "fixed_ms": round(median(steps(fix)), 4), "measured": round(measured, 3)}
@@ -127,9 +129,13 @@ def judge(given):
     results = [json.loads(line) for line in (folder / "measured.jsonl").read_text().splitlines()]
     plain = [r for r in results if not r["traced"]]
     traced = [r for r in results if r["traced"]]
-    diagnoses = [diagnose(given.doctor, folder / r["trace"]) for r in traced]
+
+    def untraced(result):
+        return median([r["step_ms"] for r in plain if (r["program"], r["fix"]) == (result["program"], result["fix"])])
+
+    diagnoses = [diagnose(given.doctor, folder / r["trace"], untraced(r)) for r in traced]
     causes, fixes = judge_causes(traced, diagnoses), judge_fixes(plain, traced, diagnoses)
-    table(causes, ["program", "planted", "verdict", "right", "step_ms", "planted_ms", "told_ms", "off", "promised"])
+    table(causes, ["program", "fix", "planted", "verdict", "right", "step_ms", "planted_ms", "told_ms", "off", "promised"])
     table(fixes, ["program", "fix", "step_ms", "fixed_ms", "measured", "predicted", "error"])
     right = sum(r["right"] for r in causes) / len(causes)
     off = [abs(r["off"]) for r in causes if "off" in r]
@@ -156,7 +162,6 @@ def main():
     run.add_argument("folder")
     run.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="PROGRAM")
     run.add_argument("--runs", type=int, default=3)
-    run.add_argument("--steps", type=int, default=30, help="traced steps")
     look = verbs.add_parser("judge", help="anywhere: let the doctor read the traces and compare")
     look.add_argument("folder")
     look.add_argument("--doctor", default="saturate", help="the program saturate")

@@ -12,9 +12,21 @@
 namespace saturate::observe {
 namespace {
 
-constexpr size_t kBuckets = 512;          // of a timeline; halved into 256 when it is full
-constexpr size_t kMaxSteps = 65'536;      // kept with their budgets
-constexpr int64_t kSmallCopy = 64 << 10;  // below, PCIe latency outweighs the transfer
+constexpr size_t kBuckets = 512;      // of a timeline; halved into 256 when it is full
+constexpr size_t kMaxSteps = 65'536;  // kept with their budgets
+
+// Both this operation and the one before it on its device carry little to the device.
+bool in_run_of_copies(const Trace& trace, uint32_t index) {
+  const auto small = [](const DeviceOp& op) {
+    return op.kind == OpKind::copy && op.copy == CopyKind::host_to_device && op.size < kSmallCopy;
+  };
+  if (!small(trace.ops[index])) return false;
+  const uint32_t device = trace.streams[trace.ops[index].stream].device;
+  for (uint32_t i = index; i-- > 0;) {
+    if (trace.streams[trace.ops[i].stream].device == device) return small(trace.ops[i]);
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -183,6 +195,11 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       NamedTime& e = d.evidence[{seg.leaf, seg.name}];
       e.ns += seg.end_ns - seg.start_ns;
       ++e.count;
+      const int64_t ns = seg.end_ns - seg.start_ns;
+      if (seg.op != kNone && in_run_of_copies(window, seg.op))
+        r.between_copies[seg.leaf] += ns;
+      else if ((seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) && ns > kDispatchNs)
+        r.long_host[seg.leaf] += ns;
     }
     for (int64_t t = seg.start_ns; t < seg.end_ns;) {
       const int64_t i = (t - r.from_ns) / r.bucket_ns;

@@ -13,6 +13,7 @@ namespace saturate::observe {
 
 struct AnalyseOptions {
   std::optional<int64_t> warm_up;  // steps left out at the start; empty: found
+  double untraced_step_ns = 0;     // what a step takes without recording; 0: not known
 };
 
 // Attributes a capture in one pass over windows of it, in memory that depends on the size of a

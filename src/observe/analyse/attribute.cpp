@@ -14,7 +14,8 @@ namespace {
 Leaf kernel_leaf(KernelClass kind, const DeviceOp& op, int64_t multiprocessors) {
   if (kind == KernelClass::communication) return Leaf::communication;
   if (op.end_ns - op.start_ns < kTinyKernelNs) return Leaf::tiny;
-  if (op.size > 0 && op.size < multiprocessors) return Leaf::low_grid;
+  // Persistent kernels leave out multiprocessors that their clusters cannot use: not a small grid.
+  if (op.size > 0 && 4 * op.size < 3 * multiprocessors) return Leaf::low_grid;
   switch (kind) {
     case KernelClass::tensor:
       return Leaf::tensor;

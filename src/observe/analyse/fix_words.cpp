@@ -189,17 +189,30 @@ double attributed_share(FixKind kind, const Analysis& analysis) {
   if (analysis.devices.empty()) return 0;
   const DeviceAnalysis& d = analysis.devices.front();
   const auto of = [&](std::initializer_list<Leaf> leaves) { return share(d, leaves) / 100; };
+  const auto part = [&](const Budget& budget, std::initializer_list<Leaf> leaves) {
+    int64_t ns = 0;
+    for (const Leaf leaf : leaves) ns += budget[leaf];
+    const int64_t total = d.budget.total_ns();
+    return total > 0 ? static_cast<double>(ns) / static_cast<double>(total) : 0;
+  };
+  const auto without_copies = [&](std::initializer_list<Leaf> leaves) {
+    return of(leaves) - part(d.between_copies, leaves);
+  };
   switch (kind) {
     case FixKind::graphs:
-      return of({Leaf::launch, Leaf::launch_latency, Leaf::host_code});
+      return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code}) -
+             part(d.long_host, {Leaf::host_code});
     case FixKind::host_work:
-      return of({Leaf::host_code});
+      return part(d.long_host, {Leaf::host_code, Leaf::after_sync});
     case FixKind::syncs:
-      return of({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy});
+      return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy});
     case FixKind::loader:
       return of({Leaf::loader});
     case FixKind::copies:
-      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy});
+      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) +
+             part(d.between_copies,
+                  {Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::sync,
+                   Leaf::after_sync, Leaf::other_call, Leaf::allocator});
     case FixKind::allocator:
       return of({Leaf::allocator});
     case FixKind::code_load:

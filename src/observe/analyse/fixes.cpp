@@ -12,11 +12,10 @@
 namespace saturate::observe {
 namespace {
 
-// Host code between two calls up to here is dispatch, which a captured graph does away with; longer
-// stretches are work of the program that stays.
-constexpr int64_t kDispatchNs = 100'000;
-// fp32 against TF32 on tensor cores at most: 67 to 495 TFLOP/s dense on an H100 (data sheet).
-constexpr int64_t kTensorRatio = 8;
+// Shorter stretches of host code between two calls are never the program's own work.
+constexpr int64_t kOwnWorkNs = 100'000;
+// fp32 against TF32 on tensor cores at most: 66.9 to 494.7 TFLOP/s dense on an H100 (data sheet).
+constexpr double kTensorRatio = 7.4;
 constexpr int64_t kBusBytesPerNs = 64;  // PCIe 5 with 16 lanes, one direction, before its overhead
 
 constexpr std::array<FixInfo, 11> kInfo = {{
@@ -40,7 +39,40 @@ void drop_wait(ReplayEvent& e) {
   e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
 }
 
-// The changes that look at one event at a time.
+// Copies to the device take no time of their own: serial_ns adds what the bus needs. A wait for a
+// copy goes with it. Of a run of small copies without a kernel between them one call stays: they
+// travel as one block.
+class CopiesEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool in = e.ops > 0, small = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      in = in && (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable);
+      small = small && ops[i].bytes < kSmallCopy;
+      if (ops[i].leaf != Leaf::copy_in && ops[i].leaf != Leaf::copy_in_pageable) continue;
+      ops[i].duration_ns = 0;
+      ops[i].from_call_start = false;
+    }
+    const bool waits_for_copy = e.waits_for != kNone && e.waits_for >= first_ && e.waits_for < end_;
+    if (in && is_waiting_copy(e)) drop_wait(e);
+    if (e.kind == ReplayCall::sync && waits_for_copy) drop_wait(e);
+    if (run_ && ((in && small) || e.ops == 0)) {
+      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      if (in || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) e.call_ns = 0;
+    }
+    if (in) {
+      first_ = e.first_op;
+      end_ = e.first_op + e.ops;
+    }
+    if (e.ops > 0) run_ = in && small;
+  }
+
+ private:
+  uint32_t first_ = 0, end_ = 0;  // operations of the last copy to the device
+  bool run_ = false;
+};
+
+// The changes that look at one event at a time, and those that carry state along.
 Replay::Edit simple_edit(FixKind kind) {
   switch (kind) {
     case FixKind::graphs:
@@ -52,7 +84,7 @@ Replay::Edit simple_edit(FixKind kind) {
       };
     case FixKind::host_work:
       return [](ReplayEvent& e, ReplayOp*) {
-        if (e.host_ns > kDispatchNs) e.host_ns = 0;
+        if (e.host_ns > kOwnWorkNs) e.host_ns = 0;
       };
     case FixKind::syncs:
       return [](ReplayEvent& e, ReplayOp* ops) {
@@ -63,15 +95,7 @@ Replay::Edit simple_edit(FixKind kind) {
     case FixKind::loader:
       return [](ReplayEvent& e, ReplayOp*) { e.loader_ns = 0; };
     case FixKind::copies:
-      return [](ReplayEvent& e, ReplayOp* ops) {
-        for (uint32_t i = 0; i < e.ops; ++i) {
-          if (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable) {
-            ops[i].duration_ns = 0;
-            ops[i].from_call_start = false;
-            if (is_waiting_copy(e)) drop_wait(e);
-          }
-        }
-      };
+      return CopiesEdit{};
     case FixKind::allocator:
       return [](ReplayEvent& e, ReplayOp*) {
         if (e.kind == ReplayCall::allocate) e.call_ns = 0;
@@ -89,7 +113,9 @@ Replay::Edit simple_edit(FixKind kind) {
     case FixKind::precision:
       return [](ReplayEvent& e, ReplayOp* ops) {
         for (uint32_t i = 0; i < e.ops; ++i) {
-          if (ops[i].leaf == Leaf::matrix) ops[i].duration_ns /= kTensorRatio;
+          if (ops[i].leaf == Leaf::matrix)
+            ops[i].duration_ns =
+                static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / kTensorRatio);
         }
       };
     default:
@@ -190,7 +216,7 @@ double step_with_both(const Replay& replay, FixKind first, FixKind second) {
 
 const FixInfo& fix_info(FixKind kind) { return kInfo[static_cast<size_t>(kind)]; }
 
-FixReport find_fixes(const Replay& replay, const Analysis& analysis) {
+FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns) {
   FixReport report;
   if (!replay.usable()) {
     report.why_not = "too few operations with the calls that issued them";
@@ -200,6 +226,7 @@ FixReport find_fixes(const Replay& replay, const Analysis& analysis) {
   report.unexplained = replay.unexplained();
   report.whole_steps = replay.whole_steps();
   report.window_steps = replay.steps();
+  if (untraced_step_ns > 0) report.dispatch_scale = replay.scale_dispatch(untraced_step_ns);
   const double base = replay.run().step_ns;
   report.replay_step_ns = base;
   report.numbers = replay.error() <= kMaxReplayError && replay.unexplained() <= kMaxUnexplained;

@@ -44,6 +44,7 @@ struct FixReport {
   double replay_step_ns = 0;  // the unchanged replay's
   bool whole_steps = false;   // else stretches of operations stood in for steps
   int64_t window_steps = 0;
+  double dispatch_scale = 1;   // below 1: what recording adds to the host was taken out
   std::vector<Fix> worth;      // at least kWorth, largest gain first
   std::vector<Fix> not_worth;  // below; the evidence says why
 };
@@ -53,7 +54,8 @@ constexpr double kMaxUnexplained = 0.5;
 
 // Replays every change, ranks by what each can bring on its own. Ceilings: nothing is subtracted
 // for what a change costs; gains of several fixes do not add up. Evidence and first action name
-// what the capture shows, in the words of `analysis.framework`.
-FixReport find_fixes(const Replay& replay, const Analysis& analysis);
+// what the capture shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step
+// takes without recording, 0 when not known. Errors    as Replay::scale_dispatch's.
+FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns = 0);
 
 }  // namespace saturate::observe

@@ -105,6 +105,13 @@ void cut_cluster(std::span<const Interval> cluster, std::vector<HostPiece>& piec
 
 }  // namespace
 
+bool holds_call(const DeviceOp& op, const HostCall& call) {
+  if (op.kind != OpKind::copy) return false;
+  if (op.end_ns <= call.end_ns) return true;
+  return op.memory == HostMemory::pageable &&
+         call.end_ns - op.start_ns > (op.end_ns - op.start_ns) / 2;
+}
+
 HostTimeline::HostTimeline(const Trace& trace) : trace_(trace) {
   index_calls();
   mark_blocking();
@@ -139,13 +146,13 @@ uint32_t HostTimeline::issuer(const DeviceOp& op) const {
   return kNone;
 }
 
-// "Asynchronous" copies of pageable memory wait too: told by the copy ending within its call.
+// "Asynchronous" copies of pageable memory wait too: told by holds_call.
 void HostTimeline::mark_blocking() {
   blocking_.resize(trace_.calls.size());
   for (const DeviceOp& op : trace_.ops) {
     if (op.kind != OpKind::copy) continue;
     const uint32_t call = issuer(op);
-    if (call != kNone && op.end_ns <= trace_.calls[call].end_ns) blocking_[call] = true;
+    if (call != kNone && holds_call(op, trace_.calls[call])) blocking_[call] = true;
   }
 }
 

@@ -23,6 +23,10 @@ struct HostPiece {
 // lost, tool, code loading, allocation, synchronisation, copy, launch, other call, lock, no core,
 // loader, blocked. Cost       O(n log n), 24 bytes a call and 32 a piece. The trace must outlive
 // it.
+// Whether `call` returned only when `op`, a copy that it issued, was over or as good as: a copy of
+// pageable memory ends up to its last chunk later, by the device's clock.
+bool holds_call(const DeviceOp& op, const HostCall& call);
+
 class HostTimeline {
  public:
   explicit HostTimeline(const Trace& trace);

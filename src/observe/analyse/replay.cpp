@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/analyse/replay.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 
+#include "base/error.h"
+#include "observe/analyse/analysis.h"
 #include "observe/analyse/attribute.h"
 #include "observe/analyse/names.h"
 
@@ -182,6 +186,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.name = op.name;
       r.device = trace.streams[op.stream].device;
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
+      r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
       r.leaf = busy_leaf(trace, op, multiprocessors);
       if (memory_name[op.name] == 2)
         memory_name[op.name] = op.kind == OpKind::kernel &&
@@ -191,7 +196,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
-          (op.end_ns <= c->end_ns || is_blocking_copy(trace.names[c->name]))) {
+          (holds_call(op, *c) || is_blocking_copy(trace.names[c->name]))) {
         e.kind = ReplayCall::blocking_copy;
         r.from_call_start = op.start_ns >= c->start_ns;
         r.offset_ns = op.start_ns - c->start_ns;
@@ -260,7 +265,8 @@ void Replay::find_waits() {
       event.call_ns = std::min(event.call_ns, queue_full ? usual_launch : int64_t{2'000});
     } else if (event.kind == ReplayCall::blocking_copy && event.ops > 0) {
       const uint32_t op = event.first_op + event.ops - 1;
-      if (end_of(op) > call_end_ns_[e]) continue;
+      const int64_t late = end_of(op) - call_end_ns_[e];  // as holds_call has it
+      if (late > 0 && !(ops_[op].pageable && late < ops_[op].duration_ns / 2)) continue;
       event.waits_for = op;
       copy_returns.push_back(call_end_ns_[e] - end_of(op));
       event.call_ns = std::min<int64_t>(event.call_ns, 5'000);
@@ -342,6 +348,37 @@ void Replay::remove_cost(double slowdown) {
     (run(cheaper(middle)).step_ns > target ? low : high) = middle;
   }
   for (ReplayEvent& e : events_) cheaper(low)(e, nullptr);
+}
+
+double Replay::scale_dispatch(double step_ns) {
+  const auto scaled = [](double factor) -> Edit {
+    return [factor](ReplayEvent& e, ReplayOp*) {
+      const auto shrink = [&](int64_t& ns) {
+        ns = static_cast<int64_t>(static_cast<double>(ns) * factor);
+      };
+      if (e.host_ns <= kDispatchNs) shrink(e.host_ns);
+      if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other)
+        shrink(e.call_ns);
+    };
+  };
+  constexpr double kLeast = 0.05;
+  const double base = run().step_ns;
+  if (step_ns >= base) return 1;
+  if (run(scaled(kLeast)).step_ns > step_ns * 1.02)
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        fmt::format("a step of {:.3f} ms without recording does not fit this capture, whose steps "
+                    "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; is the step "
+                    "the same?",
+                    step_ns / 1e6, base / 1e6, run(scaled(kLeast)).step_ns / 1e6));
+  double low = kLeast, high = 1;
+  for (int i = 0; i < 20; ++i) {
+    const double middle = (low + high) / 2;
+    (run(scaled(middle)).step_ns > step_ns ? high : low) = middle;
+  }
+  const Edit shrink = scaled(low);
+  for (ReplayEvent& e : events_) shrink(e, nullptr);
+  return low;
 }
 
 // The first step of the window starts with work queued before it; the others count.

@@ -17,6 +17,7 @@ namespace saturate::observe {
 struct ReplayOp {
   uint32_t stream = 0, name = 0, device = 0;
   int64_t bytes = 0;  // of a copy
+  bool pageable = false;
   Leaf leaf = Leaf::other_kernel;
   bool memory_kernel = false;  // by its name, however short; not of an optimizer on many tensors
   int64_t duration_ns = 0;
@@ -71,6 +72,11 @@ class Replay {
   double error() const { return error_; }
   double unexplained() const { return unexplained_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
+  // Shrinks dispatch and the calls that issue work, which recording lengthens, until the unchanged
+  // run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer anyway.
+  // Errors    Error{invalid_argument} when not even 0.05 would do.
+  double scale_dispatch(double step_ns);
+
   // Time a step of the operations that `of` gives a duration for, one after the other; of the
   // device where it is longest.
   double serial_ns(const std::function<int64_t(const ReplayOp&)>& of) const;

@@ -181,7 +181,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
   if (analyser.replay()) {
     Replay replay = *analyser.replay();
     replay.remove_cost(result.analysis.slowdown);
-    result.fixes = find_fixes(replay, result.analysis);
+    result.fixes = find_fixes(replay, result.analysis, options.untraced_step_ns);
   }
   result.verdict = judge(result.analysis, result.fixes);
   return result;

@@ -110,9 +110,13 @@ std::string render_json(const Diagnosis& g) {
                 {"warm_up", s.warm_up}, {"irregular", s.irregular},  {"median_ns", s.median_ns},
                 {"p10_ns", s.p10_ns},   {"p90_ns", s.p90_ns},        {"drift", s.drift}};
   const FixReport& f = g.fixes;
-  j["replay"] = {{"numbers", f.numbers},        {"why_not", f.why_not},
-                 {"error", f.replay_error},     {"unexplained", f.unexplained},
-                 {"step_ns", f.replay_step_ns}, {"whole_steps", f.whole_steps}};
+  j["replay"] = {{"numbers", f.numbers},
+                 {"why_not", f.why_not},
+                 {"error", f.replay_error},
+                 {"unexplained", f.unexplained},
+                 {"step_ns", f.replay_step_ns},
+                 {"whole_steps", f.whole_steps},
+                 {"dispatch_scale", f.dispatch_scale}};
   Json& fixes = j["fixes"] = Json::array();
   Json& not_cause = j["not_the_cause"] = Json::array();
   if (f.numbers) {
