@@ -6,7 +6,7 @@ import plant
 
 
 class GrowingStep(plant.Program):
-    """A history that every step goes through once more: each step is longer than the one before."""
+    """A history that every step makes longer and goes through once more: each step takes longer than the last."""
 
     name = "growing_step"
     verdicts = ("host_bound",)
@@ -17,17 +17,17 @@ class GrowingStep(plant.Program):
     def prepare(self):
         self.train = models.Trainer(models.perceptron())
         self.batch = torch.randn(4096, 4096, device=self.device, dtype=torch.bfloat16)
-        self.history, self.total = [], 0
+        self.history = self.total = 0
 
     def begin(self):
-        self.history.clear()
+        self.history = 0
 
     def step(self):
         self.train(self.batch)
-        self.history += range(6_000)
+        self.history += 6_000
         if self.fix != "host_work":
             with self.planted():
-                self.total = sum(value % 7 for value in self.history)
+                self.total = sum(value % 7 for value in range(self.history))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import time
+
 import torch
 
 import models
@@ -23,8 +25,9 @@ class HostPython(plant.Program):
         loss = self.train(self.batch)
         if self.fix != "host_work":
             with self.planted():
-                for value in range(300_000):
-                    self.total += value % 7
+                until = time.perf_counter() + 8e-3
+                while time.perf_counter() < until:
+                    self.total += 1
         return loss
 
 

@@ -30,9 +30,9 @@ class ItemEachStep(plant.Program):
     fixes = {"syncs": "the values stay on the device"}
 
     def prepare(self):
-        layers = [Checked(layer, self.fix is None) for layer in models.perceptron(2048, 8)]
+        layers = [Checked(layer, self.fix is None) for layer in models.perceptron(4096, 8)]
         self.train = models.Trainer(torch.nn.Sequential(*layers))
-        self.batch = torch.randn(4096, 2048, device=self.device, dtype=torch.bfloat16)
+        self.batch = torch.randn(2048, 4096, device=self.device, dtype=torch.bfloat16)
 
     def step(self):
         self.train(self.batch)

@@ -13,7 +13,7 @@ class PageableCopies(plant.Program):
     cause = "copies"
     healthy_with = "copies"
     fixes = {"copies": "pinned memory, copied one batch ahead on a stream of its own"}
-    rows = 4096
+    rows = 8192
 
     def prepare(self):
         self.train = models.Trainer(models.perceptron())

@@ -14,6 +14,7 @@ namespace {
 
 // Shorter stretches of host code between two calls are never the program's own work.
 constexpr int64_t kOwnWorkNs = 100'000;
+constexpr int64_t kGraphLaunchNs = 8'000;  // of the host, for a graph of some ten nodes
 // fp32 against TF32 on tensor cores at most: 66.9 to 494.7 TFLOP/s dense on an H100 (data sheet).
 constexpr double kTensorRatio = 7.4;
 constexpr int64_t kBusBytesPerNs = 64;  // PCIe 5 with 16 lanes, one direction, before its overhead
@@ -38,6 +39,27 @@ void drop_wait(ReplayEvent& e) {
   e.waits_for = kNone;
   e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
 }
+
+// Kernels follow each other without a gap and without a launch each. A wait for the device cannot
+// be captured: after each one another graph has to be launched.
+class GraphsEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    for (uint32_t i = 0; i < e.ops; ++i) ops[i].back_to_back = true;
+    const bool dispatch = e.host_ns <= kDispatchNs;
+    if (dispatch) e.host_ns = 0;
+    if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other)
+      e.call_ns = 0;
+    if (waited_ && e.ops > 0 && dispatch) e.call_ns = std::max(e.call_ns, kGraphLaunchNs);
+    if (e.waits_for != kNone)
+      waited_ = true;
+    else if (e.ops > 0)
+      waited_ = false;
+  }
+
+ private:
+  bool waited_ = false;
+};
 
 // Copies to the device take no time of their own: serial_ns adds what the bus needs. A wait for a
 // copy goes with it. Of a run of small copies without a kernel between them one call stays: they
@@ -76,12 +98,7 @@ class CopiesEdit {
 Replay::Edit simple_edit(FixKind kind) {
   switch (kind) {
     case FixKind::graphs:
-      return [](ReplayEvent& e, ReplayOp*) {
-        if (e.host_ns <= kDispatchNs) e.host_ns = 0;
-        if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy ||
-            e.kind == ReplayCall::other)
-          e.call_ns = 0;
-      };
+      return GraphsEdit{};
     case FixKind::host_work:
       return [](ReplayEvent& e, ReplayOp*) {
         if (e.host_ns > kOwnWorkNs) e.host_ns = 0;
@@ -226,6 +243,9 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   report.unexplained = replay.unexplained();
   report.whole_steps = replay.whole_steps();
   report.window_steps = replay.steps();
+  // What waits for the device cost is mostly that the host cannot run ahead afterwards: only the
+  // replay sees that. Of the capture as it was recorded, like the attribution.
+  const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs);
   if (untraced_step_ns > 0) report.dispatch_scale = replay.scale_dispatch(untraced_step_ns);
   const double base = replay.run().step_ns;
   report.replay_step_ns = base;
@@ -250,6 +270,8 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     f.speedup = std::max(1.0, f.speedup);
     add_words(f, analysis);
     f.share = attributed_share(f.kind, analysis);
+    if (f.kind == FixKind::syncs && report.numbers)
+      f.share = std::max(f.share, sync_cost / replay.measured().step_ns);
     fixes.push_back(std::move(f));
   }
   std::stable_sort(fixes.begin(), fixes.end(),

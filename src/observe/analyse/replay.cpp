@@ -311,7 +311,7 @@ ReplayTimes Replay::run(const Edit& edit) const {
       const ReplayOp& op = scratch[i];
       int64_t start =
           op.from_call_start ? called + op.offset_ns : std::max(called, returned + latency_ns_);
-      start = std::max(start, free[op.stream] + gap_ns_);
+      start = std::max(start, free[op.stream] + (op.back_to_back ? 0 : gap_ns_));
       if (op.after != kNone) start = std::max(start, ends[op.after] + gap_ns_);
       start += op.extra_ns;
       starts[e.first_op + i] = start;
@@ -364,13 +364,15 @@ double Replay::scale_dispatch(double step_ns) {
   constexpr double kLeast = 0.05;
   const double base = run().step_ns;
   if (step_ns >= base) return 1;
-  if (run(scaled(kLeast)).step_ns > step_ns * 1.02)
+  const double least = run(scaled(kLeast)).step_ns;
+  if (least > step_ns * 1.25)
     throw Error(
         Errc::invalid_argument, "doctor",
         fmt::format("a step of {:.3f} ms without recording does not fit this capture, whose steps "
                     "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; is the step "
                     "the same?",
-                    step_ns / 1e6, base / 1e6, run(scaled(kLeast)).step_ns / 1e6));
+                    step_ns / 1e6, base / 1e6, least / 1e6));
+  if (least > step_ns) return 1;
   double low = kLeast, high = 1;
   for (int i = 0; i < 20; ++i) {
     const double middle = (low + high) / 2;

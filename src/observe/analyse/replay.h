@@ -24,6 +24,7 @@ struct ReplayOp {
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;          // waits that nothing in the capture explains
   uint32_t after = kNone;        // an operation of another stream that it waited for
+  bool back_to_back = false;     // starts without a gap after the one before it: of an edit
   bool from_call_start = false;  // its call waited for it
   int64_t offset_ns = 0;         // then: from the start of the call to its own
 };
@@ -73,8 +74,9 @@ class Replay {
   double unexplained() const { return unexplained_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Shrinks dispatch and the calls that issue work, which recording lengthens, until the unchanged
-  // run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer anyway.
-  // Errors    Error{invalid_argument} when not even 0.05 would do.
+  // run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer anyway, or
+  // when they are not what makes it longer. Errors    Error{invalid_argument} when the step would
+  // take over a quarter longer without any of them.
   double scale_dispatch(double step_ns);
 
   // Time a step of the operations that `of` gives a duration for, one after the other; of the
