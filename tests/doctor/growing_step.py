@@ -23,11 +23,11 @@ class GrowingStep(plant.Program):
         self.history = 0
 
     def step(self):
-        self.train(self.batch)
         self.history += 6_000
         if self.fix != "host_work":
             with self.planted():
                 self.total = sum(value % 7 for value in range(self.history))
+        self.train(self.batch)
 
 
 if __name__ == "__main__":

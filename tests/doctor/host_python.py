@@ -22,13 +22,12 @@ class HostPython(plant.Program):
         self.total = 0
 
     def step(self):
-        loss = self.train(self.batch)
         if self.fix != "host_work":
             with self.planted():
                 until = time.perf_counter() + 8e-3
                 while time.perf_counter() < until:
                     self.total += 1
-        return loss
+        self.train(self.batch)
 
 
 if __name__ == "__main__":

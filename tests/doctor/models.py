@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The small models that the planted programs train."""
+import time
+
 import torch
 
 
@@ -36,3 +38,13 @@ class Trainer:
         with torch.cuda.graph(graph):
             self(batch)
         return graph
+
+
+def graph_ms(graph, repeats=50):
+    """Milliseconds that the device needs for a captured step, with nothing to launch between its kernels."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        graph.replay()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - begin) / repeats

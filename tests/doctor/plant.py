@@ -29,9 +29,6 @@ class Program:
         Id of the fix that cures it; None when nothing is planted.
     fixes : dict of str to str
         Ids of fixes that `fix=` applies for a measurement, with what is changed in the program.
-    by_difference : bool
-        The planted milliseconds are those that the fix saves under the same conditions: where marks would miss what
-        the host can no longer run ahead.
     healthy_with : str or None
         Id of a fix with which nothing is left to win.
     warm_up, steps : int
@@ -42,7 +39,6 @@ class Program:
     verdicts = ()
     cause = None
     fixes = {}
-    by_difference = False
     healthy_with = None
     warm_up, steps = 10, 30
     batches = 1  # samples a step grow by this factor: the batch fix is measured in samples a second
@@ -78,8 +74,12 @@ class Program:
         self.marks.append((begin, end))
 
     def planted_ms(self, step_ms):
-        """Milliseconds a step that the planted part cost in the stretch that took `step_ms` a step."""
-        return sum(begin.elapsed_time(end) for begin, end in self.marks) / max(1, self.counted)
+        """Milliseconds a step that the planted part cost in the stretch that took `step_ms` a step.
+
+        Without the first step, whose planted part lies before the first kernel of the stretch: nothing shows it in a
+        trace."""
+        later = self.marks[len(self.marks) // self.counted:]
+        return sum(begin.elapsed_time(end) for begin, end in later) / (self.counted - 1)
 
     def stretch(self, steps):
         """Run `steps` steps and return what they took.
@@ -98,7 +98,7 @@ class Program:
             self.step()
         torch.cuda.synchronize()
         step_ms = 1e3 * (time.perf_counter() - begin) / steps
-        planted = self.planted_ms(step_ms) if self.cause and self.fix is None and not self.by_difference else 0.0
+        planted = self.planted_ms(step_ms) if self.cause and self.fix is None else 0.0
         return {"step_ms": round(step_ms, 4), "planted_ms": round(planted, 4), "steps": steps}
 
 
@@ -107,22 +107,12 @@ def plain(program):
     return dict(program.stretch(program.steps), program=program.name, fix=program.fix, traced=False)
 
 
-def profiled(program):
+def traced(program, path):
+    """Measure a program under torch.profiler and write the trace to `path`."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         result = program.stretch(program.steps)
-    return result, profiler
-
-
-def traced(program, path):
-    """Measure a program under torch.profiler and write the trace to `path`."""
-    result, profiler = profiled(program)
     profiler.export_chrome_trace(path)
-    if program.by_difference and program.fix is None:
-        fixed = type(program)(program.cause)
-        fixed.stretch(fixed.warm_up)
-        result["planted_ms"] = round(result["step_ms"] - profiled(fixed)[0]["step_ms"], 4)
-        fixed.close()
     return dict(result, program=program.name, fix=program.fix, traced=True)
 
 

@@ -10,7 +10,7 @@ import plant
 class Samples(torch.utils.data.Dataset):
     """Batches that cost a worker about `work` checksums of a megabyte: what decoding images would."""
 
-    def __init__(self, work, rows=1024, width=4096):
+    def __init__(self, work, rows=256, width=4096):
         self.work, self.rows, self.width = work, rows, width
         self.raw = bytes(1 << 20)
 
@@ -45,7 +45,7 @@ class SlowLoader(plant.Program):
         with self.planted():
             batch = next(self.batches_of)
         batch = batch.to(self.device, non_blocking=True)
-        self.place.view(4, -1).copy_(batch.view(1, -1).expand(4, -1))
+        self.place.view(16, -1).copy_(batch.view(1, -1).expand(16, -1))
         if self.graph is not None:
             self.graph.replay()
         else:

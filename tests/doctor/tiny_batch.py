@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import time
-
 import torch
 
 import models
@@ -20,22 +18,13 @@ class TinyBatch(plant.Program):
         self.batch = torch.randn(32 * self.batches, 512, device=self.device, dtype=torch.bfloat16)
         self.train = models.Trainer(models.perceptron(512, 16))
         self.graph = self.train.capture(self.batch)
-        self.alone = self.device_ms()
+        self.alone = models.graph_ms(self.graph)
 
     def step(self):
         if self.fix == "graphs":
             self.graph.replay()
         else:
             self.train(self.batch)
-
-    def device_ms(self, steps=50):
-        """A step with nothing to launch between its kernels."""
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.graph.replay()
-        torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - begin) / steps
 
     def planted_ms(self, step_ms):
         return step_ms - self.alone

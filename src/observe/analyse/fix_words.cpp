@@ -81,7 +81,7 @@ void add_words(Fix& f, const Analysis& analysis) {
           : jax ? "put the whole step under one jax.jit"
                 : "capture the step: cudaStreamBeginCapture ... EndCapture, then cudaGraphLaunch";
       f.caveat =
-          "needs fixed shapes and no synchronisation inside the step; host code longer than 0.1 ms "
+          "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
           "at a time stays";
       break;
     }

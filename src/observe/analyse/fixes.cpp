@@ -174,6 +174,7 @@ class FusionEdit {
 // Twice the work: what fills the device takes twice as long, small kernels grow for free.
 void double_batch(ReplayEvent& e, ReplayOp* ops) {
   e.loader_ns *= 2;
+  if (e.arrival_ns >= 0) e.arrival_ns *= 2;
   for (uint32_t i = 0; i < e.ops; ++i) {
     const Leaf leaf = ops[i].leaf;
     if (leaf != Leaf::tiny && leaf != Leaf::low_grid && leaf != Leaf::communication)

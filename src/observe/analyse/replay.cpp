@@ -170,10 +170,13 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
            p < pieces.size() && pieces[p].start_ns < c->start_ns; ++p) {
         const int64_t ns =
             std::min(pieces[p].end_ns, c->start_ns) - std::max(pieces[p].start_ns, reach);
-        if (pieces[p].leaf == Leaf::loader)
+        if (pieces[p].leaf == Leaf::loader) {
           e.loader_ns += ns;
-        else if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil ||
-                 pieces[p].leaf == Leaf::runnable)
+          if (trace.names[pieces[p].name].find("SingleProcess") == std::string::npos)
+            e.arrival_ns = std::min(pieces[p].end_ns, c->start_ns) - process_start_ns_[e.process];
+        }
+        if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil ||
+            pieces[p].leaf == Leaf::runnable)
           e.blocked_ns += ns;
       }
       e.host_ns = std::max<int64_t>(0, c->start_ns - reach - e.loader_ns - e.blocked_ns);
@@ -305,7 +308,11 @@ ReplayTimes Replay::run(const Edit& edit) const {
     scratch.assign(ops_.begin() + e.first_op, ops_.begin() + e.first_op + e.ops);
     if (edit) edit(e, scratch.data());
     int64_t& now = cursors[e.process];
-    now += e.host_ns + e.loader_ns + e.blocked_ns;
+    if (e.arrival_ns >= 0 && e.loader_ns > 0)
+      now = std::max(now, process_start_ns_[e.process] + e.arrival_ns);
+    else
+      now += e.loader_ns;
+    now += e.host_ns + e.blocked_ns;
     const int64_t called = now, returned = now + e.call_ns;
     for (uint32_t i = 0; i < e.ops; ++i) {
       const ReplayOp& op = scratch[i];

@@ -34,9 +34,12 @@ enum class ReplayCall : uint8_t { launch, copy, sync, blocking_copy, allocate, l
 // One call of the host and the host's own time before it.
 struct ReplayEvent {
   ReplayCall kind = ReplayCall::other;
-  uint32_t process = 0;    // an index: each process has its own time line
-  int64_t host_ns = 0;     // its own code
-  int64_t loader_ns = 0;   // waiting for data
+  uint32_t process = 0;   // an index: each process has its own time line
+  int64_t host_ns = 0;    // its own code
+  int64_t loader_ns = 0;  // waiting for data
+  // When the data came, that others prepare at their own pace: no earlier, however fast the rest
+  // is. Relative to the first call; -1: the wait is work of this thread, or there was none.
+  int64_t arrival_ns = -1;
   int64_t blocked_ns = 0;  // other waits
   int64_t call_ns = 0;     // without waiting for the device
   uint32_t waits_for = kNone;
