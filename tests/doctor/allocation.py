@@ -13,10 +13,8 @@ class Allocation(plant.Program):
     fixes = {"allocator": "no empty_cache(): the buffer is allocated once"}
 
     def prepare(self):
-        shape = (8192, 8192)
-        self.weights = [torch.randn(shape, device=self.device, dtype=torch.bfloat16) for _ in range(3)]
-        self.here, self.there = torch.zeros(shape, device=self.device, dtype=torch.bfloat16), torch.zeros(
-            shape, device=self.device, dtype=torch.bfloat16)
+        self.here = torch.zeros(1 << 29, device=self.device)
+        self.there = torch.zeros_like(self.here)
         self.buffer = None
 
     def step(self):
@@ -25,10 +23,9 @@ class Allocation(plant.Program):
                 self.buffer = None
                 torch.cuda.empty_cache()
                 self.buffer = torch.empty(4 << 30, dtype=torch.uint8, device=self.device)
-        for weight in self.weights:
-            torch.mm(self.here, weight, out=self.there)
-            self.here, self.there = self.there, self.here
-        self.here.zero_()
+        for _ in range(2):
+            torch.mul(self.here, 0.5, out=self.there)
+            torch.add(self.there, 1.0, out=self.here)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Program:
         Returns
         -------
         dict
-            `step_ms`, `planted_ms`, `steps`.
+            `step_ms` and `steps`.
         """
         torch.cuda.synchronize()
         self.marks.clear()
@@ -98,20 +98,31 @@ class Program:
             self.step()
         torch.cuda.synchronize()
         step_ms = 1e3 * (time.perf_counter() - begin) / steps
-        planted = self.planted_ms(step_ms) if self.cause and self.fix is None else 0.0
-        return {"step_ms": round(step_ms, 4), "planted_ms": round(planted, 4), "steps": steps}
+        return {"step_ms": round(step_ms, 4), "steps": steps}
+
+    def measure(self):
+        """Run the measured steps.
+
+        Returns
+        -------
+        dict
+            As `stretch`, and `planted_ms`.
+        """
+        result = self.stretch(self.steps)
+        planted = self.planted_ms(result["step_ms"]) if self.cause and self.fix is None else 0.0
+        return dict(result, planted_ms=round(planted, 4))
 
 
 def plain(program):
     """Measure a program without a profiler."""
-    return dict(program.stretch(program.steps), program=program.name, fix=program.fix, traced=False)
+    return dict(program.measure(), program=program.name, fix=program.fix, traced=False)
 
 
 def traced(program, path):
     """Measure a program under torch.profiler and write the trace to `path`."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
-        result = program.stretch(program.steps)
+        result = program.measure()
     profiler.export_chrome_trace(path)
     return dict(result, program=program.name, fix=program.fix, traced=True)
 

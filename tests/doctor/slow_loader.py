@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-import zlib
+import time
 
 import torch
 
@@ -8,18 +8,16 @@ import plant
 
 
 class Samples(torch.utils.data.Dataset):
-    """Batches that cost a worker about `work` checksums of a megabyte: what decoding images would."""
+    """Batches that a worker waits `seconds` for, as for a slow disk."""
 
-    def __init__(self, work, rows=256, width=4096):
-        self.work, self.rows, self.width = work, rows, width
-        self.raw = bytes(1 << 20)
+    def __init__(self, seconds, rows=256, width=4096):
+        self.seconds, self.rows, self.width = seconds, rows, width
 
     def __len__(self):
         return 1 << 20
 
     def __getitem__(self, index):
-        for _ in range(self.work):
-            zlib.crc32(self.raw)
+        time.sleep(self.seconds)
         return torch.full((self.rows, self.width), float(index % 7), dtype=torch.bfloat16)
 
 
@@ -30,11 +28,11 @@ class SlowLoader(plant.Program):
     verdicts = ("input_bound",)
     cause = "loader"
     fixes = {"loader": "num_workers=8 instead of 1", "graphs": "the training step captured with torch.cuda.graph"}
-    work = 50
+    seconds = 12e-3
 
     def prepare(self):
         workers = 8 if self.fix == "loader" else 1
-        data = torch.utils.data.DataLoader(Samples(self.work), batch_size=None, num_workers=workers, pin_memory=True,
+        data = torch.utils.data.DataLoader(Samples(self.seconds), batch_size=None, num_workers=workers, pin_memory=True,
                                            persistent_workers=True, prefetch_factor=4)
         self.batches_of = iter(data)
         self.train = models.Trainer(models.perceptron())

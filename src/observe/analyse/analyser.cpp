@@ -35,6 +35,9 @@ struct Analyser::Device {
   int64_t done_ns = 0;  // attributed up to here
   std::unordered_map<uint32_t, KernelStat> kernels;
   std::map<std::pair<Leaf, uint32_t>, NamedTime> evidence;
+  uint32_t gap_op = kNone;  // of the last idle segment
+  int64_t gap_reach_ns = 0;
+  bool waited = false;  // the host waited for the device within that gap
 };
 
 struct Analyser::State {
@@ -166,6 +169,30 @@ void Analyser::consume(Trace& window, bool last) {
   s.records += static_cast<int64_t>(before - window.records());
 }
 
+// Adds an idle segment to the budget of the remedy that takes it away, if that is not its leaf's.
+void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const Segment& seg,
+                          Device& d) {
+  if (seg.op == kNone || seg.issuer == kNone) return;
+  DeviceAnalysis& r = d.result;
+  const int64_t ns = seg.end_ns - seg.start_ns;
+  const bool new_gap = seg.op != d.gap_op || seg.start_ns != d.gap_reach_ns;
+  d.waited = (d.waited && !new_gap) || seg.leaf == Leaf::sync || seg.leaf == Leaf::blocking_copy ||
+             seg.leaf == Leaf::after_sync;
+  d.gap_op = seg.op;
+  d.gap_reach_ns = seg.end_ns;
+  if (in_run_of_copies(window, seg.op)) {
+    r.between_copies[seg.leaf] += ns;
+  } else if (seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) {
+    // Another thread may have issued what came before: this one waited for it until then.
+    const uint32_t before = seg.op > 0 ? host.issuer(window.ops[seg.op - 1]) : kNone;
+    const int64_t since = before == kNone ? INT64_MIN : window.calls[before].end_ns;
+    if (host.own_stretch_ns(window.calls[seg.issuer].thread, seg.start_ns, since) > kDispatchNs)
+      r.long_host[seg.leaf] += ns;
+  } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
+    r.after_wait[seg.leaf] += ns;
+  }
+}
+
 void Analyser::process(const Trace& window, const HostTimeline& host, Device& d, int64_t to_ns) {
   State& s = *state_;
   if (to_ns <= d.done_ns) return;
@@ -195,11 +222,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       NamedTime& e = d.evidence[{seg.leaf, seg.name}];
       e.ns += seg.end_ns - seg.start_ns;
       ++e.count;
-      const int64_t ns = seg.end_ns - seg.start_ns;
-      if (seg.op != kNone && in_run_of_copies(window, seg.op))
-        r.between_copies[seg.leaf] += ns;
-      else if ((seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) && ns > kDispatchNs)
-        r.long_host[seg.leaf] += ns;
+      tell_apart(window, host, seg, d);
     }
     for (int64_t t = seg.start_ns; t < seg.end_ns;) {
       const int64_t i = (t - r.from_ns) / r.bucket_ns;

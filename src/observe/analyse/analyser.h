@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "observe/analyse/analysis.h"
+#include "observe/analyse/attribute.h"
 #include "observe/analyse/replay.h"
 #include "observe/analyse/steps.h"
 #include "observe/trace/trace.h"
@@ -38,6 +39,8 @@ class Analyser {
   struct Device;
   struct State;
   void begin(const Trace& window, const HostTimeline& host);
+  void tell_apart(const Trace& window, const HostTimeline& host, const Segment& segment,
+                  Device& device);
   void process(const Trace& window, const HostTimeline& host, Device& device, int64_t to_ns);
   std::unique_ptr<State> state_;
 };

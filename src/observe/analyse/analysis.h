@@ -52,8 +52,9 @@ struct DeviceAnalysis {
   std::vector<KernelStat> kernels;                             // longest total first
   std::map<std::pair<CopyKind, HostMemory>, CopyStat> copies;
   // Parts of the budget's idle leaves, told apart because another remedy takes them away: gaps in a
-  // run of small copies to the device, and stretches of host code too long to be dispatch.
-  Budget between_copies, long_host;
+  // run of small copies to the device, launches after a wait that had emptied the queue, and
+  // stretches of host code too long to be dispatch.
+  Budget between_copies, after_wait, long_host;
   int64_t ops = 0;
   int64_t launches = 0, launch_ns = 0;  // calls that issued kernels or graphs, and the time in them
   int64_t bucket_ns = 0;

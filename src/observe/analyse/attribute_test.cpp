@@ -262,7 +262,7 @@ TEST(Attribute, OnlyExposedCommunicationAndCopiesCount) {
 TEST(Attribute, KernelKinds) {
   Simulator s;
   s.kernel("sm90_xmma_gemm_bf16bf16", 20'000, 7, 1024);
-  s.kernel("sm90_xmma_gemm_bf16bf16", 20'000, 7, 100);
+  s.kernel("sm90_xmma_gemm_bf16bf16", 20'000, 7, 98);
   s.kernel("sm90_xmma_gemm_bf16bf16", 9'999, 7, 1024);
   s.kernel("ampere_sgemm_128x64_nn", 20'000);
   s.kernel("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", 20'000);

@@ -201,11 +201,13 @@ double attributed_share(FixKind kind, const Analysis& analysis) {
   switch (kind) {
     case FixKind::graphs:
       return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code}) -
-             part(d.long_host, {Leaf::host_code});
+             part(d.long_host, {Leaf::host_code}) -
+             part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::host_work:
       return part(d.long_host, {Leaf::host_code, Leaf::after_sync});
     case FixKind::syncs:
-      return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy});
+      return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
+             part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::loader:
       return of({Leaf::loader});
     case FixKind::copies:

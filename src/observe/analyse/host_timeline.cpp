@@ -202,6 +202,13 @@ void HostTimeline::cut_pieces() {
 
 std::span<const HostPiece> HostTimeline::thread(uint32_t thread) const { return pieces_[thread]; }
 
+int64_t HostTimeline::own_stretch_ns(uint32_t thread, int64_t time_ns, int64_t since_ns) const {
+  const std::vector<HostPiece>& p = pieces_[thread];
+  const size_t next = first_after(thread, time_ns);
+  if (next == p.size() || next == 0) return INT64_MAX;
+  return std::max<int64_t>(0, p[next].start_ns - std::max(since_ns, p[next - 1].end_ns));
+}
+
 size_t HostTimeline::first_after(uint32_t thread, int64_t time_ns) const {
   const std::vector<HostPiece>& p = pieces_[thread];
   return static_cast<size_t>(

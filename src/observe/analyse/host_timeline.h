@@ -36,6 +36,9 @@ class HostTimeline {
   std::span<const HostPiece> thread(uint32_t thread) const;
   // The first piece of the thread that ends after `time_ns`, as an index.
   size_t first_after(uint32_t thread, int64_t time_ns) const;
+  // Of the thread's own code around `time_ns`, from the end of the piece before, not earlier than
+  // `since_ns`, to the start of the next; INT64_MAX when one of them is not in the capture.
+  int64_t own_stretch_ns(uint32_t thread, int64_t time_ns, int64_t since_ns) const;
 
  private:
   void index_calls();

@@ -18,6 +18,7 @@ struct Machine {
   int64_t launch_latency_ns = 2'500;  // from the end of the call to the start on an idle stream
   int64_t kernel_gap_ns = 1'000;      // between neighbours of a stream that were both queued
   int64_t sync_return_ns = 6'000;     // from the end of the work to the return of the waiting call
+  int64_t pageable_lead_ns = -6'000;  // from the return of a pageable copy's call to the copy's end
   int64_t multiprocessors = 132;
 };
 
@@ -102,7 +103,7 @@ inline void Simulator::copy_in(int64_t bytes, int64_t ns, bool pageable, uint32_
       enqueue(op, pageable ? "Memcpy HtoD (Pageable -> Device)" : "Memcpy HtoD (Pinned -> Device)",
               ns, stream);
   call("cudaMemcpyAsync",
-       pageable ? end + machine_.sync_return_ns - now_ns_ : machine_.launch_call_ns);
+       pageable ? end - machine_.pageable_lead_ns - now_ns_ : machine_.launch_call_ns);
 }
 
 inline void Simulator::copy_out(int64_t bytes, int64_t ns, bool pageable, uint32_t stream) {
@@ -115,7 +116,7 @@ inline void Simulator::copy_out(int64_t bytes, int64_t ns, bool pageable, uint32
       enqueue(op, pageable ? "Memcpy DtoH (Device -> Pageable)" : "Memcpy DtoH (Device -> Pinned)",
               ns, stream);
   call("cudaMemcpyAsync",
-       pageable ? end + machine_.sync_return_ns - now_ns_ : machine_.launch_call_ns);
+       pageable ? end - machine_.pageable_lead_ns - now_ns_ : machine_.launch_call_ns);
 }
 
 inline void Simulator::synchronize() {
