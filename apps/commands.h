@@ -133,6 +133,15 @@ struct DoctorPidOptions {
   std::string proc = "/proc";
 };
 
+struct LabOptions {
+  enum class Verb { list, run, compare } verb = Verb::list;
+  std::string program;
+  std::string device = "auto";
+  int64_t steps = 100;
+  bool remedy = false;  // run the repaired variant
+  bool json = false;
+};
+
 int run_train(const RunConfig& config);
 int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
@@ -148,6 +157,7 @@ int run_doctor(const DoctorOptions& options);
 int run_doctor_pid(const DoctorPidOptions& options);
 int run_top(const TopOptions& options);
 int run_check(const CheckOptions& options);
+int run_lab(const LabOptions& options);
 int run_info();
 int run_quickstart_data(const QuickstartDataOptions& options);
 

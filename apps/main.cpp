@@ -88,9 +88,10 @@ struct Program {
   DoctorPidOptions doctor_pid;
   TopOptions top;
   CheckOptions check;
+  LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *tune_command, *quickstart_command, *doctor_command, *top_command,
-      *check_command;
+      *check_command, *lab_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -109,6 +110,7 @@ struct Program {
     define_doctor();
     define_top();
     define_check();
+    define_lab();
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
     info_command->footer("Example:\n  saturate info");
@@ -457,6 +459,37 @@ struct Program {
         "nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.");
   }
 
+  void define_lab() {
+    lab_command = app.add_subcommand(
+        "lab", "run small GPU programs with one planted bottleneck each, to see its diagnosis");
+    CLI::App& c = *lab_command;
+    c.require_subcommand(1);
+    c.add_subcommand("list", "name the programs, what is wrong with each and its remedy")
+        ->callback([this] { lab.verb = LabOptions::Verb::list; });
+    CLI::App* run = c.add_subcommand("run", "run one and print what its bottleneck costs");
+    run->add_option("program", lab.program, "a name that 'saturate lab list' prints")
+        ->required()
+        ->type_name("NAME");
+    run->add_flag("--remedy", lab.remedy, "run the repaired variant");
+    run->callback([this] { lab.verb = LabOptions::Verb::run; });
+    CLI::App* compare =
+        c.add_subcommand("compare", "four remedies of the launch-bound loop in one table");
+    compare->callback([this] { lab.verb = LabOptions::Verb::compare; });
+    for (CLI::App* one : {run, compare}) {
+      one->add_option("--steps", lab.steps, "steps to measure")
+          ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
+          ->capture_default_str();
+      one->add_option("--device", lab.device, "auto, cuda or cuda:N")->capture_default_str();
+      one->add_flag("--json", lab.json, "one line of JSON");
+    }
+    c.footer(
+        "Examples:\n"
+        "  saturate lab list\n"
+        "  saturate lab run sync_each_step\n"
+        "  saturate lab run sync_each_step --remedy\n"
+        "  saturate lab compare");
+  }
+
   int train() {
     if (help_config) {
       fmt::print("Keys of a configuration (TOML, or --set KEY=VALUE):\n{}", config_help());
@@ -505,6 +538,7 @@ struct Program {
     if (*check_command) return run_check(check);
     if (*doctor_command && doctor_pid.pid > 0) return doctor_of_pid();
     if (*doctor_command) return run_doctor(doctor);
+    if (*lab_command) return run_lab(lab);
     if (*quickstart_command) return run_quickstart_data(quickstart);
     return run_info();
   }
