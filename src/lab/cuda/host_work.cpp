@@ -72,7 +72,7 @@ class ThrottledPool final : public HostBound {
       });
     }
     for (std::thread& t : pool) t.join();
-    sum_ += std::accumulate(results.begin(), results.end(), int64_t{0});
+    sum_ = sum_ + std::accumulate(results.begin(), results.end(), int64_t{0});
   }
 
   static void stay_on_one_core() {
