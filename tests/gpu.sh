@@ -12,6 +12,7 @@ done
 if PYTHONPATH="$build/python" python3 -c 'import pytest, torch, saturate._core' 2>/dev/null; then
   PYTHONPATH="$build/python" python3 -m pytest -q -p no:cacheprovider "$here/../python/tests"
 fi
+python3 "$here/cli/lab_test.py" "$build/bin/saturate" --gpu
 launch=() gpus="$(nvidia-smi --list-gpus | wc -l)"
 if ((gpus > 1)) && command -v torchrun >/dev/null; then
   launch=(--ranks "$gpus" --launch "torchrun --standalone --nproc-per-node {ranks} --no-python")

@@ -26,7 +26,7 @@ constexpr std::array kCatalogue = {
     Entry{"throttled_pool", "eight threads prepare each step, but share one core",
           "the threads may use every core", "host_bound"},
     Entry{"two_streams", "half of the work waits for the other half on another stream",
-          "the halves do not wait for each other", "dependency_bound"},
+          "the halves do not wait for each other", "under_filled"},
     Entry{"growing_step", "each step goes through a list that every step makes longer",
           "the list's sum is kept as it grows", "host_bound"},
     Entry{"memory_bound", "kernels that read and write memory at full speed", "", "gpu_bound"},

@@ -22,13 +22,11 @@ class Program {
   virtual void step() = 0;
   // Waits until the device is done with all steps.
   void finish();
-  // The planted parts of the steps since Marks::clear, or null where it is told from `alone`.
+  // The planted parts of the steps since Marks::clear, or null where they are told from `alone`.
   virtual Marks* marks() { return nullptr; }
-  // Runs the device's part of a step with nothing to wait for; empty by default.
-  // Returns    whether the program has such a part.
+  // Enqueues a step of the same work without what is planted. Returns    whether the program can;
+  // false by default.
   virtual bool alone() { return false; }
-  // What a step of this variant does of the unit that variants are compared by.
-  virtual double units() const { return 1; }
 };
 
 struct Entry {

@@ -63,8 +63,10 @@ def measure(given):
     return 0
 
 
-def diagnose(doctor, path, step_ms):
-    command = [doctor, "doctor", str(path), "--format", "json", "--step-ms", str(step_ms)]
+def diagnose(doctor, path, step_ms=None):
+    command = [doctor, "doctor", str(path), "--format", "json"]
+    if step_ms:
+        command += ["--step-ms", str(step_ms)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{path}: doctor failed: {done.stderr.strip()}")

@@ -24,7 +24,7 @@ class AllocationEachStep final : public Program {
       buffer_.emplace(Buffer::Where::device, kBytes);
       rig_.marks.end();
     }
-    for (int i = 0; i < 20; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 1000);
+    for (int i = 0; i < 20; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 400);
   }
 
   Marks* marks() override { return &rig_.marks; }

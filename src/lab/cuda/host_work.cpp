@@ -13,7 +13,7 @@ namespace saturate::lab {
 namespace {
 
 void compute(const Rig& rig, const Buffer& x) {
-  for (int i = 0; i < 20; ++i) launch_arithmetic(rig.stream, x, kFullGrid, 1000);
+  for (int i = 0; i < 20; ++i) launch_arithmetic(rig.stream, x, kFullGrid, 400);
 }
 
 // What the host does in a step, timed by marks.

@@ -39,7 +39,7 @@ class PageableCopies final : public Program {
       next_ = 1 - now;
       fetch();
     }
-    for (int i = 0; i < 30; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 1000);
+    for (int i = 0; i < 30; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 400);
     if (!pinned_.empty()) used_[1 - next_].record(rig_.stream);
   }
 

@@ -29,8 +29,8 @@ class Buffer {
   Where where_;
 };
 
-// x[i] = 0.5 x[i] + 1, `rounds` times over in registers: arithmetic only. A round of a full grid of
-// 2,112 blocks takes about 0.1 us on an H200.
+// x[i] = 0.5 x[i] + 1, 16 times a round, in registers: arithmetic only. A round of a full grid
+// takes 0.26 us on an H200: 540,672 threads of 16 operations at 132 x 128 a cycle of 1.98 GHz.
 void launch_arithmetic(const Stream& stream, const Buffer& x, int blocks, int rounds);
 // y[i] = 0.5 x[i] + 1 over all of x: memory traffic only, twice the bytes of x.
 void launch_elementwise(const Stream& stream, const Buffer& x, const Buffer& y);

@@ -43,7 +43,7 @@ class SlowLoader final : public Program {
     room_.notify_one();
     rig_.marks.end();
     copy_to_device(rig_.stream, x_, batch_.data(), batch_.bytes());
-    for (int i = 0; i < 20; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 1000);
+    for (int i = 0; i < 20; ++i) launch_arithmetic(rig_.stream, x_, kFullGrid, 400);
   }
 
   Marks* marks() override { return &rig_.marks; }

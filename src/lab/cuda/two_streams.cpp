@@ -19,17 +19,23 @@ class TwoStreams final : public Program {
         mine_(device),
         theirs_(device) {}
 
-  void step() override {
-    for (int i = 0; i < 10; ++i) {
-      launch_arithmetic(rig_.stream, x_, kHalfGrid, 4000);
-      if (remedy_ == Remedy::none) wait(rig_.stream, mine_, other_);
-      launch_arithmetic(other_, y_, kHalfGrid, 4000);
-      if (remedy_ == Remedy::none) wait(other_, theirs_, rig_.stream);
-    }
-    if (remedy_ == Remedy::applied) wait(other_, theirs_, rig_.stream);
+  void step() override { enqueue(remedy_); }
+
+  bool alone() override {
+    enqueue(Remedy::applied);
+    return true;
   }
 
  private:
+  void enqueue(Remedy remedy) {
+    for (int i = 0; i < 10; ++i) {
+      launch_arithmetic(rig_.stream, x_, kHalfGrid, 4000);
+      if (remedy == Remedy::none) wait(rig_.stream, mine_, other_);
+      launch_arithmetic(other_, y_, kHalfGrid, 4000);
+      if (remedy == Remedy::none) wait(other_, theirs_, rig_.stream);
+    }
+  }
+
   static void wait(const Stream& of, Event& event, const Stream& by) {
     event.record(of);
     event.wait_on(by);
