@@ -68,8 +68,8 @@ class Recorded(unittest.TestCase):
 class Judging(unittest.TestCase):
     """The tables of truth.py, on made-up results: a wrong doctor must not pass."""
 
-    RESULT = {"program": "p", "fix": None, "cause": "loader", "verdicts": ["input_bound"], "drift": False, "step_ms": 10.0,
-              "planted_ms": 8.0, "batches": 1}
+    RESULT = {"program": "p", "fix": None, "cause": "loader", "verdicts": ["input_bound"], "drift": False,
+              "step_ms": 10.0, "planted_ms": 8.0, "batches": 1}
     TOLD = {"verdict": {"id": "input_bound", "cause_ns": 8.1e6}, "steps": {"drift": 1.0},
             "fixes": [{"id": "loader", "speedup_at_most": 5.0}], "not_the_cause": []}
 

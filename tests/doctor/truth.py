@@ -33,13 +33,14 @@ def kind_of(name):
 
 def measure(given):
     """Run programs in this process, one after the other, and write their results and traces."""
-    plant = importlib.import_module("plant")
+    plant, torch = importlib.import_module("plant"), importlib.import_module("torch")
     folder = pathlib.Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
     results = []
 
     def keep(result, kind, **more):
-        result.update(cause=kind.cause, verdicts=kind.verdicts, drift=getattr(kind, "drift", False), **more)
+        result.update(gpu=torch.cuda.get_device_name(), torch=torch.__version__, cause=kind.cause,
+                      verdicts=kind.verdicts, drift=getattr(kind, "drift", False), **more)
         results.append(result)
         print(json.dumps(result), flush=True)
 
@@ -85,7 +86,8 @@ def judge_causes(traced, diagnoses):
         verdict = told["verdict"]
         gain = max([f["speedup_at_most"] for f in told["fixes"] if f["id"] != "batch"], default=1.0)
         row = {"kind": "cause", "program": result["program"], "planted": result["cause"], "verdict": verdict["id"],
-               "fix": result["fix"], "step_ms": result["step_ms"], "planted_ms": result["planted_ms"], "promised": round(gain, 3)}
+               "fix": result["fix"], "step_ms": result["step_ms"], "planted_ms": result["planted_ms"],
+               "promised": round(gain, 3)}
         row["told_ms"] = round(verdict["cause_ns"] / 1e6, 4)
         row["right"] = verdict["id"] in result["verdicts"]
         if result["cause"] is None or result["fix"]:
@@ -137,7 +139,8 @@ def judge(given):
 
     diagnoses = [diagnose(given.doctor, folder / r["trace"], untraced(r)) for r in traced]
     causes, fixes = judge_causes(traced, diagnoses), judge_fixes(plain, traced, diagnoses)
-    table(causes, ["program", "fix", "planted", "verdict", "right", "step_ms", "planted_ms", "told_ms", "off", "promised"])
+    table(causes, ["program", "fix", "planted", "verdict", "right", "step_ms", "planted_ms", "told_ms", "off",
+                   "promised"])
     table(fixes, ["program", "fix", "step_ms", "fixed_ms", "measured", "predicted", "error"])
     right = sum(r["right"] for r in causes) / len(causes)
     off = [abs(r["off"]) for r in causes if "off" in r]
@@ -152,7 +155,7 @@ def judge(given):
     if given.jsonl:
         with open(given.jsonl, "w", encoding="utf-8") as out:
             for row in causes + fixes:
-                out.write(json.dumps(row) + "\n")
+                out.write(json.dumps(dict(row, gpu=results[0].get("gpu"), torch=results[0].get("torch"))) + "\n")
     return 0 if all(held for _, _, held in limits) else 1
 
 

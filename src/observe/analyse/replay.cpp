@@ -364,7 +364,8 @@ double Replay::scale_dispatch(double step_ns) {
         ns = static_cast<int64_t>(static_cast<double>(ns) * factor);
       };
       if (e.host_ns <= kDispatchNs) shrink(e.host_ns);
-      if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other)
+      if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy ||
+          e.kind == ReplayCall::allocate || e.kind == ReplayCall::other)
         shrink(e.call_ns);
     };
   };

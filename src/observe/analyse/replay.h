@@ -76,10 +76,10 @@ class Replay {
   double error() const { return error_; }
   double unexplained() const { return unexplained_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
-  // Shrinks dispatch and the calls that issue work, which recording lengthens, until the unchanged
-  // run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer anyway, or
-  // when they are not what makes it longer. Errors    Error{invalid_argument} when the step would
-  // take over a quarter longer without any of them.
+  // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
+  // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer
+  // anyway, or when they are not what makes it longer. Errors    Error{invalid_argument} when the
+  // step would take over a quarter longer without any of them.
   double scale_dispatch(double step_ns);
 
   // Time a step of the operations that `of` gives a duration for, one after the other; of the
