@@ -81,6 +81,15 @@ uint8_t* buffer = nullptr;
 size_t buffer_size = 0, buffer_used = 0;
 int64_t device_free_ns = 0, launches = 0;
 uint32_t correlation = 0;
+bool calls_were_on = false, counting = true;
+
+// NVIDIA's CUPTI stops to number what happens when the last call is switched off, for good.
+uint32_t next_correlation() {
+  const bool on = kinds.contains(cupti::kRuntime) || !runtime_calls.empty();
+  if (calls_were_on && !on) counting = false;
+  calls_were_on = on;
+  return counting ? ++correlation : correlation;
+}
 
 void complete_buffer() {
   if (buffer == nullptr) return;
@@ -171,7 +180,7 @@ void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
   pay_for_recording();
   const auto [start, end] = occupy(ns);
   ++launches;
-  ++correlation;
+  next_correlation();
   if (kinds.contains(cupti::kConcurrentKernel)) {
     cupti::KernelActivity k{};
     k.kind = cupti::kConcurrentKernel;
@@ -194,7 +203,7 @@ void fake_graph_launch(int64_t ns, int64_t call_ns) {
   const std::lock_guard lock(mutex);
   const auto [start, end] = occupy(ns);
   ++launches;
-  ++correlation;
+  next_correlation();
   if (kinds.contains(cupti::kGraphTrace)) {
     cupti::GraphActivity g{};
     g.kind = cupti::kGraphTrace;
@@ -213,7 +222,7 @@ void fake_copy_in(int64_t bytes, int64_t ns) {
   const int64_t begin = now_ns();
   std::unique_lock lock(mutex);
   const auto [start, end] = occupy(ns);
-  const uint32_t id = ++correlation;
+  const uint32_t id = next_correlation();
   if (kinds.contains(cupti::kMemcpy)) {
     cupti::CopyActivity c{};
     c.kind = cupti::kMemcpy;
@@ -238,13 +247,13 @@ void fake_synchronize() {
   const int64_t begin = now_ns();
   sleep_until(device_free_ns + 5'000);
   const std::lock_guard lock(mutex);
-  record_call(2, begin, now_ns(), ++correlation);
+  record_call(2, begin, now_ns(), next_correlation());
 }
 
 void fake_get_device() {
   const std::lock_guard lock(mutex);
   const int64_t begin = now_ns();
-  record_call(4, begin, begin + 100, ++correlation);
+  record_call(4, begin, begin + 100, next_correlation());
 }
 
 int64_t fake_launches() { return launches; }

@@ -114,6 +114,8 @@ class Watch(unittest.TestCase):
         self.assertIn("100 operations", report["steps"]["rule"])
         shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
         self.assertLess([int(found[1]) for found in shares if found][0], 75)
+        self.assertLess(report["devices"][0]["leaves_ns"].get("unknown", 0), 0.05 * report["devices"][0]["wall_ns"])
+        self.assertFalse([n for n in report["capture"]["notes"] if "what issued them" in n])
         # 28 us a launch instead of 20; a loaded machine makes both slower.
         self.assertGreater(report["capture"]["slowdown"], 1.05)
         self.assertLess(report["capture"]["slowdown"], 5)

@@ -203,10 +203,19 @@ void Converter::push(Trace& trace, DeviceOp op, uint64_t start, uint64_t end) {
   trace.ops.push_back(op);
 }
 
+// A launch has one number and issues one kernel. The same number again means that CUPTI has stopped
+// to count; better none than a wrong one.
+int64_t Converter::numbered(uint32_t correlation, uint32_t& last) {
+  const bool again = correlation == last;
+  last = correlation;
+  if (again) ++unnumbered_;
+  return again ? kNoCorrelation : int64_t{correlation};
+}
+
 void Converter::kernel(const KernelActivity& k, Trace& trace) {
   DeviceOp op;
   op.kind = OpKind::kernel;
-  op.correlation = k.correlation;
+  op.correlation = numbered(k.correlation, last_kernel_);
   op.size = int64_t{k.grid[0]} * k.grid[1] * k.grid[2];
   op.block_threads = static_cast<uint32_t>(k.block[0] * k.block[1] * k.block[2]);
   op.name = kernel_name(trace, k.name);
@@ -258,9 +267,10 @@ void Converter::call(const ApiActivity& a, Trace& trace) {
     c.last_ns = c.count == 0 ? start : std::max(c.last_ns, start);
     ++c.count;
   }
+  const int64_t number = numbered(a.correlation, last_call_[domain]);
+  if (start < keep_from_ns_ || start >= keep_to_ns_) return;
   const uint32_t thread = trace.threads.add({process_, a.thread});
-  trace.calls.push_back({start, static_cast<int64_t>(a.end), static_cast<int64_t>(a.correlation),
-                         found.name, thread});
+  trace.calls.push_back({start, static_cast<int64_t>(a.end), number, found.name, thread});
 }
 
 void Converter::overhead(const OverheadActivity& o, Trace& trace) {

@@ -37,6 +37,9 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
+  // Calls that start in this time are added from now on, others only counted.
+  void keep_calls(int64_t from_ns, int64_t to_ns) { keep_from_ns_ = from_ns, keep_to_ns_ = to_ns; }
+
   // Counts calls that start in a stretch of time, from now on.
   void count_calls(int64_t from_ns, int64_t to_ns);
   const std::vector<CallCount>& counts() const { return counts_; }
@@ -46,6 +49,9 @@ class Converter {
   // Operations whose times the device had no room for, and so count as lost.
   int64_t untimed() const { return untimed_; }
 
+  // Calls and kernels that carry the number of the one before: those have none in the trace.
+  int64_t unnumbered() const { return unnumbered_; }
+
  private:
   static constexpr uint32_t kUnwanted = UINT32_MAX;
   struct Call {
@@ -54,6 +60,7 @@ class Converter {
   };
   Call& call_of(Trace& trace, uint32_t domain, uint32_t callback);
   uint32_t kernel_name(Trace& trace, const char* mangled);
+  int64_t numbered(uint32_t correlation, uint32_t& last);
   void kernel(const KernelActivity& k, Trace& trace);
   template <class Copy>
   void copy(const Copy& c, Trace& trace);
@@ -70,8 +77,10 @@ class Converter {
 
   const Api& api_;
   uint32_t process_;
-  int64_t untimed_ = 0;
-  std::unordered_map<uint64_t, Call> calls_;  // by domain and callback
+  int64_t untimed_ = 0, unnumbered_ = 0;
+  int64_t keep_from_ns_ = INT64_MIN, keep_to_ns_ = INT64_MAX;
+  uint32_t last_kernel_ = 0, last_call_[3] = {};  // numbers; of calls by domain
+  std::unordered_map<uint64_t, Call> calls_;      // by domain and callback
   std::vector<CallCount> counts_;
   int64_t count_from_ns_ = 0, count_to_ns_ = 0;
   std::unordered_map<const char*, Kernel> kernels_;

@@ -42,9 +42,11 @@ class Conversion : public ::testing::Test {
     auto a = blank<ApiActivity>(domain, start, start + 10);
     a.callback = callback;
     a.thread = 77;
+    a.correlation = ++number;
     add(a);
   }
 
+  uint32_t number = 0;
   Api api;
   Converter converter;
   Trace trace;
@@ -144,6 +146,33 @@ TEST_F(Conversion, CountsCallsOfAStretch) {
   converter.count_calls(5'000, 6'000);
   EXPECT_EQ(converter.recording_cost_ns(), 0);
   EXPECT_EQ(converter.counts()[0].rate(), 0);
+}
+
+TEST_F(Conversion, ANumberThatStandsStillIsNone) {
+  for (const uint32_t id : {1, 2, 3, 3, 3, 4}) {
+    auto k = blank<KernelActivity>(kConcurrentKernel, 100, 150);
+    k.correlation = id;
+    add(k);
+    auto a = blank<ApiActivity>(kRuntime, 90, 95);
+    a.callback = 1;
+    a.correlation = id;
+    add(a);
+  }
+  std::vector<int64_t> ops, calls;
+  for (const DeviceOp& op : trace.ops) ops.push_back(op.correlation);
+  for (const HostCall& c : trace.calls) calls.push_back(c.correlation);
+  const std::vector<int64_t> expected{1, 2, 3, kNoCorrelation, kNoCorrelation, 4};
+  EXPECT_EQ(ops, expected);
+  EXPECT_EQ(calls, expected);
+  EXPECT_EQ(converter.unnumbered(), 4);
+}
+
+TEST_F(Conversion, CallsOfPausesAreCountedNotKept) {
+  converter.keep_calls(1'000, 2'000);
+  converter.count_calls(0, INT64_MAX);
+  for (const uint64_t t : {900, 1'000, 1'999, 2'000}) call(kRuntime, 1, t);
+  EXPECT_EQ(trace.calls.size(), 2u);
+  EXPECT_EQ(converter.counts()[0].count, 4);
 }
 
 TEST_F(Conversion, OverheadOfThreadsOnly) {

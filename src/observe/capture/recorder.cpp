@@ -130,6 +130,7 @@ bool Recorder::open(std::string& problem) {
   started_ns_ = paused_since_ns_ = now_ns();
   watch_for_rivals(api_, on_rival);
   api_.enable(kDevice);
+  switch_calls(true);
   set_mode(schedule_.mode_at(started_ns_));
   // The thread must take no signal of the program's.
   sigset_t all, before;
@@ -148,29 +149,27 @@ void Recorder::set_mode(Mode mode) {
     full_ns_ += paused_since_ns_ - since_ns_;
     switch_kinds(false);
   }
-  if (mode_ == Mode::light) switch_light_call(false);
   mode_ = mode;
-  if (mode == Mode::light) switch_light_call(true);
   if (mode == Mode::full) switch_kinds(true);
   since_ns_ = stretch_from_ns_ = now_ns();
+  const std::lock_guard file_lock(file_mutex_);
   if (mode == Mode::full) {
-    const std::lock_guard file_lock(file_mutex_);
     trace_.pauses.push_back({paused_since_ns_, since_ns_.load()});
+    converter_.keep_calls(since_ns_, INT64_MAX);
+  } else {
+    converter_.keep_calls(full_since_ns_, paused_since_ns_);
   }
-  if (mode != Mode::off) {
-    const std::lock_guard file_lock(file_mutex_);
-    converter_.count_calls(since_ns_, INT64_MAX);
-  }
-}
-
-void Recorder::switch_light_call(bool on) {
-  const auto enable =
-      light_.domain == kDomainDriver ? api_.enable_driver_api : api_.enable_runtime_api;
-  if (light_.domain != 0 && enable != nullptr) enable(light_.callback, on ? 1 : 0);
+  if (mode == Mode::full) full_since_ns_ = since_ns_;
+  if (mode != Mode::off) converter_.count_calls(since_ns_, INT64_MAX);
 }
 
 void Recorder::switch_kinds(bool on) {
   for (const uint32_t kind : kKinds) on ? api_.enable(kind) : api_.disable(kind);
+}
+
+// Calls stay on in pauses: CUPTI numbers calls and operations only while some call is recorded, and
+// does not go on with it once all had been switched off. They cost next to nothing.
+void Recorder::switch_calls(bool on) {
   for (const auto& [domain, kind, enable_api] :
        {std::tuple{kDomainRuntime, kRuntime, api_.enable_runtime_api},
         std::tuple{kDomainDriver, kDriver, api_.enable_driver_api}}) {
@@ -314,6 +313,9 @@ void Recorder::close() {
               "% slower than just before (median of " + std::to_string(slowdowns_.size()) +
               " windows, by the pace of " + light_.name + ")";
     trace_.notes.push_back(cost);
+    if (converter_.unnumbered() > 0)
+      trace_.notes.push_back("CUPTI gave " + std::to_string(converter_.unnumbered()) +
+                             " records the number of others: what issued them is not known");
     trace_.dropped = dropped_ + converter_.untimed() + buffers_.wasted_bytes() / 96;
     writer_->write(trace_, now);
     writer_->close(trace_);
@@ -340,6 +342,7 @@ void Recorder::finish() noexcept {
 void Recorder::yield() noexcept {
   if (dead_ || stopped_ || yielded_.exchange(true)) return;
   set_mode(Mode::off);
+  switch_calls(false);
   api_.disable(kDevice);
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
   // With every buffer back the other finds CUPTI as if nobody had been there.

@@ -23,9 +23,9 @@ namespace saturate::observe::cupti {
 //
 // Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
 // most about half a second behind, so that a process that ends without notice loses no more.
-// While Schedule says off, the program runs as without us; light stretches beside the full ones
-// tell how much slower the full ones were. Nothing is thrown: a failure ends the capture and is
-// told in the file or by status().
+// While Schedule says off, calls alone are noticed, and not kept; light stretches beside the full
+// ones tell how much slower the full ones were. Nothing is thrown: a failure ends the capture and
+// is told in the file or by status().
 class Recorder {
  public:
   // Null when nothing is to be captured or CUPTI cannot be had; the reason then lies in the folder
@@ -54,7 +54,7 @@ class Recorder {
   bool open(std::string& problem);
   void set_mode(Mode mode);
   void switch_kinds(bool on);
-  void switch_light_call(bool on);
+  void switch_calls(bool on);
   void run() noexcept;
   void turn();
   void stretch_done(Mode mode, int64_t length_ns);
@@ -74,9 +74,10 @@ class Recorder {
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
   int64_t paused_since_ns_ = 0;                            // the end of the last full recording
-  int64_t full_ns_ = 0;    // time in full mode, without the current stretch
-  CallCount light_;        // the call that is counted in light mode
-  double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
+  int64_t full_ns_ = 0;        // time in full mode, without the current stretch
+  CallCount light_;            // the call that is counted in light mode
+  int64_t full_since_ns_ = 0;  // the start of the last full recording
+  double light_rate_ = 0;      // of its calls in the last light stretch, 0: none yet
   std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false}, in_turn_{false};
   std::atomic<int64_t> dropped_{0};

@@ -10,7 +10,7 @@ Mode Schedule::mode_at(int64_t now_ns) const {
   if (period_ns_ == 0) return Mode::full;
   const int64_t phase = now_ns % period_ns_;
   if (phase < kWindowNs) return Mode::full;
-  return phase >= period_ns_ - light_ns_ ? Mode::light : Mode::off;
+  return phase >= period_ns_ - kLightNs ? Mode::light : Mode::off;
 }
 
 int64_t Schedule::next_change(int64_t now_ns) const {
@@ -18,17 +18,15 @@ int64_t Schedule::next_change(int64_t now_ns) const {
   if (now_ns >= stop_ns_) return INT64_MAX;
   if (period_ns_ == 0) return std::min(stop_ns_, now_ns + kWindowNs);
   const int64_t phase = now_ns % period_ns_, begin = now_ns - phase;
-  const int64_t next = phase < kWindowNs                ? begin + kWindowNs
-                       : phase < period_ns_ - light_ns_ ? begin + period_ns_ - light_ns_
-                                                        : begin + period_ns_;
+  const int64_t next = phase < kWindowNs               ? begin + kWindowNs
+                       : phase < period_ns_ - kLightNs ? begin + period_ns_ - kLightNs
+                                                       : begin + period_ns_;
   return std::min(stop_ns_, next);
 }
 
 void Schedule::told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records) {
   if (stretch_ns <= 0) return;
   const double cost = static_cast<double>(cost_ns) / static_cast<double>(stretch_ns);
-  // A call that is made as often as kernels are launched is costly to record, too.
-  light_ns_ = cost > 0.1 ? 100'000'000 : 500'000'000;
   const double full_share = cost > 0 ? kBudget / cost : 2.0;
   int64_t least = 0;
   if (full_share < (period_ns_ == 0 ? 1.0 : 1.5))

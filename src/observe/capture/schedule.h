@@ -5,8 +5,8 @@
 namespace saturate::observe::cupti {
 
 enum class Mode : uint8_t {
-  off,    // nothing is recorded
-  light,  // one call only, to see how fast the program is without the recording
+  off,    // nothing is kept
+  light,  // calls are counted, to see how fast the program is without the recording
   full,
 };
 
@@ -20,7 +20,7 @@ enum class Mode : uint8_t {
 // capture of any length stays readable.
 class Schedule {
  public:
-  static constexpr int64_t kWindowNs = 1'000'000'000;
+  static constexpr int64_t kWindowNs = 1'000'000'000, kLightNs = 500'000'000;
   static constexpr int64_t kMostPeriodNs = 64'000'000'000, kRecordsBeforeThinning = 3'000'000;
   static constexpr double kBudget = 0.015;
 
@@ -34,11 +34,10 @@ class Schedule {
   // `total_records` since the start.
   void told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records);
   int64_t period_ns() const { return period_ns_; }  // 0: all the time
-  int64_t light_ns() const { return light_ns_; }
 
  private:
   int64_t start_ns_, stop_ns_;
-  int64_t period_ns_ = 0, light_ns_ = 500'000'000;
+  int64_t period_ns_ = 0;
 };
 
 }  // namespace saturate::observe::cupti
