@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "observe/read/input.h"
+#include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
 
 namespace saturate::observe {
@@ -102,6 +103,7 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
   }
   cut_pauses(all);
   all.sort();
+  number_by_order(all);
   mark_loader_waits(all);
   return make_capture(std::move(all));
 }
