@@ -52,7 +52,8 @@ class Watch(unittest.TestCase):
         report, _, _ = self.report("--steps", "40", "--load-ms", "20", "--kernel-us", "300")
         self.assertEqual(report["verdict"]["id"], "input_bound")
         leaves = report["devices"][0]["leaves_ns"]
-        self.assertGreater(leaves["loader"], 0.7 * report["devices"][0]["wall_ns"])
+        # Of 20 ms a step; the rest grows with the load of the machine.
+        self.assertGreater(leaves["loader"], 0.75 * 20e6 * report["steps"]["count"])
 
     def test_graphs_are_steps(self):
         report, _, _ = self.report("--steps", "100", "--graph", "--launches", "30")
@@ -105,20 +106,20 @@ class Watch(unittest.TestCase):
 
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")
-        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "8000"},
-                              watch=["--seconds", "9", "--launches", "100", "--kernel-us", "2", "--call-us", "20"])
+        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "12000"},
+                              watch=["--seconds", "9", "--launches", "100", "--kernel-us", "2", "--call-us", "8"])
         self.assertEqual(code, 0, err)
         with open(path, encoding="utf8") as file:
             report = json.load(file)
-        self.assertLess(report["devices"][0]["wall_ns"], 7e9)  # of nine seconds
+        self.assertLess(report["devices"][0]["wall_ns"], 8e9)  # of nine seconds
         self.assertIn("100 operations", report["steps"]["rule"])
         shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
-        self.assertLess([int(found[1]) for found in shares if found][0], 75)
+        self.assertLess([int(found[1]) for found in shares if found][0], 90)
         self.assertLess(report["devices"][0]["leaves_ns"].get("unknown", 0), 0.05 * report["devices"][0]["wall_ns"])
         self.assertFalse([n for n in report["capture"]["notes"] if "what issued them" in n])
-        # 28 us a launch instead of 20; a loaded machine makes both slower.
+        # 20 us a launch instead of 8; a loaded machine makes both slower.
         self.assertGreater(report["capture"]["slowdown"], 1.05)
-        self.assertLess(report["capture"]["slowdown"], 5)
+        self.assertLess(report["capture"]["slowdown"], 10)
 
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])
