@@ -8,6 +8,7 @@
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/bf16x6/bf16x6.h"
+#include "kernels/attention/attention_mma_features.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "runtime/device.h"
@@ -34,10 +35,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 [[maybe_unused]] Fit fits_plain_backward(const Context& c,
                                          const AttentionBackwardArgs& b) noexcept {
   const AttentionArgs& a = b.forward;
-  if (b.d_bias != nullptr && a.max_k > 16 * 65535)
-    return {"more than 2^20 columns of d_bias (second grid dimension)"};
-  if (b.d_bias != nullptr && a.sequences * a.heads * (a.max_q / 16 + 1) > INT32_MAX)
-    return {"more than 2^31 tiles of d_bias (grid size)"};
+  if (const Fit f = attention_fits_bias_gradient(b); !f) return f;
   return fits_plain(c, a);
 }
 
@@ -85,6 +83,15 @@ Fit attention_fits_grid(const AttentionArgs& a) noexcept {
   return {};
 }
 
+Fit attention_fits_bias_gradient(const AttentionBackwardArgs& b) noexcept {
+  const AttentionArgs& a = b.forward;
+  if (b.d_bias != nullptr && a.max_k > 16 * 65535)
+    return {"more than 2^20 columns of d_bias (second grid dimension)"};
+  if (b.d_bias != nullptr && a.sequences * a.heads * (a.max_q / 16 + 1) > INT32_MAX)
+    return {"more than 2^31 tiles of d_bias (grid size)"};
+  return {};
+}
+
 int64_t attention_mean_length(const AttentionArgs& a) noexcept {
   if (a.sequences == 0) return 0;
   const int64_t rows = a.q_rows > a.k_rows ? a.q_rows : a.k_rows;
@@ -128,6 +135,8 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
                      attention_forward_mma_cuda})
       SAT_CUDA_IMPL({"attention_forward_bf16x6_cuda", DeviceKind::cuda,
                      attention_forward_bf16x6_fits, attention_forward_bf16x6_cuda})
+      SAT_CUDA_IMPL({"attention_forward_features_cuda", DeviceKind::cuda, attention_features_fit,
+                     attention_forward_features_cuda})
       SAT_CUDA_IMPL({"attention_forward_plain_cuda", DeviceKind::cuda, fits_plain,
                      attention_forward_plain_cuda})
       {"attention_forward_cpu", DeviceKind::cpu, fits_cpu, attention_forward_cpu}};
@@ -144,6 +153,8 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
                      attention_backward_mma_cuda})
       SAT_CUDA_IMPL({"attention_backward_bf16x6_cuda", DeviceKind::cuda,
                      attention_backward_bf16x6_fits, attention_backward_bf16x6_cuda})
+      SAT_CUDA_IMPL({"attention_backward_features_cuda", DeviceKind::cuda,
+                     attention_backward_features_fit, attention_backward_features_cuda})
       SAT_CUDA_IMPL({"attention_backward_plain_cuda", DeviceKind::cuda, fits_plain_backward,
                      attention_backward_plain_cuda})
       {"attention_backward_cpu", DeviceKind::cpu, fits_cpu_backward, attention_backward_cpu}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 
 #include "kernels/attention/attention_device.cuh"
 #include "kernels/attention/attention_impl.h"
@@ -73,13 +74,14 @@ void attention_backward_prepare_cuda(const Context& ctx, const AttentionBackward
   const auto aligned = [](const void* p, int64_t stride) {
     return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
   };
-  const bool wide = attention_v_head_size(a) == a.head_size &&
-                    (a.head_size == 32 || a.head_size == 64 || a.head_size == 128) &&
+  const int64_t widest = std::max(a.head_size, attention_v_head_size(a));
+  const bool wide = a.head_size % 8 == 0 && attention_v_head_size(a) % 8 == 0 &&
                     aligned(a.o, a.o_stride) && aligned(b.d_o, a.o_stride) &&
                     aligned(b.d_q, b.d_q_stride);
   with_device_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    wide ? launch<T, kWidth<T>>(ctx, b, static_cast<int>(a.head_size) / kWidth<T>)
+    const auto accesses = static_cast<unsigned>(widest + kWidth<T> - 1) / kWidth<T>;
+    wide ? launch<T, kWidth<T>>(ctx, b, static_cast<int>(std::min(std::bit_ceil(accesses), 32u)))
          : launch<T, 1>(ctx, b, 32);
   });
 }

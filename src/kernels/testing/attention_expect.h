@@ -45,6 +45,12 @@ inline double rotary_error(const AttentionArgs& a, const AttentionTerm& t) {
   return 4 * epsilon_of(wide_of(a.dtype)) * positions * static_cast<double>(a.scale) * sum;
 }
 
+// Tensor cores take the rotated q and k in the stored type, rounded once more: how far the score
+// moves, with u the unit of that type.
+inline double rotary_rounding(const AttentionArgs& a, double u, double root) {
+  return a.rotary_base == 0.0f || u < 0x1p-20 ? 0 : 4 * u * static_cast<double>(a.scale) * root;
+}
+
 // Half the distance between the smallest values: what is added to a relative bound of a probability
 // or of a stored result. fp32 without subnormals; fp16 is stored with them.
 inline double smallest_of(DType t) {
@@ -73,7 +79,7 @@ inline Bounds bounds_of(const Problem& p, const Result& truth) {
     // The sum q.k, the capped score, and what bias and distance add are each rounded at their size.
     const double e = f * (1 + 2 * std::fabs(t.product) + std::fabs(t.score) + std::fabs(lse) +
                           std::fabs(t.score - t.product) + scale * qk.root) +
-                     rotary_error(a, t);
+                     rotary_error(a, t) + rotary_rounding(a, u, qk.root);
     const double p_error = keep_scale * (t.p * (u + e) + smallest_of(p.dtype));
     const double size = keep_scale * (std::fabs(pv.sum) + pv.root) + std::fabs(t.delta) + od.root;
     const double d_score = size * (t.p * (u + e) + smallest_of(p.dtype));
