@@ -7,8 +7,8 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
-#include "kernels/attention/bf16x6/bf16x6.h"
 #include "kernels/attention/attention_mma_features.h"
+#include "kernels/attention/bf16x6/bf16x6.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "runtime/device.h"

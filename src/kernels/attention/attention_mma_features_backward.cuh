@@ -121,7 +121,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_features_
         float p[kQueries / 8][4], d_s[kQueries / 8][4];
         uint32_t cap_slope[kQueries / 8][2];
         product_rows<T, kD, kQueries>(p, k_left, q_tile(stage));
-        to_scores<true, true, kQueries>(scores, p, cap_slope, start, row);
+        to_scores<T, true, true, kQueries>(scores, p, cap_slope, start, row);
         if constexpr (kDk) product_rows<T, kV, kQueries>(d_s, v_left, d_o_tile(stage));
           // Then p holds what was kept, and d_s = kept * d_p - p * delta.
 #pragma unroll
@@ -255,7 +255,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_featur
       float p[kKeys / 8][4], d_s[kKeys / 8][4];
       uint32_t cap_slope[kKeys / 8][2];
       product_rows<T, kD, kKeys>(p, q_left, k_tile(stage));
-      to_scores<false, true, kKeys>(scores, p, cap_slope, row, start);
+      to_scores<T, false, true, kKeys>(scores, p, cap_slope, row, start);
       product_rows<T, kV, kKeys>(d_s, d_o_left, v_tile(stage));
 #pragma unroll
       for (int c = 0; c < kKeys / 8; ++c) {

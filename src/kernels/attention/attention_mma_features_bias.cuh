@@ -85,7 +85,7 @@ __global__ __launch_bounds__(128) void attention_backward_bias_features_kernel(
           __syncthreads();  // they are rotated for all
         }
         product_rows<T, kD, kKeys>(p, q_left, k_tile);
-        to_scores<false, false, kKeys>(scores, p, no_slopes, row, start);
+        to_scores<T, false, false, kKeys>(scores, p, no_slopes, row, start);
         copy_wait<0>();
         __syncthreads();  // d_o and v too
         product_rows<T, kV, kKeys>(d_p, d_o_left, v_tile);

@@ -96,7 +96,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_features_kernel
     if (meets) {
       product_rows<T, kD, kKeys>(s, q_left, k_tile);
       uint32_t no_slopes[1][2];
-      to_scores<false, false, kKeys>(scores, s, no_slopes, row, start);
+      to_scores<T, false, false, kKeys>(scores, s, no_slopes, row, start);
       // Online softmax in powers of two; a lane's share of each row's sum is added up at the end.
 #pragma unroll
       for (int r = 0; r < 2; ++r) {

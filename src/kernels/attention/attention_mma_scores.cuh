@@ -96,13 +96,6 @@ struct MmaScores {
     return !masked() || blocks(i, i_end, j, j_end).all;
   }
 
-  __device__ float bias(int i, int j) const {
-    if (i >= queries || j >= keys) return 0.0f;
-    const int64_t at = bias_at + i * a.bias_row_stride + j;
-    if (a.bias_dtype == DType::f32) return static_cast<const float*>(a.bias)[at];
-    if (a.bias_dtype == DType::f16) return to_float(static_cast<const __half*>(a.bias)[at]);
-    return to_float(static_cast<const __nv_bfloat16*>(a.bias)[at]);
-  }
   __device__ float distance(int i, int j) const { return static_cast<float>(abs(i + shift - j)); }
 };
 
@@ -114,10 +107,65 @@ __device__ __forceinline__ int2 place_of(int i, int j, int c, int e) {
   return kKeysInRows ? make_int2(i + column, j + row) : make_int2(i + row, j + column);
 }
 
+// Adds the bias, of elements Bias, to a tile of scores.
+template <class Bias, bool kKeysInRows, int kColumns, uint32_t kMay>
+__device__ __forceinline__ void add_bias(const MmaScores<kMay>& f, float (&s)[kColumns / 8][4],
+                                         int i, int j) {
+  constexpr int kQueries = kKeysInRows ? kColumns : 16, kKeys = kKeysInRows ? 16 : kColumns;
+  const AttentionArgs& a = f.a;
+  const Bias* bias = static_cast<const Bias*>(a.bias) + f.bias_at;
+  const int2 own = place_of<kKeysInRows>(i, j, 0, 0);
+  const Bias* at = bias + own.x * a.bias_row_stride + own.y;
+  if (i + kQueries > f.queries || j + kKeys > f.keys) {  // some elements do not exist
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int2 p = place_of<kKeysInRows>(i, j, c, e);
+        if (p.x < f.queries && p.y < f.keys)
+          s[c][e] += to_float(bias[p.x * a.bias_row_stride + p.y]) * kLog2e;
+      }
+    return;
+  }
+  if constexpr (kKeysInRows) {
+    const Bias* next = at + a.bias_row_stride;
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c) {
+      s[c][0] += to_float(at[0]) * kLog2e;
+      s[c][1] += to_float(next[0]) * kLog2e;
+      s[c][2] += to_float(at[8]) * kLog2e;
+      s[c][3] += to_float(next[8]) * kLog2e;
+      at += 8 * a.bias_row_stride;
+      next += 8 * a.bias_row_stride;
+    }
+  } else {
+    const Bias* low = at + 8 * a.bias_row_stride;
+    // Two keys in one access where every row begins at an even element.
+    const bool pairs = ((a.bias_row_stride | f.bias_at) & 1) == 0 &&
+                       reinterpret_cast<uintptr_t>(a.bias) % (2 * sizeof(Bias)) == 0;
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c) {
+      float upper[2], lower[2];
+      if (pairs) {
+        load(upper, at + c * 8);
+        load(lower, low + c * 8);
+      } else {
+        upper[0] = to_float(at[c * 8]), upper[1] = to_float(at[c * 8 + 1]);
+        lower[0] = to_float(low[c * 8]), lower[1] = to_float(low[c * 8 + 1]);
+      }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        s[c][e] += upper[e] * kLog2e;
+        s[c][e + 2] += lower[e] * kLog2e;
+      }
+    }
+  }
+}
+
 // The products of 16 rows and kColumns columns become scores, minus infinity where the query does
 // not see the key. With kSlopes cap_slope gets the cap's derivative, two to a register (an error of
 // 2^-11 beside that of the stored type); it is not written without a cap.
-template <bool kKeysInRows, bool kSlopes, int kColumns, uint32_t kMay>
+template <class T, bool kKeysInRows, bool kSlopes, int kColumns, uint32_t kMay>
 __device__ __forceinline__ void to_scores(const MmaScores<kMay>& f, float (&s)[kColumns / 8][4],
                                           uint32_t (&cap_slope)[kSlopes ? kColumns / 8 : 1][2],
                                           int i, int j) {
@@ -147,13 +195,11 @@ __device__ __forceinline__ void to_scores(const MmaScores<kMay>& f, float (&s)[k
       for (int e = 0; e < 4; ++e) s[c][e] *= scale;
   }
   if (f.kBias && a.bias != nullptr) {
-#pragma unroll
-    for (int c = 0; c < kColumns / 8; ++c)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int2 at = place_of<kKeysInRows>(i, j, c, e);
-        s[c][e] += f.bias(at.x, at.y) * kLog2e;
-      }
+    if (a.bias_dtype == DType::f32) {
+      add_bias<float, kKeysInRows, kColumns>(f, s, i, j);
+    } else {
+      add_bias<T, kKeysInRows, kColumns>(f, s, i, j);
+    }
   }
   if (f.kAlibi && f.slope2 != 0.0f) {
 #pragma unroll
