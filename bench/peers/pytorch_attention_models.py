@@ -14,6 +14,7 @@ gradient of T5's bias is part of its backward pass.
 import json
 import statistics
 import sys
+import warnings
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -99,6 +100,7 @@ def median_ms(call, sets):
 
 def measure(name, case):
     torch.manual_seed(0)
+    torch._dynamo.reset()  # a compiled function keeps few shapes and would then run unfused
     random = lambda *shape: (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
     batch, heads, kv_heads, length, size = (case[x] for x in ("batch", "heads", "kv_heads", "length", "size"))
     value = case.get("value", size)
@@ -124,6 +126,7 @@ def measure(name, case):
 
 def main():
     words = sys.argv[1:]
+    warnings.simplefilter("ignore")
     for name, case in CASES.items():
         if not words or any(word in name for word in words):
             measure(name, case)
