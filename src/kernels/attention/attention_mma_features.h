@@ -18,8 +18,9 @@ constexpr uint32_t kCapFeatures = kFewFeatures | kFeatureSoftCap;
 constexpr uint32_t kAllFeatures =
     kCapFeatures | kFeatureBias | kFeatureAlibi | kFeatureRotary | kFeatureBlockMask | kMayDrop;
 
-// Rows of a block and of the other side in a step of the backward pass.
-constexpr int kOwnRows = 64;
+// Rows of a block and of the other side in a step of the backward pass. Heads of 256 leave room for
+// one block a multiprocessor, which needs more rows, and so warps, where shared memory allows.
+constexpr int kOwnRows = 64, kManyRows = 128;
 constexpr int other_rows(int head, int value) { return head + value <= 128 ? 64 : 32; }
 
 // Bytes of shared memory of a block, whose rows are padded to groups of 64 elements.
@@ -28,10 +29,12 @@ constexpr int forward_bytes(int head, int value) {
   const int wider = head > value ? head : value;
   return 64 * (padded_bytes(wider) + padded_bytes(head) + padded_bytes(value));
 }
-constexpr int backward_bytes(int head, int value) {
+constexpr int backward_bytes(int head, int value, int own) {
   const int other = other_rows(head, value);
-  return (kOwnRows + 2 * other) * (padded_bytes(head) + padded_bytes(value)) + 16 * other;
+  return (own + 2 * other) * (padded_bytes(head) + padded_bytes(value)) + 16 * other;
 }
+// What a block may have on that device; 0 if it cannot be read.
+int shared_bytes(int device_index) noexcept;
 
 }  // namespace attention
 

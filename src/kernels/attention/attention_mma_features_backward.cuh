@@ -306,15 +306,15 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_featur
 #endif
 }
 
-template <class T, int kD, int kV, uint32_t kMay>
-void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b) {
-  constexpr int kWarps = kOwnRows / 16, kOther = other_rows(kD, kV);
-  constexpr int kBytes = backward_bytes(kD, kV);
+template <class T, int kD, int kV, uint32_t kMay, int kOwn>
+void launch_backward_rows(const Context& ctx, const AttentionBackwardArgs& b) {
+  constexpr int kWarps = kOwn / 16, kOther = other_rows(kD, kV);
+  constexpr int kBytes = backward_bytes(kD, kV, kOwn);
   const AttentionArgs& a = b.forward;
   const auto launch = [&](auto kernel, int64_t longest, int64_t heads) {
     if (longest == 0) return;
     SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-    const int tiles = static_cast<int>((longest + kOwnRows - 1) / kOwnRows);
+    const int tiles = static_cast<int>((longest + kOwn - 1) / kOwn);
     const dim3 grid(static_cast<unsigned>(tiles * a.sequences), static_cast<unsigned>(heads));
     kernel<<<grid, kWarps * 32, kBytes, cuda::stream_of(ctx)>>>(b, tiles);
     SAT_CUDA_LAUNCHED("attention_backward_features_kernel");
@@ -332,6 +332,15 @@ void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b
   // Last, because it may overwrite delta.
   launch(attention_backward_queries_features_kernel<T, kD, kV, kWarps, kOther, kMay>, a.max_q,
          a.heads);
+}
+
+template <class T, int kD, int kV, uint32_t kMay>
+void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b) {
+  if constexpr (kD + kV >= 512) {
+    if (shared_bytes(ctx.device.index) >= backward_bytes(kD, kV, kManyRows))
+      return launch_backward_rows<T, kD, kV, kMay, kManyRows>(ctx, b);
+  }
+  launch_backward_rows<T, kD, kV, kMay, kOwnRows>(ctx, b);
 }
 
 }  // namespace saturate::kernels::attention

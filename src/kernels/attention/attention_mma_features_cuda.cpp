@@ -23,13 +23,22 @@ void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b
 template <class T, int kD, int kV, uint32_t kMay>
 void launch_bias_features(const Context& ctx, const AttentionBackwardArgs& b);
 
+int shared_bytes(int device_index) noexcept {
+  static std::array<std::atomic<int>, 64> cache{};
+  if (device_index < 0 || device_index >= static_cast<int>(cache.size())) return 0;
+  std::atomic<int>& slot = cache[static_cast<size_t>(device_index)];
+  int bytes = slot.load(std::memory_order_relaxed);
+  if (bytes > 0) return bytes;
+  if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index) !=
+      cudaSuccess)
+    return 0;
+  slot.store(bytes, std::memory_order_relaxed);
+  return bytes;
+}
+
 }  // namespace attention
 
 namespace {
-
-using attention::launch_backward_features;
-using attention::launch_bias_features;
-using attention::launch_forward_features;
 
 struct Instance {
   int head, value;
@@ -64,20 +73,6 @@ void with_instance(const AttentionArgs& a, const Launch& launch) {
 #undef SAT_LAUNCH
 }
 
-// Bytes of shared memory that a block may have on that device, read once; 0 if it cannot be read.
-int shared_bytes(int device_index) noexcept {
-  static std::array<std::atomic<int>, 64> cache{};
-  if (device_index < 0 || device_index >= static_cast<int>(cache.size())) return 0;
-  std::atomic<int>& slot = cache[static_cast<size_t>(device_index)];
-  int bytes = slot.load(std::memory_order_relaxed);
-  if (bytes > 0) return bytes;
-  if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index) !=
-      cudaSuccess)
-    return 0;
-  slot.store(bytes, std::memory_order_relaxed);
-  return bytes;
-}
-
 // What both directions need; `bytes_of` says how much shared memory an instance takes.
 Fit fits(const Context& ctx, const AttentionArgs& a, int (*bytes_of)(int, int)) noexcept {
   if (a.dtype != DType::bf16 && a.dtype != DType::f16)
@@ -93,7 +88,7 @@ Fit fits(const Context& ctx, const AttentionArgs& a, int (*bytes_of)(int, int)) 
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (cuda_compute_major(ctx.device.index) < 8)
     return {"the GPU is older than compute capability 8.0"};
-  if (shared_bytes(ctx.device.index) < bytes_of(instance->head, instance->value))
+  if (attention::shared_bytes(ctx.device.index) < bytes_of(instance->head, instance->value))
     return {"the GPU has too little shared memory for heads this wide"};
   return attention_fits_grid(a);
 }
@@ -132,7 +127,9 @@ Fit attention_backward_features_fit(const Context& ctx, const AttentionBackwardA
       !attention_rows_aligned(b.d_k, b.d_k_stride) || !attention_rows_aligned(b.d_v, b.d_v_stride))
     return {"a gradient is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (const Fit f = attention_fits_bias_gradient(b); !f) return f;
-  return fits(ctx, b.forward, attention::backward_bytes);
+  return fits(ctx, b.forward, [](int head, int value) {
+    return attention::backward_bytes(head, value, attention::kOwnRows);
+  });
 }
 
 }  // namespace saturate::kernels
