@@ -53,7 +53,8 @@ constexpr int64_t kUnlimitedWindow = INT64_MAX;
 // passes no gradient on.
 //
 // Types: q, k, v, o and their gradients in dtype; bias in bias_dtype, which is dtype or f32;
-// softmax and sums in fp32 (f64 for f64); slopes and sinks in wide_of(dtype).
+// softmax and sums in fp32 (f64 for f64); slopes and sinks in wide_of(dtype). Tensor cores take the
+// rotated q and k rounded to dtype.
 //
 // Dropout: probability p on p[i][j] after the softmax, kept ones scaled by 1/(1-p); the bits come
 // from random_block(seed, micro_step, rng.op, block) of element (h * q_rows + row) * 2^16 + j with
