@@ -137,7 +137,16 @@ TEST(Attention, SaysWhyItDoesNotFit) {
                "head size is none of 32, 64, 128");
   EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::bf16, 64, 4),
                "q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8");
+  constexpr const char* kFeatures = "attention_forward_features_cuda";
+  EXPECT_STREQ(reason(kFeatures, DType::f32, 64, 0),
+               "dtype is neither bf16 nor f16 (tensor-core operands)");
+  EXPECT_STREQ(reason(kFeatures, DType::f16, 60, 0), "a head size is no multiple of 8");
+  EXPECT_STREQ(reason(kFeatures, DType::f16, 264, 0), "a head size is above 256");
+  EXPECT_STREQ(reason(kFeatures, DType::f16, 256, 4),
+               "q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8");
   if (cuda_device_count() == 0) {
+    EXPECT_STREQ(reason(kFeatures, DType::bf16, 80, 0),
+                 "the GPU is older than compute capability 8.0");
     EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::bf16, 64, 0),
                  "the GPU is older than compute capability 8.0");
   }
