@@ -3,7 +3,8 @@
 # All tests that need a GPU: tests/gpu.sh [BUILD_FOLDER]
 # Test programs run as they are (those of BUILD_FOLDER/test), whole trainings on one GPU and, where there are
 # several and torchrun is here, on all of them; the Python package where it is built for this python3 and that has
-# PyTorch. `./saturate.sh test` ends with this on a machine with a GPU.
+# PyTorch, with attention's errors at the corners of the study's grid. `./saturate.sh test` ends with this on a machine
+# with a GPU.
 set -euo pipefail
 build=${1:-build} here="$(dirname "${BASH_SOURCE[0]}")"
 for test in "$build"/test/saturate_{kernels,ops,model,train}_test; do
@@ -11,6 +12,7 @@ for test in "$build"/test/saturate_{kernels,ops,model,train}_test; do
 done
 if PYTHONPATH="$build/python" python3 -c 'import pytest, torch, saturate._core' 2>/dev/null; then
   PYTHONPATH="$build/python" python3 -m pytest -q -p no:cacheprovider "$here/../python/tests"
+  PYTHONPATH="$build/python" python3 "$here/attention_grid.py" --quick >/dev/null
 fi
 python3 "$here/cli/lab_test.py" "$build/bin/saturate" --gpu
 launch=() gpus="$(nvidia-smi --list-gpus | wc -l)"
