@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `saturate bench attention`: one shape by what dispatch chooses, or with --ladder every
-// implementation that fits, in every precision of the device, over lengths.
+// implementation that fits, in every precision of the device, over lengths; speed-ups forward are
+// over the rung whose scores lie in memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "apps/ladder_plot.h"
 #include "base/error.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/materialised/materialised.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
@@ -181,6 +183,20 @@ std::vector<Rung> climb(const Context& ctx, const Stream& stream, const Problem&
   return rungs;
 }
 
+// The rung below all of them, whose scores lie in memory; nothing where they would be too many.
+std::vector<Rung> first_rung(const Context& ctx, const Stream& stream, const Problem& problem,
+                             int64_t repeats) {
+  constexpr int64_t kMostScratch = int64_t{8} << 30;
+  const AttentionArgs& args = problem.args().front().forward;
+  const int64_t bytes = kernels::attention_forward_materialised_scratch(args);
+  if (!kernels::attention_forward_materialised_fits(ctx, args) || bytes > kMostScratch) return {};
+  const Buffer scratch(ctx.device, static_cast<size_t>(bytes));
+  const double ms = median_ms(ctx, stream, problem, repeats, [&](const AttentionBackwardArgs& set) {
+    kernels::attention_forward_materialised(ctx, {set.forward, scratch.data(), bytes});
+  });
+  return {{"attention_forward_materialised", ms}};
+}
+
 }  // namespace
 
 void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream& stream,
@@ -241,9 +257,10 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
                 r.ms, rate, speed_up);
         }
       };
-      const auto forward = climb(
+      auto forward = climb(
           ctx, stream, problem, o.repeats, kernels::attention_forward_impls(),
           [](const AttentionBackwardArgs& set) -> const AttentionArgs& { return set.forward; });
+      for (const Rung& r : first_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
       report(forward, x.gflop());
       for (const Rung& r : forward) {
         auto& line = lines[fmt::format("{} {}", r.name, name_of(type))];

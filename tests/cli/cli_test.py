@@ -77,7 +77,9 @@ class AttentionLadder(unittest.TestCase):
             with open(lines, encoding="utf8") as file:
                 rows = [json.loads(line) for line in file]
             self.assertEqual([(r["length"], r["implementation"]) for r in rows],
-                             [(n, f"attention_{way}_cpu") for n in (8, 16) for way in ("forward", "backward")])
+                             [(n, f"attention_{name}") for n in (8, 16)
+                              for name in ("forward_cpu", "forward_materialised", "backward_cpu")])
+            self.assertTrue(all(r["speed_up_over_last"] == 1 for r in rows if "materialised" in r["implementation"]))
             self.assertTrue(all(r["ms"] > 0 and r["tflops"] >= 0 for r in rows))
             with open(plot, encoding="utf8") as file:
                 self.assertIn("attention_forward_cpu f32", file.read())
