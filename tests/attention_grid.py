@@ -153,13 +153,20 @@ def is_within(dtype, mine, ratios):
 
 def measure(case, dtype, ways, inputs, truths):
     """One JSON line's content."""
-    found = {name: errors_of(run(way, case, inputs, TYPES[dtype]), truths) for name, way in ways.items()}
+    found = {}
+    for name, way in ways.items():
+        try:
+            found[name] = errors_of(run(way, case, inputs, TYPES[dtype]), truths)
+        except RuntimeError as error:
+            if name != "efficient":
+                raise
+            print(f"{name} refuses {tuple(case)}: {str(error).splitlines()[0]}", file=sys.stderr)
     numbers = dict(zip(found, torch.stack(list(found.values())).tolist()))  # the case's only wait for the GPU
     mine = numbers["saturate"]
     line = {"what": "attention_error", **case._asdict(), "type": dtype}
     for column, name in ((0, "max_abs"), (2, "mean_rel")):
         line[name] = {output: mine[n][column] for n, output in enumerate(OUTPUTS)}
-        for other in ways:
+        for other in found:
             if other != "saturate":
                 line[f"{other}_{name}"] = {output: numbers[other][n][column] for n, output in enumerate(OUTPUTS)}
     line["ratio"] = {o: ratio_of(a, b) for o, a, b in zip(OUTPUTS, mine, numbers["eager"])}
@@ -175,9 +182,9 @@ def summary_of(lines):
     for (dtype, head_size, causal), members in groups.items():
         for direction, outputs in (("forward", OUTPUTS[:1]), ("backward", OUTPUTS[1:])):
             row = {"type": dtype, "head_size": head_size, "causal": causal, "direction": direction, "cases": len(members)}
-            for name in members[0]:
+            for name in dict.fromkeys(name for m in members for name in m):
                 if name == "ratio" or name.endswith(("max_abs", "mean_rel")):
-                    row[name] = max(m[name][o] for m in members for o in outputs)
+                    row[name] = max(m[name][o] for m in members if name in m for o in outputs)
             yield row
 
 
