@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "base/text.h"
-#include "observe/report/text.h"
 
 namespace saturate::observe {
 namespace {

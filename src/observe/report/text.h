@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <string>
-#include <string_view>
 
+#include "base/printable.h"
 #include "observe/report/diagnosis.h"
 
 namespace saturate::observe {
@@ -11,9 +11,6 @@ namespace saturate::observe {
 // good the capture was. Plain characters, at most 100 columns but for the evidence. Texts from the
 // file lose their control characters.
 std::string render_text(const Diagnosis& diagnosis);
-
-// Control characters and bytes that are not UTF-8 as '?'.
-std::string printable(std::string_view text);
 
 std::string format_ns(double ns);  // "843 ns", "12.3 us", "7.41 ms", "1.20 s"
 

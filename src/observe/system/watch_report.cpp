@@ -5,8 +5,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "base/text.h"
-#include "observe/report/text.h"
 #include "observe/system/watch.h"
 
 namespace saturate::observe {

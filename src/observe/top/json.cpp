@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "observe/report/text.h"
+#include "base/printable.h"
 
 namespace saturate::observe {
 namespace {

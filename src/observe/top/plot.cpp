@@ -7,7 +7,7 @@
 #include <cwchar>
 #include <string_view>
 
-#include "observe/report/text.h"
+#include "base/printable.h"
 
 namespace saturate::observe {
 namespace {

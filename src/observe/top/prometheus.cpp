@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "observe/report/text.h"
+#include "base/printable.h"
 #include "observe/top/json.h"
 
 namespace saturate::observe {

@@ -5,19 +5,10 @@
 // sums over many keys are made of short ones, added in fp32.
 #pragma once
 #include "kernels/attention/attention_mma_device.cuh"
-#include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
 
 constexpr int kParts = 3;
-
-// What a block of this GPU may have, with opt-in.
-inline int shared_bytes_of_a_block(const Context& ctx) {
-  int bytes = 0;
-  SAT_CUDA(
-      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, ctx.device.index));
-  return bytes;
-}
 
 // Two neighbouring values, cut; the first in the low halves.
 __device__ __forceinline__ void cut(uint32_t (&parts)[kParts], float x, float y) {
