@@ -98,11 +98,22 @@ class Watch(unittest.TestCase):
         code, out, err = doctor("--keep", keep, watch=["--spawn", "--steps", "60"])
         self.assertEqual((code, out.count("launched 600")), (0, 2), err)
         files = sorted(os.listdir(keep))
-        self.assertEqual(len(files), 3)
+        self.assertEqual(len(files), 4)
         self.assertRegex(files[0], r"^\d+\.rank[01]\.sat$")
-        self.assertEqual(files[2], "host.sat")
+        self.assertEqual(files[2:], ["counters.json", "host.sat"])
         again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True, check=True)
         self.assertGreater(sum(k["count"] for k in json.loads(again.stdout)["devices"][0]["kernels"]), 900)
+
+    def test_what_was_seen_from_outside_is_in_the_report(self):
+        keep = os.path.join(self.folder.name, "kept")
+        code, _, err = doctor("--keep", keep, watch=["--seconds", "2"])
+        self.assertEqual(code, 0, err)
+        self.assertIn("Seen from outside", err)
+        again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True, check=True)
+        counters = {c["id"]: c for c in json.loads(again.stdout)["counters"]}
+        self.assertGreater(counters["cpu_cores"]["mean"], 0)
+        self.assertGreaterEqual(counters["cpu_cores"]["samples"], 2)
+        self.assertGreaterEqual(counters["voluntary_switches"]["a_step"], 0)
 
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")

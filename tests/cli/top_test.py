@@ -337,7 +337,7 @@ class DoctorPid(Machine):
 
     def test_mistakes(self):
         self.assertIn("no process", self.run_program("doctor", "--pid", "4194303", code=2)[1])
-        self.assertIn("not both", self.run_program("doctor", "x.json", "--pid", str(os.getpid()), code=2)[1])
+        self.assertIn("one of the three", self.run_program("doctor", "x.json", "--pid", str(os.getpid()), code=2)[1])
         self.assertIn("html", self.run_program("doctor", "--pid", str(os.getpid()), "--format", "html", code=2)[1])
         self.run_program("doctor", "--duration", "3", code=2)
 
