@@ -3,9 +3,9 @@
 """Attention by PyTorch's ways and by Saturate, in one process: one JSON line each.
 
     pytorch_attention.py --shape 32 12 1024 64 --causal --dtype bf16
-    pytorch_attention.py --shape 784 8 32 64 --dtype bf16 --only cudnn efficient saturate
+    pytorch_attention.py --shape 784 8 32 64 --shape 256 8 64 64 --dtype bf16 --only cudnn efficient saturate
 
-A shape is BATCH HEADS LENGTH HEAD_SIZE, causal counts half, backward counts 2.5 times forward. On a GPU: medians of
+Several shapes are measured one after the other. A shape is BATCH HEADS LENGTH HEAD_SIZE, causal counts half, backward counts 2.5 times forward. On a GPU: medians of
 replays of a CUDA graph of 12 calls over three sets of inputs, larger together than L2 at training shapes, uniform in
 [-1, 1). Ways: eager (the formula), math, flash, efficient, cudnn (backends of scaled_dot_product_attention), saturate
 (the Python package, if it is installed). A way that the shape or the machine does not offer prints why on stderr.
@@ -103,9 +103,9 @@ def median_ms(calls, device, repeats):
     return statistics.median(times)
 
 
-def measure(name, args, device, dtype):
+def measure(name, shape, args, device, dtype):
     way = way_of(name, args.causal)
-    sets = inputs_of(name, args.shape, dtype, device)
+    sets = inputs_of(name, shape, dtype, device)
 
     def forward(q, k, v, _):
         with torch.no_grad():
@@ -116,7 +116,7 @@ def measure(name, args, device, dtype):
 
     forward_ms = median_ms([lambda s=s: forward(*s) for s in sets], device, args.repeats)
     both_ms = median_ms([lambda s=s: both(*s) for s in sets], device, args.repeats)
-    batch, heads, length, size = args.shape
+    batch, heads, length, size = shape
     gflop = 4e-9 * batch * heads * length * length * size * (0.5 if args.causal else 1.0)
     print(
         json.dumps(
@@ -143,18 +143,19 @@ def measure(name, args, device, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", type=int, nargs=4, required=True, metavar=("BATCH", "HEADS", "LENGTH", "HEAD_SIZE"))
+    parser.add_argument("--shape", type=int, nargs=4, action="append", required=True, metavar=("BATCH", "HEADS", "LENGTH", "HEAD_SIZE"))
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--only", nargs="+", choices=["eager", *BACKENDS, "saturate"])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=11)
     args = parser.parse_args()
-    for name in args.only or ["eager", *BACKENDS, "saturate"]:
-        try:
-            measure(name, args, args.device, DTYPES[args.dtype])
-        except (RuntimeError, ImportError, ValueError) as error:
-            print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    for shape in args.shape:
+        for name in args.only or ["eager", *BACKENDS, "saturate"]:
+            try:
+                measure(name, shape, args, args.device, DTYPES[args.dtype])
+            except (RuntimeError, ImportError, ValueError) as error:
+                print(f"{name} at {shape}: {str(error).splitlines()[0]}", file=sys.stderr)
 
 
 if __name__ == "__main__":
