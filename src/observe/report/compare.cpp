@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "observe/report/counters_rows.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -113,6 +114,13 @@ Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gat
     const LeafInfo& info = leaf_info(static_cast<Leaf>(l));
     row(fmt::format("  {}{}", is_busy(static_cast<Leaf>(l)) ? "" : "idle: ", info.title),
         std::string(info.id));
+  }
+  for (const CounterInfo& info : counter_infos()) {
+    const std::optional<double> x = counter_mean(a.counters, info);
+    const std::optional<double> y = counter_mean(b.counters, info);
+    if (x && y)
+      c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", fmt::format("  seen: {}", info.title),
+                            counter_text(info, *x), counter_text(info, *y), change(*x, *y));
   }
   if (a.analysis.steps.found && b.analysis.steps.found)
     c.text += fmt::format("\nB is {:.2f} times as fast as A\n",

@@ -65,6 +65,18 @@ std::vector<CounterRow> counter_rows(const Counters& counters, double step_ns) {
   return rows;
 }
 
+std::string counter_text(const CounterInfo& info, double value) {
+  return with_unit(info.unit, value);
+}
+
+std::optional<double> counter_mean(const Counters& counters, const CounterInfo& info) {
+  std::optional<Range> all;
+  for (const Counter& c : counters.values)
+    if (c.info == &info) add(all, std::optional<double>(c.range.mean));
+  if (!all) return {};
+  return all->mean;
+}
+
 std::string counter_group(const Counters& counters, int gpu) {
   if (gpu < 0) return "processes and machine";
   const auto name = counters.gpus.find(gpu);

@@ -98,6 +98,19 @@ TEST(Counters, AStepTakesItsShareOfARate) {
   for (const CounterRow& row : counter_rows(two_samples(), 0)) EXPECT_EQ(row.per_step, "");
 }
 
+TEST(Counters, ComeWithTheirMeanOverGpusAndUnit) {
+  Counters c = two_samples();
+  const CounterInfo& power = *counter_info("power");
+  EXPECT_EQ(counter_mean(c, power), 400);
+  Counter other = *find(c, "power");
+  other.gpu = 3;
+  other.range.mean = 200;
+  c.values.push_back(other);
+  EXPECT_EQ(counter_mean(c, power), 300);
+  EXPECT_EQ(counter_text(power, 300), "300 W");
+  EXPECT_FALSE(counter_mean(c, *counter_info("pcie_sent")));
+}
+
 TEST(Counters, SurviveTheirFile) {
   const saturate::testing::TempFolder folder;
   const Counters c = two_samples();

@@ -183,6 +183,18 @@ TEST(Compare, ShowsEachLeafAndHoldsGates) {
   EXPECT_NE(worse.failed[0].find("step rose"), std::string::npos);
 }
 
+TEST(Compare, PutsCountersSideBySide) {
+  Diagnosis a = diagnosis_of([](Simulator& s) { layers(s, 50, 20'000, 40'000); });
+  Diagnosis b = a;
+  const CounterInfo& power = *counter_info("power");
+  a.counters.values.push_back({&power, 0, {300, 300, 300, 1}, 300, 300});
+  EXPECT_EQ(compare(a, b, {}).text.find("seen: power"), std::string::npos);
+  b.counters.values.push_back({&power, 0, {450, 450, 450, 1}, 450, 450});
+  const std::string text = compare(a, b, {}).text;
+  EXPECT_NE(text.find("seen: power"), std::string::npos);
+  EXPECT_NE(text.find("+50.0%"), std::string::npos);
+}
+
 TEST(Compare, GatesNameTheirMistakes) {
   const struct {
     const char *text, *says;

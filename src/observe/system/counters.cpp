@@ -60,6 +60,8 @@ void add_to(std::optional<double>& sum, const std::optional<double>& value) {
 
 }  // namespace
 
+std::span<const CounterInfo> counter_infos() { return kInfos; }
+
 const CounterInfo* counter_info(std::string_view id) {
   const size_t n = number_of(id);
   return n < kInfos.size() ? &kInfos[n] : nullptr;

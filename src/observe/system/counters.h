@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ struct Counters {
   bool empty() const { return values.empty(); }
 };
 
+// All counters there are, in the order of reports.
+std::span<const CounterInfo> counter_infos();
 // Null when there is none of that id.
 const CounterInfo* counter_info(std::string_view id);
 
