@@ -33,10 +33,6 @@ void deliver(const std::string& text, const std::string& path) {
   log_info("wrote " + path);
 }
 
-}  // namespace
-
-namespace {
-
 // To standard error without an own destination: standard output is the command's.
 void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
   const std::unique_ptr<observe::Capture> opened = observe::open_capture(path);
@@ -105,10 +101,11 @@ int watch_command(const DoctorOptions& o) {
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
     if (result.captured == 0)
-      throw Error(Errc::invalid_argument, "doctor",
-                  "the command started CUDA in no process, so there is nothing to report; see that "
-                  "it finds a GPU, and that it is not statically isolated from its environment "
-                  "(sudo, a container)");
+      throw Error(
+          Errc::invalid_argument, "doctor",
+          "the command started CUDA in no process, so there is nothing to report; see that "
+          "it finds a GPU (saturate check), and that nothing between takes its environment away "
+          "(sudo, a container)");
     report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());

@@ -106,14 +106,19 @@ class Watch(unittest.TestCase):
 
     def test_what_was_seen_from_outside_is_in_the_report(self):
         keep = os.path.join(self.folder.name, "kept")
-        code, _, err = doctor("--keep", keep, watch=["--seconds", "2"])
+        code, _, err = doctor("--keep", keep, watch=["--seconds", "2"], environment={"SATURATE_NVML": "/nowhere/libnvml.so"})
         self.assertEqual(code, 0, err)
         self.assertIn("Seen from outside", err)
+        self.assertIn("no GPU counters: ", err)
         again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True, check=True)
-        counters = {c["id"]: c for c in json.loads(again.stdout)["counters"]}
+        report = json.loads(again.stdout)
+        counters = {c["id"]: c for c in report["counters"]}
         self.assertGreater(counters["cpu_cores"]["mean"], 0)
         self.assertGreaterEqual(counters["cpu_cores"]["samples"], 2)
-        self.assertGreaterEqual(counters["voluntary_switches"]["a_step"], 0)
+        step_s = report["steps"]["median_ns"] / report["capture"]["slowdown"] * 1e-9
+        switches = counters["voluntary_switches"]
+        self.assertAlmostEqual(switches["a_step"], switches["mean"] * step_s)
+        self.assertGreater(switches["a_step"], 0)
 
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")

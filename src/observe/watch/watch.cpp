@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "observe/capture/settings.h"
 #include "observe/read/sat_writer.h"
+#include "observe/system/background.h"
 #include "observe/system/counters.h"
 #include "observe/watch/thread_sampler.h"
 
@@ -155,19 +156,22 @@ class Child {
   sigset_t before_{}, signals_{};
 };
 
-// Counters of the run, twice a second.
+// Counters of the run, taken in a thread of their own: a driver that hangs must not keep signals
+// and the end of the command waiting.
 class OutsideView {
  public:
-  explicit OutsideView(int64_t root)
+  // `driver` may be null; `no_gpu` then says why.
+  OutsideView(int64_t root, std::unique_ptr<GpuMonitor> driver, const std::string& no_gpu)
       : collector_(root),
-        sampler_(GpuMonitor::open(no_gpu_), no_gpu_, ProcessReader(),
-                 {.gpus = {}, .pcie = false, .also = {root}}) {}
-  void sample(int64_t now) {
-    if (now < next_) return;
-    next_ = now + kPeriodNs;
-    collector_.add(sampler_.take());
+        sampler_(Sampler(std::move(driver), no_gpu, ProcessReader(),
+                         {.gpus = {}, .pcie = false, .also = {root}}),
+                 kPeriodS) {}
+  void collect() {
+    if (const std::optional<Snapshot> newest = sampler_.newest()) collector_.add(*newest);
   }
-  void write(const std::string& folder) const {
+  void write(const std::string& folder) {
+    if (!sampler_.stop(1)) log_warning("the driver does not answer; counters end before that");
+    collect();
     try {
       write_counters(collector_.finish(), folder);
     } catch (const Error& e) {
@@ -176,11 +180,9 @@ class OutsideView {
   }
 
  private:
-  static constexpr int64_t kPeriodNs = 500'000'000;
-  std::string no_gpu_;
+  static constexpr double kPeriodS = 0.5;
   CounterCollector collector_;
-  Sampler sampler_;
-  int64_t next_ = 0;
+  BackgroundSampler sampler_;
 };
 
 void collect(const std::string& folder, WatchResult& result) {
@@ -203,9 +205,11 @@ WatchResult watch(const WatchOptions& o) {
   refuse_other_owner();
   SatWriter writer((std::filesystem::path(o.folder) / "host.sat").string());
   Trace host;
+  std::string no_gpu;
+  std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
   Child child(o);
   ThreadSampler sampler(child.pid());
-  OutsideView outside(child.pid());
+  OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;
   const auto write = [&] {
     if (!writing) return;
@@ -221,7 +225,7 @@ WatchResult watch(const WatchOptions& o) {
   int64_t next = now_ns();
   for (int samples = 0; !child.wait(next); ++samples) {
     sampler.sample(now_ns());
-    outside.sample(now_ns());
+    outside.collect();
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
     next = std::max(next + kSampleNs, now_ns());
   }
