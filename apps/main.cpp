@@ -473,7 +473,7 @@ struct Program {
     run->add_flag("--remedy", lab.remedy, "run the repaired variant");
     run->callback([this] { lab.verb = LabOptions::Verb::run; });
     CLI::App* compare =
-        c.add_subcommand("compare", "four remedies of the launch-bound loop in one table");
+        c.add_subcommand("compare", "the launch-bound loop and three remedies in one table");
     compare->callback([this] { lab.verb = LabOptions::Verb::compare; });
     for (CLI::App* one : {run, compare}) {
       one->add_option("--steps", lab.steps, "steps to measure")

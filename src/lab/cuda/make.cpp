@@ -24,7 +24,8 @@ std::unique_ptr<Program> make_program(std::string_view name, Remedy remedy, Devi
       {"gpu_bound", make_gpu_bound},
   }};
   if (!device.is_cuda())
-    throw Error(Errc::unsupported, "lab", "the programs need a GPU and none was found");
+    throw Error(Errc::unsupported, "lab",
+                "the programs need a GPU and none was found; saturate check says what is missing");
   for (const auto& [known, make] : kMakers) {
     if (known != name) continue;
     use_device(device);
