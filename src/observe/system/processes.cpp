@@ -161,11 +161,34 @@ std::optional<ProcessTimes> ProcessReader::process(int64_t pid) const {
   return p;
 }
 
+std::multimap<int64_t, int64_t> ProcessReader::children() const {
+  std::multimap<int64_t, int64_t> pairs;
+  for (const int64_t pid : pids()) {
+    if (const auto of = parent(pid)) pairs.emplace(*of, pid);
+  }
+  return pairs;
+}
+
+std::vector<int64_t> ProcessReader::tree(int64_t root) const {
+  std::multimap<int64_t, int64_t> open = children();
+  std::vector<int64_t> found{root};
+  for (size_t i = 0; i < found.size(); ++i) {
+    const int64_t at = found[i];
+    for (auto [child, end] = open.equal_range(at); child != end; ++child)
+      found.push_back(child->second);
+    open.erase(at);  // a tree read while it changes may hold a circle
+  }
+  return found;
+}
+
+std::vector<int64_t> ProcessReader::thread_ids(int64_t pid) const {
+  return numbered_entries(fmt::format("{}/{}/task", proc_, pid));
+}
+
 std::vector<ThreadTimes> ProcessReader::threads(int64_t pid) const {
   std::vector<ThreadTimes> found;
-  const std::string tasks = fmt::format("{}/{}/task", proc_, pid);
-  for (const int64_t id : numbered_entries(tasks)) {
-    const std::string folder = fmt::format("{}/{}", tasks, id);
+  for (const int64_t id : thread_ids(pid)) {
+    const std::string folder = fmt::format("{}/{}/task/{}", proc_, pid, id);
     const auto stat_text = read_small_file(folder + "/stat");
     const auto stat = stat_text ? parse_stat(*stat_text) : std::nullopt;
     if (!stat) continue;

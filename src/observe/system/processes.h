@@ -5,6 +5,7 @@
 // scheduler/sched-stats.rst, admin-guide/cgroup-v2.rst.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,6 +52,11 @@ class ProcessReader {
   // Empty when the process is gone.
   std::optional<ProcessTimes> process(int64_t pid) const;
   std::optional<int64_t> parent(int64_t pid) const;
+  // Pairs of parent and child, of all processes.
+  std::multimap<int64_t, int64_t> children() const;
+  // The process and its descendants, it first; children of what has ended are no longer found.
+  std::vector<int64_t> tree(int64_t root) const;
+  std::vector<int64_t> thread_ids(int64_t pid) const;  // ascending; empty when it has ended
   std::vector<ThreadTimes> threads(int64_t pid) const;
   std::optional<CgroupCpu> cgroup_cpu(int64_t pid) const;
   // The value of an environment variable of the process, as it was when the process started.

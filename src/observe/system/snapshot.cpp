@@ -166,10 +166,7 @@ void Sampler::map_hidden(std::vector<GpuProcess>& uses, std::vector<int64_t>& gu
 }
 
 void Sampler::add_workers(Snapshot& s) {
-  std::multimap<int64_t, int64_t> children;
-  for (const int64_t pid : reader_.pids()) {
-    if (const auto parent = reader_.parent(pid)) children.emplace(*parent, pid);
-  }
+  const std::multimap<int64_t, int64_t> children = reader_.children();
   std::set<int64_t> listed;
   for (const ProcessView& p : s.processes) listed.insert(p.pid);
   std::vector<ProcessView> all;

@@ -16,14 +16,15 @@ constexpr size_t kShownThreads = 4;
 
 }  // namespace
 
-ThreadSampler::ThreadSampler(pid_t root, std::string proc) : root_(root), proc_(std::move(proc)) {}
+ThreadSampler::ThreadSampler(pid_t root, std::string proc)
+    : root_(root), reader_(std::move(proc)) {}
 
 void ThreadSampler::sample(int64_t now_ns) {
   const bool all = samples_ % kListEvery == 0;
   if (all) {
-    processes_ = process_tree(root_, proc_);
-    for (const pid_t process : processes_) {
-      for (const pid_t thread : threads_of(process, proc_)) threads_.try_emplace({process, thread});
+    for (const int64_t process : reader_.tree(root_)) {
+      for (const int64_t thread : reader_.thread_ids(process))
+        threads_.try_emplace({static_cast<pid_t>(process), static_cast<pid_t>(thread)});
     }
   }
   ++samples_;
@@ -31,7 +32,7 @@ void ThreadSampler::sample(int64_t now_ns) {
   for (auto at = threads_.begin(); at != threads_.end(); ++at) {
     auto& [key, t] = *at;
     if (!all && t.resting > kRestingAfter) continue;
-    if (!read_thread(key.first, key.second, all, now, proc_)) {
+    if (!read_thread(key.first, key.second, all, now, reader_.root())) {
       end_block(key.first, key.second, t, now_ns);
       t.resting = INT64_MAX / 2;
       continue;

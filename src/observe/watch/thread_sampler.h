@@ -7,8 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "observe/system/processes.h"
 #include "observe/trace/trace.h"
-#include "observe/watch/process_tree.h"
+#include "observe/watch/thread_counts.h"
 
 namespace saturate::observe {
 
@@ -51,10 +52,9 @@ class ThreadSampler {
   void end_block(pid_t process, pid_t thread, Thread& t, int64_t end_ns);
 
   pid_t root_;
-  std::string proc_;
+  ProcessReader reader_;
   std::map<std::pair<pid_t, pid_t>, Thread> threads_;  // by process and thread
   std::vector<Span> spans_;
-  std::vector<pid_t> processes_;
   int64_t samples_ = 0;
 };
 

@@ -103,9 +103,11 @@ TEST_F(Sampling, ChildrenOfChildrenButNoStrangers) {
   write(200, 200, 0, 0, 'R', 100, "a) S 1 (b");
   write(201, 201, 0, 0, 'R', 200);
   write(300, 300, 0, 0, 'R', 1);
-  const std::vector<pid_t> tree = process_tree(100, folder / "");
-  EXPECT_EQ(tree, (std::vector<pid_t>{100, 200, 201}));
-  EXPECT_EQ(process_tree(999, folder / ""), std::vector<pid_t>{999});
+  const ProcessReader reader(folder / "");
+  EXPECT_EQ(reader.tree(100), (std::vector<int64_t>{100, 200, 201}));
+  EXPECT_EQ(reader.tree(999), std::vector<int64_t>{999});
+  write(100, 100, 0, 0, 'R', 201);  // a circle
+  EXPECT_EQ(reader.tree(200), (std::vector<int64_t>{200, 201, 100}));
   ThreadCounts counts;
   ASSERT_TRUE(read_thread(200, 200, true, counts, folder / ""));
   EXPECT_EQ(counts.name, "a) S 1 (b");

@@ -4,19 +4,11 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace saturate::observe {
 
-// The processes that descend from `root`, itself included, while they live; children of processes
-// that have ended are no longer found. `proc` is where procfs is mounted. Cost       one small file
-// for each process of the machine.
-std::vector<pid_t> process_tree(pid_t root, const std::string& proc = "/proc");
-
-// The threads of a process; empty when it has ended.
-std::vector<pid_t> threads_of(pid_t pid, const std::string& proc = "/proc");
-
-// What the kernel counts for a thread.
+// What the kernel counts for a thread. ProcessReader::threads tells more and takes several times as
+// long, too long for a hundred looks a second.
 struct ThreadCounts {
   int64_t run_ns = 0, wait_ns = 0;         // on a core; ready but without one
   int64_t voluntary = 0, involuntary = 0;  // context switches
