@@ -39,7 +39,7 @@ Measured measure(std::string_view name, Remedy remedy, int64_t steps, Device dev
   for (int64_t i = 0; i < kWarmUp; ++i) program->step();
   program->finish();
   if (program->alone()) {
-    const int64_t repeats = std::min<int64_t>(steps, 100);
+    const int64_t repeats = std::clamp<int64_t>(steps / 20, 10, 100);
     program->finish();
     const auto begin = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < repeats; ++i) program->alone();

@@ -41,6 +41,7 @@ class Program:
     fixes = {}
     healthy_with = None
     warm_up, steps = 10, 30
+    drift = False  # steps grow longer and longer
     batches = 1  # samples a step grow by this factor: the batch fix is measured in samples a second
 
     def __init__(self, fix=None):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three programs whose device waits for the host: work between the steps, work that eight threads
-// do on one core, and work that grows with every step. The device computes about 2 ms a step.
+// do on one core, and work that grows with every step. The device computes about 2 ms a step, which
+// begins with a pass over memory, as training steps do with their input.
 #include <sched.h>
 
 #include <numeric>
@@ -12,17 +13,21 @@
 namespace saturate::lab {
 namespace {
 
-void compute(const Rig& rig, const Buffer& x) {
+void compute(const Rig& rig, const Buffer& x, const Buffer& y) {
+  launch_elementwise(rig.stream, x, y);
   for (int i = 0; i < 20; ++i) launch_arithmetic(rig.stream, x, kFullGrid, 400);
 }
 
 // What the host does in a step, timed by marks.
 class HostBound : public Program {
  public:
-  explicit HostBound(Device device) : rig_(device), x_(Buffer::Where::device, kGridBytes) {}
+  explicit HostBound(Device device)
+      : rig_(device),
+        x_(Buffer::Where::device, kGridBytes),
+        y_(Buffer::Where::device, kGridBytes) {}
 
   void step() final {
-    compute(rig_, x_);
+    compute(rig_, x_, y_);
     rig_.marks.begin();
     prepare();
     rig_.marks.end();
@@ -35,7 +40,7 @@ class HostBound : public Program {
 
  private:
   Rig rig_;
-  Buffer x_;
+  Buffer x_, y_;
 };
 
 class HostWork final : public HostBound {

@@ -66,8 +66,9 @@ void Analyser::begin(const Trace& window, const HostTimeline& host) {
   s.begun = true;
   s.rule = find_step_rule(window, host);
   const StepMarks marks = mark_steps(s.rule, window, host);
+  const size_t start = s.options.warm_up ? 0 : start_up_steps(marks);
   std::vector<int64_t> durations;
-  for (size_t i = 1; i < marks.begin_ns.size(); ++i)
+  for (size_t i = start + 1; i < marks.begin_ns.size(); ++i)
     durations.push_back(marks.begin_ns[i] - marks.begin_ns[i - 1]);
   s.warm_up = s.options.warm_up ? static_cast<size_t>(std::max<int64_t>(0, *s.options.warm_up))
                                 : warm_up_steps(durations);
@@ -78,6 +79,7 @@ void Analyser::begin(const Trace& window, const HostTimeline& host) {
             " whole steps were found at the start, none would be left after the warm-up; give "
             "a smaller --warmup or record more steps");
   }
+  s.warm_up += start;
   s.from_ns = marks.begin_ns.empty() ? window.ops.front().start_ns : marks.begin_ns[s.warm_up];
   s.replay.emplace(window, host, s.rule.device, marks.begin_ns, s.from_ns,
                    marks.begin_ns.empty() ? window.ops.back().start_ns : marks.begin_ns.back());
@@ -188,6 +190,9 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
     const int64_t since = before == kNone ? INT64_MIN : window.calls[before].end_ns;
     if (host.own_stretch_ns(window.calls[seg.issuer].thread, seg.start_ns, since) > kDispatchNs)
       r.long_host[seg.leaf] += ns;
+  } else if (seg.leaf == Leaf::blocked || seg.leaf == Leaf::runnable) {
+    if (host.piece_ns(window.calls[seg.issuer].thread, seg.start_ns) > kDispatchNs)
+      r.long_host[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
     r.after_wait[seg.leaf] += ns;
   }
@@ -218,6 +223,10 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
   size_t step = 0;  // begins[step] <= time < begins[step + 1]
   attribute(window, host, r.device, d.done_ns, to_ns, [&](const Segment& seg) {
     r.budget[seg.leaf] += seg.end_ns - seg.start_ns;
+    if (seg.leaf == Leaf::tiny) r.unfilled_ns += seg.end_ns - seg.start_ns;
+    if (seg.leaf == Leaf::low_grid)
+      r.unfilled_ns +=
+          static_cast<int64_t>(static_cast<double>(seg.end_ns - seg.start_ns) * (1 - seg.filled));
     if (!is_busy(seg.leaf)) {
       NamedTime& e = d.evidence[{seg.leaf, seg.name}];
       e.ns += seg.end_ns - seg.start_ns;
@@ -346,6 +355,8 @@ Analysis Analyser::finish(const Trace& trace) {
     return a;
   }
   st.drift = step_drift(durations);
+  for (const int64_t ns : durations)
+    st.mean_ns += static_cast<double>(ns) / static_cast<double>(st.count);
   std::sort(durations.begin(), durations.end());
   const auto at = [&](double q) {
     return static_cast<double>(

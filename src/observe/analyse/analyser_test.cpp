@@ -73,6 +73,48 @@ TEST(Steps, WarmUpIsLeftOutAndEvaluationIsNoStep) {
   EXPECT_DOUBLE_EQ(a.steps.drift, 1);
 }
 
+// A program builds its model, tries something else and then trains: that is what its steps are.
+TEST(Steps, StartUpIsLeftOut) {
+  Simulator s;
+  s.host(500'000'000);
+  for (int i = 0; i < 8; ++i) {
+    s.kernel("warm up", 20'000);
+    s.host(5'000'000);
+  }
+  for (int i = 0; i < 2; ++i) step(s, 4);
+  s.host(300'000'000);  // compiles
+  for (int i = 0; i < 40; ++i) step(s, 4);
+  Trace t = s.take();
+  const Analysis a = analyse(t);
+  ASSERT_TRUE(a.steps.found);
+  EXPECT_EQ(a.steps.irregular, 0);
+  EXPECT_GE(a.steps.count, 38);
+  EXPECT_LT(static_cast<double>(a.devices[0].to_ns - a.devices[0].from_ns),
+            1.1 * a.steps.mean_ns * static_cast<double>(a.steps.count));
+}
+
+// All kernels alike: what the host does between them tells the steps.
+TEST(Steps, AreToldByCallsOfTheHost) {
+  const auto kernels = [](Simulator& s) {
+    for (int k = 0; k < 5; ++k) s.kernel("kernel", 20'000);
+  };
+  Simulator waits, allocates, pauses;
+  for (int i = 0; i < 30; ++i) {
+    kernels(waits);
+    waits.synchronize();
+    allocates.call("cudaMalloc", 100'000);
+    kernels(allocates);
+    pauses.host(3'000'000);
+    kernels(pauses);
+  }
+  for (Simulator* s : {&waits, &allocates, &pauses}) {
+    Trace t = s->take();
+    const Analysis a = analyse(t);
+    EXPECT_NE(a.steps.rule.find("5 operations"), std::string::npos) << a.steps.rule;
+    EXPECT_GE(a.steps.count, 27);
+  }
+}
+
 TEST(Steps, GrowthIsDrift) {
   Simulator s;
   for (int i = 0; i < 40; ++i) step(s, 4, i * 20'000);

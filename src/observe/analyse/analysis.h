@@ -53,8 +53,10 @@ struct DeviceAnalysis {
   std::map<std::pair<CopyKind, HostMemory>, CopyStat> copies;
   // Parts of the budget's idle leaves, told apart because another remedy takes them away: gaps in a
   // run of small copies to the device, launches after a wait that had emptied the queue, and
-  // stretches of host code too long to be dispatch.
+  // stretches of host code, sleep or lack of a core too long to be dispatch.
   Budget between_copies, after_wait, long_host;
+  int64_t unfilled_ns =
+      0;  // of low-grid and tiny kernels, times the share of the device left empty
   int64_t ops = 0;
   int64_t launches = 0, launch_ns = 0;  // calls that issued kernels or graphs, and the time in them
   int64_t bucket_ns = 0;
@@ -69,7 +71,7 @@ struct StepAnalysis {
   int64_t count = 0;            // also those beyond
   int64_t warm_up = 0;
   int64_t irregular = 0;  // stretches between steps that are none
-  double median_ns = 0, p10_ns = 0, p90_ns = 0;
+  double mean_ns = 0, median_ns = 0, p10_ns = 0, p90_ns = 0;
   double drift = 1;  // of the step time from first quarter to last
 };
 

@@ -74,6 +74,7 @@ class Sweep {
     int64_t end_ns;
     Leaf leaf;
     uint32_t op;
+    int64_t low_blocks;
     bool operator>(const Open& other) const { return end_ns > other.end_ns; }
   };
 
@@ -88,7 +89,9 @@ class Sweep {
     const Leaf leaf = leaf_of(op);
     const auto l = static_cast<size_t>(leaf);
     if (open_count_[l]++ == 0) first_open_[l] = index;
-    open_.push({op.end_ns, leaf, index});
+    const int64_t low_blocks = leaf == Leaf::low_grid ? op.size : 0;
+    low_blocks_ += low_blocks;
+    open_.push({op.end_ns, leaf, index, low_blocks});
   }
 
   // Emits busy time up to `until` or to where the device runs dry.
@@ -99,7 +102,14 @@ class Sweep {
         size_t l = 0;
         while (open_count_[l] == 0) ++l;
         const uint32_t op = first_open_[l];
-        emit({now_, end, static_cast<Leaf>(l), op, trace_.ops[op].name, kNone});
+        Segment busy{now_, end, static_cast<Leaf>(l), op, trace_.ops[op].name, kNone};
+        if (busy.leaf == Leaf::low_grid) {
+          if (4 * low_blocks_ >= 3 * multiprocessors_)
+            busy.leaf = kernel_leaf(static_cast<KernelClass>(kinds_[busy.name]), trace_.ops[op], 0);
+          else
+            busy.filled = static_cast<double>(low_blocks_) / static_cast<double>(multiprocessors_);
+        }
+        emit(busy);
         now_ = end;
       }
       close_ended();
@@ -111,6 +121,7 @@ class Sweep {
     while (!open_.empty() && open_.top().end_ns <= now_) {
       const Open ended = open_.top();
       open_.pop();
+      low_blocks_ -= ended.low_blocks;
       const auto l = static_cast<size_t>(ended.leaf);
       if (--open_count_[l] > 0 && first_open_[l] == ended.op) {
         // Another of the same leaf goes on: charge the one that ends first from now on.
@@ -173,7 +184,7 @@ class Sweep {
   void emit(const Segment& s) {
     if (s.end_ns <= s.start_ns) return;
     if (pending_.end_ns == s.start_ns && pending_.leaf == s.leaf && pending_.op == s.op &&
-        pending_.name == s.name) {
+        pending_.name == s.name && pending_.filled == s.filled) {
       pending_.end_ns = s.end_ns;
       return;
     }
@@ -190,6 +201,7 @@ class Sweep {
   const int64_t from_, to_;
   const std::function<void(const Segment&)>& take_;
   int64_t multiprocessors_ = 0, now_ = 0;
+  int64_t low_blocks_ = 0;  // of the low-grid kernels that run
   std::vector<bool> on_device_;
   std::vector<uint8_t> kinds_;
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;

@@ -17,13 +17,15 @@ constexpr int64_t kLaunchLatencyNs = 10'000;  // longer waits of issued work are
 struct Segment {
   int64_t start_ns, end_ns;
   Leaf leaf;
-  uint32_t op;      // index: busy, the operation charged; idle, the next to run or kNone
-  uint32_t name;    // busy: of the operation; idle: of the call or span the host was in, or 0
-  uint32_t issuer;  // idle: the call that issued the next operation, or kNone
+  uint32_t op;        // index: busy, the operation charged; idle, the next to run or kNone
+  uint32_t name;      // busy: of the operation; idle: of the call or span the host was in, or 0
+  uint32_t issuer;    // idle: the call that issued the next operation, or kNone
+  double filled = 1;  // low-grid kernels: share of the multiprocessors that those running have
 };
 
 // Tiles [from_ns, to_ns) of `device` with segments, in order of time, each handed to `take` once.
-// Busy: while anything runs, the leaf that comes first in Leaf. Idle: the gap up to the next
+// Busy: while anything runs, the leaf that comes first in Leaf; low-grid kernels that together fill
+// the device count as what they compute. Idle: the gap up to the next
 // operation is cut by the pieces of the thread that issued it; what lies after the return of the
 // issuing call is launch latency up to kLaunchLatencyNs, then dependency. Host code between a
 // synchronisation that was waiting when the device ran dry and the next issue is after_sync. A

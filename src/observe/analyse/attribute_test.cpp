@@ -259,6 +259,20 @@ TEST(Attribute, OnlyExposedCommunicationAndCopiesCount) {
   EXPECT_EQ(b[Leaf::copy_in], 300'000 - (150'000 - 4'000));
 }
 
+TEST(Attribute, LowGridsSideBySideFillTheDevice) {
+  Simulator s;
+  s.kernel("my_kernel", 100'000, 7, 66);
+  s.kernel("my_kernel", 100'000, 8, 66);
+  s.synchronize();
+  s.kernel("my_kernel", 100'000, 7, 66);
+  const Trace t = s.take();
+  const int64_t both = std::min(t.ops[0].end_ns, t.ops[1].end_ns) - t.ops[1].start_ns;
+  ASSERT_GT(both, 50'000);
+  const Budget b = budget_of(t);
+  EXPECT_EQ(b[Leaf::other_kernel], both);
+  EXPECT_EQ(b[Leaf::low_grid], 300'000 - 2 * both);
+}
+
 TEST(Attribute, KernelKinds) {
   Simulator s;
   s.kernel("sm90_xmma_gemm_bf16bf16", 20'000, 7, 1024);

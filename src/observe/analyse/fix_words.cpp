@@ -88,6 +88,8 @@ void add_words(Fix& f, const Analysis& analysis) {
     case FixKind::host_work:
       f.evidence = fmt::format("{:.1f}% of the time the device waits for host code",
                                share(d, {Leaf::host_code, Leaf::after_sync}));
+      if (const double sleeps = share(d, {Leaf::blocked, Leaf::runnable}); sleeps >= 1)
+        f.evidence += fmt::format(", {:.1f}% for a thread that sleeps or has no core", sleeps);
       f.action = torch ? "profile the Python between the launches (py-spy, with_stack=True) and "
                          "move it to workers or out of the loop"
                        : "profile the host code between the launches and move it to another thread "
@@ -200,11 +202,12 @@ double attributed_share(FixKind kind, const Analysis& analysis) {
   };
   switch (kind) {
     case FixKind::graphs:
-      return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code}) -
-             part(d.long_host, {Leaf::host_code}) -
+      return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::blocked,
+                             Leaf::runnable}) -
+             part(d.long_host, {Leaf::host_code, Leaf::blocked, Leaf::runnable}) -
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::host_work:
-      return part(d.long_host, {Leaf::host_code, Leaf::after_sync});
+      return part(d.long_host, {Leaf::host_code, Leaf::after_sync, Leaf::blocked, Leaf::runnable});
     case FixKind::syncs:
       return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
@@ -226,7 +229,8 @@ double attributed_share(FixKind kind, const Analysis& analysis) {
     case FixKind::fusion:
       return of({Leaf::memory_bound, Leaf::tiny});
     case FixKind::batch:
-      return of({Leaf::tiny, Leaf::low_grid});
+      return static_cast<double>(d.unfilled_ns) /
+             static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
   }
   return 0;
 }

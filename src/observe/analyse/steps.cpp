@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <optional>
 #include <unordered_map>
+
+#include "observe/analyse/analysis.h"
+#include "observe/analyse/names.h"
 
 namespace saturate::observe {
 namespace {
@@ -65,12 +69,53 @@ std::string range_prefix(const Trace& trace) {
 struct Symbol {
   uint32_t name;
   int64_t size;
+  uint8_t before;  // HostCallsBefore
   bool operator==(const Symbol&) const = default;
 };
 struct SymbolHash {
   size_t operator()(const Symbol& s) const {
-    return s.name * 0x9E3779B97F4A7C15u ^ static_cast<size_t>(s.size) * 0xC2B2AE3D27D4EB4Fu;
+    return s.name * 0x9E3779B97F4A7C15u ^
+           static_cast<size_t>(s.size * 8 + s.before) * 0xC2B2AE3D27D4EB4Fu;
   }
+};
+
+// Whether the issuing thread waited for the device (1), allocated (2) or made no call for a while
+// (4) between the operation and the one that it issued before: where kernels are all alike, that
+// still tells a step's first.
+class HostCallsBefore {
+ public:
+  HostCallsBefore(const Trace& trace, const HostTimeline& host) : host_(host) {
+    std::vector<bool> issues(trace.calls.size());
+    for (const DeviceOp& op : trace.ops) {
+      if (const uint32_t call = host.issuer(op); call != kNone) issues[call] = true;
+    }
+    constexpr uint8_t kUnread = UINT8_MAX;
+    std::vector<uint8_t> of_name(trace.names.size(), kUnread), of_thread(trace.threads.size());
+    std::vector<int64_t> reach(trace.threads.size(), INT64_MAX);
+    before_.resize(trace.calls.size());
+    for (size_t i = 0; i < trace.calls.size(); ++i) {
+      const HostCall& call = trace.calls[i];
+      uint8_t& kind = of_name[call.name];
+      if (kind == kUnread) {
+        const CallClass c = classify_call(trace.names[call.name]);
+        kind = c == CallClass::sync ? 1 : c == CallClass::allocate ? 2 : 0;
+      }
+      uint8_t& seen = of_thread[call.thread];
+      int64_t& end = reach[call.thread];
+      if (end != INT64_MAX && call.start_ns - end > kDispatchNs) seen |= 4;
+      end = end == INT64_MAX ? call.end_ns : std::max(end, call.end_ns);
+      before_[i] = seen;
+      seen = issues[i] ? 0 : seen | kind;
+    }
+  }
+  uint8_t of(const DeviceOp& op) const {
+    const uint32_t call = host_.issuer(op);
+    return call == kNone ? 0 : before_[call];
+  }
+
+ private:
+  const HostTimeline& host_;
+  std::vector<uint8_t> before_;  // by call
 };
 
 // The share of positions whose symbol is the same `lag` later, from a sample of them.
@@ -132,9 +177,13 @@ T median_of(std::vector<T> values) {
   return *middle;
 }
 
-StepRule find_anchor(const Trace& trace, uint32_t device) {
+StepRule find_anchor(const Trace& trace, const HostTimeline& host, uint32_t device,
+                     bool with_calls) {
   StepRule rule;
   rule.device = device;
+  rule.with_calls = with_calls;
+  const std::optional<HostCallsBefore> before =
+      with_calls ? std::optional<HostCallsBefore>(std::in_place, trace, host) : std::nullopt;
   std::vector<int64_t> count(trace.streams.size());
   for (const DeviceOp& op : trace.ops) ++count[op.stream];
   int64_t most = 0;
@@ -148,7 +197,8 @@ StepRule find_anchor(const Trace& trace, uint32_t device) {
   std::vector<const DeviceOp*> ops;
   for (const DeviceOp& op : trace.ops) {
     if (op.stream != stream) continue;
-    const Symbol symbol{op.name, op.kind == OpKind::kernel ? op.size : 0};
+    const Symbol symbol{op.name, op.kind == OpKind::kernel ? op.size : 0,
+                        before ? before->of(op) : uint8_t{0}};
     const auto [at, fresh] = ids.try_emplace(symbol, static_cast<uint32_t>(ids.size()));
     if (fresh) symbols_of.push_back(symbol);
     symbols.push_back(at->second);
@@ -181,6 +231,7 @@ StepRule find_anchor(const Trace& trace, uint32_t device) {
     rule.by = StepRule::By::anchor;
     rule.anchor_name = symbols_of[s].name;
     rule.anchor_size = symbols_of[s].size;
+    rule.anchor_before = symbols_of[s].before;
   }
   rule.anchor_stream = stream;
   rule.period_ops = static_cast<int64_t>(period.lag);
@@ -212,7 +263,10 @@ StepRule find_step_rule(const Trace& trace, const HostTimeline& host) {
     rule.by = StepRule::By::ranges;
     if (mark_steps(rule, trace, host).begin_ns.size() >= 3) return rule;
   }
-  return find_anchor(trace, rule.device);
+  const StepRule plain = find_anchor(trace, host, rule.device, false);
+  const StepRule finer = find_anchor(trace, host, rule.device, true);
+  const bool tells_more = finer.period_ops > plain.period_ops || plain.period_ops == 1;
+  return finer.by == StepRule::By::anchor && tells_more ? finer : plain;
 }
 
 namespace {
@@ -246,12 +300,15 @@ StepMarks mark_ranges(const StepRule& rule, const Trace& trace, const HostTimeli
   return marks;
 }
 
-StepMarks mark_anchors(const StepRule& rule, const Trace& trace) {
+StepMarks mark_anchors(const StepRule& rule, const Trace& trace, const HostTimeline& host) {
   StepMarks marks;
+  const std::optional<HostCallsBefore> before =
+      rule.with_calls ? std::optional<HostCallsBefore>(std::in_place, trace, host) : std::nullopt;
   int64_t ops = 0;
   for (const DeviceOp& op : trace.ops) {
     if (op.stream != rule.anchor_stream) continue;
-    if (op.name == rule.anchor_name && (op.kind != OpKind::kernel || op.size == rule.anchor_size)) {
+    if (op.name == rule.anchor_name && (op.kind != OpKind::kernel || op.size == rule.anchor_size) &&
+        (!before || before->of(op) == rule.anchor_before)) {
       if (!marks.begin_ns.empty())
         marks.regular.back() = std::abs(ops - rule.period_ops) * 5 <= rule.period_ops;
       marks.begin_ns.push_back(op.start_ns);
@@ -272,9 +329,22 @@ StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimelin
     case StepRule::By::ranges:
       return mark_ranges(rule, trace, host);
     case StepRule::By::anchor:
-      return mark_anchors(rule, trace);
+      return mark_anchors(rule, trace, host);
   }
   return {};
+}
+
+size_t start_up_steps(const StepMarks& marks) {
+  const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
+  int64_t all = 0, odd = 0;
+  size_t start = 0;
+  for (size_t i = n; i-- > 0;) {
+    const int64_t ns = marks.begin_ns[i + 1] - marks.begin_ns[i];
+    all += ns;
+    odd += marks.regular[i] ? 0 : ns;
+    if (marks.regular[i] && odd * 20 <= all) start = i;
+  }
+  return start <= n / 2 ? start : 0;
 }
 
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {

@@ -20,14 +20,18 @@ struct StepRule {
   // anchor: a step begins where this operation starts
   uint32_t anchor_name = 0, anchor_stream = 0;
   int64_t anchor_size = 0;
-  int64_t period_ops = 0;  // operations of the anchor's stream a step
-  double match = 0;        // share of operations that are the same one period later
+  bool with_calls = false;    // the anchor is also told by the host's calls before it
+  uint8_t anchor_before = 0;  // bits, as find_step_rule says
+  int64_t period_ops = 0;     // operations of the anchor's stream a step
+  double match = 0;           // share of operations that are the same one period later
   std::string describe() const;
 };
 
 // At least three steps must show. Marks win over the sequence. A sequence counts when 85% of its
-// operations recur one period later; of the operations that occur once a period, the one after the
-// longest usual pause is the anchor. Cost: O(n) and a few passes.
+// operations recur one period later. They are told by name and grid and, where that makes the
+// period longer or it is one operation, also by what the issuing thread did before: waited for the
+// device (1), allocated (2), made no call for 1 ms (4). Of the operations that occur once a period,
+// the one after the longest usual pause is the anchor. Cost: O(n) and a few passes.
 StepRule find_step_rule(const Trace& trace, const HostTimeline& host);
 
 // Where steps begin on the device, in order. `regular[i]`: whether the time from begin i to begin
@@ -38,6 +42,11 @@ struct StepMarks {
   std::vector<bool> regular;
 };
 StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimeline& host);
+
+// Where a program gets going: the first step from which on less than a twentieth of the time lies
+// outside of regular steps (a model is built and compiled, another loop runs first); 0 when that is
+// beyond half of the steps.
+size_t start_up_steps(const StepMarks& marks);
 
 // How many leading steps are warm-up: those longer than 1.25 medians of all, at most half.
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <set>
 
 #include "base/error.h"
 #include "observe/read/input.h"
 #include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
+#include "observe/read/waits.h"
 
 namespace saturate::observe {
 namespace {
@@ -55,34 +55,6 @@ void append_trace(Trace& into, const Trace& from) {
   into.malformed += from.malformed;
 }
 
-void mark_loader_waits(Trace& trace) {
-  std::map<std::pair<uint32_t, int64_t>, bool> copies_in;  // by process and correlation
-  for (const DeviceOp& op : trace.ops) {
-    if (op.correlation != kNoCorrelation)
-      copies_in.try_emplace({trace.streams[op.stream].process, op.correlation},
-                            op.kind == OpKind::copy && op.copy == CopyKind::host_to_device);
-  }
-  struct Issue {
-    int64_t start_ns;
-    bool copy_in;
-  };
-  std::vector<std::vector<Issue>> issues(trace.threads.size());
-  for (const HostCall& call : trace.calls) {
-    const auto at = copies_in.find({trace.threads[call.thread].process, call.correlation});
-    if (at != copies_in.end()) issues[call.thread].push_back({call.start_ns, at->second});
-  }
-  for (HostSpan& span : trace.spans) {
-    if (span.kind != SpanKind::blocked) continue;
-    const std::vector<Issue>& all = issues[span.thread];
-    // The end of a wait is known to a fraction of a millisecond.
-    const int64_t after =
-        span.end_ns - std::min<int64_t>(500'000, (span.end_ns - span.start_ns) / 2);
-    const auto next = std::partition_point(all.begin(), all.end(),
-                                           [&](const Issue& i) { return i.start_ns < after; });
-    if (next != all.end() && next->copy_in) span.kind = SpanKind::loader;
-  }
-}
-
 std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -104,6 +76,7 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
   cut_pauses(all);
   all.sort();
   number_by_order(all);
+  place_waits(all);
   mark_loader_waits(all);
   return make_capture(std::move(all));
 }

@@ -84,21 +84,5 @@ TEST(Merge, AFolderWithoutACaptureIsRefused) {
   EXPECT_THROW(open_capture(folder / ""), Error);
 }
 
-TEST(LoaderWaits, AreThoseBeforeACopyIn) {
-  testing::Simulator s;
-  for (int i = 0; i < 3; ++i) {
-    s.wait(SpanKind::blocked, "poll", 2'000'000);
-    s.copy_in(1 << 20, 50'000, true);
-    s.kernel("kernel", 100'000);
-    s.wait(SpanKind::blocked, "futex", 1'000'000);
-    s.kernel("kernel", 100'000);
-    s.synchronize();
-  }
-  Trace t = s.take();
-  mark_loader_waits(t);
-  for (const HostSpan& span : t.spans)
-    EXPECT_EQ(span.kind, t.names[span.name] == "poll" ? SpanKind::loader : SpanKind::blocked);
-}
-
 }  // namespace
 }  // namespace saturate::observe

@@ -68,11 +68,9 @@ Name name_of(Leaf leaf) {
 
 // Of a mean step; of the whole capture when no steps were found.
 double step_part_ns(const Analysis& analysis, double share_of_time) {
-  const DeviceAnalysis& d = analysis.devices.front();
-  const StepAnalysis& st = analysis.steps;
-  const bool steps = st.found && st.irregular == 0 && st.count > 0;
-  return share_of_time * static_cast<double>(d.budget.total_ns()) /
-         (steps ? static_cast<double>(st.count) : 1.0);
+  return share_of_time * (analysis.steps.found ? analysis.steps.mean_ns
+                                               : static_cast<double>(
+                                                     analysis.devices.front().budget.total_ns()));
 }
 
 double share(int64_t part, int64_t whole) {

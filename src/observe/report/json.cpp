@@ -106,9 +106,10 @@ std::string render_json(const Diagnosis& g) {
                   {"notes", Json::array()}};
   for (const std::string& note : a.notes) j["capture"]["notes"].push_back(printable(note));
   const StepAnalysis& s = a.steps;
-  j["steps"] = {{"found", s.found},     {"rule", printable(s.rule)}, {"count", s.count},
-                {"warm_up", s.warm_up}, {"irregular", s.irregular},  {"median_ns", s.median_ns},
-                {"p10_ns", s.p10_ns},   {"p90_ns", s.p90_ns},        {"drift", s.drift}};
+  j["steps"] = {{"found", s.found},         {"rule", printable(s.rule)}, {"count", s.count},
+                {"warm_up", s.warm_up},     {"irregular", s.irregular},  {"mean_ns", s.mean_ns},
+                {"median_ns", s.median_ns}, {"p10_ns", s.p10_ns},        {"p90_ns", s.p90_ns},
+                {"drift", s.drift}};
   const FixReport& f = g.fixes;
   j["replay"] = {{"numbers", f.numbers},
                  {"why_not", f.why_not},

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "base/text.h"
 
@@ -170,13 +171,12 @@ std::multimap<int64_t, int64_t> ProcessReader::children() const {
 }
 
 std::vector<int64_t> ProcessReader::tree(int64_t root) const {
-  std::multimap<int64_t, int64_t> open = children();
+  const std::multimap<int64_t, int64_t> all = children();
   std::vector<int64_t> found{root};
+  std::set<int64_t> seen{root};  // a tree read while it changes may hold a circle
   for (size_t i = 0; i < found.size(); ++i) {
-    const int64_t at = found[i];
-    for (auto [child, end] = open.equal_range(at); child != end; ++child)
-      found.push_back(child->second);
-    open.erase(at);  // a tree read while it changes may hold a circle
+    for (auto [child, end] = all.equal_range(found[i]); child != end; ++child)
+      if (seen.insert(child->second).second) found.push_back(child->second);
   }
   return found;
 }

@@ -12,14 +12,18 @@ namespace {
 constexpr int64_t kListEvery = 20;        // samples between looks for new processes and threads
 constexpr int64_t kRestingAfter = 50;     // samples without running, then only every kListEvery
 constexpr int64_t kShortestNs = 500'000;  // shorter waits are not told from the noise of reading
+// What a thread ran is booked when it stops and at the kernel's ticks, so of one that is running up
+// to a tick is missing.
+constexpr int64_t kTickNs = 4'000'000;
+constexpr int64_t kUnsureNs = 25'000'000;  // so long it is worth waiting for a sample of it asleep
 constexpr size_t kShownThreads = 4;
 
 }  // namespace
 
-ThreadSampler::ThreadSampler(pid_t root, std::string proc)
-    : root_(root), reader_(std::move(proc)) {}
+ThreadSampler::ThreadSampler(pid_t root, std::function<int64_t()> clock, std::string proc)
+    : root_(root), clock_(std::move(clock)), reader_(std::move(proc)) {}
 
-void ThreadSampler::sample(int64_t now_ns) {
+void ThreadSampler::sample() {
   const bool all = samples_ % kListEvery == 0;
   if (all) {
     for (const int64_t process : reader_.tree(root_)) {
@@ -32,6 +36,7 @@ void ThreadSampler::sample(int64_t now_ns) {
   for (auto at = threads_.begin(); at != threads_.end(); ++at) {
     auto& [key, t] = *at;
     if (!all && t.resting > kRestingAfter) continue;
+    const int64_t now_ns = clock_();  // of each: reading hundreds takes milliseconds
     if (!read_thread(key.first, key.second, all, now, reader_.root())) {
       end_block(key.first, key.second, t, now_ns);
       t.resting = INT64_MAX / 2;
@@ -42,6 +47,13 @@ void ThreadSampler::sample(int64_t now_ns) {
       t.first = now;
       t.first_ns = now_ns;
     } else {
+      const int64_t booked = now.run_ns - t.last.run_ns + now.wait_ns - t.last.wait_ns;
+      const int64_t missing = now_ns - t.last_ns - booked;
+      if (now.state == 'R' && missing >= kShortestNs && now_ns - t.last_ns < kUnsureNs) {
+        t.last.voluntary = now.voluntary, t.last.involuntary = now.involuntary;
+        continue;
+      }
+      if (now.state == 'R' && missing > 0 && missing <= kTickNs) now.run_ns += missing;
       add_interval(key.first, key.second, t, now, now_ns);
     }
     t.last = now;

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,16 +18,17 @@ namespace saturate::observe {
 // without a core. Between two samples the counts say how much a thread ran, and its neighbours say
 // where: it ran next to the side on which it was running before or after. So a wait is placed to
 // the nanosecond when a thread stopped or went on once between two samples, as the launching
-// thread of a training loop does at 100 Hz.
+// thread of a training loop does at 100 Hz. What a running thread ran last is not
+// booked yet: a sample of it counts only when the next ones find it running too.
 //
 // Reads only files that belong to the same user; needs no privilege. Not for several threads.
 class ThreadSampler {
  public:
-  explicit ThreadSampler(pid_t root, std::string proc = "/proc");
+  // `clock`: the time on the capture's clock.
+  ThreadSampler(pid_t root, std::function<int64_t()> clock, std::string proc = "/proc");
 
-  // Takes a sample at `now_ns`, the time on the capture's clock. Threads that rest are looked at
-  // less often.
-  void sample(int64_t now_ns);
+  // Looks at the threads; at those that rest, less often.
+  void sample();
 
   // The spans (blocked, runnable) since the last call, added to `trace`.
   void take_spans(Trace& trace);
@@ -52,6 +54,7 @@ class ThreadSampler {
   void end_block(pid_t process, pid_t thread, Thread& t, int64_t end_ns);
 
   pid_t root_;
+  std::function<int64_t()> clock_;
   ProcessReader reader_;
   std::map<std::pair<pid_t, pid_t>, Thread> threads_;  // by process and thread
   std::vector<Span> spans_;

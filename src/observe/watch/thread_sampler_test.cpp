@@ -23,7 +23,7 @@ class Sampling : public ::testing::Test {
                       task = process + "/task/" + std::to_string(thread);
     fs::create_directories(task);
     const std::string stat = std::to_string(thread) + " (" + name + ") " + state + " " +
-                             std::to_string(parent) + " 0 0\n";
+                             std::to_string(parent) + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
     std::ofstream(process + "/stat") << stat;
     std::ofstream(task + "/stat") << stat;
     std::ofstream(task + "/schedstat") << run_ns << " " << wait_ns << " 5\n";
@@ -39,22 +39,31 @@ class Sampling : public ::testing::Test {
 
   TempFolder folder;
   int switches = 10;
+  int64_t now_ns = 0;
   static constexpr int64_t kMs = 1'000'000, kStep = 10 * kMs;
 };
 
 // Runs 4 ms into an interval, sleeps through the next, wakes 7 ms into the third.
 TEST_F(Sampling, AWaitIsPlacedByWhatWasRun) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   write(100, 100, 0, 0, 'R');
-  sampler.sample(1'000 * kMs);
+  now_ns = 1'000 * kMs;
+  sampler.sample();
   write(100, 100, 4 * kMs, 0, 'S');
-  sampler.sample(1'010 * kMs);
+  now_ns = 1'010 * kMs;
+  sampler.sample();
   write(100, 100, 4 * kMs, 0, 'S');
-  sampler.sample(1'020 * kMs);
+  now_ns = 1'020 * kMs;
+  sampler.sample();
   write(100, 100, 7 * kMs, 0, 'R');
-  sampler.sample(1'030 * kMs);
-  write(100, 100, 17 * kMs, 0, 'R');
-  sampler.sample(1'040 * kMs);
+  now_ns = 1'030 * kMs;
+  sampler.sample();
+  for (int i = 1; i <= 2; ++i) {
+    write(100, 100, (7 + 10 * i) * kMs, 0, 'R');
+    now_ns = (1'030 + 10 * i) * kMs;
+    sampler.sample();
+  }
   const Trace t = spans(sampler);
   ASSERT_EQ(t.spans.size(), 1u);
   EXPECT_EQ(t.spans[0].kind, SpanKind::blocked);
@@ -64,11 +73,14 @@ TEST_F(Sampling, AWaitIsPlacedByWhatWasRun) {
 }
 
 TEST_F(Sampling, TimeWithoutACoreIsNoSleep) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   write(100, 100, 0, 0, 'R');
-  sampler.sample(1'000 * kMs);
+  now_ns = 1'000 * kMs;
+  sampler.sample();
   write(100, 100, 4 * kMs, 6 * kMs, 'R');
-  sampler.sample(1'010 * kMs);
+  now_ns = 1'010 * kMs;
+  sampler.sample();
   const Trace t = spans(sampler);
   ASSERT_EQ(t.spans.size(), 1u);
   EXPECT_EQ(t.spans[0].kind, SpanKind::runnable);
@@ -76,22 +88,28 @@ TEST_F(Sampling, TimeWithoutACoreIsNoSleep) {
 }
 
 TEST_F(Sampling, ABusyThreadHasNoSpans) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   for (int i = 0; i < 10; ++i) {
-    write(100, 100, i * kStep - i * 10'000, 0, 'R');
-    sampler.sample(1'000 * kMs + i * kStep);
+    write(100, 100, i / 3 * 3 * kStep - i * 10'000, 0, 'R');  // booked now and then
+    now_ns = 1'000 * kMs + i * kStep;
+    sampler.sample();
   }
   EXPECT_TRUE(spans(sampler).spans.empty());
 }
 
 TEST_F(Sampling, CountsHigherThanTheClockAreCut) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   write(100, 100, 0, 0, 'R');
-  sampler.sample(1'000 * kMs);
+  now_ns = 1'000 * kMs;
+  sampler.sample();
   write(100, 100, 50 * kMs, 80 * kMs, 'S');
-  sampler.sample(1'010 * kMs);
+  now_ns = 1'010 * kMs;
+  sampler.sample();
   write(100, 100, 0, 0, 'S');  // and falling ones
-  sampler.sample(1'020 * kMs);
+  now_ns = 1'020 * kMs;
+  sampler.sample();
   for (const HostSpan& s : spans(sampler).spans) {
     EXPECT_GE(s.start_ns, 1'000 * kMs);
     EXPECT_LE(s.end_ns, 1'020 * kMs);
@@ -118,13 +136,16 @@ TEST_F(Sampling, ChildrenOfChildrenButNoStrangers) {
 }
 
 TEST_F(Sampling, SummaryNamesTheBusiest) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   write(100, 100, 0, 0, 'R');
-  sampler.sample(1'000 * kMs);
+  now_ns = 1'000 * kMs;
+  sampler.sample();
   for (int i = 1; i <= 40; ++i) {
     switches = 10 + 5 * i;
-    write(100, 100, i * kStep / 2, 0, 'R');
-    sampler.sample(1'000 * kMs + i * kStep);
+    write(100, 100, i * kStep / 2, 0, i < 40 ? 'R' : 'S');
+    now_ns = 1'000 * kMs + i * kStep;
+    sampler.sample();
   }
   const std::vector<std::string> lines = sampler.summary();
   ASSERT_EQ(lines.size(), 2u);
@@ -134,14 +155,19 @@ TEST_F(Sampling, SummaryNamesTheBusiest) {
 }
 
 TEST_F(Sampling, AThreadThatEndsIsNoError) {
-  ThreadSampler sampler(100, folder / "");
+  ThreadSampler sampler(
+      100, [this] { return now_ns; }, folder / "");
   write(100, 100, 0, 0, 'R');
-  sampler.sample(1'000 * kMs);
+  now_ns = 1'000 * kMs;
+  sampler.sample();
   write(100, 100, 0, 0, 'S');
-  sampler.sample(1'010 * kMs);
+  now_ns = 1'010 * kMs;
+  sampler.sample();
   std::filesystem::remove_all(folder / "100");
-  sampler.sample(1'020 * kMs);
-  sampler.sample(1'030 * kMs);
+  now_ns = 1'020 * kMs;
+  sampler.sample();
+  now_ns = 1'030 * kMs;
+  sampler.sample();
   const Trace t = spans(sampler);
   ASSERT_EQ(t.spans.size(), 1u);
   EXPECT_EQ(t.spans[0].end_ns, 1'020 * kMs);

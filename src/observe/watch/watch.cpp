@@ -208,7 +208,7 @@ WatchResult watch(const WatchOptions& o) {
   std::string no_gpu;
   std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
   Child child(o);
-  ThreadSampler sampler(child.pid());
+  ThreadSampler sampler(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;
   const auto write = [&] {
@@ -224,7 +224,7 @@ WatchResult watch(const WatchOptions& o) {
   };
   int64_t next = now_ns();
   for (int samples = 0; !child.wait(next); ++samples) {
-    sampler.sample(now_ns());
+    sampler.sample();
     outside.collect();
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
     next = std::max(next + kSampleNs, now_ns());

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/read/waits.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kShortestLullNs = 200'000;
+constexpr int64_t kReachNs = 30'000'000;  // three looks
+
+struct Lull {
+  int64_t start_ns, end_ns;
+  int64_t slept_ns = 0;
+  int64_t wish_ns = -1;  // where the first wait that it took began
+  uint32_t name = 0;
+  int64_t room() const { return end_ns - start_ns - slept_ns; }
+};
+
+// Between the calls of every thread, in order of time; calls may nest.
+std::vector<std::vector<Lull>> lulls_of(const Trace& trace) {
+  std::vector<std::vector<Lull>> lulls(trace.threads.size());
+  std::vector<int64_t> reach(trace.threads.size(), INT64_MIN);
+  for (const HostCall& call : trace.calls) {
+    int64_t& end = reach[call.thread];
+    if (end != INT64_MIN && call.start_ns - end >= kShortestLullNs)
+      lulls[call.thread].push_back({end, call.start_ns});
+    end = std::max(end, call.end_ns);
+  }
+  return lulls;
+}
+
+int64_t overlap(const Lull& p, const HostSpan& s) {
+  return std::min(p.end_ns, s.end_ns) - std::max(p.start_ns, s.start_ns);  // below 0: the distance
+}
+
+void place(const HostSpan& span, std::vector<Lull>& lulls) {
+  const auto first = std::partition_point(lulls.begin(), lulls.end(), [&](const Lull& p) {
+    return p.end_ns < span.start_ns - kReachNs;
+  });
+  std::vector<Lull*> near;
+  for (auto p = first; p != lulls.end() && p->start_ns <= span.end_ns + kReachNs; ++p)
+    near.push_back(&*p);
+  std::stable_sort(near.begin(), near.end(), [&](const Lull* a, const Lull* b) {
+    return overlap(*a, span) > overlap(*b, span);
+  });
+  int64_t left = span.end_ns - span.start_ns;
+  for (Lull* p : near) {
+    const int64_t ns = std::min(left, p->room());
+    if (ns <= 0) continue;
+    if (p->wish_ns < 0) p->wish_ns = span.start_ns;
+    p->name = span.name;
+    p->slept_ns += ns;
+    left -= ns;
+  }
+}
+
+}  // namespace
+
+void place_waits(Trace& trace) {
+  std::vector<std::vector<Lull>> lulls = lulls_of(trace);
+  std::vector<bool> calls(trace.threads.size());
+  for (const HostCall& call : trace.calls) calls[call.thread] = true;
+  const auto moves = [&](const HostSpan& s) {
+    return s.kind == SpanKind::blocked && calls[s.thread];
+  };
+  for (const HostSpan& span : trace.spans) {
+    if (moves(span)) place(span, lulls[span.thread]);
+  }
+  std::erase_if(trace.spans, moves);
+  for (uint32_t t = 0; t < lulls.size(); ++t) {
+    for (const Lull& p : lulls[t]) {
+      if (p.slept_ns == 0) continue;
+      const int64_t start = std::clamp(p.wish_ns, p.start_ns, p.end_ns - p.slept_ns);
+      trace.spans.push_back({start, start + p.slept_ns, p.name, t, SpanKind::blocked});
+    }
+  }
+  trace.sort();
+}
+
+void mark_loader_waits(Trace& trace) {
+  std::map<std::pair<uint32_t, int64_t>, bool> copies_in;  // by process and correlation
+  for (const DeviceOp& op : trace.ops) {
+    if (op.correlation != kNoCorrelation)
+      copies_in.try_emplace({trace.streams[op.stream].process, op.correlation},
+                            op.kind == OpKind::copy && op.copy == CopyKind::host_to_device);
+  }
+  struct Issue {
+    int64_t start_ns;
+    bool copy_in;
+  };
+  std::vector<std::vector<Issue>> issues(trace.threads.size());
+  for (const HostCall& call : trace.calls) {
+    const auto at = copies_in.find({trace.threads[call.thread].process, call.correlation});
+    if (at != copies_in.end()) issues[call.thread].push_back({call.start_ns, at->second});
+  }
+  const std::vector<std::vector<Lull>> lulls = lulls_of(trace);
+  for (HostSpan& span : trace.spans) {
+    if (span.kind != SpanKind::blocked) continue;
+    const std::vector<Issue>& all = issues[span.thread];
+    // The end of a wait is known to a fraction of a millisecond.
+    const int64_t after =
+        span.end_ns - std::min<int64_t>(500'000, (span.end_ns - span.start_ns) / 2);
+    const auto next = std::partition_point(all.begin(), all.end(),
+                                           [&](const Issue& i) { return i.start_ns < after; });
+    if (next == all.end() || !next->copy_in) continue;
+    span.kind = SpanKind::loader;
+    const std::vector<Lull>& own = lulls[span.thread];
+    const auto around = std::partition_point(
+        own.begin(), own.end(), [&](const Lull& p) { return p.end_ns <= span.start_ns; });
+    if (around == own.end() || around->start_ns > span.start_ns || around->end_ns < span.end_ns)
+      continue;
+    if (2 * (span.end_ns - span.start_ns) < around->end_ns - around->start_ns) continue;
+    span.start_ns = around->start_ns;
+    span.end_ns = around->end_ns;
+  }
+  trace.sort();
+}
+
+}  // namespace saturate::observe
