@@ -76,7 +76,9 @@ def in_child(given, kind, fix):
     plant, torch = importlib.import_module("plant"), importlib.import_module("torch")
     program = kind(fix)
     step_ms = program.stretch(3)["step_ms"]
-    if not kind.drift:
+    if kind.drift:
+        program.steps *= 2
+    else:
         program.steps = max(program.steps, int(1e3 * given.seconds / step_ms))
     result = dict(plant.plain(program), traced=True, pid=os.getpid(), gpu=torch.cuda.get_device_name(),
                   torch=torch.__version__, cause=kind.cause, verdicts=kind.verdicts, drift=kind.drift)
@@ -124,7 +126,7 @@ def watch(given):
     for result in results:
         own = folder / str(result["pid"])
         own.mkdir()
-        os.rename(next(captures.glob(f"*{result['pid']}*.sat")), own / "program.sat")
+        os.rename(captures / f"{result['pid']}.sat", own / "program.sat")
         os.symlink("../captures/host.sat", own / "host.sat")
         result["trace"] = own.name
     (folder / "measured.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results))

@@ -182,17 +182,16 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
              seg.leaf == Leaf::after_sync;
   d.gap_op = seg.op;
   d.gap_reach_ns = seg.end_ns;
+  const uint32_t thread = window.calls[seg.issuer].thread;
+  // Another thread may have issued what came before: this one waited for it until then.
+  const uint32_t before = seg.op > 0 ? host.issuer(window.ops[seg.op - 1]) : kNone;
+  const int64_t since = before == kNone ? INT64_MIN : window.calls[before].end_ns;
   if (in_run_of_copies(window, seg.op)) {
     r.between_copies[seg.leaf] += ns;
   } else if (seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) {
-    // Another thread may have issued what came before: this one waited for it until then.
-    const uint32_t before = seg.op > 0 ? host.issuer(window.ops[seg.op - 1]) : kNone;
-    const int64_t since = before == kNone ? INT64_MIN : window.calls[before].end_ns;
-    if (host.own_stretch_ns(window.calls[seg.issuer].thread, seg.start_ns, since) > kDispatchNs)
-      r.long_host[seg.leaf] += ns;
+    if (host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
   } else if (seg.leaf == Leaf::blocked || seg.leaf == Leaf::runnable) {
-    if (host.piece_ns(window.calls[seg.issuer].thread, seg.start_ns) > kDispatchNs)
-      r.long_host[seg.leaf] += ns;
+    if (host.piece_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
     r.after_wait[seg.leaf] += ns;
   }

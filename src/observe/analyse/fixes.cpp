@@ -272,7 +272,7 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     add_words(f, analysis);
     f.share = attributed_share(f.kind, analysis);
     if (f.kind == FixKind::syncs && report.numbers)
-      f.share = std::max(f.share, sync_cost / replay.measured().step_ns);
+      f.share = std::max(0.0, sync_cost / replay.measured().step_ns);
     fixes.push_back(std::move(f));
   }
   std::stable_sort(fixes.begin(), fixes.end(),

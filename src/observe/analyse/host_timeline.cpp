@@ -209,10 +209,12 @@ int64_t HostTimeline::own_stretch_ns(uint32_t thread, int64_t time_ns, int64_t s
   return std::max<int64_t>(0, p[next].start_ns - std::max(since_ns, p[next - 1].end_ns));
 }
 
-int64_t HostTimeline::piece_ns(uint32_t thread, int64_t time_ns) const {
+int64_t HostTimeline::piece_ns(uint32_t thread, int64_t time_ns, int64_t since_ns) const {
   const std::vector<HostPiece>& p = pieces_[thread];
   const size_t at = first_after(thread, time_ns);
-  return at < p.size() && p[at].start_ns <= time_ns ? p[at].end_ns - p[at].start_ns : 0;
+  return at < p.size() && p[at].start_ns <= time_ns
+             ? p[at].end_ns - std::max(p[at].start_ns, since_ns)
+             : 0;
 }
 
 size_t HostTimeline::first_after(uint32_t thread, int64_t time_ns) const {

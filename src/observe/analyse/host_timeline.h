@@ -39,8 +39,8 @@ class HostTimeline {
   // Of the thread's own code around `time_ns`, from the end of the piece before, not earlier than
   // `since_ns`, to the start of the next; INT64_MAX when one of them is not in the capture.
   int64_t own_stretch_ns(uint32_t thread, int64_t time_ns, int64_t since_ns) const;
-  // Length of the thread's piece around `time_ns`, 0 where it is its own code.
-  int64_t piece_ns(uint32_t thread, int64_t time_ns) const;
+  // The same of its piece around `time_ns`: 0 where that is its own code.
+  int64_t piece_ns(uint32_t thread, int64_t time_ns, int64_t since_ns) const;
 
  private:
   void index_calls();

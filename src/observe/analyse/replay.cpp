@@ -94,6 +94,12 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
     if (marks_.empty() || marks_.back() != at->second) marks_.push_back(at->second);
   }
   if (marks_.size() < 3) return;
+  // Batches come at a pace of their own only where the program waits for them again and again.
+  const auto waits = std::count_if(events_.begin(), events_.end(),
+                                   [](const ReplayEvent& e) { return e.loader_ns > 0; });
+  if (2 * waits < steps()) {
+    for (ReplayEvent& e : events_) e.arrival_ns = -1;
+  }
   measure_latencies();
   find_waits();
   std::vector<int64_t> starts;

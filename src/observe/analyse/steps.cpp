@@ -352,6 +352,11 @@ size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {
   const double limit = 1.25 * static_cast<double>(median_of(durations_ns));
   size_t n = 0;
   while (n < durations_ns.size() / 2 && static_cast<double>(durations_ns[n]) > limit) ++n;
+  // One that stands out soon after: something was made for the first time.
+  const size_t early = std::min<size_t>(durations_ns.size() / 4, 20);
+  for (size_t i = n; i < early; ++i) {
+    if (static_cast<double>(durations_ns[i]) > 8 * limit) n = i + 1;
+  }
   return n;
 }
 

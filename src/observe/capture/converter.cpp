@@ -256,6 +256,22 @@ void Converter::graph(const GraphActivity& g, Trace& trace) {
   push(trace, op, g.start, g.end);
 }
 
+void Converter::stretch_begins(int64_t at_ns) {
+  constexpr size_t kMostStretches = 16;  // seconds old, all of them
+  if (stretches_.size() == kMostStretches) stretches_.erase(stretches_.begin());
+  stretches_.push_back({at_ns, INT64_MAX});
+}
+
+void Converter::stretch_ends(int64_t at_ns) {
+  if (!stretches_.empty()) stretches_.back().to_ns = std::min(stretches_.back().to_ns, at_ns);
+}
+
+bool Converter::recorded(int64_t time_ns) const {
+  return stretches_.empty() ||
+         std::any_of(stretches_.begin(), stretches_.end(),
+                     [&](const Stretch& s) { return s.from_ns <= time_ns && time_ns < s.to_ns; });
+}
+
 void Converter::call(const ApiActivity& a, Trace& trace) {
   const uint32_t domain = a.kind == kRuntime ? kDomainRuntime : kDomainDriver;
   const Call& found = call_of(trace, domain, a.callback);
@@ -268,7 +284,7 @@ void Converter::call(const ApiActivity& a, Trace& trace) {
     ++c.count;
   }
   const int64_t number = numbered(a.correlation, last_call_[domain]);
-  if (start < keep_from_ns_ || start >= keep_to_ns_) return;
+  if (!recorded(start)) return;
   const uint32_t thread = trace.threads.add({process_, a.thread});
   trace.calls.push_back({start, static_cast<int64_t>(a.end), number, found.name, thread});
 }

@@ -37,8 +37,10 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
-  // Calls that start in this time are added from now on, others only counted.
-  void keep_calls(int64_t from_ns, int64_t to_ns) { keep_from_ns_ = from_ns, keep_to_ns_ = to_ns; }
+  // Only calls that start in a recorded stretch are added, others only counted. CUPTI hands calls
+  // over late, so those of earlier stretches stay wanted. Before the first stretch all are added.
+  void stretch_begins(int64_t at_ns);
+  void stretch_ends(int64_t at_ns);
 
   // Counts calls that start in a stretch of time, from now on.
   void count_calls(int64_t from_ns, int64_t to_ns);
@@ -78,7 +80,11 @@ class Converter {
   const Api& api_;
   uint32_t process_;
   int64_t untimed_ = 0, unnumbered_ = 0;
-  int64_t keep_from_ns_ = INT64_MIN, keep_to_ns_ = INT64_MAX;
+  struct Stretch {
+    int64_t from_ns, to_ns;
+  };
+  bool recorded(int64_t time_ns) const;
+  std::vector<Stretch> stretches_;                // the latest
   uint32_t last_kernel_ = 0, last_call_[3] = {};  // numbers; of calls by domain
   std::unordered_map<uint64_t, Call> calls_;      // by domain and callback
   std::vector<CallCount> counts_;

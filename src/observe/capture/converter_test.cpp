@@ -168,11 +168,15 @@ TEST_F(Conversion, ANumberThatStandsStillIsNone) {
 }
 
 TEST_F(Conversion, CallsOfPausesAreCountedNotKept) {
-  converter.keep_calls(1'000, 2'000);
+  converter.stretch_begins(1'000);
+  converter.stretch_ends(2'000);
   converter.count_calls(0, INT64_MAX);
   for (const uint64_t t : {900, 1'000, 1'999, 2'000}) call(kRuntime, 1, t);
   EXPECT_EQ(trace.calls.size(), 2u);
   EXPECT_EQ(converter.counts()[0].count, 4);
+  converter.stretch_begins(3'000);
+  for (const uint64_t t : {1'500, 2'500, 3'000}) call(kRuntime, 1, t);  // the first came late
+  EXPECT_EQ(trace.calls.size(), 4u);
 }
 
 TEST_F(Conversion, OverheadOfThreadsOnly) {

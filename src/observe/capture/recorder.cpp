@@ -155,11 +155,10 @@ void Recorder::set_mode(Mode mode) {
   const std::lock_guard file_lock(file_mutex_);
   if (mode == Mode::full) {
     trace_.pauses.push_back({paused_since_ns_, since_ns_.load()});
-    converter_.keep_calls(since_ns_, INT64_MAX);
+    converter_.stretch_begins(since_ns_);
   } else {
-    converter_.keep_calls(full_since_ns_, paused_since_ns_);
+    converter_.stretch_ends(paused_since_ns_);
   }
-  if (mode == Mode::full) full_since_ns_ = since_ns_;
   if (mode != Mode::off) converter_.count_calls(since_ns_, INT64_MAX);
 }
 

@@ -74,10 +74,9 @@ class Recorder {
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
   int64_t paused_since_ns_ = 0;                            // the end of the last full recording
-  int64_t full_ns_ = 0;        // time in full mode, without the current stretch
-  CallCount light_;            // the call that is counted in light mode
-  int64_t full_since_ns_ = 0;  // the start of the last full recording
-  double light_rate_ = 0;      // of its calls in the last light stretch, 0: none yet
+  int64_t full_ns_ = 0;    // time in full mode, without the current stretch
+  CallCount light_;        // the call that is counted in light mode
+  double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
   std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false}, in_turn_{false};
   std::atomic<int64_t> dropped_{0};
