@@ -28,10 +28,10 @@ class TwoStreams final : public Program {
 
  private:
   void enqueue(Remedy remedy) {
-    for (int i = 0; i < 10; ++i) {
-      launch_arithmetic(rig_.stream, x_, kHalfGrid, 4000);
+    for (int i = 0; i < 5; ++i) {
+      launch_arithmetic(rig_.stream, x_, kHalfGrid, 8000);
       if (remedy == Remedy::none) wait(rig_.stream, mine_, other_);
-      launch_arithmetic(other_, y_, kHalfGrid, 4000);
+      launch_arithmetic(other_, y_, kHalfGrid, 8000);
       if (remedy == Remedy::none) wait(other_, theirs_, rig_.stream);
     }
   }
