@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -63,6 +64,30 @@ class Recorded(unittest.TestCase):
             told, whole = truth.diagnose(PROGRAM, short), truth.diagnose(PROGRAM, path)
         self.assertEqual(told["verdict"]["id"], whole["verdict"]["id"])
         self.assertLess(told["steps"]["count"], whole["steps"]["count"])
+
+
+class Watched(unittest.TestCase):
+    """Captures of `truth.py watch` on an H200, of one launch: each program's own, and the launcher's looks at threads."""
+
+    def test_every_capture_names_its_cause(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(os.path.join(TRACES, "watched.tar.xz")) as archive:
+                archive.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(folder)
+            with open(os.path.join(folder, "measured.jsonl"), encoding="utf-8") as file:
+                results = [json.loads(line) for line in file]
+            self.assertEqual(len(results), 9)
+            for result in results:
+                with self.subTest(result["program"]):
+                    own = os.path.join(folder, result["trace"])
+                    os.mkdir(own)
+                    os.rename(own + ".sat", os.path.join(own, "program.sat"))
+                    os.symlink("../host.sat", os.path.join(own, "host.sat"))
+                    told = truth.diagnose(PROGRAM, own)
+                    row, = truth.judge_causes([result], [told])
+                    self.assertTrue(row["right"], row)
+                    # The steps that warmed growing_step up were short and are in its capture.
+                    limit = 0.08 if result["drift"] else truth.CAUSE_MS
+                    self.assertLess(abs(row.get("off", 0)), limit, row)
 
 
 class Judging(unittest.TestCase):
