@@ -11,6 +11,7 @@
 #include "kernels/attention/bf16x6/bf16x6.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
+#include "kernels/attention/hopper/wide.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {
@@ -131,6 +132,8 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
   static constexpr Impl<AttentionArgs> kList[] = {
       SAT_CUDA_IMPL({"attention_forward_hopper_cuda", DeviceKind::cuda,
                      attention_forward_hopper_pays, attention_forward_hopper_cuda})
+      SAT_CUDA_IMPL({"attention_forward_wide_cuda", DeviceKind::cuda,
+                     attention_forward_wide_pays, attention_forward_wide_cuda})
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
                      attention_forward_mma_cuda})
       SAT_CUDA_IMPL({"attention_forward_bf16x6_cuda", DeviceKind::cuda,

@@ -11,6 +11,8 @@
 namespace saturate::kernels {
 namespace {
 
+constexpr FeatureSet kValues128 = {.v_head_size = 128};
+
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = {
       {"one_by_one", {1}, {1}, 1, 1, 64},
@@ -34,6 +36,28 @@ const std::vector<Shape>& shapes() {
       {"tiles_causal", {641, 130, 257}, {641, 130, 257}, 2, 1, 64, true, 0.0f, true, 2, 2},
       {"tiles_cross_causal", {300, 140}, {130, 400}, 2, 2, 64, true, 0.1f},
       {"tiles_wide", {385, 130}, {385, 130}, 2, 1, 128, true, 0.1f, true},
+      {"tiles_256", {385, 130}, {385, 130}, 2, 1, 256, false, 0.0f, true, 2, 2},
+      {"tiles_256_causal", {641, 130, 257}, {641, 130, 257}, 2, 1, 256, true, 0.0f, true, 2, 2},
+      {"cross_256", {129, 100, 0, 65}, {333, 1, 7, 160}, 2, 2, 256, false, 0.0f, false, 3, 7},
+      {"cross_256_causal", {300, 140}, {130, 400}, 2, 2, 256, true},
+      {"many_units_256", std::vector<int32_t>(40, 140), std::vector<int32_t>(40, 131), 2, 2, 256},
+      {"tiles_192", {385, 130}, {385, 130}, 2, 1, 192, false, 0.0f, true, 2, 2, kValues128},
+      {"tiles_192_causal", {641, 130}, {641, 130}, 2, 1, 192, true, 0.0f, true, 2, 2, kValues128},
+      {"cross_192",
+       {129, 100, 0, 65},
+       {333, 1, 7, 160},
+       2,
+       2,
+       192,
+       false,
+       0.0f,
+       false,
+       3,
+       7,
+       kValues128},
+      {"cross_192_causal", {300, 140}, {130, 400}, 2, 2, 192, true, 0.0f, false, 0, 0, kValues128},
+      {"many_units_192", std::vector<int32_t>(40, 70), std::vector<int32_t>(40, 131), 2, 2, 192,
+       true, 0.0f, true, 0, 0, kValues128},
       {"odd_head", {9, 18}, {21, 6}, 2, 1, 33, false, 0.1f},
       {"head_256", {17, 34}, {40, 3}, 1, 1, 256, true},
       {"head_16", {40}, {40}, 2, 2, 16, true, 0.5f, true},

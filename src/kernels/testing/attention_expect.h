@@ -8,6 +8,7 @@
 
 #include "kernels/attention/attention_run.h"
 #include "kernels/attention/hopper/forward.h"
+#include "kernels/attention/hopper/wide.h"
 
 namespace saturate::kernels {
 
@@ -189,14 +190,18 @@ inline void expect_all_right(const Problem& p, Device device) {
     EXPECT_TRUE(same_bits(first.o, again.o)) << "differs run to run";
   }
 #if SATURATE_WITH_CUDA
-  // Also where it would not be chosen.
-  static constexpr Impl<AttentionArgs> kHopper{"attention_forward_hopper_cuda", DeviceKind::cuda,
-                                               attention_forward_hopper_fits,
-                                               attention_forward_hopper_cuda};
-  if (device.is_cuda() && kHopper.fits(ctx, args.forward) &&
-      !attention_forward_hopper_pays(ctx, args.forward)) {
-    SCOPED_TRACE("attention_forward_hopper_cuda though short");
-    expect_right(p, run(p, device, &kHopper, nullptr));
+  // Also where they would not be chosen.
+  static constexpr Impl<AttentionArgs> kShort[] = {
+      {"attention_forward_hopper_cuda though short", DeviceKind::cuda,
+       attention_forward_hopper_fits, attention_forward_hopper_cuda},
+      {"attention_forward_wide_cuda though short", DeviceKind::cuda, attention_forward_wide_fits,
+       attention_forward_wide_cuda}};
+  for (const auto& f : kShort) {
+    if (!device.is_cuda() || !f.fits(ctx, args.forward) ||
+        args.forward.q_rows >= 96 * args.forward.sequences)
+      continue;
+    SCOPED_TRACE(f.name);
+    expect_right(p, run(p, device, &f, nullptr));
   }
 #endif
   for (const auto& b : attention_backward_impls()) {

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/hopper/wide_forward.cuh"
+#include "kernels/attention/hopper/wide_launch.h"
+
+namespace saturate::kernels::attention::wide {
+
+cudaError_t forward_d192_f16(const ForwardProblem& p, int blocks, cudaStream_t stream) {
+  return launch_forward<ForwardTile<__half, 192, 128, forward_keys(192)>>(p, blocks, stream);
+}
+
+}  // namespace saturate::kernels::attention::wide
