@@ -150,6 +150,8 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
       SAT_CUDA_IMPL({"attention_backward_hopper_cuda", DeviceKind::cuda,
                      attention_backward_hopper_fits, attention_backward_hopper_cuda})
+      SAT_CUDA_IMPL({"attention_backward_wide_cuda", DeviceKind::cuda,
+                     attention_backward_wide_pays, attention_backward_wide_cuda})
       SAT_CUDA_IMPL({"attention_backward_short_cuda", DeviceKind::cuda, fits_short_backward,
                      attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,

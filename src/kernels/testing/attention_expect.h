@@ -191,17 +191,26 @@ inline void expect_all_right(const Problem& p, Device device) {
   }
 #if SATURATE_WITH_CUDA
   // Also where they would not be chosen.
-  static constexpr Impl<AttentionArgs> kShort[] = {
-      {"attention_forward_hopper_cuda though short", DeviceKind::cuda,
-       attention_forward_hopper_fits, attention_forward_hopper_cuda},
-      {"attention_forward_wide_cuda though short", DeviceKind::cuda, attention_forward_wide_fits,
-       attention_forward_wide_cuda}};
-  for (const auto& f : kShort) {
-    if (!device.is_cuda() || !f.fits(ctx, args.forward) ||
-        args.forward.q_rows >= 96 * args.forward.sequences)
-      continue;
-    SCOPED_TRACE(f.name);
-    expect_right(p, run(p, device, &f, nullptr));
+  static constexpr struct {
+    Impl<AttentionArgs> impl;
+    Fit (*pays)(const Context&, const AttentionArgs&) noexcept;
+  } kForward[] = {{{"attention_forward_hopper_cuda though short", DeviceKind::cuda,
+                    attention_forward_hopper_fits, attention_forward_hopper_cuda},
+                   attention_forward_hopper_pays},
+                  {{"attention_forward_wide_cuda though short", DeviceKind::cuda,
+                    attention_forward_wide_fits, attention_forward_wide_cuda},
+                   attention_forward_wide_pays}};
+  for (const auto& f : kForward) {
+    if (!device.is_cuda() || !f.impl.fits(ctx, args.forward) || f.pays(ctx, args.forward)) continue;
+    SCOPED_TRACE(f.impl.name);
+    expect_right(p, run(p, device, &f.impl, nullptr));
+  }
+  static constexpr Impl<AttentionBackwardArgs> kWide{"attention_backward_wide_cuda though short",
+                                                     DeviceKind::cuda, attention_backward_wide_fits,
+                                                     attention_backward_wide_cuda};
+  if (device.is_cuda() && kWide.fits(ctx, args) && !attention_backward_wide_pays(ctx, args)) {
+    SCOPED_TRACE(kWide.name);
+    expect_right(p, run(p, device, nullptr, &kWide));
   }
 #endif
   for (const auto& b : attention_backward_impls()) {

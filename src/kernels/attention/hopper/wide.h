@@ -14,4 +14,10 @@ Fit attention_forward_wide_pays(const Context& ctx, const AttentionArgs& args) n
 // Errors: device. The contract is attention.h's.
 void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& args);
 
+Fit attention_backward_wide_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
+// Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
+Fit attention_backward_wide_pays(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
+// Errors: device. The contract is attention.h's.
+void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArgs& b);
+
 }  // namespace saturate::kernels

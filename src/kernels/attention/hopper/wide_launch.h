@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The instances of the Hopper kernels for wide heads: head size 256, and 192 with values of 128.
 #pragma once
-#include "kernels/attention/hopper/forward_problem.h"
+#include "kernels/attention/hopper/wide_problem.h"
 
 namespace saturate::kernels::attention::wide {
 
@@ -14,5 +14,15 @@ cudaError_t forward_d192_bf16(const ForwardProblem& p, int blocks, cudaStream_t 
 cudaError_t forward_d192_f16(const ForwardProblem& p, int blocks, cudaStream_t stream);
 cudaError_t forward_d256_bf16(const ForwardProblem& p, int blocks, cudaStream_t stream);
 cudaError_t forward_d256_f16(const ForwardProblem& p, int blocks, cudaStream_t stream);
+// Gradients of the queries (wide_queries.cuh).
+cudaError_t queries_d192_bf16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t queries_d192_f16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t queries_d256_bf16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t queries_d256_f16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+// Gradients of keys and values (wide_keys.cuh).
+cudaError_t keys_d192_bf16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t keys_d192_f16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t keys_d256_bf16(const BackwardProblem& p, int blocks, cudaStream_t stream);
+cudaError_t keys_d256_f16(const BackwardProblem& p, int blocks, cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention::wide

@@ -5,8 +5,8 @@
 
 namespace saturate::kernels::attention::wide {
 
-// Boxes of 64 columns: q and d_o have the rows of the kernel's tile of queries, k and v of its keys.
-// `parts` and `items` count the kernel's own pieces of work; o and dropout are not used.
+// Boxes of 64 columns: q and d_o have the rows of the kernel's tile of queries, k and v of its
+// keys. `parts` and `items` count the kernel's own pieces of work; o and dropout are not used.
 struct BackwardProblem : ForwardProblem {
   CUtensorMap d_o;
   const float* delta;  // (heads, q_rows)
@@ -18,7 +18,7 @@ struct BackwardProblem : ForwardProblem {
 
 // Rows of a tile of the kernel that sums d_q: queries, and keys by the size of q's heads.
 constexpr int kQueryRows = 128;
-constexpr int query_keys(int64_t head_size) { return head_size == 256 ? 64 : 96; }
+constexpr int query_keys(int64_t head_size) { return head_size == 256 ? 64 : 80; }
 // And of the one that sums d_k and d_v: keys of a block and queries of a step.
 constexpr int kKeyRows = 64;
 

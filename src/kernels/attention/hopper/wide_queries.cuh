@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward pass on Hopper for wide heads, gradients of the queries. Two kernels share the work, as
-// d_k and d_v of a tile fill the registers: this one multiplies q k' and d_o v' again. A block keeps
-// 128 rows of q and d_o in shared memory and walks over their keys, last ones first, as the forward
-// pass does; each of two consumers has 64 rows, whose d_q stay in its registers:
+// d_k and d_v of a tile fill the registers: this one multiplies q k' and d_o v' again. A block
+// keeps 128 rows of q and d_o in shared memory and walks over their keys, last ones first, as the
+// forward pass does; each of two consumers has 64 rows, whose d_q stay in its registers:
 //
-//   for each tile of keys j:  S_j+1 = Q K', dP_j+1 = dO V' and d_q += dS_j K are under way together;
+//   for each tile of keys j:  S_j+1 = Q K', dP_j+1 = dO V' and d_q += dS_j K are under way
+//   together;
 //                             dS_j+1 = P (dP - delta) is computed under the last.
 #pragma once
 #include "kernels/attention/hopper/backward_device.cuh"
@@ -120,12 +121,13 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
     const auto multiply = [&] {
       const uint32_t k = step % P::kStagesK, v = step % P::kStagesV;
       rings.keys.wait_full(k, step / P::kStagesK);
-      wgmma::mma_fence();
-      multiply_rows<P>(s, q, wgmma::descriptor_low(tiles + key_slot(step), 16));
-      wgmma::mma_commit();
       rings.values.wait_full(v, step / P::kStagesV);
+      wgmma::mma_fence();
+      multiply_rows<P>(s, hopper::here(q), wgmma::descriptor_low(tiles + key_slot(step), 16));
+      wgmma::mma_commit();
       multiply_rows<typename P::Values>(
-          d_p, d_o, wgmma::descriptor_low(tiles + P::kValuesAt + v * P::kValueBytes, 16));
+          d_p, hopper::here(d_o),
+          wgmma::descriptor_low(tiles + P::kValuesAt + v * P::kValueBytes, 16));
       wgmma::mma_commit();
     };
     // s becomes the gradients of the scores. Keys that do not exist or are not seen give none,
@@ -231,10 +233,10 @@ __global__ void __launch_bounds__(P::kThreads, 1)
   __syncthreads();
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
   if (group == P::kConsumers) {
-    wgmma::give_registers<40>();
+    wgmma::give_registers<24>();
     if (threadIdx.x % 128 == 0) produce_queries<P>(p, tiles);
   } else {
-    wgmma::take_registers<232>();
+    wgmma::take_registers<240>();
     consume_queries<P>(p, tiles, shared_tiles, group);
   }
 #endif

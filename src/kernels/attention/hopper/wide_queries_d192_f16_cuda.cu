@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/hopper/wide_launch.h"
+#include "kernels/attention/hopper/wide_queries.cuh"
+
+namespace saturate::kernels::attention::wide {
+
+cudaError_t queries_d192_f16(const BackwardProblem& p, int blocks, cudaStream_t stream) {
+  return launch_queries<QueryTile<__half, 192, 128>>(p, blocks, stream);
+}
+
+}  // namespace saturate::kernels::attention::wide
