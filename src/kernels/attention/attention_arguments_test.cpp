@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention/hopper/wide.h"
 #include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {
@@ -171,6 +172,21 @@ TEST(Attention, SaysWhyItDoesNotFit) {
                "the workspace is too small for the fp32 sums of d_q");
   EXPECT_STREQ(backward_reason("attention_backward_short_cuda", DType::bf16, 128, 0.0f, false),
                "head size is neither 32 nor 64");
+  EXPECT_STREQ(backward_reason("attention_backward_wide_cuda", DType::bf16, 256, 0.0f, false),
+               "sequences are short in the mean");
+  constexpr const char* kWide = "attention_forward_wide_cuda";
+  EXPECT_STREQ(reason(kWide, DType::bf16, 256, 0), "sequences are short in the mean");
+  const auto wide_reason = [&](DType t, int64_t head_size, int64_t value, float dropout) {
+    Problem p({"fit", {100}, {100}, 1, 1, head_size}, t);
+    p.args.forward.v_head_size = value, p.args.forward.dropout = dropout;
+    return attention_forward_wide_fits(Context{cuda, nullptr, nullptr, 0}, p.args.forward).reason;
+  };
+  EXPECT_STREQ(wide_reason(DType::f32, 256, 0, 0.0f), "dtype is neither bf16 nor f16");
+  EXPECT_STREQ(wide_reason(DType::bf16, 192, 0, 0.0f),
+               "head sizes are neither 256 nor 192 with values of 128");
+  EXPECT_STREQ(wide_reason(DType::bf16, 256, 128, 0.0f),
+               "head sizes are neither 256 nor 192 with values of 128");
+  EXPECT_STREQ(wide_reason(DType::f16, 192, 128, 0.1f), "dropout is not built for this kernel");
   AttentionBackwardArgs uneven = Problem({"fit", {3, 129}, {3, 5}, 1, 1, 64}, DType::bf16).args;
   uneven.forward.q_rows = uneven.forward.k_rows = 100;  // 50 in the mean
   for (const auto& f : attention_backward_impls())

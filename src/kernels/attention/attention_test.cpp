@@ -57,7 +57,7 @@ const std::vector<Shape>& shapes() {
        kValues128},
       {"cross_192_causal", {300, 140}, {130, 400}, 2, 2, 192, true, 0.0f, false, 0, 0, kValues128},
       {"many_units_192", std::vector<int32_t>(40, 70), std::vector<int32_t>(40, 131), 2, 2, 192,
-       true, 0.0f, true, 0, 0, kValues128},
+       true, 0.0f, false, 0, 0, kValues128},
       {"odd_head", {9, 18}, {21, 6}, 2, 1, 33, false, 0.1f},
       {"head_256", {17, 34}, {40, 3}, 1, 1, 256, true},
       {"head_16", {40}, {40}, 2, 2, 16, true, 0.5f, true},

@@ -7,8 +7,10 @@
 //   consumer 1:  dP' = V dO', dS = P (dP' - delta), d_k += dS Q
 //
 // P goes from one to the other through shared memory, thread by thread; keys lie in rows, so P and
-// dS are left operands as they stand in registers. The next step's scores are multiplied together
-// with this step's sums. The first warpgroup serves (wide_keys_serve.cuh).
+// dS are left operands as they stand in registers. Each
+// step's sums are multiplied before the next step's scores, so that tiles leave early and others
+// come in time; what a consumer computes of its own runs under the other's products. The first
+// warpgroup serves (wide_keys_serve.cuh).
 #pragma once
 #include "kernels/attention/hopper/wide_keys_serve.cuh"
 
@@ -86,8 +88,9 @@ struct KeyConsumer {
 
   // --- consumer 0
 
-  // s becomes P.
-  __device__ __forceinline__ void weigh(float (&s)[kM / 2], uint32_t n, int ahead) const {
+  // left = P, also for the other consumer.
+  __device__ __forceinline__ void weigh(uint32_t (&left)[kM / 16][4], float (&s)[kM / 2],
+                                        uint32_t n, int ahead) const {
     const int l = thread() % 32, key = thread() / 32 * 16 + l / 4;
     const uint32_t lse = tiles + P::kLse + n % P::kStages * kM * 4 + l % 4 * 8;
 #pragma unroll
@@ -106,12 +109,11 @@ struct KeyConsumer {
     }
     wgmma::barrier_wait(tiles + P::kEmptyP + n % 2 * 8, (n / 2 & 1) ^ 1);
     const uint32_t to = weights_at(n);
-    uint32_t packed[kM / 16][4];
-    pack(packed, s);
+    pack(left, s);
 #pragma unroll
     for (int c = 0; c < kM / 16; ++c)
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + c * 2048),
-                   "r"(packed[c][0]), "r"(packed[c][1]), "r"(packed[c][2]), "r"(packed[c][3])
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + c * 2048), "r"(left[c][0]),
+                   "r"(left[c][1]), "r"(left[c][2]), "r"(left[c][3])
                    : "memory");
     __syncwarp();
     release(P::kFullP + n % 2 * 8);
@@ -121,45 +123,35 @@ struct KeyConsumer {
     if (u.steps(p.group) == 0) return;
     float s[kM / 2];
     uint32_t left[kM / 16][4];
-    // Waits for both tiles at once: nothing may come between products under way.
-    const auto await = [&](uint32_t n, int m, bool more) {
+    const auto multiply = [&](uint32_t n, int m) {
       clear(n, u.q.count - m * kM);
       await_queries(n);
-      if (more) await_outputs(n - 1);
       wgmma::mma_fence();
-    };
-    const auto multiply = [&](uint32_t n) {
       score<P::kD>(s, tiles + P::kK, tiles + P::kQ + n % P::kStages * P::kQueryTile);
     };
     const auto add_values = [&](uint32_t n) {
+      await_outputs(n);
+      wgmma::mma_fence();
       add<P::kV>(d_v, left, tiles + P::kDO + n % P::kStages * P::kOutputTile);
     };
-    await(step, u.begin, false);
-    multiply(step);
+    multiply(step, u.begin);
     wgmma::mma_wait<0>();
     wgmma::settle(s);
-    weigh(s, step, u.begin * kM - u.first);
-    pack(left, s);
+    weigh(left, s, step, u.begin * kM - u.first);
     int m = u.begin;
     for (int i = u.steps(p.group) - 1; i > 0; --i) {
       m = m + 1 == u.end ? u.begin : m + 1;
-      await(step + 1, m, true);
-      multiply(step + 1);
       add_values(step);
+      multiply(step + 1, m);
       wgmma::mma_wait<1>();
-      wgmma::settle(s);
-      weigh(s, step + 1, m * kM - u.first);
-      wgmma::mma_wait<0>();
       wgmma::settle(d_v);
       release(P::kEmptyDO + step % P::kStages * 8);
-      // Back from shared memory: the running product still had the registers.
-#pragma unroll
-      for (int c = 0; c < kM / 16; ++c) read(left[c], weights_at(step + 1) + c * 2048);
+      wgmma::mma_wait<0>();
+      wgmma::settle(s);
       ++step;
+      weigh(left, s, step, m * kM - u.first);
     }
     release(P::kEmptyK);
-    await_outputs(step);
-    wgmma::mma_fence();
     add_values(step);
     wgmma::mma_wait<0>();
     wgmma::settle(d_v);
@@ -169,8 +161,9 @@ struct KeyConsumer {
 
   // --- consumer 1
 
-  // d_p becomes dS.
-  __device__ __forceinline__ void differentiate(float (&d_p)[kM / 2], uint32_t n) const {
+  // left = dS.
+  __device__ __forceinline__ void differentiate(uint32_t (&left)[kM / 16][4],
+                                                const float (&d_p)[kM / 2], uint32_t n) const {
     const uint32_t delta =
         tiles + P::kDelta + n % P::kStages * kM * 4 + static_cast<uint32_t>(thread() % 4) * 8;
     wgmma::barrier_wait(tiles + P::kFullP + n % 2 * 8, n / 2 & 1);
@@ -185,9 +178,8 @@ struct KeyConsumer {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float2 weight = hopper::unpack<T>(w[h * 2 + r]);
-          float* d = &d_p[(c * 2 + h) * 4 + r * 2];
-          d[0] = weight.x * (d[0] - x.x);
-          d[1] = weight.y * (d[1] - x.y);
+          const float* d = &d_p[(c * 2 + h) * 4 + r * 2];
+          left[c][h * 2 + r] = wgmma::pack<T>(weight.x * (d[0] - x.x), weight.y * (d[1] - x.y));
         }
       }
     }
@@ -199,42 +191,35 @@ struct KeyConsumer {
     if (u.steps(p.group) == 0) return;
     float d_p[kM / 2];
     uint32_t left[kM / 16][4];
-    const auto await = [&](uint32_t n, int m, bool more) {
+    const auto multiply = [&](uint32_t n, int m) {
       clear(n, u.q.count - m * kM);
       await_outputs(n);
-      if (more) await_queries(n - 1);
       wgmma::mma_fence();
-    };
-    const auto multiply = [&](uint32_t n) {
       score<P::kV>(d_p, tiles + P::kValues, tiles + P::kDO + n % P::kStages * P::kOutputTile);
     };
     const auto add_keys = [&](uint32_t n) {
+      await_queries(n);
+      wgmma::mma_fence();
       add<P::kD>(d_k, left, tiles + P::kQ + n % P::kStages * P::kQueryTile);
     };
-    await(step, u.begin, false);
-    multiply(step);
+    multiply(step, u.begin);
     wgmma::mma_wait<0>();
     wgmma::settle(d_p);
-    differentiate(d_p, step);
-    pack(left, d_p);
+    differentiate(left, d_p, step);
     int m = u.begin;
     for (int i = u.steps(p.group) - 1; i > 0; --i) {
       m = m + 1 == u.end ? u.begin : m + 1;
-      await(step + 1, m, true);
-      multiply(step + 1);
       add_keys(step);
+      multiply(step + 1, m);
       wgmma::mma_wait<1>();
-      wgmma::settle(d_p);
-      differentiate(d_p, step + 1);
-      wgmma::mma_wait<0>();
       wgmma::settle(d_k);
       release(P::kEmptyQ + step % P::kStages * 8);
-      pack(left, d_p);
+      wgmma::mma_wait<0>();
+      wgmma::settle(d_p);
       ++step;
+      differentiate(left, d_p, step);
     }
     release(P::kEmptyV);
-    await_queries(step);
-    wgmma::mma_fence();
     add_keys(step);
     wgmma::mma_wait<0>();
     wgmma::settle(d_k);
@@ -275,6 +260,9 @@ __global__ void __launch_bounds__(P::kThreads, 1)
   const uint32_t tiles = wgmma::shared_address(key_tiles);
   if (tiles % 1024 != 0) __trap();  // the copy engine's swizzle
   if (threadIdx.x == 0) open_key_barriers<P>(tiles);
+  // The next kernel reads nothing that this one writes, so its blocks may start where blocks of
+  // this one have ended.
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   __syncthreads();
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
   if (group == 0) {

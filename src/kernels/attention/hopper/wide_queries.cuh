@@ -121,10 +121,11 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
     const auto multiply = [&] {
       const uint32_t k = step % P::kStagesK, v = step % P::kStagesV;
       rings.keys.wait_full(k, step / P::kStagesK);
-      rings.values.wait_full(v, step / P::kStagesV);
       wgmma::mma_fence();
       multiply_rows<P>(s, hopper::here(q), wgmma::descriptor_low(tiles + key_slot(step), 16));
       wgmma::mma_commit();
+      rings.values.wait_full(v, step / P::kStagesV);
+      wgmma::mma_fence();
       multiply_rows<typename P::Values>(
           d_p, hopper::here(d_o),
           wgmma::descriptor_low(tiles + P::kValuesAt + v * P::kValueBytes, 16));
@@ -182,17 +183,17 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
       differentiate(mine - 1);
       to_weights<P>(packed, s);
       for (int j = mine - 1; j > 0; --j) {
+        add(step, j);
         ++step;
         multiply();
-        add(step - 1, j);
-        wgmma::mma_wait<1>();
+        wgmma::mma_wait<2>();
+        wgmma::settle(d_q);
+        release(rings.keys, (step - 1) % P::kStagesK);
+        wgmma::mma_wait<0>();
         wgmma::settle(s);
         wgmma::settle(d_p);
         release(rings.values, step % P::kStagesV);
         differentiate(j - 1);
-        wgmma::mma_wait<0>();
-        wgmma::settle(d_q);
-        release(rings.keys, (step - 1) % P::kStagesK);
         to_weights<P>(packed, s);
       }
     }
@@ -239,17 +240,28 @@ __global__ void __launch_bounds__(P::kThreads, 1)
     wgmma::take_registers<240>();
     consume_queries<P>(p, tiles, shared_tiles, group);
   }
+  wgmma::await_previous_kernel();  // who waits for this kernel waits for that one's results too
 #endif
 }
 
+// In the stream right after launch_keys(): blocks start as that kernel's blocks end.
 template <class P>
 cudaError_t launch_queries(const BackwardProblem& p, int blocks, cudaStream_t stream) {
   constexpr auto kKernel = attention_backward_wide_queries_kernel<P>;
   static const cudaError_t raised =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
   if (raised != cudaSuccess) return raised;
-  kKernel<<<static_cast<unsigned>(blocks), P::kThreads, P::kSharedBytes, stream>>>(p);
-  return cudaGetLastError();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(P::kThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kKernel, p);
 }
 
 }  // namespace saturate::kernels::attention::wide
