@@ -37,12 +37,12 @@ void set_problem(ForwardProblem& p, const AttentionArgs& a, int queries, int key
   p.scale_log2 = a.scale * 1.44269504f;
 }
 
-// Pieces of work: `tiles` of a sequence, or if causal pairs of them, for `heads` heads. Returns the
-// blocks of a launch.
-int set_items(const Context& ctx, ForwardProblem& p, int64_t tiles, int64_t heads) {
+// Pieces of work for clusters of so many blocks: `tiles` of a sequence, or if causal pairs of them,
+// for `heads` heads. Returns the blocks of a launch.
+int set_items(const Context& ctx, ForwardProblem& p, int cluster, int64_t tiles, int64_t heads) {
   p.parts = static_cast<int>(p.causal ? (tiles + 1) / 2 : tiles);
   p.items = static_cast<int>(p.sequences * heads * p.parts);
-  return std::max(1, std::min(wgmma::blocks_of(ctx), p.items));
+  return cluster * std::max(1, std::min(wgmma::blocks_of(ctx) / cluster, p.items));
 }
 
 wide::BackwardProblem backward_problem(const AttentionBackwardArgs& b, int queries, int keys) {
@@ -93,7 +93,7 @@ void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& a) {
   const auto launch = a.head_size == 256
                           ? (bf16 ? wide::forward_d256_bf16 : wide::forward_d256_f16)
                           : (bf16 ? wide::forward_d192_bf16 : wide::forward_d192_f16);
-  const int blocks = set_items(ctx, p, wgmma::ceil_div(a.max_q, wide::kForwardQueries), a.heads);
+  const int blocks = set_items(ctx, p, 1, wgmma::ceil_div(a.max_q, wide::kForwardQueries), a.heads);
   SAT_CUDA(launch(p, blocks, cuda::stream_of(ctx)));
 }
 
@@ -117,19 +117,20 @@ void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArg
   const AttentionArgs& a = b.forward;
   if (a.sequences == 0) return;
   const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256;
-  const auto launch = [&](auto kernel, const wide::BackwardProblem& of, int64_t tiles,
+  const int cluster = wide::key_cluster(a.head_size);
+  const auto launch = [&](auto kernel, const wide::BackwardProblem& of, int together, int64_t tiles,
                           int64_t heads) {
     wide::BackwardProblem p = of;
-    const int blocks = set_items(ctx, p, tiles, heads);
+    const int blocks = set_items(ctx, p, together, tiles, heads);
     SAT_CUDA(kernel(p, blocks, cuda::stream_of(ctx)));
   };
   launch(d256 ? (bf16 ? wide::keys_d256_bf16 : wide::keys_d256_f16)
               : (bf16 ? wide::keys_d192_bf16 : wide::keys_d192_f16),
-         backward_problem(b, wide::kKeyRows, wide::kKeyRows),
-         wgmma::ceil_div(a.max_k, wide::kKeyRows), a.kv_heads);
+         backward_problem(b, wide::kKeyRows / cluster, wide::kKeyRows), cluster,
+         wgmma::ceil_div(a.max_k, cluster * wide::kKeyRows), a.kv_heads);
   launch(d256 ? (bf16 ? wide::queries_d256_bf16 : wide::queries_d256_f16)
               : (bf16 ? wide::queries_d192_bf16 : wide::queries_d192_f16),
-         backward_problem(b, wide::kQueryRows, wide::query_keys(a.head_size)),
+         backward_problem(b, wide::kQueryRows, wide::query_keys(a.head_size)), 1,
          wgmma::ceil_div(a.max_q, wide::kQueryRows), a.heads);
 }
 

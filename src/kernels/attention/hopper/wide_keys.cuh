@@ -34,6 +34,14 @@ struct KeyConsumer {
   __device__ __forceinline__ void await_outputs(uint32_t n) const {
     wgmma::barrier_wait(tiles + P::kFullDO + n % P::kStages * 8, n / P::kStages & 1);
   }
+  // Of a tile of queries, to all blocks that write into it.
+  __device__ __forceinline__ void release_shared(uint32_t bar) const {
+    const uint32_t lane = threadIdx.x % 32;
+    if constexpr (P::kCluster == 1)
+      release(bar);
+    else if (lane < P::kCluster)
+      wgmma::barrier_arrive_at(tiles + bar, lane);
+  }
   // Both tiles of step n, whose rows from `valid` on become zero: they belong to others, and 0
   // times what they hold may be NaN. By both consumers.
   __device__ __forceinline__ void clear(uint32_t n, int valid) const {
@@ -117,7 +125,7 @@ struct KeyConsumer {
                    : "memory");
     __syncwarp();
     release(P::kFullP + n % 2 * 8);
-    release(P::kEmptyQ + n % P::kStages * 8);
+    release_shared(P::kEmptyQ + n % P::kStages * 8);
   }
   __device__ __forceinline__ void sum_values(float (&d_v)[P::kV / 2], const KeyUnit& u) {
     if (u.steps(p.group) == 0) return;
@@ -145,7 +153,7 @@ struct KeyConsumer {
       multiply(step + 1, m);
       wgmma::mma_wait<1>();
       wgmma::settle(d_v);
-      release(P::kEmptyDO + step % P::kStages * 8);
+      release_shared(P::kEmptyDO + step % P::kStages * 8);
       wgmma::mma_wait<0>();
       wgmma::settle(s);
       ++step;
@@ -155,7 +163,7 @@ struct KeyConsumer {
     add_values(step);
     wgmma::mma_wait<0>();
     wgmma::settle(d_v);
-    release(P::kEmptyDO + step % P::kStages * 8);
+    release_shared(P::kEmptyDO + step % P::kStages * 8);
     ++step;
   }
 
@@ -185,7 +193,7 @@ struct KeyConsumer {
     }
     __syncwarp();
     release(P::kEmptyP + n % 2 * 8);
-    release(P::kEmptyDO + n % P::kStages * 8);
+    release_shared(P::kEmptyDO + n % P::kStages * 8);
   }
   __device__ __forceinline__ void sum_keys(float (&d_k)[P::kD / 2], const KeyUnit& u) {
     if (u.steps(p.group) == 0) return;
@@ -213,7 +221,7 @@ struct KeyConsumer {
       multiply(step + 1, m);
       wgmma::mma_wait<1>();
       wgmma::settle(d_k);
-      release(P::kEmptyQ + step % P::kStages * 8);
+      release_shared(P::kEmptyQ + step % P::kStages * 8);
       wgmma::mma_wait<0>();
       wgmma::settle(d_p);
       ++step;
@@ -223,7 +231,7 @@ struct KeyConsumer {
     add_keys(step);
     wgmma::mma_wait<0>();
     wgmma::settle(d_k);
-    release(P::kEmptyQ + step % P::kStages * 8);
+    release_shared(P::kEmptyQ + step % P::kStages * 8);
     ++step;
   }
 };
@@ -263,7 +271,10 @@ __global__ void __launch_bounds__(P::kThreads, 1)
   // The next kernel reads nothing that this one writes, so its blocks may start where blocks of
   // this one have ended.
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  __syncthreads();
+  if constexpr (P::kCluster > 1)
+    wgmma::cluster_sync();
+  else
+    __syncthreads();
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
   if (group == 0) {
     wgmma::give_registers<40>();
@@ -280,6 +291,10 @@ __global__ void __launch_bounds__(P::kThreads, 1)
     wgmma::take_registers<232>();
     consume_keys<P, 1>(p, tiles);
   }
+  if constexpr (P::kCluster > 1) {  // others write here until they have ended
+    __syncwarp();
+    wgmma::cluster_sync();
+  }
 #endif
 }
 
@@ -289,8 +304,18 @@ cudaError_t launch_keys(const BackwardProblem& p, int blocks, cudaStream_t strea
   static const cudaError_t raised =
       cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
   if (raised != cudaSuccess) return raised;
-  kKernel<<<static_cast<unsigned>(blocks), P::kThreads, P::kSharedBytes, stream>>>(p);
-  return cudaGetLastError();
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = P::kCluster;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(P::kThreads);
+  config.dynamicSmemBytes = P::kSharedBytes;
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kKernel, p);
 }
 
 }  // namespace saturate::kernels::attention::wide

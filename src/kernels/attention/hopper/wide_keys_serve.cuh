@@ -16,6 +16,7 @@ namespace saturate::kernels::attention::wide {
 template <class T_, int kD_, int kV_>
 struct KeyTile {
   using T = T_;
+  static constexpr int kCluster = key_cluster(kD_);
   static constexpr int kD = kD_, kV = kV_, kN = kKeyRows, kM = 64, kThreads = 384;
   static constexpr int kStages = kD == 256 ? 2 : 3;
   static constexpr uint32_t kQueryTile = kM * kD * 2, kOutputTile = kM * kV * 2;
@@ -38,8 +39,8 @@ __device__ __forceinline__ void open_key_barriers(uint32_t tiles) {
   for (uint32_t s = 0; s < P::kStages; ++s) {
     wgmma::barrier_init(tiles + P::kFullQ + s * 8, 1 + 32);  // the copy engine, the row values
     wgmma::barrier_init(tiles + P::kFullDO + s * 8, 1 + 32);
-    wgmma::barrier_init(tiles + P::kEmptyQ + s * 8, 8);  // warps
-    wgmma::barrier_init(tiles + P::kEmptyDO + s * 8, 8);
+    wgmma::barrier_init(tiles + P::kEmptyQ + s * 8, P::kCluster * 8);  // warps
+    wgmma::barrier_init(tiles + P::kEmptyDO + s * 8, P::kCluster * 8);
   }
   for (uint32_t s = 0; s < 2; ++s) {
     wgmma::barrier_init(tiles + P::kFullP + s * 8, 4);
@@ -62,21 +63,24 @@ struct KeyUnit {
 // or if causal the blocks n and T - 1 - n, which have T + 1 steps together.
 template <class P, class Visit>
 __device__ __forceinline__ void for_each_key_unit(const BackwardProblem& p, const Visit& visit) {
-  for (int item = static_cast<int>(blockIdx.x); item < p.items;
-       item += static_cast<int>(gridDim.x)) {
+  const int rank = static_cast<int>(blockIdx.x) % P::kCluster;
+  for (int item = static_cast<int>(blockIdx.x) / P::kCluster; item < p.items;
+       item += static_cast<int>(gridDim.x) / P::kCluster) {
     const int part = item % p.parts, pair = item / p.parts;
     KeyUnit u;
     u.head = pair % p.kv_heads;
     const int sequence = pair / p.kv_heads;
     u.q = agreed_rows(p.cu_q, sequence);
     u.k = agreed_rows(p.cu_k, sequence);
-    const int blocks = (u.k.count + P::kN - 1) / P::kN, twin = blocks - 1 - part;
+    constexpr int kKeys = P::kCluster * P::kN;
+    const int blocks = (u.k.count + kKeys - 1) / kKeys, twin = blocks - 1 - part;
     if (p.causal ? part > twin : part >= blocks) continue;
     u.end = (u.q.count + P::kM - 1) / P::kM;
 #pragma unroll 1
     for (int n = 0; n < (p.causal && part < twin ? 2 : 1); ++n) {
-      u.first = (n == 0 ? part : twin) * P::kN;
-      u.begin = p.causal ? min(u.first / P::kM, u.end) : 0;
+      const int first = (n == 0 ? part : twin) * kKeys;
+      u.first = first + rank * P::kN;  // beyond the sequence for the last member, perhaps
+      u.begin = p.causal ? min(first / P::kM, u.end) : 0;
       visit(u);
     }
   }
@@ -85,6 +89,9 @@ __device__ __forceinline__ void for_each_key_unit(const BackwardProblem& p, cons
 // One thread asks the copy engine for tiles.
 template <class P>
 __device__ inline void produce_keys(const BackwardProblem& p, uint32_t tiles) {
+  constexpr bool kShared = P::kCluster > 1;
+  constexpr int kRows = P::kM / P::kCluster;
+  const int rank = static_cast<int>(blockIdx.x) % P::kCluster;
   uint32_t step = 0, round = 0;
   for_each_key_unit<P>(p, [&](const KeyUnit& u) {
     if (u.steps(p.group) == 0) return;
@@ -105,21 +112,24 @@ __device__ inline void produce_keys(const BackwardProblem& p, uint32_t tiles) {
     for (int g = 0; g < p.group; ++g)
       for (int m = u.begin; m < u.end; ++m, ++step) {
         const uint32_t stage = step % P::kStages, parity = (step / P::kStages & 1) ^ 1;
-        const int row = u.q.first + m * P::kM, head = u.head * p.group + g;
+        const int row = u.q.first + m * P::kM + rank * kRows, head = u.head * p.group + g;
+        const uint32_t half = static_cast<uint32_t>(rank * kRows * 128);
+        const uint32_t query_at = tiles + P::kQ + stage * P::kQueryTile + half;
+        const uint32_t output_at = tiles + P::kDO + stage * P::kOutputTile + half;
         const uint32_t full_q = tiles + P::kFullQ + stage * 8;
         const uint32_t full_d_o = tiles + P::kFullDO + stage * 8;
         wgmma::barrier_wait(tiles + P::kEmptyQ + stage * 8, parity);
         wgmma::barrier_expect(full_q, P::kQueryTile);
 #pragma unroll
         for (int c = 0; c < P::kD / 64; ++c)
-          wgmma::load_box<false>(tiles + P::kQ + stage * P::kQueryTile + c * (P::kM * 128), p.q,
-                                 full_q, head * P::kD + c * 64, row);
+          wgmma::load_box<kShared>(query_at + c * (P::kM * 128), p.q, full_q, head * P::kD + c * 64,
+                                   row);
         wgmma::barrier_wait(tiles + P::kEmptyDO + stage * 8, parity);
         wgmma::barrier_expect(full_d_o, P::kOutputTile);
 #pragma unroll
         for (int c = 0; c < P::kV / 64; ++c)
-          wgmma::load_box<false>(tiles + P::kDO + stage * P::kOutputTile + c * (P::kM * 128), p.d_o,
-                                 full_d_o, head * P::kV + c * 64, row);
+          wgmma::load_box<kShared>(output_at + c * (P::kM * 128), p.d_o, full_d_o,
+                                   head * P::kV + c * 64, row);
       }
   });
 }

@@ -19,7 +19,9 @@ struct BackwardProblem : ForwardProblem {
 // Rows of a tile of the kernel that sums d_q: queries, and keys by the size of q's heads.
 constexpr int kQueryRows = 128;
 constexpr int query_keys(int64_t head_size) { return head_size == 256 ? 64 : 80; }
-// And of the one that sums d_k and d_v: keys of a block and queries of a step.
+// And of the one that sums d_k and d_v: keys of a block and queries of a step. Blocks may work in
+// clusters on neighbouring keys: each asks for its share of a tile of queries, for all of them.
 constexpr int kKeyRows = 64;
+constexpr int key_cluster(int64_t head_size) { return head_size == 256 ? 2 : 1; }
 
 }  // namespace saturate::kernels::attention::wide
