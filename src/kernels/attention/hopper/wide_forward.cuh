@@ -14,6 +14,7 @@ template <class T_, int kD_, int kV_, int kKeys_>
 struct ForwardTile {
   using T = T_;
   static constexpr int kD = kD_, kV = kV_, kKeys = kKeys_;
+  static constexpr bool kPlaced = false;  // units are cut by the causal mask alone
   static constexpr int kQueries = 128, kConsumers = 2, kTeams = 1, kThreads = 384, kStages = 2;
   static constexpr int kColumnBlocks = kV / 64;  // of a tile of values
   static constexpr uint32_t kQueryBytes = kQueries * kD * 2, kKeyBytes = kKeys * kD * 2;

@@ -314,7 +314,7 @@ cudaError_t launch_keys(const BackwardProblem& p, int blocks, cudaStream_t strea
   config.dynamicSmemBytes = P::kSharedBytes;
   config.stream = stream;
   config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.numAttrs = P::kCluster > 1 ? 1 : 0;
   return cudaLaunchKernelEx(&config, kKernel, p);
 }
 

@@ -18,6 +18,7 @@ template <class T_, int kD_, int kV_>
 struct QueryTile {
   using T = T_;
   static constexpr int kD = kD_, kV = kV_, kKeys = query_keys(kD_);
+  static constexpr bool kPlaced = false;  // units are cut by the causal mask alone
   static constexpr int kQueries = kQueryRows, kConsumers = 2, kTeams = 1, kThreads = 384;
   // A tile of keys is needed longer than its values.
   static constexpr int kStagesK = 2, kStagesV = kD == 256 ? 1 : 2;
