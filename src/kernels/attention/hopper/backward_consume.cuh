@@ -6,6 +6,7 @@
 //   gradients of the scores, to shared memory | dK(t), S(t+1) | probabilities of t+1 |
 //   dQ(t), dP(t+1), dV(t+1) | dQ(t) leaves
 #pragma once
+#include "kernels/attention/hopper/backward_placed.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -83,7 +84,9 @@ struct Consumer {
         s[4 * j + e] = exp2_fast(s[4 * j + e] * p.score_scale - (e % 2 == 0 ? x.x : x.y));
     }
     const int ahead = m * kM - n * kN, first = warp_row();
-    if (keys < kN || (p.b.forward.causal && ahead < first + 15)) {
+    if constexpr (P::kPlaced) {
+      mask_placed(s, ahead + shift(), first);
+    } else if (keys < kN || (p.b.forward.causal && ahead < first + 15)) {
       const int l = lane();
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j)
@@ -99,6 +102,28 @@ struct Consumer {
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         left[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
+  }
+  // Placed: what takes a query to its place among the keys, and the blocks of keys that add to d_q
+  // of block m of queries.
+  __device__ __forceinline__ int shift() const { return p.placed.shift(queries, keys + n * kN); }
+  __device__ __forceinline__ Adders adders_to(int m) const {
+    return adders_at<P>(p, shift(), (keys + kN - 1) / kN + n, m);
+  }
+  // Probabilities of keys that a query does not see become zero; `place`: of the first query of the
+  // tile, `first`: of this warp's keys, both from the first key of the block on.
+  __device__ __forceinline__ void mask_placed(float (&s)[kM / 2], int place, int first) {
+    const int left = p.placed.left, span = left + p.placed.right;
+    if (keys >= kN && first + 15 <= place + p.placed.right && first >= place + kM - 1 - left)
+      return;
+    const int l = lane(), key = first + l / 4, low = place + l % 4 * 2 - left;
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int at = key + e / 2 * 8, beyond = at - (low + j * 8 + e % 2);
+        if (at >= keys || static_cast<unsigned>(beyond) > static_cast<unsigned>(span))
+          s[4 * j + e] = 0.0f;
+      }
   }
   // d_p becomes the gradients of the scores, in shared memory for both consumers.
   __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
@@ -137,7 +162,9 @@ struct Consumer {
     const uint32_t sums = shared + P::kDQ + (buffer * 2 + me) * P::kSumBytes +
                           here(static_cast<uint32_t>(thread)) % 128 * 16;
     barrier_wait(shared + P::kSumReady + me * 16 + buffer * 8, step / 2 & 1);
-    if (n > 0) {
+    bool waits = n > 0;  // for the sums of blocks of keys before this
+    if constexpr (P::kPlaced) waits = n > adders_to(x.m).first;
+    if (waits) {
       put_sums(sums, d_q);
       publish_stores();
       __syncwarp();
@@ -145,7 +172,11 @@ struct Consumer {
       return;
     }
     const Work<P> w = read_work<P>(slot);
-    const bool more = adders<P>(p, w.key_blocks(), x.m) > 1;
+    bool more;
+    if constexpr (P::kPlaced)
+      more = adders_to(x.m).last > n;
+    else
+      more = adders<P>(p, w.key_blocks(), x.m) > 1;
     const int row = x.m * kM + (kD == 64 ? me * 64 : 0), column = kD == 64 ? 0 : me * 64;
     T* out = row_of<T>(p.b.d_q, w.q.first + row, p.b.d_q_stride, w.kv * p.group + x.g, kD) + column;
 #pragma unroll
@@ -209,11 +240,11 @@ struct Consumer {
   }
 
   // One unit; `step` counts steps of all units.
-  __device__ __forceinline__ void run(uint32_t& step, int begin) {
+  __device__ __forceinline__ void run(uint32_t& step, int begin, int placed_end) {
     float d_k[kD / 2], d_v[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
-    const int end = (queries + kM - 1) / kM;
+    const int end = P::kPlaced ? placed_end : (queries + kM - 1) / kM;
     const int steps = (end - begin) * p.group;
     if (steps > 0) {
       float d_p[kM / 2];
@@ -304,7 +335,7 @@ __device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
         clear_rows<P::kN, P::kPanels>(shared + P::kV, keys, thread);
       }
       Consumer<P>{p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys}.run(
-          step, w.begin(p));
+          step, w.begin(p), w.end(p));
     } else {  // queries without a key
       for (int g = 0; g < p.group; ++g)
         for (int i = thread; i < w.q.count * (P::kD / 8); i += kConsumers) {

@@ -3,6 +3,7 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/attention_plain.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/backward_problem.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
@@ -16,7 +17,7 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
   if (a.dtype != DType::bf16 && a.dtype != DType::f16)
     return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
+  if (const Fit f = fits_features(a, attention::kPlacedFeatures); !f) return f;
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
@@ -37,6 +38,7 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
 void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
   attention_backward_prepare_cuda(ctx, b);
   const AttentionArgs& a = b.forward;
+  if (b.d_sinks) attention::backward_plain_sinks(ctx, b);
   if (a.sequences == 0) return;
   BackwardProblem p{};
   const int64_t width = a.heads * a.head_size, kv_width = a.kv_heads * a.head_size;
@@ -55,6 +57,7 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.key_blocks = static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(a.max_k, kBackwardKeys)));
   p.query_blocks = static_cast<int>(backward_query_blocks(a));
   p.units = static_cast<int>(a.sequences * a.kv_heads * p.key_blocks);
+  p.placed = attention::placed_of(a);
   p.band = a.head_size == 64 ? std::max(1, wgmma::blocks_of(ctx) / p.key_blocks) : 1;
   const int64_t pieces = a.heads * p.query_blocks;
   p.partial = static_cast<float*>(b.workspace);
@@ -62,7 +65,12 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.ticket = p.added + 2 * pieces;
   p.added_bytes = static_cast<size_t>(2 * pieces + 1) * sizeof(int);
   const bool bf16 = a.dtype == DType::bf16;
-  if (a.head_size == 64)
+  const bool placed = (features_of(a) & ~kFeatureSinks) != 0;
+  if (placed && a.head_size == 64)
+    bf16 ? backward_placed_d64_bf16(ctx, p) : backward_placed_d64_f16(ctx, p);
+  else if (placed)
+    bf16 ? backward_placed_d128_bf16(ctx, p) : backward_placed_d128_f16(ctx, p);
+  else if (a.head_size == 64)
     bf16 ? backward_d64_bf16(ctx, p) : backward_d64_f16(ctx, p);
   else
     bf16 ? backward_d128_bf16(ctx, p) : backward_d128_f16(ctx, p);

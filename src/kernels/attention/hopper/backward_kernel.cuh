@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       if (warp == 0) {
         load_tiles<P>(p, shared);
       } else {
-        Collector<P>{p, shared, warp - 2, 0, 0, 0}.run();
+        Collector<P>{p, shared, warp - 2, 0, 0, 0, 0}.run();
       }
     }
   } else {
@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <class T, int kD>
+template <class T, int kD, bool kPlaced = false>
 void launch_backward(const Context& ctx, const BackwardProblem& p) {
-  using P = Backward<T, kD>;
+  using P = Backward<T, kD, kPlaced>;
   auto* const kernel = attention_backward_hopper_kernel<P>;
   SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(P::kSharedBytes)));

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/hopper/placed.h"
 
 namespace saturate::kernels::attention::hopper {
 
@@ -23,6 +24,7 @@ struct BackwardProblem {
   int* added;
   int* ticket;
   size_t added_bytes;  // with the ticket
+  PlacedArgs placed;   // read by the instances for it alone
 };
 
 // Queries a step for a head size, and keys a block.
@@ -39,5 +41,10 @@ void backward_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_d64_f16(const Context& ctx, const BackwardProblem& p);
 void backward_d128_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_d128_f16(const Context& ctx, const BackwardProblem& p);
+// The same where windows or bottom-right alignment are wanted (placed.h).
+void backward_placed_d64_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_placed_d64_f16(const Context& ctx, const BackwardProblem& p);
+void backward_placed_d128_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_placed_d128_f16(const Context& ctx, const BackwardProblem& p);
 
 }  // namespace saturate::kernels::attention::hopper

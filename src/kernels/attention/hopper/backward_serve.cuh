@@ -4,6 +4,7 @@
 #pragma once
 #include <math_constants.h>
 
+#include "kernels/attention/hopper/backward_placed.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -38,7 +39,7 @@ __device__ inline void load_tiles(const BackwardProblem& p, uint32_t shared) {
         load_box<false>(shared + P::kV + i * P::kKeyPanel, p.v, keys, x, y);
       }
       for (int g = 0; g < p.group; ++g)
-        for (int m = w.begin(p); m < w.query_blocks(); ++m, ++step) {
+        for (int m = w.begin(p); m < w.end(p); ++m, ++step) {
           const auto load = [&](const CUtensorMap& map, uint32_t tiles, uint32_t full,
                                 uint32_t empty, uint32_t stages) {
             const uint32_t stage = step % stages, bar = full + stage * 8;
@@ -70,7 +71,7 @@ __device__ inline void load_row_values(const BackwardProblem& p, uint32_t shared
     if (w.n < 0) return;
     if (w.k.count == 0) continue;
     for (int g = 0; g < p.group; ++g)
-      for (int m = w.begin(p); m < w.query_blocks(); ++m, ++step) {
+      for (int m = w.begin(p); m < w.end(p); ++m, ++step) {
         const int64_t at = (w.kv * p.group + g) * a.q_rows + w.q.first + m * P::kM;
         const int valid = w.q.count - m * P::kM;
         const auto load = [&](const void* from, float scale, float beyond, uint32_t values,
@@ -120,6 +121,7 @@ struct Collector {
   const BackwardProblem& p;
   uint32_t shared, consumer;
   int n, key_blocks, first;  // of the unit; where the pieces of its first head begin
+  int shift;                 // placed: of the sequence
 
   __device__ __forceinline__ uint32_t ready(uint32_t step) const {
     return shared + P::kSumReady + consumer * 16 + step % 2 * 8;
@@ -134,10 +136,16 @@ struct Collector {
   __device__ __forceinline__ char* memory(int half) const {
     return reinterpret_cast<char*>(p.partial) + int64_t{half} * P::kSumBytes;
   }
+  // Blocks of keys that add to block m of queries.
+  __device__ __forceinline__ Adders adders_to(int m) const {
+    if constexpr (P::kPlaced) return adders_at<P>(p, shift, key_blocks, m);
+    return {0, adders<P>(p, key_blocks, m) - 1};
+  }
   // Lets the consumer at the buffer of this step, which nobody reads any more.
   __device__ __forceinline__ void prepare(Place x, uint32_t step) const {
-    const int before = adders<P>(p, key_blocks, x.m) - 1;
-    if (n > 0 || before == 0) return barrier_arrive(ready(step));
+    const Adders all = adders_to(x.m);
+    const int before = all.last - all.first;
+    if (n > all.first || before == 0) return barrier_arrive(ready(step));
     const int from = half(x);
     await_adders(p.added + from, before);
     barrier_expect(ready(step), P::kSumBytes);
@@ -152,9 +160,10 @@ struct Collector {
         const Work<P> w = get_work<P>(shared, count);
         free_work<P>(shared, count);
         if (w.n < 0) return;
-        begin = w.begin(p), end = w.query_blocks();
+        begin = w.begin(p), end = w.end(p);
         if (w.k.count == 0 || begin == end) continue;
         n = w.n, key_blocks = w.key_blocks(), first = w.kv * p.group * p.query_blocks + w.piece;
+        if constexpr (P::kPlaced) shift = p.placed.shift(w.q.count, w.k.count);
       }
       int under_way = -1, tell = 0;  // on its way to memory, and what to tell when it is there
       x = {begin, 0};
@@ -162,6 +171,13 @@ struct Collector {
 #pragma unroll 1
       for (; x.g < p.group; x = after, ++step) {
         after = next(x, begin, end);
+        if constexpr (P::kPlaced) {  // before it may wait for others, who may wait for this
+          if (under_way >= 0) {
+            await_pieces();
+            tell_adders(p.added + under_way, tell);
+            under_way = -1;
+          }
+        }
         await_pieces_read();
         if (after.g < p.group) prepare(after, step + 1);
         if (under_way >= 0) {
@@ -169,8 +185,8 @@ struct Collector {
           tell_adders(p.added + under_way, tell);
         }
         barrier_wait(shared + P::kSumDone + consumer * 16 + step % 2 * 8, step / 2 & 1);
-        if (n == 0) continue;
-        under_way = half(x), tell = adders<P>(p, key_blocks, x.m) - n;
+        if (n == (P::kPlaced ? adders_to(x.m).first : 0)) continue;
+        under_way = half(x), tell = adders_to(x.m).last + 1 - n;
         if (tell > 1) {
           await_adders(p.added + under_way, tell - 1);
           add_piece(memory(under_way), sums(step), P::kSumBytes);

@@ -5,6 +5,13 @@
 
 namespace saturate::kernels::attention::hopper {
 
+template <class P>
+struct Work;
+template <class P>
+__device__ __forceinline__ int placed_begin(const BackwardProblem& p, const Work<P>& w);
+template <class P>
+__device__ __forceinline__ int placed_end(const BackwardProblem& p, const Work<P>& w);
+
 // A unit of work: one block of keys of one key head of one sequence, with all the queries that see
 // it. A block that is free takes the next number. Numbers go through a band of heads together, all
 // last keys first: blocks at work at one time share their sums of d_q in L2, and whoever waits for
@@ -18,9 +25,14 @@ struct Work {
 
   __device__ __forceinline__ int key_blocks() const { return (k.count + P::kN - 1) / P::kN; }
   __device__ __forceinline__ int query_blocks() const { return (q.count + P::kM - 1) / P::kM; }
-  // First block of queries that sees the keys.
+  // Blocks of queries that see the keys: the first, and the one after the last.
   __device__ __forceinline__ int begin(const BackwardProblem& p) const {
+    if constexpr (P::kPlaced) return placed_begin<P>(p, *this);
     return p.b.forward.causal ? min(n * P::kN / P::kM, query_blocks()) : 0;
+  }
+  __device__ __forceinline__ int end(const BackwardProblem& p) const {
+    if constexpr (P::kPlaced) return placed_end<P>(p, *this);
+    return query_blocks();
   }
 };
 // Unit `number`; false if there is nothing to do.

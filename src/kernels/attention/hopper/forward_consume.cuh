@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A consumer warpgroup of the Hopper forward kernel: 64 query rows through their keys.
 #pragma once
+#include "kernels/attention/hopper/forward_placed.cuh"
 #include "kernels/attention/hopper/forward_softmax.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
 #include "kernels/gemm/wgmma/wgmma_mma.cuh"
@@ -125,13 +126,16 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, weight[2] = {0.0f, 0.0f}, shrink[2];
 #pragma unroll
     for (int j = 0; j < P::kD / 2; ++j) o[j] = 0.0f;
+    if constexpr (P::kPlaced) begin_with_sink(p, u, top, weight);
     query.wait_full(q_slot, q_step / 2);
     ++q_step;
     // From scores to weights, in place.
     const auto weigh = [&](int j) {
       const int first_key = j * P::kKeys;
-      if (first_key + P::kKeys > u.k.count ||
-          (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
+      if constexpr (P::kPlaced)
+        mask_placed<P>(p, u, s, u.base + first_key, u.first + consumer * 64, row);
+      else if (first_key + P::kKeys > u.k.count ||
+               (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
       softmax<P>(s, top, weight, shrink, p.scale_log2);
       if (P::kMayDrop && drops)
@@ -140,8 +144,11 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
                     static_cast<uint64_t>(first_key / 4));
     };
     // Tiles of keys that these 64 rows read; who takes turns does what the other does.
-    int mine = u.tiles;
-    if constexpr (!P::kTurns) {
+    int mine = u.tiles, begin = 0;
+    if constexpr (P::kPlaced && !P::kTurns) {
+      const TileRange range = tiles_of<P>(p.placed, u, u.first + consumer * 64);
+      begin = range.begin, mine = range.end;
+    } else if constexpr (!P::kTurns) {
       const int first = u.first + consumer * 64;
       if (p.causal) mine = min(mine, (first + 64 + P::kKeys - 1) / P::kKeys);
       if (first >= u.q.count) mine = 0;
@@ -150,8 +157,9 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       const int whole = 2 * (u.tiles - mine);
       skip(static_cast<uint32_t>(P::kOverlaps && mine > 0 ? whole - 1 : whole));
     }
+    const int keys = P::kPlaced ? u.k.count - u.base : u.k.count;  // from tile 0 on
     if constexpr (!P::kOverlaps) {
-      for (int j = mine - 1; j >= 0; --j) {
+      for (int j = mine - 1; j >= begin; --j) {
         arrived(step);
         wgmma::mma_fence();
         multiply_scores<P>(s, q, low_k(step));
@@ -168,9 +176,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
         }
         to_weights<P>(weights, s);
         arrived(step + 1);
-        if (j == u.tiles - 1 && (j + 1) * P::kKeys > u.k.count)
-          clear_values<P>(shared + slot_at(step + 1) - tiles, u.k.count - j * P::kKeys,
-                          own_barrier);
+        if (j == u.tiles - 1 && (j + 1) * P::kKeys > keys)
+          clear_values<P>(shared + slot_at(step + 1) - tiles, keys - j * P::kKeys, own_barrier);
         wgmma::mma_fence();
         multiply_values<P>(o, weights, low_v(step + 1));
         wgmma::mma_commit();
@@ -179,6 +186,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       wgmma::mma_wait<0>();
       wgmma::settle(o);
       if (mine > 0) release(step - 1);
+      if (P::kPlaced && begin > 0) skip(static_cast<uint32_t>(2 * begin));
       if (threadIdx.x % 128 == 0) query.release(q_slot);
     } else if (mine > 0) {
       arrived(step);
@@ -197,9 +205,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       for (int j = mine - 1; j > 0; --j) {
         arrived(step);      // keys of tile j - 1
         arrived(step + 1);  // values of tile j
-        if (j == u.tiles - 1 && (j + 1) * P::kKeys > u.k.count)
-          clear_values<P>(shared + slot_at(step + 1) - tiles, u.k.count - j * P::kKeys,
-                          own_barrier);
+        if (j == u.tiles - 1 && (j + 1) * P::kKeys > keys)
+          clear_values<P>(shared + slot_at(step + 1) - tiles, keys - j * P::kKeys, own_barrier);
         take_turn();
         wgmma::mma_fence();
         multiply_scores<P>(s, q, low_k(step));
@@ -225,8 +232,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       }
       if (threadIdx.x % 128 == 0) query.release(q_slot);
       arrived(step);
-      if (u.tiles == 1 && P::kKeys > u.k.count)
-        clear_values<P>(shared + slot_at(step) - tiles, u.k.count, own_barrier);
+      if (u.tiles == 1 && P::kKeys > keys)
+        clear_values<P>(shared + slot_at(step) - tiles, keys, own_barrier);
       take_turn();
       wgmma::mma_fence();
       multiply_values<P>(o, weights, low_v(step));

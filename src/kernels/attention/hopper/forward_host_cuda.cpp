@@ -16,12 +16,27 @@ namespace {
 // 2048.
 constexpr int64_t kShortest = 96, kLong = 1536;
 
+// Keys and values that heads at work at one time may have, so that they stay in L2.
+constexpr int64_t kBandBytes = int64_t{32} << 20;
+
+bool is_placed(const AttentionArgs& a) noexcept { return features_of(a) != kNoFeatures; }
+
+// Heads whose tiles a placed instance deals together.
+int band_of(const AttentionArgs& a) {
+  const int64_t bytes = std::max<int64_t>(1, a.max_k * a.head_size * 4),
+                group = a.heads / a.kv_heads;
+  const int64_t all = a.sequences * a.kv_heads, most = std::max<int64_t>(1, kBandBytes / bytes);
+  const int64_t bands = std::max<int64_t>(1, wgmma::ceil_div(all, most));
+  return static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(all, bands)) * group);
+}
+
 }  // namespace
 
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
+  if (const Fit f = fits_features(a, attention::kPlacedFeatures); !f) return f;
+  if (is_placed(a) && a.dropout > 0.0f) return {"dropout with windows, sinks or alignment"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
@@ -41,7 +56,8 @@ Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& a) no
 
 void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   using namespace attention;
-  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal;
+  const bool placed = is_placed(a);
+  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal && !placed;
   const ForwardShape shape =
       forward_shape(static_cast<int>(a.head_size), a.dropout > 0.0f, is_long);
   ForwardProblem p{};
@@ -61,14 +77,21 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.heads = static_cast<int>(a.heads);
   p.group = static_cast<int>(a.heads / a.kv_heads);
   const int tiles = static_cast<int>(wgmma::ceil_div(a.max_q, shape.queries));
-  p.parts = a.causal ? (tiles + 1) / 2 : tiles;
+  p.parts = a.causal && !placed ? (tiles + 1) / 2 : tiles;
   p.items = p.sequences * p.heads * p.parts;
   p.causal = a.causal;
   p.scale_log2 = a.scale * 1.44269504f;
   p.dropout = a.dropout;
   p.rng = a.rng;
+  p.placed = placed_of(a);
+  p.placed.tiles = tiles;
+  p.placed.band = band_of(a);
   const int blocks =
       std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
+  if (placed) {
+    const auto launch = a.head_size == 64 ? launch_forward_placed_d64 : launch_forward_placed_d128;
+    return SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
+  }
   const auto launch = a.head_size == 64 ? launch_forward_d64 : launch_forward_d128;
   SAT_CUDA(launch(a.dtype, is_long, p, blocks, cuda::stream_of(ctx)));
 }

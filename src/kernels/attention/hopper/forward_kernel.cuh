@@ -126,6 +126,15 @@ cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blo
 }
 
 template <int kD>
+cudaError_t launch_forward_placed(DType type, const ForwardProblem& p, int blocks,
+                                  cudaStream_t stream) {
+  return type == DType::f16
+             ? launch_forward_hopper<ForwardTile<__half, kD, false, false, true>>(p, blocks, stream)
+             : launch_forward_hopper<ForwardTile<__nv_bfloat16, kD, false, false, true>>(p, blocks,
+                                                                                         stream);
+}
+
+template <int kD>
 cudaError_t launch_forward_types(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                  cudaStream_t stream) {
   return type == DType::f16 ? launch_forward_shapes<__half, kD>(is_long, p, blocks, stream)

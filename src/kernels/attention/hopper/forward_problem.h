@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/philox.h"
+#include "kernels/attention/hopper/placed.h"
 
 namespace saturate::kernels::attention {
 
@@ -25,6 +26,7 @@ struct ForwardProblem {
   float scale_log2;             // scale * log2(e): softmax in powers of two
   float dropout;
   RngRef rng;
+  PlacedArgs placed;  // read by the instances for it alone
 };
 
 // Rows of a tile, whether its warpgroups take turns, and how many teams of warpgroups, each with
@@ -48,5 +50,10 @@ cudaError_t launch_forward_d64(DType type, bool is_long, const ForwardProblem& p
                                cudaStream_t stream);
 cudaError_t launch_forward_d128(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                 cudaStream_t stream);
+// The same where windows, bottom-right alignment or sinks are wanted; no dropout.
+cudaError_t launch_forward_placed_d64(DType type, const ForwardProblem& p, int blocks,
+                                      cudaStream_t stream);
+cudaError_t launch_forward_placed_d128(DType type, const ForwardProblem& p, int blocks,
+                                       cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention

@@ -8,12 +8,13 @@
 
 namespace saturate::kernels::attention {
 
-template <class T_, int kD_, bool kMayDrop_, bool kLong_>
+// kPlaced: with windows, alignment and sinks (placed.h).
+template <class T_, int kD_, bool kMayDrop_, bool kLong_, bool kPlaced_ = false>
 struct ForwardTile {
   using T = T_;
   static constexpr ForwardShape kShape = forward_shape(kD_, kMayDrop_, kLong_);
   static constexpr int kD = kD_, kQueries = kShape.queries, kKeys = kShape.keys;
-  static constexpr bool kMayDrop = kMayDrop_;
+  static constexpr bool kMayDrop = kMayDrop_, kPlaced = kPlaced_;
   static constexpr int kConsumers = kQueries / 64;
   static constexpr int kTeams = kShape.teams;
   static constexpr bool kOverlaps = kTeams == 1;
@@ -31,6 +32,7 @@ struct ForwardTile {
   static constexpr uint32_t kSharedBytes = kTeams * kTeamBytes + 1024;
   static_assert(kSharedBytes <= 232448);
   static constexpr float kLazy = 8.0f;
+  static_assert(!kPlaced || kTurns || !kOverlaps);  // who has turns or no overlap skips tiles
 };
 
 // One tile of queries: where it is and the tiles of keys it reads, last first.
@@ -38,6 +40,7 @@ struct ForwardUnit {
   Rows q, k;
   int head, first;  // first query of the tile, in the sequence
   int tiles;        // of keys, 0..tiles-1
+  int base, shift;  // placed: first key of tile 0; what takes a query to its place among the keys
 };
 
 // By way of lane 0 the compiler knows that a warp agrees, and keeps what follows from it (trip
@@ -48,10 +51,11 @@ __device__ __forceinline__ Rows agreed_rows(const int32_t* cu, int sequence) {
   return {first, __shfl_sync(here, cu[sequence + 1], 0) - first};
 }
 
-// Calls visit(unit) for every tile of a team of this block, in order.
+// Calls visit(unit) for every tile of a team of this block, in order. Placed instances have an
+// overload of their own (forward_placed.cuh).
 template <class P, class Visit>
-__device__ __forceinline__ void for_each_unit(const ForwardProblem& p, int team,
-                                              const Visit& visit) {
+requires(!P::kPlaced) __device__ __forceinline__
+    void for_each_unit(const ForwardProblem& p, int team, const Visit& visit) {
   for (int item = static_cast<int>(blockIdx.x) * P::kTeams + team; item < p.items;
        item += static_cast<int>(gridDim.x) * P::kTeams) {
     const int part = item % p.parts, pair = item / p.parts;
@@ -102,6 +106,7 @@ __device__ __forceinline__ void produce_forward(const ForwardProblem& p, int tea
     ++step;
   };
   for_each_unit<P>(p, team, [&](const ForwardUnit& u) {
+    const int first_key = P::kPlaced ? u.k.first + u.base : u.k.first;
     const uint32_t slot = q_step % 2;
     query.wait_empty(slot, q_step / 2);
     wgmma::barrier_expect(query.full + slot * 8, P::kQueryBytes);
@@ -112,11 +117,11 @@ __device__ __forceinline__ void produce_forward(const ForwardProblem& p, int tea
     ++q_step;
     const int column = u.head / p.group * P::kD;
     for (int j = u.tiles - 1; j >= 0; --j) {
-      load(p.k, column, u.k.first + j * P::kKeys);
+      load(p.k, column, first_key + j * P::kKeys);
       const int values = P::kOverlaps ? j + 1 : j;
-      if (values < u.tiles) load(p.v, column, u.k.first + values * P::kKeys);
+      if (values < u.tiles) load(p.v, column, first_key + values * P::kKeys);
     }
-    if (P::kOverlaps && u.tiles > 0) load(p.v, column, u.k.first);
+    if (P::kOverlaps && u.tiles > 0) load(p.v, column, first_key);
   });
 }
 
