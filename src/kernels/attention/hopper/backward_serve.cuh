@@ -171,18 +171,15 @@ struct Collector {
 #pragma unroll 1
       for (; x.g < p.group; x = after, ++step) {
         after = next(x, begin, end);
-        if constexpr (P::kPlaced) {  // before it may wait for others, who may wait for this
-          if (under_way >= 0) {
-            await_pieces();
-            tell_adders(p.added + under_way, tell);
-            under_way = -1;
-          }
-        }
+        // Others may wait for this step's sums: they go before waiting for others' sums.
+        const bool late = P::kPlaced && after.g < p.group && n > adders_to(x.m).first &&
+                          n == adders_to(after.m).first;
         await_pieces_read();
-        if (after.g < p.group) prepare(after, step + 1);
+        if (after.g < p.group && !late) prepare(after, step + 1);
         if (under_way >= 0) {
           await_pieces();
           tell_adders(p.added + under_way, tell);
+          if constexpr (P::kPlaced) under_way = -1;
         }
         barrier_wait(shared + P::kSumDone + consumer * 16 + step % 2 * 8, step / 2 & 1);
         if (n == (P::kPlaced ? adders_to(x.m).first : 0)) continue;
@@ -194,6 +191,12 @@ struct Collector {
           store_piece(memory(under_way), sums(step), P::kSumBytes);
         }
         commit_pieces();
+        if (late) {
+          await_pieces();
+          tell_adders(p.added + under_way, tell);
+          under_way = -1;
+          prepare(after, step + 1);
+        }
       }
       if (under_way >= 0) {
         await_pieces();
