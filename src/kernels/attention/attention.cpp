@@ -120,9 +120,7 @@ int cuda_compute_major(int device_index) noexcept {
 
 int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
   const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
-  if (!built || a.dropout > 0.0f || a.sequences == 0 ||
-      !fits_features(a, attention::kPlacedFeatures))
-    return 0;
+  if (!built || a.dropout > 0.0f || a.sequences == 0 || !attention::fits_placed(a)) return 0;
   if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
   // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size.
   const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;

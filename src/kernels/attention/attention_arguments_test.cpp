@@ -110,9 +110,12 @@ TEST(Attention, AsksForWorkspaceWhereItHelps) {
   const Device cuda{DeviceKind::cuda, 0};
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a),
             cuda_compute_major(0) == 9 ? attention_backward_hopper_workspace(a) : 0);
-  a.soft_cap = 30.0f;
+  a.soft_cap = 30.0f, a.window_left = 100;
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a),
+            cuda_compute_major(0) == 9 ? attention_backward_hopper_workspace(a) : 0);
+  a.soft_cap = 0.0f, a.rotary_base = 100.0f;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
-  a.soft_cap = 0.0f, a.dropout = 0.1f;
+  a.rotary_base = 0.0f, a.dropout = 0.1f;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.dropout = 0.0f, a.sequences = 3;  // 400 rows each
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
@@ -168,6 +171,17 @@ TEST(Attention, SaysWhyItDoesNotFit) {
                "head size is neither 64 nor 128");
   EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.1f, true),
                "dropout is not built for this kernel");
+  const auto feature_reason = [&](auto set) {
+    AttentionBackwardArgs b = Problem({"fit", {3}, {3}, 1, 1, 64}, DType::bf16).with_any_pointers();
+    set(b);
+    return attention_backward_hopper_fits(Context{cuda, nullptr, nullptr, 0}, b).reason;
+  };
+  EXPECT_STREQ(feature_reason([](auto& b) { b.forward.rotary_base = 100.0f; }),
+               "no fused rotary positions");
+  EXPECT_STREQ(feature_reason([](auto& b) { b.forward.alibi_slopes = b.d_alibi_slopes = &b; }),
+               "the gradient of ALiBi slopes is wanted");
+  EXPECT_STREQ(feature_reason([](auto& b) { b.forward.alibi_slopes = &b, b.forward.soft_cap = 1; }),
+               "a soft cap and ALiBi slopes together");
   EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.0f, false),
                "the workspace is too small for the fp32 sums of d_q");
   EXPECT_STREQ(backward_reason("attention_backward_short_cuda", DType::bf16, 128, 0.0f, false),

@@ -27,6 +27,7 @@ struct FeatureSet {
   bool alibi = false, sinks = false;
   int64_t block_size = 0;
   bool block_per_head = false;
+  bool fixed_slopes = false;  // no gradient of the slopes
 };
 
 struct Shape {
@@ -103,7 +104,8 @@ struct Problem {
     const FeatureSet& f = shape.features;
     const size_t head_bytes = static_cast<size_t>(a.heads) * wide;
     if (f.bias != BiasShape::none) a.bias = m.bias, b.d_bias = m.d_bias;
-    if (f.alibi) a.alibi_slopes = m.per_head, b.d_alibi_slopes = m.d_per_head;
+    if (f.alibi) a.alibi_slopes = m.per_head;
+    if (f.alibi && !f.fixed_slopes) b.d_alibi_slopes = m.d_per_head;
     if (f.sinks) a.sinks = m.per_head + head_bytes, b.d_sinks = m.d_per_head + head_bytes;
     if (f.block_size > 0) a.block_mask = m.block_mask;
     return b;

@@ -75,15 +75,19 @@ struct Consumer {
   }
   // s becomes probabilities, rounded.
   __device__ __forceinline__ void probabilities(uint32_t (&left)[kM / 16][4], float (&s)[kM / 2],
-                                                const float2 (&lse)[kM / 8], int m) {
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j) {
-      const float2 x = lse[j];
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s[4 * j + e] = exp2_fast(s[4 * j + e] * p.score_scale - (e % 2 == 0 ? x.x : x.y));
-    }
+                                                const float2 (&lse)[kM / 8], int m, float slope) {
     const int ahead = m * kM - n * kN, first = warp_row();
+    if constexpr (P::kScored) {
+      score(s, lse, slope, ahead + shift() - first);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kM / 8; ++j) {
+        const float2 x = lse[j];
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[4 * j + e] = exp2_fast(s[4 * j + e] * p.score_scale - (e % 2 == 0 ? x.x : x.y));
+      }
+    }
     if constexpr (P::kPlaced) {
       mask_placed(s, ahead + shift(), first);
     } else if (keys < kN || (p.b.forward.causal && ahead < first + 15)) {
@@ -125,18 +129,66 @@ struct Consumer {
           s[4 * j + e] = 0.0f;
       }
   }
+  // Scored: products become probabilities. place: of the first query of the tile, from the first
+  // key of this warp on.
+  __device__ __forceinline__ void score(float (&s)[kM / 2], const float2 (&lse)[kM / 8],
+                                        float slope, int place) {
+    const int l = lane();
+    const auto near = static_cast<float>(place + l % 4 * 2 - l / 4);
+    const bool slopes = p.placed.slopes != nullptr;
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float& x = s[4 * j + e];
+        if (slopes) {
+          const auto more = static_cast<float>(j * 8 + e % 2 - e / 2 * 8);
+          x = x * p.score_scale - slope * fabsf(near + more);
+        } else {
+          x = p.placed.capped(x);
+        }
+        x = exp2_fast(x - (e % 2 == 0 ? lse[j].x : lse[j].y));
+      }
+  }
+  // Of head g of the group, for powers of two.
+  __device__ __forceinline__ float slope_of(int g) const {
+    if constexpr (P::kScored) {
+      if (p.placed.slopes != nullptr)
+        return p.placed.slopes[read_work<P>(slot).kv * p.group + g] * kLog2e;
+    }
+    return 0.0f;
+  }
+  // Scored: the derivative of the cap where a probability came of a score. That is log2 of the
+  // probability and lse, good to the probability's rounding over the cap. NaN becomes -1: there the
+  // probability is 0.
+  __device__ __forceinline__ float cap_slope(float probability, float lse) const {
+    const float t =
+        fminf(fmaxf((__log2f(probability) + lse) * (1.0f / p.placed.cap_out), -1.0f), 1.0f);
+    return 1.0f - t * t;
+  }
   // d_p becomes the gradients of the scores, in shared memory for both consumers.
   __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
                                                   const float (&d_p)[kM / 2],
                                                   const uint32_t (&left)[kM / 16][4],
                                                   uint32_t step) {
     const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
+    [[maybe_unused]] const uint32_t lse_at =
+        shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 x = load_pair(delta + j * 32);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
+        if constexpr (P::kScored) {
+          if (p.placed.slopes == nullptr) {
+            const float2 lse = load_pair(lse_at + j * 32);
+            packed[j / 2][j % 2 * 2 + h] =
+                wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x) * cap_slope(prob.x, lse.x),
+                               prob.y * (d_p[4 * j + 2 * h + 1] - x.y) * cap_slope(prob.y, lse.y));
+            continue;
+          }
+        }
         packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x),
                                                       prob.y * (d_p[4 * j + 2 * h + 1] - x.y));
       }
@@ -258,7 +310,7 @@ struct Consumer {
         mma_wait<0>();
         settle(s);
         begin_exponentials();
-        probabilities(left, s, lse, begin);
+        probabilities(left, s, lse, begin, slope_of(0));
       }
       issue_d_p(d_p, d_v, left, step);
       end_exponentials();
@@ -279,7 +331,7 @@ struct Consumer {
         mma_wait<1>();
         settle(s);
         begin_exponentials();
-        probabilities(left, s, lse, after.m);
+        probabilities(left, s, lse, after.m, slope_of(after.g));
         issue_d_q(d_q, step);
         issue_d_p(d_p, d_v, left, step + 1);
         end_exponentials();

@@ -15,11 +15,11 @@ constexpr int kConsumers = 256;
 
 // Bytes from the start of the shared memory, which is aligned to 1024. A tile of 64 w columns lies
 // as w panels of 64 columns, one after the other, rows of 128 bytes.
-// kPlaced: with windows and bottom-right alignment (placed.h).
-template <class T_, int kD_, bool kPlaced_ = false>
+// kPlaced: with windows and bottom-right alignment; kScored: with them, a cap or slopes (placed.h).
+template <class T_, int kD_, bool kPlaced_ = false, bool kScored_ = false>
 struct Backward {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_;
+  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
   static constexpr int kD = kD_, kPanels = kD / 64;
   static constexpr int kN = kBackwardKeys, kM = backward_queries(kD);
   // A block has what it was launched with, 3 x 168.

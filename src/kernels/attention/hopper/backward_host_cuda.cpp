@@ -17,7 +17,8 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
   if (a.dtype != DType::bf16 && a.dtype != DType::f16)
     return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = fits_features(a, attention::kPlacedFeatures); !f) return f;
+  if (const Fit f = attention::fits_placed(a); !f) return f;
+  if (b.d_alibi_slopes) return {"the gradient of ALiBi slopes is wanted"};
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
@@ -64,16 +65,21 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.added = reinterpret_cast<int*>(p.partial + pieces * queries * a.head_size);
   p.ticket = p.added + 2 * pieces;
   p.added_bytes = static_cast<size_t>(2 * pieces + 1) * sizeof(int);
-  const bool bf16 = a.dtype == DType::bf16;
-  const bool placed = (features_of(a) & ~kFeatureSinks) != 0;
-  if (placed && a.head_size == 64)
-    bf16 ? backward_placed_d64_bf16(ctx, p) : backward_placed_d64_f16(ctx, p);
-  else if (placed)
-    bf16 ? backward_placed_d128_bf16(ctx, p) : backward_placed_d128_f16(ctx, p);
-  else if (a.head_size == 64)
-    bf16 ? backward_d64_bf16(ctx, p) : backward_d64_f16(ctx, p);
+  const uint32_t features = features_of(a) & ~kFeatureSinks;  // which are all in lse
+  const bool scored = (features & attention::kScoredFeatures) != 0;
+  const bool narrow = a.head_size == 64;
+  const auto launch = [&](auto d64_bf16, auto d64_f16, auto d128_bf16, auto d128_f16) {
+    if (a.dtype == DType::bf16) return narrow ? d64_bf16(ctx, p) : d128_bf16(ctx, p);
+    narrow ? d64_f16(ctx, p) : d128_f16(ctx, p);
+  };
+  if (scored)
+    launch(backward_scored_d64_bf16, backward_scored_d64_f16, backward_scored_d128_bf16,
+           backward_scored_d128_f16);
+  else if (features != kNoFeatures)
+    launch(backward_placed_d64_bf16, backward_placed_d64_f16, backward_placed_d128_bf16,
+           backward_placed_d128_f16);
   else
-    bf16 ? backward_d128_bf16(ctx, p) : backward_d128_f16(ctx, p);
+    launch(backward_d64_bf16, backward_d64_f16, backward_d128_bf16, backward_d128_f16);
 }
 
 }  // namespace saturate::kernels

@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <class T, int kD, bool kPlaced = false>
+template <class T, int kD, bool kPlaced = false, bool kScored = false>
 void launch_backward(const Context& ctx, const BackwardProblem& p) {
-  using P = Backward<T, kD, kPlaced>;
+  using P = Backward<T, kD, kPlaced, kScored>;
   auto* const kernel = attention_backward_hopper_kernel<P>;
   SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(P::kSharedBytes)));

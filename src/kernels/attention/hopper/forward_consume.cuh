@@ -132,12 +132,14 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     // From scores to weights, in place.
     const auto weigh = [&](int j) {
       const int first_key = j * P::kKeys;
+      if constexpr (P::kScored)
+        score<P>(p, s, u.head, row + u.shift - (u.base + first_key + lane() % 4 * 2));
       if constexpr (P::kPlaced)
         mask_placed<P>(p, u, s, u.base + first_key, u.first + consumer * 64, row);
       else if (first_key + P::kKeys > u.k.count ||
                (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
-      softmax<P>(s, top, weight, shrink, p.scale_log2);
+      softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
       if (P::kMayDrop && drops)
         drop<P>(p, s, seed, micro_step,
                 (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +

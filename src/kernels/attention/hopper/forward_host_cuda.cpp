@@ -35,8 +35,8 @@ int band_of(const AttentionArgs& a) {
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = fits_features(a, attention::kPlacedFeatures); !f) return f;
-  if (is_placed(a) && a.dropout > 0.0f) return {"dropout with windows, sinks or alignment"};
+  if (const Fit f = attention::fits_placed(a); !f) return f;
+  if (is_placed(a) && a.dropout > 0.0f) return {"dropout together with a feature"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
@@ -89,8 +89,11 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   const int blocks =
       std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
   if (placed) {
-    const auto launch = a.head_size == 64 ? launch_forward_placed_d64 : launch_forward_placed_d128;
-    return SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
+    const bool scored = (features_of(a) & kScoredFeatures) != 0, narrow = a.head_size == 64;
+    const auto launch = scored ? (narrow ? launch_forward_scored_d64 : launch_forward_scored_d128)
+                               : (narrow ? launch_forward_placed_d64 : launch_forward_placed_d128);
+    SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
+    return;
   }
   const auto launch = a.head_size == 64 ? launch_forward_d64 : launch_forward_d128;
   SAT_CUDA(launch(a.dtype, is_long, p, blocks, cuda::stream_of(ctx)));

@@ -125,13 +125,13 @@ cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blo
   return launch_forward_hopper<ForwardTile<T, kD, false, false>>(p, blocks, stream);
 }
 
-template <int kD>
+template <int kD, bool kScored>
 cudaError_t launch_forward_placed(DType type, const ForwardProblem& p, int blocks,
                                   cudaStream_t stream) {
-  return type == DType::f16
-             ? launch_forward_hopper<ForwardTile<__half, kD, false, false, true>>(p, blocks, stream)
-             : launch_forward_hopper<ForwardTile<__nv_bfloat16, kD, false, false, true>>(p, blocks,
-                                                                                         stream);
+  using Half = ForwardTile<__half, kD, false, false, true, kScored>;
+  using Bfloat16 = ForwardTile<__nv_bfloat16, kD, false, false, true, kScored>;
+  return type == DType::f16 ? launch_forward_hopper<Half>(p, blocks, stream)
+                            : launch_forward_hopper<Bfloat16>(p, blocks, stream);
 }
 
 template <int kD>

@@ -59,6 +59,25 @@ __device__ __forceinline__ void begin_with_sink(const ForwardProblem& p, const F
   weight[0] = weight[1] = lane() % 4 == 0 ? 1.0f : 0.0f;
 }
 
+// Products become scores, for powers of two. slope: of the head; `distance`: from the key of s[0]
+// to the upper of the two queries.
+template <class P>
+__device__ __forceinline__ void score(const ForwardProblem& p, float (&s)[P::kKeys / 2], int head,
+                                      int distance) {
+  if (p.placed.slopes == nullptr) {
+#pragma unroll
+    for (int i = 0; i < P::kKeys / 2; ++i) s[i] = p.placed.capped(s[i]);
+    return;
+  }
+  const float slope = p.placed.slopes[head] * kLog2e;
+  const auto far = static_cast<float>(distance);
+#pragma unroll
+  for (int i = 0; i < P::kKeys / 2; ++i) {
+    const auto less = static_cast<float>(i / 4 * 8 + i % 2 - i % 4 / 2 * 8);
+    s[i] = s[i] * p.scale_log2 - slope * fabsf(far - less);
+  }
+}
+
 // Scores of keys before this thread's windows become -infinity. `column`: key of s[0] less the
 // first key that the upper of the two queries sees.
 template <class P>

@@ -5,7 +5,7 @@ namespace saturate::kernels::attention {
 
 cudaError_t launch_forward_placed_d128(DType type, const ForwardProblem& p, int blocks,
                                        cudaStream_t stream) {
-  return launch_forward_placed<128>(type, p, blocks, stream);
+  return launch_forward_placed<128, false>(type, p, blocks, stream);
 }
 
 }  // namespace saturate::kernels::attention

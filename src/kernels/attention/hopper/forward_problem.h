@@ -55,5 +55,10 @@ cudaError_t launch_forward_placed_d64(DType type, const ForwardProblem& p, int b
                                       cudaStream_t stream);
 cudaError_t launch_forward_placed_d128(DType type, const ForwardProblem& p, int blocks,
                                        cudaStream_t stream);
+// And where a soft cap or ALiBi slopes are.
+cudaError_t launch_forward_scored_d64(DType type, const ForwardProblem& p, int blocks,
+                                      cudaStream_t stream);
+cudaError_t launch_forward_scored_d128(DType type, const ForwardProblem& p, int blocks,
+                                       cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/hopper/forward_kernel.cuh"
+
+namespace saturate::kernels::attention {
+
+cudaError_t launch_forward_scored_d64(DType type, const ForwardProblem& p, int blocks,
+                                      cudaStream_t stream) {
+  return launch_forward_placed<64, true>(type, p, blocks, stream);
+}
+
+}  // namespace saturate::kernels::attention
