@@ -178,8 +178,6 @@ TEST(Attention, SaysWhyItDoesNotFit) {
   };
   EXPECT_STREQ(feature_reason([](auto& b) { b.forward.rotary_base = 100.0f; }),
                "no fused rotary positions");
-  EXPECT_STREQ(feature_reason([](auto& b) { b.forward.alibi_slopes = b.d_alibi_slopes = &b; }),
-               "the gradient of ALiBi slopes is wanted");
   EXPECT_STREQ(feature_reason([](auto& b) { b.forward.alibi_slopes = &b, b.forward.soft_cap = 1; }),
                "a soft cap and ALiBi slopes together");
   EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.0f, false),

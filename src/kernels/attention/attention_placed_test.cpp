@@ -25,8 +25,8 @@ FeatureSet with_cap(float cap, FeatureSet f) {
   f.soft_cap = cap;
   return f;
 }
-FeatureSet with_slopes(FeatureSet f) {
-  f.alibi = f.fixed_slopes = true;
+FeatureSet with_slopes(FeatureSet f, bool fixed = false) {
+  f.alibi = true, f.fixed_slopes = fixed;
   return f;
 }
 
@@ -105,7 +105,7 @@ std::vector<Case> cases() {
        1,
        kCausal,
        with_slopes(placed(kTopLeft, 100, kAll, true))},
-      {"slopes_full", {200, 300}, {333, 150}, 4, 2, kFull, with_slopes({})},
+      {"slopes_full", {200, 300}, {333, 150}, 4, 2, kFull, with_slopes({}, true)},
       {"slopes_more_queries",
        {520, 300},
        {200, 129},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128, no dropout.
+// Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128, no dropout;
+// windows, alignment, sinks, soft cap or ALiBi slopes (placed.h).
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/dispatch.h"
@@ -8,9 +9,11 @@ namespace saturate::kernels {
 
 // Bytes of workspace, aligned to 256: the fp32 sums of d_q, in blocks of at most 128 queries of
 // which every sequence may end in one begun, and two counters for each block of at least 64.
+// With ALiBi slopes also a sum for each of 8 warps and each block of 128 keys.
 inline int64_t attention_backward_hopper_workspace(const AttentionArgs& a) noexcept {
+  const int64_t slopes = a.alibi_slopes == nullptr ? 0 : (a.k_rows / 128 + a.sequences) * 8 * 4;
   return a.heads * ((a.q_rows + 128 * a.sequences) * a.head_size * 4 +
-                    (a.q_rows / 64 + a.sequences) * 8) +
+                    (a.q_rows / 64 + a.sequences) * 8 + slopes) +
          256;
 }
 

@@ -78,7 +78,7 @@ struct Consumer {
                                                 const float2 (&lse)[kM / 8], int m, float slope) {
     const int ahead = m * kM - n * kN, first = warp_row();
     if constexpr (P::kScored) {
-      score(s, lse, slope, ahead + shift() - first);
+      score(s, lse, slope, m);
     } else {
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j) {
@@ -129,28 +129,17 @@ struct Consumer {
           s[4 * j + e] = 0.0f;
       }
   }
-  // Scored: products become probabilities. place: of the first query of the tile, from the first
-  // key of this warp on.
-  __device__ __forceinline__ void score(float (&s)[kM / 2], const float2 (&lse)[kM / 8],
-                                        float slope, int place) {
+  // --- scored instances (placed.h)
+
+  // Distance of a query of block m from a key, for elements of a tile: this plus an element's own.
+  __device__ __forceinline__ float near(int m) const {
     const int l = lane();
-    const auto near = static_cast<float>(place + l % 4 * 2 - l / 4);
-    const bool slopes = p.placed.slopes != nullptr;
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& x = s[4 * j + e];
-        if (slopes) {
-          const auto more = static_cast<float>(j * 8 + e % 2 - e / 2 * 8);
-          x = x * p.score_scale - slope * fabsf(near + more);
-        } else {
-          x = p.placed.capped(x);
-        }
-        x = exp2_fast(x - (e % 2 == 0 ? lse[j].x : lse[j].y));
-      }
+    return static_cast<float>(m * kM - n * kN + shift() - warp_row() + l % 4 * 2 - l / 4);
   }
-  // Of head g of the group, for powers of two.
+  static __device__ __forceinline__ constexpr float own(int j, int e) {
+    return static_cast<float>(j * 8 + e % 2 - e / 2 * 8);
+  }
+  // Of head g of the group, for powers of two; 0 without slopes.
   __device__ __forceinline__ float slope_of(int g) const {
     if constexpr (P::kScored) {
       if (p.placed.slopes != nullptr)
@@ -158,37 +147,99 @@ struct Consumer {
     }
     return 0.0f;
   }
-  // Scored: the derivative of the cap where a probability came of a score. That is log2 of the
-  // probability and lse, good to the probability's rounding over the cap. NaN becomes -1: there the
-  // probability is 0.
-  __device__ __forceinline__ float cap_slope(float probability, float lse) const {
-    const float t =
-        fminf(fmaxf((__log2f(probability) + lse) * (1.0f / p.placed.cap_out), -1.0f), 1.0f);
+  // Products become probabilities.
+  __device__ __forceinline__ void score(float (&s)[kM / 2], const float2 (&lse)[kM / 8],
+                                        float slope, int m) {
+    if (p.placed.slopes == nullptr) {
+#pragma unroll
+      for (int i = 0; i < kM / 2; ++i)
+        s[i] = exp2_fast(p.placed.capped(s[i]) - (i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y));
+      return;
+    }
+    const float base = near(m);
+#pragma unroll
+    for (int i = 0; i < kM / 2; ++i) {
+      const float far = slope * fabsf(base + own(i / 4, i % 4));
+      s[i] = exp2_fast(s[i] * p.score_scale - far - (i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y));
+    }
+  }
+  // The derivative of the cap where a probability came of a score. That is log2 of the probability
+  // and lse, good to the probability's rounding over the cap. NaN becomes -1: there the probability
+  // is 0.
+  __device__ __forceinline__ float cap_slope(float probability, float lse, float factor) const {
+    const float t = fminf(fmaxf((__log2f(probability) + lse) * factor, -1.0f), 1.0f);
     return 1.0f - t * t;
   }
-  // d_p becomes the gradients of the scores, in shared memory for both consumers.
-  __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
-                                                  const float (&d_p)[kM / 2],
-                                                  const uint32_t (&left)[kM / 16][4],
-                                                  uint32_t step) {
-    const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
-    [[maybe_unused]] const uint32_t lse_at =
-        shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
+  __device__ __forceinline__ void capped_gradients(uint32_t (&packed)[kM / 16][4],
+                                                   const float (&d_p)[kM / 2],
+                                                   const uint32_t (&left)[kM / 16][4],
+                                                   uint32_t delta, uint32_t lse) const {
+    const float factor = __fdividef(1.0f, p.placed.cap_out);
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 x = load_pair(delta + j * 32), y = load_pair(lse + j * 32);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
+        const float* d = &d_p[4 * j + 2 * h];
+        packed[j / 2][j % 2 * 2 + h] =
+            wgmma::pack<T>(prob.x * (d[0] - x.x) * cap_slope(prob.x, y.x, factor),
+                           prob.y * (d[1] - x.y) * cap_slope(prob.y, y.y, factor));
+      }
+    }
+  }
+  // Slopes whose gradient is wanted: gradients times distances go to `sum`.
+  __device__ __forceinline__ void sloped_gradients(uint32_t (&packed)[kM / 16][4],
+                                                   const float (&d_p)[kM / 2],
+                                                   const uint32_t (&left)[kM / 16][4],
+                                                   uint32_t delta, int m, float& sum) const {
+    const float base = near(m);
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 x = load_pair(delta + j * 32);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
-        if constexpr (P::kScored) {
-          if (p.placed.slopes == nullptr) {
-            const float2 lse = load_pair(lse_at + j * 32);
-            packed[j / 2][j % 2 * 2 + h] =
-                wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x) * cap_slope(prob.x, lse.x),
-                               prob.y * (d_p[4 * j + 2 * h + 1] - x.y) * cap_slope(prob.y, lse.y));
-            continue;
-          }
-        }
+        const float a = prob.x * (d_p[4 * j + 2 * h] - x.x),
+                    b = prob.y * (d_p[4 * j + 2 * h + 1] - x.y);
+        packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(a, b);
+        sum += a * fabsf(base + own(j, 2 * h));
+        sum += b * fabsf(base + own(j, 2 * h + 1));
+      }
+    }
+  }
+  // A warp's sum for head g leaves when `next_g` is another head.
+  __device__ __forceinline__ void put_slope_sum(float& sum, int g, int next_g) const {
+    if constexpr (P::kScored) {
+      if (p.slope_sums == nullptr || g == next_g) return;
+#pragma unroll
+      for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+      const Work<P> w = read_work<P>(slot);
+      const int block = w.k.first / kN + w.piece - w.q.first / kM + n;  // of keys, of all sequences
+      const int64_t at = (int64_t{w.kv} * p.group + g) * p.key_pieces + block;
+      if (lane() == 0) p.slope_sums[at * kBackwardWarps + thread / 32] = sum;
+      sum = 0.0f;
+    }
+  }
+
+  // d_p becomes the gradients of the scores, in shared memory for both consumers.
+  __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
+                                                  const float (&d_p)[kM / 2],
+                                                  const uint32_t (&left)[kM / 16][4], uint32_t step,
+                                                  int m, float& slope_sum) {
+    const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
+    if constexpr (P::kScored) {
+      if (p.placed.slopes == nullptr)
+        return capped_gradients(packed, d_p, left, delta,
+                                shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8);
+      if (p.slope_sums != nullptr) return sloped_gradients(packed, d_p, left, delta, m, slope_sum);
+    }
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 x = load_pair(delta + j * 32);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
         packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x),
                                                       prob.y * (d_p[4 * j + 2 * h + 1] - x.y));
       }
@@ -302,6 +353,7 @@ struct Consumer {
       float d_p[kM / 2];
       uint32_t left[kM / 16][4], packed[kM / 16][4];
       Place at{begin, 0};
+      float slope_sum = 0.0f;
       {
         float s[kM / 2];
         float2 lse[kM / 8];
@@ -319,7 +371,8 @@ struct Consumer {
 #pragma unroll 1
       for (int i = 1; i < steps; ++i, ++step) {
         const Place after = next(at, begin, end);
-        score_gradients(packed, d_p, left, step);
+        score_gradients(packed, d_p, left, step, at.m, slope_sum);
+        put_slope_sum(slope_sum, at.g, after.g);
         float s[kM / 2], d_q[32];
         issue_scores(s, step + 1, after.m);
         put_gradients(packed, step);
@@ -343,7 +396,8 @@ struct Consumer {
         settle(d_p);
         at = after;
       }
-      score_gradients(packed, d_p, left, step);
+      score_gradients(packed, d_p, left, step, at.m, slope_sum);
+      put_slope_sum(slope_sum, at.g, p.group);
       put_gradients(packed, step);
       mma_wait<0>();
       release(P::kEmptyDO, step % P::kStagesDO);

@@ -18,7 +18,6 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
     return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
   if (const Fit f = attention::fits_placed(a); !f) return f;
-  if (b.d_alibi_slopes) return {"the gradient of ALiBi slopes is wanted"};
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
@@ -40,7 +39,10 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   attention_backward_prepare_cuda(ctx, b);
   const AttentionArgs& a = b.forward;
   if (b.d_sinks) attention::backward_plain_sinks(ctx, b);
-  if (a.sequences == 0) return;
+  if (a.sequences == 0) {
+    if (b.d_alibi_slopes) attention::backward_plain_slopes(ctx, b);  // zeros
+    return;
+  }
   BackwardProblem p{};
   const int64_t width = a.heads * a.head_size, kv_width = a.kv_heads * a.head_size;
   const int queries = backward_queries(a.head_size);
@@ -65,6 +67,11 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.added = reinterpret_cast<int*>(p.partial + pieces * queries * a.head_size);
   p.ticket = p.added + 2 * pieces;
   p.added_bytes = static_cast<size_t>(2 * pieces + 1) * sizeof(int);
+  if (b.d_alibi_slopes) {  // cleared with the counters
+    p.key_pieces = backward_key_blocks(a);
+    p.slope_sums = reinterpret_cast<float*>(p.ticket + 1);
+    p.added_bytes += static_cast<size_t>(a.heads * p.key_pieces) * kBackwardWarps * sizeof(float);
+  }
   const uint32_t features = features_of(a) & ~kFeatureSinks;  // which are all in lse
   const bool scored = (features & attention::kScoredFeatures) != 0;
   const bool narrow = a.head_size == 64;
@@ -80,6 +87,7 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
            backward_placed_d128_f16);
   else
     launch(backward_d64_bf16, backward_d64_f16, backward_d128_bf16, backward_d128_f16);
+  if (b.d_alibi_slopes) backward_slopes(ctx, p);
 }
 
 }  // namespace saturate::kernels

@@ -25,6 +25,10 @@ struct BackwardProblem {
   int* ticket;
   size_t added_bytes;  // with the ticket
   PlacedArgs placed;   // read by the instances for it alone
+  // For the gradient of ALiBi slopes, or null: a sum for each (head, block of keys, warp). Blocks
+  // of keys are numbered as those of queries are.
+  float* slope_sums;
+  int64_t key_pieces;
 };
 
 // Queries a step for a head size, and keys a block.
@@ -36,6 +40,15 @@ constexpr int kBackwardKeys = 128;
 inline int64_t backward_query_blocks(const AttentionArgs& a) {
   return a.q_rows / backward_queries(a.head_size) + a.sequences;
 }
+
+// Likewise of keys.
+inline int64_t backward_key_blocks(const AttentionArgs& a) {
+  return a.k_rows / kBackwardKeys + a.sequences;
+}
+constexpr int kBackwardWarps = 8;  // that compute
+
+// d_alibi_slopes from slope_sums.
+void backward_slopes(const Context& ctx, const BackwardProblem& p);
 
 void backward_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_d64_f16(const Context& ctx, const BackwardProblem& p);
