@@ -7,23 +7,10 @@
 //   dQ(t), dP(t+1), dV(t+1) | dQ(t) leaves
 #pragma once
 #include "kernels/attention/hopper/backward_placed.cuh"
+#include "kernels/attention/hopper/backward_scored.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
-
-// The two values of a register of packed ones.
-template <class T>
-__device__ __forceinline__ float2 unpack(uint32_t x) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    return {__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u)};
-  else
-    return __half22float2(reinterpret_cast<const __half2&>(x));
-}
-__device__ __forceinline__ float2 load_pair(uint32_t from) {
-  float2 x;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
-  return x;
-}
 
 template <class P>
 struct Consumer {
@@ -78,7 +65,10 @@ struct Consumer {
                                                 const float2 (&lse)[kM / 8], int m, float slope) {
     const int ahead = m * kM - n * kN, first = warp_row();
     if constexpr (P::kScored) {
-      score(s, lse, slope, m);
+      if (p.placed.slopes == nullptr)
+        capped_probabilities<P>(p, s, lse);
+      else
+        sloped_probabilities<P>(p, s, lse, slope, near(m));
     } else {
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j) {
@@ -129,84 +119,19 @@ struct Consumer {
           s[4 * j + e] = 0.0f;
       }
   }
-  // --- scored instances (placed.h)
-
-  // Distance of a query of block m from a key, for elements of a tile: this plus an element's own.
+  // Scored (backward_scored.cuh): distance of a query of block m from a key, for elements of a
+  // tile.
   __device__ __forceinline__ float near(int m) const {
     const int l = lane();
     return static_cast<float>(m * kM - n * kN + shift() - warp_row() + l % 4 * 2 - l / 4);
   }
-  static __device__ __forceinline__ constexpr float own(int j, int e) {
-    return static_cast<float>(j * 8 + e % 2 - e / 2 * 8);
-  }
-  // Of head g of the group, for powers of two; 0 without slopes.
+  // Slope of head g of the group, for powers of two; 0 without slopes.
   __device__ __forceinline__ float slope_of(int g) const {
     if constexpr (P::kScored) {
       if (p.placed.slopes != nullptr)
         return p.placed.slopes[read_work<P>(slot).kv * p.group + g] * kLog2e;
     }
     return 0.0f;
-  }
-  // Products become probabilities.
-  __device__ __forceinline__ void score(float (&s)[kM / 2], const float2 (&lse)[kM / 8],
-                                        float slope, int m) {
-    if (p.placed.slopes == nullptr) {
-#pragma unroll
-      for (int i = 0; i < kM / 2; ++i)
-        s[i] = exp2_fast(p.placed.capped(s[i]) - (i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y));
-      return;
-    }
-    const float base = near(m);
-#pragma unroll
-    for (int i = 0; i < kM / 2; ++i) {
-      const float far = slope * fabsf(base + own(i / 4, i % 4));
-      s[i] = exp2_fast(s[i] * p.score_scale - far - (i % 2 == 0 ? lse[i / 4].x : lse[i / 4].y));
-    }
-  }
-  // The derivative of the cap where a probability came of a score. That is log2 of the probability
-  // and lse, good to the probability's rounding over the cap. NaN becomes -1: there the probability
-  // is 0.
-  __device__ __forceinline__ float cap_slope(float probability, float lse, float factor) const {
-    const float t = fminf(fmaxf((__log2f(probability) + lse) * factor, -1.0f), 1.0f);
-    return 1.0f - t * t;
-  }
-  __device__ __forceinline__ void capped_gradients(uint32_t (&packed)[kM / 16][4],
-                                                   const float (&d_p)[kM / 2],
-                                                   const uint32_t (&left)[kM / 16][4],
-                                                   uint32_t delta, uint32_t lse) const {
-    const float factor = __fdividef(1.0f, p.placed.cap_out);
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j) {
-      const float2 x = load_pair(delta + j * 32), y = load_pair(lse + j * 32);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
-        const float* d = &d_p[4 * j + 2 * h];
-        packed[j / 2][j % 2 * 2 + h] =
-            wgmma::pack<T>(prob.x * (d[0] - x.x) * cap_slope(prob.x, y.x, factor),
-                           prob.y * (d[1] - x.y) * cap_slope(prob.y, y.y, factor));
-      }
-    }
-  }
-  // Slopes whose gradient is wanted: gradients times distances go to `sum`.
-  __device__ __forceinline__ void sloped_gradients(uint32_t (&packed)[kM / 16][4],
-                                                   const float (&d_p)[kM / 2],
-                                                   const uint32_t (&left)[kM / 16][4],
-                                                   uint32_t delta, int m, float& sum) const {
-    const float base = near(m);
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j) {
-      const float2 x = load_pair(delta + j * 32);
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
-        const float a = prob.x * (d_p[4 * j + 2 * h] - x.x),
-                    b = prob.y * (d_p[4 * j + 2 * h + 1] - x.y);
-        packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(a, b);
-        sum += a * fabsf(base + own(j, 2 * h));
-        sum += b * fabsf(base + own(j, 2 * h + 1));
-      }
-    }
   }
   // A warp's sum for head g leaves when `next_g` is another head.
   __device__ __forceinline__ void put_slope_sum(float& sum, int g, int next_g) const {
@@ -229,10 +154,10 @@ struct Consumer {
                                                   int m, float& slope_sum) {
     const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
     if constexpr (P::kScored) {
-      if (p.placed.slopes == nullptr)
-        return capped_gradients(packed, d_p, left, delta,
-                                shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8);
-      if (p.slope_sums != nullptr) return sloped_gradients(packed, d_p, left, delta, m, slope_sum);
+      const uint32_t lse = shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
+      if (p.placed.slopes == nullptr) return capped_gradients<P>(p, packed, d_p, left, delta, lse);
+      if (p.slope_sums != nullptr)
+        return sloped_gradients<P>(packed, d_p, left, delta, near(m), slope_sum);
     }
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {

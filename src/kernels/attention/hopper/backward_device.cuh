@@ -117,6 +117,20 @@ __device__ __forceinline__ void write_rows_of(T* out, int64_t stride, int valid,
   }
 }
 
+// The two values of a register of packed ones.
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return {__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u)};
+  else
+    return __half22float2(reinterpret_cast<const __half2&>(x));
+}
+__device__ __forceinline__ float2 load_pair(uint32_t from) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
+  return x;
+}
+
 // --- a consumer's sums of d_q in shared memory: 16 bytes a thread, in the order of the registers
 
 __device__ __forceinline__ void put_sums(uint32_t to, const float (&sum)[32]) {

@@ -11,7 +11,7 @@ namespace saturate::kernels::attention {
 
 constexpr uint32_t kPlacedFeatures = kFeatureBottomRight | kFeatureWindow | kFeatureSinks;
 // What changes a score beyond hiding it has instances of its own ("scored"), which know the former
-// too; a call may use one of the two.
+// too; a call may have a cap or slopes, not both.
 constexpr uint32_t kScoredFeatures = kFeatureSoftCap | kFeatureAlibi;
 
 // Query i of a sequence stands at i' = i + shift and sees the keys i' - left .. i' + right.
