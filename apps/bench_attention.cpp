@@ -17,7 +17,9 @@
 #include "apps/ladder_plot.h"
 #include "base/error.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/cute/cute.h"
 #include "kernels/attention/fp8/fp8.h"
+#include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
@@ -198,6 +200,31 @@ std::vector<Rung> first_rung(const Context& ctx, const Stream& stream, const Pro
   return {{"attention_forward_materialised", ms}};
 }
 
+// Kernels with interfaces of their own: the rung in CuTe, and scores of integers, whose time holds
+// the rounding of q and k.
+std::vector<Rung> rungs_beside(const Context& ctx, const Stream& stream, const Problem& problem,
+                               int64_t repeats) {
+  std::vector<Rung> rungs;
+  const AttentionArgs& args = problem.args().front().forward;
+  if (kernels::attention_forward_int8_fits(ctx, args)) {
+    const int64_t bytes = kernels::attention_forward_int8_scratch(args);
+    const Buffer scratch(ctx.device, static_cast<size_t>(bytes));
+    const double ms =
+        median_ms(ctx, stream, problem, repeats, [&](const AttentionBackwardArgs& set) {
+          kernels::attention_forward_int8(ctx, {set.forward, scratch.data(), bytes});
+        });
+    rungs.push_back({"attention_forward_int8", ms});
+  }
+  if (kernels::attention_forward_cute_fits(ctx, args)) {
+    const double ms =
+        median_ms(ctx, stream, problem, repeats, [&](const AttentionBackwardArgs& set) {
+          kernels::attention_forward_cute(ctx, set.forward);
+        });
+    rungs.push_back({"attention_forward_cute", ms});
+  }
+  return rungs;
+}
+
 // Eight bits in, bf16 out: q, k and v of the same shape with e4m3 values up to 1.875.
 std::vector<Rung> eight_bit_rung(const Context& ctx, const Stream& stream, const Problem& problem,
                                  int64_t repeats) {
@@ -264,6 +291,8 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
     json.open(o.json);
     if (!json) throw Error(Errc::io, "bench", "cannot write " + o.json);
   }
+  if (const Fit built = kernels::attention_cute_is_built(); !built)
+    fmt::print("attention_forward_cute: {}\n", built.reason);
   for (const int64_t length : o.sizes) {
     const Shape x{base.batch, base.heads, length, base.head_size, base.causal};
     plot.sizes.push_back(static_cast<double>(length));
@@ -293,6 +322,7 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
           [](const AttentionBackwardArgs& set) -> const AttentionArgs& { return set.forward; });
       if (type == DType::bf16)
         for (const Rung& r : eight_bit_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
+      for (const Rung& r : rungs_beside(ctx, stream, problem, o.repeats)) forward.push_back(r);
       for (const Rung& r : first_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
       report(forward, x.gflop());
       for (const Rung& r : forward) {

@@ -5,17 +5,17 @@
 namespace saturate::kernels {
 namespace {
 
-template <class T, int kD, int kWarps>
+template <class T, int kD>
 void launch(const Context& ctx, const Int8Problem& p) {
   using namespace attention;
   const AttentionArgs& a = p.a;
-  constexpr auto kKernel = attention_forward_int8_kernel<T, kD, kWarps>;
-  constexpr int kBytes = 2 * kInt8Keys * kD * 3;  // two slots of keys and values
+  constexpr auto kKernel = attention_forward_int8_kernel<T, kD>;
+  constexpr int kBytes = kInt8Shared<kD>;
   SAT_CUDA(cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const int64_t needed = (a.max_q + kInt8Queries - 1) / kInt8Queries;
   const int tiles = needed > 0 ? static_cast<int>(needed) : 1;
   const dim3 grid(static_cast<unsigned>((a.sequences + 1) * tiles), static_cast<unsigned>(a.heads));
-  kKernel<<<grid, kWarps * 32, kBytes, cuda::stream_of(ctx)>>>(p, tiles);
+  kKernel<<<grid, kInt8Threads, kBytes, cuda::stream_of(ctx)>>>(p, tiles);
   SAT_CUDA_LAUNCHED("attention_forward_int8_kernel");
 }
 
@@ -24,9 +24,9 @@ void launch(const Context& ctx, const Int8Problem& p) {
 void attention_forward_int8_cuda(const Context& ctx, const Int8Problem& p) {
   const bool half = p.a.dtype == DType::f16;
   if (p.a.head_size == 64)
-    half ? launch<__half, 64, 4>(ctx, p) : launch<__nv_bfloat16, 64, 4>(ctx, p);
+    half ? launch<__half, 64>(ctx, p) : launch<__nv_bfloat16, 64>(ctx, p);
   else
-    half ? launch<__half, 128, 8>(ctx, p) : launch<__nv_bfloat16, 128, 8>(ctx, p);
+    half ? launch<__half, 128>(ctx, p) : launch<__nv_bfloat16, 128>(ctx, p);
 }
 
 }  // namespace saturate::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 128 queries of a head to a block over tiles of 64 keys; a warp owns kBlocks * 16 rows.
+// 128 queries of a head to a block over tiles of 64 keys; a warp owns 32 rows, in two blocks.
 //
 // The scores are sums of at most 128 * 127 * 127 < 2^22 in 32-bit integers. They start at the bits
 // of the float 1.5 * 2^23, so that the same bits read as a float are that number plus the sum: what
@@ -8,14 +8,14 @@
 #pragma once
 #include <math_constants.h>
 
-#include "kernels/attention/attention_mma_device.cuh"
+#include "kernels/attention/attention_mma_tiles.cuh"
 #include "kernels/attention/int8/int8_problem.h"
 
 namespace saturate::kernels::attention {
 
 constexpr int kInt8Zero = 0x4B400000;       // the bits of kInt8Offset
 constexpr float kInt8Offset = 12582912.0f;  // 1.5 * 2^23
-constexpr int kInt8Queries = 128;
+constexpr int kInt8Queries = 128, kInt8Threads = 128;
 
 // c += a b for 16 x 32 times 32 x 8 bytes; the fragments lie as those of 16 x 16 times 16 x 8
 // 16-bit elements (device/mma.cuh), two bytes for one element.
@@ -32,12 +32,20 @@ __device__ __forceinline__ void multiply_add_s8(int (&c)[4], const uint32_t (&a)
 #endif
 }
 
-template <class T, int kD, int kWarps>
-__global__ __launch_bounds__(kWarps * 32) void attention_forward_int8_kernel(
+// Bytes of shared memory of a block.
+template <int kD>
+constexpr int kInt8Shared = 2 * (Tile<kD / 2>::bytes(kInt8Keys) + Tile<kD>::bytes(kInt8Keys));
+
+template <class T, int kD>
+__global__ __launch_bounds__(kInt8Threads) void attention_forward_int8_kernel(
     const __grid_constant__ Int8Problem p, int tiles) {
 #if __CUDA_ARCH__ >= 800
-  constexpr int kThreads = kWarps * 32, kBlocks = kInt8Queries / 16 / kWarps, kKeys = kInt8Keys;
-  constexpr int kKeyBytes = kKeys * kD, kValueBytes = kKeys * kD * 2;
+  constexpr int kThreads = kInt8Threads, kKeys = kInt8Keys;
+  constexpr int kBlocks = kInt8Queries / 16 / (kThreads / 32);  // of 16 rows a warp
+  // Bytes go in pairs, as elements of 16 bits.
+  using KeyTile = Tile<kD / 2>;
+  using ValueTile = Tile<kD>;
+  constexpr int kKeyBytes = KeyTile::bytes(kKeys), kValueBytes = ValueTile::bytes(kKeys);
   const AttentionArgs& a = p.a;
   const int sequence = static_cast<int>(blockIdx.x) / tiles;
   const int tile = tiles - 1 - static_cast<int>(blockIdx.x) % tiles;  // causal: the longest first
@@ -52,17 +60,17 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_int8_kernel(
   extern __shared__ __align__(128) unsigned char shared[];
   const auto v_slots = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const uint32_t k_slots = v_slots + 2 * kValueBytes;
-  const int64_t k_stride = a.kv_heads * kD / 2;  // in pairs of bytes, as the tiles count
+  const int64_t k_stride = a.kv_heads * kD / 2;
   const auto* k_rows = reinterpret_cast<const uint16_t*>(p.k) + keys.first * k_stride + kv * kD / 2;
   const T* v_rows = row_of<T>(a.v, keys.first, a.v_stride, kv, kD);
   const float* k_scales =
       p.k_scales + kv * p.k_blocks + keys.first / kKeys + sequence;  // one a tile
   const int end = a.causal ? min(keys.count, first + kInt8Queries) : keys.count;
   const auto bring = [&](int start, int slot) {
-    copy_tile<kD / 2, kKeys, kThreads>(k_slots + slot * kKeyBytes, k_rows + start * k_stride,
-                                       k_stride, keys.count - start);
-    copy_tile<kD, kKeys, kThreads>(v_slots + slot * kValueBytes, v_rows + start * a.v_stride,
-                                   a.v_stride, keys.count - start);
+    KeyTile{k_slots + slot * kKeyBytes}.template copy<kKeys, kThreads>(
+        k_rows + start * k_stride, k_stride, keys.count - start, {kD / 16, false});
+    ValueTile{v_slots + slot * kValueBytes}.template copy<kKeys, kThreads>(
+        v_rows + start * a.v_stride, a.v_stride, keys.count - start, {kD / 8, false});
     copy_commit();
   };
   if (end > 0) bring(0, 0);
@@ -93,6 +101,8 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_int8_kernel(
   for (int start = 0; start < end; start += kKeys) {
     const int slot = start / kKeys % 2;
     const float k_scale = k_scales[start / kKeys];
+    const KeyTile k_tile{k_slots + slot * kKeyBytes};
+    const ValueTile v_tile{v_slots + slot * kValueBytes};
     copy_wait<0>();
     __syncthreads();  // the tile is there for all, and the other slot has been read
     if (start + kKeys < end) bring(start + kKeys, slot ^ 1);
@@ -109,7 +119,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_int8_kernel(
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
         uint32_t right[4];
-        load_right_rows<kD / 2>(right, k_slots + slot * kKeyBytes, n * 16, c);
+        k_tile.load_right_rows(right, n * 16, c);
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
           multiply_add_s8(scores[m][2 * n], q[m][c], right[0], right[1]);
@@ -179,7 +189,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_int8_kernel(
 #pragma unroll
       for (int n = 0; n < kD / 16; ++n) {
         uint32_t right[4];
-        load_right_columns<kD>(right, v_slots + slot * kValueBytes, c * 16, n);
+        v_tile.load_right_columns(right, c * 16, n);
 #pragma unroll
         for (int m = 0; m < kBlocks; ++m) {
           multiply_add<T>(sum[m][2 * n], left[m], right[0], right[1]);
