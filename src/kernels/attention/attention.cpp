@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
@@ -13,10 +14,13 @@
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/placed.h"
 #include "kernels/attention/hopper/wide.h"
+#include "kernels/attention/tune/tune_attention.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {
 namespace {
+
+constexpr const char* kBackwardHopper = "attention_backward_hopper_cuda";
 
 Fit fits_cpu(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::f32 && a.dtype != DType::f64) return {"dtype is neither f32 nor f64"};
@@ -122,6 +126,11 @@ int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a
   const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
   if (!built || a.dropout > 0.0f || a.sequences == 0 || !attention::fits_placed(a)) return 0;
   if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
+  if (const AttentionTable* const table = attention_table_in_use(device)) {
+    const AttentionChoice* const choice = table->find(attention_key(a, AttentionPass::backward));
+    if (choice != nullptr)
+      return choice->impl == kBackwardHopper ? attention_backward_hopper_workspace(a) : 0;
+  }
   // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size.
   const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;
   return rows / a.sequences < 512 ? 0 : attention_backward_hopper_workspace(a);
@@ -149,7 +158,7 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
 
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept {
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
-      SAT_CUDA_IMPL({"attention_backward_hopper_cuda", DeviceKind::cuda,
+      SAT_CUDA_IMPL({kBackwardHopper, DeviceKind::cuda,
                      attention_backward_hopper_fits, attention_backward_hopper_cuda})
       SAT_CUDA_IMPL({"attention_backward_wide_cuda", DeviceKind::cuda,
                      attention_backward_wide_pays, attention_backward_wide_cuda})
@@ -166,12 +175,27 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
       {"attention_backward_cpu", DeviceKind::cpu, fits_cpu_backward, attention_backward_cpu}};
   return kList;
 }
+
+std::span<const Impl<AttentionArgs>> attention_forward_candidates() noexcept {
+  static const std::vector<Impl<AttentionArgs>> list = [] {
+    const std::span<const Impl<AttentionArgs>> all = attention_forward_impls();
+    std::vector<Impl<AttentionArgs>> made(all.begin(), all.end());
+#if SATURATE_WITH_CUDA
+    for (Impl<AttentionArgs>& impl : made)
+      if (impl.launch == attention_forward_hopper_cuda) impl.fits = attention_forward_hopper_fits;
+#endif
+    return made;
+  }();
+  return list;
+}
 // clang-format on
 
 void attention_forward(const Context& ctx, const AttentionArgs& args) {
   constexpr const char* op = "attention_forward";
   check_attention(op, args);
   if (args.q_rows == 0) return;
+  if (const auto* const tuned = tuned_impl(op, ctx, args, attention_forward_candidates()))
+    return tuned->launch(ctx, args);
   dispatch(op, ctx, args, attention_forward_impls());
 }
 
@@ -180,6 +204,8 @@ void attention_backward(const Context& ctx, const AttentionBackwardArgs& args) {
   check_attention(op, args);
   const bool sums = args.d_bias || args.d_alibi_slopes || args.d_sinks;  // zero without rows
   if (args.forward.q_rows == 0 && args.forward.k_rows == 0 && !sums) return;
+  if (const auto* const tuned = tuned_impl(op, ctx, args, attention_backward_impls()))
+    return tuned->launch(ctx, args);
   dispatch(op, ctx, args, attention_backward_impls());
 }
 
