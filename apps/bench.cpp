@@ -10,10 +10,10 @@
 #include "kernels/gemm/matmul.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
-#include "train/gemm_table.h"
 #include "train/model_setup.h"
 #include "train/step_timing.h"
 #include "train/throughput.h"
+#include "train/tuned_tables.h"
 
 namespace saturate::apps {
 namespace {
@@ -85,7 +85,7 @@ int run_bench(const BenchOptions& o) {
   }
   const Device device = parse_device(o.config.train.device);
   use_device(device);
-  if (!o.ladder) train::use_gemm_table_of(o.config, device);
+  if (!o.ladder) train::use_tuned_tables_of(o.config, device);
   const DType type = train::resolve_precision(o.config.train.precision, device);
   const Stream stream(device);
   const Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);

@@ -75,15 +75,19 @@ struct BenchOptions {
 };
 
 struct TuneOptions {
-  std::vector<std::string> shapes;  // "MxNxK"; empty: those of the benchmarks
+  std::string what;                 // gemm or attention
+  std::vector<std::string> shapes;  // "MxNxK", "SxHxLxD"; empty: those of the benchmarks
   std::string dtype = "f32";        // f32, bf16 or f16
   std::string layout = "training";  // NN, NT, TN, TT, or the three products of a linear layer
   std::string device = "auto";
   std::string output;  // the table; empty: the user's cache
   bool tf32 = false, bias = false;
   bool exhaustive = false;
-  bool explain = false;  // only list the parameter sets and why they are refused
-  bool all = false;      // also print every candidate
+  bool explain = false;                  // only list the parameter sets and why they are refused
+  bool all = false;                      // also print every candidate
+  bool causal = false, dropout = false;  // attention
+  int64_t kv_heads = 0;                  // attention; 0: as many as heads
+  int64_t longest = 0;  // attention: rows of the longest sequence; 0: the mean length
 };
 
 struct QuickstartDataOptions {
@@ -153,6 +157,7 @@ int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
                                const Stream& stream);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
 int run_tune(const TuneOptions& options);
+int run_tune_attention(const TuneOptions& options);
 int run_doctor(const DoctorOptions& options);
 int run_doctor_pid(const DoctorPidOptions& options);
 int run_top(const TopOptions& options);

@@ -82,7 +82,6 @@ struct Program {
   EvalOptions eval;
   BenchOptions bench;
   TuneOptions tune;
-  std::string tune_what;
   QuickstartDataOptions quickstart;
   DoctorOptions doctor;
   DoctorPidOptions doctor_pid;
@@ -290,11 +289,16 @@ struct Program {
 
   void define_tune() {
     tune_command = app.add_subcommand(
-        "tune", "measure the implementations of matrix products and remember the fastest");
+        "tune",
+        "measure the implementations of matrix products or attention, remember the fastest");
     CLI::App& c = *tune_command;
-    c.add_option("what", tune_what, "gemm")->required()->check(CLI::IsMember({"gemm"}));
-    c.add_option("--shapes", tune.shapes, "MxNxK of a linear layer's output, separated by commas")
-        ->type_name("MxNxK,...")
+    c.add_option("what", tune.what, "gemm or attention")
+        ->required()
+        ->check(CLI::IsMember({"gemm", "attention"}));
+    c.add_option("--shapes", tune.shapes,
+                 "gemm: MxNxK of a linear layer's output; attention: "
+                 "SEQUENCESxHEADSxLENGTHxHEAD_SIZE; separated by commas")
+        ->type_name("SHAPE,...")
         ->delimiter(',');
     c.add_option("--dtype", tune.dtype, "f32, bf16 or f16")
         ->check(CLI::IsMember({"f32", "bf16", "f16"}))
@@ -308,6 +312,13 @@ struct Program {
     c.add_flag("--exhaustive", tune.exhaustive, "measure every candidate well: minutes a shape");
     c.add_flag("--explain", tune.explain,
                "list every parameter set with the reason it is refused, and stop");
+    c.add_flag("--causal", tune.causal, "attention: causal mask");
+    c.add_flag("--dropout", tune.dropout, "attention: with dropout");
+    c.add_option("--kv-heads", tune.kv_heads, "attention: key heads; 0: as many as heads")
+        ->check(CLI::Range(0, 1 << 16));
+    c.add_option("--longest", tune.longest,
+                 "attention: rows of the longest sequence; 0: all have LENGTH")
+        ->check(CLI::Range(0, 1 << 24));
     c.add_flag("--all", tune.all, "print every candidate with its time, and every refusal");
     c.add_option("--device", tune.device, "auto, cuda or cuda:N")->capture_default_str();
     c.add_option("--output", tune.output, "table to write; default: in the user's cache folder")
@@ -317,6 +328,7 @@ struct Program {
         "  saturate tune gemm --dtype bf16\n"
         "  saturate tune gemm --dtype f32 --layout NN --shapes 2048x2048x2048,4096x4096x4096\n"
         "  saturate tune gemm --explain | tail\n"
+        "  saturate tune attention --dtype bf16 --causal --shapes 32x12x1024x64\n"
         "The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.");
   }
 

@@ -200,6 +200,7 @@ std::string result_json(const kernels::TuneResult& r) {
 }  // namespace
 
 int run_tune(const TuneOptions& o) {
+  if (o.what == "attention") return run_tune_attention(o);
   const DType type = type_of(o.dtype);
   std::vector<GemmKey> keys;
   const std::vector<std::string> shapes = o.shapes.empty() ? default_shapes(type) : o.shapes;

@@ -7,5 +7,6 @@ any arrays that speak DLPack, such as NumPy's (forward only).
 from saturate._attention import attention
 from saturate._build import __version__, build_info
 from saturate._matmul import matmul
+from saturate._tuned import use_tuned
 
-__all__ = ["__version__", "attention", "build_info", "matmul"]
+__all__ = ["__version__", "attention", "build_info", "matmul", "use_tuned"]

@@ -39,4 +39,5 @@ NB_MODULE(_core, m) {
   saturate::python::bind_tensor(m);
   saturate::python::bind_attention(m);
   saturate::python::bind_matmul(m);
+  saturate::python::bind_tuned(m);
 }

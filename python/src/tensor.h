@@ -60,5 +60,6 @@ class DeviceScope {
 void bind_tensor(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m);
+void bind_tuned(nanobind::module_& m);
 
 }  // namespace saturate::python

@@ -77,6 +77,7 @@ struct TrainConfig {
   std::string precision = "auto";
   bool tf32 = false;
   std::string gemm_table = "auto";
+  std::string attention_table = "auto";
   int64_t seed = 1;
   int64_t max_steps = 100000;
   int64_t max_epochs = 0;

@@ -74,6 +74,7 @@ const Key kKeys[] = {
     {AT(train.precision), "auto: bf16 on GPUs from compute capability 8.0, fp16 on older ones, fp32 on the CPU", 0, 0, "auto|fp32|bf16|fp16"},
     {AT(train.tf32), "let fp32 matrix products round their inputs to 10-bit mantissas"},
     {AT(train.gemm_table), "what `saturate tune gemm` measured: auto (the user's cache), none, or a file; the run keeps a copy in `out` and resumes with that"},
+    {AT(train.attention_table), "what `saturate tune attention` measured: auto (the user's cache), none, or a file; the run keeps a copy in `out` and resumes with that"},
     {AT(train.seed), "start of all random numbers: same seed, data and configuration, same run", 0, kUnbounded},
     {AT(train.max_steps), "stop after this many weight updates; 0: no bound", 0, kUnbounded},
     {AT(train.max_epochs), "stop after this many passes over the data; 0: no bound", 0, kUnbounded},

@@ -10,15 +10,23 @@
 #include "base/text.h"
 #include "ops/linear.h"
 #include "train/checkpoint_store.h"
-#include "train/gemm_table.h"
 #include "train/model_setup.h"
 #include "train/run.h"
+#include "train/tuned_tables.h"
 
 namespace saturate::train {
 namespace {
 
 ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
   return {.style = detect_progress_style(2, config.quiet || !first_rank), .color = detect_color()};
+}
+
+// Tables first: how much memory a step takes depends on the kernels that they choose.
+FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cache,
+                            const model::ModelConfig& model, DType compute, Device device,
+                            parallel::Communicator& ranks) {
+  use_tuned_tables_of_run(config, device, ranks);
+  return fit_batch(config, cache, model, compute, device);
 }
 
 }  // namespace
@@ -36,9 +44,9 @@ Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
       corpora_(prepare_corpora(config, config.out, ranks)),
       store_(device, resolve_precision(config.train.precision, device)),
       model_config_(resolve_model(config, corpora_.source, corpora_.target)),
-      fitted_(fit_batch(config, corpora_.train, model_config_, store_.compute_type(), device)) {
+      fitted_(fit_with_tables(config, corpora_.train, model_config_, store_.compute_type(), device,
+                              ranks)) {
   ops::allow_tf32(config.train.tf32);
-  use_gemm_table_of_run(config, device, ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);

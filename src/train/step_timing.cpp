@@ -13,10 +13,10 @@
 #include "model/model_config.h"
 #include "ops/linear.h"
 #include "parallel/launch.h"
-#include "train/gemm_table.h"
 #include "train/model_setup.h"
 #include "train/throughput.h"
 #include "train/training_step.h"
+#include "train/tuned_tables.h"
 
 namespace saturate::train {
 namespace {
@@ -81,7 +81,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   use_device(device);
   const auto ranks = parallel::make_communicator(device, launch);
   ops::allow_tf32(config.train.tf32);
-  use_gemm_table_of(config, device);
+  use_tuned_tables_of(config, device);
 
   model::ModelConfig model_config = model_with(config);
   const bool lm = model_config.kind == model::ModelKind::decoder_only;

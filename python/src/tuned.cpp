@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuned tables (`saturate tune`) for Python: reads them and makes the kernels choose by them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
+
+#include "base/error.h"
+#include "kernels/attention/tune/attention_table.h"
+#include "kernels/gemm/tune/table.h"
+#include "tensor.h"
+
+namespace nb = nanobind;
+
+namespace saturate::python {
+namespace {
+
+Device gpu(int cuda_index) {
+  const int count = cuda_device_count();
+  if (cuda_index < 0 || cuda_index >= count)
+    throw Error(Errc::invalid_argument, "use_tuned",
+                "there is no GPU " + std::to_string(cuda_index) + "; the driver offers " +
+                    std::to_string(count));
+  return {DeviceKind::cuda, cuda_index};
+}
+
+// Entries in use of products and of attention, and what is wrong with the files ("" each: nothing).
+std::tuple<size_t, size_t, std::string, std::string> use_tuned(const std::string& folder,
+                                                               int cuda_index) {
+  const Device device = gpu(cuda_index);
+  const kernels::TuneMachine machine = kernels::tune_machine(device);
+  const std::string place = folder.empty() ? kernels::tune_cache_folder() : folder;
+  kernels::ReadGemmTable gemm;
+  kernels::ReadAttentionTable attention;
+  if (!place.empty()) {
+    gemm = kernels::read_gemm_table(kernels::gemm_table_path(place, machine), machine);
+    attention =
+        kernels::read_attention_table(kernels::attention_table_path(place, machine), machine);
+  }
+  const std::tuple found{gemm.table.entries().size(), attention.table.entries().size(),
+                         gemm.problem, attention.problem};
+  kernels::use_gemm_table(device, std::move(gemm.table));
+  kernels::use_attention_table(device, std::move(attention.table));
+  return found;
+}
+
+void use_untuned(int cuda_index) {
+  const Device device = gpu(cuda_index);
+  kernels::use_gemm_table(device, {});
+  kernels::use_attention_table(device, {});
+}
+
+}  // namespace
+
+void bind_tuned(nb::module_& m) {
+  m.def("use_tuned", &use_tuned, nb::arg("folder"), nb::arg("cuda_index"),
+        "Reads the tables of that folder (empty: the user's cache) and chooses kernels by them.");
+  m.def("use_untuned", &use_untuned, nb::arg("cuda_index"), "Chooses kernels without tables.");
+}
+
+}  // namespace saturate::python

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tuned tables (matrix products, attention) a run uses, and how the run remembers them
+// (ADR 21).
+#pragma once
+#include "base/config.h"
+#include "parallel/communicator.h"
+#include "runtime/device.h"
+
+namespace saturate::train {
+
+// Makes matmul() and attention use the tables that train.gemm_table and train.attention_table name:
+// auto (the user's cache; a stale or broken file is one warning), none, or a file. Nothing on the
+// CPU. Call before memory is planned: attention's choice says how much it takes.
+// Errors    invalid_argument when a named file cannot be used.
+void use_tuned_tables_of(const RunConfig& config, Device device);
+
+// The same for a training run: a new one copies the tables to <out>/gemm_table.json and
+// <out>/attention_table.json and uses the copies; a resumed one uses those whatever was tuned
+// since, so that it goes on bit for bit. A run without a copy was made without a table and stays
+// so. All ranks call it together.
+void use_tuned_tables_of_run(const RunConfig& config, Device device, parallel::Communicator& ranks);
+
+}  // namespace saturate::train
