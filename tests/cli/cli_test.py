@@ -93,6 +93,19 @@ class AttentionLadder(unittest.TestCase):
         self.assertIn("--shape BATCH HEADS LENGTH HEAD_SIZE", err)
 
 
+class TuneAttention(unittest.TestCase):
+    def test_says_what_is_wrong_with_a_shape(self):
+        for arguments, expected in (
+                (["--shapes", "3x4x5"], "'3x4x5' is no shape of attention; give SEQUENCESxHEADSxLENGTHxHEAD_SIZE"),
+                (["--shapes", "3x4x5x64", "--kv-heads", "3"], "4 heads are no multiple of --kv-heads 3"),
+                (["--shapes", "3x4x5x64", "--longest", "16"], "--longest 16 must be from the mean length 5 to all 15 rows"),
+                (["--shapes", "3x4x5x64", "--device", "cpu"], "only GPUs are tuned")):
+            code, out, err = saturate("tune", "attention", *arguments)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(out, "")
+            self.assertIn(expected, err)
+
+
 class Config(unittest.TestCase):
     def test_order_is_file_then_flags_then_set(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -131,10 +131,11 @@ int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a
     if (choice != nullptr)
       return choice->impl == kBackwardHopper ? attention_backward_hopper_workspace(a) : 0;
   }
-  // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size. At 96
-  // rows this kernel is 1.5 times as fast as mma.sync's, at 64 the short one is faster (LADDER.md).
+  // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size, which
+  // exist at head size 64. The bounds are measured (hopper/LADDER.md).
   const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;
-  return rows / a.sequences < 96 ? 0 : attention_backward_hopper_workspace(a);
+  const int64_t shortest = a.head_size == 64 ? 80 : 64;
+  return rows / a.sequences < shortest ? 0 : attention_backward_hopper_workspace(a);
 }
 
 // clang-format cannot read list entries that a build without CUDA leaves out.

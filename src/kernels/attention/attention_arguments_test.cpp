@@ -117,7 +117,7 @@ TEST(Attention, AsksForWorkspaceWhereItHelps) {
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.rotary_base = 0.0f, a.dropout = 0.1f;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
-  a.dropout = 0.0f, a.sequences = 13;  // 92 rows each
+  a.dropout = 0.0f, a.sequences = 16;  // 75 rows each
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.sequences = 2, a.dtype = DType::f32;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
