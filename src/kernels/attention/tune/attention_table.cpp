@@ -123,17 +123,29 @@ AttentionKey class_of(const AttentionKey& key) noexcept {
   return c;
 }
 
+namespace {
+
+AttentionKey without_longest(AttentionKey shape_class) noexcept {
+  shape_class.longest = -1;
+  return shape_class;
+}
+
+}  // namespace
+
 void AttentionTable::set(const AttentionKey& key, AttentionChoice choice) {
   exact_.insert_or_assign(key, std::move(choice));
-  const auto [at, fresh] = representative_.try_emplace(class_of(key), key);
-  const double now = work_of(at->second), other = work_of(key);
-  // The order in which entries come must not matter, or two files with one content would differ.
-  if (!fresh && (other > now || (other == now && key < at->second))) at->second = key;
+  for (const AttentionKey& shape_class : {class_of(key), without_longest(class_of(key))}) {
+    const auto [at, fresh] = representative_.try_emplace(shape_class, key);
+    const double now = work_of(at->second), other = work_of(key);
+    // The order in which entries come must not matter, or two files with one content would differ.
+    if (!fresh && (other > now || (other == now && key < at->second))) at->second = key;
+  }
 }
 
 const AttentionChoice* AttentionTable::find(const AttentionKey& key) const noexcept {
   if (const auto at = exact_.find(key); at != exact_.end()) return &at->second;
-  const auto near = representative_.find(class_of(key));
+  auto near = representative_.find(class_of(key));
+  if (near == representative_.end()) near = representative_.find(without_longest(class_of(key)));
   return near == representative_.end() ? nullptr : &exact_.find(near->second)->second;
 }
 

@@ -53,7 +53,8 @@ class AttentionTable {
  public:
   void set(const AttentionKey& key, AttentionChoice choice);
   // The choice measured for this very shape, else that of its class (of several that with the most
-  // work), else null.
+  // work), else that of shapes which differ from the class in the longest sequence only (what it
+  // names may refuse then), else null.
   const AttentionChoice* find(const AttentionKey& key) const noexcept;
   const std::map<AttentionKey, AttentionChoice>& entries() const noexcept { return exact_; }
   bool empty() const noexcept { return exact_.empty(); }

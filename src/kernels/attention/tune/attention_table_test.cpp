@@ -53,6 +53,20 @@ TEST(AttentionTable, FindsTheShapeItselfThenItsClassThenNothing) {
   }
 }
 
+TEST(AttentionTable, TheLongestSequenceDecidesOnlyWhereItWasMeasured) {
+  const auto up_to = [](int64_t longest) {
+    AttentionKey k = key(200, 8, 80);
+    k.longest = longest;
+    return k;
+  };
+  AttentionTable t = table_of({{up_to(80), {"short", 1, 1}}});
+  EXPECT_EQ(t.find(up_to(300))->impl, "short");
+  t.set(up_to(320), {"long", 1, 1});
+  EXPECT_EQ(t.find(up_to(300))->impl, "long");
+  EXPECT_EQ(t.find(up_to(82))->impl, "short");
+  EXPECT_EQ(t.find(up_to(2000))->impl, "short") << "the first of equal work";
+}
+
 TEST(AttentionTable, DoesNotDependOnTheOrderOfItsEntries) {
   const std::pair<AttentionKey, AttentionChoice> x{key(8, 8, 64), {"x", 1, 1}},
       y{key(8, 8, 66), {"y", 1, 1}};
