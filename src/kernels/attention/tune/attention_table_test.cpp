@@ -46,7 +46,7 @@ TEST(AttentionTable, FindsTheShapeItselfThenItsClassThenNothing) {
        {+[](AttentionKey& k) { k.pass = AttentionPass::forward; },
         +[](AttentionKey& k) { k.dtype = DType::f16; }, +[](AttentionKey& k) { k.causal = true; },
         +[](AttentionKey& k) { k.dropout = true; }, +[](AttentionKey& k) { k.features = 1; },
-        +[](AttentionKey& k) { k.kv_heads = 4; }, +[](AttentionKey& k) { k.longest = 4096; }}) {
+        +[](AttentionKey& k) { k.kv_heads = 4; }, +[](AttentionKey& k) { k.keys = 4096; }}) {
     AttentionKey other = key(32, 12, 1024);
     change(other);
     EXPECT_EQ(t.find(other), nullptr) << text_of(other);
@@ -61,7 +61,7 @@ TEST(AttentionTable, TheLongestSequenceDecidesOnlyWhereItWasMeasured) {
   };
   AttentionTable t = table_of({{up_to(80), {"short", 1, 1}}});
   EXPECT_EQ(t.find(up_to(300))->impl, "short");
-  t.set(up_to(320), {"long", 1, 1});
+  t.set(up_to(290), {"long", 1, 1});
   EXPECT_EQ(t.find(up_to(300))->impl, "long");
   EXPECT_EQ(t.find(up_to(82))->impl, "short");
   EXPECT_EQ(t.find(up_to(2000))->impl, "short") << "the first of equal work";
