@@ -256,6 +256,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
     }
   });
 
+  BusyLeaves leaves(window);
   std::vector<bool> counted(window.calls.size());  // a graph's nodes share their call
   for (const DeviceOp& op : window.ops) {
     if (window.streams[op.stream].device != r.device) continue;
@@ -285,7 +286,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       k.longest_ns = std::max(k.longest_ns, ns);
       k.blocks = op.size;
       k.block_threads = op.block_threads;
-      k.by_leaf[busy_leaf(window, op, multiprocessors)] += ns;
+      k.by_leaf[leaves.of(op, multiprocessors)] += ns;
     }
   }
   d.done_ns = to_ns;

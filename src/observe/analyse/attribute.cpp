@@ -44,13 +44,12 @@ class Sweep {
  public:
   Sweep(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from, int64_t to,
         const std::function<void(const Segment&)>& take)
-      : trace_(trace), host_(host), from_(from), to_(to), take_(take) {
+      : trace_(trace), host_(host), leaves_(trace), from_(from), to_(to), take_(take) {
     if (const auto at = trace.devices.find(device); at != trace.devices.end())
       multiprocessors_ = at->second.multiprocessors;
     on_device_.resize(trace.streams.size());
     for (uint32_t s = 0; s < trace.streams.size(); ++s)
       on_device_[s] = trace.streams[s].device == device;
-    kinds_.resize(trace.names.size(), kUnread);
   }
 
   void run() {
@@ -69,7 +68,6 @@ class Sweep {
   }
 
  private:
-  static constexpr uint8_t kUnread = UINT8_MAX;
   struct Open {
     int64_t end_ns;
     Leaf leaf;
@@ -78,15 +76,8 @@ class Sweep {
     bool operator>(const Open& other) const { return end_ns > other.end_ns; }
   };
 
-  Leaf leaf_of(const DeviceOp& op) {
-    if (op.kind != OpKind::kernel) return busy_leaf(trace_, op, multiprocessors_);
-    uint8_t& kind = kinds_[op.name];
-    if (kind == kUnread) kind = static_cast<uint8_t>(classify_kernel(trace_.names[op.name]));
-    return kernel_leaf(static_cast<KernelClass>(kind), op, multiprocessors_);
-  }
-
   void open(const DeviceOp& op, uint32_t index) {
-    const Leaf leaf = leaf_of(op);
+    const Leaf leaf = leaves_.of(op, multiprocessors_);
     const auto l = static_cast<size_t>(leaf);
     if (open_count_[l]++ == 0) first_open_[l] = index;
     const int64_t low_blocks = leaf == Leaf::low_grid ? op.size : 0;
@@ -198,12 +189,12 @@ class Sweep {
 
   const Trace& trace_;
   const HostTimeline& host_;
+  BusyLeaves leaves_;
   const int64_t from_, to_;
   const std::function<void(const Segment&)>& take_;
   int64_t multiprocessors_ = 0, now_ = 0;
   int64_t low_blocks_ = 0;  // of the low-grid kernels that run
   std::vector<bool> on_device_;
-  std::vector<uint8_t> kinds_;
   std::priority_queue<Open, std::vector<Open>, std::greater<>> open_;
   std::array<int64_t, kBusyLeaves> open_count_{};
   std::array<uint32_t, kBusyLeaves> first_open_{};
@@ -212,7 +203,13 @@ class Sweep {
 
 }  // namespace
 
-Leaf busy_leaf(const Trace& trace, const DeviceOp& op, int64_t multiprocessors) {
+KernelClass BusyLeaves::kind(uint32_t name) {
+  uint8_t& kind = kinds_[name];
+  if (kind == kUnread) kind = static_cast<uint8_t>(classify_kernel(trace_.names[name]));
+  return static_cast<KernelClass>(kind);
+}
+
+Leaf BusyLeaves::of(const DeviceOp& op, int64_t multiprocessors) {
   switch (op.kind) {
     case OpKind::copy:
       return copy_leaf(op);
@@ -223,7 +220,7 @@ Leaf busy_leaf(const Trace& trace, const DeviceOp& op, int64_t multiprocessors) 
     case OpKind::kernel:
       break;
   }
-  return kernel_leaf(classify_kernel(trace.names[op.name]), op, multiprocessors);
+  return kernel_leaf(kind(op.name), op, multiprocessors);
 }
 
 void attribute(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,

@@ -4,9 +4,11 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "observe/analyse/host_timeline.h"
 #include "observe/analyse/leaf.h"
+#include "observe/analyse/names.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe {
@@ -35,7 +37,19 @@ struct Segment {
 void attribute(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,
                int64_t to_ns, const std::function<void(const Segment&)>& take);
 
-// The leaf of `op` when it runs alone; `multiprocessors` 0 when not known.
-Leaf busy_leaf(const Trace& trace, const DeviceOp& op, int64_t multiprocessors);
+// The leaf of operations when they run alone. Reads each name once; the trace must not get new
+// ones.
+class BusyLeaves {
+ public:
+  explicit BusyLeaves(const Trace& trace) : trace_(trace), kinds_(trace.names.size(), kUnread) {}
+  // `multiprocessors` 0 when not known.
+  Leaf of(const DeviceOp& op, int64_t multiprocessors);
+  KernelClass kind(uint32_t name);
+
+ private:
+  static constexpr uint8_t kUnread = UINT8_MAX;
+  const Trace& trace_;
+  std::vector<uint8_t> kinds_;
+};
 
 }  // namespace saturate::observe

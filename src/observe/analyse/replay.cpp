@@ -145,6 +145,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   int64_t multiprocessors = 0;
   if (const auto at = trace.devices.find(device); at != trace.devices.end())
     multiprocessors = at->second.multiprocessors;
+  BusyLeaves leaves(trace);
   std::vector<uint8_t> memory_name(trace.names.size(), 2);
   const auto from =
       std::partition_point(trace.calls.begin(), trace.calls.end(),
@@ -196,10 +197,10 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.device = trace.streams[op.stream].device;
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
-      r.leaf = busy_leaf(trace, op, multiprocessors);
+      r.leaf = leaves.of(op, multiprocessors);
       if (memory_name[op.name] == 2)
         memory_name[op.name] = op.kind == OpKind::kernel &&
-                               classify_kernel(trace.names[op.name]) == KernelClass::memory &&
+                               leaves.kind(op.name) == KernelClass::memory &&
                                trace.names[op.name].find("multi_tensor") == std::string::npos;
       r.memory_kernel = memory_name[op.name] == 1;
       r.duration_ns = op.end_ns - op.start_ns;

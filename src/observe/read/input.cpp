@@ -16,6 +16,7 @@
 namespace saturate::observe {
 namespace {
 
+// Gzip, or what cannot be looked into first, such as a pipe.
 class FileInput : public Input {
  public:
   FileInput(const std::string& path, int fd) : Input(path), file_(gzdopen(fd, "rb")) {
@@ -52,6 +53,32 @@ class FileInput : public Input {
   int64_t offset_ = 0;
 };
 
+class PlainFileInput : public Input {
+ public:
+  PlainFileInput(const std::string& path, int fd) : Input(path), fd_(fd) {}
+  ~PlainFileInput() override { ::close(fd_); }
+  PlainFileInput(const PlainFileInput&) = delete;
+  PlainFileInput& operator=(const PlainFileInput&) = delete;
+
+  size_t read(char* dst, size_t bytes) override {
+    for (;;) {
+      const ssize_t n = ::read(fd_, dst, std::min<size_t>(bytes, 1u << 30));
+      if (n >= 0) {
+        offset_ += n;
+        return static_cast<size_t>(n);
+      }
+      if (errno != EINTR)
+        throw Error(Errc::io, "doctor",
+                    fmt::format("{}: after byte {}: {}; copy or record the file again", name(),
+                                offset_, std::strerror(errno)));
+    }
+  }
+
+ private:
+  int fd_;
+  int64_t offset_ = 0;
+};
+
 class MemoryInput : public Input {
  public:
   MemoryInput(const char* bytes, size_t size, std::string name)
@@ -82,6 +109,10 @@ std::unique_ptr<Input> open_input(const std::string& path) {
     ::close(fd);
     throw Error(Errc::io, "doctor", path + ": is a directory; name a trace inside it");
   }
+  unsigned char magic[2] = {0, 0};
+  const bool seekable = ::pread(fd, magic, 2, 0) == 2;
+  if (seekable && !(magic[0] == 0x1F && magic[1] == 0x8B))
+    return std::make_unique<PlainFileInput>(path, fd);
   return std::make_unique<FileInput>(path, fd);
 }
 

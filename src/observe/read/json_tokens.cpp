@@ -46,19 +46,35 @@ void JsonTokens::fail(std::string_view problem) const {
       Errc::invalid_argument, "doctor",
       fmt::format("{}: at byte {} (decompressed): {}; the file is no complete trace, record or "
                   "copy it again",
-                  input_.name(), token_offset_, problem));
+                  name_, token_offset_, problem));
 }
 
 bool JsonTokens::refill() {
+  if (input_ == nullptr) {
+    ran_out_ = true;
+    return false;
+  }
   buffer_offset_ += static_cast<int64_t>(size_);
   at_ = 0;
-  size_ = input_.read(buffer_.data(), buffer_.size());
+  size_ = input_->read(buffer_.data(), buffer_.size());
+  ran_out_ = size_ == 0;
   return size_ > 0;
+}
+
+void JsonTokens::leave_array(std::string_view unread, int64_t offset) {
+  std::vector<char> rest(unread.begin(), unread.end());
+  size_ = rest.size();
+  rest.resize(std::max(rest.size(), kBuffer));
+  buffer_ = std::move(rest);
+  data_ = buffer_.data();
+  at_ = 0;
+  buffer_offset_ = offset;
+  close('[');
 }
 
 int JsonTokens::peek() {
   if (at_ == size_ && !refill()) return -1;
-  return static_cast<unsigned char>(buffer_[at_]);
+  return static_cast<unsigned char>(data_[at_]);
 }
 
 int JsonTokens::get() {
@@ -130,8 +146,8 @@ void JsonTokens::read_string() {
   bool in_scratch = false;
   for (;;) {
     if (at_ == size_ && !refill()) fail("the file ends inside a string");
-    const char* from = buffer_.data() + at_;
-    const char* to = buffer_.data() + size_;
+    const char* from = data_ + at_;
+    const char* to = data_ + size_;
     const char* p = from;
     while (p != to && *p != '"' && *p != '\\') ++p;
     const auto run = static_cast<size_t>(p - from);
@@ -152,13 +168,13 @@ void JsonTokens::read_string() {
 }
 
 void JsonTokens::read_bare(bool number) {
-  const char *from = buffer_.data() + at_, *end = buffer_.data() + size_, *p = from;
+  const char *from = data_ + at_, *end = data_ + size_, *p = from;
   while (p != end && is_bare(static_cast<unsigned char>(*p))) ++p;
   text_ = std::string_view(from, static_cast<size_t>(p - from));
   at_ += text_.size();
   if (p == end) {  // may go on in the next buffer
     scratch_.assign(text_.substr(0, kMaxBare + 1));
-    while (is_bare(peek()) && scratch_.size() <= kMaxBare) scratch_ += buffer_[at_++];
+    while (is_bare(peek()) && scratch_.size() <= kMaxBare) scratch_ += data_[at_++];
     text_ = scratch_;
   }
   if (text_.size() > kMaxBare) fail("a number or word longer than 512 characters");

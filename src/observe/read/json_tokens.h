@@ -28,7 +28,12 @@ enum class JsonToken : uint8_t {
 // Errors     Error{invalid_argument} with file and byte offset; whatever Input throws.
 class JsonTokens {
  public:
-  explicit JsonTokens(Input& input) : input_(input) { buffer_.resize(kBuffer); }
+  explicit JsonTokens(Input& input) : input_(&input), name_(input.name()), buffer_(kBuffer) {
+    data_ = buffer_.data();
+  }
+  // Of `bytes`, which must outlive the tokens and lie `offset` bytes into the file `name`.
+  JsonTokens(std::string_view bytes, int64_t offset, std::string_view name)
+      : name_(name), data_(bytes.data()), size_(bytes.size()), buffer_offset_(offset) {}
 
   JsonToken next();
   // Of the last key, string, number or literal; valid until the next call.
@@ -37,7 +42,17 @@ class JsonTokens {
   void skip(JsonToken first);
   // Where the last token began, in decompressed bytes.
   int64_t offset() const { return token_offset_; }
+  // Just behind the last token, in decompressed bytes.
+  int64_t end_offset() const { return buffer_offset_ + static_cast<int64_t>(at_); }
+  // More bytes were asked for than there are.
+  bool ran_out() const { return ran_out_; }
   [[noreturn]] void fail(std::string_view problem) const;
+
+  // For somebody else to read the values of the array that was just begun, up to and with its
+  // bracket: the bytes that were read from the input already. leave_array() goes on behind the
+  // array, `offset` bytes into the file, with `unread` before what the input still holds.
+  std::string_view unread() const { return {data_ + at_, size_ - at_}; }
+  void leave_array(std::string_view unread, int64_t offset);
 
  private:
   enum class Expect : uint8_t {
@@ -66,10 +81,13 @@ class JsonTokens {
   JsonToken value_done(JsonToken token);
   void append(const char* from, size_t bytes);
 
-  Input& input_;
+  Input* input_ = nullptr;  // null: all there is lies in data_
+  std::string name_;
   std::vector<char> buffer_;
+  const char* data_ = nullptr;
   size_t at_ = 0, size_ = 0;
   int64_t buffer_offset_ = 0, token_offset_ = 0;
+  bool ran_out_ = false;
   std::string scratch_;
   std::string_view text_;
   std::string open_;  // brackets

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/read/kineto.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -108,6 +109,71 @@ TEST(Kineto, EveryTruncationIsAnError) {
       FAIL() << "cut at " << n;
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("at byte "), std::string::npos) << e.what();
+    }
+  }
+}
+
+// Everything that two readings of the same bytes can differ in: the trace, or the error.
+std::string reading(const std::string& text, KinetoOptions options) {
+  try {
+    const Trace t = read_kineto(*memory_input(text.data(), text.size(), "test.json"), options);
+    std::string out = std::to_string(t.malformed) + "\n";
+    for (const DeviceOp& o : t.ops)
+      out += fmt::format("{} {} {} {} {} {} {} {} {}\n", o.start_ns, o.end_ns, o.correlation,
+                         o.size, t.names[o.name], t.streams[o.stream].stream, o.block_threads,
+                         static_cast<int>(o.kind), static_cast<int>(o.memory));
+    for (const HostCall& c : t.calls)
+      out += fmt::format("{} {} {} {} {}\n", c.start_ns, c.end_ns, c.correlation, t.names[c.name],
+                         t.threads[c.thread].thread);
+    for (const HostSpan& s : t.spans)
+      out += fmt::format("{} {} {} {} {}\n", s.start_ns, s.end_ns, t.names[s.name],
+                         t.threads[s.thread].thread, static_cast<int>(s.kind));
+    return out;
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+// Objects within events that look like events, braces in texts, escapes, odd numbers, long blanks.
+std::string awkward() {
+  std::string text = "{\"traceEvents\": [";
+  for (int i = 0; i < 60; ++i)
+    text += fmt::format(
+        R"({}{{"ph":"X","cat":"{}","name":"a{}}},  {{\"\u00e9","ts":{}.{}e0,"dur":1.5,"pid":"p","tid":"t{}",)"
+        R"("args":{{"pg":[{{"a":1}},{{"b":[-0.5e-3,true,null,NaN,-Infinity]}},{{"c":"}},{{\"x\":\\"}}],)"
+        R"("correlation":{},"device":{},"stream":"{}","grid":[{},2],"bytes":1e3}}}})",
+        i == 0       ? " "
+        : i % 7 == 0 ? " ,\n\t "
+                     : ",",
+        i % 3 == 0 ? "kernel" : "cuda_runtime", i, 50 - i, i, i % 4, i, i % 2, i % 5, i);
+  return text + "], \"deviceProperties\": [{\"id\": 0, \"numSms\": 7}], \"x\": {}}";
+}
+
+TEST(Kineto, ChunksAndThreadsChangeNothing) {
+  for (const std::string& text : {std::string(kSmall), awkward()}) {
+    const std::string careful = reading(text, {.threads = 1, .careful = true});
+    EXPECT_EQ(careful.find("test.json"), std::string::npos) << careful;
+    for (const int threads : {1, 2, 5})
+      for (const size_t bytes : {1, 2, 3, 7, 64, 333, 5000, 1 << 20})
+        EXPECT_EQ(reading(text, {.threads = threads, .chunk_bytes = bytes}), careful)
+            << threads << " threads, chunks of " << bytes;
+  }
+}
+
+// One byte broken at a time: both readers of events say the same, in chunks or not.
+TEST(Kineto, QuickAndCarefulAgreeOnCorruptFiles) {
+  const std::string whole = awkward().substr(0, 700) + "]}";
+  const std::string small = kSmall;
+  for (const std::string* good : {&whole, &small}) {
+    for (size_t at = 0; at < good->size(); ++at) {
+      for (const char c : {'"', '\\', '{', ']', ',', '0', 'x', '\0'}) {
+        std::string bad = *good;
+        bad[at] = c;
+        const std::string careful = reading(bad, {.threads = 1, .careful = true});
+        ASSERT_EQ(reading(bad, {.threads = 1}), careful) << at << " " << c;
+        if (at % 5 != 0) continue;
+        ASSERT_EQ(reading(bad, {.threads = 2, .chunk_bytes = 40}), careful) << at << " " << c;
+      }
     }
   }
 }

@@ -40,9 +40,28 @@ struct Extent {
 
 template <class Record, class Less>
 void sort_records(std::vector<Record>& records, const Less& less) {
-  // Captures are nearly always in order already.
-  if (!std::is_sorted(records.begin(), records.end(), less))
+  // Captures are nearly always in order already, or a few runs that are, as of several threads.
+  constexpr size_t kMostRuns = 64;
+  std::vector<size_t> ends;
+  for (size_t at = 0; at < records.size() && ends.size() <= kMostRuns;) {
+    const auto from = records.begin() + static_cast<std::ptrdiff_t>(at);
+    at = static_cast<size_t>(std::is_sorted_until(from, records.end(), less) - records.begin());
+    ends.push_back(at);
+  }
+  if (ends.size() > kMostRuns) {
     std::sort(records.begin(), records.end(), less);
+    return;
+  }
+  const auto place = [&](size_t i) { return records.begin() + static_cast<std::ptrdiff_t>(i); };
+  while (ends.size() > 1) {
+    std::vector<size_t> joined;
+    for (size_t i = 0; i < ends.size(); i += 2) {
+      const size_t from = i == 0 ? 0 : ends[i - 1], last = std::min(i + 1, ends.size() - 1);
+      if (last > i) std::inplace_merge(place(from), place(ends[i]), place(ends[last]), less);
+      joined.push_back(ends[last]);
+    }
+    ends = std::move(joined);
+  }
 }
 
 }  // namespace

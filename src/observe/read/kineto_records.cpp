@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/read/kineto_records.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace saturate::observe {
+namespace {
+
+// "Memcpy HtoD (Pageable -> Device)"
+void read_copy_name(std::string_view name, DeviceOp* op) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  if (has("HtoD"))
+    op->copy = CopyKind::host_to_device;
+  else if (has("DtoH"))
+    op->copy = CopyKind::device_to_host;
+  else if (has("DtoD"))
+    op->copy = CopyKind::device_to_device;
+  else if (has("PtoP"))
+    op->copy = CopyKind::peer;
+  if (has("Pageable"))
+    op->memory = HostMemory::pageable;
+  else if (has("Pinned"))
+    op->memory = HostMemory::pinned;
+}
+
+// FNV-1a: the same for every reader of parts of a trace, as numbers of a table are not.
+uint64_t name_hash(std::string_view text) {
+  uint64_t h = 0xCBF29CE484222325u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return h;
+}
+
+}  // namespace
+
+void KinetoRecords::add(const KinetoEvent& e) {
+  if (!e.counts() || !e.has_start) return;
+  if (e.duration_ns < 0) {
+    ++trace_.malformed;
+    return;
+  }
+  switch (e.category) {
+    case KinetoCategory::kernel:
+      return add_op(e, OpKind::kernel);
+    case KinetoCategory::copy:
+      return add_op(e, OpKind::copy);
+    case KinetoCategory::fill:
+      return add_op(e, OpKind::fill);
+    case KinetoCategory::call:
+      trace_.calls.push_back(
+          {e.start_ns, e.start_ns + e.duration_ns, e.correlation, name(e.name), thread(e.tid)});
+      return;
+    case KinetoCategory::annotation:
+      return add_span(e, SpanKind::range);
+    case KinetoCategory::operation:
+    case KinetoCategory::overhead:
+      return add_span(e, SpanKind::overhead);
+    case KinetoCategory::memory:
+    case KinetoCategory::none:
+      return;
+  }
+}
+
+KinetoRecords::Mark KinetoRecords::mark() const {
+  return {trace_.ops.size(), trace_.calls.size(), trace_.spans.size(), trace_.malformed};
+}
+
+void KinetoRecords::roll_back(const Mark& mark) {
+  trace_.ops.resize(mark.ops);
+  trace_.calls.resize(mark.calls);
+  trace_.spans.resize(mark.spans);
+  trace_.malformed = mark.malformed;
+}
+
+void KinetoRecords::add_op(const KinetoEvent& e, OpKind kind) {
+  const int64_t device = e.device >= 0 ? e.device : e.pid;
+  if (device < 0 || device >= 1024) {
+    ++trace_.malformed;
+    return;
+  }
+  DeviceOp op;
+  op.start_ns = e.start_ns;
+  op.end_ns = e.start_ns + e.duration_ns;
+  op.correlation = e.correlation;
+  op.size = kind == OpKind::kernel ? e.blocks : e.bytes;
+  op.name = name(e.name);
+  op.stream = stream({0, static_cast<uint32_t>(device), static_cast<uint32_t>(e.context),
+                      static_cast<uint64_t>(e.stream)});
+  op.block_threads = static_cast<uint32_t>(e.block_threads);
+  op.kind = kind;
+  if (kind == OpKind::copy) read_copy_name(e.name, &op);
+  trace_.ops.push_back(op);
+}
+
+void KinetoRecords::add_span(const KinetoEvent& e, SpanKind kind) {
+  const bool loader = e.name.starts_with("enumerate(DataLoader)");
+  if (e.category == KinetoCategory::operation && !loader) return;
+  trace_.spans.push_back({e.start_ns, e.start_ns + e.duration_ns, name(e.name), thread(e.tid),
+                          loader ? SpanKind::loader : kind});
+}
+
+uint32_t KinetoRecords::name(std::string_view text) {
+  uint64_t first = 0, last = 0;
+  const size_t n = std::min<size_t>(8, text.size());
+  if (n > 0) {
+    std::memcpy(&first, text.data(), n);
+    std::memcpy(&last, text.data() + text.size() - n, n);
+  }
+  const uint64_t mixed = (first ^ last * 0x9E3779B97F4A7C15u ^ text.size()) * 0xC2B2AE3D27D4EB4Fu;
+  uint32_t& recent = recent_[mixed >> 52];
+  if (trace_.names[recent] != text) recent = trace_.names.add(text);
+  return recent;
+}
+
+uint32_t KinetoRecords::stream(const StreamKey& key) {
+  if (last_stream_id_ == UINT32_MAX || key != last_stream_) {
+    last_stream_ = key;
+    last_stream_id_ = trace_.streams.add(key);
+  }
+  return last_stream_id_;
+}
+
+uint32_t KinetoRecords::thread(std::string_view text) {
+  if (last_thread_id_ != UINT32_MAX && text == last_tid_) return last_thread_id_;
+  uint64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc{} || end != text.data() + text.size())
+    n = name_hash(text) | (uint64_t{1} << 63);  // a name, not a number
+  last_tid_ = text;
+  last_thread_id_ = trace_.threads.add({0, n});
+  return last_thread_id_;
+}
+
+}  // namespace saturate::observe
