@@ -28,6 +28,29 @@ bool in_run_of_copies(const Trace& trace, uint32_t index) {
   return false;
 }
 
+// The largest value of each step, as far as the curve tells steps apart; without steps of each of
+// 32 parts. What comes and goes within a step does not show in them.
+std::vector<Curve::Point> step_peaks(const Curve& curve, const std::vector<int64_t>& begins) {
+  const std::vector<Curve::Point> points = curve.points();
+  std::vector<Curve::Point> peaks;
+  if (points.empty()) return peaks;
+  const int64_t length = points.back().time_ns + 1;
+  const auto part_of = [&](int64_t time_ns) -> int64_t {
+    if (begins.size() < 2) return 32 * time_ns / length;
+    return std::upper_bound(begins.begin(), begins.end(), curve.first_ns() + time_ns) -
+           begins.begin();
+  };
+  int64_t part = -1;
+  for (const Curve::Point& p : points) {
+    if (const int64_t now = part_of(p.time_ns); now != part || peaks.empty()) {
+      peaks.push_back(p);
+      part = now;
+    }
+    peaks.back().most = std::max(peaks.back().most, p.most);
+  }
+  return peaks;
+}
+
 }  // namespace
 
 struct Analyser::Device {
@@ -126,6 +149,13 @@ void Analyser::consume(Trace& window, bool last) {
   if (last) {
     for (auto& [id, d] : s.devices) process(window, host, d, final_ns);
   }
+  for (const MemorySample& m : window.memory) {
+    const auto at = s.devices.find(m.device);
+    if (at == s.devices.end() || m.time_ns < s.from_ns) continue;
+    at->second.result.memory.allocated.add(m.time_ns, static_cast<double>(m.allocated));
+    at->second.result.memory.reserved.add(m.time_ns, static_cast<double>(m.reserved));
+  }
+  window.memory.clear();
 
   // What is over on its device is settled. Calls whose operations may still come are kept.
   const size_t before = window.records();
@@ -325,6 +355,7 @@ Analysis Analyser::finish(const Trace& trace) {
     std::sort(r.kernels.begin(), r.kernels.end(), [](const KernelStat& x, const KernelStat& y) {
       return x.total_ns != y.total_ns ? x.total_ns > y.total_ns : x.name < y.name;
     });
+    r.memory.growth = lasting_growth(step_peaks(r.memory.allocated, s.begins));
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;
     SAT_ASSERT(r.budget.total_ns() == r.to_ns - r.from_ns);

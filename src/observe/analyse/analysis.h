@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "observe/analyse/leaf.h"
+#include "observe/trace/curve.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe {
@@ -43,6 +44,12 @@ struct TimelineBucket {
   Budget budget;
 };
 
+// What the program's allocator held; empty where the capture does not say.
+struct MemoryUse {
+  Curve allocated, reserved;  // bytes
+  double growth = 1;          // lasting, of what is allocated at most from step to step
+};
+
 struct DeviceAnalysis {
   uint32_t device = 0;
   DeviceInfo info;
@@ -61,6 +68,7 @@ struct DeviceAnalysis {
   int64_t launches = 0, launch_ns = 0;  // calls that issued kernels or graphs, and the time in them
   int64_t bucket_ns = 0;
   std::vector<TimelineBucket> timeline;  // from from_ns on
+  MemoryUse memory;
 };
 
 struct StepAnalysis {

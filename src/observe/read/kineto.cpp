@@ -77,6 +77,7 @@ class KinetoReader {
     trace_.ops = std::move(first.ops);
     trace_.calls = std::move(first.calls);
     trace_.spans = std::move(first.spans);
+    trace_.memory = std::move(first.memory);
     trace_.malformed += first.malformed;
   }
 

@@ -57,19 +57,22 @@ void KinetoRecords::add(const KinetoEvent& e) {
     case KinetoCategory::overhead:
       return add_span(e, SpanKind::overhead);
     case KinetoCategory::memory:
+      return add_memory(e);
     case KinetoCategory::none:
       return;
   }
 }
 
 KinetoRecords::Mark KinetoRecords::mark() const {
-  return {trace_.ops.size(), trace_.calls.size(), trace_.spans.size(), trace_.malformed};
+  return {trace_.ops.size(), trace_.calls.size(), trace_.spans.size(), trace_.memory.size(),
+          trace_.malformed};
 }
 
 void KinetoRecords::roll_back(const Mark& mark) {
   trace_.ops.resize(mark.ops);
   trace_.calls.resize(mark.calls);
   trace_.spans.resize(mark.spans);
+  trace_.memory.resize(mark.memory);
   trace_.malformed = mark.malformed;
 }
 
@@ -98,6 +101,17 @@ void KinetoRecords::add_span(const KinetoEvent& e, SpanKind kind) {
   if (e.category == KinetoCategory::operation && !loader) return;
   trace_.spans.push_back({e.start_ns, e.start_ns + e.duration_ns, name(e.name), thread(e.tid),
                           loader ? SpanKind::loader : kind});
+}
+
+void KinetoRecords::add_memory(const KinetoEvent& e) {
+  constexpr int64_t kCuda = 1;  // of c10::DeviceType
+  if (e.name != "[memory]" || e.device_type != kCuda || e.allocated < 0) return;
+  if (e.device_id < 0 || e.device_id >= 1024) {
+    ++trace_.malformed;
+    return;
+  }
+  trace_.memory.push_back({e.start_ns, e.allocated, std::max<int64_t>(0, e.reserved),
+                           static_cast<uint32_t>(e.device_id)});
 }
 
 uint32_t KinetoRecords::name(std::string_view text) {

@@ -85,6 +85,22 @@ TEST(Kineto, ReadsWhatTheAnalysisNeeds) {
   EXPECT_EQ(t.notes[0].substr(0, 11), "rank 3 of 8");
 }
 
+TEST(Kineto, ReadsTheAllocatorsInstants) {
+  const auto instant = [](int device_type, int device, int ts) {
+    return fmt::format(
+        R"({{"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":1,"tid":1,"ts":{},)"
+        R"("args":{{"Total Reserved":300,"Total Allocated":{},"Bytes":-8,"Addr":140103,)"
+        R"("Device Id":{},"Device Type":{},"Ev Idx":4}}}})",
+        ts, 10 * ts, device, device_type);
+  };
+  const Trace t = read_text("[" + instant(1, 0, 7) + "," + instant(0, -1, 6) + "," +
+                            instant(1, 3, 5) + "," + instant(1, 5000, 5) + "]");
+  ASSERT_EQ(t.memory.size(), 2u) << "the host's are not the GPU's";
+  EXPECT_EQ(t.memory[0], (MemorySample{5000, 50, 300, 3}));
+  EXPECT_EQ(t.memory[1], (MemorySample{7000, 70, 300, 0}));
+  EXPECT_EQ(t.malformed, 1);
+}
+
 TEST(Kineto, ReadsABareArrayToo) {
   const Trace t = read_text(
       R"([{"args":{"stream":1,"device":2},"dur":1,"ts":5,"name":"k","cat":"kernel","ph":"X"}])");

@@ -42,6 +42,7 @@ void append_trace(Trace& into, const Trace& from) {
     span.thread = thread[span.thread];
     into.spans.push_back(span);
   }
+  into.memory.insert(into.memory.end(), from.memory.begin(), from.memory.end());
   for (const auto& [id, info] : from.devices) into.devices.try_emplace(id, info);
   for (const std::string& note : from.notes) {
     if (std::find(into.notes.begin(), into.notes.end(), note) == into.notes.end())

@@ -118,6 +118,10 @@ TEST(Counters, SurviveTheirFile) {
   const Counters back = read_counters(folder.path());
   EXPECT_EQ(counters_text(back, 10e6), counters_text(c, 10e6));
   EXPECT_NE(counters_text(c, 10e6).find("GPU 1"), std::string::npos);
+  ASSERT_EQ(back.memory.size(), 1u);
+  EXPECT_EQ(back.memory.at(1).points().size(), 2u);
+  EXPECT_EQ(back.memory.at(1).most(), 1 << 30);
+  EXPECT_EQ(back.memory.at(1).points()[1].time_ns, c.memory.at(1).points()[1].time_ns);
   EXPECT_TRUE(read_counters(folder.path() + "/none").empty());
 }
 

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "observe/report/counters_rows.h"
 #include "observe/report/html_charts.h"
+#include "observe/report/memory.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -225,6 +226,7 @@ std::string render_html(const Diagnosis& g) {
   html += verdict_html(g) + budget_html(g, g.device());
   const std::string steps = step_chart(g.analysis.steps);
   if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
+  html += memory_html(g);
   html += fixes_html(g.fixes) + kernels_html(g.device()) + copies_html(g.device());
   for (size_t i = 1; i < g.analysis.devices.size(); ++i)
     html += budget_html(g, g.analysis.devices[i]);

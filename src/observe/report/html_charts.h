@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "observe/analyse/analysis.h"
 
@@ -20,5 +21,11 @@ std::string timeline_chart(const DeviceAnalysis& device);  // shares over the ti
 // Time of each step, with its busy part; empty without steps. Thinned to 600 points at most, each
 // the slowest of its steps.
 std::string step_chart(const StepAnalysis& steps);
+struct MemoryLine {
+  std::string_view name, colour;
+  const Curve* curve;
+};
+// Bytes over time, from zero, with a legend; empty when no line has two samples.
+std::string memory_chart(const std::vector<MemoryLine>& lines);
 
 }  // namespace saturate::observe

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "observe/report/memory.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -15,6 +16,13 @@ Json budget_json(const Budget& budget) {
   for (size_t l = 0; l < kLeaves; ++l)
     j[std::string(leaf_info(static_cast<Leaf>(l)).id)] = budget.ns[l];
   return j;
+}
+
+// [nanoseconds since the first sample, value]
+Json curve_json(const Curve& curve) {
+  Json points = Json::array();
+  for (const Curve::Point& p : curve.points()) points.push_back({p.time_ns, p.most});
+  return points;
 }
 
 Json fix_json(const Fix& f) {
@@ -85,6 +93,14 @@ Json device_json(const DeviceAnalysis& d) {
                       {"bytes", c.bytes},
                       {"total_ns", c.total_ns},
                       {"below_64_kib", c.small}});
+  if (!d.memory.allocated.empty())
+    j["memory"] = {{"allocated_most", d.memory.allocated.most()},
+                   {"allocated_first", d.memory.allocated.first()},
+                   {"allocated_last", d.memory.allocated.last()},
+                   {"reserved_most", d.memory.reserved.most()},
+                   {"growth", d.memory.growth},
+                   {"allocated_over_time", curve_json(d.memory.allocated)},
+                   {"reserved_over_time", curve_json(d.memory.reserved)}};
   return j;
 }
 
@@ -138,6 +154,13 @@ std::string render_json(const Diagnosis& g) {
                                        ? Json(c.range.mean * g.unrecorded_step_ns() * 1e-9)
                                        : Json(nullptr)},
                         {"meaning", c.info->meaning}});
+  Json& memory = j["gpu_memory"] = Json::array();
+  for (const auto& [gpu, used] : g.counters.memory)
+    memory.push_back({{"gpu", gpu},
+                      {"most", used.most()},
+                      {"growth", lasting_growth(used.points())},
+                      {"used_over_time", curve_json(used)}});
+  j["memory_drift"] = memory_drift(g);
   Json& devices = j["devices"] = Json::array();
   for (const DeviceAnalysis& d : a.devices) devices.push_back(device_json(d));
   return j.dump(2) + "\n";

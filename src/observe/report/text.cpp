@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/report/counters_rows.h"
+#include "observe/report/memory.h"
 
 namespace saturate::observe {
 namespace {
@@ -187,9 +188,11 @@ std::string render_text(const Diagnosis& g) {
         "something "
         "that grows in the loop (a list of losses, a cache, memory)\n",
         st.drift);
+  if (const std::string drift = memory_drift(g); !drift.empty()) out += "DRIFT    " + drift + "\n";
   out += budget_text(g);
   out += fixes_text(g.fixes);
   out += kernels_text(d);
+  out += memory_text(g);
   out += counters_text(g.counters, g.unrecorded_step_ns());
   out += quality_text(g);
   return out;

@@ -111,6 +111,9 @@ void CounterCollector::add(const Snapshot& s) {
     put("tensor_active", gpu, g.reading.activity.tensor);
     put("dram_active", gpu, g.reading.activity.dram);
     put("memory_used", gpu, g.reading.memory_used);
+    if (g.reading.memory_used)
+      memory_[gpu].add(static_cast<int64_t>(seconds_ * 1e9),
+                       static_cast<double>(*g.reading.memory_used));
     put("power", gpu, g.reading.power_w);
     put("sm_clock", gpu, g.reading.sm_mhz);
     put("pcie_received", gpu, g.reading.pcie_received);
@@ -123,6 +126,7 @@ Counters CounterCollector::finish() const {
   c.seconds = seconds_;
   c.no_gpu = no_gpu_;
   c.gpus = gpus_;
+  c.memory = memory_;
   for (const auto& [gpu, reasons] : reasons_) c.clocks_held_by[gpu] = clock_reason_names(reasons);
   const auto of = [&](bool gpus) {
     for (const auto& [key, sum] : sums_)

@@ -11,6 +11,7 @@
 
 #include "observe/system/range.h"
 #include "observe/system/snapshot.h"
+#include "observe/trace/curve.h"
 
 namespace saturate::observe {
 
@@ -35,6 +36,7 @@ struct Counters {
   std::string no_gpu;  // why there is nothing of GPUs; empty when there is
   std::vector<Counter> values;
   std::map<int, std::string> gpus;            // names
+  std::map<int, Curve> memory;                // used, bytes, per GPU
   std::map<int, std::string> clocks_held_by;  // reasons seen while it ran, per GPU, "none" too
   bool empty() const { return values.empty(); }
 };
@@ -67,6 +69,7 @@ class CounterCollector {
   std::map<std::pair<int, size_t>, Sum> sums_;  // GPU, number of the counter
   std::map<int, std::string> gpus_;
   std::map<int, uint64_t> reasons_;
+  std::map<int, Curve> memory_;
 };
 
 // To and from counters.json in the folder of a capture. read_counters gives none when `capture` is

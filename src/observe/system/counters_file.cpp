@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,15 @@ constexpr const char* kName = "/counters.json";
 constexpr int kSchema = 1;
 constexpr size_t kMostBytes = 1 << 20;
 
+void read_memory(const Json& curves, Counters& c) {
+  for (const Json& curve : curves) {
+    Curve& memory = c.memory[curve.at("gpu").get<int>()];
+    for (const Json& point : curve.at("points"))
+      memory.add(static_cast<int64_t>(1e9 * std::clamp(point.at(0).get<double>(), 0.0, 1e9)),
+                 point.at(1).get<double>());
+  }
+}
+
 }  // namespace
 
 void write_counters(const Counters& c, const std::string& folder) {
@@ -27,6 +37,13 @@ void write_counters(const Counters& c, const std::string& folder) {
     const auto held = c.clocks_held_by.find(gpu);
     j["gpus"].push_back({{"gpu", gpu}, {"name", name}});
     if (held != c.clocks_held_by.end()) j["gpus"].back()["clocks_held_by"] = held->second;
+  }
+  j["memory_over_time"] = Json::array();  // [seconds, bytes]
+  for (const auto& [gpu, curve] : c.memory) {
+    Json points = Json::array();
+    for (const Curve::Point& p : curve.points())
+      points.push_back({static_cast<double>(p.time_ns) * 1e-9, p.most});
+    j["memory_over_time"].push_back({{"gpu", gpu}, {"points", std::move(points)}});
   }
   j["values"] = Json::array();
   for (const Counter& v : c.values)
@@ -64,6 +81,7 @@ Counters read_counters(const std::string& capture) {
       if (g.contains("clocks_held_by"))
         c.clocks_held_by[gpu] = g.at("clocks_held_by").get<std::string>();
     }
+    if (j.contains("memory_over_time")) read_memory(j.at("memory_over_time"), c);
     for (const Json& v : j.at("values")) {
       Counter counter;
       counter.info = counter_info(v.at("id").get<std::string>());

@@ -56,6 +56,15 @@ struct HostSpan {
   SpanKind kind = SpanKind::range;
 };
 
+// What a process's allocator held of a device's memory at a moment, after a change; bytes.
+struct MemorySample {
+  int64_t time_ns = 0;
+  int64_t allocated = 0;  // in use
+  int64_t reserved = 0;   // taken from the driver
+  uint32_t device = 0;
+  auto operator<=>(const MemorySample&) const = default;
+};
+
 struct StreamKey {
   uint32_t process = 0, device = 0, context = 0;
   uint64_t stream = 0;

@@ -2,6 +2,7 @@
 #include "observe/trace/trace.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <tuple>
 
@@ -100,6 +101,10 @@ void Trace::sort() {
         "the times of the capture cannot be true: its records spread over more than 31 years or "
         "add up to more than 3; record it again");
   }
+  std::erase_if(memory, [](const MemorySample& m) {
+    return m.time_ns < -kFarthestNs || m.time_ns > kFarthestNs;
+  });
+  sort_records(memory, std::less<>());
   const std::vector<uint32_t> name = ranks(names), stream = ranks(streams), thread = ranks(threads);
   sort_records(ops, [&](const DeviceOp& a, const DeviceOp& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;

@@ -62,6 +62,7 @@ struct Trace {
   std::vector<DeviceOp> ops;
   std::vector<HostCall> calls;
   std::vector<HostSpan> spans;
+  std::vector<MemorySample> memory;
   std::vector<std::string> notes;  // for the reader of the report: what the source lacked
   std::string source;              // "Kineto trace", ...
   std::string framework;           // "PyTorch", ...; empty when not known

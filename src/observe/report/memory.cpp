@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/memory.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "observe/report/html.h"
+#include "observe/report/html_charts.h"
+#include "observe/report/text.h"
+
+namespace saturate::observe {
+namespace {
+
+bool drifts(double growth, double last) {
+  return growth >= kMemoryDrift && last * (1 - 1 / growth) >= kMemoryDriftBytes;
+}
+
+// Of the memory that a GPU's driver shows: an allocator takes it in large pieces.
+double growth_of(const Curve& used) { return lasting_growth(used.points()); }
+
+}  // namespace
+
+std::string memory_drift(const Diagnosis& g) {
+  std::string what;
+  for (const DeviceAnalysis& d : g.analysis.devices)
+    if (drifts(d.memory.growth, d.memory.allocated.most()))
+      what = fmt::format("what the program allocates on device {} grew {:.2f}x", d.device,
+                         d.memory.growth);
+  for (const auto& [gpu, used] : g.counters.memory)
+    if (what.empty() && drifts(growth_of(used), used.most()))
+      what = fmt::format("the memory used of GPU {} grew {:.2f}x", gpu, growth_of(used));
+  if (what.empty()) return "";
+  return what +
+         " from the first to the last quarter, and still grows: look for tensors that stay alive "
+         "(losses kept with their graph, a cache, a list that grows), before memory runs out";
+}
+
+std::string memory_text(const Diagnosis& g) {
+  std::string out;
+  for (const DeviceAnalysis& d : g.analysis.devices) {
+    const MemoryUse& m = d.memory;
+    if (m.allocated.empty()) continue;
+    out +=
+        fmt::format("  device {}: at most {} allocated of {} reserved; {} to {} over the capture\n",
+                    d.device, format_bytes(m.allocated.most()), format_bytes(m.reserved.most()),
+                    format_bytes(m.allocated.first()), format_bytes(m.allocated.last()));
+  }
+  return out.empty() ? "" : "\nMemory of the program's allocator\n" + out;
+}
+
+std::string memory_html(const Diagnosis& g) {
+  std::string html;
+  for (const DeviceAnalysis& d : g.analysis.devices) {
+    const std::string chart = memory_chart({{"allocated", "#1f5fa8", &d.memory.allocated},
+                                            {"reserved", "#e08e2b", &d.memory.reserved}});
+    if (!chart.empty())
+      html += fmt::format("<p>Device {}, by the program's allocator</p>\n", d.device) + chart;
+  }
+  for (const auto& [gpu, used] : g.counters.memory) {
+    const std::string chart = memory_chart({{"used", "#1f5fa8", &used}});
+    if (!chart.empty())
+      html += fmt::format("<p>GPU {}, by the driver, all processes</p>\n", gpu) + chart;
+  }
+  if (html.empty()) return "";
+  const std::string drift = memory_drift(g);
+  return "<h2>Memory</h2>\n" + html +
+         (drift.empty() ? "" : "<p><b>Drift</b>: " + escape_html(drift) + ".</p>\n");
+}
+
+}  // namespace saturate::observe
