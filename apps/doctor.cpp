@@ -38,8 +38,8 @@ void report(const std::string& path, const std::string& name, const DoctorOption
   const std::unique_ptr<observe::Capture> opened = observe::open_capture(path);
   observe::Capture& capture = *opened;
   observe::Diagnosis diagnosis =
-      observe::diagnose(capture, name, {.warm_up = o.warm_up, .untraced_step_ns = 1e6 * o.step_ms});
-  diagnosis.counters = observe::read_counters(path);
+      observe::diagnose(capture, name, {.warm_up = o.warm_up, .untraced_step_ns = 1e6 * o.step_ms},
+                        observe::read_counters(path));
   std::string text;
   if (o.format == "perfetto") {
     if (static_cast<int64_t>(capture.trace().records()) < diagnosis.analysis.records)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "observe/analyse/attribute.h"
+#include "observe/analyse/kernel_work.h"
 #include "observe/analyse/names.h"
 
 namespace saturate::observe {
@@ -287,6 +288,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
   });
 
   BusyLeaves leaves(window);
+  const KernelWork work(window, leaves);
   std::vector<bool> counted(window.calls.size());  // a graph's nodes share their call
   for (const DeviceOp& op : window.ops) {
     if (window.streams[op.stream].device != r.device) continue;
@@ -316,6 +318,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       k.longest_ns = std::max(k.longest_ns, ns);
       k.blocks = op.size;
       k.block_threads = op.block_threads;
+      work.add(op, k);
       k.by_leaf[leaves.of(op, multiprocessors)] += ns;
     }
   }
@@ -335,6 +338,7 @@ Analysis Analyser::finish(const Trace& trace) {
   a.records = s.records;
   a.dropped = trace.dropped;
   a.slowdown = trace.slowdown;
+  a.shapes = trace.shapes;
   a.malformed = trace.malformed;
   for (auto& [id, d] : s.devices) {
     DeviceAnalysis& r = d.result;

@@ -34,6 +34,10 @@ struct KernelStat {
   int64_t count = 0, total_ns = 0, longest_ns = 0;
   int64_t blocks = 0, block_threads = 0;  // of the last launch
   std::map<Leaf, int64_t> by_leaf;
+  // Of the launches whose operator says what it had to do; 0 where none does.
+  double flops = 0, bytes = 0;
+  int64_t work_ns = 0;  // their time
+  Precision precision = Precision::unknown;
 };
 
 struct CopyStat {
@@ -87,6 +91,7 @@ struct Analysis {
   std::string source, framework;
   std::vector<std::string> notes;
   int64_t records = 0, dropped = 0, malformed = 0;
+  bool shapes = false;  // of operators are in the capture
   double slowdown = 1;  // of the program while it was recorded; all times here are with it
   StepAnalysis steps;
   std::vector<DeviceAnalysis> devices;  // busiest first

@@ -56,7 +56,7 @@ std::string copies_in(const DeviceAnalysis& d) {
 
 }  // namespace
 
-void add_words(Fix& f, const Analysis& analysis) {
+void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
   if (analysis.devices.empty()) return;
   const DeviceAnalysis& d = analysis.devices.front();
   const bool torch = analysis.framework == "PyTorch", jax = analysis.framework == "JAX";
@@ -175,6 +175,57 @@ void add_words(Fix& f, const Analysis& analysis) {
                        : "fuse neighbouring elementwise kernels";
       f.caveat = "takes each run of such kernels as one pass over memory";
       break;
+    case FixKind::transfers: {
+      int64_t count = 0, small = 0;
+      for (const auto& [key, c] : d.copies) {
+        count += key.first == CopyKind::host_to_device ? c.count : 0;
+        small += key.first == CopyKind::host_to_device ? c.small : 0;
+      }
+      f.evidence =
+          fmt::format("{} of {} copies to the device carry less than 64 KiB", small, count);
+      f.action = torch
+                     ? "collate a batch into one tensor (or few) and move that; keep constants and "
+                       "masks on the device"
+                     : "pack what a step needs into one buffer and copy that";
+      f.caveat = "counts runs of small copies without a kernel between them";
+      break;
+    }
+    case FixKind::cores:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time the device waits while its thread is ready but on no core",
+          share(d, {Leaf::runnable}));
+      f.action = torch
+                     ? "fewer DataLoader workers and threads in them (OMP_NUM_THREADS=1), or more "
+                       "cores; see the cgroup's CPU limit"
+                     : "fewer busy threads beside the one that launches, or more cores; see the "
+                       "cgroup's CPU limit";
+      f.caveat = "known only where the run was watched";
+      break;
+    case FixKind::clocks:
+      f.evidence = clock.evidence.empty() ? "no counters say that the clocks were held down"
+                                          : clock.evidence;
+      f.action = clock.heat ? "cool it: air flow, dust, fans, neighbours in the rack"
+                 : clock.supply
+                     ? "check the power supply and its cables: nvidia-smi -q -d PERFORMANCE"
+                 : clock.settings
+                     ? "take the fixed clocks away: sudo nvidia-smi -rgc; sudo nvidia-smi -rac"
+                     : "compare the power limit with the board's default (nvidia-smi -q -d POWER); "
+                       "raise it with sudo nvidia-smi -pl WATTS if it is lower";
+      f.caveat =
+          "memory, links and the host are taken as they are; at its default limit a chip that "
+          "multiplies all the time is meant to be held by it";
+      break;
+    case FixKind::processes:
+      f.evidence = fmt::format(
+          "the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it", busy,
+          share(d, {Leaf::tiny, Leaf::low_grid}));
+      f.action =
+          "nvidia-cuda-mps-control -d, then two processes on the GPU: several runs of a search, or "
+          "ranks that share it";
+      f.caveat =
+          "gain in work per second of two processes together; each has a step no faster, memory "
+          "for both must suffice, and so must the host's cores";
+      break;
     case FixKind::batch:
       f.evidence = fmt::format(
           "the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it", busy,
@@ -187,7 +238,7 @@ void add_words(Fix& f, const Analysis& analysis) {
   }
 }
 
-double attributed_share(FixKind kind, const Analysis& analysis) {
+double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold& clock) {
   if (analysis.devices.empty()) return 0;
   const DeviceAnalysis& d = analysis.devices.front();
   const auto of = [&](std::initializer_list<Leaf> leaves) { return share(d, leaves) / 100; };
@@ -228,6 +279,16 @@ double attributed_share(FixKind kind, const Analysis& analysis) {
       return of({Leaf::matrix});
     case FixKind::fusion:
       return of({Leaf::memory_bound, Leaf::tiny});
+    case FixKind::transfers:
+      return part(d.between_copies,
+                  {Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::sync,
+                   Leaf::after_sync, Leaf::blocking_copy, Leaf::other_call});
+    case FixKind::cores:
+      return of({Leaf::runnable});
+    case FixKind::clocks:
+      return (1 - clock.speed) * of({Leaf::tensor, Leaf::matrix, Leaf::other_kernel, Leaf::graph,
+                                     Leaf::low_grid, Leaf::tiny});
+    case FixKind::processes:
     case FixKind::batch:
       return static_cast<double>(d.unfilled_ns) /
              static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));

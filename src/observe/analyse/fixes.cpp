@@ -19,7 +19,7 @@ constexpr int64_t kGraphLaunchNs = 8'000;  // of the host, for a graph of some t
 constexpr double kTensorRatio = 7.4;
 constexpr int64_t kBusBytesPerNs = 64;  // PCIe 5 with 16 lanes, one direction, before its overhead
 
-constexpr std::array<FixInfo, 11> kInfo = {{
+constexpr std::array<FixInfo, 15> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -30,7 +30,11 @@ constexpr std::array<FixInfo, 11> kInfo = {{
     {"communication", "overlapped communication"},
     {"precision", "tensor cores (TF32 or mixed precision)"},
     {"fusion", "fused kernels"},
+    {"transfers", "larger transfers"},
+    {"cores", "a core for the launching thread"},
+    {"clocks", "clocks at the full rate"},
     {"batch", "batch x2"},
+    {"processes", "several processes (MPS)"},
 }};
 
 bool is_waiting_copy(const ReplayEvent& e) { return e.kind == ReplayCall::blocking_copy; }
@@ -94,6 +98,49 @@ class CopiesEdit {
   bool run_ = false;
 };
 
+// Of a run of small copies to the device without a kernel between them the first call stays; the
+// others take only what the bus needs for their bytes.
+class TransfersEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool small = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i)
+      small = small && (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable) &&
+              ops[i].bytes < kSmallCopy;
+    if (run_ && (small || e.ops == 0)) {
+      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      if (small || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) {
+        e.call_ns = 0;
+        e.waits_for = kNone;
+      }
+      for (uint32_t i = 0; i < e.ops; ++i) {
+        ops[i].duration_ns = std::min(ops[i].duration_ns, ops[i].bytes / kBusBytesPerNs);
+        ops[i].from_call_start = false;
+        ops[i].back_to_back = true;
+      }
+    }
+    if (e.ops > 0) run_ = small;
+  }
+
+ private:
+  bool run_ = false;
+};
+
+// What computes goes with the clock; memory, links and the host do not.
+bool follows_clock(Leaf leaf) {
+  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
+         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
+}
+
+Replay::Edit faster_clock(double speed) {
+  return [speed](ReplayEvent& e, ReplayOp* ops) {
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      if (follows_clock(ops[i].leaf))
+        ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) * speed);
+    }
+  };
+}
+
 // The changes that look at one event at a time, and those that carry state along.
 Replay::Edit simple_edit(FixKind kind) {
   switch (kind) {
@@ -113,6 +160,10 @@ Replay::Edit simple_edit(FixKind kind) {
       return [](ReplayEvent& e, ReplayOp*) { e.loader_ns = 0; };
     case FixKind::copies:
       return CopiesEdit{};
+    case FixKind::transfers:
+      return TransfersEdit{};
+    case FixKind::cores:
+      return [](ReplayEvent& e, ReplayOp*) { e.no_core_ns = 0; };
     case FixKind::allocator:
       return [](ReplayEvent& e, ReplayOp*) {
         if (e.kind == ReplayCall::allocate) e.call_ns = 0;
@@ -193,8 +244,21 @@ int64_t communication_ns(const ReplayOp& op) {
   return op.leaf == Leaf::communication ? op.duration_ns : 0;
 }
 
-double step_with(const Replay& replay, FixKind kind) {
+// What one process needs of the device alone: kernels that fill it, with the gap behind each.
+int64_t exclusive_ns(const ReplayOp& op) {
+  constexpr int64_t kGapNs = 1'000;
+  if (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid) return 0;
+  return op.duration_ns + kGapNs;
+}
+
+// For processes: half the time that two of them need for a step each.
+double step_with(const Replay& replay, FixKind kind, const ClockHold& clock) {
   if (kind == FixKind::fusion) return replay.run(FusionEdit{}).step_ns;
+  if (kind == FixKind::clocks) return replay.run(faster_clock(clock.speed)).step_ns;
+  if (kind == FixKind::processes) {
+    const double alone = replay.run().step_ns;
+    return std::clamp(replay.serial_ns(exclusive_ns), alone / 2, alone);
+  }
   if (kind == FixKind::batch) return replay.run(double_batch).step_ns;
   const double step = replay.run(simple_edit(kind)).step_ns;
   // What moves beside the computation still takes its own time.
@@ -206,20 +270,20 @@ double step_with(const Replay& replay, FixKind kind) {
 // By gain. A larger batch changes the training and cures no cause: it comes last. Of nearly equal
 // gains the one that the attribution bears out goes first: up to three tenths of the gain.
 double rank_of(const Fix& f) {
-  if (f.kind == FixKind::batch && f.speedup >= kWorth) return 1;
+  if (is_throughput(f.kind) && f.speedup >= kWorth) return f.kind == FixKind::batch ? 1 : 0.99;
   const double removed = 1 - 1 / f.speedup;
   const double borne_out = removed > 0 ? std::min(1.0, f.share / removed) : 0;
   return 1 + (f.speedup - 1) * (0.7 + 0.3 * borne_out);
 }
 
 // With the change of `first` applied as well.
-double step_with_both(const Replay& replay, FixKind first, FixKind second) {
-  if (first == FixKind::batch || second == FixKind::batch) return 0;
+double step_with_both(const Replay& replay, FixKind first, FixKind second, const ClockHold& clock) {
+  if (is_throughput(first) || is_throughput(second)) return 0;
   FusionEdit fusion;
   const auto apply = [&](FixKind kind) -> Replay::Edit {
     if (kind == FixKind::fusion)
       return [&fusion](ReplayEvent& e, ReplayOp* ops) { fusion(e, ops); };
-    return simple_edit(kind);
+    return kind == FixKind::clocks ? faster_clock(clock.speed) : simple_edit(kind);
   };
   const Replay::Edit a = apply(first), b = apply(second);
   return replay
@@ -234,7 +298,8 @@ double step_with_both(const Replay& replay, FixKind first, FixKind second) {
 
 const FixInfo& fix_info(FixKind kind) { return kInfo[static_cast<size_t>(kind)]; }
 
-FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns) {
+FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns,
+                     const ClockHold& clock) {
   FixReport report;
   if (!replay.usable()) {
     report.why_not = "too few operations with the calls that issued them";
@@ -246,7 +311,7 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   report.window_steps = replay.steps();
   // What waits for the device cost is mostly that the host cannot run ahead afterwards: only the
   // replay sees that. Of the capture as it was recorded, like the attribution.
-  const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs);
+  const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs, clock);
   if (untraced_step_ns > 0) report.dispatch_scale = replay.scale_dispatch(untraced_step_ns);
   const double base = replay.run().step_ns;
   report.replay_step_ns = base;
@@ -265,12 +330,12 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   for (size_t k = 0; k < kInfo.size(); ++k) {
     Fix f;
     f.kind = static_cast<FixKind>(k);
-    const double step = step_with(replay, f.kind);
+    const double step = step_with(replay, f.kind, clock);
     f.speedup = f.kind == FixKind::batch ? 2 * base / step : base / std::max(step, 1.0);
-    f.step_ns = f.kind == FixKind::batch ? 0 : step;
+    f.step_ns = is_throughput(f.kind) ? 0 : step;
     f.speedup = std::max(1.0, f.speedup);
-    add_words(f, analysis);
-    f.share = attributed_share(f.kind, analysis);
+    add_words(f, analysis, clock);
+    f.share = attributed_share(f.kind, analysis, clock);
     if (f.kind == FixKind::syncs && report.numbers)
       f.share = std::max(0.0, sync_cost / replay.measured().step_ns);
     fixes.push_back(std::move(f));
@@ -282,7 +347,7 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];
-    const double both = step_with_both(replay, first.kind, f.kind);
+    const double both = step_with_both(replay, first.kind, f.kind, clock);
     if (both <= 0 || first.step_ns <= 0 || f.step_ns <= 0 || base - f.step_ns <= 0) continue;
     f.shared = std::clamp(1 - (first.step_ns - both) / (base - f.step_ns), 0.0, 1.0);
   }

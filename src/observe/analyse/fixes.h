@@ -21,7 +21,11 @@ enum class FixKind : uint8_t {
   communication,  // beside the computation
   precision,      // tensor cores
   fusion,         // fewer passes over memory
+  transfers,      // few large copies instead of many small ones
+  cores,          // a core whenever the launching thread wants one
+  clocks,         // the clock that the chip has when nothing holds it down
   batch,          // a larger batch: gain in throughput
+  processes,      // several processes on one device: gain in throughput
 };
 struct FixInfo {
   std::string_view id, title;
@@ -30,8 +34,8 @@ const FixInfo& fix_info(FixKind kind);
 
 struct Fix {
   FixKind kind;
-  double speedup = 1;  // ceiling: "up to"; of throughput for the batch
-  double step_ns = 0;  // of a step with the fix; 0 for the batch
+  double speedup = 1;  // ceiling: "up to"; of throughput for batch and processes
+  double step_ns = 0;  // of a step with the fix; 0 for those two
   double share = 0;    // of the time that the attribution puts down to it
   double shared = 0;   // the part of its gain that the first fix of the list brings already
   std::string evidence, action, caveat;
@@ -52,10 +56,23 @@ constexpr double kWorth = 1.03;
 constexpr double kMaxReplayError = 0.05;
 constexpr double kMaxUnexplained = 0.5;
 
+// Whether the gain is one of throughput, not of the time of a step. Such a change cures no cause.
+constexpr bool is_throughput(FixKind kind) {
+  return kind == FixKind::batch || kind == FixKind::processes;
+}
+
+// What held a device's clock down, from counters beside the capture.
+struct ClockHold {
+  double speed = 1;  // of the full clock, on average
+  bool power = false, heat = false, supply = false, settings = false;  // kinds of reasons
+  std::string evidence;
+};
+
 // Replays every change, ranks by what each can bring on its own. Ceilings: nothing is subtracted
 // for what a change costs; gains of several fixes do not add up. Evidence and first action name
 // what the capture shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step
 // takes without recording, 0 when not known. Errors    as Replay::scale_dispatch's.
-FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns = 0);
+FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns = 0,
+                     const ClockHold& clock = {});
 
 }  // namespace saturate::observe

@@ -182,11 +182,11 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
           if (trace.names[pieces[p].name].find("SingleProcess") == std::string::npos)
             e.arrival_ns = std::min(pieces[p].end_ns, c->start_ns) - process_start_ns_[e.process];
         }
-        if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil ||
-            pieces[p].leaf == Leaf::runnable)
-          e.blocked_ns += ns;
+        if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil) e.blocked_ns += ns;
+        if (pieces[p].leaf == Leaf::runnable) e.no_core_ns += ns;
       }
-      e.host_ns = std::max<int64_t>(0, c->start_ns - reach - e.loader_ns - e.blocked_ns);
+      e.host_ns =
+          std::max<int64_t>(0, c->start_ns - reach - e.loader_ns - e.blocked_ns - e.no_core_ns);
     }
     reach = std::max(reach, c->end_ns);
     for (; next_issued < issued.size() && issued[next_issued].call == index; ++next_issued) {
@@ -319,7 +319,7 @@ ReplayTimes Replay::run(const Edit& edit) const {
       now = std::max(now, process_start_ns_[e.process] + e.arrival_ns);
     else
       now += e.loader_ns;
-    now += e.host_ns + e.blocked_ns;
+    now += e.host_ns + e.blocked_ns + e.no_core_ns;
     const int64_t called = now, returned = now + e.call_ns;
     for (uint32_t i = 0; i < e.ops; ++i) {
       const ReplayOp& op = scratch[i];

@@ -40,6 +40,7 @@ struct ReplayEvent {
   // When the data came, that others prepare at their own pace: no earlier, however fast the rest
   // is. Relative to the first call; -1: the wait is work of this thread, or there was none.
   int64_t arrival_ns = -1;
+  int64_t no_core_ns = 0;  // ready, but not on a core
   int64_t blocked_ns = 0;  // other waits
   int64_t call_ns = 0;     // without waiting for the device
   uint32_t waits_for = kNone;

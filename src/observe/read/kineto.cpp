@@ -6,6 +6,7 @@
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "observe/read/json_tokens.h"
 #include "observe/read/kineto_chunks.h"
@@ -62,7 +63,7 @@ class KinetoReader {
     json_.leave_array(chunks.rest(), chunks.rest_offset());
     for (auto& records : chunks.records()) {
       // The first has its tables as they are: only the others' records need new numbers.
-      if (trace_.records() == 0 && trace_.names.size() == 1)
+      if (!std::exchange(taken_, true))
         take(records->trace());
       else
         append_trace(trace_, records->trace());
@@ -78,6 +79,8 @@ class KinetoReader {
     trace_.calls = std::move(first.calls);
     trace_.spans = std::move(first.spans);
     trace_.memory = std::move(first.memory);
+    trace_.work = std::move(first.work);
+    trace_.shapes = first.shapes;
     trace_.malformed += first.malformed;
   }
 
@@ -140,7 +143,7 @@ class KinetoReader {
   const KinetoOptions options_;
   JsonTokens json_;
   Trace trace_;
-  bool seen_events_ = false;
+  bool seen_events_ = false, taken_ = false;
 };
 
 }  // namespace

@@ -149,6 +149,7 @@ int64_t* kineto_argument(KinetoEvent& event, std::string_view key, bool* product
 std::string_view* kineto_raw_argument(KinetoEvent& event, std::string_view key) {
   if (is(key, "Input Dims")) return &event.dims;
   if (is(key, "Input type")) return &event.types;
+  if (is(key, "Concrete Inputs")) return &event.values;
   return nullptr;
 }
 

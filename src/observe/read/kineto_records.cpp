@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "observe/read/operator_work.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -54,6 +56,8 @@ void KinetoRecords::add(const KinetoEvent& e) {
     case KinetoCategory::annotation:
       return add_span(e, SpanKind::range);
     case KinetoCategory::operation:
+      add_work(e);
+      return add_span(e, SpanKind::overhead);
     case KinetoCategory::overhead:
       return add_span(e, SpanKind::overhead);
     case KinetoCategory::memory:
@@ -64,8 +68,8 @@ void KinetoRecords::add(const KinetoEvent& e) {
 }
 
 KinetoRecords::Mark KinetoRecords::mark() const {
-  return {trace_.ops.size(), trace_.calls.size(), trace_.spans.size(), trace_.memory.size(),
-          trace_.malformed};
+  return {trace_.ops.size(),    trace_.calls.size(), trace_.spans.size(),
+          trace_.memory.size(), trace_.work.size(),  trace_.malformed};
 }
 
 void KinetoRecords::roll_back(const Mark& mark) {
@@ -73,6 +77,7 @@ void KinetoRecords::roll_back(const Mark& mark) {
   trace_.calls.resize(mark.calls);
   trace_.spans.resize(mark.spans);
   trace_.memory.resize(mark.memory);
+  trace_.work.resize(mark.work);
   trace_.malformed = mark.malformed;
 }
 
@@ -92,6 +97,7 @@ void KinetoRecords::add_op(const KinetoEvent& e, OpKind kind) {
                       static_cast<uint64_t>(e.stream)});
   op.block_threads = static_cast<uint32_t>(e.block_threads);
   op.kind = kind;
+  op.operation = e.external_id;
   if (kind == OpKind::copy) read_copy_name(e.name, &op);
   trace_.ops.push_back(op);
 }
@@ -101,6 +107,16 @@ void KinetoRecords::add_span(const KinetoEvent& e, SpanKind kind) {
   if (e.category == KinetoCategory::operation && !loader) return;
   trace_.spans.push_back({e.start_ns, e.start_ns + e.duration_ns, name(e.name), thread(e.tid),
                           loader ? SpanKind::loader : kind});
+}
+
+void KinetoRecords::add_work(const KinetoEvent& e) {
+  if (e.dims.empty()) return;
+  trace_.shapes = true;
+  if (e.external_id < 0 || !has_operator_work(e.name)) return;
+  if (std::optional<OperatorWork> w = operator_work(e.name, e.dims, e.types, e.values)) {
+    w->operation = e.external_id;
+    trace_.work.push_back(*w);
+  }
 }
 
 void KinetoRecords::add_memory(const KinetoEvent& e) {

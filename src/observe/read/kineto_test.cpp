@@ -101,6 +101,23 @@ TEST(Kineto, ReadsTheAllocatorsInstants) {
   EXPECT_EQ(t.malformed, 1);
 }
 
+TEST(Kineto, ReadsWhatOperatorsHaveToDo) {
+  const char* text = R"([
+    {"ph":"X","cat":"cpu_op","name":"aten::linear","ts":1,"dur":20,"tid":7,"args":{"External id":1,
+     "Concrete Inputs":["","",""],"Input type":["float","float","float"],"Input Dims":[[8,16],[4,16],[4]]}},
+    {"ph":"X","cat":"cpu_op","name":"aten::addmm","ts":2,"dur":9,"tid":7,"args":{"External id":2,
+     "Concrete Inputs":["","","","1","1"],"Input type":["float","float","float","Scalar","Scalar"],
+     "Input Strides":[[1],[16,1],[1,16],[],[]],"Input Dims":[[4],[8,16],[16,4],[],[]]}},
+    {"ph":"X","cat":"kernel","name":"sgemm","ts":30,"dur":9,"args":{"External id":2,"device":0,"correlation":5}}])";
+  const Trace t = read_text(text);
+  EXPECT_TRUE(t.shapes);
+  ASSERT_EQ(t.work.size(), 2u);
+  EXPECT_EQ(t.work[1].operation, 2);
+  EXPECT_EQ(t.work[1].flops, 2 * 8 * 16 * 4);
+  EXPECT_EQ(t.ops[0].operation, 2);
+  EXPECT_FALSE(read_text(kSmall).shapes);
+}
+
 TEST(Kineto, ReadsABareArrayToo) {
   const Trace t = read_text(
       R"([{"args":{"stream":1,"device":2},"dur":1,"ts":5,"name":"k","cat":"kernel","ph":"X"}])");

@@ -43,6 +43,8 @@ void append_trace(Trace& into, const Trace& from) {
     into.spans.push_back(span);
   }
   into.memory.insert(into.memory.end(), from.memory.begin(), from.memory.end());
+  into.work.insert(into.work.end(), from.work.begin(), from.work.end());
+  into.shapes = into.shapes || from.shapes;
   for (const auto& [id, info] : from.devices) into.devices.try_emplace(id, info);
   for (const std::string& note : from.notes) {
     if (std::find(into.notes.begin(), into.notes.end(), note) == into.notes.end())

@@ -60,6 +60,11 @@ std::vector<CounterRow> counter_rows(const Counters& counters, double step_ns) {
     const auto held = counters.clocks_held_by.find(c.gpu);
     if (unit == CounterUnit::mhz && held != counters.clocks_held_by.end() && held->second != "none")
       row.meaning = "held down by: " + held->second;
+    const auto clock = counters.clocks.find(c.gpu);
+    if (unit == CounterUnit::mhz && clock != counters.clocks.end() && clock->second.held > 0)
+      row.meaning =
+          fmt::format("held down in {:.0f}% of the samples with work: {}",
+                      100.0 * clock->second.held / clock->second.samples, held_by(clock->second));
     rows.push_back(std::move(row));
   }
   return rows;

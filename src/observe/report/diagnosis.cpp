@@ -24,6 +24,7 @@ Name name_of(FixKind kind) {
       return {"sync_bound", "synchronisation-bound"};
     case FixKind::loader:
       return {"input_bound", "input-bound"};
+    case FixKind::transfers:
     case FixKind::copies:
       return {"copy_bound", "copy-bound"};
     case FixKind::allocator:
@@ -35,6 +36,11 @@ Name name_of(FixKind kind) {
     case FixKind::precision:
     case FixKind::fusion:
       return {"gpu_bound", "GPU-bound"};
+    case FixKind::cores:
+      return {"core_bound", "short of CPU cores"};
+    case FixKind::clocks:
+      return {"clock_bound", "held down by its clocks"};
+    case FixKind::processes:
     case FixKind::batch:
       return {"under_filled", "GPU not filled"};
   }
@@ -57,6 +63,8 @@ Name name_of(Leaf leaf) {
       return name_of(FixKind::copies);
     case Leaf::allocator:
       return name_of(FixKind::allocator);
+    case Leaf::runnable:
+      return name_of(FixKind::cores);
     case Leaf::code_load:
       return name_of(FixKind::code_load);
     case Leaf::dependency:
@@ -79,6 +87,27 @@ double share(int64_t part, int64_t whole) {
 
 }  // namespace
 
+ClockHold clock_hold(const Counters& counters) {
+  ClockHold hold;
+  for (const auto& [gpu, c] : counters.clocks) {
+    if (c.speed >= hold.speed || c.held == 0) continue;
+    hold = {};
+    hold.speed = c.speed;
+    for (const auto& [bit, n] : c.by_reason) {
+      if (20 * n < c.held) continue;
+      hold.power = hold.power || bit == kReasonPowerCap;
+      hold.heat = hold.heat || bit == kReasonThermal || bit == kReasonHardwareThermal;
+      hold.supply = hold.supply || bit == kReasonHardwareSlowdown || bit == kReasonPowerBrake;
+      hold.settings = hold.settings || bit == kReasonApplicationClocks || bit == kReasonSyncBoost;
+    }
+    hold.evidence = fmt::format(
+        "in {:.0f}% of the samples with work something held the clock of GPU {} down ({}): {:.0f} "
+        "MHz on average of {:.0f}",
+        100.0 * c.held / c.samples, gpu, held_by(c), c.mean_mhz, c.full_mhz);
+  }
+  return hold;
+}
+
 Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   const DeviceAnalysis& d = analysis.devices.front();
   const int64_t total = d.budget.total_ns();
@@ -93,10 +122,8 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   const Fix *first = nullptr, *batch = nullptr;
   if (fixes.numbers) {
     for (const Fix& f : fixes.worth) {
-      if (f.kind == FixKind::batch)
-        batch = &f;
-      else if (first == nullptr)
-        first = &f;
+      if (f.kind == FixKind::batch) batch = &f;
+      if (!is_throughput(f.kind) && first == nullptr) first = &f;
     }
   }
   const double small = share(d.budget[Leaf::tiny] + d.budget[Leaf::low_grid], total);
@@ -162,13 +189,13 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
 }
 
 Diagnosis diagnose(const std::string& path, AnalyseOptions options) {
-  Diagnosis result = diagnose(*open_capture(path), path, options);
-  result.counters = read_counters(path);
-  return result;
+  return diagnose(*open_capture(path), path, options, read_counters(path));
 }
 
-Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options) {
+Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options,
+                   Counters counters) {
   Diagnosis result;
+  result.counters = std::move(counters);
   result.file = name;
   Analyser analyser(options);
   for (bool more = true; more;) {
@@ -179,7 +206,8 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
   if (analyser.replay()) {
     Replay replay = *analyser.replay();
     replay.remove_cost(result.analysis.slowdown);
-    result.fixes = find_fixes(replay, result.analysis, options.untraced_step_ns);
+    result.fixes =
+        find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }
   result.verdict = judge(result.analysis, result.fixes);
   return result;

@@ -38,6 +38,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes);
 // Reads and judges a file: Kineto JSON (plain or gzip). Errors    as the readers' and Analyser's.
 Diagnosis diagnose(const std::string& path, AnalyseOptions options = {});
 // The same of a capture that is open; `name` is for the report.
-Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options = {});
+Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options = {},
+                   Counters counters = {});
+
+// What held the clocks down, of the GPU where it cost most.
+ClockHold clock_hold(const Counters& counters);
 
 }  // namespace saturate::observe

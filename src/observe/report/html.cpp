@@ -10,6 +10,7 @@
 #include "observe/report/counters_rows.h"
 #include "observe/report/html_charts.h"
 #include "observe/report/memory.h"
+#include "observe/report/rooflines.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -52,6 +53,29 @@ std::string verdict_html(const Diagnosis& g) {
       "{}</p><p><b>Next</b> {}</p>{}</div>\n",
       escape_html(g.verdict.headline), g.verdict.confidence, facts, escape_html(g.verdict.why),
       escape_html(g.verdict.next), drift);
+}
+
+// An overlay: the time is in the budget already.
+std::string clocks_html(const Counters& counters) {
+  std::string html;
+  for (const auto& [gpu, c] : counters.clocks) {
+    if (c.held == 0) continue;
+    html += fmt::format("<p>GPU {}: {:.0f} MHz on average of {:.0f}</p>\n<table>", gpu, c.mean_mhz,
+                        c.full_mhz);
+    for (const auto& [bit, n] : c.by_reason) {
+      const double share = 100.0 * n / std::max(1, c.samples);
+      html += fmt::format(
+          "<tr><td>{:.0f}%</td><td class=\"l\">{}</td><td><svg viewBox=\"0 0 300 12\" "
+          "role=\"img\" aria-label=\"share of the samples\"><rect width=\"{:.0f}\" height=\"12\" "
+          "fill=\"#c0392b\"/></svg></td></tr>\n",
+          share, clock_reason_names(bit), 3 * share);
+    }
+    html += "</table>\n";
+  }
+  if (html.empty()) return "";
+  return "<h2>Clocks held down</h2>\n<p class=\"note\">Share of the samples with work in which "
+         "each reason held the clock; it lies over the budget, which it is no part of.</p>\n" +
+         html;
 }
 
 std::string budget_html(const Diagnosis& g, const DeviceAnalysis& d) {
@@ -109,28 +133,32 @@ std::string fixes_html(const FixReport& r) {
   return html + "</ul></details>\n";
 }
 
-std::string kernels_html(const DeviceAnalysis& d) {
+std::string kernels_html(const Diagnosis& g, const DeviceAnalysis& d) {
   if (d.kernels.empty()) return "";
   constexpr size_t kShown = 40;
+  const DevicePeaks* peaks = device_peaks(d.info.name);
   int64_t sum = 0;
   for (const KernelStat& k : d.kernels) sum += k.total_ns;
   std::string html =
       "<h2>Kernels</h2>\n<table><tr><th>share</th><th>time</th><th>count</th><th>mean</"
       "th><th>longest</th><th>blocks</th>"
-      "<th>threads</th><th class=\"l\">kind</th><th>name</th></tr>\n";
+      "<th>threads</th><th>rate</th><th class=\"l\">kind</th><th>name</th></tr>\n";
   for (size_t i = 0; i < std::min(kShown, d.kernels.size()); ++i) {
     const KernelStat& k = d.kernels[i];
     html += fmt::format(
-        "<tr><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+        "<tr><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
+        "td><td>{}</td>"
         "<td class=\"l\">{}</td><td class=\"name\">{}</td></tr>\n",
         percent(k.total_ns, sum), format_ns(static_cast<double>(k.total_ns)), k.count,
         format_ns(static_cast<double>(k.total_ns) / static_cast<double>(k.count)),
         format_ns(static_cast<double>(k.longest_ns)), k.blocks, k.block_threads,
-        leaf_info(k.leaf).title, escape_html(k.name.substr(0, 200)));
+        kernel_rate(k, peaks), leaf_info(k.leaf).title, escape_html(k.name.substr(0, 200)));
   }
   html += "</table>\n";
   if (d.kernels.size() > kShown)
     html += fmt::format("<p class=\"note\">and {} more</p>\n", d.kernels.size() - kShown);
+  if (const std::string note = roofline_note(g, d); !note.empty())
+    html += "<p class=\"note\">" + note + "</p>\n";
   return html;
 }
 
@@ -140,15 +168,22 @@ std::string copies_html(const DeviceAnalysis& d) {
                          "between devices"};
   const char* memories[] = {"", "pageable", "pinned"};
   std::string html =
-      "<h2>Copies</h2>\n<table><tr><th>count</th><th>bytes</th><th>time</th><th>GB/s</th><th>below "
+      "<h2>Copies</h2>\n<table><tr><th>count</th><th>bytes</th><th>time</th><th>GB/s</th><th>of "
+      "the link</th><th>below "
       "64 KiB</th><th>what</th></tr>\n";
-  for (const auto& [key, c] : d.copies)
+  const DevicePeaks* peaks = device_peaks(d.info.name);
+  for (const auto& [key, c] : d.copies) {
+    const double rate =
+        static_cast<double>(c.bytes) / static_cast<double>(std::max<int64_t>(1, c.total_ns));
+    const double peak = copy_peak(key.first, peaks);
     html += fmt::format(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td><td>{}</td><td>{} {}</td></tr>\n",
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.1f}</td><td>{}</td><td>{}</td><td>{} "
+        "{}</td></tr>\n",
         c.count, format_bytes(static_cast<double>(c.bytes)),
-        format_ns(static_cast<double>(c.total_ns)),
-        static_cast<double>(c.bytes) / static_cast<double>(std::max<int64_t>(1, c.total_ns)),
-        c.small, kinds[static_cast<size_t>(key.first)], memories[static_cast<size_t>(key.second)]);
+        format_ns(static_cast<double>(c.total_ns)), rate,
+        peak > 0 ? fmt::format("{:.0f}%", 100 * rate / peak) : "-", c.small,
+        kinds[static_cast<size_t>(key.first)], memories[static_cast<size_t>(key.second)]);
+  }
   return html + "</table>\n";
 }
 
@@ -226,8 +261,9 @@ std::string render_html(const Diagnosis& g) {
   html += verdict_html(g) + budget_html(g, g.device());
   const std::string steps = step_chart(g.analysis.steps);
   if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
-  html += memory_html(g);
-  html += fixes_html(g.fixes) + kernels_html(g.device()) + copies_html(g.device());
+  html += memory_html(g) + clocks_html(g.counters);
+  html += fixes_html(g.fixes) + kernels_html(g, g.device()) + roofline_html(g) +
+          copies_html(g.device());
   for (size_t i = 1; i < g.analysis.devices.size(); ++i)
     html += budget_html(g, g.analysis.devices[i]);
   html += counters_html(g.counters, g.unrecorded_step_ns());

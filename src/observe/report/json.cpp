@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "observe/report/memory.h"
+#include "observe/report/rooflines.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -59,11 +60,51 @@ const char* memory_name(HostMemory memory) {
                                         : "unknown";
 }
 
+Json known(double value) { return value > 0 ? Json(value) : Json(nullptr); }
+
+const char* precision_name(Precision precision) {
+  constexpr const char* kNames[] = {"unknown", "f64", "f32", "f16", "f8"};
+  return kNames[static_cast<size_t>(precision)];
+}
+
+// Null where the capture or the table of devices does not say.
+Json kernel_json(const KernelStat& k, const DevicePeaks* peaks) {
+  const Roofline r = roofline(k, peaks);
+  return {
+      {"name", printable(k.name)},
+      {"leaf", leaf_info(k.leaf).id},
+      {"count", k.count},
+      {"total_ns", k.total_ns},
+      {"longest_ns", k.longest_ns},
+      {"blocks", k.blocks},
+      {"block_threads", k.block_threads},
+      {"flops", known(k.flops)},
+      {"least_bytes", known(k.bytes)},
+      {"with_work_ns", k.work_ns},
+      {"inputs", precision_name(k.precision)},
+      {"tflops", known(r.tflops)},
+      {"gb_per_s", known(r.gb_per_s)},
+      {"roofline_share", known(r.share)},
+      {"bound", r.share <= 0 ? Json(nullptr) : Json(r.compute_bound ? "arithmetic" : "memory")}};
+}
+
+Json peaks_json(const DevicePeaks* peaks) {
+  if (peaks == nullptr) return nullptr;
+  return {{"tensor_16_bit_tflops", known(peaks->tensor16)},
+          {"tf32_tflops", known(peaks->tf32)},
+          {"fp32_tflops", known(peaks->fp32)},
+          {"tensor_8_bit_tflops", known(peaks->tensor8)},
+          {"memory_gb_per_s", peaks->memory},
+          {"link_gb_per_s", peaks->link}};
+}
+
 Json device_json(const DeviceAnalysis& d) {
+  const DevicePeaks* peaks = device_peaks(d.info.name);
   Json j;
   j["device"] = d.device;
   j["name"] = printable(d.info.name);
   j["multiprocessors"] = d.info.multiprocessors;
+  j["peaks"] = peaks_json(peaks);
   j["wall_ns"] = d.to_ns - d.from_ns;
   j["busy_ns"] = d.budget.busy_ns();
   j["operations"] = d.ops;
@@ -77,14 +118,7 @@ Json device_json(const DeviceAnalysis& d) {
                         {"ns", time.ns},
                         {"gaps", time.count}});
   Json& kernels = j["kernels"] = Json::array();
-  for (const KernelStat& k : d.kernels)
-    kernels.push_back({{"name", printable(k.name)},
-                       {"leaf", leaf_info(k.leaf).id},
-                       {"count", k.count},
-                       {"total_ns", k.total_ns},
-                       {"longest_ns", k.longest_ns},
-                       {"blocks", k.blocks},
-                       {"block_threads", k.block_threads}});
+  for (const KernelStat& k : d.kernels) kernels.push_back(kernel_json(k, peaks));
   Json& copies = j["copies"] = Json::array();
   for (const auto& [key, c] : d.copies)
     copies.push_back({{"kind", copy_name(key.first)},
@@ -92,6 +126,7 @@ Json device_json(const DeviceAnalysis& d) {
                       {"count", c.count},
                       {"bytes", c.bytes},
                       {"total_ns", c.total_ns},
+                      {"link_gb_per_s", known(copy_peak(key.first, peaks))},
                       {"below_64_kib", c.small}});
   if (!d.memory.allocated.empty())
     j["memory"] = {{"allocated_most", d.memory.allocated.most()},
@@ -154,6 +189,22 @@ std::string render_json(const Diagnosis& g) {
                                        ? Json(c.range.mean * g.unrecorded_step_ns() * 1e-9)
                                        : Json(nullptr)},
                         {"meaning", c.info->meaning}});
+  if (const std::optional<RunRate> run = run_rate(g.counters))
+    j["run_at_most"] = {{"gpu", run->device}, {"tflops", run->tflops}, {"gb_per_s", run->gb_per_s}};
+  j["shapes"] = a.shapes;
+  Json& clocks = j["clocks"] = Json::array();
+  for (const auto& [gpu, c] : g.counters.clocks) {
+    Json reasons = Json::array();
+    for (const auto& [bit, n] : c.by_reason)
+      reasons.push_back({{"reason", clock_reason_names(bit)},
+                         {"share", static_cast<double>(n) / std::max(1, c.samples)}});
+    clocks.push_back({{"gpu", gpu},
+                      {"mean_mhz", c.mean_mhz},
+                      {"full_mhz", known(c.full_mhz)},
+                      {"held_share", static_cast<double>(c.held) / std::max(1, c.samples)},
+                      {"speed", c.speed},
+                      {"reasons", std::move(reasons)}});
+  }
   Json& memory = j["gpu_memory"] = Json::array();
   for (const auto& [gpu, used] : g.counters.memory)
     memory.push_back({{"gpu", gpu},

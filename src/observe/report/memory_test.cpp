@@ -40,7 +40,7 @@ TEST(Memory, PeakGrowthAndPictureAreReported) {
   EXPECT_NEAR(m.growth, 1.5, 0.1);
   EXPECT_NE(render_text(g).find("DRIFT    what the program allocates on device 0 grew"),
             std::string::npos);
-  EXPECT_NE(render_text(g).find("at most 1.7 GiB allocated of 8 GiB reserved"), std::string::npos)
+  EXPECT_NE(render_text(g).find("at most 1.7 GiB allocated of 8.0 GiB reserved"), std::string::npos)
       << memory_text(g);
   const auto json = nlohmann::json::parse(render_json(g));
   EXPECT_NEAR(json["devices"][0]["memory"]["growth"].get<double>(), m.growth, 1e-9);

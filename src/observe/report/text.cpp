@@ -8,6 +8,7 @@
 
 #include "observe/report/counters_rows.h"
 #include "observe/report/memory.h"
+#include "observe/report/rooflines.h"
 
 namespace saturate::observe {
 namespace {
@@ -106,19 +107,28 @@ std::string fixes_text(const FixReport& fixes) {
   return out;
 }
 
-std::string kernels_text(const DeviceAnalysis& d) {
+std::string kernels_text(const Diagnosis& g) {
+  const DeviceAnalysis& d = g.device();
+  const DevicePeaks* peaks = device_peaks(d.info.name);
   std::string out = "\nKernels by time\n";
   int64_t sum = 0;
   for (const KernelStat& k : d.kernels) sum += k.total_ns;
   for (size_t i = 0; i < std::min<size_t>(8, d.kernels.size()); ++i) {
     const KernelStat& k = d.kernels[i];
     out += fmt::format(
-        "{:5.1f}% {:>9} {:>7}x {:>9} each  {}\n",
+        "{:5.1f}% {:>9} {:>7}x {:>9} each  {}{}\n",
         100 * static_cast<double>(k.total_ns) / static_cast<double>(std::max<int64_t>(1, sum)),
         format_ns(static_cast<double>(k.total_ns)), k.count,
         format_ns(static_cast<double>(k.total_ns) / static_cast<double>(k.count)),
+        g.analysis.shapes ? fmt::format("{:<32} ", kernel_rate(k, peaks)) : "",
         printable(k.name).substr(0, 60));
   }
+  if (const std::string note = roofline_note(g, d); !note.empty()) out += "  " + note + "\n";
+  if (const std::optional<RunRate> run = run_rate(g.counters))
+    out += fmt::format(
+        "  the whole run: at most {:.0f} TFLOP/s of 16-bit products and {:.0f} GB/s, both upper "
+        "estimates from the GPU's own counts\n",
+        run->tflops, run->gb_per_s);
   return d.kernels.empty() ? "" : out;
 }
 
@@ -188,10 +198,12 @@ std::string render_text(const Diagnosis& g) {
         "something "
         "that grows in the loop (a list of losses, a cache, memory)\n",
         st.drift);
+  if (const ClockHold clock = clock_hold(g.counters); clock.speed < 0.97)
+    out += "CLOCKS   " + clock.evidence + "\n";
   if (const std::string drift = memory_drift(g); !drift.empty()) out += "DRIFT    " + drift + "\n";
   out += budget_text(g);
   out += fixes_text(g.fixes);
-  out += kernels_text(d);
+  out += kernels_text(g);
   out += memory_text(g);
   out += counters_text(g.counters, g.unrecorded_step_ns());
   out += quality_text(g);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/system/counters.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string_view>
@@ -106,6 +109,7 @@ void CounterCollector::add(const Snapshot& s) {
     const int gpu = g.info.index;
     gpus_[gpu] = g.info.name;
     if (g.reading.clock_reasons) reasons_[gpu] |= *g.reading.clock_reasons & ~kReasonIdle;
+    add_clock(g);
     put("utilisation", gpu, g.reading.utilisation);
     put("sm_active", gpu, g.reading.activity.sm);
     put("tensor_active", gpu, g.reading.activity.tensor);
@@ -121,12 +125,41 @@ void CounterCollector::add(const Snapshot& s) {
   }
 }
 
+void CounterCollector::add_clock(const GpuView& g) {
+  const GpuReading& r = g.reading;
+  if (!r.clock_reasons || !r.sm_mhz || (*r.clock_reasons & kReasonIdle) != 0) return;
+  if (r.utilisation && *r.utilisation == 0) return;
+  ClockView& c = clocks_[g.info.index];
+  const uint64_t held = *r.clock_reasons & ~uint64_t{kReasonDisplayClocks};
+  const double mhz = *r.sm_mhz;
+  c.full_mhz = g.info.max_sm_mhz.value_or(0);
+  ++c.samples;
+  c.held += held != 0;
+  for (uint64_t bit = 1; bit != 0 && bit <= held; bit <<= 1)
+    if (held & bit) ++c.by_reason[bit];
+  c.mean_mhz += (mhz - c.mean_mhz) / c.samples;
+  const double part = held != 0 && c.full_mhz > 0 ? std::min(1.0, mhz / c.full_mhz) : 1;
+  c.speed += (part - c.speed) / c.samples;
+}
+
+std::string held_by(const ClockView& c) {
+  std::vector<std::pair<int, uint64_t>> by_count;
+  for (const auto& [bit, n] : c.by_reason) by_count.emplace_back(-n, bit);
+  std::sort(by_count.begin(), by_count.end());
+  std::string text;
+  for (const auto& [minus, bit] : by_count)
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", clock_reason_names(bit),
+                        -100.0 * minus / std::max(1, c.samples));
+  return text;
+}
+
 Counters CounterCollector::finish() const {
   Counters c;
   c.seconds = seconds_;
   c.no_gpu = no_gpu_;
   c.gpus = gpus_;
   c.memory = memory_;
+  c.clocks = clocks_;
   for (const auto& [gpu, reasons] : reasons_) c.clocks_held_by[gpu] = clock_reason_names(reasons);
   const auto of = [&](bool gpus) {
     for (const auto& [key, sum] : sums_)

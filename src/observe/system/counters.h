@@ -31,12 +31,25 @@ struct Counter {
   double first = 0, last = 0;  // samples
 };
 
+// A GPU's clock while it had work.
+struct ClockView {
+  int samples = 0;                    // with work
+  int held = 0;                       // of them with a reason that holds the clock down
+  std::map<uint64_t, int> by_reason;  // of them by bit of ClockReason
+  double mean_mhz = 0, full_mhz = 0;  // full: the highest of the chip, 0 when not known
+  // Of the highest clock, where samples that nothing held count as full: what the work got of it.
+  double speed = 1;
+};
+// "power cap 80%, thermal 3%": shares of the samples with work; empty when nothing held it.
+std::string held_by(const ClockView& clock);
+
 struct Counters {
   double seconds = 0;  // of looking
   std::string no_gpu;  // why there is nothing of GPUs; empty when there is
   std::vector<Counter> values;
-  std::map<int, std::string> gpus;            // names
-  std::map<int, Curve> memory;                // used, bytes, per GPU
+  std::map<int, std::string> gpus;  // names
+  std::map<int, Curve> memory;      // used, bytes, per GPU
+  std::map<int, ClockView> clocks;
   std::map<int, std::string> clocks_held_by;  // reasons seen while it ran, per GPU, "none" too
   bool empty() const { return values.empty(); }
 };
@@ -60,6 +73,7 @@ class CounterCollector {
     std::optional<Range> range;
     double first = 0, last = 0;
   };
+  void add_clock(const GpuView& gpu);
   template <class T>
   void put(const char* id, int gpu, const std::optional<T>& value);
 
@@ -70,6 +84,7 @@ class CounterCollector {
   std::map<int, std::string> gpus_;
   std::map<int, uint64_t> reasons_;
   std::map<int, Curve> memory_;
+  std::map<int, ClockView> clocks_;
 };
 
 // To and from counters.json in the folder of a capture. read_counters gives none when `capture` is

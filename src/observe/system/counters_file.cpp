@@ -16,6 +16,26 @@ constexpr const char* kName = "/counters.json";
 constexpr int kSchema = 1;
 constexpr size_t kMostBytes = 1 << 20;
 
+Json clock_json(const ClockView& c) {
+  Json reasons = Json::array();
+  for (const auto& [bit, n] : c.by_reason)
+    reasons.push_back({{"bit", bit}, {"name", clock_reason_names(bit)}, {"samples", n}});
+  return {{"samples", c.samples},   {"held", c.held},   {"mean_mhz", c.mean_mhz},
+          {"full_mhz", c.full_mhz}, {"speed", c.speed}, {"reasons", reasons}};
+}
+
+ClockView read_clock(const Json& j) {
+  ClockView c;
+  c.samples = j.at("samples").get<int>();
+  c.held = j.at("held").get<int>();
+  c.mean_mhz = j.at("mean_mhz").get<double>();
+  c.full_mhz = j.at("full_mhz").get<double>();
+  c.speed = std::clamp(j.at("speed").get<double>(), 0.01, 1.0);
+  for (const Json& reason : j.at("reasons"))
+    c.by_reason[reason.at("bit").get<uint64_t>()] = reason.at("samples").get<int>();
+  return c;
+}
+
 void read_memory(const Json& curves, Counters& c) {
   for (const Json& curve : curves) {
     Curve& memory = c.memory[curve.at("gpu").get<int>()];
@@ -37,6 +57,8 @@ void write_counters(const Counters& c, const std::string& folder) {
     const auto held = c.clocks_held_by.find(gpu);
     j["gpus"].push_back({{"gpu", gpu}, {"name", name}});
     if (held != c.clocks_held_by.end()) j["gpus"].back()["clocks_held_by"] = held->second;
+    if (const auto at = c.clocks.find(gpu); at != c.clocks.end())
+      j["gpus"].back()["clock"] = clock_json(at->second);
   }
   j["memory_over_time"] = Json::array();  // [seconds, bytes]
   for (const auto& [gpu, curve] : c.memory) {
@@ -81,6 +103,8 @@ Counters read_counters(const std::string& capture) {
       if (g.contains("clocks_held_by"))
         c.clocks_held_by[gpu] = g.at("clocks_held_by").get<std::string>();
     }
+    for (const Json& g : j.at("gpus"))
+      if (g.contains("clock")) c.clocks[g.at("gpu").get<int>()] = read_clock(g.at("clock"));
     if (j.contains("memory_over_time")) read_memory(j.at("memory_over_time"), c);
     for (const Json& v : j.at("values")) {
       Counter counter;

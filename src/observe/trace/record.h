@@ -29,6 +29,7 @@ struct DeviceOp {
   OpKind kind = OpKind::kernel;
   CopyKind copy = CopyKind::unknown;
   HostMemory memory = HostMemory::unknown;  // the host's side of a copy
+  int64_t operation = -1;                   // the OperatorWork it belongs to; -1: not known
 };
 
 // One call of the CUDA runtime or driver. Calls of a thread may nest.
@@ -63,6 +64,17 @@ struct MemorySample {
   int64_t reserved = 0;   // taken from the driver
   uint32_t device = 0;
   auto operator<=>(const MemorySample&) const = default;
+};
+
+// Of the inputs of an operator's products.
+enum class Precision : uint8_t { unknown, f64, f32, f16, f8 };
+
+// What an operator of the framework has to do at least, from the shapes of its inputs.
+struct OperatorWork {
+  int64_t operation = -1;
+  double flops = 0, bytes = 0;
+  Precision precision = Precision::unknown;  // of products; unknown for what only moves memory
+  auto operator<=>(const OperatorWork&) const = default;
 };
 
 struct StreamKey {

@@ -105,13 +105,14 @@ void Trace::sort() {
     return m.time_ns < -kFarthestNs || m.time_ns > kFarthestNs;
   });
   sort_records(memory, std::less<>());
+  sort_records(work, std::less<>());
   const std::vector<uint32_t> name = ranks(names), stream = ranks(streams), thread = ranks(threads);
   sort_records(ops, [&](const DeviceOp& a, const DeviceOp& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;
     return std::tuple(a.end_ns, stream[a.stream], a.correlation, name[a.name], a.size, a.kind,
-                      a.copy, a.memory, a.block_threads) <
+                      a.copy, a.memory, a.block_threads, a.operation) <
            std::tuple(b.end_ns, stream[b.stream], b.correlation, name[b.name], b.size, b.kind,
-                      b.copy, b.memory, b.block_threads);
+                      b.copy, b.memory, b.block_threads, b.operation);
   });
   // Outer calls and spans before the inner ones that start with them.
   sort_records(calls, [&](const HostCall& a, const HostCall& b) {

@@ -53,7 +53,7 @@ struct DeviceInfo {
   int64_t multiprocessors = 0;  // 0: unknown
 };
 
-// A capture, or a window of one. 48, 32 and 32 bytes a record and each name once.
+// A capture, or a window of one. 56, 32 and 32 bytes a record and each name once.
 struct Trace {
   NameTable names;
   KeyTable<StreamKey> streams;
@@ -63,6 +63,8 @@ struct Trace {
   std::vector<HostCall> calls;
   std::vector<HostSpan> spans;
   std::vector<MemorySample> memory;
+  std::vector<OperatorWork> work;  // in order, of the whole capture
+  bool shapes = false;             // the source recorded the shapes of operators' inputs
   std::vector<std::string> notes;  // for the reader of the report: what the source lacked
   std::string source;              // "Kineto trace", ...
   std::string framework;           // "PyTorch", ...; empty when not known

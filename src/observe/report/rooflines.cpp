@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/report/rooflines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "observe/analyse/names.h"
+#include "observe/report/html.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr double kWidth = 960, kHeight = 360, kLeft = 60, kBottom = 30;
+
+// Logarithmic axes, whole powers of ten.
+struct Axes {
+  double x0, x1, y0, y1;  // exponents
+  double x(double value) const {
+    return kLeft + (kWidth - kLeft) * (std::log10(value) - x0) / (x1 - x0);
+  }
+  double y(double value) const { return kHeight * (y1 - std::log10(value)) / (y1 - y0); }
+};
+
+struct Dot {
+  std::string title;
+  double intensity, tflops, share_of_time;
+  bool hollow;
+};
+
+std::string power_label(int exponent) {
+  if (exponent >= 0 && exponent <= 4) return fmt::format("{:.0f}", std::pow(10, exponent));
+  if (exponent < 0 && exponent >= -3) return fmt::format("{:g}", std::pow(10, exponent));
+  return fmt::format("1e{}", exponent);
+}
+
+std::string grid(const Axes& a) {
+  std::string svg;
+  for (int e = static_cast<int>(a.x0); e <= static_cast<int>(a.x1); ++e) {
+    const double x = a.x(std::pow(10, e));
+    svg += fmt::format(
+        "<path d=\"M{0:.1f} 0V{1}\" stroke=\"#8884\"/><text x=\"{0:.1f}\" y=\"{2}\" "
+        "text-anchor=\"middle\">{3}</text>",
+        x, kHeight, kHeight + 14, power_label(e));
+  }
+  for (int e = static_cast<int>(a.y0); e <= static_cast<int>(a.y1); ++e) {
+    const double y = a.y(std::pow(10, e));
+    svg += fmt::format(
+        "<path d=\"M{0} {1:.1f}H{2}\" stroke=\"#8884\"/><text x=\"{3}\" y=\"{4:.1f}\" "
+        "text-anchor=\"end\">{5}</text>",
+        kLeft, y, kWidth, kLeft - 6, y + 4, power_label(e));
+  }
+  return svg;
+}
+
+std::string roofs(const DevicePeaks& p, const std::vector<std::pair<double, std::string>>& peaks,
+                  const Axes& a) {
+  std::string svg;
+  for (const auto& [tflops, name] : peaks) {
+    const double ridge = tflops * 1e3 / p.memory, low = std::pow(10, a.x0);
+    svg += fmt::format(
+        "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}H{}\" fill=\"none\" stroke=\"#c0392b\"/>"
+        "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}: {:g} TFLOP/s</text>",
+        a.x(low), a.y(low * p.memory * 1e-3), a.x(ridge), a.y(tflops), kWidth, kWidth,
+        a.y(tflops) - 4, name, tflops);
+  }
+  const double middle = std::pow(10, a.x0 + 0.2);
+  svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:g} GB/s</text>", a.x(middle) + 14,
+                     a.y(middle * p.memory * 1e-3) + 4, p.memory);
+  return svg;
+}
+
+std::string chart(const DevicePeaks& p, const std::vector<Dot>& dots,
+                  const std::vector<std::pair<double, std::string>>& peaks) {
+  Axes a{-1, 3, 0, 0};
+  double low = 1, high = 1;
+  for (const Dot& d : dots) {
+    a.x0 = std::min(a.x0, std::floor(std::log10(d.intensity)));
+    a.x1 = std::max(a.x1, std::ceil(std::log10(d.intensity)));
+    low = std::min(low, d.tflops);
+    high = std::max(high, d.tflops);
+  }
+  for (const auto& [tflops, name] : peaks) high = std::max(high, 1.5 * tflops);
+  a.x0 = std::max(a.x0, -6.0);
+  a.x1 = std::min(a.x1, 9.0);
+  a.y0 = std::max(std::floor(std::log10(low)), -6.0);
+  a.y1 = std::min(std::ceil(std::log10(high)), 9.0);
+  std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline\">",
+                                kWidth, kHeight + kBottom);
+  svg += grid(a) + roofs(p, peaks, a);
+  for (const Dot& d : dots)
+    svg += fmt::format(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\" fill-opacity=\"0.7\" "
+        "stroke=\"#1f5fa8\"><title>{}</title></circle>",
+        a.x(d.intensity), a.y(d.tflops), 3 + 22 * std::sqrt(d.share_of_time),
+        d.hollow ? "none" : "#1f5fa8", escape_html(d.title));
+  return svg + fmt::format(
+                   "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">operations a byte</text>"
+                   "<text x=\"{}\" y=\"12\">TFLOP/s</text></svg>\n",
+                   kWidth, kHeight + 28, kLeft + 4);
+}
+
+const char* unit_name(Precision precision, bool tensor) {
+  switch (precision) {
+    case Precision::f16:
+      return "16-bit tensor cores";
+    case Precision::f8:
+      return "8-bit tensor cores";
+    case Precision::f32:
+      return tensor ? "TF32" : "fp32";
+    default:
+      return "fp32";
+  }
+}
+
+}  // namespace
+
+std::string kernel_rate(const KernelStat& kernel, const DevicePeaks* peaks) {
+  const Roofline r = roofline(kernel, peaks);
+  if (r.gb_per_s <= 0) return "-";
+  std::string text = kernel.precision == Precision::unknown || !r.compute_bound
+                         ? fmt::format("{:.0f} GB/s", r.gb_per_s)
+                         : fmt::format("{:.3g} TFLOP/s", r.tflops);
+  if (peaks == nullptr && kernel.precision != Precision::unknown)
+    text = fmt::format("{:.3g} TFLOP/s", r.tflops);
+  if (r.share > 0) text += fmt::format(", {:.0f}% of its roof", 100 * r.share);
+  return text;
+}
+
+std::string roofline_note(const Diagnosis& g, const DeviceAnalysis& d) {
+  if (d.kernels.empty()) return "";
+  if (!g.analysis.shapes)
+    return g.analysis.framework == "PyTorch" && g.analysis.source == "Kineto trace"
+               ? "no FLOP/s and rooflines: the trace has no shapes; record it with "
+                 "record_shapes=True"
+               : "no FLOP/s and rooflines of kernels: the capture has no shapes; a torch.profiler "
+                 "trace with record_shapes=True has them";
+  if (device_peaks(d.info.name) == nullptr)
+    return "no shares of a roof: the peaks of this device are not known here";
+  return "";
+}
+
+double copy_peak(CopyKind kind, const DevicePeaks* peaks) {
+  if (peaks == nullptr) return 0;
+  if (kind == CopyKind::host_to_device || kind == CopyKind::device_to_host) return peaks->link;
+  return kind == CopyKind::device_to_device ? peaks->memory / 2 : 0;
+}
+
+std::optional<RunRate> run_rate(const Counters& counters) {
+  std::optional<RunRate> best;
+  for (const auto& [gpu, name] : counters.gpus) {
+    const DevicePeaks* peaks = device_peaks(name);
+    if (peaks == nullptr) continue;
+    std::optional<double> tensor, memory;
+    for (const Counter& c : counters.values) {
+      if (c.gpu != gpu) continue;
+      if (std::string_view(c.info->id) == "tensor_active") tensor = c.range.mean;
+      if (std::string_view(c.info->id) == "dram_active") memory = c.range.mean;
+    }
+    if (!tensor || !memory) continue;
+    const RunRate rate{name, *tensor / 100 * peaks->tensor16, *memory / 100 * peaks->memory};
+    if (!best || rate.tflops > best->tflops) best = rate;
+  }
+  return best;
+}
+
+std::string roofline_html(const Diagnosis& g) {
+  const DeviceAnalysis& d = g.device();
+  const std::optional<RunRate> run = run_rate(g.counters);
+  const DevicePeaks* peaks = device_peaks(d.info.name);
+  if (peaks == nullptr && run) peaks = device_peaks(run->device);
+  std::vector<Dot> dots;
+  std::vector<std::pair<double, std::string>> roof;
+  const auto add_roof = [&](double tflops, const std::string& name) {
+    if (tflops <= 0) return;
+    for (const auto& [other, seen] : roof)
+      if (seen == name) return;
+    roof.emplace_back(tflops, name);
+  };
+  int64_t sum = 0;
+  for (const KernelStat& k : d.kernels) sum += k.total_ns;
+  for (const KernelStat& k : d.kernels) {
+    const Roofline r = roofline(k, peaks);
+    if (peaks == nullptr || r.tflops <= 0 || r.gb_per_s <= 0) continue;
+    const bool tensor = classify_kernel(k.name) == KernelClass::tensor;
+    add_roof(peak_tflops(*peaks, k.precision, tensor), unit_name(k.precision, tensor));
+    const double share =
+        static_cast<double>(k.work_ns) / static_cast<double>(std::max<int64_t>(1, sum));
+    dots.push_back({fmt::format("{}: {}, {:.1f}% of the kernels' time", k.name.substr(0, 120),
+                                kernel_rate(k, peaks), 100 * share),
+                    k.flops / k.bytes, r.tflops, share, false});
+  }
+  if (run && run->tflops > 0 && run->gb_per_s > 0 && peaks != nullptr) {
+    add_roof(peaks->tensor16, unit_name(Precision::f16, true));
+    dots.push_back({fmt::format("the whole run: at most {:.0f} TFLOP/s and {:.0f} GB/s",
+                                run->tflops, run->gb_per_s),
+                    run->tflops * 1e3 / run->gb_per_s, run->tflops, 0.2, true});
+  }
+  if (dots.empty() || peaks == nullptr) return "";
+  std::string html = "<h2>Roofline</h2>\n" + chart(*peaks, dots, roof);
+  html +=
+      "<p class=\"note\">Each dot a kernel, its area the time. Operations and least bytes from the "
+      "shapes of operators; above a roof caches helped.";
+  if (run)
+    html += fmt::format(
+        " The ring is the whole run, from the activity of tensor cores and memory that the GPU "
+        "counts: at most {:.0f} TFLOP/s of 16-bit products and {:.0f} GB/s, both upper estimates.",
+        run->tflops, run->gb_per_s);
+  return html + "</p>\n";
+}
+
+}  // namespace saturate::observe
