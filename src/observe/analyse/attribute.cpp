@@ -96,7 +96,7 @@ class Sweep {
         Segment busy{now_, end, static_cast<Leaf>(l), op, trace_.ops[op].name, kNone};
         if (busy.leaf == Leaf::low_grid) {
           if (4 * low_blocks_ >= 3 * multiprocessors_)
-            busy.leaf = kernel_leaf(static_cast<KernelClass>(kinds_[busy.name]), trace_.ops[op], 0);
+            busy.leaf = kernel_leaf(leaves_.kind(busy.name), trace_.ops[op], 0);
           else
             busy.filled = static_cast<double>(low_blocks_) / static_cast<double>(multiprocessors_);
         }

@@ -50,8 +50,9 @@ class GraphsEdit {
  public:
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     for (uint32_t i = 0; i < e.ops; ++i) ops[i].back_to_back = true;
-    const bool dispatch = e.host_ns + e.blocked_ns <= kDispatchNs;  // one thread wakes another
-    if (dispatch) e.host_ns = e.blocked_ns = 0;
+    const bool dispatch =
+        e.host_ns + e.blocked_ns + e.no_core_ns <= kDispatchNs;  // one thread wakes another
+    if (dispatch) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
     if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other)
       e.call_ns = 0;
     if (waited_ && e.ops > 0 && dispatch) e.call_ns = std::max(e.call_ns, kGraphLaunchNs);
@@ -148,7 +149,8 @@ Replay::Edit simple_edit(FixKind kind) {
       return GraphsEdit{};
     case FixKind::host_work:
       return [](ReplayEvent& e, ReplayOp*) {
-        if (e.host_ns + e.blocked_ns > kOwnWorkNs) e.host_ns = e.blocked_ns = 0;
+        if (e.host_ns + e.blocked_ns + e.no_core_ns > kOwnWorkNs)
+          e.host_ns = e.blocked_ns = e.no_core_ns = 0;
       };
     case FixKind::syncs:
       return [](ReplayEvent& e, ReplayOp* ops) {
