@@ -22,6 +22,19 @@ for shape in "25088 512 512" "25088 2048 512" "25088 512 2048" "25088 32000 512"
   # shellcheck disable=SC2086
   "$program" bench gemm --precision bf16 --shape $shape >> "$out"
 done
+# What the doctor costs and whether it is right, where python3 has PyTorch.
+doctor="$(dirname "${BASH_SOURCE[0]}")/../tests/doctor"
+if python3 -c 'import torch' 2>/dev/null; then
+  truth="$(mktemp -d)"
+  python3 "$doctor/cost.py" --doctor "$program" >> "$out" || echo "bench/gpu.sh: the doctor costs more than it may" >&2
+  for verb in measure watch; do
+    python3 "$doctor/truth.py" $verb "$truth/$verb" $([[ $verb == watch ]] && echo --doctor "$program") >&2
+    python3 "$doctor/truth.py" judge "$truth/$verb" --doctor "$program" --jsonl "$truth/$verb.jsonl" >&2 ||
+      echo "bench/gpu.sh: the doctor was wrong ($verb)" >&2
+    cat "$truth/$verb.jsonl" >> "$out"
+  done
+  rm -r "$truth"
+fi
 # Programs of single families, where they were built (ninja saturate_gemm_bench saturate_bf16x6_bench ...).
 benches="$(dirname "$program")/../bench"
 for bench in "$benches"/saturate_*_bench; do

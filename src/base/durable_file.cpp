@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -38,6 +39,13 @@ void sync_path(const std::string& path, int flags) {
 
 DurableFile::DurableFile(std::string path, uint64_t bytes)
     : path_(std::move(path)), expected_(bytes) {
+  struct stat is {};
+  if (::stat(path_.c_str(), &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode)) {
+    in_place_ = true;
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd_ < 0) fail("cannot open", errno);
+    return;
+  }
   const std::string temporary = path_ + ".tmp";
   fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd_ < 0) fail("cannot create", errno);
@@ -55,7 +63,7 @@ DurableFile::DurableFile(std::string path, uint64_t bytes)
 DurableFile::~DurableFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink((path_ + ".tmp").c_str());
+  if (!in_place_) ::unlink((path_ + ".tmp").c_str());
 }
 
 void DurableFile::write(const void* data, size_t bytes) {
@@ -73,6 +81,10 @@ void DurableFile::write(const void* data, size_t bytes) {
 }
 
 void DurableFile::commit() {
+  if (in_place_) {
+    if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close", errno);
+    return;
+  }
   if (written_ < expected_ && ::ftruncate(fd_, static_cast<off_t>(written_)) != 0) {
     fail("cannot trim", errno);
   }

@@ -9,7 +9,8 @@
 namespace saturate {
 
 // Writes path + ".tmp", and on commit() syncs it and renames it over `path`. Without commit the old
-// file stays as it was and the temporary one is removed. One writer per path at a time.
+// file stays as it was and the temporary one is removed. One writer per path at a time. What is no
+// regular file (/dev/null, a terminal, a pipe) is written to where it is, never replaced.
 // Errors    io, naming the file, the cause, and for a full disk the bytes needed and free.
 class DurableFile {
  public:
@@ -28,6 +29,7 @@ class DurableFile {
 
   std::string path_;
   int fd_ = -1;
+  bool in_place_ = false;
   uint64_t expected_ = 0;
   uint64_t written_ = 0;
 };

@@ -30,6 +30,17 @@ TEST(DurableFile, KeepsTheOldContentUntilCommit) {
   EXPECT_EQ(read_file(path), "new!");
 }
 
+// As `-o /dev/null` of a privileged user would otherwise do.
+TEST(DurableFile, ReplacesNoDevice) {
+  const TempFolder folder;
+  const std::string path = folder / "null";
+  std::filesystem::create_symlink("/dev/null", path);
+  write_durable_file(path, "gone");
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
 TEST(DurableFile, TellsOfAFullDiskAndKeepsTheOldFile) {
   const TempFolder folder;
   const std::string path = folder / "file";
