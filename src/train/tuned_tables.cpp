@@ -78,8 +78,12 @@ void use_tuned_tables_of(const RunConfig& config, Device device) {
 
 void use_tuned_tables_of_run(const RunConfig& config, Device device,
                              parallel::Communicator& ranks) {
-  if (!device.is_cuda()) return;
-  const TuneMachine machine = kernels::tune_machine(device);
+  if (device.is_cuda())
+    use_tuned_tables_of_run(config, device, kernels::tune_machine(device), ranks);
+}
+
+void use_tuned_tables_of_run(const RunConfig& config, Device device, const TuneMachine& machine,
+                             parallel::Communicator& ranks) {
   use_of_run(kGemm, config.train.gemm_table, config, device, machine, ranks);
   use_of_run(kAttention, config.train.attention_table, config, device, machine, ranks);
 }

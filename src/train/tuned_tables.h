@@ -3,6 +3,7 @@
 // (ADR 21).
 #pragma once
 #include "base/config.h"
+#include "kernels/gemm/tune/table.h"
 #include "parallel/communicator.h"
 #include "runtime/device.h"
 
@@ -19,5 +20,9 @@ void use_tuned_tables_of(const RunConfig& config, Device device);
 // since, so that it goes on bit for bit. A run without a copy was made without a table and stays
 // so. All ranks call it together.
 void use_tuned_tables_of_run(const RunConfig& config, Device device, parallel::Communicator& ranks);
+
+// The same with what measurements on `device` hold for, which needs no such device.
+void use_tuned_tables_of_run(const RunConfig& config, Device device,
+                             const kernels::TuneMachine& machine, parallel::Communicator& ranks);
 
 }  // namespace saturate::train
