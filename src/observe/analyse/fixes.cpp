@@ -345,7 +345,9 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   std::stable_sort(fixes.begin(), fixes.end(),
                    [](const Fix& a, const Fix& b) { return rank_of(a) > rank_of(b); });
   for (Fix& f : fixes)
-    (f.speedup >= kWorth ? report.worth : report.not_worth).push_back(std::move(f));
+    (f.speedup >= (f.kind == FixKind::processes ? kWorthProcesses : kWorth) ? report.worth
+                                                                            : report.not_worth)
+        .push_back(std::move(f));
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];

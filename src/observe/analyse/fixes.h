@@ -49,10 +49,12 @@ struct FixReport {
   bool whole_steps = false;   // else stretches of operations stood in for steps
   int64_t window_steps = 0;
   double dispatch_scale = 1;   // below 1: what recording adds to the host was taken out
-  std::vector<Fix> worth;      // at least kWorth, largest gain first
+  std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, largest first
   std::vector<Fix> not_worth;  // below; the evidence says why
 };
 constexpr double kWorth = 1.03;
+// Of several processes, which cost memory and the host's cores, and each of which is no faster.
+constexpr double kWorthProcesses = 1.2;
 constexpr double kMaxReplayError = 0.05;
 constexpr double kMaxUnexplained = 0.5;
 

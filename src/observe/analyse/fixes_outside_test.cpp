@@ -2,6 +2,7 @@
 // Fixes around the program: transfers, cores, clocks, processes. Against the repaired program.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "observe/analyse/analyser.h"
@@ -148,6 +149,12 @@ TEST(FixesOutside, SeveralProcessesFillADeviceThatIdles) {
   // A third idle: two processes have the device busy all the time.
   EXPECT_NEAR(promise(idle(500'000), FixKind::processes), 1.5, 0.06);
   EXPECT_LT(promise(run([](Simulator& s) { layers(s, 60, 200'000); }), FixKind::processes), kWorth);
+  for (const int64_t host : {100'000, 500'000}) {
+    const Outcome o = idle(host);
+    const bool offered = std::any_of(o.fixes.worth.begin(), o.fixes.worth.end(),
+                                     [](const Fix& f) { return f.kind == FixKind::processes; });
+    EXPECT_EQ(offered, host == 500'000) << "a tenth is not worth a second process";
+  }
   double last = 0;
   for (const int64_t host : {0, 100'000, 400'000, 900'000, 5'000'000}) {
     const double now = promise(idle(host), FixKind::processes);

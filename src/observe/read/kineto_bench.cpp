@@ -3,7 +3,7 @@
 // Kineto writes them (six events a launch: two operators, call, kernel, two ends of an arrow), then
 // reads it back.
 //   saturate_kineto_bench [--events 10000000] [--file /tmp/bench.json] [--gzip] [--shapes]
-//                         [--device-only] [--keep]
+//                         [--device-only] [--keep] [--reuse]
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <zlib.h>
@@ -35,6 +35,7 @@ struct Options {
   int64_t events = 10'000'000;
   std::string path = "/tmp/saturate_bench.json";
   bool gzip = false, shapes = false, device_only = false, keep = false;
+  bool reuse = false;  // a file that --keep left, of the same options
 };
 
 class TraceWriter {
@@ -148,8 +149,10 @@ int run(int argc, char** argv) {
       o.device_only = true;
     else if (a == "--keep")
       o.keep = true;
+    else if (a == "--reuse")
+      o.reuse = o.keep = true;
   }
-  const int64_t events = write_trace(o);
+  const int64_t events = o.reuse ? o.events : write_trace(o);
   const auto mib = static_cast<double>(std::filesystem::file_size(o.path)) / (1 << 20);
   const auto seconds = [](auto since) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();

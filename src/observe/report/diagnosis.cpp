@@ -76,9 +76,9 @@ Name name_of(Leaf leaf) {
 
 // Of a mean step; of the whole capture when no steps were found.
 double step_part_ns(const Analysis& analysis, double share_of_time) {
-  return share_of_time * (analysis.steps.found ? analysis.steps.mean_ns
-                                               : static_cast<double>(
-                                                     analysis.devices.front().budget.total_ns()));
+  return share_of_time * (analysis.steps.found
+                              ? analysis.steps.mean_ns
+                              : static_cast<double>(analysis.devices.front().budget.total_ns()));
 }
 
 double share(int64_t part, int64_t whole) {

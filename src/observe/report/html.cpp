@@ -22,7 +22,7 @@ h1{font-size:1.6em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid #e4e4e4;vertical-align:top}
 td{white-space:nowrap}td:last-child,th:last-child,td.l{text-align:left;white-space:normal}
-td.name{font-family:monospace;font-size:.85em;overflow-wrap:anywhere}
+td.name{min-width:16em;font-family:monospace;font-size:.85em;overflow-wrap:anywhere}
 .verdict{background:#f3f6fa;border-left:6px solid #1f5fa8;padding:1em 1.2em;margin:1em 0}
 .legend span{margin-right:1em;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
 .note,.meaning{color:#666;font-size:.9em}svg{width:100%;height:auto;display:block;margin:.5em 0}
@@ -142,17 +142,20 @@ std::string kernels_html(const Diagnosis& g, const DeviceAnalysis& d) {
   std::string html =
       "<h2>Kernels</h2>\n<table><tr><th>share</th><th>time</th><th>count</th><th>mean</"
       "th><th>longest</th><th>blocks</th>"
-      "<th>threads</th><th>rate</th><th class=\"l\">kind</th><th>name</th></tr>\n";
+      "<th>threads</th><th>rate</th><th>of roof</th><th class=\"l\">kind</th><th>name</th></tr>\n";
   for (size_t i = 0; i < std::min(kShown, d.kernels.size()); ++i) {
     const KernelStat& k = d.kernels[i];
+    const std::string rate = kernel_speed(k, peaks);
+    const double share = roofline(k, peaks).share;
     html += fmt::format(
         "<tr><td>{:.1f}%</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
-        "td><td>{}</td>"
+        "td><td>{}</td><td>{}</td>"
         "<td class=\"l\">{}</td><td class=\"name\">{}</td></tr>\n",
         percent(k.total_ns, sum), format_ns(static_cast<double>(k.total_ns)), k.count,
         format_ns(static_cast<double>(k.total_ns) / static_cast<double>(k.count)),
         format_ns(static_cast<double>(k.longest_ns)), k.blocks, k.block_threads,
-        kernel_rate(k, peaks), leaf_info(k.leaf).title, escape_html(k.name.substr(0, 200)));
+        rate.empty() ? "-" : rate, share > 0 ? fmt::format("{:.0f}%", 100 * share) : "-",
+        leaf_info(k.leaf).title, escape_html(k.name.substr(0, 200)));
   }
   html += "</table>\n";
   if (d.kernels.size() > kShown)

@@ -87,8 +87,9 @@ std::string chart(const DevicePeaks& p, const std::vector<Dot>& dots,
   a.x1 = std::min(a.x1, 9.0);
   a.y0 = std::max(std::floor(std::log10(low)), -6.0);
   a.y1 = std::min(std::ceil(std::log10(high)), 9.0);
-  std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline\">",
-                                kWidth, kHeight + kBottom);
+  std::string svg =
+      fmt::format("<svg viewBox=\"0 -12 {} {}\" role=\"img\" aria-label=\"roofline\">", kWidth + 20,
+                  kHeight + kBottom + 12);
   svg += grid(a) + roofs(p, peaks, a);
   for (const Dot& d : dots)
     svg += fmt::format(
@@ -117,16 +118,19 @@ const char* unit_name(Precision precision, bool tensor) {
 
 }  // namespace
 
-std::string kernel_rate(const KernelStat& kernel, const DevicePeaks* peaks) {
+std::string kernel_speed(const KernelStat& kernel, const DevicePeaks* peaks) {
   const Roofline r = roofline(kernel, peaks);
-  if (r.gb_per_s <= 0) return "-";
-  std::string text = kernel.precision == Precision::unknown || !r.compute_bound
-                         ? fmt::format("{:.0f} GB/s", r.gb_per_s)
-                         : fmt::format("{:.3g} TFLOP/s", r.tflops);
-  if (peaks == nullptr && kernel.precision != Precision::unknown)
-    text = fmt::format("{:.3g} TFLOP/s", r.tflops);
-  if (r.share > 0) text += fmt::format(", {:.0f}% of its roof", 100 * r.share);
-  return text;
+  if (r.gb_per_s <= 0) return "";
+  const bool product = kernel.precision != Precision::unknown;
+  if (product && (r.compute_bound || r.share <= 0)) return fmt::format("{:.3g} TFLOP/s", r.tflops);
+  return fmt::format("{:.0f} GB/s", r.gb_per_s);
+}
+
+std::string kernel_rate(const KernelStat& kernel, const DevicePeaks* peaks) {
+  const std::string speed = kernel_speed(kernel, peaks);
+  if (speed.empty()) return "-";
+  const double share = roofline(kernel, peaks).share;
+  return share > 0 ? fmt::format("{}, {:.0f}% of its roof", speed, 100 * share) : speed;
 }
 
 std::string roofline_note(const Diagnosis& g, const DeviceAnalysis& d) {

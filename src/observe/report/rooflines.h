@@ -9,6 +9,8 @@
 
 namespace saturate::observe {
 
+// "612 TFLOP/s" or "3920 GB/s", by the roof it is nearer to; empty where the capture does not say.
+std::string kernel_speed(const KernelStat& kernel, const DevicePeaks* peaks);
 // "612 TFLOP/s, 62% of its roof"; "-" where the capture does not say.
 std::string kernel_rate(const KernelStat& kernel, const DevicePeaks* peaks);
 // Why there are no rates or no shares, with the remedy; empty when there are.
