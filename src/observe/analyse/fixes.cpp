@@ -272,7 +272,7 @@ double step_with(const Replay& replay, FixKind kind, const ClockHold& clock) {
 // By gain. A larger batch changes the training and cures no cause: it comes last. Of nearly equal
 // gains the one that the attribution bears out goes first: up to three tenths of the gain.
 double rank_of(const Fix& f) {
-  if (is_throughput(f.kind) && f.speedup >= kWorth) return f.kind == FixKind::batch ? 1 : 0.99;
+  if (!f.cures && f.speedup >= kWorth) return f.kind == FixKind::processes ? 0.99 : 1;
   const double removed = 1 - 1 / f.speedup;
   const double borne_out = removed > 0 ? std::min(1.0, f.share / removed) : 0;
   return 1 + (f.speedup - 1) * (0.7 + 0.3 * borne_out);
@@ -337,6 +337,8 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     f.step_ns = is_throughput(f.kind) ? 0 : step;
     f.speedup = std::max(1.0, f.speedup);
     add_words(f, analysis, clock);
+    const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
+    f.cures = !is_throughput(f.kind) && !(f.kind == FixKind::clocks && only_power);
     f.share = attributed_share(f.kind, analysis, clock);
     if (f.kind == FixKind::syncs && report.numbers)
       f.share = std::max(0.0, sync_cost / replay.measured().step_ns);

@@ -38,6 +38,7 @@ struct Fix {
   double step_ns = 0;  // of a step with the fix; 0 for those two
   double share = 0;    // of the time that the attribution puts down to it
   double shared = 0;   // the part of its gain that the first fix of the list brings already
+  bool cures = true;   // a cause; not throughput, nor a clock under nothing but the power cap
   std::string evidence, action, caveat;
 };
 

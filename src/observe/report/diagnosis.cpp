@@ -120,10 +120,12 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   }
   // A larger batch cures no cause; it is one only where small kernels are what there is.
   const Fix *first = nullptr, *batch = nullptr;
+  bool capped = false;
   if (fixes.numbers) {
     for (const Fix& f : fixes.worth) {
       if (f.kind == FixKind::batch) batch = &f;
-      if (!is_throughput(f.kind) && first == nullptr) first = &f;
+      if (f.kind == FixKind::clocks) capped = true;
+      if (f.cures && first == nullptr) first = &f;
     }
   }
   const double small = share(d.budget[Leaf::tiny] + d.budget[Leaf::low_grid], total);
@@ -147,8 +149,9 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.headline = "GPU-bound";
     v.why = fmt::format("the device is busy {:.1f}% of the time", 100 * busy);
     if (fixes.numbers)
-      v.why += fmt::format(", and no change outside the kernels would bring {:.0f}%",
-                           100 * (kWorth - 1));
+      v.why +=
+          fmt::format(", and no change outside the kernels would bring {:.0f}%{}",
+                      100 * (kWorth - 1), capped ? ", but for the clock under the power cap" : "");
     v.next = "make the kernels themselves faster: see the kernel table";
     v.cause_ns = step_part_ns(analysis, busy);
     // Busy with moving, which no overlap would hide.

@@ -92,6 +92,18 @@ TEST(Throttling, IsAFixWithACeilingAndAnOverlay) {
   EXPECT_EQ(json["fixes"][0]["id"], "clocks");
 }
 
+// At its default limit a chip that multiplies all the time is held by its power: that is no fault.
+TEST(Throttling, ThePowerCapAloneIsNoCause) {
+  CounterCollector collector(1);
+  for (int i = 0; i < 11; ++i) collector.add(sample(1400, kReasonPowerCap, 100));
+  const Diagnosis g = diagnosed(collector.finish());
+  EXPECT_EQ(g.verdict.id, "gpu_bound");
+  EXPECT_NE(g.verdict.why.find("the clock under the power cap"), std::string::npos)
+      << g.verdict.why;
+  ASSERT_FALSE(g.fixes.worth.empty());
+  EXPECT_EQ(g.fixes.worth[0].kind, FixKind::clocks) << "but what it costs is told";
+}
+
 TEST(Throttling, FreeClocksPromiseNothing) {
   CounterCollector collector(1);
   for (int i = 0; i < 10; ++i) collector.add(sample(1500, 0, 90));  // low, but by nobody's reason
