@@ -44,17 +44,19 @@ void drop_wait(ReplayEvent& e) {
   e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
 }
 
-// Kernels follow each other without a gap and without a launch each. A wait for the device cannot
-// be captured: after each one another graph has to be launched.
+// Kernels follow each other without a gap and without a launch each; what is a graph already keeps
+// its launch and the gap before it. A wait for the device cannot be captured: after each one
+// another graph has to be launched.
 class GraphsEdit {
  public:
   void operator()(ReplayEvent& e, ReplayOp* ops) {
-    for (uint32_t i = 0; i < e.ops; ++i) ops[i].back_to_back = true;
+    const bool graph = e.ops > 1 || (e.ops == 1 && ops->leaf == Leaf::graph);
+    for (uint32_t i = graph ? 1 : 0; i < e.ops; ++i) ops[i].back_to_back = true;
     const bool dispatch =
         e.host_ns + e.blocked_ns + e.no_core_ns <= kDispatchNs;  // one thread wakes another
     if (dispatch) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
-    if (e.kind == ReplayCall::launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other)
-      e.call_ns = 0;
+    const bool launch = e.kind == ReplayCall::launch && !graph;
+    if (launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other) e.call_ns = 0;
     if (waited_ && e.ops > 0 && dispatch) e.call_ns = std::max(e.call_ns, kGraphLaunchNs);
     if (e.waits_for != kNone)
       waited_ = true;

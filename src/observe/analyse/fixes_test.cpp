@@ -286,6 +286,29 @@ TEST(Fixes, TheRecordersCostIsNoGain) {
   EXPECT_NEAR(step, clean_step, 0.01 * clean_step);
 }
 
+// The gap between two graphs stays: what is a graph already is promised none.
+TEST(Fixes, WhatIsAGraphIsNotPromisedOne) {
+  Machine m;
+  m.kernel_gap_ns = 3'000;
+  const auto promise = [&](OpKind kind) {
+    Simulator s(m);
+    for (int i = 0; i < 24; ++i) {
+      s.begin_step(i);
+      for (int k = 0; k < 20; ++k) s.kernel("work", 50'000);
+    }
+    Trace t = s.take();
+    for (DeviceOp& op : t.ops) op.kind = kind;
+    const HostTimeline host(t);
+    const Analysis a = analyse(t);
+    std::vector<int64_t> begins;
+    for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
+    const FixReport r = find_fixes(Replay(t, host, 0, begins, begins.front(), begins.back()), a);
+    return find(r, FixKind::graphs)->speedup;
+  };
+  EXPECT_GT(promise(OpKind::kernel), 1.05);
+  EXPECT_LT(promise(OpKind::graph), 1.01);
+}
+
 TEST(Fixes, OverlapsAreSaid) {
   const Outcome r = run([](Simulator& s) {
     layers(s, 100, 6'000, 20'000);
