@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "kernels/attention/attention_features.h"
+#include "kernels/gemm/tune/table_in_use.h"
 #include "kernels/gemm/tune/tuned_file.h"
 
 namespace saturate::kernels {
@@ -75,11 +73,11 @@ std::string read_entry(TunedEntry& f, AttentionTable& table) {
   return "";
 }
 
-struct InUse {
-  Device device;
-  AttentionTable table;
-};
-std::atomic<const InUse*> in_use{nullptr};
+// Never destroyed: a thread may look a choice up while the process ends.
+TableInUse<AttentionTable>& in_use() {
+  static auto* const table = new TableInUse<AttentionTable>;
+  return *table;
+}
 
 }  // namespace
 
@@ -183,18 +181,9 @@ void merge_attention_table(const std::string& path, const TuneMachine& machine,
 }
 
 void use_attention_table(Device device, AttentionTable table) {
-  // Earlier tables stay: a launch on another thread may still look at one. There are a handful.
-  static std::mutex mutex;
-  static auto* const all = new std::vector<std::unique_ptr<InUse>>;
-  const std::lock_guard lock(mutex);
-  if (table.empty()) return in_use.store(nullptr, std::memory_order_release);
-  all->push_back(std::make_unique<InUse>(InUse{device, std::move(table)}));
-  in_use.store(all->back().get(), std::memory_order_release);
+  in_use().use(device, std::move(table));
 }
 
-const AttentionTable* attention_table_in_use(Device device) noexcept {
-  const InUse* const now = in_use.load(std::memory_order_acquire);
-  return now != nullptr && now->device == device ? &now->table : nullptr;
-}
+const AttentionTable* attention_table_in_use(Device device) noexcept { return in_use().of(device); }
 
 }  // namespace saturate::kernels

@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <bit>
 #include <cmath>
-#include <memory>
-#include <mutex>
+
+#include "kernels/gemm/tune/table_in_use.h"
 
 namespace saturate::kernels {
 namespace {
@@ -78,27 +77,16 @@ const GemmChoice* GemmTable::find(const GemmKey& key) const noexcept {
 
 namespace {
 
-struct InUse {
-  Device device;
-  GemmTable table;
-};
-std::atomic<const InUse*> in_use{nullptr};
+// Never destroyed: a thread may look a choice up while the process ends.
+TableInUse<GemmTable>& in_use() {
+  static auto* const table = new TableInUse<GemmTable>;
+  return *table;
+}
 
 }  // namespace
 
-void use_gemm_table(Device device, GemmTable table) {
-  // Earlier tables stay: a launch on another thread may still look at one. There are a handful.
-  static std::mutex mutex;
-  static auto* const all = new std::vector<std::unique_ptr<InUse>>;
-  const std::lock_guard lock(mutex);
-  if (table.empty()) return in_use.store(nullptr, std::memory_order_release);
-  all->push_back(std::make_unique<InUse>(InUse{device, std::move(table)}));
-  in_use.store(all->back().get(), std::memory_order_release);
-}
+void use_gemm_table(Device device, GemmTable table) { in_use().use(device, std::move(table)); }
 
-const GemmTable* gemm_table_in_use(Device device) noexcept {
-  const InUse* const now = in_use.load(std::memory_order_acquire);
-  return now != nullptr && now->device == device ? &now->table : nullptr;
-}
+const GemmTable* gemm_table_in_use(Device device) noexcept { return in_use().of(device); }
 
 }  // namespace saturate::kernels
