@@ -349,7 +349,7 @@ struct Program {
     c.add_option("--pid,-p", top.pids, "only these processes")
         ->delimiter(',')
         ->type_name("PID,...")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
     c.add_option("--user,-u", top.users, "only processes of these users")
         ->delimiter(',')
         ->type_name("NAME,...");
@@ -438,7 +438,7 @@ struct Program {
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
     c.add_option("--step-ms", doctor.step_ms,
                  "what a step takes without the profiler: predictions then leave its cost out")
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Range(1e-6, 1e6))
         ->type_name("MS");
     CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
     compare->add_option("traces", doctor.compare, "before and after")

@@ -27,8 +27,10 @@ doctor="$(dirname "${BASH_SOURCE[0]}")/../tests/doctor"
 if python3 -c 'import torch' 2>/dev/null; then
   truth="$(mktemp -d)"
   python3 "$doctor/cost.py" --doctor "$program" >> "$out" || echo "bench/gpu.sh: the doctor costs more than it may" >&2
+  python3 "$doctor/truth.py" measure "$truth/measure" >&2 || echo "bench/gpu.sh: truth.py measure failed" >&2
+  python3 "$doctor/truth.py" watch "$truth/watch" --doctor "$program" >&2 || echo "bench/gpu.sh: truth.py watch failed" >&2
   for verb in measure watch; do
-    python3 "$doctor/truth.py" $verb "$truth/$verb" $([[ $verb == watch ]] && echo --doctor "$program") >&2
+    [[ -f $truth/$verb/measured.jsonl ]] || continue
     python3 "$doctor/truth.py" judge "$truth/$verb" --doctor "$program" --jsonl "$truth/$verb.jsonl" >&2 ||
       echo "bench/gpu.sh: the doctor was wrong ($verb)" >&2
     cat "$truth/$verb.jsonl" >> "$out"

@@ -97,6 +97,9 @@ void DurableFile::commit() {
 
 void DurableFile::fail(const char* action, int error_number) const {
   std::string message = fmt::format("{} {}: {}", action, path_, std::strerror(error_number));
+  if (error_number == ENOENT) message += "; make the folder first or choose another";
+  if (error_number == EACCES || error_number == EROFS)
+    message += "; choose a folder where this user may write";
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
     message += fmt::format(
         " ({} bytes needed, {} written, {} free); nothing under that name was changed; free some "

@@ -85,9 +85,9 @@ class Watched(unittest.TestCase):
                     told = truth.diagnose(PROGRAM, own)
                     row, = truth.judge_causes([result], [told])
                     self.assertTrue(row["right"], row)
-                    # The steps that warmed growing_step up were short and are in its capture.
-                    limit = 0.08 if result["drift"] else truth.CAUSE_MS
-                    self.assertLess(abs(row.get("off", 0)), limit, row)
+                    # growing_step was warmed up by short steps that are in its capture: its mean is no measure.
+                    if not result["drift"]:
+                        self.assertLess(abs(row.get("off", 0)), truth.CAUSE_MS, row)
 
 
 class Judging(unittest.TestCase):

@@ -153,7 +153,7 @@ def judge_causes(traced, diagnoses):
     rows = []
     for result, told in zip(traced, diagnoses):
         verdict = told["verdict"]
-        gain = max([f["speedup_at_most"] for f in told["fixes"] if f["id"] not in ("batch", "processes")], default=1.0)
+        gain = max([f["speedup_at_most"] for f in told["fixes"]], default=1.0)
         row = {"kind": "cause", "program": result["program"], "planted": result["cause"], "verdict": verdict["id"],
                "fix": result["fix"], "step_ms": result["step_ms"], "planted_ms": result["planted_ms"],
                "promised": round(gain, 3)}

@@ -64,6 +64,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
       share(d, {}) + (d.budget.total_ns() > 0 ? 100.0 * static_cast<double>(d.budget.busy_ns()) /
                                                     static_cast<double>(d.budget.total_ns())
                                               : 0);
+  const std::string unfilled =
+      fmt::format("the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it",
+                  busy, share(d, {Leaf::tiny, Leaf::low_grid}));
   switch (f.kind) {
     case FixKind::graphs: {
       const double gaps =
@@ -216,9 +219,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
           "multiplies all the time is meant to be held by it";
       break;
     case FixKind::processes:
-      f.evidence = fmt::format(
-          "the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it", busy,
-          share(d, {Leaf::tiny, Leaf::low_grid}));
+      f.evidence = unfilled;
       f.action =
           "nvidia-cuda-mps-control -d, then two processes on the GPU: several runs of a search, or "
           "ranks that share it";
@@ -227,9 +228,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
           "for both must suffice, and so must the host's cores";
       break;
     case FixKind::batch:
-      f.evidence = fmt::format(
-          "the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it", busy,
-          share(d, {Leaf::tiny, Leaf::low_grid}));
+      f.evidence = unfilled;
       f.action = torch ? "double the batch size of the DataLoader" : "double the batch size";
       f.caveat =
           "gain in samples per second, not in time per step; memory must suffice, and training "

@@ -5,51 +5,27 @@
 #include <algorithm>
 #include <functional>
 
-#include "observe/analyse/analyser.h"
-#include "observe/analyse/fixes.h"
-#include "observe/testing/simulator.h"
+#include "observe/testing/fix_report.h"
 
 namespace saturate::observe {
 namespace {
 
+using testing::find;
+using testing::Outcome;
+using testing::Program;
+using testing::run;
 using testing::Simulator;
-using Program = std::function<void(Simulator&)>;
-
-struct Outcome {
-  double step_ns;
-  FixReport fixes;
-};
-
-Outcome run(const Program& step, const ClockHold& clock = {}) {
-  Simulator s;
-  constexpr int kSteps = 24;
-  for (int i = 0; i < kSteps; ++i) {
-    s.begin_step(i);
-    step(s);
-  }
-  const double step_ns = static_cast<double>(s.done_ns() - s.start_ns()) / kSteps;
-  Trace t = s.take();
-  const HostTimeline host(t);
-  Analysis a = analyse(t);
-  std::vector<int64_t> begins;
-  for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
-  begins.push_back(a.steps.steps.back().end_ns);
-  const Replay replay(t, host, 0, begins, begins.front(), begins.back());
-  return {step_ns, find_fixes(replay, a, 0, clock)};
-}
 
 double promise(const Outcome& o, FixKind kind) {
   EXPECT_TRUE(o.fixes.numbers) << o.fixes.why_not;
-  for (const auto* list : {&o.fixes.worth, &o.fixes.not_worth})
-    for (const Fix& f : *list)
-      if (f.kind == kind) return f.speedup;
-  ADD_FAILURE() << fix_info(kind).id << " is not in the list";
-  return 0;
+  const Fix* const fix = find(o.fixes, kind);
+  if (fix == nullptr) ADD_FAILURE() << fix_info(kind).id << " is not in the list";
+  return fix == nullptr ? 0 : fix->speedup;
 }
 
 void expect_near_the_gain(FixKind kind, const Program& broken, const Program& repaired,
                           const ClockHold& clock = {}) {
-  const Outcome before = run(broken, clock), after = run(repaired);
+  const Outcome before = run(broken, {}, clock), after = run(repaired);
   const double gain = before.step_ns / after.step_ns, predicted = promise(before, kind);
   EXPECT_GT(gain, 1.1) << "the test plants something";
   EXPECT_NEAR(predicted / gain, 1, 0.10) << predicted << " got " << gain;
@@ -108,11 +84,11 @@ TEST(FixesOutside, ClocksThatAreHeldDown) {
   held.speed = 0.7;
   held.evidence = "power cap";
   expect_near_the_gain(FixKind::clocks, program(0.7, true), program(1, true), held);
-  EXPECT_EQ(promise(run(program(0.7, false), held), FixKind::clocks), 1) << "memory-bound";
+  EXPECT_EQ(promise(run(program(0.7, false), {}, held), FixKind::clocks), 1) << "memory-bound";
   double last = 10;
   for (const double speed : {0.3, 0.6, 0.9, 1.0}) {
     held.speed = speed;
-    const double now = promise(run(program(0.7, true), held), FixKind::clocks);
+    const double now = promise(run(program(0.7, true), {}, held), FixKind::clocks);
     EXPECT_LT(now, last) << "the slower the clock, the more there is to win";
     last = now;
   }
@@ -121,7 +97,7 @@ TEST(FixesOutside, ClocksThatAreHeldDown) {
 
 TEST(FixesOutside, TheReasonOfAClockNamesTheAction) {
   const auto action = [](const ClockHold& held) {
-    const Outcome o = run([](Simulator& s) { layers(s, 40, 100'000); }, held);
+    const Outcome o = run([](Simulator& s) { layers(s, 40, 100'000); }, {}, held);
     EXPECT_EQ(o.fixes.worth.at(0).kind, FixKind::clocks);
     return o.fixes.worth[0].action;
   };

@@ -8,47 +8,17 @@
 #include <functional>
 #include <random>
 
-#include "observe/analyse/analyser.h"
-#include "observe/testing/simulator.h"
+#include "observe/testing/fix_report.h"
 
 namespace saturate::observe {
 namespace {
 
+using testing::find;
 using testing::Machine;
+using testing::Outcome;
+using testing::replay_of;
+using testing::run;
 using testing::Simulator;
-
-struct Outcome {
-  double step_ns;
-  FixReport fixes;
-  Analysis analysis;
-};
-
-Outcome run(const std::function<void(Simulator&)>& step, Machine machine = {}) {
-  Simulator s(machine);
-  constexpr int kSteps = 24;
-  for (int i = 0; i < kSteps; ++i) {
-    s.begin_step(i);
-    step(s);
-  }
-  const double step_ns = static_cast<double>(s.done_ns() - s.start_ns()) / kSteps;
-  Trace t = s.take();
-  const HostTimeline host(t);
-  Analysis a = analyse(t);
-  std::vector<int64_t> begins;
-  for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
-  begins.push_back(a.steps.steps.back().end_ns);
-  const Replay replay(t, host, 0, begins, begins.front(), begins.back());
-  return {step_ns, find_fixes(replay, a), a};
-}
-
-const Fix* find(const FixReport& r, FixKind kind) {
-  for (const auto* list : {&r.worth, &r.not_worth}) {
-    for (const Fix& f : *list) {
-      if (f.kind == kind) return &f;
-    }
-  }
-  return nullptr;
-}
 
 // `broken` has the planted cause, `fixed` has not.
 void expect_planted(FixKind kind, const std::function<void(Simulator&)>& broken,
@@ -268,12 +238,8 @@ TEST(Fixes, TheRecordersCostIsNoGain) {
     return s.take();
   };
   const auto graphs = [](Trace t, double slowdown) {
-    const HostTimeline host(t);
     const Analysis a = analyse(t);
-    std::vector<int64_t> begins;
-    for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
-    begins.push_back(a.steps.steps.back().end_ns);
-    Replay replay(t, host, 0, begins, begins.front(), begins.back());
+    Replay replay = replay_of(t, a);
     replay.remove_cost(slowdown);
     const FixReport r = find_fixes(replay, a);
     return std::pair(find(r, FixKind::graphs)->speedup, r.replay_step_ns);
@@ -298,11 +264,8 @@ TEST(Fixes, WhatIsAGraphIsNotPromisedOne) {
     }
     Trace t = s.take();
     for (DeviceOp& op : t.ops) op.kind = kind;
-    const HostTimeline host(t);
     const Analysis a = analyse(t);
-    std::vector<int64_t> begins;
-    for (const StepStat& one : a.steps.steps) begins.push_back(one.start_ns);
-    const FixReport r = find_fixes(Replay(t, host, 0, begins, begins.front(), begins.back()), a);
+    const FixReport r = find_fixes(replay_of(t, a), a);
     return find(r, FixKind::graphs)->speedup;
   };
   EXPECT_GT(promise(OpKind::kernel), 1.05);
