@@ -76,12 +76,13 @@ def check(inputs, extra, settings):
     extra_copies = {n: x.detach().double().requires_grad_() if x.is_floating_point() else x for n, x in extra.items()}
     expected, expected_lse = formula(*copies, **extra_copies, **settings)
     assert o.dtype == dtype and lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    unit = epsilon(dtype)
+    unit, lse_bound = epsilon(dtype), 2.0**-18
     if settings.get("rotary_base"):  # angles of up to as many radians as rows, in float32
         unit = max(unit, 2.0**-23 * max(1.0, max(x.shape[1] for x in inputs) / 8))
+        lse_bound = max(lse_bound, 2 * unit)  # the GPU rounds rotated rows to the type before it multiplies them
     bound = 8 * unit * max(1.0, expected.abs().max().item())
     torch.testing.assert_close(o.double(), expected, rtol=0, atol=bound)
-    torch.testing.assert_close(lse.double(), expected_lse, rtol=2.0**-18, atol=2.0**-18)
+    torch.testing.assert_close(lse.double(), expected_lse, rtol=2.0**-18, atol=lse_bound)
     torch.manual_seed(8)
     d_o = torch.randn_like(o)
     differentiable = [n for n, x in extra.items() if x.is_floating_point()]
