@@ -2,13 +2,16 @@
 """Which implementation takes the arguments of a call: PyTorch's or the one for any DLPack array."""
 import sys
 
+# Looked up once where PyTorch came first: torch.compile may fail over a look into sys.modules, which grows while it traces.
+_torch = sys.modules.get("torch")
+
 
 def are_torch(op, arrays, required):
     """Whether the arrays (name: array, or None if not in `required`) are PyTorch tensors.
 
     Raises TypeError when they are of both kinds, or one is no array at all.
     """
-    torch = sys.modules.get("torch")
+    torch = _torch or sys.modules.get("torch")
     kinds = {}
     for name, array in arrays.items():
         if array is None and name not in required:

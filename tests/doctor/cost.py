@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What watching a program costs it, on a GPU: `cost.py --doctor PROGRAM`.
 
-Each case runs for a while without the doctor and under it, in turns. The watched run is recorded in its middle third only
-(`--delay`, `--duration`), so that recorded and unrecorded stretches of one run can be compared as well. A line of JSON a
+Each case runs for a while without the doctor and under it, in turns. One more watched run is recorded in its middle third
+only (`--delay`, `--duration`), so that recorded and unrecorded stretches of one run can be compared as well. A line of JSON a
 case: medians of the step time and the ratios, of both comparisons and over the whole run. Exit code 1 beyond the limits.
 """
 import argparse
@@ -19,6 +19,10 @@ CHUNK_S = 0.05
 def median(values):
     values = sorted(values)
     return values[len(values) // 2]
+
+
+def mean(values):
+    return sum(values) / len(values)
 
 
 def make_step(case):
@@ -40,7 +44,8 @@ def make_step(case):
 
 
 def perform(given):
-    """The watched program: prints [seconds since its start of CUDA, milliseconds a step] of short stretches."""
+    """The watched program: prints when its steps begin, in seconds since its start of CUDA, and [such a time, milliseconds
+    a step] of short stretches."""
     import torch
     started = time.perf_counter()
     torch.cuda.init()
@@ -49,7 +54,8 @@ def perform(given):
         step()
     torch.cuda.synchronize()
     chunks, now = [], time.perf_counter()
-    while now - started < given.seconds:
+    ready_s = now - started
+    while now - started < ready_s + given.seconds:
         begin, steps = now, 0
         while time.perf_counter() - begin < CHUNK_S:
             for _ in range(at_once):
@@ -58,12 +64,12 @@ def perform(given):
         torch.cuda.synchronize()
         now = time.perf_counter()
         chunks.append((round(now - started, 3), 1e3 * (now - begin) / steps))
-    print(json.dumps(chunks))
+    print(json.dumps({"ready_s": ready_s, "chunks": chunks}))
     return 0
 
 
 def run(given, case, watch):
-    """Chunks of one run; `watch`: arguments of the doctor, None for a run without it."""
+    """What one run printed; `watch`: arguments of the doctor, None for a run without it."""
     command = [sys.executable, __file__, "--perform", case, "--seconds", str(given.seconds)]
     if watch is not None:
         command = [given.doctor, "doctor", "-o", "/dev/null", *watch, "--", *command]
@@ -75,14 +81,15 @@ def measure(given):
     missed = False
     for case in given.cases:
         third = given.seconds / 3
-        plain, watched, inside = [], [], None
+        plain, watched = [], []
         for _ in range(given.rounds):
-            plain.append(median([ms for _, ms in run(given, case, None)]))
-            chunks = run(given, case, [])
-            watched.append(sum(ms for _, ms in chunks) / len(chunks))
-            inside = inside or run(given, case, ["--delay", str(third), "--duration", str(third)])
-        on = median([ms for at, ms in inside if third + 0.5 < at < 2 * third - 0.5])
-        off = median([ms for at, ms in inside if at > 2 * third + 0.5])
+            alone = run(given, case, None)
+            plain.append(mean([ms for _, ms in alone["chunks"]]))
+            watched.append(mean([ms for _, ms in run(given, case, [])["chunks"]]))
+        begin = alone["ready_s"] + third  # watched, the program gets ready a little later
+        inside = run(given, case, ["--delay", str(begin), "--duration", str(third)])["chunks"]
+        on = median([ms for at, ms in inside if begin + 0.3 < at < begin + third - 0.3])
+        off = median([ms for at, ms in inside if at < begin - 0.3 or at > begin + third + 0.3])
         row = {"what": "cost", "case": case, "step_ms": median(plain), "watched_ms": median(watched),
                "over_the_run": round(median(watched) / median(plain) - 1, 4), "recorded_ms": on, "unrecorded_ms": off,
                "while_recorded": round(on / off - 1, 4)}
@@ -96,7 +103,7 @@ def main():
     parser.add_argument("--doctor", default="saturate", help="the program saturate")
     parser.add_argument("--cases", nargs="+", default=["graph", "compiled", "launches"],
                         choices=["graph", "compiled", "launches", "eager"])
-    parser.add_argument("--seconds", type=float, default=9, help="of a run")
+    parser.add_argument("--seconds", type=float, default=6, help="of steps, a run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--perform", dest="case", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -29,15 +29,20 @@ class SlowLoader(plant.Program):
     cause = "loader"
     fixes = {"loader": "num_workers=8 instead of 1", "graphs": "the training step captured with torch.cuda.graph"}
     seconds = 12e-3
+    prefetch = 4  # batches ahead, each worker
 
     def prepare(self):
-        workers = 8 if self.fix == "loader" else 1
-        data = torch.utils.data.DataLoader(Samples(self.seconds), batch_size=None, num_workers=workers, pin_memory=True,
-                                           persistent_workers=True, prefetch_factor=4)
+        self.workers = 8 if self.fix == "loader" else 1
+        data = torch.utils.data.DataLoader(Samples(self.seconds), batch_size=None, num_workers=self.workers, pin_memory=True,
+                                           persistent_workers=True, prefetch_factor=self.prefetch)
         self.batches_of = iter(data)
         self.train = models.Trainer(models.perceptron())
         self.place = torch.zeros(4096, 4096, device=self.device, dtype=torch.bfloat16)
         self.graph = self.train.capture(self.place) if self.fix == "graphs" else None
+
+    def begin(self):
+        for _ in range(self.workers * self.prefetch + 1):  # those loaded while nobody asked would come for nothing
+            next(self.batches_of)
 
     def step(self):
         with self.planted():

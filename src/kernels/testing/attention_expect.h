@@ -139,10 +139,18 @@ inline void expect_each(const char* what, const Values& got, const Values& want,
   }
 }
 
-inline void expect_right(const Problem& p, const Result& got) {
+// What a problem's results must be. Costs far more than the results, so one for all of them.
+struct Expected {
+  Result want;
+  Bounds bounds;
+
+  explicit Expected(const Problem& p) : want(truth(p)), bounds(bounds_of(p, want)) {}
+};
+
+inline void expect_right(const Problem& p, const Result& got, const Expected& expected) {
   const AttentionArgs& a = p.args.forward;
-  const Result want = truth(p);
-  const Bounds b = bounds_of(p, want);
+  const Result& want = expected.want;
+  const Bounds& b = expected.bounds;
   const double u = epsilon_of(p.dtype), wide = epsilon_of(wide_of(p.dtype));
   const double tiny = smallest_of(p.dtype);
   const int64_t V = attention_v_head_size(a);
@@ -169,6 +177,10 @@ inline void expect_right(const Problem& p, const Result& got) {
   expect_untouched("d_slopes and d_sinks", got.d_per_head, want.d_per_head);
 }
 
+inline void expect_right(const Problem& p, const Result& got) {
+  expect_right(p, got, Expected(p));
+}
+
 inline bool same_bits(const Values& x, const Values& y) {
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;
 }
@@ -176,6 +188,7 @@ inline bool same_bits(const Values& x, const Values& y) {
 // Each direction of every implementation that fits, the other direction by the first that fits.
 inline void expect_all_right(const Problem& p, Device device) {
   const Context ctx{device, nullptr, nullptr, 0};
+  const Expected expected(p);
   int tried = 0;
   // Whether an implementation fits depends on pointers too: any that are set and aligned will do.
   AttentionBackwardArgs args = p.with_any_pointers();
@@ -186,7 +199,7 @@ inline void expect_all_right(const Problem& p, Device device) {
     SCOPED_TRACE(f.name);
     ++tried;
     const Result first = run(p, device, &f, nullptr), again = run(p, device, &f, nullptr);
-    expect_right(p, first);
+    expect_right(p, first, expected);
     EXPECT_TRUE(same_bits(first.o, again.o)) << "differs run to run";
   }
 #if SATURATE_WITH_CUDA
@@ -203,14 +216,14 @@ inline void expect_all_right(const Problem& p, Device device) {
   for (const auto& f : kForward) {
     if (!device.is_cuda() || !f.impl.fits(ctx, args.forward) || f.pays(ctx, args.forward)) continue;
     SCOPED_TRACE(f.impl.name);
-    expect_right(p, run(p, device, &f.impl, nullptr));
+    expect_right(p, run(p, device, &f.impl, nullptr), expected);
   }
   static constexpr Impl<AttentionBackwardArgs> kWide{"attention_backward_wide_cuda though short",
                                                      DeviceKind::cuda, attention_backward_wide_fits,
                                                      attention_backward_wide_cuda};
   if (device.is_cuda() && kWide.fits(ctx, args) && !attention_backward_wide_pays(ctx, args)) {
     SCOPED_TRACE(kWide.name);
-    expect_right(p, run(p, device, nullptr, &kWide));
+    expect_right(p, run(p, device, nullptr, &kWide), expected);
   }
 #endif
   for (const auto& b : attention_backward_impls()) {
@@ -218,7 +231,7 @@ inline void expect_all_right(const Problem& p, Device device) {
     SCOPED_TRACE(b.name);
     ++tried;
     const Result first = run(p, device, nullptr, &b), again = run(p, device, nullptr, &b);
-    expect_right(p, first);
+    expect_right(p, first, expected);
     EXPECT_TRUE(same_bits(first.d_input, again.d_input) && same_bits(first.d_bias, again.d_bias) &&
                 same_bits(first.d_per_head, again.d_per_head))
         << "differs run to run";

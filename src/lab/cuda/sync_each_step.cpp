@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step is 40 kernels of about 60 us with 10 us of host work around each; the host waits for each.
+// A step is 40 kernels of about 60 us with 20 us of host work around each; the host waits for each.
 #include "lab/cuda/rig.h"
 
 namespace saturate::lab {
@@ -23,7 +23,7 @@ class SyncEachStep final : public Program {
     for (int i = 0; i < 40; ++i) {
       launch_arithmetic(rig_.stream, x_, kFullGrid, 230);
       if (remedy == Remedy::none) rig_.stream.synchronize();
-      burn(10'000);
+      burn(20'000);
     }
   }
 
