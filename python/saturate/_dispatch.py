@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which implementation takes the arguments of a call: PyTorch's or the one for any DLPack array."""
-import sys
 
-# Looked up once where PyTorch came first: torch.compile may fail over a look into sys.modules, which grows while it traces.
-_torch = sys.modules.get("torch")
+
+def _is_tensor(array):
+    # By name, not by a look into sys.modules for PyTorch: over that torch.compile may fail, as it imports while it traces.
+    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(array).__mro__)
 
 
 def are_torch(op, arrays, required):
@@ -11,12 +12,11 @@ def are_torch(op, arrays, required):
 
     Raises TypeError when they are of both kinds, or one is no array at all.
     """
-    torch = _torch or sys.modules.get("torch")
     kinds = {}
     for name, array in arrays.items():
         if array is None and name not in required:
             continue
-        if torch is not None and isinstance(array, torch.Tensor):
+        if _is_tensor(array):
             kinds[name] = True
         elif hasattr(array, "__dlpack__"):
             kinds[name] = False
