@@ -118,6 +118,16 @@ HostTimeline::HostTimeline(const Trace& trace) : trace_(trace) {
   cut_pieces();
 }
 
+// Where to look first. Correlations of a process are numbers in a row, so those of several would
+// lie in runs one over the other, to be walked through to the end. In blocks of 16 a run is broken
+// up and neighbours still share lines of the cache.
+size_t HostTimeline::home_of(int64_t correlation, uint32_t process) const {
+  constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+  const auto number = static_cast<uint64_t>(correlation);
+  const uint64_t block = (number / 16 + process * kGolden) * kGolden >> 20;
+  return static_cast<size_t>(block * 16 + number % 16) & (slots_.size() - 1);
+}
+
 void HostTimeline::index_calls() {
   slots_.resize(std::bit_ceil(std::max<size_t>(16, trace_.calls.size() * 2)));
   const size_t mask = slots_.size() - 1;
@@ -125,7 +135,7 @@ void HostTimeline::index_calls() {
     const HostCall& call = trace_.calls[i];
     if (call.correlation == kNoCorrelation) continue;
     const uint32_t process = trace_.threads[call.thread].process;
-    size_t at = (static_cast<size_t>(call.correlation) + process * 0x9E3779B97F4A7C15u) & mask;
+    size_t at = home_of(call.correlation, process);
     while (slots_[at].call != kNone &&
            (slots_[at].correlation != call.correlation || slots_[at].process != process))
       at = (at + 1) & mask;
@@ -137,7 +147,7 @@ uint32_t HostTimeline::issuer(const DeviceOp& op) const {
   if (op.correlation == kNoCorrelation) return kNone;
   const uint32_t process = trace_.streams[op.stream].process;
   const size_t mask = slots_.size() - 1;
-  size_t at = (static_cast<size_t>(op.correlation) + process * 0x9E3779B97F4A7C15u) & mask;
+  size_t at = home_of(op.correlation, process);
   while (slots_[at].call != kNone) {
     if (slots_[at].correlation == op.correlation && slots_[at].process == process)
       return slots_[at].call;

@@ -18,15 +18,14 @@ struct HostPiece {
   Leaf leaf;
 };
 
-// The host's side of a sorted trace: which call issued an operation, and each thread's time cut
-// into disjoint pieces. Of calls and spans that overlap on one thread the rarest kind wins: capture
-// lost, tool, code loading, allocation, synchronisation, copy, launch, other call, lock, no core,
-// loader, blocked. Cost       O(n log n), 24 bytes a call and 32 a piece. The trace must outlive
-// it.
 // Whether `call` returned only when `op`, a copy that it issued, was over or as good as: a copy of
 // pageable memory ends up to its last chunk later, by the device's clock.
 bool holds_call(const DeviceOp& op, const HostCall& call);
 
+// The host's side of a sorted trace: which call issued an operation, and each thread's time cut
+// into disjoint pieces. Of calls and spans that overlap on one thread the rarest kind wins: capture
+// lost, tool, code loading, allocation, synchronisation, copy, launch, other call, lock, no core,
+// loader, blocked. Cost O(n log n), 24 bytes a call and 32 a piece. The trace must outlive it.
 class HostTimeline {
  public:
   explicit HostTimeline(const Trace& trace);
@@ -44,6 +43,7 @@ class HostTimeline {
 
  private:
   void index_calls();
+  size_t home_of(int64_t correlation, uint32_t process) const;
   void mark_blocking();
   void cut_pieces();
 
