@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/attention/hopper/forward.h"
+#include "kernels/attention/hopper/wide.h"
 #include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {
@@ -42,7 +43,8 @@ struct Case {
   DType dtype;
 };
 
-// Every row at both head sizes; q, k and v lie packed where the lengths allow it.
+// Every row at each head size, at 256 (where the reference takes seconds) of the two types in turn;
+// q, k and v lie packed where the lengths allow it.
 std::vector<Case> cases() {
   constexpr int64_t kAll = kUnlimitedWindow;
   constexpr bool kCausal = true, kFull = false;
@@ -97,6 +99,28 @@ std::vector<Case> cases() {
        2,
        kCausal,
        with_cap(2.0f, placed(kBottomRight, kAll, kAll))},
+      // Queries that see no key, with and without a cap; empty sequences of either side.
+      {"cap_more_queries",
+       {520, 0, 300},
+       {200, 70, 0},
+       2,
+       2,
+       kCausal,
+       with_cap(4.0f, placed(kBottomRight, kAll, kAll))},
+      {"groups",
+       {0, 513, 64, 300, 0},
+       {77, 401, 64, 0, 0},
+       8,
+       1,
+       kCausal,
+       placed(kBottomRight, 90, kAll)},
+      {"cap_groups",
+       {257, 1, 0, 400},
+       {257, 1, 0, 400},
+       4,
+       1,
+       kCausal,
+       with_cap(3.0f, placed(kTopLeft, 260, kAll, true))},
       {"slopes", {300, 129, 5}, {300, 129, 5}, 4, 2, kCausal, with_slopes({})},
       {"slopes_local",
        {333, 64},
@@ -116,8 +140,9 @@ std::vector<Case> cases() {
   };
   std::vector<Case> all;
   for (const Row& r : rows)
-    for (int64_t size : {64, 128})
+    for (int64_t size : {64, 128, 256})
       for (DType t : {DType::bf16, DType::f16}) {
+        if (size == 256 && (&r - rows.data()) % 2 != (t == DType::f16 ? 1 : 0)) continue;
         Shape s{r.name, r.q, r.k, r.heads, r.kv_heads, size, r.causal};
         s.packed = r.q == r.k, s.q_tail = 2, s.k_tail = s.packed ? 2 : 3;
         s.features = r.features;
@@ -141,8 +166,12 @@ TEST_P(AttentionPlacedCuda, MatchesReference) {
     AttentionBackwardArgs b = p.with_any_pointers();
     b.workspace = b.delta;
     b.workspace_bytes = attention_backward_hopper_workspace(b.forward);
-    EXPECT_TRUE(attention_forward_hopper_fits(ctx, b.forward));
-    EXPECT_TRUE(attention_backward_hopper_fits(ctx, b));
+    bool wide = b.forward.head_size == 256;
+    EXPECT_EQ(static_cast<bool>(attention_forward_hopper_fits(ctx, b.forward)), !wide);
+    EXPECT_EQ(static_cast<bool>(attention_backward_hopper_fits(ctx, b)), !wide);
+    wide = wide && !b.forward.alibi_slopes;
+    EXPECT_EQ(static_cast<bool>(attention_forward_wide_fits(ctx, b.forward)), wide);
+    EXPECT_EQ(static_cast<bool>(attention_backward_wide_fits(ctx, b)), wide);
   }
 #endif
   expect_all_right(p, device);

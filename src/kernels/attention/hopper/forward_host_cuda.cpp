@@ -5,6 +5,7 @@
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
+#include "kernels/attention/hopper/placed_band.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
 
@@ -16,19 +17,7 @@ namespace {
 // 2048.
 constexpr int64_t kShortest = 96, kLong = 1536;
 
-// Keys and values that heads at work at one time may have, so that they stay in L2.
-constexpr int64_t kBandBytes = int64_t{32} << 20;
-
 bool is_placed(const AttentionArgs& a) noexcept { return features_of(a) != kNoFeatures; }
-
-// Heads whose tiles a placed instance deals together.
-int band_of(const AttentionArgs& a) {
-  const int64_t bytes = std::max<int64_t>(1, a.max_k * a.head_size * 4),
-                group = a.heads / a.kv_heads;
-  const int64_t all = a.sequences * a.kv_heads, most = std::max<int64_t>(1, kBandBytes / bytes);
-  const int64_t bands = std::max<int64_t>(1, wgmma::ceil_div(all, most));
-  return static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(all, bands)) * group);
-}
 
 }  // namespace
 
@@ -85,7 +74,7 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.rng = a.rng;
   p.placed = placed_of(a);
   p.placed.tiles = tiles;
-  p.placed.band = band_of(a);
+  p.placed.band = placed_band(a);
   const int blocks =
       std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
   if (placed) {

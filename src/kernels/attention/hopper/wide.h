@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on compute capability 9.0 with wide heads: bf16 or f16, head size 256, or 192 with
-// values of 128; causal, any lengths, grouped heads. No other feature of attention_features.h, no
-// dropout. Needs no workspace, and repeats bit for bit.
+// values of 128; causal, any lengths, grouped heads; at head size 256 windows, bottom-right
+// alignment, sinks and a soft cap. No other feature of attention_features.h, no dropout. Needs no
+// workspace, and repeats bit for bit.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/dispatch.h"

@@ -5,16 +5,18 @@
 // much longer than the exponentials that consumers take no turns.
 #pragma once
 #include "kernels/attention/hopper/forward_kernel.cuh"
+#include "kernels/attention/hopper/forward_placed.cuh"
 #include "kernels/attention/hopper/wide_mma.cuh"
 
 namespace saturate::kernels::attention::wide {
 
-// kD: of q and k, kV: of v and o.
-template <class T_, int kD_, int kV_, int kKeys_>
+// kD: of q and k, kV: of v and o. kPlaced: with windows, alignment and sinks; kScored: with them
+// and a soft cap (placed.h).
+template <class T_, int kD_, int kV_, int kKeys_, bool kPlaced_ = false, bool kScored_ = false>
 struct ForwardTile {
   using T = T_;
+  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
   static constexpr int kD = kD_, kV = kV_, kKeys = kKeys_;
-  static constexpr bool kPlaced = false;  // units are cut by the causal mask alone
   static constexpr int kQueries = 128, kConsumers = 2, kTeams = 1, kThreads = 384, kStages = 2;
   static constexpr int kColumnBlocks = kV / 64;  // of a tile of values
   static constexpr uint32_t kQueryBytes = kQueries * kD * 2, kKeyBytes = kKeys * kD * 2;
@@ -42,6 +44,20 @@ struct ForwardRings {
   }
 };
 
+// Of tile 0 of a unit.
+template <class P>
+__device__ __forceinline__ int first_key_of(const ForwardUnit& u) {
+  return P::kPlaced ? u.base : 0;
+}
+// Tiles of a unit that 64 queries from `first` on read.
+template <class P>
+__device__ __forceinline__ TileRange tiles_read(const ForwardProblem& p, const ForwardUnit& u,
+                                                int first) {
+  if constexpr (P::kPlaced) return tiles_of<P>(p.placed, u, first);
+  if (first >= u.q.count) return {0, 0};
+  return {0, p.causal ? min(u.tiles, (first + 64 + P::kKeys - 1) / P::kKeys) : u.tiles};
+}
+
 template <class P>
 __device__ inline void produce_forward(const ForwardProblem& p, uint32_t tiles) {
   const ForwardRings<P> rings(tiles);
@@ -49,23 +65,23 @@ __device__ inline void produce_forward(const ForwardProblem& p, uint32_t tiles) 
   for_each_unit<P>(p, 0, [&](const ForwardUnit& u) {
     rings.query.wait_empty(0, q_step++);
     wgmma::barrier_expect(rings.query.full, P::kQueryBytes);
-#pragma unroll
+#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
     for (int c = 0; c < P::kD / 64; ++c)
       wgmma::load_box<false>(tiles + c * (P::kQueries * 128), p.q, rings.query.full,
                              u.head * P::kD + c * 64, u.q.first + u.first);
     const int head = u.head / p.group;
     for (int j = u.tiles - 1; j >= 0; --j, ++step) {
       const uint32_t slot = step % P::kStages, round = step / P::kStages;
-      const int row = u.k.first + j * P::kKeys;
+      const int row = u.k.first + first_key_of<P>(u) + j * P::kKeys;
       rings.keys.wait_empty(slot, round);
       wgmma::barrier_expect(rings.keys.full + slot * 8, P::kKeyBytes);
-#pragma unroll
+#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
       for (int c = 0; c < P::kD / 64; ++c)
         wgmma::load_box<false>(tiles + P::kKeysAt + slot * P::kKeyBytes + c * (P::kKeys * 128), p.k,
                                rings.keys.full + slot * 8, head * P::kD + c * 64, row);
       rings.values.wait_empty(slot, round);
       wgmma::barrier_expect(rings.values.full + slot * 8, P::kValueBytes);
-#pragma unroll
+#pragma unroll(P::kPlaced ? 1 : P::kV / 64)
       for (int c = 0; c < P::kV / 64; ++c)
         wgmma::load_box<false>(tiles + P::kValuesAt + slot * P::kValueBytes + c * (P::kKeys * 128),
                                p.v, rings.values.full + slot * 8, head * P::kV + c * 64, row);
@@ -116,6 +132,21 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
   const auto release = [&](Ring r, uint32_t n) {
     if (threadIdx.x % 128 == 0) r.release(n % P::kStages);
   };
+  // Passes over tiles that these 64 rows do not read. One warp waits for them and the others for
+  // it: nothing else would keep a late warp from missing two rounds of a slot, which look like
+  // none.
+  const auto skip = [&](int count) {
+    if (count <= 0) return;
+    if (threadIdx.x % 128 < 32)
+      for (uint32_t n = step; n < step + count; ++n) {
+        arrived(rings.keys, n);
+        release(rings.keys, n);
+        arrived(rings.values, n);
+        release(rings.values, n);
+      }
+    step += count;
+    wgmma::named_sync(own_barrier, 128);
+  };
   for_each_unit<P>(p, 0, [&](const ForwardUnit& u) {
     const int first = u.first + consumer * 64;
     const int row = u.first + warp_row + lane() / 4;  // and the one 8 below
@@ -124,33 +155,27 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, weight[2] = {0.0f, 0.0f}, shrink[2];
 #pragma unroll
     for (int j = 0; j < P::kV / 2; ++j) o[j] = 0.0f;
+    if constexpr (P::kPlaced) begin_with_sink(p, u, top, weight);
     rings.query.wait_full(0, q_step++);
     const auto weigh = [&](int j) {
-      const int first_key = j * P::kKeys;
-      if (first_key + P::kKeys > u.k.count || (p.causal && first_key + P::kKeys - 1 > first))
+      const int first_key = first_key_of<P>(u) + j * P::kKeys;
+      if constexpr (P::kScored) {
+#pragma unroll
+        for (float& x : s) x = p.placed.capped(x);
+      }
+      if constexpr (P::kPlaced)
+        mask_placed<P>(p, u, s, first_key, first, row);
+      else if (first_key + P::kKeys > u.k.count || (p.causal && first_key + P::kKeys - 1 > first))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
-      softmax<P>(s, top, weight, shrink, p.scale_log2);
+      softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
     };
     const auto clear = [&](int j) {
-      if ((j + 1) * P::kKeys > u.k.count)
-        clear_values<P>(shared + value_slot(step), u.k.count - j * P::kKeys, own_barrier);
+      const int keys = u.k.count - first_key_of<P>(u);
+      if ((j + 1) * P::kKeys > keys)
+        clear_values<P>(shared + value_slot(step), keys - j * P::kKeys, own_barrier);
     };
-    int mine = u.tiles;  // of keys, what these 64 rows see
-    if (p.causal) mine = min(mine, (first + 64 + P::kKeys - 1) / P::kKeys);
-    if (first >= u.q.count) mine = 0;
-    if (mine < u.tiles) {
-      // One warp passes over the others' tiles, and the warpgroup waits for it: nothing else would
-      // keep a late warp from missing two rounds of a slot, which look like none.
-      if (threadIdx.x % 128 < 32)
-        for (uint32_t n = step; n < step + u.tiles - mine; ++n) {
-          arrived(rings.keys, n);
-          release(rings.keys, n);
-          arrived(rings.values, n);
-          release(rings.values, n);
-        }
-      step += u.tiles - mine;
-      wgmma::named_sync(own_barrier, 128);
-    }
+    const auto [begin, mine] = tiles_read<P>(p, u, first);
+    skip(u.tiles - mine);
     if (mine > 0) {
       arrived(rings.keys, step);
       wgmma::mma_fence();
@@ -161,7 +186,7 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
       release(rings.keys, step);
       weigh(mine - 1);
       to_weights<P>(weights, s);
-      for (int j = mine - 1; j > 0; --j, ++step) {
+      for (int j = mine - 1; j > begin; --j, ++step) {
         arrived(rings.keys, step + 1);
         arrived(rings.values, step);
         clear(j);
@@ -188,7 +213,7 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
     if (threadIdx.x % 128 == 0) rings.query.release(0);
     if (mine > 0) {
       arrived(rings.values, step);
-      clear(0);
+      clear(begin);
       wgmma::mma_fence();
       multiply_columns<P>(o, weights, low_v(step));
       wgmma::mma_commit();
@@ -197,6 +222,7 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
       release(rings.values, step);
       ++step;
     }
+    skip(begin);
     write_forward<typename P::Output>(p, u, o, top, weight, row);
   });
 }

@@ -3,6 +3,8 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/attention_plain.h"
+#include "kernels/attention/hopper/placed_band.h"
 #include "kernels/attention/hopper/wide.h"
 #include "kernels/attention/hopper/wide_launch.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
@@ -12,6 +14,15 @@ namespace saturate::kernels {
 namespace {
 
 using namespace attention;
+
+// Whether a call needs the instances for windows, alignment and a soft cap, and for sinks, which
+// the backward pass finds in lse.
+bool is_placed(const AttentionArgs& a, bool forward) noexcept {
+  const uint32_t beside = kFeatureValueSize | (forward ? 0u : uint32_t{kFeatureSinks});
+  return (features_of(a) & ~beside) != 0;
+}
+
+bool is_capped(const AttentionArgs& a) noexcept { return a.soft_cap > 0.0f; }
 
 constexpr int64_t kShortest = 96;  // rows of a sequence in the mean, as for narrower heads
 
@@ -35,6 +46,8 @@ void set_problem(ForwardProblem& p, const AttentionArgs& a, int queries, int key
   p.group = static_cast<int>(a.heads / a.kv_heads);
   p.causal = a.causal;
   p.scale_log2 = a.scale * 1.44269504f;
+  p.placed = placed_of(a);
+  p.placed.band = placed_band(a);
 }
 
 // Pieces of work for clusters of so many blocks: `tiles` of a sequence, or if causal pairs of them,
@@ -43,6 +56,14 @@ int set_items(const Context& ctx, ForwardProblem& p, int cluster, int64_t tiles,
   p.parts = static_cast<int>(p.causal ? (tiles + 1) / 2 : tiles);
   p.items = static_cast<int>(p.sequences * heads * p.parts);
   return cluster * std::max(1, std::min(wgmma::blocks_of(ctx) / cluster, p.items));
+}
+
+// The same for tiles of queries where windows or alignment may be set: no pairs, since tiles cost
+// what they see (forward_placed.cuh).
+int set_placed_items(const Context& ctx, ForwardProblem& p, int64_t tiles) {
+  p.placed.tiles = static_cast<int>(tiles);
+  p.items = static_cast<int>(p.sequences * p.heads * tiles);
+  return std::max(1, std::min(wgmma::blocks_of(ctx), p.items));
 }
 
 wide::BackwardProblem backward_problem(const AttentionBackwardArgs& b, int queries, int keys) {
@@ -67,7 +88,9 @@ Fit attention_forward_wide_fits(const Context& ctx, const AttentionArgs& a) noex
   const int64_t V = attention_v_head_size(a);
   if (!(a.head_size == 256 && V == 256) && !(a.head_size == 192 && V == 128))
     return {"head sizes are neither 256 nor 192 with values of 128"};
-  if (const Fit f = fits_features(a, kFeatureValueSize); !f) return f;
+  constexpr uint32_t kMore = kPlacedFeatures | kFeatureSoftCap;
+  if (const Fit f = fits_features(a, kFeatureValueSize | (a.head_size == 256 ? kMore : 0)); !f)
+    return f;
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
@@ -89,12 +112,18 @@ Fit attention_forward_wide_pays(const Context& ctx, const AttentionArgs& a) noex
 void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& a) {
   ForwardProblem p{};
   set_problem(p, a, wide::kForwardQueries, wide::forward_keys(a.head_size));
-  const bool bf16 = a.dtype == DType::bf16;
-  const auto launch = a.head_size == 256
-                          ? (bf16 ? wide::forward_d256_bf16 : wide::forward_d256_f16)
-                          : (bf16 ? wide::forward_d192_bf16 : wide::forward_d192_f16);
-  const int blocks = set_items(ctx, p, 1, wgmma::ceil_div(a.max_q, wide::kForwardQueries), a.heads);
-  SAT_CUDA(launch(p, blocks, cuda::stream_of(ctx)));
+  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256, placed = is_placed(a, true);
+  const int64_t tiles = wgmma::ceil_div(a.max_q, wide::kForwardQueries);
+  const int blocks =
+      placed ? set_placed_items(ctx, p, tiles) : set_items(ctx, p, 1, tiles, a.heads);
+  const auto stream = cuda::stream_of(ctx);
+  if (placed)
+    SAT_CUDA(is_capped(a) ? wide::forward_scored_d256(a.dtype, p, blocks, stream)
+                          : wide::forward_placed_d256(a.dtype, p, blocks, stream));
+  else if (d256)
+    SAT_CUDA((bf16 ? wide::forward_d256_bf16 : wide::forward_d256_f16)(p, blocks, stream));
+  else
+    SAT_CUDA((bf16 ? wide::forward_d192_bf16 : wide::forward_d192_f16)(p, blocks, stream));
 }
 
 Fit attention_backward_wide_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept {
@@ -115,23 +144,33 @@ Fit attention_backward_wide_pays(const Context& ctx, const AttentionBackwardArgs
 void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
   attention_backward_prepare_cuda(ctx, b);
   const AttentionArgs& a = b.forward;
+  if (b.d_sinks) backward_plain_sinks(ctx, b);
   if (a.sequences == 0) return;
-  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256;
-  const int cluster = wide::key_cluster(a.head_size);
-  const auto launch = [&](auto kernel, const wide::BackwardProblem& of, int together, int64_t tiles,
-                          int64_t heads) {
-    wide::BackwardProblem p = of;
-    const int blocks = set_items(ctx, p, together, tiles, heads);
-    SAT_CUDA(kernel(p, blocks, cuda::stream_of(ctx)));
+  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256, placed = is_placed(a, false);
+  const auto stream = cuda::stream_of(ctx);
+  // One of the four instances without features, or of the two with them.
+  const auto launch = [&](const wide::BackwardProblem& p, int blocks, auto d256_bf16, auto d256_f16,
+                          auto d192_bf16, auto d192_f16, auto with_places, auto with_cap) {
+    if (placed)
+      SAT_CUDA((is_capped(a) ? with_cap : with_places)(a.dtype, p, blocks, stream));
+    else if (d256)
+      SAT_CUDA((bf16 ? d256_bf16 : d256_f16)(p, blocks, stream));
+    else
+      SAT_CUDA((bf16 ? d192_bf16 : d192_f16)(p, blocks, stream));
   };
-  launch(d256 ? (bf16 ? wide::keys_d256_bf16 : wide::keys_d256_f16)
-              : (bf16 ? wide::keys_d192_bf16 : wide::keys_d192_f16),
-         backward_problem(b, wide::kKeyRows / cluster, wide::kKeyRows), cluster,
-         wgmma::ceil_div(a.max_k, cluster * wide::kKeyRows), a.kv_heads);
-  launch(d256 ? (bf16 ? wide::queries_d256_bf16 : wide::queries_d256_f16)
-              : (bf16 ? wide::queries_d192_bf16 : wide::queries_d192_f16),
-         backward_problem(b, wide::kQueryRows, wide::query_keys(a.head_size)), 1,
-         wgmma::ceil_div(a.max_q, wide::kQueryRows), a.heads);
+  const int cluster = wide::key_cluster(a.head_size);
+  wide::BackwardProblem keys = backward_problem(b, wide::kKeyRows / cluster, wide::kKeyRows);
+  const int64_t key_tiles = wgmma::ceil_div(a.max_k, cluster * wide::kKeyRows);
+  launch(keys, set_items(ctx, keys, cluster, key_tiles, a.kv_heads), wide::keys_d256_bf16,
+         wide::keys_d256_f16, wide::keys_d192_bf16, wide::keys_d192_f16, wide::keys_placed_d256,
+         wide::keys_scored_d256);
+  wide::BackwardProblem queries =
+      backward_problem(b, wide::kQueryRows, wide::query_keys(a.head_size));
+  const int64_t query_tiles = wgmma::ceil_div(a.max_q, wide::kQueryRows);
+  const int blocks = placed ? set_placed_items(ctx, queries, query_tiles)
+                            : set_items(ctx, queries, 1, query_tiles, a.heads);
+  launch(queries, blocks, wide::queries_d256_bf16, wide::queries_d256_f16, wide::queries_d192_bf16,
+         wide::queries_d192_f16, wide::queries_placed_d256, wide::queries_scored_d256);
 }
 
 }  // namespace saturate::kernels

@@ -101,27 +101,51 @@ struct KeyConsumer {
                                         uint32_t n, int ahead) const {
     const int l = thread() % 32, key = thread() / 32 * 16 + l / 4;
     const uint32_t lse = tiles + P::kLse + n % P::kStages * kM * 4 + l % 4 * 8;
+    // With a cap, the other consumer gets P times the cap's slope, which is all that it needs.
+    float slope[P::kScored ? kM / 2 : 1];
+    const float cap_factor = P::kScored ? __fdividef(1.0f, p.placed.cap_out) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 x = hopper::load_pair(lse + j * 32);
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s[4 * j + e] = exp2_fast(s[4 * j + e] * p.scale_log2 - (e % 2 == 0 ? x.x : x.y));
+      for (int e = 0; e < 4; ++e) {
+        float& at = s[4 * j + e];
+        if constexpr (P::kScored) {
+          at = p.placed.capped(at);
+          const float bent = at * cap_factor;  // tanh of what was capped
+          slope[4 * j + e] = 1.0f - bent * bent;
+        } else {
+          at *= p.scale_log2;
+        }
+        at = exp2_fast(at - (e % 2 == 0 ? x.x : x.y));
+      }
     }
-    if (p.causal && ahead < kN - 1) {  // queries from `ahead` keys after the first on
+    // Queries from `ahead` keys after the first on.
+    const int left_bound = P::kPlaced ? p.placed.left : 0;
+    const int right = P::kPlaced ? p.placed.right : 0;
+    if (P::kPlaced ? ahead - (kN - 1) < -right || ahead + kM - 1 > left_bound
+                   : p.causal && ahead < kN - 1) {
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (key + e / 2 * 8 > ahead + j * 8 + l % 4 * 2 + e % 2) s[4 * j + e] = 0.0f;
+        for (int e = 0; e < 4; ++e) {
+          const int behind = ahead + j * 8 + l % 4 * 2 + e % 2 - (key + e / 2 * 8);
+          if (behind < -right || (P::kPlaced && behind > left_bound)) s[4 * j + e] = 0.0f;
+        }
     }
     wgmma::barrier_wait(tiles + P::kEmptyP + n % 2 * 8, (n / 2 & 1) ^ 1);
     const uint32_t to = weights_at(n);
     pack(left, s);
+    uint32_t shown[kM / 16][4];
+    if constexpr (P::kScored) {
+#pragma unroll
+      for (int i = 0; i < kM / 2; ++i) s[i] *= slope[i];
+    }
+    pack(shown, s);
 #pragma unroll
     for (int c = 0; c < kM / 16; ++c)
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + c * 2048), "r"(left[c][0]),
-                   "r"(left[c][1]), "r"(left[c][2]), "r"(left[c][3])
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + c * 2048),
+                   "r"(shown[c][0]), "r"(shown[c][1]), "r"(shown[c][2]), "r"(shown[c][3])
                    : "memory");
     __syncwarp();
     release(P::kFullP + n % 2 * 8);
@@ -145,7 +169,7 @@ struct KeyConsumer {
     multiply(step, u.begin);
     wgmma::mma_wait<0>();
     wgmma::settle(s);
-    weigh(left, s, step, u.begin * kM - u.first);
+    weigh(left, s, step, u.begin * kM + u.shift - u.first);
     int m = u.begin;
     for (int i = u.steps(p.group) - 1; i > 0; --i) {
       m = m + 1 == u.end ? u.begin : m + 1;
@@ -157,7 +181,7 @@ struct KeyConsumer {
       wgmma::mma_wait<0>();
       wgmma::settle(s);
       ++step;
-      weigh(left, s, step, m * kM - u.first);
+      weigh(left, s, step, m * kM + u.shift - u.first);
     }
     release(P::kEmptyK);
     add_values(step);

@@ -14,11 +14,11 @@
 
 namespace saturate::kernels::attention::wide {
 
-template <class T_, int kD_, int kV_>
+template <class T_, int kD_, int kV_, bool kPlaced_ = false, bool kScored_ = false>
 struct QueryTile {
   using T = T_;
+  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
   static constexpr int kD = kD_, kV = kV_, kKeys = query_keys(kD_);
-  static constexpr bool kPlaced = false;  // units are cut by the causal mask alone
   static constexpr int kQueries = kQueryRows, kConsumers = 2, kTeams = 1, kThreads = 384;
   // A tile of keys is needed longer than its values.
   static constexpr int kStagesK = 2, kStagesV = kD == 256 ? 1 : 2;
@@ -61,7 +61,7 @@ __device__ inline void produce_queries(const BackwardProblem& p, uint32_t tiles)
   const auto load = [&]<int kRows, int kColumns>(const CUtensorMap& map, uint32_t to, uint32_t full,
                                                  int x, int y) {
     wgmma::barrier_expect(full, kRows * kColumns * 2);
-#pragma unroll
+#pragma unroll(P::kPlaced ? 1 : kColumns / 64)
     for (int c = 0; c < kColumns / 64; ++c)
       wgmma::load_box<false>(to + c * (kRows * 128), map, full, x + c * 64, y);
   };
@@ -78,7 +78,7 @@ __device__ inline void produce_queries(const BackwardProblem& p, uint32_t tiles)
       wgmma::load_box<false>(tiles + P::kOutputsAt + c * (P::kQueries * 128), p.d_o,
                              rings.query.full, u.head * P::kV + c * 64, row);
     for (int j = u.tiles - 1; j >= 0; --j, ++step) {
-      const int key = u.k.first + j * P::kKeys;
+      const int key = u.k.first + first_key_of<P>(u) + j * P::kKeys;
       const uint32_t k = step % P::kStagesK, v = step % P::kStagesV;
       rings.keys.wait_empty(k, step / P::kStagesK);
       load.template operator()<P::kKeys, P::kD>(p.k, tiles + P::kKeysAt + k * P::kKeyBytes,
@@ -102,6 +102,20 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
   const auto key_slot = [&](uint32_t n) { return P::kKeysAt + n % P::kStagesK * P::kKeyBytes; };
   const auto release = [&](Ring r, uint32_t slot) {
     if (threadIdx.x % 128 == 0) r.release(slot);
+  };
+  const float cap_factor = P::kScored ? __fdividef(1.0f, p.placed.cap_out) : 0.0f;
+  // Passes over tiles that these 64 rows do not read, see wide_forward.cuh.
+  const auto skip = [&](int count) {
+    if (count <= 0) return;
+    if (threadIdx.x % 128 < 32)
+      for (uint32_t n = step; n < step + count; ++n) {
+        rings.keys.wait_full(n % P::kStagesK, n / P::kStagesK);
+        release(rings.keys, n % P::kStagesK);
+        rings.values.wait_full(n % P::kStagesV, n / P::kStagesV);
+        release(rings.values, n % P::kStagesV);
+      }
+    step += count;
+    wgmma::named_sync(own_barrier, 128);
   };
   for_each_unit<P>(p, 0, [&](const ForwardUnit& u) {
     const int first = u.first + consumer * 64;
@@ -135,46 +149,47 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
     // s becomes the gradients of the scores. Keys that do not exist or are not seen give none,
     // whatever lies in their place.
     const auto differentiate = [&](int j) {
-      const int first_key = j * P::kKeys;
+      const int first_key = first_key_of<P>(u) + j * P::kKeys;
 #pragma unroll
-      for (int i = 0; i < P::kKeys / 2; ++i)
-        s[i] = exp2_fast(s[i] * p.scale_log2 - lse[i / 2 % 2]) * (d_p[i] - delta[i / 2 % 2]);
-      if (first_key + P::kKeys > u.k.count || (p.causal && first_key + P::kKeys - 1 > first)) {
+      for (int i = 0; i < P::kKeys / 2; ++i) {
+        const float error = d_p[i] - delta[i / 2 % 2];
+        if constexpr (P::kScored) {
+          const float x = p.placed.capped(s[i]), bent = x * cap_factor;  // tanh of what was capped
+          s[i] = exp2_fast(x - lse[i / 2 % 2]) * error * (1.0f - bent * bent);
+        } else {
+          s[i] = exp2_fast(s[i] * p.scale_log2 - lse[i / 2 % 2]) * error;
+        }
+      }
+      const int shift = P::kPlaced ? u.shift : 0, place = first + shift;
+      const int right = P::kPlaced ? p.placed.right : p.causal ? 0 : u.k.count;
+      const bool early = P::kPlaced && first_key < place + 63 - p.placed.left;
+      if (early || first_key + P::kKeys > u.k.count || first_key + P::kKeys - 1 > place + right) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int bound = p.causal ? min(u.k.count, row + half * 8 + 1) : u.k.count;
-          const int end = bound - first_key - lane() % 4 * 2;
+          const int at = row + half * 8 + shift, column = first_key + lane() % 4 * 2;
+          const int end = min(u.k.count, at + right + 1) - column;
+          const int begin = P::kPlaced ? at - p.placed.left - column : 0;
 #pragma unroll
           for (int i = 0; i < P::kKeys / 8; ++i)
 #pragma unroll
             for (int c = 0; c < 2; ++c)
-              if (i * 8 + c >= end) s[i * 4 + half * 2 + c] = 0.0f;
+              if (i * 8 + c >= end || (P::kPlaced && i * 8 + c < begin))
+                s[i * 4 + half * 2 + c] = 0.0f;
         }
       }
     };
     const auto add = [&](uint32_t n, int j) {  // d_q += dS K for tile j, in slot n
-      if ((j + 1) * P::kKeys > u.k.count)
-        clear_values<P>(shared + key_slot(n), u.k.count - j * P::kKeys, own_barrier);
+      const int keys = u.k.count - first_key_of<P>(u);
+      if ((j + 1) * P::kKeys > keys)
+        clear_values<P>(shared + key_slot(n), keys - j * P::kKeys, own_barrier);
       wgmma::mma_fence();
       multiply_columns<typename P::Sums>(
           d_q, packed, wgmma::descriptor_low(tiles + key_slot(n), P::kKeys * 128));
       wgmma::mma_commit();
     };
     rings.query.wait_full(0, q_step++);
-    int mine = u.tiles;  // of keys, what these 64 rows see
-    if (p.causal) mine = min(mine, (first + 64 + P::kKeys - 1) / P::kKeys);
-    if (first >= u.q.count) mine = 0;
-    if (mine < u.tiles) {  // passes over the others' tiles, see wide_forward.cuh
-      if (threadIdx.x % 128 < 32)
-        for (uint32_t n = step; n < step + u.tiles - mine; ++n) {
-          rings.keys.wait_full(n % P::kStagesK, n / P::kStagesK);
-          release(rings.keys, n % P::kStagesK);
-          rings.values.wait_full(n % P::kStagesV, n / P::kStagesV);
-          release(rings.values, n % P::kStagesV);
-        }
-      step += u.tiles - mine;
-      wgmma::named_sync(own_barrier, 128);
-    }
+    const auto [begin, mine] = tiles_read<P>(p, u, first);
+    skip(u.tiles - mine);
     if (mine > 0) {
       multiply();
       wgmma::mma_wait<0>();
@@ -183,7 +198,7 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
       release(rings.values, step % P::kStagesV);
       differentiate(mine - 1);
       to_weights<P>(packed, s);
-      for (int j = mine - 1; j > 0; --j) {
+      for (int j = mine - 1; j > begin; --j) {
         add(step, j);
         ++step;
         multiply();
@@ -200,12 +215,13 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
     }
     release(rings.query, 0);
     if (mine > 0) {
-      add(step, 0);
+      add(step, begin);
       wgmma::mma_wait<0>();
       wgmma::settle(d_q);
       release(rings.keys, step % P::kStagesK);
       ++step;
     }
+    skip(begin);
     hopper::write_rows_of<typename P::T, P::kD>(
         row_of<typename P::T>(p.d_q, u.q.first + first, p.d_q_stride, u.head, P::kD), p.d_q_stride,
         u.q.count - first, d_q, p.scale);
