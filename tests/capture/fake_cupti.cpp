@@ -204,7 +204,10 @@ void fake_graph_launch(int64_t ns, int64_t call_ns) {
   const auto [start, end] = occupy(ns);
   ++launches;
   next_correlation();
-  if (kinds.contains(cupti::kGraphTrace)) {
+  const bool traced = kinds.contains(cupti::kGraphTrace);
+  static const bool traced_at_first = traced;  // as the graph was instantiated
+  if (traced && !traced_at_first) std::abort();  // as CUPTI 13.0 does, with less of a message
+  if (traced) {
     cupti::GraphActivity g{};
     g.kind = cupti::kGraphTrace;
     g.start = static_cast<uint64_t>(start);

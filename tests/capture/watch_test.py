@@ -60,6 +60,14 @@ class Watch(unittest.TestCase):
         self.assertIn("1 operations", report["steps"]["rule"])
         self.assertGreater(report["steps"]["count"], 80)
 
+    def test_graphs_made_before_the_recording_begins(self):
+        report, _, _ = self.report("--steps", "400", "--graph", "--launches", "30", "--kernel-us", "100",
+                                   options=["--delay", "0.4", "--duration", "0.4"])
+        wall = report["devices"][0]["wall_ns"]
+        self.assertLess(wall, 0.5e9)
+        self.assertGreater(wall, 0.2e9)
+        self.assertIn("1 operations", report["steps"]["rule"])
+
     def test_exit_codes_and_signals(self):
         self.assertEqual(doctor(watch=["--exit", "7"])[0], 7)
         self.assertEqual(doctor(watch=["--end", "abort"])[0], 128 + signal.SIGABRT)

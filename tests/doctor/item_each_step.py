@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import time
-
 import torch
 
 import models
@@ -16,8 +14,7 @@ class Checked(torch.nn.Module):
 
     def forward(self, batch):
         out = self.layer(batch)
-        seen = out.detach()
-        for value in (seen.max(), seen.min(), seen.mean(), seen.sum(), seen.amax(), seen.amin()):
+        for value in (out.detach().max(), out.detach().min(), out.detach().mean()):
             if self.look and not abs(value.item()) < float("inf"):
                 raise SystemExit("the activations are not finite")
         return out
@@ -36,7 +33,7 @@ class ItemEachStep(plant.Program):
         self.train = models.Trainer(torch.nn.Sequential(*layers))
         self.batch = torch.randn(4096, 4096, device=self.device, dtype=torch.bfloat16)
         self.stretch(self.warm_up)
-        self.alone = self.stretch(100)["step_ms"]
+        self.alone = self.stretch(self.steps)["step_ms"]
         for layer in layers:
             layer.look = self.fix is None
 

@@ -33,46 +33,57 @@ def kind_of(name):
 
 
 def measure(given):
-    """Run programs in this process, one after the other, and write their results and traces."""
-    plant, torch = importlib.import_module("plant"), importlib.import_module("torch")
+    """Run every program in a process of its own, first as it is and repaired, then traced; write results and traces.
+
+    What one run leaves behind (CUPTI's hooks, memory) reaches no other program, and a program's two kinds of runs lie
+    close together: its bottleneck's pace changes with the machine."""
     folder = pathlib.Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    results = []
+    (folder / "measured.jsonl").write_text("")
+    failed = [name for name in given.only or PROGRAMS if not in_child(lambda: measure_one(given, kind_of(name)), name)]
+    return 1 if failed else 0
 
-    def keep(result, kind, **more):
+
+def measure_one(given, kind):
+    plant, torch = importlib.import_module("plant"), importlib.import_module("torch")
+    folder = pathlib.Path(given.folder)
+
+    def keep(result, **more):
         result.update(gpu=torch.cuda.get_device_name(), torch=torch.__version__, cause=kind.cause,
                       verdicts=kind.verdicts, drift=kind.drift, **more)
-        results.append(result)
-        print(json.dumps(result), flush=True)
+        with open(folder / "measured.jsonl", "a", encoding="utf-8") as out:
+            print(json.dumps(result), file=out)
 
-    kinds = [kind_of(name) for name in given.only or PROGRAMS]
-    for kind in kinds:
-        for fix in [None, *kind.fixes]:
-            program = kind(fix)
-            program.stretch(program.warm_up)
-            for _ in range(given.runs):
-                keep(plant.plain(program), kind, batches=program.batches)
-            program.close()
-    for kind in kinds:
-        for fix in [None] + [kind.healthy_with] * (kind.healthy_with is not None):
-            program = kind(fix)
-            program.stretch(program.warm_up)
-            for run in range(given.runs):
-                trace = f"{kind.name}.{fix or 'planted'}.{run}.json.gz"
-                keep(plant.traced(program, str(folder / trace)), kind, trace=trace)
-            program.close()
-    (folder / "measured.jsonl").write_text("".join(json.dumps(r) + "\n" for r in results))
-    return 0
+    for fix in [None, *kind.fixes]:
+        program = kind(fix)
+        program.stretch(program.warm_up)
+        for _ in range(given.runs):
+            keep(plant.plain(program), batches=program.batches)
+        program.close()
+    for fix in [None] + [kind.healthy_with] * (kind.healthy_with is not None):
+        program = kind(fix)
+        program.stretch(program.warm_up)
+        for run in range(given.runs):
+            trace = f"{kind.name}.{fix or 'planted'}.{run}.json.gz"
+            keep(plant.traced(program, str(folder / trace)), trace=trace)
+        program.close()
 
 
-def in_child(given, kind, fix):
-    """Fork; the child runs a program, prints its result with its process's number, and ends as programs end."""
+def in_child(work, name):
+    """Fork; the child does the work and ends as programs end. Returns whether it could."""
     sys.stdout.flush()
     child = os.fork()
-    if child:
-        if os.waitpid(child, 0)[1] != 0:
-            print(f"{kind.name}, fix {fix}: failed", file=sys.stderr)
-        return
+    if child == 0:
+        work()
+        sys.exit(0)
+    failed = os.waitpid(child, 0)[1] != 0
+    if failed:
+        print(f"{name}: failed", file=sys.stderr)
+    return not failed
+
+
+def perform_one(given, kind, fix):
+    """Run a program for a while and print its result with its process's number."""
     plant, torch = importlib.import_module("plant"), importlib.import_module("torch")
     program = kind(fix)
     step_ms = program.stretch(3)["step_ms"]
@@ -84,7 +95,6 @@ def in_child(given, kind, fix):
                   torch=torch.__version__, cause=kind.cause, verdicts=kind.verdicts, drift=kind.drift)
     program.close()
     print(json.dumps(result), flush=True)
-    sys.exit(0)
 
 
 def lab_programs(doctor):
@@ -99,7 +109,7 @@ def perform(given):
     for kind in [kind_of(name) for name in PROGRAMS if not given.only or name in given.only]:
         for fix in [None] + [kind.healthy_with] * (kind.healthy_with is not None):
             for _ in range(given.runs):
-                in_child(given, kind, fix)
+                in_child(lambda: perform_one(given, kind, fix), f"{kind.name}, fix {fix}")
     for name, verdict in lab_programs(given.doctor).items():
         for _ in range(given.runs if not given.only or "lab " + name in given.only else 0):
             command = [given.doctor, "lab", "run", name, "--json", "--steps"]

@@ -248,6 +248,7 @@ void Converter::fill(const FillActivity& f, Trace& trace) {
 }
 
 void Converter::graph(const GraphActivity& g, Trace& trace) {
+  if (g.start != 0 && !recorded(static_cast<int64_t>(g.start))) return;
   DeviceOp op;
   op.kind = OpKind::graph;
   op.correlation = g.correlation;
@@ -255,6 +256,8 @@ void Converter::graph(const GraphActivity& g, Trace& trace) {
   op.stream = trace.streams.add({process_, g.device, g.context, g.stream});
   push(trace, op, g.start, g.end);
 }
+
+void Converter::nothing_recorded_yet() { stretches_ = {{0, 0}}; }
 
 void Converter::stretch_begins(int64_t at_ns) {
   constexpr size_t kMostStretches = 16;  // seconds old, all of them

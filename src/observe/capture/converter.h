@@ -37,8 +37,10 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
-  // Only calls that start in a recorded stretch are added, others only counted. CUPTI hands calls
-  // over late, so those of earlier stretches stay wanted. Before the first stretch all are added.
+  // Only calls and graphs that start in a recorded stretch are added, other calls only counted.
+  // CUPTI hands calls over late, so those of earlier stretches stay wanted. Before the first
+  // stretch all are added, or none.
+  void nothing_recorded_yet();
   void stretch_begins(int64_t at_ns);
   void stretch_ends(int64_t at_ns);
 

@@ -179,6 +179,18 @@ TEST_F(Conversion, CallsOfPausesAreCountedNotKept) {
   EXPECT_EQ(trace.calls.size(), 4u);
 }
 
+TEST_F(Conversion, GraphsOfPausesAreNotKept) {
+  converter.nothing_recorded_yet();
+  add(blank<GraphActivity>(kGraphTrace, 500, 600));
+  call(kRuntime, 1, 500);
+  EXPECT_EQ(trace.records(), 0u);
+  converter.stretch_begins(1'000);
+  converter.stretch_ends(2'000);
+  for (const uint64_t t : {900, 1'000, 1'999, 2'000})
+    add(blank<GraphActivity>(kGraphTrace, t, t + 100));
+  EXPECT_EQ(trace.ops.size(), 2u);
+}
+
 TEST_F(Conversion, OverheadOfThreadsOnly) {
   OverheadActivity o{};
   o.kind = kOverhead;
