@@ -81,16 +81,18 @@ def measure(given):
     missed = False
     for case in given.cases:
         third = given.seconds / 3
-        plain, watched = [], []
+        plain, watched, idle = [], [], []
         for _ in range(given.rounds):
             alone = run(given, case, None)
             plain.append(mean([ms for _, ms in alone["chunks"]]))
             watched.append(mean([ms for _, ms in run(given, case, [])["chunks"]]))
+            idle.append(mean([ms for _, ms in run(given, case, ["--delay", "86400"])["chunks"]]))
         begin = alone["ready_s"] + third  # watched, the program gets ready a little later
         inside = run(given, case, ["--delay", str(begin), "--duration", str(third)])["chunks"]
         on = median([ms for at, ms in inside if begin + 0.3 < at < begin + third - 0.3])
         off = median([ms for at, ms in inside if at < begin - 0.3 or at > begin + third + 0.3])
         row = {"what": "cost", "case": case, "step_ms": median(plain), "watched_ms": median(watched),
+               "idle_ms": median(idle),  # the doctor is there and records nothing
                "over_the_run": round(median(watched) / median(plain) - 1, 4), "recorded_ms": on, "unrecorded_ms": off,
                "while_recorded": round(on / off - 1, 4)}
         print(json.dumps(row), flush=True)
