@@ -64,7 +64,7 @@ configure_and_build() {
   shift 2
   [[ -d /usr/local/cuda/bin ]] && PATH="$PATH:/usr/local/cuda/bin"
   say "build (SATURATE_CUDA=$cuda)"
-  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;86-real;90a-real}" "$@"
+  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;90a-real}" "$@"
   cmake --build build -j "${JOBS:-$(nproc)}"
 }
 

@@ -1,8 +1,8 @@
 # gpu_architectures(out): what to build for when nobody said so. The environment variable
 # SATURATE_CUDA_ARCHITECTURES; for the Python package the GPU of this machine, since it is built where it is used;
-# all that the project supports otherwise.
+# all that the project supports otherwise: code for 8.0 runs on 8.6 and 8.9 as well.
 function(gpu_architectures out)
-  set(found "75-real;80-real;86-real;90a-real")
+  set(found "75-real;80-real;90a-real")
   if(DEFINED ENV{SATURATE_CUDA_ARCHITECTURES})
     set(found $ENV{SATURATE_CUDA_ARCHITECTURES})
   elseif(SATURATE_PYTHON)
