@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `saturate bench attention`: one shape by what dispatch chooses, or with --ladder every
-// implementation that fits, in every precision of the device, over lengths; speed-ups forward are
-// over the rung whose scores lie in memory.
+// implementation that fits, in every precision of the device, over lengths, and others' times
+// beside them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "apps/attention_peers.h"
 #include "apps/commands.h"
 #include "apps/ladder_plot.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/cute/cute.h"
 #include "kernels/attention/fp8/fp8.h"
@@ -255,6 +257,43 @@ std::vector<Rung> eight_bit_rung(const Context& ctx, const Stream& stream, const
   return {{"attention_forward_fp8", ms}};
 }
 
+// Puts the peers' times of this problem at the end of the rungs; returns how many peers had some.
+size_t add_peers(const std::vector<AttentionPeer>& peers, const Shape& x, DType type,
+                 std::vector<Rung>& forward, std::vector<Rung>& backward) {
+  size_t added = 0;
+  for (const AttentionPeer& p : peers) {
+    if (p.type != type || p.batch != x.batch || p.heads != x.heads || p.length != x.length ||
+        p.head_size != x.head_size || p.causal != x.causal)
+      continue;
+    forward.push_back({"peer: " + p.name, p.forward_ms});
+    if (p.backward_ms > 0) backward.push_back({"peer: " + p.name, p.backward_ms});
+    ++added;
+  }
+  return added;
+}
+
+void report(const std::vector<Rung>& rungs, const Shape& x, DType type, double gflop,
+            const std::string& device, std::ofstream& json) {
+  const auto eager = std::find_if(rungs.begin(), rungs.end(),
+                                  [](const Rung& r) { return r.name == "peer: eager"; });
+  const auto is_ours = [](const Rung& r) { return !r.name.starts_with("peer: "); };
+  const auto last = std::find_if(rungs.rbegin(), rungs.rend(), is_ours);
+  for (const Rung& r : rungs) {
+    const double base = eager != rungs.end() ? eager->ms : last != rungs.rend() ? last->ms : r.ms;
+    fmt::print("{:<34} {:>5} {:>10.4f} {:>9.2f} {:>8.2f}x\n", r.name, name_of(type), r.ms,
+               gflop / r.ms, base / r.ms);
+    if (json.is_open())
+      json << fmt::format(
+          R"({{"what":"attention_ladder","device":"{}","implementation":"{}","type":"{}",)"
+          R"("batch":{},"heads":{},"length":{},"head_size":{},"causal":{},"ms":{:.5f},)"
+          R"("tflops":{:.2f},"{}":{:.3f}}})"
+          "\n",
+          device, r.name, name_of(type), x.batch, x.heads, x.length, x.head_size, x.causal, r.ms,
+          gflop / r.ms, eager != rungs.end() ? "speed_up_over_eager" : "speed_up_over_last",
+          base / r.ms);
+  }
+}
+
 }  // namespace
 
 void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream& stream,
@@ -278,6 +317,9 @@ void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream
 int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const Stream& stream) {
   const Shape base = shape_of(o);
   const DeviceInfo info = device_info(ctx.device);
+  const std::vector<AttentionPeer> peers =
+      o.peers.empty() ? std::vector<AttentionPeer>{} : read_attention_peers(o.peers);
+  size_t placed = 0;  // of the peers
   LadderPlot plot{
       .title = fmt::format("attention forward, {} x {} heads of {}{}, {}", base.batch, base.heads,
                            base.head_size, base.causal ? ", causal" : "", info.name),
@@ -302,21 +344,6 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
     for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
       if (!ctx.device.is_cuda() && type != DType::f32) continue;
       const Problem problem(ctx, stream, x, type);
-      const auto report = [&](const std::vector<Rung>& rungs, double gflop) {
-        for (const Rung& r : rungs) {
-          const double rate = gflop / r.ms, speed_up = rungs.back().ms / r.ms;
-          fmt::print("{:<34} {:>5} {:>10.4f} {:>9.2f} {:>8.2f}x\n", r.name, name_of(type), r.ms,
-                     rate, speed_up);
-          if (json.is_open())
-            json << fmt::format(
-                R"({{"what":"attention_ladder","device":"{}","implementation":"{}","type":"{}",)"
-                R"("batch":{},"heads":{},"length":{},"head_size":{},"causal":{},"ms":{:.5f},)"
-                R"("tflops":{:.2f},"speed_up_over_last":{:.3f}}})"
-                "\n",
-                info.name, r.name, name_of(type), x.batch, x.heads, length, x.head_size, x.causal,
-                r.ms, rate, speed_up);
-        }
-      };
       auto forward = climb(
           ctx, stream, problem, o.repeats, kernels::attention_forward_impls(),
           [](const AttentionBackwardArgs& set) -> const AttentionArgs& { return set.forward; });
@@ -324,19 +351,22 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
         for (const Rung& r : eight_bit_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
       for (const Rung& r : rungs_beside(ctx, stream, problem, o.repeats)) forward.push_back(r);
       for (const Rung& r : first_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
-      report(forward, x.gflop());
+      auto backward = climb(
+          ctx, stream, problem, o.repeats, kernels::attention_backward_impls(),
+          [](const AttentionBackwardArgs& set) -> const AttentionBackwardArgs& { return set; });
+      placed += add_peers(peers, x, type, forward, backward);
+      report(forward, x, type, x.gflop(), info.name, json);
       for (const Rung& r : forward) {
         auto& line = lines[fmt::format("{} {}", r.name, name_of(type))];
         line.resize(plot.sizes.size());
         line.back() = x.gflop() / r.ms;
       }
-      report(climb(ctx, stream, problem, o.repeats, kernels::attention_backward_impls(),
-                   [](const AttentionBackwardArgs& set) -> const AttentionBackwardArgs& {
-                     return set;
-                   }),
-             2.5 * x.gflop());
+      report(backward, x, type, 2.5 * x.gflop(), info.name, json);
     }
   }
+  fmt::print("\nspeed-up: over eager of the peers where it is there, else over the last line\n");
+  if (!o.peers.empty() && placed == 0)
+    log_warning("[bench] no line of " + o.peers + " is about these shapes");
   for (auto& [name, rates] : lines) {
     rates.resize(plot.sizes.size());
     plot.lines.push_back({name, rates});

@@ -72,6 +72,7 @@ struct BenchOptions {
   bool ladder = false;
   std::vector<int64_t> sizes = {128, 256, 512, 1024, 2048, 4096, 8192};  // its cubes or lengths
   std::string plot = "ladder.svg", json = "ladder.jsonl";                // empty: not written
+  std::string peers;  // attention: times of others to put beside, or empty
 };
 
 struct TuneOptions {

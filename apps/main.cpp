@@ -274,6 +274,11 @@ struct Program {
     c.add_option("--json", bench.json, "ladder: measurements to write (JSON lines)")
         ->needs(ladder)
         ->capture_default_str();
+    c.add_option("--peers", bench.peers,
+                 "ladder of attention: others' times to put beside, a file of JSON lines from "
+                 "bench/peers/pytorch_attention.py")
+        ->needs(ladder)
+        ->type_name("FILE");
     c.footer(
         "Examples:\n"
         "  saturate bench step --preset base --batch 25088 --length 32\n"
@@ -282,6 +287,7 @@ struct Program {
         "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
         "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048\n"
+        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers peers.jsonl\n"
         "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back "
         "to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");

@@ -8,7 +8,9 @@
 Several shapes are measured one after the other. A shape is BATCH HEADS LENGTH HEAD_SIZE, causal counts half, backward counts 2.5 times forward. On a GPU: medians of
 replays of a CUDA graph of 12 calls over three sets of inputs, larger together than L2 at training shapes, uniform in
 [-1, 1). Ways: eager (the formula), math, flash, efficient, cudnn (backends of scaled_dot_product_attention), saturate
-(the Python package, if it is installed). A way that the shape or the machine does not offer prints why on stderr.
+(the Python package, if it is installed), and of the packages flash_attn3, flash_attn2 and flashinfer (forward only)
+those that are installed. A way that the shape or the machine does not offer prints why on stderr. `saturate bench
+attention --ladder --peers FILE` puts these lines beside every kernel of its own.
 """
 
 import argparse
@@ -28,6 +30,10 @@ BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+PACKAGES = ("flash_attn3", "flash_attn2", "flashinfer")
+WAYS = ("eager", *BACKENDS, *PACKAGES, "saturate")
+FORWARD_ONLY = {"flashinfer"}
+ROWS_FIRST = {*PACKAGES, "saturate"}  # (batch, length, heads, size)
 SETS, CALLS = 3, 12
 
 
@@ -41,7 +47,7 @@ def eager(q, k, v, causal):
 
 
 def way_of(name, causal):
-    """A function of q, k, v; Saturate's are (batch, length, heads, size), the others' (batch, heads, length, size)."""
+    """A function of q, k, v; (batch, length, heads, size) for ROWS_FIRST, (batch, heads, length, size) for the others."""
     if name == "eager":
         return lambda q, k, v: eager(q, k, v, causal)
     if name == "saturate":
@@ -49,9 +55,44 @@ def way_of(name, causal):
 
         return lambda q, k, v: saturate.attention(q, k, v, causal=causal)
 
+    if name in ("flash_attn3", "flash_attn2"):
+        if name == "flash_attn3":
+            from flash_attn_interface import flash_attn_func
+        else:
+            from flash_attn import flash_attn_func
+
+        def flash(q, k, v):
+            o = flash_attn_func(q, k, v, causal=causal)
+            return o[0] if isinstance(o, tuple) else o  # some versions return the log-sum-exp too
+
+        return flash
+    if name == "flashinfer":
+        return flashinfer_way(causal)
+
     def call(q, k, v):
         with sdpa_kernel(BACKENDS[name]):
             return scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return call
+
+
+def flashinfer_way(causal):
+    """Sequences of one length as a packed batch; planned at the first call, outside of graphs."""
+    import flashinfer
+
+    wrapper, planned = None, False
+
+    def call(q, k, v):
+        nonlocal wrapper, planned
+        batch, length, heads, size = q.shape
+        if not planned:
+            wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(
+                torch.empty(128 << 20, dtype=torch.uint8, device=q.device), "NHD"
+            )
+            starts = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=q.device)
+            wrapper.plan(starts, starts, heads, heads, size, causal=causal, q_data_type=q.dtype)
+            planned = True
+        return wrapper.run(*(x.reshape(batch * length, heads, size) for x in (q, k, v)))
 
     return call
 
@@ -63,7 +104,7 @@ def inputs_of(name, shape, dtype, device):
         generator = torch.Generator(device).manual_seed(seed)
         random = lambda: torch.rand(batch, length, heads, size, generator=generator, device=device, dtype=torch.float32) * 2 - 1
         tensors = [random().to(dtype) for _ in range(4)]
-        if name != "saturate":
+        if name not in ROWS_FIRST:
             tensors = [t.transpose(1, 2) for t in tensors]
         for t in tensors[:3]:
             t.requires_grad_()
@@ -115,30 +156,29 @@ def measure(name, shape, args, device, dtype):
         return torch.autograd.grad(way(q, k, v), (q, k, v), d_o)
 
     forward_ms = median_ms([lambda s=s: forward(*s) for s in sets], device, args.repeats)
-    both_ms = median_ms([lambda s=s: both(*s) for s in sets], device, args.repeats)
+    both_ms = None
+    if name not in FORWARD_ONLY:
+        both_ms = median_ms([lambda s=s: both(*s) for s in sets], device, args.repeats)
     batch, heads, length, size = shape
     gflop = 4e-9 * batch * heads * length * length * size * (0.5 if args.causal else 1.0)
-    print(
-        json.dumps(
-            {
-                "what": "attention",
-                "implementation": name,
-                "batch": batch,
-                "heads": heads,
-                "length": length,
-                "head_size": size,
-                "causal": args.causal,
-                "type": args.dtype,
-                "forward_ms": round(forward_ms, 5),
-                "forward_and_backward_ms": round(both_ms, 5),
-                "forward_tflops": round(gflop / forward_ms, 2),
-                "forward_and_backward_tflops": round(3.5 * gflop / both_ms, 2),
-                "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-                "torch": torch.__version__,
-            }
-        ),
-        flush=True,
-    )
+    line = {
+        "what": "attention",
+        "implementation": name,
+        "batch": batch,
+        "heads": heads,
+        "length": length,
+        "head_size": size,
+        "causal": args.causal,
+        "type": args.dtype,
+        "forward_ms": round(forward_ms, 5),
+        "forward_tflops": round(gflop / forward_ms, 2),
+    }
+    if both_ms is not None:
+        line["forward_and_backward_ms"] = round(both_ms, 5)
+        line["forward_and_backward_tflops"] = round(3.5 * gflop / both_ms, 2)
+    line["device"] = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    line["torch"] = torch.__version__
+    print(json.dumps(line), flush=True)
 
 
 def main():
@@ -146,12 +186,12 @@ def main():
     parser.add_argument("--shape", type=int, nargs=4, action="append", required=True, metavar=("BATCH", "HEADS", "LENGTH", "HEAD_SIZE"))
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
-    parser.add_argument("--only", nargs="+", choices=["eager", *BACKENDS, "saturate"])
+    parser.add_argument("--only", nargs="+", choices=WAYS)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=11)
     args = parser.parse_args()
     for shape in args.shape:
-        for name in args.only or ["eager", *BACKENDS, "saturate"]:
+        for name in args.only or WAYS:
             try:
                 measure(name, shape, args, args.device, DTYPES[args.dtype])
             except (RuntimeError, ImportError, ValueError) as error:

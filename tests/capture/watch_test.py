@@ -130,7 +130,7 @@ class Watch(unittest.TestCase):
 
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")
-        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "12000"},
+        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "30000"},
                               watch=["--seconds", "9", "--launches", "100", "--kernel-us", "2", "--call-us", "8"])
         self.assertEqual(code, 0, err)
         with open(path, encoding="utf8") as file:
@@ -141,9 +141,9 @@ class Watch(unittest.TestCase):
         self.assertLess([int(found[1]) for found in shares if found][0], 90)
         self.assertLess(report["devices"][0]["leaves_ns"].get("unknown", 0), 0.05 * report["devices"][0]["wall_ns"])
         self.assertFalse([n for n in report["capture"]["notes"] if "what issued them" in n])
-        # 20 us a launch instead of 8; a loaded machine makes both slower.
+        # 38 us a launch instead of 8; a loaded machine makes both slower.
         self.assertGreater(report["capture"]["slowdown"], 1.05)
-        self.assertLess(report["capture"]["slowdown"], 10)
+        self.assertLess(report["capture"]["slowdown"], 20)
 
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])

@@ -84,6 +84,39 @@ class AttentionLadder(unittest.TestCase):
             with open(plot, encoding="utf8") as file:
                 self.assertIn("attention_forward_cpu f32", file.read())
 
+    def test_puts_the_times_of_others_beside(self):
+        line = {"what": "attention", "batch": 1, "heads": 2, "length": 8, "head_size": 16, "causal": False, "type": "f32"}
+        with tempfile.TemporaryDirectory() as folder:
+            peers, lines = os.path.join(folder, "p.jsonl"), os.path.join(folder, "l.jsonl")
+
+            def run(*given):
+                with open(peers, "w", encoding="utf8") as file:
+                    file.writelines((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in given)
+                return saturate(*self.ARGUMENTS, "--plot", "", "--json", lines, "--peers", peers)
+
+            code, out, err = run({**line, "implementation": "eager", "forward_ms": 3.5, "forward_and_backward_ms": 10.5},
+                                 {**line, "implementation": "flashinfer", "forward_ms": 1.75},
+                                 {**line, "implementation": "saturate", "forward_ms": 9},
+                                 {**line, "implementation": "math", "length": 9, "forward_ms": 9}, {"what": "step"})
+            self.assertEqual(code, 0, err)
+            with open(lines, encoding="utf8") as file:
+                rows = {(r["implementation"], r["length"]): r for r in map(json.loads, file) if "forward" in r["implementation"]
+                        or r["implementation"] == "peer: flashinfer"}
+            self.assertEqual(rows["peer: flashinfer", 8]["speed_up_over_eager"], 2)
+            mine = rows["attention_forward_cpu", 8]
+            self.assertAlmostEqual(mine["speed_up_over_eager"], 3.5 / mine["ms"], delta=0.02 * mine["speed_up_over_eager"])
+            self.assertIn("speed_up_over_last", rows["attention_forward_cpu", 16])
+            self.assertEqual(out.count("peer: eager"), 2)  # forward and backward
+            self.assertNotIn("peer: math", out)
+            code, _, err = run({**line, "implementation": "cudnn", "length": 9, "forward_ms": 1})
+            self.assertEqual(code, 0, err)
+            self.assertIn("no line of", err)
+            code, _, err = run({"what": "step"}, '{"what": "attention"')
+            self.assertEqual(code, 2, err)
+            self.assertIn("p.jsonl:2: not a line of", err)
+            code, _, err = saturate(*self.ARGUMENTS, "--peers", "/no/such/file")
+            self.assertIn("cannot read /no/such/file", err)
+
     def test_says_what_it_cannot_do(self):
         code, _, err = saturate(*self.ARGUMENTS, "--plot", "", "--json", "/no/such/folder/l.jsonl")
         self.assertNotEqual(code, 0)
