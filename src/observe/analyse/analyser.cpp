@@ -166,28 +166,12 @@ void Analyser::consume(Trace& window, bool last) {
   }
   int64_t settled = INT64_MAX;
   for (const auto& [id, d] : s.devices) settled = std::min(settled, d.done_ns);
-  std::vector<bool> pending(window.calls.size(), true);
-  for (const DeviceOp& op : window.ops) {
-    const uint32_t call = host.issuer(op);
-    if (call == kNone) continue;
-    const auto at = s.devices.find(window.streams[op.stream].device);
-    // Graphs issue many operations by one call: pending while the last is.
-    pending[call] = op.start_ns >= at->second.done_ns || op.end_ns > at->second.done_ns;
-  }
   constexpr int64_t kLongestQueueNs = 10'000'000'000;
-  std::vector<uint8_t> keeps(window.names.size(), 2);
+  std::vector<bool> keep = calls_to_keep(window, host, settled, settled - kLongestQueueNs);
+  if (s.rule.with_calls) keep_calls_before(window, host, settled - kLongestQueueNs, keep);
   size_t kept = 0;
   for (size_t i = 0; i < window.calls.size(); ++i) {
-    const HostCall& c = window.calls[i];
-    bool keep = c.end_ns > settled;
-    if (!keep && pending[i] && c.end_ns > settled - kLongestQueueNs) {
-      if (keeps[c.name] == 2) {
-        const CallClass kind = classify_call(window.names[c.name]);
-        keeps[c.name] = kind == CallClass::launch || kind == CallClass::copy;
-      }
-      keep = keeps[c.name] == 1;
-    }
-    if (keep) window.calls[kept++] = c;
+    if (keep[i]) window.calls[kept++] = window.calls[i];
   }
   window.calls.resize(kept);
   std::erase_if(window.ops, [&](const DeviceOp& op) {
@@ -200,6 +184,53 @@ void Analyser::consume(Trace& window, bool last) {
     return span.end_ns <= settled - stays;
   });
   s.records += static_cast<int64_t>(before - window.records());
+}
+
+// Calls that reach beyond `settled_ns`, and those since `since_ns` whose operations are not settled
+// or may still come.
+std::vector<bool> Analyser::calls_to_keep(const Trace& window, const HostTimeline& host,
+                                          int64_t settled_ns, int64_t since_ns) const {
+  std::vector<bool> pending(window.calls.size(), true);
+  for (const DeviceOp& op : window.ops) {
+    const uint32_t call = host.issuer(op);
+    if (call == kNone) continue;
+    const int64_t done_ns = state_->devices.at(window.streams[op.stream].device).done_ns;
+    // Graphs issue many operations by one call: pending while the last is.
+    pending[call] = op.start_ns >= done_ns || op.end_ns > done_ns;
+  }
+  std::vector<uint8_t> issues(window.names.size(), 2);
+  std::vector<bool> keep(window.calls.size());
+  for (size_t i = 0; i < window.calls.size(); ++i) {
+    const HostCall& c = window.calls[i];
+    keep[i] = c.end_ns > settled_ns;
+    if (keep[i] || !pending[i] || c.end_ns <= since_ns) continue;
+    if (issues[c.name] == 2) {
+      const CallClass kind = classify_call(window.names[c.name]);
+      issues[c.name] = kind == CallClass::launch || kind == CallClass::copy;
+    }
+    keep[i] = issues[c.name] == 1;
+  }
+  return keep;
+}
+
+// Where steps are told by the calls before an operation's own: of each thread also what lies
+// between its first call that is kept and the one that issued something before, and that one.
+void Analyser::keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,
+                                 std::vector<bool>& keep) {
+  std::vector<bool> issued(window.calls.size());
+  for (const DeviceOp& op : window.ops) {
+    if (const uint32_t call = host.issuer(op); call != kNone) issued[call] = true;
+  }
+  std::vector<size_t> last(window.threads.size(), 0), from(window.threads.size(), SIZE_MAX);
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const uint32_t thread = window.calls[i].thread;
+    if (keep[i] && from[thread] == SIZE_MAX) from[thread] = last[thread];
+    if (issued[i]) last[thread] = i;
+  }
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const HostCall& c = window.calls[i];
+    if (i >= from[c.thread] && c.end_ns > since_ns) keep[i] = true;
+  }
 }
 
 // Adds an idle segment to the budget of the remedy that takes it away, if that is not its leaf's.

@@ -174,7 +174,8 @@ Converter::Call& Converter::call_of(Trace& trace, uint32_t domain, uint32_t call
   if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr ||
       !wanted_call(domain, name))
     return at->second;
-  at->second = {trace.names.add(plain_name(name)), counts_.size()};
+  at->second = {trace.names.add(plain_name(name)), counts_.size(),
+                has_any(name, {"Synchronize", "Memcpy"})};
   counts_.push_back({domain, callback, plain_name(name), 0, 0, 0});
   return at->second;
 }
@@ -272,6 +273,11 @@ bool Converter::recorded(int64_t time_ns) const {
                      [&](const Stretch& s) { return s.from_ns <= time_ns && time_ns < s.to_ns; });
 }
 
+bool Converter::resumed_within(int64_t start_ns, int64_t end_ns) const {
+  return std::any_of(stretches_.begin(), stretches_.end(),
+                     [&](const Stretch& s) { return start_ns < s.from_ns && s.from_ns < end_ns; });
+}
+
 void Converter::call(const ApiActivity& a, Trace& trace) {
   const uint32_t domain = a.kind == kRuntime ? kDomainRuntime : kDomainDriver;
   const Call& found = call_of(trace, domain, a.callback);
@@ -284,7 +290,9 @@ void Converter::call(const ApiActivity& a, Trace& trace) {
     ++c.count;
   }
   const int64_t number = numbered(a.correlation, last_call_[domain]);
-  if (!recorded(start)) return;
+  // A wait that began in a pause tells until when the device had work from before.
+  if (!recorded(start) && !(found.waits && resumed_within(start, static_cast<int64_t>(a.end))))
+    return;
   const uint32_t thread = trace.threads.add({process_, a.thread});
   trace.calls.push_back({start, static_cast<int64_t>(a.end), number, found.name, thread});
 }

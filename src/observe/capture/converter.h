@@ -37,7 +37,8 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
-  // Only calls that start in a recorded stretch are added, others only counted. CUPTI hands calls
+  // Only calls that start in a recorded stretch are added, and waits that one begins in; others are
+  // only counted. CUPTI hands calls
   // over late, so those of earlier stretches stay wanted. Before the first stretch all are added.
   void stretch_begins(int64_t at_ns);
   void stretch_ends(int64_t at_ns);
@@ -58,7 +59,8 @@ class Converter {
   static constexpr uint32_t kUnwanted = UINT32_MAX;
   struct Call {
     uint32_t name = kUnwanted;
-    size_t count = 0;  // its place in counts_
+    size_t count = 0;    // its place in counts_
+    bool waits = false;  // for the device, or may
   };
   Call& call_of(Trace& trace, uint32_t domain, uint32_t callback);
   uint32_t kernel_name(Trace& trace, const char* mangled);
@@ -84,6 +86,7 @@ class Converter {
     int64_t from_ns, to_ns;
   };
   bool recorded(int64_t time_ns) const;
+  bool resumed_within(int64_t start_ns, int64_t end_ns) const;
   std::vector<Stretch> stretches_;                // the latest
   uint32_t last_kernel_ = 0, last_call_[3] = {};  // numbers; of calls by domain
   std::unordered_map<uint64_t, Call> calls_;      // by domain and callback

@@ -179,6 +179,18 @@ TEST_F(Conversion, CallsOfPausesAreCountedNotKept) {
   EXPECT_EQ(trace.calls.size(), 4u);
 }
 
+TEST_F(Conversion, AWaitThatAStretchBeginsInIsKept) {
+  converter.stretch_begins(1'000);
+  converter.stretch_ends(2'000);
+  converter.stretch_begins(3'000);
+  call(kRuntime, 3, 2'980);  // returns before
+  call(kRuntime, 1, 2'995);  // waits for nothing
+  EXPECT_EQ(trace.calls.size(), 0u);
+  call(kRuntime, 3, 2'995);
+  ASSERT_EQ(trace.calls.size(), 1u);
+  EXPECT_EQ(trace.calls[0].end_ns, 3'005);
+}
+
 TEST_F(Conversion, OverheadOfThreadsOnly) {
   OverheadActivity o{};
   o.kind = kOverhead;

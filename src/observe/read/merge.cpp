@@ -9,6 +9,7 @@
 #include "observe/read/input.h"
 #include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
+#include "observe/read/seams.h"
 #include "observe/read/waits.h"
 
 namespace saturate::observe {
