@@ -137,6 +137,31 @@ class Watch(unittest.TestCase):
         self.assertGreater(report["capture"]["slowdown"], 1.05)
         self.assertLess(report["capture"]["slowdown"], 10)
 
+    def test_memory_that_the_program_takes_is_followed(self):
+        report, _, _ = self.report("--steps", "80", "--leak-mib", "3")
+        memory = report["devices"][0]["memory"]
+        self.assertEqual(memory["source"], "cuda_calls")
+        self.assertEqual(memory["allocated_most"], (80 * 3 + 3) * 2**20)
+        self.assertEqual(memory["reserved_most"], memory["allocated_most"])
+        self.assertIn("what the program allocates on device 0 grew", report["memory_drift"])
+        self.assertIn("about 3.", report["memory_drift"])
+        self.assertIn("MiB a step", report["memory_drift"])
+
+    def test_what_pools_keep_is_told_apart(self):
+        code, _, err = doctor(watch=["--steps", "40", "--leak-mib", "1", "--pooled"])
+        self.assertEqual(code, 0)
+        self.assertIn("Memory that the program took from CUDA", err)
+        self.assertIn("at most 41.0 MiB allocated of 160 MiB reserved", err)
+
+    def test_memory_of_several_processes_adds_up(self):
+        report, _, _ = self.report("--spawn", "--steps", "60", "--leak-mib", "2")
+        self.assertGreater(report["devices"][0]["memory"]["allocated_most"], 1.2 * 122 * 2**20)
+
+    def test_a_wait_says_what_for(self):
+        report, _, _ = self.report("--steps", "60", "--kernel-us", "300", "--stream-sync")
+        names = {w["name"] for w in report["devices"][0]["idle_by_call"] if w["leaf"] == "sync"}
+        self.assertEqual(names, {"cudaStreamSynchronize (stream 7)"})
+
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])
         wall = report["devices"][0]["wall_ns"]

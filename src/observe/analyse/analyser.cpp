@@ -30,24 +30,35 @@ bool in_run_of_copies(const Trace& trace, uint32_t index) {
 }
 
 // The largest value of each step, as far as the curve tells steps apart; without steps of each of
-// 32 parts. What comes and goes within a step does not show in them.
+// 32 parts, and of 256 where there are more steps. What comes and goes within a step does not show
+// in them. Memory stays as it is until the next sample.
 std::vector<Curve::Point> step_peaks(const Curve& curve, const std::vector<int64_t>& begins) {
+  constexpr int64_t kMostParts = 256;
   const std::vector<Curve::Point> points = curve.points();
   std::vector<Curve::Point> peaks;
   if (points.empty()) return peaks;
   const int64_t length = points.back().time_ns + 1;
+  const auto steps = static_cast<int64_t>(begins.size());
   const auto part_of = [&](int64_t time_ns) -> int64_t {
-    if (begins.size() < 2) return 32 * time_ns / length;
+    if (steps < 2 || steps > kMostParts) {
+      const int64_t parts = steps < 2 ? 32 : kMostParts;
+      return static_cast<int64_t>(static_cast<double>(parts) * static_cast<double>(time_ns) /
+                                  static_cast<double>(length));
+    }
     return std::upper_bound(begins.begin(), begins.end(), curve.first_ns() + time_ns) -
            begins.begin();
   };
   int64_t part = -1;
+  double before = 0;
   for (const Curve::Point& p : points) {
-    if (const int64_t now = part_of(p.time_ns); now != part || peaks.empty()) {
+    const int64_t now = part_of(p.time_ns);
+    if (now != part || peaks.empty()) {
+      for (++part; !peaks.empty() && part < now; ++part) peaks.push_back({p.time_ns, before});
       peaks.push_back(p);
       part = now;
     }
     peaks.back().most = std::max(peaks.back().most, p.most);
+    before = p.most;
   }
   return peaks;
 }
@@ -75,6 +86,7 @@ struct Analyser::State {
   int64_t from_ns = 0, last_end_ns = INT64_MIN;
   int64_t records = 0;
   std::map<uint32_t, Device> devices;
+  std::map<uint32_t, MemorySample> memory_before;  // the last sample before from_ns, by device
   std::optional<Replay> replay;
 };
 
@@ -150,13 +162,7 @@ void Analyser::consume(Trace& window, bool last) {
   if (last) {
     for (auto& [id, d] : s.devices) process(window, host, d, final_ns);
   }
-  for (const MemorySample& m : window.memory) {
-    const auto at = s.devices.find(m.device);
-    if (at == s.devices.end() || m.time_ns < s.from_ns) continue;
-    at->second.result.memory.allocated.add(m.time_ns, static_cast<double>(m.allocated));
-    at->second.result.memory.reserved.add(m.time_ns, static_cast<double>(m.reserved));
-  }
-  window.memory.clear();
+  add_memory(window);
 
   // What is over on its device is settled. Calls whose operations may still come are kept.
   const size_t before = window.records();
@@ -184,6 +190,30 @@ void Analyser::consume(Trace& window, bool last) {
     return span.end_ns <= settled - stays;
   });
   s.records += static_cast<int64_t>(before - window.records());
+}
+
+void Analyser::add_memory(Trace& window) {
+  State& s = *state_;
+  for (const MemorySample& m : window.memory) {
+    if (m.time_ns < s.from_ns) {  // what was taken by then stays
+      s.memory_before[m.device] = m;
+      continue;
+    }
+    const auto at = s.devices.find(m.device);
+    if (at == s.devices.end()) continue;
+    MemoryUse& use = at->second.result.memory;
+    if (use.allocated.empty()) add_memory_before(m.device, use);
+    use.allocated.add(m.time_ns, static_cast<double>(m.allocated));
+    use.reserved.add(m.time_ns, static_cast<double>(m.reserved));
+  }
+  window.memory.clear();
+}
+
+void Analyser::add_memory_before(uint32_t device, MemoryUse& use) const {
+  const auto before = state_->memory_before.find(device);
+  if (before == state_->memory_before.end()) return;
+  use.allocated.add(state_->from_ns, static_cast<double>(before->second.allocated));
+  use.reserved.add(state_->from_ns, static_cast<double>(before->second.reserved));
 }
 
 // Calls that reach beyond `settled_ns`, and those since `since_ns` whose operations are not settled
@@ -390,6 +420,12 @@ Analysis Analyser::finish(const Trace& trace) {
     std::sort(r.kernels.begin(), r.kernels.end(), [](const KernelStat& x, const KernelStat& y) {
       return x.total_ns != y.total_ns ? x.total_ns > y.total_ns : x.name < y.name;
     });
+    if (r.memory.allocated.empty()) add_memory_before(id, r.memory);
+    if (!r.memory.allocated.empty()) {  // as it was to the end
+      r.memory.allocated.add(r.to_ns, r.memory.allocated.last());
+      r.memory.reserved.add(r.to_ns, r.memory.reserved.last());
+    }
+    r.memory.by_calls = trace.memory_by_calls;
     r.memory.growth = lasting_growth(step_peaks(r.memory.allocated, s.begins));
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;

@@ -42,6 +42,8 @@ class Analyser {
   void begin(const Trace& window, const HostTimeline& host);
   void tell_apart(const Trace& window, const HostTimeline& host, const Segment& segment,
                   Device& device);
+  void add_memory(Trace& window);
+  void add_memory_before(uint32_t device, MemoryUse& use) const;
   std::vector<bool> calls_to_keep(const Trace& window, const HostTimeline& host, int64_t settled_ns,
                                   int64_t since_ns) const;
   static void keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,

@@ -13,6 +13,8 @@ namespace {
 // On an H200, rounded up: 1 to 2 us a launch; 12.7 us of a waiting device at each graph.
 constexpr int64_t kLaunchCostNs = 2'000, kGraphCostNs = 12'000, kCallCostNs = 1'000;
 
+constexpr size_t kMostWaits = 200'000;  // of one turn
+
 bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) {
     if (text.find(part) != std::string_view::npos) return true;
@@ -135,6 +137,13 @@ void Converter::add(const Activity& record, Trace& trace) {
       return call(as(static_cast<ApiActivity*>(nullptr)), trace);
     case kOverhead:
       return overhead(as(static_cast<OverheadActivity*>(nullptr)), trace);
+    case kMemory2:
+      return allocations_.add(as(static_cast<MemoryActivity*>(nullptr)));
+    case kSynchronization: {
+      const auto& s = as(static_cast<SynchronizationActivity*>(nullptr));
+      if (waits_.size() < kMostWaits) waits_[s.correlation] = s;
+      return;
+    }
     case kDevice: {
       const auto& d = as(static_cast<DeviceActivity*>(nullptr));
       if (d.id < 1024) trace.devices[d.id] = {d.name ? d.name : "", d.multiprocessors};
@@ -143,6 +152,33 @@ void Converter::add(const Activity& record, Trace& trace) {
     default:
       return;
   }
+}
+
+std::string Converter::target_of(const SynchronizationActivity& s) const {
+  constexpr uint32_t kInvalid = UINT32_MAX;
+  std::string target;
+  if (s.type == kStreamSynchronize && s.stream != kInvalid)
+    target = "stream " + std::to_string(s.stream);
+  if (s.type == kEventSynchronize) {
+    target = "an event";
+    if (s.stream != kInvalid && s.stream != 0) target += " of stream " + std::to_string(s.stream);
+  }
+  return target;
+}
+
+void Converter::complete(Trace& trace) {
+  allocations_.write(trace.memory);
+  if (waits_.empty()) return;
+  for (HostCall& call : trace.calls) {
+    if (call.correlation < 0 || call.correlation > UINT32_MAX) continue;
+    const auto wait = waits_.find(static_cast<uint32_t>(call.correlation));
+    if (wait == waits_.end()) continue;
+    const std::string& name = trace.names[call.name];
+    const std::string target = target_of(wait->second);
+    if (name.ends_with("Synchronize") && !target.empty())
+      call.name = trace.names.add(name + " (" + target + ")");
+  }
+  waits_.clear();
 }
 
 double CallCount::rate() const {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/capture/allocations.h"
 #include "observe/capture/cupti_abi.h"
 #include "observe/trace/trace.h"
 
@@ -36,6 +37,11 @@ class Converter {
 
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
+
+  // After the records of some buffers: adds what only they together say, the samples of memory and
+  // what calls waited for.
+  void complete(Trace& trace);
+  int64_t allocations() const { return allocations_.records(); }  // so far, and releases
 
   // Only calls that start in a recorded stretch are added, and waits that one begins in; others are
   // only counted. CUPTI hands calls
@@ -74,6 +80,8 @@ class Converter {
   void overhead(const OverheadActivity& o, Trace& trace);
   void push(Trace& trace, DeviceOp op, uint64_t start, uint64_t end);
 
+  std::string target_of(const SynchronizationActivity& s) const;
+
   struct Kernel {
     std::string mangled;
     uint32_t name = kUnwanted;
@@ -93,6 +101,8 @@ class Converter {
   std::vector<CallCount> counts_;
   int64_t count_from_ns_ = 0, count_to_ns_ = 0;
   std::unordered_map<const char*, Kernel> kernels_;
+  Allocations allocations_;
+  std::unordered_map<uint32_t, SynchronizationActivity> waits_;  // of calls not yet seen, by number
 };
 
 }  // namespace saturate::observe::cupti

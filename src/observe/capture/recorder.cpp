@@ -26,12 +26,13 @@ namespace {
 
 constexpr int64_t kTurnNs = 250'000'000, kFirstTurnNs = 50'000'000;
 constexpr size_t kMostSlowdowns = 1024;
-constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
+constexpr int64_t kMostAllocationsPerS = 10'000;  // and releases
+constexpr int64_t kLeastPace = 10;                // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
-constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy,   kMemcpyPeer,
-                               kMemset,           kOverhead, kGraphTrace};
+constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy,     kMemcpyPeer,     kMemset,
+                               kOverhead,         kGraphTrace, kSynchronization};
 
 Recorder* the_recorder = nullptr;
 
@@ -127,9 +128,11 @@ bool Recorder::open(std::string& problem) {
   writer_ = std::make_unique<SatWriter>(settings_.folder + "/" + std::to_string(getpid()) +
                                         rank_suffix() + ".sat");
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
-  started_ns_ = paused_since_ns_ = now_ns();
+  started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
   watch_for_rivals(api_, on_rival);
   api_.enable(kDevice);
+  // All the time: a sum with gaps would be none.
+  follows_memory_ = api_.enable(kMemory2) == kSuccess;
   switch_calls(true);
   set_mode(schedule_.mode_at(started_ns_));
   // The thread must take no signal of the program's.
@@ -232,8 +235,27 @@ void Recorder::turn() {
   if (schedule_.mode_at(now) != mode_) set_mode(Mode::off);
   api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
   write_filled(now - kDisorderNs);
+  limit_memory(now);
   if (over && !yielded_) stretch_done(before, now - from);
   set_mode(schedule_.mode_at(now_ns()));
+}
+
+// Where memory is taken and given back so often that following it costs too much, it ends.
+void Recorder::limit_memory(int64_t now) {
+  {
+    const std::lock_guard lock(file_mutex_);
+    const int64_t all = converter_.allocations(), passed_ns = std::max(kTurnNs, now - counted_ns_);
+    const bool often = (all - allocations_) * 1'000'000'000 > kMostAllocationsPerS * passed_ns;
+    allocations_ = all;
+    counted_ns_ = now;
+    if (!often || !follows_memory_) return;
+    follows_memory_ = false;
+    trace_.notes.push_back("the program takes and gives back memory of the device over " +
+                           std::to_string(kMostAllocationsPerS) +
+                           " times a second: its own account of it ends with second " +
+                           std::to_string((now - started_ns_) / 1'000'000'000));
+  }
+  api_.disable(kMemory2);
 }
 
 // What the stretch that just ended says: how fast the program was, and how to go on.
@@ -287,11 +309,13 @@ void Recorder::write_filled(int64_t complete_ns) {
       }
       buffers_.give_back(filled);
     }
+    converter_.complete(trace_);
     records_ += static_cast<int64_t>(trace_.records());
     writer_->write(trace_, complete_ns);
     trace_.ops.clear();
     trace_.calls.clear();
     trace_.spans.clear();
+    trace_.memory.clear();
   } catch (const std::exception& e) {  // the disk is full, say: the program goes on without us
     dead_ = true;
     leave_note(settings_.folder, e.what());
@@ -343,6 +367,7 @@ void Recorder::yield() noexcept {
   set_mode(Mode::off);
   switch_calls(false);
   api_.disable(kDevice);
+  api_.disable(kMemory2);
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
   // With every buffer back the other finds CUPTI as if nobody had been there.
   api_.flush_all(kFlushForced);

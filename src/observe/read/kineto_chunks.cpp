@@ -107,6 +107,7 @@ KinetoChunks::Outcome KinetoChunks::parse(std::string_view bytes, int64_t offset
   const char *const begin = bytes.data(), *const end = begin + bytes.size();
   const char* at = begin;
   KinetoEvent event;
+  KinetoQuick quick;
   const auto skip_blanks = [&] {
     while (at != end && is_blank(*at)) ++at;
   };
@@ -131,7 +132,7 @@ KinetoChunks::Outcome KinetoChunks::parse(std::string_view bytes, int64_t offset
     }
     for (;;) {
       if (at == end) return outcome;
-      const char* after = options_.careful ? nullptr : read_event_quickly(at, end, event);
+      const char* after = options_.careful ? nullptr : quick.read(at, end, event);
       if (after == nullptr) after = careful(at);
       if (after == nullptr) return outcome;
       at = after;

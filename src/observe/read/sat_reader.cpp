@@ -97,6 +97,8 @@ class SatCapture : public Capture {
         return read_calls();
       case sat::Block::spans:
         return read_spans();
+      case sat::Block::memory:
+        return read_memory();
       case sat::Block::pauses:
         return read_pauses();
       case sat::Block::cost: {
@@ -155,6 +157,7 @@ class SatCapture : public Capture {
     trace_.slowdown = read_.slowdown;
     trace_.dropped = read_.dropped;
     trace_.malformed = read_.malformed;
+    trace_.memory_by_calls = read_.memory_by_calls;
   }
 
   template <class T>
@@ -264,6 +267,20 @@ class SatCapture : public Capture {
       }
       into_.spans.push_back({r.start_ns, r.start_ns + r.duration_ns, name(r.name),
                              threads_[r.thread], static_cast<SpanKind>(r.kind)});
+    }
+    return true;
+  }
+
+  bool read_memory() {
+    into_.memory_by_calls = true;
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::MemoryRecord>();
+      if (r.device >= 1024) fail("a device number above 1023");
+      if (!sensible(r.time_ns, 0) || r.allocated < 0 || r.reserved < 0) {
+        ++into_.malformed;
+        continue;
+      }
+      into_.memory.push_back({r.time_ns, r.allocated, r.reserved, r.device});
     }
     return true;
   }

@@ -146,6 +146,12 @@ void move_settled(Trace& from, const Seams& seams, int64_t until_ns, Trace& into
   move(from.ops, seams.device(), into.ops);
   move(from.calls, seams.host(), into.calls);
   move(from.spans, seams.host(), into.spans);
+  std::erase_if(from.memory, [&](const MemorySample& m) {
+    if (m.time_ns >= until_ns) return false;
+    into.memory.push_back(m);
+    into.memory.back().time_ns = seams.host().at(m.time_ns);
+    return true;
+  });
 }
 
 void cut_pauses(Trace& trace) {
@@ -161,6 +167,7 @@ void cut_pauses(Trace& trace) {
   trace.ops = std::move(moved.ops);
   trace.calls = std::move(moved.calls);
   trace.spans = std::move(moved.spans);
+  trace.memory = std::move(moved.memory);
 }
 
 }  // namespace saturate::observe
