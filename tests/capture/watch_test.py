@@ -138,7 +138,7 @@ class Watch(unittest.TestCase):
         self.assertLess(report["capture"]["slowdown"], 10)
 
     def test_memory_that_the_program_takes_is_followed(self):
-        report, _, _ = self.report("--steps", "80", "--leak-mib", "3")
+        report, _, _ = self.report("--steps", "80", "--leak-mib", "3", "--kernel-us", "200")
         memory = report["devices"][0]["memory"]
         self.assertEqual(memory["source"], "cuda_calls")
         self.assertEqual(memory["allocated_most"], (80 * 3 + 3) * 2**20)
@@ -156,6 +156,11 @@ class Watch(unittest.TestCase):
     def test_memory_of_several_processes_adds_up(self):
         report, _, _ = self.report("--spawn", "--steps", "60", "--leak-mib", "2")
         self.assertGreater(report["devices"][0]["memory"]["allocated_most"], 1.2 * 122 * 2**20)
+
+    def test_memory_that_changes_too_often_is_not_followed(self):
+        report, _, _ = self.report("--seconds", "1", "--leak-mib", "1", "--launches", "1", "--kernel-us", "20")
+        notes = [n for n in report["capture"]["notes"] if "its own account of it ends with second 0" in n]
+        self.assertEqual(len(notes), 1, report["capture"]["notes"])
 
     def test_a_wait_says_what_for(self):
         report, _, _ = self.report("--steps", "60", "--kernel-us", "300", "--stream-sync")

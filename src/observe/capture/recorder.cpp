@@ -26,8 +26,8 @@ namespace {
 
 constexpr int64_t kTurnNs = 250'000'000, kFirstTurnNs = 50'000'000;
 constexpr size_t kMostSlowdowns = 1024;
-constexpr int64_t kMostAllocationsPerS = 10'000;  // and releases
-constexpr int64_t kLeastPace = 10;                // calls in a stretch that give a pace
+constexpr int64_t kMostAllocationsPerS = 1'000;  // and releases
+constexpr int64_t kLeastPace = 10;               // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
