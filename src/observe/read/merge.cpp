@@ -73,6 +73,8 @@ void append_trace(Trace& into, const Trace& from) {
   const auto name = numbers(from.names, [&](const auto& n) { return into.names.add(n); });
   const auto stream = numbers(from.streams, [&](const auto& s) { return into.streams.add(s); });
   const auto thread = numbers(from.threads, [&](const auto& t) { return into.threads.add(t); });
+  into.ops.reserve(into.ops.size() + from.ops.size());
+  into.calls.reserve(into.calls.size() + from.calls.size());
   for (DeviceOp op : from.ops) {
     op.name = name[op.name];
     op.stream = stream[op.stream];
