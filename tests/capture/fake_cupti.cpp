@@ -30,7 +30,8 @@ constexpr std::array kRuntimeNames = {"",
                                       "cudaStreamSynchronize_v3020",
                                       "cudaMalloc_v3020",
                                       "cudaFree_v3020"};
-constexpr uint32_t kUnheardOf = 4711;  // a kind that comes with others, of a later version
+constexpr int64_t kQueueNs = 100'000'000;  // of work that the device holds before launches wait
+constexpr uint32_t kUnheardOf = 4711;      // a kind that comes with others, of a later version
 constexpr int kInvalid = 1, kNoMore = 12;
 
 // As large as the records of CUPTI 13, so that readers must step by its sizes.
@@ -227,6 +228,7 @@ bool fake_cuda_init() {
 void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
   const int64_t begin = now_ns();
   spend(call_ns);
+  if (device_free_ns - now_ns() > kQueueNs) sleep_until(device_free_ns - kQueueNs);
   const std::lock_guard lock(mutex);
   pay_for_recording();
   const auto [start, end] = occupy(ns);

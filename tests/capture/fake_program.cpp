@@ -22,7 +22,7 @@ struct Options {
        leak_mib = 0, exit_code = 0;
   std::string end = "return";  // return, _exit, abort, term, wait
   bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false, pooled = false,
-       stream = false;
+       stream = false, ahead = false;
 };
 
 void step(const Options& o) {
@@ -38,7 +38,7 @@ void step(const Options& o) {
     fake_malloc(o.leak_mib << 20, o.pooled);
     fake_free(fake_malloc(o.leak_mib << 20, o.pooled));
   }
-  o.stream ? fake_stream_synchronize(7) : fake_synchronize();
+  if (!o.ahead) o.stream ? fake_stream_synchronize(7) : fake_synchronize();
 }
 
 // A profiler of the program itself, as torch.profiler uses CUPTI. Counts the kernels it is told of.
@@ -91,6 +91,7 @@ Options parse(int argc, char** argv) {
     if (name == "--rival") o.rival = true;
     if (name == "--graph") o.graph = true;
     if (name == "--pooled") o.pooled = true;
+    if (name == "--ahead") o.ahead = true;
     if (name == "--stream-sync") o.stream = true;
     if (name == "--spawn") o.spawn = true;
     if (name == "--no-cuda") o.no_cuda = true;

@@ -167,6 +167,20 @@ class Watch(unittest.TestCase):
         names = {w["name"] for w in report["devices"][0]["idle_by_call"] if w["leaf"] == "sync"}
         self.assertEqual(names, {"cudaStreamSynchronize (stream 7)"})
 
+    def test_a_host_far_ahead_is_no_wait_where_windows_are_joined(self):
+        path = os.path.join(self.folder.name, "report.json")
+        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "12000"},
+                              watch=["--seconds", "9", "--launches", "50", "--kernel-us", "60", "--call-us", "8", "--ahead"])
+        self.assertEqual(code, 0, err)
+        with open(path, encoding="utf8") as file:
+            report = json.load(file)
+        shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
+        self.assertLess([int(found[1]) for found in shares if found][0], 90)
+        device = report["devices"][0]
+        waits = {k: v for k, v in device["leaves_ns"].items() if k in ("dependency", "unknown", "host_code", "sync")}
+        self.assertLess(sum(waits.values()), 0.02 * device["wall_ns"], waits)  # 10% of each window when cut at one time
+        self.assertLess(report["replay"]["unexplained"], 0.02)
+
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])
         wall = report["devices"][0]["wall_ns"]
