@@ -104,6 +104,7 @@ struct DoctorOptions {
   std::vector<std::string> command;
   std::string keep, cupti, library;  // with a command: see WatchOptions
   double delay_s = 0, duration_s = 0;
+  bool memory = false;
   std::vector<std::string> compare;  // or two of them
   std::vector<std::string> fail_if;  // "step>3%"
   std::string format = "text";       // text, json, html or perfetto

@@ -97,7 +97,8 @@ int watch_command(const DoctorOptions& o) {
                                                       .library = o.library,
                                                       .cupti = o.cupti,
                                                       .delay_s = o.delay_s,
-                                                      .duration_s = o.duration_s});
+                                                      .duration_s = o.duration_s,
+                                                      .memory = o.memory});
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
     if (result.captured == 0)

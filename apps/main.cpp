@@ -287,7 +287,8 @@ struct Program {
         "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
         "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048\n"
-        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers peers.jsonl\n"
+        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers "
+        "peers.jsonl\n"
         "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back "
         "to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");
@@ -434,6 +435,8 @@ struct Program {
          "--duration", doctor.duration_s,
          "with a command: capture so many seconds [to the end]; with --pid: look so long [5]")
         ->check(CLI::Range(0.0, 1e6));
+    c.add_flag("--memory", doctor.memory,
+               "with a command: also follow what it allocates, and say what its waits wait for");
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
         ->type_name("FILE");
     c.add_option("--library", doctor.library, "with a command: libsaturate_capture.so [found]")

@@ -21,6 +21,8 @@ using Fill = CUpti_ActivityMemset4;
 using Overhead = CUpti_ActivityOverhead3;
 using Graph = CUpti_ActivityGraphTrace2;
 using Device = CUpti_ActivityDevice5;
+using Memory = CUpti_ActivityMemory4;
+using Synchronization = CUpti_ActivitySynchronization2;
 using Call = CUpti_ActivityAPI;
 SAME_PLACE(KernelActivity, start, Kernel, start);
 SAME_PLACE(KernelActivity, end, Kernel, end);
@@ -57,6 +59,20 @@ SAME_PLACE(GraphActivity, correlation, Graph, correlationId);
 SAME_PLACE(GraphActivity, start, Graph, start);
 SAME_PLACE(GraphActivity, graph, Graph, graphId);
 SAME_PLACE(GraphActivity, stream, Graph, streamId);
+SAME_PLACE(MemoryActivity, operation, Memory, memoryOperationType);
+SAME_PLACE(MemoryActivity, memory, Memory, memoryKind);
+SAME_PLACE(MemoryActivity, address, Memory, address);
+SAME_PLACE(MemoryActivity, bytes, Memory, bytes);
+SAME_PLACE(MemoryActivity, time, Memory, timestamp);
+SAME_PLACE(MemoryActivity, device, Memory, deviceId);
+SAME_PLACE(MemoryActivity, pool.type, Memory, memoryPoolConfig.memoryPoolType);
+SAME_PLACE(MemoryActivity, pool.address, Memory, memoryPoolConfig.address);
+SAME_PLACE(MemoryActivity, pool.size, Memory, memoryPoolConfig.pool.size);
+SAME_PLACE(SynchronizationActivity, type, Synchronization, type);
+SAME_PLACE(SynchronizationActivity, start, Synchronization, start);
+SAME_PLACE(SynchronizationActivity, correlation, Synchronization, correlationId);
+SAME_PLACE(SynchronizationActivity, stream, Synchronization, streamId);
+SAME_PLACE(SynchronizationActivity, event, Synchronization, cudaEventId);
 SAME_PLACE(DeviceActivity, multiprocessors, Device, numMultiprocessors);
 SAME_PLACE(DeviceActivity, id, Device, id);
 SAME_PLACE(DeviceActivity, name, Device, name);
@@ -72,6 +88,25 @@ TEST(CuptiAbi, NumbersAreNvidias) {
   EXPECT_EQ(uint32_t{cupti::kOverhead}, uint32_t{CUPTI_ACTIVITY_KIND_OVERHEAD});
   EXPECT_EQ(uint32_t{cupti::kMemcpyPeer}, uint32_t{CUPTI_ACTIVITY_KIND_MEMCPY2});
   EXPECT_EQ(uint32_t{cupti::kGraphTrace}, uint32_t{CUPTI_ACTIVITY_KIND_GRAPH_TRACE});
+  EXPECT_EQ(uint32_t{cupti::kMemory2}, uint32_t{CUPTI_ACTIVITY_KIND_MEMORY2});
+  EXPECT_EQ(uint32_t{cupti::kSynchronization}, uint32_t{CUPTI_ACTIVITY_KIND_SYNCHRONIZATION});
+  EXPECT_EQ(uint32_t{cupti::kAllocation},
+            uint32_t{CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION});
+  EXPECT_EQ(uint32_t{cupti::kRelease}, uint32_t{CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE});
+  EXPECT_EQ(uint32_t{cupti::kDeviceMemory}, uint32_t{CUPTI_ACTIVITY_MEMORY_KIND_DEVICE});
+  EXPECT_EQ(uint32_t{cupti::kArrayMemory}, uint32_t{CUPTI_ACTIVITY_MEMORY_KIND_ARRAY});
+  EXPECT_EQ(uint32_t{cupti::kManagedMemory}, uint32_t{CUPTI_ACTIVITY_MEMORY_KIND_MANAGED});
+  EXPECT_EQ(uint32_t{cupti::kDeviceStaticMemory},
+            uint32_t{CUPTI_ACTIVITY_MEMORY_KIND_DEVICE_STATIC});
+  EXPECT_EQ(uint32_t{cupti::kManagedStaticMemory},
+            uint32_t{CUPTI_ACTIVITY_MEMORY_KIND_MANAGED_STATIC});
+  EXPECT_EQ(uint32_t{cupti::kLocalPool}, uint32_t{CUPTI_ACTIVITY_MEMORY_POOL_TYPE_LOCAL});
+  EXPECT_EQ(uint32_t{cupti::kEventSynchronize},
+            uint32_t{CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE});
+  EXPECT_EQ(uint32_t{cupti::kStreamSynchronize},
+            uint32_t{CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE});
+  EXPECT_EQ(uint32_t{cupti::kContextSynchronize},
+            uint32_t{CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE});
   EXPECT_EQ(uint32_t{cupti::kLazyLoading}, uint32_t{CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING});
   EXPECT_EQ(uint32_t{cupti::kObjectThread}, uint32_t{CUPTI_ACTIVITY_OBJECT_THREAD});
   EXPECT_EQ(uint32_t{cupti::kFlushForced}, uint32_t{CUPTI_ACTIVITY_FLAG_FLUSH_FORCED});

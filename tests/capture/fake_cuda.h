@@ -15,6 +15,10 @@ void fake_graph_launch(int64_t ns, int64_t call_ns);
 // From pageable memory, so the host waits for it.
 void fake_copy_in(int64_t bytes, int64_t ns);
 void fake_synchronize();
+void fake_stream_synchronize(uint32_t stream);
+// Memory of the device; of a pool that takes twice as much when `pooled`.
+uint64_t fake_malloc(int64_t bytes, bool pooled);
+void fake_free(uint64_t address);
 void fake_get_device();  // a call that says nothing
 int64_t fake_launches();
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -25,7 +26,12 @@ constexpr std::array kRuntimeNames = {"",
                                       "cudaDeviceSynchronize_v3020",
                                       "cudaMemcpyAsync_v3020",
                                       "cudaGetDevice_v3020",
-                                      "cudaGraphLaunch_v10000"};
+                                      "cudaGraphLaunch_v10000",
+                                      "cudaStreamSynchronize_v3020",
+                                      "cudaMalloc_v3020",
+                                      "cudaFree_v3020"};
+constexpr int64_t kQueueNs = 100'000'000;  // of work that the device holds before launches wait
+constexpr uint32_t kUnheardOf = 4711;      // a kind that comes with others, of a later version
 constexpr int kInvalid = 1, kNoMore = 12;
 
 // As large as the records of CUPTI 13, so that readers must step by its sizes.
@@ -35,7 +41,7 @@ struct Record {
   int64_t complete_ns = 0;
 };
 constexpr size_t kKernelSize = 216, kCopySize = 96, kApiSize = 40, kGraphSize = 56,
-                 kDeviceSize = 184;
+                 kDeviceSize = 184, kMemorySize = 128, kSynchronizationSize = 56;
 
 size_t size_of(uint32_t kind) {
   switch (kind) {
@@ -49,6 +55,12 @@ size_t size_of(uint32_t kind) {
       return kGraphSize;
     case cupti::kDevice:
       return kDeviceSize;
+    case cupti::kMemory2:
+      return kMemorySize;
+    case cupti::kSynchronization:
+      return kSynchronizationSize;
+    case kUnheardOf:
+      return kMemorySize;
     default:
       return 0;
   }
@@ -71,6 +83,9 @@ void sleep_until(int64_t time_ns) {
 }
 
 // Recursive: NVIDIA's CUPTI, too, may be called from its callbacks.
+std::map<uint64_t, std::pair<int64_t, bool>> held;  // by address: bytes, pooled
+uint64_t next_address = 0x7f0000000000;
+int64_t pool_size = 0;
 std::recursive_mutex mutex;
 std::set<uint32_t> kinds;
 std::set<uint32_t> runtime_calls;
@@ -157,6 +172,43 @@ std::pair<int64_t, int64_t> occupy(int64_t ns) {
   return {start, device_free_ns};
 }
 
+void record_memory(cupti::MemoryOperation operation, uint64_t address) {
+  if (!kinds.contains(cupti::kMemory2)) return;
+  const auto& [bytes, pooled] = held.at(address);
+  cupti::MemoryActivity m{};
+  m.kind = cupti::kMemory2;
+  m.operation = operation;
+  m.memory = cupti::kDeviceMemory;
+  m.address = address;
+  m.bytes = static_cast<uint64_t>(bytes);
+  m.time = static_cast<uint64_t>(now_ns());
+  if (pooled) m.pool = {cupti::kLocalPool, 0, 0x1234, 0, static_cast<uint64_t>(pool_size)};
+  record(m, 0);
+  m.kind = kUnheardOf;
+  record(m, 0);
+}
+
+void wait_for_device(uint32_t callback, cupti::SynchronizationType type, uint32_t stream) {
+  const int64_t begin = now_ns();
+  sleep_until(device_free_ns + 5'000);
+  const std::lock_guard lock(mutex);
+  const uint32_t id = next_correlation();
+  const int64_t end = now_ns();
+  if (kinds.contains(cupti::kSynchronization)) {
+    cupti::SynchronizationActivity s{};
+    s.kind = cupti::kSynchronization;
+    s.type = type;
+    s.start = static_cast<uint64_t>(begin);
+    s.end = static_cast<uint64_t>(end);
+    s.context = 1;
+    s.stream = stream;
+    s.event = UINT32_MAX;
+    s.correlation = id;
+    record(s, end);
+  }
+  record_call(callback, begin, end, id);
+}
+
 }  // namespace
 
 extern "C" {
@@ -176,6 +228,7 @@ bool fake_cuda_init() {
 void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
   const int64_t begin = now_ns();
   spend(call_ns);
+  if (device_free_ns - now_ns() > kQueueNs) sleep_until(device_free_ns - kQueueNs);
   const std::lock_guard lock(mutex);
   pay_for_recording();
   const auto [start, end] = occupy(ns);
@@ -246,11 +299,28 @@ void fake_copy_in(int64_t bytes, int64_t ns) {
   record_call(3, begin, now_ns(), id);
 }
 
-void fake_synchronize() {
-  const int64_t begin = now_ns();
-  sleep_until(device_free_ns + 5'000);
+void fake_synchronize() { wait_for_device(2, cupti::kContextSynchronize, UINT32_MAX); }
+void fake_stream_synchronize(uint32_t stream) {
+  wait_for_device(6, cupti::kStreamSynchronize, stream);
+}
+
+uint64_t fake_malloc(int64_t bytes, bool pooled) {
   const std::lock_guard lock(mutex);
-  record_call(2, begin, now_ns(), next_correlation());
+  const int64_t begin = now_ns();
+  const uint64_t address = next_address += 1 << 30;
+  held[address] = {bytes, pooled};
+  if (pooled) pool_size += 2 * bytes;
+  record_memory(cupti::kAllocation, address);
+  record_call(7, begin, now_ns(), next_correlation());
+  return address;
+}
+
+void fake_free(uint64_t address) {
+  const std::lock_guard lock(mutex);
+  const int64_t begin = now_ns();
+  record_memory(cupti::kRelease, address);
+  held.erase(address);
+  record_call(8, begin, now_ns(), next_correlation());
 }
 
 void fake_get_device() {

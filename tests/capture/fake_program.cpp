@@ -19,9 +19,10 @@ namespace {
 
 struct Options {
   long steps = 60, seconds = 0, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0,
-       exit_code = 0;
+       leak_mib = 0, exit_code = 0;
   std::string end = "return";  // return, _exit, abort, term, wait
-  bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false;
+  bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false, pooled = false,
+       stream = false, ahead = false;
 };
 
 void step(const Options& o) {
@@ -33,7 +34,11 @@ void step(const Options& o) {
   if (o.graph) fake_graph_launch(o.launches * o.kernel_us * 1000, o.call_us * 1000);
   for (long i = 0; !o.graph && i < o.launches; ++i)
     fake_launch(i == 0 ? "_Z5firstPf" : "sm90_gemm_bf16bf16", o.kernel_us * 1000, o.call_us * 1000);
-  fake_synchronize();
+  if (o.leak_mib > 0) {  // and as much that is given back
+    fake_malloc(o.leak_mib << 20, o.pooled);
+    fake_free(fake_malloc(o.leak_mib << 20, o.pooled));
+  }
+  if (!o.ahead) o.stream ? fake_stream_synchronize(7) : fake_synchronize();
 }
 
 // A profiler of the program itself, as torch.profiler uses CUPTI. Counts the kernels it is told of.
@@ -79,11 +84,15 @@ Options parse(int argc, char** argv) {
     if (name == "--kernel-us") o.kernel_us = number();
     if (name == "--call-us") o.call_us = number();
     if (name == "--load-ms") o.load_ms = number();
+    if (name == "--leak-mib") o.leak_mib = number();
     if (name == "--exit") o.exit_code = number();
     if (name == "--end" && i + 1 < argc) o.end = argv[++i];
     if (name == "--fork") o.fork = true;
     if (name == "--rival") o.rival = true;
     if (name == "--graph") o.graph = true;
+    if (name == "--pooled") o.pooled = true;
+    if (name == "--ahead") o.ahead = true;
+    if (name == "--stream-sync") o.stream = true;
     if (name == "--spawn") o.spawn = true;
     if (name == "--no-cuda") o.no_cuda = true;
   }
@@ -102,7 +111,8 @@ int main(int argc, char** argv) {
     for (int rank = 0; rank < 2; ++rank) {
       if (fork() != 0) continue;
       setenv("RANK", std::to_string(rank).c_str(), 1);
-      execl(argv[0], argv[0], "--steps", std::to_string(o.steps).c_str(), nullptr);
+      execl(argv[0], argv[0], "--steps", std::to_string(o.steps).c_str(), "--leak-mib",
+            std::to_string(o.leak_mib).c_str(), nullptr);
       _exit(127);
     }
     int status = 0, worst = 0;

@@ -131,11 +131,11 @@ class Watch(unittest.TestCase):
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")
         code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "30000"},
-                              watch=["--seconds", "9", "--launches", "100", "--kernel-us", "2", "--call-us", "8"])
+                              watch=["--seconds", "12", "--launches", "100", "--kernel-us", "2", "--call-us", "8"])  # a period of 8
         self.assertEqual(code, 0, err)
         with open(path, encoding="utf8") as file:
             report = json.load(file)
-        self.assertLess(report["devices"][0]["wall_ns"], 8e9)  # of nine seconds
+        self.assertLess(report["devices"][0]["wall_ns"], 8e9)  # of twelve seconds
         self.assertIn("100 operations", report["steps"]["rule"])
         shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
         self.assertLess([int(found[1]) for found in shares if found][0], 90)
@@ -144,6 +144,57 @@ class Watch(unittest.TestCase):
         # 38 us a launch instead of 8; a loaded machine makes both slower.
         self.assertGreater(report["capture"]["slowdown"], 1.05)
         self.assertLess(report["capture"]["slowdown"], 20)
+
+    def test_memory_that_the_program_takes_is_followed(self):
+        report, _, _ = self.report("--steps", "80", "--leak-mib", "3", "--kernel-us", "200", options=["--memory"])
+        memory = report["devices"][0]["memory"]
+        self.assertEqual(memory["source"], "cuda_calls")
+        self.assertEqual(memory["allocated_most"], (80 * 3 + 3) * 2**20)
+        self.assertEqual(memory["reserved_most"], memory["allocated_most"])
+        self.assertIn("what the program allocates on device 0 grew", report["memory_drift"])
+        self.assertIn("about 3.", report["memory_drift"])
+        self.assertIn("MiB a step", report["memory_drift"])
+
+    def test_memory_is_not_followed_unasked(self):
+        report, _, _ = self.report("--steps", "80", "--leak-mib", "3", "--kernel-us", "200", "--stream-sync")
+        self.assertNotIn("memory", report["devices"][0])
+        self.assertEqual({w["name"] for w in report["devices"][0]["idle_by_call"] if w["leaf"] == "sync"},
+                         {"cudaStreamSynchronize"})
+
+    def test_what_pools_keep_is_told_apart(self):
+        code, _, err = doctor("--memory", watch=["--steps", "40", "--leak-mib", "1", "--pooled"])
+        self.assertEqual(code, 0)
+        self.assertIn("Memory that the program took from CUDA", err)
+        self.assertIn("at most 41.0 MiB allocated of 160 MiB reserved", err)
+
+    def test_memory_of_several_processes_adds_up(self):
+        report, _, _ = self.report("--spawn", "--steps", "60", "--leak-mib", "2", options=["--memory"])
+        self.assertGreater(report["devices"][0]["memory"]["allocated_most"], 1.2 * 122 * 2**20)
+
+    def test_memory_that_changes_too_often_is_not_followed(self):
+        report, _, _ = self.report("--seconds", "2", "--leak-mib", "1", "--launches", "1", "--kernel-us", "20",
+                                   options=["--memory"])
+        notes = [n for n in report["capture"]["notes"] if "its own account of it ends with second" in n]
+        self.assertEqual(len(notes), 1, report["capture"]["notes"])
+
+    def test_a_wait_says_what_for(self):
+        report, _, _ = self.report("--steps", "60", "--kernel-us", "300", "--stream-sync", options=["--memory"])
+        names = {w["name"] for w in report["devices"][0]["idle_by_call"] if w["leaf"] == "sync"}
+        self.assertEqual(names, {"cudaStreamSynchronize (stream 7)"})
+
+    def test_a_host_far_ahead_is_no_wait_where_windows_are_joined(self):
+        path = os.path.join(self.folder.name, "report.json")
+        code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "12000"},
+                              watch=["--seconds", "9", "--launches", "50", "--kernel-us", "60", "--call-us", "8", "--ahead"])
+        self.assertEqual(code, 0, err)
+        with open(path, encoding="utf8") as file:
+            report = json.load(file)
+        shares = [re.match(r"recorded (\d+)% of", note) for note in report["capture"]["notes"]]
+        self.assertLess([int(found[1]) for found in shares if found][0], 90)
+        device = report["devices"][0]
+        waits = {k: v for k, v in device["leaves_ns"].items() if k in ("dependency", "unknown", "host_code", "sync")}
+        self.assertLess(sum(waits.values()), 0.02 * device["wall_ns"], waits)  # 10% of each window when cut at one time
+        self.assertLess(report["replay"]["unexplained"], 0.02)
 
     def test_a_part_of_the_run(self):
         report, _, _ = self.report("--steps", "900", "--kernel-us", "100", options=["--delay", "0.3", "--duration", "0.4"])

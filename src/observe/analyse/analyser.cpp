@@ -30,24 +30,35 @@ bool in_run_of_copies(const Trace& trace, uint32_t index) {
 }
 
 // The largest value of each step, as far as the curve tells steps apart; without steps of each of
-// 32 parts. What comes and goes within a step does not show in them.
+// 32 parts, and of 256 where there are more steps. What comes and goes within a step does not show
+// in them. Memory stays as it is until the next sample.
 std::vector<Curve::Point> step_peaks(const Curve& curve, const std::vector<int64_t>& begins) {
+  constexpr int64_t kMostParts = 256;
   const std::vector<Curve::Point> points = curve.points();
   std::vector<Curve::Point> peaks;
   if (points.empty()) return peaks;
   const int64_t length = points.back().time_ns + 1;
+  const auto steps = static_cast<int64_t>(begins.size());
   const auto part_of = [&](int64_t time_ns) -> int64_t {
-    if (begins.size() < 2) return 32 * time_ns / length;
+    if (steps < 2 || steps > kMostParts) {
+      const int64_t parts = steps < 2 ? 32 : kMostParts;
+      return static_cast<int64_t>(static_cast<double>(parts) * static_cast<double>(time_ns) /
+                                  static_cast<double>(length));
+    }
     return std::upper_bound(begins.begin(), begins.end(), curve.first_ns() + time_ns) -
            begins.begin();
   };
   int64_t part = -1;
+  double before = 0;
   for (const Curve::Point& p : points) {
-    if (const int64_t now = part_of(p.time_ns); now != part || peaks.empty()) {
+    const int64_t now = part_of(p.time_ns);
+    if (now != part || peaks.empty()) {
+      for (++part; !peaks.empty() && part < now; ++part) peaks.push_back({p.time_ns, before});
       peaks.push_back(p);
       part = now;
     }
     peaks.back().most = std::max(peaks.back().most, p.most);
+    before = p.most;
   }
   return peaks;
 }
@@ -75,6 +86,7 @@ struct Analyser::State {
   int64_t from_ns = 0, last_end_ns = INT64_MIN;
   int64_t records = 0;
   std::map<uint32_t, Device> devices;
+  std::map<uint32_t, MemorySample> memory_before;  // the last sample before from_ns, by device
   std::optional<Replay> replay;
 };
 
@@ -150,13 +162,7 @@ void Analyser::consume(Trace& window, bool last) {
   if (last) {
     for (auto& [id, d] : s.devices) process(window, host, d, final_ns);
   }
-  for (const MemorySample& m : window.memory) {
-    const auto at = s.devices.find(m.device);
-    if (at == s.devices.end() || m.time_ns < s.from_ns) continue;
-    at->second.result.memory.allocated.add(m.time_ns, static_cast<double>(m.allocated));
-    at->second.result.memory.reserved.add(m.time_ns, static_cast<double>(m.reserved));
-  }
-  window.memory.clear();
+  add_memory(window);
 
   // What is over on its device is settled. Calls whose operations may still come are kept.
   const size_t before = window.records();
@@ -166,28 +172,12 @@ void Analyser::consume(Trace& window, bool last) {
   }
   int64_t settled = INT64_MAX;
   for (const auto& [id, d] : s.devices) settled = std::min(settled, d.done_ns);
-  std::vector<bool> pending(window.calls.size(), true);
-  for (const DeviceOp& op : window.ops) {
-    const uint32_t call = host.issuer(op);
-    if (call == kNone) continue;
-    const auto at = s.devices.find(window.streams[op.stream].device);
-    // Graphs issue many operations by one call: pending while the last is.
-    pending[call] = op.start_ns >= at->second.done_ns || op.end_ns > at->second.done_ns;
-  }
   constexpr int64_t kLongestQueueNs = 10'000'000'000;
-  std::vector<uint8_t> keeps(window.names.size(), 2);
+  std::vector<bool> keep = calls_to_keep(window, host, settled, settled - kLongestQueueNs);
+  if (s.rule.with_calls) keep_calls_before(window, host, settled - kLongestQueueNs, keep);
   size_t kept = 0;
   for (size_t i = 0; i < window.calls.size(); ++i) {
-    const HostCall& c = window.calls[i];
-    bool keep = c.end_ns > settled;
-    if (!keep && pending[i] && c.end_ns > settled - kLongestQueueNs) {
-      if (keeps[c.name] == 2) {
-        const CallClass kind = classify_call(window.names[c.name]);
-        keeps[c.name] = kind == CallClass::launch || kind == CallClass::copy;
-      }
-      keep = keeps[c.name] == 1;
-    }
-    if (keep) window.calls[kept++] = c;
+    if (keep[i]) window.calls[kept++] = window.calls[i];
   }
   window.calls.resize(kept);
   std::erase_if(window.ops, [&](const DeviceOp& op) {
@@ -200,6 +190,77 @@ void Analyser::consume(Trace& window, bool last) {
     return span.end_ns <= settled - stays;
   });
   s.records += static_cast<int64_t>(before - window.records());
+}
+
+void Analyser::add_memory(Trace& window) {
+  State& s = *state_;
+  for (const MemorySample& m : window.memory) {
+    if (m.time_ns < s.from_ns) {  // what was taken by then stays
+      s.memory_before[m.device] = m;
+      continue;
+    }
+    const auto at = s.devices.find(m.device);
+    if (at == s.devices.end()) continue;
+    MemoryUse& use = at->second.result.memory;
+    if (use.allocated.empty()) add_memory_before(m.device, use);
+    use.allocated.add(m.time_ns, static_cast<double>(m.allocated));
+    use.reserved.add(m.time_ns, static_cast<double>(m.reserved));
+  }
+  window.memory.clear();
+}
+
+void Analyser::add_memory_before(uint32_t device, MemoryUse& use) const {
+  const auto before = state_->memory_before.find(device);
+  if (before == state_->memory_before.end()) return;
+  use.allocated.add(state_->from_ns, static_cast<double>(before->second.allocated));
+  use.reserved.add(state_->from_ns, static_cast<double>(before->second.reserved));
+}
+
+// Calls that reach beyond `settled_ns`, and those since `since_ns` whose operations are not settled
+// or may still come.
+std::vector<bool> Analyser::calls_to_keep(const Trace& window, const HostTimeline& host,
+                                          int64_t settled_ns, int64_t since_ns) const {
+  std::vector<bool> pending(window.calls.size(), true);
+  for (const DeviceOp& op : window.ops) {
+    const uint32_t call = host.issuer(op);
+    if (call == kNone) continue;
+    const int64_t done_ns = state_->devices.at(window.streams[op.stream].device).done_ns;
+    // Graphs issue many operations by one call: pending while the last is.
+    pending[call] = op.start_ns >= done_ns || op.end_ns > done_ns;
+  }
+  std::vector<uint8_t> issues(window.names.size(), 2);
+  std::vector<bool> keep(window.calls.size());
+  for (size_t i = 0; i < window.calls.size(); ++i) {
+    const HostCall& c = window.calls[i];
+    keep[i] = c.end_ns > settled_ns;
+    if (keep[i] || !pending[i] || c.end_ns <= since_ns) continue;
+    if (issues[c.name] == 2) {
+      const CallClass kind = classify_call(window.names[c.name]);
+      issues[c.name] = kind == CallClass::launch || kind == CallClass::copy;
+    }
+    keep[i] = issues[c.name] == 1;
+  }
+  return keep;
+}
+
+// Where steps are told by the calls before an operation's own: of each thread also what lies
+// between its first call that is kept and the one that issued something before, and that one.
+void Analyser::keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,
+                                 std::vector<bool>& keep) {
+  std::vector<bool> issued(window.calls.size());
+  for (const DeviceOp& op : window.ops) {
+    if (const uint32_t call = host.issuer(op); call != kNone) issued[call] = true;
+  }
+  std::vector<size_t> last(window.threads.size(), 0), from(window.threads.size(), SIZE_MAX);
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const uint32_t thread = window.calls[i].thread;
+    if (keep[i] && from[thread] == SIZE_MAX) from[thread] = last[thread];
+    if (issued[i]) last[thread] = i;
+  }
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const HostCall& c = window.calls[i];
+    if (i >= from[c.thread] && c.end_ns > since_ns) keep[i] = true;
+  }
 }
 
 // Adds an idle segment to the budget of the remedy that takes it away, if that is not its leaf's.
@@ -359,6 +420,12 @@ Analysis Analyser::finish(const Trace& trace) {
     std::sort(r.kernels.begin(), r.kernels.end(), [](const KernelStat& x, const KernelStat& y) {
       return x.total_ns != y.total_ns ? x.total_ns > y.total_ns : x.name < y.name;
     });
+    if (r.memory.allocated.empty()) add_memory_before(id, r.memory);
+    if (!r.memory.allocated.empty()) {  // as it was to the end
+      r.memory.allocated.add(r.to_ns, r.memory.allocated.last());
+      r.memory.reserved.add(r.to_ns, r.memory.reserved.last());
+    }
+    r.memory.by_calls = trace.memory_by_calls;
     r.memory.growth = lasting_growth(step_peaks(r.memory.allocated, s.begins));
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "observe/analyse/analysis.h"
 #include "observe/analyse/attribute.h"
@@ -41,6 +42,12 @@ class Analyser {
   void begin(const Trace& window, const HostTimeline& host);
   void tell_apart(const Trace& window, const HostTimeline& host, const Segment& segment,
                   Device& device);
+  void add_memory(Trace& window);
+  void add_memory_before(uint32_t device, MemoryUse& use) const;
+  std::vector<bool> calls_to_keep(const Trace& window, const HostTimeline& host, int64_t settled_ns,
+                                  int64_t since_ns) const;
+  static void keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,
+                                std::vector<bool>& keep);
   void process(const Trace& window, const HostTimeline& host, Device& device, int64_t to_ns);
   std::unique_ptr<State> state_;
 };

@@ -48,10 +48,11 @@ struct TimelineBucket {
   Budget budget;
 };
 
-// What the program's allocator held; empty where the capture does not say.
+// What the program held; empty where the capture does not say.
 struct MemoryUse {
   Curve allocated, reserved;  // bytes
   double growth = 1;          // lasting, of what is allocated at most from step to step
+  bool by_calls = false;      // by the program's calls to CUDA; else by its allocator's account
 };
 
 struct DeviceAnalysis {

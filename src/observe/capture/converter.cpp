@@ -13,6 +13,8 @@ namespace {
 // On an H200, rounded up: 1 to 2 us a launch; 12.7 us of a waiting device at each graph.
 constexpr int64_t kLaunchCostNs = 2'000, kGraphCostNs = 12'000, kCallCostNs = 1'000;
 
+constexpr size_t kMostWaits = 200'000;  // of one turn
+
 bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   for (const std::string_view part : parts) {
     if (text.find(part) != std::string_view::npos) return true;
@@ -135,6 +137,13 @@ void Converter::add(const Activity& record, Trace& trace) {
       return call(as(static_cast<ApiActivity*>(nullptr)), trace);
     case kOverhead:
       return overhead(as(static_cast<OverheadActivity*>(nullptr)), trace);
+    case kMemory2:
+      return allocations_.add(as(static_cast<MemoryActivity*>(nullptr)));
+    case kSynchronization: {
+      const auto& s = as(static_cast<SynchronizationActivity*>(nullptr));
+      if (waits_.size() < kMostWaits) waits_[s.correlation] = s;
+      return;
+    }
     case kDevice: {
       const auto& d = as(static_cast<DeviceActivity*>(nullptr));
       if (d.id < 1024) trace.devices[d.id] = {d.name ? d.name : "", d.multiprocessors};
@@ -143,6 +152,33 @@ void Converter::add(const Activity& record, Trace& trace) {
     default:
       return;
   }
+}
+
+std::string Converter::target_of(const SynchronizationActivity& s) const {
+  constexpr uint32_t kInvalid = UINT32_MAX;
+  std::string target;
+  if (s.type == kStreamSynchronize && s.stream != kInvalid)
+    target = "stream " + std::to_string(s.stream);
+  if (s.type == kEventSynchronize) {
+    target = "an event";
+    if (s.stream != kInvalid && s.stream != 0) target += " of stream " + std::to_string(s.stream);
+  }
+  return target;
+}
+
+void Converter::complete(Trace& trace) {
+  allocations_.write(trace.memory);
+  if (waits_.empty()) return;
+  for (HostCall& call : trace.calls) {
+    if (call.correlation < 0 || call.correlation > UINT32_MAX) continue;
+    const auto wait = waits_.find(static_cast<uint32_t>(call.correlation));
+    if (wait == waits_.end()) continue;
+    const std::string& name = trace.names[call.name];
+    const std::string target = target_of(wait->second);
+    if (name.ends_with("Synchronize") && !target.empty())
+      call.name = trace.names.add(name + " (" + target + ")");
+  }
+  waits_.clear();
 }
 
 double CallCount::rate() const {
@@ -174,7 +210,8 @@ Converter::Call& Converter::call_of(Trace& trace, uint32_t domain, uint32_t call
   if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr ||
       !wanted_call(domain, name))
     return at->second;
-  at->second = {trace.names.add(plain_name(name)), counts_.size()};
+  at->second = {trace.names.add(plain_name(name)), counts_.size(),
+                has_any(name, {"Synchronize", "Memcpy"})};
   counts_.push_back({domain, callback, plain_name(name), 0, 0, 0});
   return at->second;
 }
@@ -275,6 +312,11 @@ bool Converter::recorded(int64_t time_ns) const {
                      [&](const Stretch& s) { return s.from_ns <= time_ns && time_ns < s.to_ns; });
 }
 
+bool Converter::resumed_within(int64_t start_ns, int64_t end_ns) const {
+  return std::any_of(stretches_.begin(), stretches_.end(),
+                     [&](const Stretch& s) { return start_ns < s.from_ns && s.from_ns < end_ns; });
+}
+
 void Converter::call(const ApiActivity& a, Trace& trace) {
   const uint32_t domain = a.kind == kRuntime ? kDomainRuntime : kDomainDriver;
   const Call& found = call_of(trace, domain, a.callback);
@@ -287,7 +329,9 @@ void Converter::call(const ApiActivity& a, Trace& trace) {
     ++c.count;
   }
   const int64_t number = numbered(a.correlation, last_call_[domain]);
-  if (!recorded(start)) return;
+  // A wait that began in a pause tells until when the device had work from before.
+  if (!recorded(start) && !(found.waits && resumed_within(start, static_cast<int64_t>(a.end))))
+    return;
   const uint32_t thread = trace.threads.add({process_, a.thread});
   trace.calls.push_back({start, static_cast<int64_t>(a.end), number, found.name, thread});
 }

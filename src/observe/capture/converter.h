@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/capture/allocations.h"
 #include "observe/capture/cupti_abi.h"
 #include "observe/trace/trace.h"
 
@@ -37,9 +38,14 @@ class Converter {
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
 
-  // Only calls and graphs that start in a recorded stretch are added, other calls only counted.
-  // CUPTI hands calls over late, so those of earlier stretches stay wanted. Before the first
-  // stretch all are added, or none.
+  // After the records of some buffers: adds what only they together say, the samples of memory and
+  // what calls waited for.
+  void complete(Trace& trace);
+  int64_t allocations() const { return allocations_.records(); }  // so far, and releases
+
+  // Only calls and graphs that start in a recorded stretch are added, and waits that one begins in;
+  // other calls are only counted. CUPTI hands calls over late, so those of earlier stretches stay
+  // wanted. Before the first stretch all are added, or none.
   void nothing_recorded_yet();
   void stretch_begins(int64_t at_ns);
   void stretch_ends(int64_t at_ns);
@@ -60,7 +66,8 @@ class Converter {
   static constexpr uint32_t kUnwanted = UINT32_MAX;
   struct Call {
     uint32_t name = kUnwanted;
-    size_t count = 0;  // its place in counts_
+    size_t count = 0;    // its place in counts_
+    bool waits = false;  // for the device, or may
   };
   Call& call_of(Trace& trace, uint32_t domain, uint32_t callback);
   uint32_t kernel_name(Trace& trace, const char* mangled);
@@ -74,6 +81,8 @@ class Converter {
   void overhead(const OverheadActivity& o, Trace& trace);
   void push(Trace& trace, DeviceOp op, uint64_t start, uint64_t end);
 
+  std::string target_of(const SynchronizationActivity& s) const;
+
   struct Kernel {
     std::string mangled;
     uint32_t name = kUnwanted;
@@ -86,12 +95,15 @@ class Converter {
     int64_t from_ns, to_ns;
   };
   bool recorded(int64_t time_ns) const;
+  bool resumed_within(int64_t start_ns, int64_t end_ns) const;
   std::vector<Stretch> stretches_;                // the latest
   uint32_t last_kernel_ = 0, last_call_[3] = {};  // numbers; of calls by domain
   std::unordered_map<uint64_t, Call> calls_;      // by domain and callback
   std::vector<CallCount> counts_;
   int64_t count_from_ns_ = 0, count_to_ns_ = 0;
   std::unordered_map<const char*, Kernel> kernels_;
+  Allocations allocations_;
+  std::unordered_map<uint32_t, SynchronizationActivity> waits_;  // of calls not yet seen, by number
 };
 
 }  // namespace saturate::observe::cupti

@@ -10,9 +10,9 @@ namespace {
 
 Result name_of(uint32_t domain, uint32_t callback, const char** name) {
   static const char* runtime[] = {nullptr, "cudaLaunchKernel_v7000", "cudaGetDevice_v3020",
-                                  "cudaMemcpyAsync_ptsz_v7000"};
+                                  "cudaMemcpyAsync_ptsz_v7000", "cudaStreamSynchronize_v3020"};
   static const char* driver[] = {nullptr, "cuLaunchKernelEx", "cuMemFree_v2"};
-  if (domain == kDomainRuntime && callback >= 1 && callback <= 3)
+  if (domain == kDomainRuntime && callback >= 1 && callback <= 4)
     *name = runtime[callback];
   else if (domain == kDomainDriver && callback >= 1 && callback <= 2)
     *name = driver[callback];
@@ -189,6 +189,42 @@ TEST_F(Conversion, GraphsOfPausesAreNotKept) {
   for (const uint64_t t : {900, 1'000, 1'999, 2'000})
     add(blank<GraphActivity>(kGraphTrace, t, t + 100));
   EXPECT_EQ(trace.ops.size(), 2u);
+}
+
+TEST_F(Conversion, AWaitThatAStretchBeginsInIsKept) {
+  converter.stretch_begins(1'000);
+  converter.stretch_ends(2'000);
+  converter.stretch_begins(3'000);
+  call(kRuntime, 3, 2'980);  // returns before
+  call(kRuntime, 1, 2'995);  // waits for nothing
+  EXPECT_EQ(trace.calls.size(), 0u);
+  call(kRuntime, 3, 2'995);
+  ASSERT_EQ(trace.calls.size(), 1u);
+  EXPECT_EQ(trace.calls[0].end_ns, 3'005);
+}
+
+TEST_F(Conversion, WaitsSayWhatFor) {
+  SynchronizationActivity s{};
+  s.kind = kSynchronization;
+  s.type = kStreamSynchronize;
+  s.stream = 13;
+  s.correlation = 1;
+  call(kRuntime, 4, 100);
+  add(s);  // in whichever order
+  s.correlation = 2;
+  s.type = kEventSynchronize;
+  s.stream = UINT32_MAX;
+  add(s);
+  call(kRuntime, 4, 200);
+  s.correlation = 3;
+  s.type = kContextSynchronize;
+  add(s);
+  call(kRuntime, 4, 300);
+  converter.complete(trace);
+  ASSERT_EQ(trace.calls.size(), 3u);
+  EXPECT_EQ(trace.names[trace.calls[0].name], "cudaStreamSynchronize (stream 13)");
+  EXPECT_EQ(trace.names[trace.calls[1].name], "cudaStreamSynchronize (an event)");
+  EXPECT_EQ(trace.names[trace.calls[2].name], "cudaStreamSynchronize");
 }
 
 TEST_F(Conversion, OverheadOfThreadsOnly) {

@@ -87,6 +87,39 @@ struct OverheadActivity {
   uint64_t start, end;
 };
 constexpr uint32_t kObjectThread = 2;
+// kMemory2: an allocation or a release. A pool's size is valid for kLocalPool.
+struct MemoryActivity {
+  uint32_t kind, operation, memory, correlation;
+  uint64_t address, bytes, time, caller;
+  uint32_t process, device, context, stream;
+  const char* name;
+  uint32_t async, unused;
+  struct {
+    uint32_t type, unused;
+    uint64_t address, release_threshold, size;
+  } pool;
+};
+enum MemoryOperation : uint32_t { kAllocation = 1, kRelease = 2 };
+enum MemoryKind : uint32_t {
+  kDeviceMemory = 3,
+  kArrayMemory = 4,
+  kManagedMemory = 5,
+  kDeviceStaticMemory = 6,
+  kManagedStaticMemory = 7,
+};
+constexpr uint32_t kLocalPool = 1;
+// What a call that waits waited for.
+struct SynchronizationActivity {
+  uint32_t kind, type;
+  uint64_t start, end;
+  uint32_t correlation, context, stream, event;
+};
+enum SynchronizationType : uint32_t {
+  kEventSynchronize = 1,
+  kStreamWaitEvent = 2,
+  kStreamSynchronize = 3,
+  kContextSynchronize = 4,
+};
 struct GraphActivity {
   uint32_t kind, correlation;
   uint64_t start, end;
@@ -106,6 +139,7 @@ static_assert(offsetof(KernelActivity, start) == 16 && offsetof(KernelActivity, 
 static_assert(offsetof(DeviceActivity, multiprocessors) == 44 &&
               offsetof(DeviceActivity, id) == 112 && offsetof(DeviceActivity, name) == 136);
 static_assert(offsetof(PeerCopyActivity, correlation) == 60);
+static_assert(offsetof(MemoryActivity, pool) == 80 && sizeof(MemoryActivity) == 112);
 
 using BufferRequested = void (*)(uint8_t** buffer, size_t* size, size_t* max_records);
 using BufferCompleted = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t size,

@@ -26,11 +26,12 @@ namespace {
 
 constexpr int64_t kTurnNs = 250'000'000, kFirstTurnNs = 50'000'000;
 constexpr size_t kMostSlowdowns = 1024;
-constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
+constexpr int64_t kMostAllocationsPerS = 1'000;  // and releases
+constexpr int64_t kLeastPace = 10;               // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
-// kGraphTrace is not among them: see open().
+// kGraphTrace is not among them: see open(). kSynchronization is, where it is asked for.
 constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemcpyPeer, kMemset, kOverhead};
 
 Recorder* the_recorder = nullptr;
@@ -127,12 +128,14 @@ bool Recorder::open(std::string& problem) {
   writer_ = std::make_unique<SatWriter>(settings_.folder + "/" + std::to_string(getpid()) +
                                         rank_suffix() + ".sat");
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
-  started_ns_ = paused_since_ns_ = now_ns();
+  started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
   watch_for_rivals(api_, on_rival);
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
   api_.enable(kGraphTrace);
+  // All the time: a sum with gaps would be none.
+  follows_memory_ = settings_.memory && api_.enable(kMemory2) == kSuccess;
   switch_calls(true);
   if (schedule_.mode_at(started_ns_) != Mode::full) converter_.nothing_recorded_yet();
   set_mode(schedule_.mode_at(started_ns_));
@@ -168,6 +171,7 @@ void Recorder::set_mode(Mode mode) {
 
 void Recorder::switch_kinds(bool on) {
   for (const uint32_t kind : kKinds) on ? api_.enable(kind) : api_.disable(kind);
+  if (settings_.memory) on ? api_.enable(kSynchronization) : api_.disable(kSynchronization);
 }
 
 // Calls stay on in pauses: CUPTI numbers calls and operations only while some call is recorded, and
@@ -236,8 +240,27 @@ void Recorder::turn() {
   if (schedule_.mode_at(now) != mode_) set_mode(Mode::off);
   api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
   write_filled(now - kDisorderNs);
+  limit_memory(now);
   if (over && !yielded_) stretch_done(before, now - from);
   set_mode(schedule_.mode_at(now_ns()));
+}
+
+// Where memory is taken and given back so often that following it costs too much, it ends.
+void Recorder::limit_memory(int64_t now) {
+  {
+    const std::lock_guard lock(file_mutex_);
+    const int64_t all = converter_.allocations(), passed_ns = std::max(kTurnNs, now - counted_ns_);
+    const bool often = (all - allocations_) * 1'000'000'000 > kMostAllocationsPerS * passed_ns;
+    allocations_ = all;
+    counted_ns_ = now;
+    if (!often || !follows_memory_) return;
+    follows_memory_ = false;
+    trace_.notes.push_back("the program takes and gives back memory of the device over " +
+                           std::to_string(kMostAllocationsPerS) +
+                           " times a second: its own account of it ends with second " +
+                           std::to_string((now - started_ns_) / 1'000'000'000));
+  }
+  api_.disable(kMemory2);
 }
 
 // What the stretch that just ended says: how fast the program was, and how to go on.
@@ -291,11 +314,13 @@ void Recorder::write_filled(int64_t complete_ns) {
       }
       buffers_.give_back(filled);
     }
+    converter_.complete(trace_);
     records_ += static_cast<int64_t>(trace_.records());
     writer_->write(trace_, complete_ns);
     trace_.ops.clear();
     trace_.calls.clear();
     trace_.spans.clear();
+    trace_.memory.clear();
   } catch (const std::exception& e) {  // the disk is full, say: the program goes on without us
     dead_ = true;
     leave_note(settings_.folder, e.what());
@@ -348,6 +373,7 @@ void Recorder::yield() noexcept {
   switch_calls(false);
   api_.disable(kGraphTrace);
   api_.disable(kDevice);
+  if (settings_.memory) api_.disable(kMemory2);
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
   // With every buffer back the other finds CUPTI as if nobody had been there.
   api_.flush_all(kFlushForced);

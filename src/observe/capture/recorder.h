@@ -57,6 +57,7 @@ class Recorder {
   void switch_calls(bool on);
   void run() noexcept;
   void turn();
+  void limit_memory(int64_t now);
   void stretch_done(Mode mode, int64_t length_ns);
   void write_filled(int64_t complete_ns);
   void close();
@@ -65,12 +66,14 @@ class Recorder {
   Api api_;
   Buffers buffers_;
   Schedule schedule_;
-  std::mutex file_mutex_;  // of the next four
+  std::mutex file_mutex_;  // of what follows, up to the next mutex
   Converter converter_;
   Trace trace_;
   std::unique_ptr<SatWriter> writer_;
   int64_t records_ = 0;
-  std::mutex mode_mutex_;  // of the next ones, never held while file_mutex_ is
+  bool follows_memory_ = false;
+  int64_t allocations_ = 0, counted_ns_ = 0;  // when limit_memory() looked last
+  std::mutex mode_mutex_;                     // of the next ones, never held while file_mutex_ is
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
   int64_t paused_since_ns_ = 0;                            // the end of the last full recording

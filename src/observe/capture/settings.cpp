@@ -20,7 +20,7 @@ int64_t milliseconds(const char* variable) {
 
 Settings read_settings() {
   return {text(kFolderVariable), text(kCuptiVariable), milliseconds(kDelayVariable),
-          milliseconds(kDurationVariable)};
+          milliseconds(kDurationVariable), text(kMemoryVariable) == "1"};
 }
 
 }  // namespace saturate::observe::cupti

@@ -66,38 +66,35 @@ void KinetoChunks::read() {
 bool KinetoChunks::take(Chunk& chunk) {
   if (at_end_) return false;
   chunk.broken = nullptr;
-  chunk.bytes.assign(carry_);  // keeps its memory from chunk to chunk
+  chunk.size = carry_.size();
+  if (chunk.memory.size() < chunk.size) chunk.memory.resize(chunk.size);
+  std::copy(carry_.begin(), carry_.end(), chunk.memory.begin());
   chunk.offset = carry_offset_;
   chunk.number = taken_++;
   chunk.first = chunk.number == 0;
   carry_.clear();
   try {
     for (;;) {
-      const size_t had = chunk.bytes.size(), want = had + std::max(options_.chunk_bytes, had / 2);
-      chunk.bytes.resize(want);
-      size_t got = had;
-      while (got < want) {
-        const size_t n = input_.read(chunk.bytes.data() + got, want - got);
-        if (n == 0) {
-          at_end_ = true;
-          break;
-        }
-        got += n;
+      const size_t want = chunk.size + std::max(options_.chunk_bytes, chunk.size / 2);
+      if (chunk.memory.size() < want) chunk.memory.resize(want);
+      while (chunk.size < want && !at_end_) {
+        const size_t n = input_.read(chunk.memory.data() + chunk.size, want - chunk.size);
+        at_end_ = n == 0;
+        chunk.size += n;
       }
-      chunk.bytes.resize(got);
       if (at_end_) break;
-      if (const size_t cut = last_begin(chunk.bytes); cut != std::string::npos) {
-        carry_.assign(chunk.bytes, cut);
-        chunk.bytes.resize(cut);
+      if (const size_t cut = last_begin(chunk.bytes()); cut != std::string::npos) {
+        carry_.assign(chunk.bytes().substr(cut));
+        chunk.size = cut;
         break;
       }
-      if (got > kMaxEvent) break;
+      if (chunk.size > kMaxEvent) break;
     }
   } catch (...) {
     at_end_ = true;
     chunk.broken = std::current_exception();
   }
-  carry_offset_ = chunk.offset + static_cast<int64_t>(chunk.bytes.size());
+  carry_offset_ = chunk.offset + static_cast<int64_t>(chunk.size);
   return true;
 }
 
@@ -107,6 +104,7 @@ KinetoChunks::Outcome KinetoChunks::parse(std::string_view bytes, int64_t offset
   const char *const begin = bytes.data(), *const end = begin + bytes.size();
   const char* at = begin;
   KinetoEvent event;
+  KinetoQuick quick;
   const auto skip_blanks = [&] {
     while (at != end && is_blank(*at)) ++at;
   };
@@ -131,7 +129,7 @@ KinetoChunks::Outcome KinetoChunks::parse(std::string_view bytes, int64_t offset
     }
     for (;;) {
       if (at == end) return outcome;
-      const char* after = options_.careful ? nullptr : read_event_quickly(at, end, event);
+      const char* after = options_.careful ? nullptr : quick.read(at, end, event);
       if (after == nullptr) after = careful(at);
       if (after == nullptr) return outcome;
       at = after;
@@ -166,7 +164,7 @@ void KinetoChunks::work(KinetoRecords& into) {
     }
     const KinetoRecords::Mark mark = into.mark();
     Outcome outcome;
-    if (!chunk.broken) outcome = parse(chunk.bytes, chunk.offset, chunk.first, into);
+    if (!chunk.broken) outcome = parse(chunk.bytes(), chunk.offset, chunk.first, into);
     std::unique_lock lock(mutex_);
     turn_changed_.wait(lock, [&] { return turn_ == chunk.number; });
     settle(chunk, std::move(outcome), mark, into);
@@ -188,22 +186,23 @@ void KinetoChunks::settle(Chunk& chunk, Outcome outcome, const KinetoRecords::Ma
   if (done_) {
     into.roll_back(mark);
     if (chunk.broken) failure_ = chunk.broken;
-    rest_ += chunk.bytes;
+    rest_ += chunk.bytes();
     return;
   }
   if (chunk.broken) outcome.failure = chunk.broken;
   if (!tail_.empty() && !chunk.broken) {
     into.roll_back(mark);
-    tail_ += chunk.bytes;
-    chunk.bytes = std::move(tail_);
+    tail_ += chunk.bytes();
+    chunk.size = tail_.size();
+    chunk.memory = std::move(tail_);
     chunk.offset = tail_offset_;
-    outcome = parse(chunk.bytes, chunk.offset, !any_, into);
+    outcome = parse(chunk.bytes(), chunk.offset, !any_, into);
   }
   tail_.clear();
   any_ = any_ || outcome.used > 0;
   const int64_t used_offset = chunk.offset + static_cast<int64_t>(outcome.used);
   if (!outcome.failure && !outcome.done) {
-    tail_.assign(chunk.bytes, outcome.used);
+    tail_.assign(chunk.bytes().substr(outcome.used));
     tail_offset_ = used_offset;
     if (tail_.size() > 2 * kMaxEvent) {
       try {
@@ -219,7 +218,7 @@ void KinetoChunks::settle(Chunk& chunk, Outcome outcome, const KinetoRecords::Ma
   if (outcome.failure) failure_ = outcome.failure;
   if (outcome.done) {
     done_ = true;
-    rest_.assign(chunk.bytes, outcome.used);
+    rest_.assign(chunk.bytes().substr(outcome.used));
     rest_offset_ = used_offset;
   }
   stopped_ = stopped_ || done_ || failure_ != nullptr;

@@ -36,7 +36,9 @@ class KinetoChunks {
 
  private:
   struct Chunk {
-    std::string bytes;
+    std::string memory;  // kept from chunk to chunk, and never shrunk: filling it costs
+    size_t size = 0;
+    std::string_view bytes() const { return std::string_view(memory).substr(0, size); }
     int64_t offset = 0;
     uint64_t number = 0;
     bool first = false;  // begins the array

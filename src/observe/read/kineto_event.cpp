@@ -75,6 +75,7 @@ void read_arguments(JsonTokens& json, std::string_view bytes, int64_t offset, Ki
 int64_t saturating_product(int64_t product, int64_t factor) {
   constexpr int64_t kMost = int64_t{1} << 62;
   if (factor <= 0) return 0;
+  if ((product | factor) < (int64_t{1} << 31)) return product * factor;
   return product > kMost / factor ? kMost : product * factor;
 }
 

@@ -2,9 +2,12 @@
 // One event of a Kineto trace, and two readers of it: a quick one for what profilers write, and a
 // careful one that knows all of JSON and says what is wrong.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "observe/read/json_tokens.h"
 #include "observe/trace/record.h"
@@ -50,11 +53,6 @@ struct KinetoEvent : KinetoFields {
   }
 };
 
-// Reads the object that `at` begins with. Returns    the byte behind it, or null when it does not
-// end before `end` or is not written as profilers do; the careful reader then knows more. Accepts
-// nothing that the careful reader would not, and reads it as that does.
-const char* read_event_quickly(const char* at, const char* end, KinetoEvent& event);
-
 // Reads one object with tokens of bytes in memory; `bytes` are those that `json` reads and begin
 // `offset` bytes into the file. Errors    Error{invalid_argument} with the place.
 void read_event_carefully(JsonTokens& json, std::string_view bytes, int64_t offset,
@@ -71,5 +69,43 @@ std::string_view* kineto_raw_argument(KinetoEvent& event, std::string_view key);
 // Not beyond 2^62; 0 when a factor is not positive.
 int64_t saturating_product(int64_t product, int64_t factor);
 constexpr size_t kKinetoText = 4096;  // bytes of a name that are kept
+
+// How an event is laid out: bytes and values in turn. Profilers write events alike.
+enum class KinetoUse : uint8_t { field, integer, product, raw, skipped };
+struct KinetoLayout {
+  struct Value {
+    size_t bytes_before = 0;
+    std::ptrdiff_t target = 0;  // in KinetoFields; of arguments that are used
+    KinetoUse use = KinetoUse::skipped;
+    KinetoField field = KinetoField::other;
+    int depth = 0;
+    bool operator==(const Value&) const = default;
+  };
+  std::string bytes;
+  std::vector<Value> values;
+  size_t bytes_after = 0;
+  bool operator==(const KinetoLayout&) const = default;
+};
+
+// The quick reader. It remembers layouts and which came after which: of an event like one before
+// only the values are read. One thread.
+class KinetoQuick {
+ public:
+  KinetoQuick() { next_.emplace_back().fill(kNoLayout); }
+  // Reads the object that `at` begins with. Returns    the byte behind it, or null when it does not
+  // end before `end` or is not written as profilers do; the careful reader then knows more. Accepts
+  // nothing that the careful reader would not, and reads it as that does.
+  const char* read(const char* at, const char* end, KinetoEvent& event);
+
+ private:
+  static constexpr size_t kMostLayouts = 32, kMostBytes = 4096;
+  static constexpr uint8_t kNoLayout = UINT8_MAX;
+  void last_is(uint8_t layout);
+
+  std::vector<KinetoLayout> layouts_;
+  std::vector<std::array<uint8_t, 2>> next_;  // of the start and of each layout
+  uint8_t last_ = 0;                          // its place there
+  KinetoLayout learnt_;
+};
 
 }  // namespace saturate::observe

@@ -211,6 +211,61 @@ TEST(Kineto, QuickAndCarefulAgreeOnCorruptFiles) {
   }
 }
 
+// Events laid out like those before, of which only the values are read, and the last ones broken.
+TEST(Kineto, QuickAndCarefulAgreeOnLayoutsThatRepeat) {
+  std::string good = "[\n";
+  size_t last = 0;
+  for (int i = 0; i < 4; ++i) {
+    last = good.size();
+    const std::string n = std::to_string(i + 7);
+    good += R"({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7,
+  "ts": 100.00)" +
+            n.substr(0, 1) + R"(, "dur": 2.5, "args": {"stream": 7, "correlation": )" + n +
+            R"(, "x": {"y": [1, "z"]}, "grid": [2, 3, )" + n + R"(], "bytes": "12"}},
+{"ph": "s", "id": )" +
+            n + R"(, "pid": 4, "tid": 4, "ts": 12345678.125, "cat": "ac2g", "name": "a"},
+{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4, "tid": "4",
+  "ts": 1680000000123456.789, "dur": 4, "args": {"correlation": )" +
+            n + R"(}},
+)";
+    if (i % 2 == 1)
+      good += R"({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2, "tid": 4,
+  "args": {"External id": )" +
+              n + R"(, "Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"]}},
+)";
+  }
+  good += R"({"ph": "M"}])";
+  ASSERT_EQ(reading(good, {.threads = 1}), reading(good, {.threads = 1, .careful = true}));
+  for (size_t at = last; at < good.size(); ++at) {
+    for (const char c : {'"', '\\', '{', ']', ',', '0', 'x', '-', ' '}) {
+      std::string bad = good;
+      bad[at] = c;
+      ASSERT_EQ(reading(bad, {.threads = 1}), reading(bad, {.threads = 1, .careful = true}))
+          << at << " " << c;
+    }
+    std::string shorter = good;
+    shorter.erase(at, 1);
+    ASSERT_EQ(reading(shorter, {.threads = 1}), reading(shorter, {.threads = 1, .careful = true}))
+        << at;
+  }
+}
+
+TEST(Kineto, QuickAndCarefulAgreeOnTimes) {
+  for (const char* fraction : {"", ".1", ".123", ".1234", ".", ".12a", "e2", ".123e1"}) {
+    std::string digits;
+    for (const char digit : std::string_view("1680000001234567890123")) {
+      digits += digit;
+      for (const std::string& time :
+           {digits, "0" + digits, "-" + digits, digits + "/", digits + ":"}) {
+        const std::string text = R"([{"ph":"X","cat":"overhead","name":"o","tid":1,"dur":1,"ts":)" +
+                                 time + fraction + R"(,"pid":1}])";
+        ASSERT_EQ(reading(text, {.threads = 1}), reading(text, {.threads = 1, .careful = true}))
+            << text;
+      }
+    }
+  }
+}
+
 TEST(Kineto, RefusesOtherFiles) {
   for (const char* text :
        {"{}", "7", "{\"traceEvents\": 3}", "[3]", "{\"traceEvents\":[{\"ts\":\"x\"}]}"})

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "observe/read/input.h"
 #include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
+#include "observe/read/seams.h"
 #include "observe/read/waits.h"
 
 namespace saturate::observe {
@@ -21,12 +24,57 @@ std::vector<uint32_t> numbers(const Table& from, const Add& add) {
   return to;
 }
 
+// Sums what several processes hold; each holds nothing after its last record.
+std::vector<MemorySample> sum_of_memory(std::vector<std::vector<MemorySample>> processes) {
+  std::erase_if(processes, [](const auto& samples) { return samples.empty(); });
+  if (processes.size() == 1) return std::move(processes[0]);
+  struct Change {
+    MemorySample sample;
+    size_t process;
+  };
+  std::vector<Change> changes;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    for (const MemorySample& m : processes[i]) changes.push_back({m, i});
+  }
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    return a.sample.time_ns < b.sample.time_ns;
+  });
+  std::map<std::pair<size_t, uint32_t>, MemorySample> held;
+  std::map<uint32_t, MemorySample> sums;
+  std::vector<MemorySample> out;
+  for (const auto& [sample, process] : changes) {
+    MemorySample &before = held[{process, sample.device}], &sum = sums[sample.device];
+    sum.time_ns = sample.time_ns;
+    sum.device = sample.device;
+    sum.allocated += sample.allocated - before.allocated;
+    sum.reserved += sample.reserved - before.reserved;
+    before = sample;
+    out.push_back(sum);
+  }
+  return out;
+}
+
+// At the end of its last record; of every device that it had memory of.
+void give_memory_back(Trace& process) {
+  std::map<uint32_t, bool> devices;
+  int64_t end_ns = INT64_MIN;
+  for (const MemorySample& m : process.memory) {
+    devices[m.device] = true;
+    end_ns = std::max(end_ns, m.time_ns);
+  }
+  for (const DeviceOp& op : process.ops) end_ns = std::max(end_ns, op.end_ns);
+  for (const HostCall& call : process.calls) end_ns = std::max(end_ns, call.end_ns);
+  for (const auto& [device, has] : devices) process.memory.push_back({end_ns, 0, 0, device});
+}
+
 }  // namespace
 
 void append_trace(Trace& into, const Trace& from) {
   const auto name = numbers(from.names, [&](const auto& n) { return into.names.add(n); });
   const auto stream = numbers(from.streams, [&](const auto& s) { return into.streams.add(s); });
   const auto thread = numbers(from.threads, [&](const auto& t) { return into.threads.add(t); });
+  into.ops.reserve(into.ops.size() + from.ops.size());
+  into.calls.reserve(into.calls.size() + from.calls.size());
   for (DeviceOp op : from.ops) {
     op.name = name[op.name];
     op.stream = stream[op.stream];
@@ -43,6 +91,7 @@ void append_trace(Trace& into, const Trace& from) {
     into.spans.push_back(span);
   }
   into.memory.insert(into.memory.end(), from.memory.begin(), from.memory.end());
+  into.memory_by_calls = into.memory_by_calls || from.memory_by_calls;
   into.work.insert(into.work.end(), from.work.begin(), from.work.end());
   into.shapes = into.shapes || from.shapes;
   for (const auto& [id, info] : from.devices) into.devices.try_emplace(id, info);
@@ -69,13 +118,18 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
         folder +
             ": is a directory without a capture (*.sat); give a file, or a folder kept by --keep");
   Trace all;
+  std::vector<std::vector<MemorySample>> memory;
   for (const std::string& file : files) {
     const std::unique_ptr<Capture> capture =
         read_sat(open_input(file), kSatWindowRecords, SatPauses::kept);
     while (capture->read_window()) {
     }
+    if (files.size() > 2) give_memory_back(capture->trace());  // one is the launcher's
+    memory.push_back(std::move(capture->trace().memory));
+    capture->trace().memory.clear();
     append_trace(all, capture->trace());
   }
+  all.memory = sum_of_memory(std::move(memory));
   cut_pauses(all);
   all.sort();
   number_by_order(all);

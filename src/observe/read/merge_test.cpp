@@ -16,7 +16,7 @@ using saturate::testing::TempFolder;
 Trace loop(int steps) {
   testing::Simulator s;
   for (int i = 0; i < steps; ++i) {
-    s.host(20'000);
+    s.host(40'000);  // not ahead of the device
     s.kernel("kernel", 30'000);
   }
   return s.take();

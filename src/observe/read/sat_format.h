@@ -30,6 +30,7 @@ enum class Block : uint32_t {
   end = 10,     // u64 records dropped; closed in order
   pauses = 11,  // times without records, before any record that is later
   cost = 12,    // f64 by which the program was slower while it was recorded
+  memory = 13,  // samples of what the program had taken of each device's memory
 };
 
 struct Header {
@@ -56,10 +57,14 @@ struct SpanRecord {
   int64_t start_ns, duration_ns;
   uint32_t name, thread, kind, unused;
 };
+struct MemoryRecord {
+  int64_t time_ns, allocated, reserved;
+  uint32_t device, unused;
+};
 struct PauseRecord {
   int64_t start_ns, end_ns;
 };
-static_assert(sizeof(PauseRecord) == 16);
+static_assert(sizeof(PauseRecord) == 16 && sizeof(MemoryRecord) == 32);
 static_assert(sizeof(Header) == 16 && sizeof(StreamRecord) == 24 && sizeof(ThreadRecord) == 16);
 static_assert(sizeof(OpRecord) == 48 && sizeof(CallRecord) == 32 && sizeof(SpanRecord) == 32);
 

@@ -4,14 +4,17 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
 #include "observe/read/sat_format.h"
+#include "observe/read/seams.h"
 
 namespace saturate::observe {
 namespace {
 
+constexpr size_t kReleaseRecords = 50'000;
 constexpr int64_t kMostNs = 4'000'000'000'000'000'000;
 
 class SatCapture : public Capture {
@@ -30,7 +33,10 @@ class SatCapture : public Capture {
   bool read_window() override {
     const size_t before = trace_.records();
     bool more = true;
-    while (more && !(trace_.records() >= before + window_ && at_flush_)) more = read_block();
+    while (more && !(trace_.records() >= before + window_ && at_flush_)) {
+      more = read_block();
+      if (cut_pauses_ && (!more || (at_flush_ && read_.records() >= next_release_))) release(!more);
+    }
     trace_.sort();
     return more;
   }
@@ -54,7 +60,7 @@ class SatCapture : public Capture {
   }
 
   bool cut() {
-    trace_.notes.push_back(
+    into_.notes.push_back(
         fmt::format("the capture was cut off at byte {}; what came before is analysed", block_at_));
     return false;
   }
@@ -76,7 +82,7 @@ class SatCapture : public Capture {
       case sat::Block::names:
         while (at_ < payload_.size()) {
           // Two texts may be equal: numbers of the file and of the table differ then.
-          names_.push_back(trace_.names.add(text()));
+          names_.push_back(into_.names.add(text()));
         }
         return true;
       case sat::Block::streams:
@@ -91,32 +97,67 @@ class SatCapture : public Capture {
         return read_calls();
       case sat::Block::spans:
         return read_spans();
+      case sat::Block::memory:
+        return read_memory();
       case sat::Block::pauses:
         return read_pauses();
       case sat::Block::cost: {
         const auto slowdown = take<double>();
         if (!(slowdown >= 0.01 && slowdown <= 100)) fail("a cost of the capture that cannot be");
-        trace_.slowdown = slowdown;
+        into_.slowdown = slowdown;
         return true;
       }
       case sat::Block::notes:
         while (at_ < payload_.size()) {
           std::string note(text());
           if (!seen_framework_)
-            trace_.framework = std::move(note);
+            into_.framework = std::move(note);
           else
-            trace_.notes.push_back(std::move(note));
+            into_.notes.push_back(std::move(note));
           seen_framework_ = true;
         }
         return true;
       case sat::Block::flush:
         at_flush_ = true;
+        complete_ns_ = std::clamp(take<int64_t>(), -kMostNs, kMostNs);
         return true;
       case sat::Block::end:
-        trace_.dropped = take<int64_t>();
+        into_.dropped = take<int64_t>();
         return false;
     }
     return true;  // of a later version
+  }
+
+  // Hands on what has its place on the clock without pauses.
+  void release(bool last) {
+    read_.sort();
+    seams_.settle(read_, last ? INT64_MAX : complete_ns_);
+    const auto latest = [](const auto& records) {
+      return records.empty() ? INT64_MIN / 2 : records.back().start_ns;
+    };
+    const int64_t last_ns = read_.calls.empty() ? latest(read_.ops) : latest(read_.calls);
+    copy_tables();
+    if (last && !seams_.note().empty()) trace_.notes.push_back(seams_.note());
+    move_settled(read_, seams_,
+                 last ? INT64_MAX : seams_.settled_until(std::min(last_ns, complete_ns_)), trace_);
+    next_release_ = 2 * read_.records() + std::min(window_, kReleaseRecords);
+  }
+
+  // The same names and keys in the same order, so with the same numbers.
+  void copy_tables() {
+    const auto add = [](const auto& from, auto& to) {
+      for (auto i = static_cast<uint32_t>(to.size()); i < from.size(); ++i) to.add(from[i]);
+    };
+    add(read_.names, trace_.names);
+    add(read_.streams, trace_.streams);
+    add(read_.threads, trace_.threads);
+    trace_.devices = read_.devices;
+    trace_.framework = read_.framework;
+    trace_.notes = read_.notes;
+    trace_.slowdown = read_.slowdown;
+    trace_.dropped = read_.dropped;
+    trace_.malformed = read_.malformed;
+    trace_.memory_by_calls = read_.memory_by_calls;
   }
 
   template <class T>
@@ -140,7 +181,7 @@ class SatCapture : public Capture {
     while (at_ < payload_.size()) {
       const auto r = take<sat::StreamRecord>();
       if (r.device >= 1024) fail("a device number above 1023");
-      streams_.push_back(trace_.streams.add({r.process, r.device, r.context, r.stream}));
+      streams_.push_back(into_.streams.add({r.process, r.device, r.context, r.stream}));
     }
     return true;
   }
@@ -148,7 +189,7 @@ class SatCapture : public Capture {
   bool read_threads() {
     while (at_ < payload_.size()) {
       const auto r = take<sat::ThreadRecord>();
-      threads_.push_back(trace_.threads.add({static_cast<uint32_t>(r.process), r.thread}));
+      threads_.push_back(into_.threads.add({static_cast<uint32_t>(r.process), r.thread}));
     }
     return true;
   }
@@ -158,7 +199,7 @@ class SatCapture : public Capture {
       const auto id = take<uint64_t>();
       const auto multiprocessors = take<int64_t>();
       if (id >= 1024) fail("a device number above 1023");
-      trace_.devices[static_cast<uint32_t>(id)] = {std::string(text()), multiprocessors};
+      into_.devices[static_cast<uint32_t>(id)] = {std::string(text()), multiprocessors};
     }
     return true;
   }
@@ -169,9 +210,9 @@ class SatCapture : public Capture {
       if (r.start_ns < -kMostNs || r.end_ns > kMostNs || r.end_ns < r.start_ns)
         fail("a pause that ends before it starts");
       if (cut_pauses_)
-        clock_.add({r.start_ns, r.end_ns});
+        seams_.add({r.start_ns, r.end_ns});
       else
-        trace_.pauses.push_back({r.start_ns, r.end_ns});
+        into_.pauses.push_back({r.start_ns, r.end_ns});
     }
     return true;
   }
@@ -191,14 +232,13 @@ class SatCapture : public Capture {
       const auto r = take<sat::OpRecord>();
       if (r.stream >= streams_.size()) fail("an operation on a stream that was not written");
       if (!sensible(r.start_ns, r.duration_ns) || r.kind > 3 || r.copy > 4 || r.memory > 2) {
-        ++trace_.malformed;
+        ++into_.malformed;
         continue;
       }
-      trace_.ops.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, r.size,
-                            name(r.name), streams_[r.stream], r.block_threads,
-                            static_cast<OpKind>(r.kind), static_cast<CopyKind>(r.copy),
-                            static_cast<HostMemory>(r.memory)});
-      if (!clock_.move(trace_.ops.back())) trace_.ops.pop_back();
+      into_.ops.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, r.size,
+                           name(r.name), streams_[r.stream], r.block_threads,
+                           static_cast<OpKind>(r.kind), static_cast<CopyKind>(r.copy),
+                           static_cast<HostMemory>(r.memory)});
     }
     return true;
   }
@@ -208,12 +248,11 @@ class SatCapture : public Capture {
       const auto r = take<sat::CallRecord>();
       if (r.thread >= threads_.size()) fail("a call of a thread that was not written");
       if (!sensible(r.start_ns, r.duration_ns)) {
-        ++trace_.malformed;
+        ++into_.malformed;
         continue;
       }
-      trace_.calls.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, name(r.name),
-                              threads_[r.thread]});
-      if (!clock_.move(trace_.calls.back())) trace_.calls.pop_back();
+      into_.calls.push_back({r.start_ns, r.start_ns + r.duration_ns, r.correlation, name(r.name),
+                             threads_[r.thread]});
     }
     return true;
   }
@@ -223,15 +262,25 @@ class SatCapture : public Capture {
       const auto r = take<sat::SpanRecord>();
       if (r.thread >= threads_.size()) fail("a span of a thread that was not written");
       if (!sensible(r.start_ns, r.duration_ns) || r.kind > static_cast<uint32_t>(SpanKind::lost)) {
-        ++trace_.malformed;
+        ++into_.malformed;
         continue;
       }
-      trace_.spans.push_back({r.start_ns, r.start_ns + r.duration_ns, name(r.name),
-                              threads_[r.thread], static_cast<SpanKind>(r.kind)});
-      if (clock_.empty()) continue;
-      HostSpan& span = trace_.spans.back();
-      clock_.move(span);
-      if (span.end_ns <= span.start_ns) trace_.spans.pop_back();
+      into_.spans.push_back({r.start_ns, r.start_ns + r.duration_ns, name(r.name),
+                             threads_[r.thread], static_cast<SpanKind>(r.kind)});
+    }
+    return true;
+  }
+
+  bool read_memory() {
+    into_.memory_by_calls = true;
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::MemoryRecord>();
+      if (r.device >= 1024) fail("a device number above 1023");
+      if (!sensible(r.time_ns, 0) || r.allocated < 0 || r.reserved < 0) {
+        ++into_.malformed;
+        continue;
+      }
+      into_.memory.push_back({r.time_ns, r.allocated, r.reserved, r.device});
     }
     return true;
   }
@@ -243,7 +292,11 @@ class SatCapture : public Capture {
   int64_t offset_ = 0, block_at_ = 0;
   std::vector<uint32_t> names_, streams_, threads_;  // numbers of the file to those of the trace
   const bool cut_pauses_;
-  PausedClock clock_;
+  Trace read_;  // what waits for its place, when pauses are cut
+  Trace& into_ = cut_pauses_ ? read_ : trace_;
+  Seams seams_;
+  int64_t complete_ns_ = -kMostNs;
+  size_t next_release_ = 0;  // records
   bool at_flush_ = false, seen_framework_ = false;
 };
 

@@ -7,7 +7,7 @@
 
 namespace saturate::observe {
 
-constexpr size_t kSatWindowRecords = 500'000;
+constexpr size_t kSatWindowRecords = 400'000;
 
 // Reads a .sat capture in windows of about `window` records, cut where the writer said that no
 // earlier record follows. A file that ends in the middle, as when its program was killed, is

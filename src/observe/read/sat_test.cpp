@@ -26,6 +26,8 @@ Trace program() {
   Trace t = s.take();
   t.framework = "PyTorch";
   t.notes = {"a note"};
+  for (int i = 0; i < 30; ++i)
+    t.memory.push_back({t.calls[0].start_ns + i * 500'000, i << 20, i << 21, 0});
   return t;
 }
 
@@ -47,6 +49,10 @@ std::string write(const TempFolder& folder, const Trace& whole, int64_t parts) {
     pick(whole.ops, part.ops);
     pick(whole.calls, part.calls);
     pick(whole.spans, part.spans);
+    part.memory.clear();
+    for (const MemorySample& m : whole.memory) {
+      if (m.time_ns > low && m.time_ns <= high) part.memory.push_back(m);
+    }
     writer.write(part, high);
   }
   writer.close(part);
@@ -71,6 +77,8 @@ TEST(Sat, RoundTrip) {
   }
   EXPECT_EQ(t.calls.size(), whole.calls.size());
   EXPECT_EQ(t.spans.size(), whole.spans.size());
+  EXPECT_EQ(t.memory, whole.memory);
+  EXPECT_TRUE(t.memory_by_calls);
   EXPECT_EQ(t.framework, "PyTorch");
   EXPECT_EQ(t.notes, std::vector<std::string>{"a note"});
   EXPECT_EQ(t.devices.at(0).multiprocessors, 132);

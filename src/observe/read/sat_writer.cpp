@@ -114,6 +114,11 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
     send(sat::Block::spans, false);
   }
   send(sat::Block::spans, true);
+  for (const MemorySample& m : t.memory) {
+    put(out, sat::MemoryRecord{m.time_ns, m.allocated, m.reserved, m.device, 0});
+    send(sat::Block::memory, false);
+  }
+  send(sat::Block::memory, true);
   put(out, complete_ns);
   send(sat::Block::flush, true);
   if (std::fflush(file_.get()) != 0)

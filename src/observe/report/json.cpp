@@ -134,6 +134,7 @@ Json device_json(const DeviceAnalysis& d) {
                    {"allocated_last", d.memory.allocated.last()},
                    {"reserved_most", d.memory.reserved.most()},
                    {"growth", d.memory.growth},
+                   {"source", d.memory.by_calls ? "cuda_calls" : "allocator"},
                    {"allocated_over_time", curve_json(d.memory.allocated)},
                    {"reserved_over_time", curve_json(d.memory.reserved)}};
   return j;

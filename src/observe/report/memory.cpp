@@ -15,6 +15,14 @@ bool drifts(double growth, double last) {
   return growth >= kMemoryDrift && last * (1 - 1 / growth) >= kMemoryDriftBytes;
 }
 
+// Of the last three quarters of the time, spread over its steps; 0 where there are none.
+double growth_a_step(const Diagnosis& g, const DeviceAnalysis& d) {
+  const double steps = 0.75 * static_cast<double>(d.to_ns - d.from_ns) / g.analysis.steps.mean_ns;
+  return g.analysis.steps.found && steps >= 1
+             ? d.memory.allocated.most() * (1 - 1 / d.memory.growth) / steps
+             : 0;
+}
+
 // Of the memory that a GPU's driver shows: an allocator takes it in large pieces.
 double growth_of(const Curve& used) { return lasting_growth(used.points()); }
 
@@ -23,9 +31,12 @@ double growth_of(const Curve& used) { return lasting_growth(used.points()); }
 std::string memory_drift(const Diagnosis& g) {
   std::string what;
   for (const DeviceAnalysis& d : g.analysis.devices)
-    if (drifts(d.memory.growth, d.memory.allocated.most()))
+    if (drifts(d.memory.growth, d.memory.allocated.most())) {
       what = fmt::format("what the program allocates on device {} grew {:.2f}x", d.device,
                          d.memory.growth);
+      if (const double bytes = growth_a_step(g, d); bytes >= 1)
+        what += fmt::format(", about {} a step,", format_bytes(bytes));
+    }
   for (const auto& [gpu, used] : g.counters.memory)
     if (what.empty() && drifts(growth_of(used), used.most()))
       what = fmt::format("the memory used of GPU {} grew {:.2f}x", gpu, growth_of(used));
@@ -37,15 +48,21 @@ std::string memory_drift(const Diagnosis& g) {
 
 std::string memory_text(const Diagnosis& g) {
   std::string out;
+  bool by_calls = false;
   for (const DeviceAnalysis& d : g.analysis.devices) {
     const MemoryUse& m = d.memory;
     if (m.allocated.empty()) continue;
+    by_calls = m.by_calls;
     out +=
         fmt::format("  device {}: at most {} allocated of {} reserved; {} to {} over the capture\n",
                     d.device, format_bytes(m.allocated.most()), format_bytes(m.reserved.most()),
                     format_bytes(m.allocated.first()), format_bytes(m.allocated.last()));
   }
-  return out.empty() ? "" : "\nMemory of the program's allocator\n" + out;
+  if (out.empty()) return "";
+  return (by_calls ? "\nMemory that the program took from CUDA (its calls; a framework's allocator "
+                     "keeps and reuses it)\n"
+                   : "\nMemory of the program's allocator\n") +
+         out;
 }
 
 std::string memory_html(const Diagnosis& g) {
@@ -54,7 +71,10 @@ std::string memory_html(const Diagnosis& g) {
     const std::string chart = memory_chart({{"allocated", "#1f5fa8", &d.memory.allocated},
                                             {"reserved", "#e08e2b", &d.memory.reserved}});
     if (!chart.empty())
-      html += fmt::format("<p>Device {}, by the program's allocator</p>\n", d.device) + chart;
+      html +=
+          fmt::format("<p>Device {}, by the program's {}</p>\n", d.device,
+                      d.memory.by_calls ? "calls to CUDA (cudaMalloc and the like)" : "allocator") +
+          chart;
   }
   for (const auto& [gpu, used] : g.counters.memory) {
     const std::string chart = memory_chart({{"used", "#1f5fa8", &used}});

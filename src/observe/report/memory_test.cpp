@@ -38,6 +38,7 @@ TEST(Memory, PeakGrowthAndPictureAreReported) {
   EXPECT_EQ(m.allocated.most(), 1780.0 * (1 << 20));
   EXPECT_EQ(m.reserved.most(), 8.0 * (1 << 30));
   EXPECT_NEAR(m.growth, 1.5, 0.1);
+  EXPECT_NE(memory_drift(g).find(" MiB a step"), std::string::npos);
   EXPECT_NE(render_text(g).find("DRIFT    what the program allocates on device 0 grew"),
             std::string::npos);
   EXPECT_NE(render_text(g).find("at most 1.7 GiB allocated of 8.0 GiB reserved"), std::string::npos)
@@ -53,6 +54,43 @@ TEST(Memory, ASawtoothIsNoGrowth) {
   EXPECT_EQ(g.device().memory.growth, 1);
   EXPECT_EQ(memory_drift(g), "");
   EXPECT_EQ(render_text(g).find("DRIFT"), std::string::npos);
+}
+
+// Taken step by step at the start and kept: no sample comes later.
+TEST(Memory, WhatIsTakenOnceIsNoGrowth) {
+  Simulator s;
+  std::vector<MemorySample> memory;
+  for (int i = 0; i < 60; ++i) {
+    s.begin_step(i);
+    if (i < 20) memory.push_back({s.now_ns(), int64_t{i + 1} << 30, int64_t{i + 1} << 30, 0});
+    for (int k = 0; k < 10; ++k) s.kernel("sm90_gemm_bf16bf16", 100'000);
+    s.synchronize();
+  }
+  Trace t = s.take();
+  t.memory = memory;
+  t.memory_by_calls = true;
+  const Diagnosis g = diagnose(*make_capture(std::move(t)), "memory");
+  EXPECT_EQ(g.device().memory.growth, 1);
+  EXPECT_NE(render_text(g).find("Memory that the program took from CUDA"), std::string::npos);
+  EXPECT_NE(memory_html(g).find("by the program's calls to CUDA"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(render_json(g))["devices"][0]["memory"]["source"], "cuda_calls");
+}
+
+TEST(Memory, WhatWasTakenBeforeTheStepsCounts) {
+  Simulator s;
+  s.host(1'000'000);
+  const std::vector<MemorySample> memory = {{s.now_ns() - 500'000, 7 << 20, 9 << 20, 0}};
+  for (int i = 0; i < 30; ++i) {
+    s.begin_step(i);
+    for (int k = 0; k < 10; ++k) s.kernel("sm90_gemm_bf16bf16", 100'000);
+    s.synchronize();
+  }
+  Trace t = s.take();
+  t.memory = memory;
+  const Diagnosis g = diagnose(*make_capture(std::move(t)), "memory");
+  EXPECT_EQ(g.device().memory.allocated.first(), 7 << 20);
+  EXPECT_EQ(g.device().memory.reserved.last(), 9 << 20);
+  EXPECT_NE(memory_html(g).find("aria-label"), std::string::npos);
 }
 
 TEST(Memory, OfAWatchedRunIsTheDrivers) {

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct Machine {
   int64_t sync_return_ns = 6'000;     // from the end of the work to the return of the waiting call
   int64_t pageable_lead_ns = -6'000;  // from the return of a pageable copy's call to the copy's end
   int64_t multiprocessors = 132;
+  int64_t queue_depth = INT64_MAX;  // launches that a stream holds; the next one waits
 };
 
 class Simulator {
@@ -53,8 +55,11 @@ class Simulator {
  private:
   struct StreamState {
     int64_t free_ns = 0, wait_ns = 0;
+    std::deque<int64_t> ends;  // of the latest launches
   };
   int64_t enqueue(DeviceOp op, std::string_view name, int64_t ns, uint32_t stream);
+  // Until the stream's queue has room for one more.
+  int64_t launch_call_ns(uint32_t stream);
 
   Machine machine_;
   Trace trace_;
@@ -89,8 +94,19 @@ inline void Simulator::kernel(std::string_view name, int64_t ns, uint32_t stream
   op.kind = OpKind::kernel;
   op.size = blocks;
   op.block_threads = 256;
-  enqueue(op, name, ns, stream);
-  call("cudaLaunchKernel", machine_.launch_call_ns);
+  const int64_t call_ns = launch_call_ns(stream);
+  now_ns_ += call_ns - machine_.launch_call_ns;
+  streams_[stream].ends.push_back(enqueue(op, name, ns, stream));
+  now_ns_ -= call_ns - machine_.launch_call_ns;
+  call("cudaLaunchKernel", call_ns);
+}
+
+inline int64_t Simulator::launch_call_ns(uint32_t stream) {
+  std::deque<int64_t>& ends = streams_[stream].ends;
+  if (static_cast<int64_t>(ends.size()) < machine_.queue_depth) return machine_.launch_call_ns;
+  const int64_t room_ns = ends.front();
+  ends.pop_front();
+  return std::max(machine_.launch_call_ns, room_ns - now_ns_);
 }
 
 inline void Simulator::copy_in(int64_t bytes, int64_t ns, bool pageable, uint32_t stream) {

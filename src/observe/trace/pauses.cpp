@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "observe/trace/trace.h"
-
 namespace saturate::observe {
 
 size_t PausedClock::first_after(int64_t time_ns) const {
@@ -39,17 +37,6 @@ int64_t PausedClock::at(int64_t time_ns) const {
   const size_t i = first_after(time_ns);
   if (i == pauses_.size()) return time_ns - paused_ns();
   return std::min(time_ns, pauses_[i].start_ns) - before_[i];
-}
-
-void cut_pauses(Trace& trace) {
-  PausedClock clock;
-  for (const Pause& p : trace.pauses) clock.add(p);
-  trace.pauses.clear();
-  if (clock.empty()) return;
-  std::erase_if(trace.ops, [&](DeviceOp& op) { return !clock.move(op); });
-  std::erase_if(trace.calls, [&](HostCall& call) { return !clock.move(call); });
-  for (HostSpan& span : trace.spans) clock.move(span);
-  std::erase_if(trace.spans, [](const HostSpan& span) { return span.end_ns <= span.start_ns; });
 }
 
 }  // namespace saturate::observe

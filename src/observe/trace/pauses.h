@@ -6,8 +6,6 @@
 
 namespace saturate::observe {
 
-struct Trace;
-
 // A time in which nothing was recorded, on purpose: half open.
 struct Pause {
   int64_t start_ns, end_ns;
@@ -23,6 +21,7 @@ class PausedClock {
   int64_t at(int64_t time_ns) const;
   bool paused(int64_t time_ns) const;
   bool empty() const { return pauses_.empty(); }
+  const std::vector<Pause>& pauses() const { return pauses_; }  // disjoint, in order
   int64_t paused_ns() const {
     return pauses_.empty() ? 0 : before_.back() + length(pauses_.back());
   }
@@ -43,9 +42,5 @@ class PausedClock {
   std::vector<Pause> pauses_;    // disjoint, in order
   std::vector<int64_t> before_;  // paused time before each
 };
-
-// Puts all records of `trace` onto the clock of its pauses, and drops operations and calls that
-// started in one; spans are cut. Then it has no pauses.
-void cut_pauses(Trace& trace);
 
 }  // namespace saturate::observe

@@ -5,8 +5,6 @@
 
 #include <random>
 
-#include "observe/trace/trace.h"
-
 namespace saturate::observe {
 namespace {
 
@@ -47,31 +45,6 @@ TEST(PausedClock, CountsThePausedTimeBefore) {
       run += !stands[static_cast<size_t>(t)];
     }
   }
-}
-
-TEST(PausedClock, CutsATrace) {
-  Trace t;
-  const uint32_t stream = t.streams.add({1, 0, 0, 7}), thread = t.threads.add({1, 1});
-  for (const int64_t start : {10, 150, 260}) {
-    DeviceOp op;
-    op.start_ns = start;
-    op.end_ns = start + 20;
-    op.stream = stream;
-    t.ops.push_back(op);
-    t.calls.push_back({start - 5, start, 0, 0, thread});
-  }
-  t.spans.push_back({90, 210, 0, thread, SpanKind::blocked});
-  t.spans.push_back({120, 130, 0, thread, SpanKind::blocked});
-  t.pauses = {{100, 200}};
-  cut_pauses(t);
-  ASSERT_EQ(t.ops.size(), 2u);
-  EXPECT_EQ(t.ops[1].start_ns, 160);
-  EXPECT_EQ(t.ops[1].end_ns, 180);
-  EXPECT_EQ(t.calls.size(), 2u);
-  ASSERT_EQ(t.spans.size(), 1u);
-  EXPECT_EQ(t.spans[0].start_ns, 90);
-  EXPECT_EQ(t.spans[0].end_ns, 110);
-  EXPECT_TRUE(t.pauses.empty());
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct Trace {
   std::vector<HostCall> calls;
   std::vector<HostSpan> spans;
   std::vector<MemorySample> memory;
+  bool memory_by_calls = false;    // of the program's calls to CUDA, not of its allocator
   std::vector<OperatorWork> work;  // in order, of the whole capture
   bool shapes = false;             // the source recorded the shapes of operators' inputs
   std::vector<std::string> notes;  // for the reader of the report: what the source lacked

@@ -132,6 +132,7 @@ class Child {
     set(cupti::kFolderVariable, std::filesystem::absolute(o.folder).string());
     if (!o.cupti.empty()) set(cupti::kCuptiVariable, o.cupti);
     set(cupti::kDelayVariable, milliseconds(o.delay_s));
+    set(cupti::kMemoryVariable, o.memory ? "1" : "0");
     set(cupti::kDurationVariable, milliseconds(o.duration_s));
     std::vector<char*> arguments;
     for (const std::string& a : o.command) arguments.push_back(const_cast<char*>(a.c_str()));

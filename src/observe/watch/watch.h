@@ -12,6 +12,7 @@ struct WatchOptions {
   std::string library;                 // the injected library; empty: found beside this program
   std::string cupti;                   // libcupti to use; empty: the program's own
   double delay_s = 0, duration_s = 0;  // capture from then on, for so long; 0: to the end
+  bool memory = false;  // also what the program allocates, and what its waits wait for
 };
 
 struct WatchResult {
