@@ -93,6 +93,31 @@ TEST(Steps, StartUpIsLeftOut) {
             1.1 * a.steps.mean_ns * static_cast<double>(a.steps.count));
 }
 
+// Something else goes on for nearly half of the capture, of the same kernels in another order.
+TEST(Steps, AreFoundBehindAnotherLoop) {
+  Simulator s;
+  for (int i = 0; i < 40; ++i) {
+    for (int k = 0; k < 11; ++k) s.kernel("k" + std::to_string(k), 30'000);
+    s.host(100'000);
+  }
+  const int64_t begin_ns = s.done_ns();
+  for (int i = 0; i < 50; ++i) {
+    for (int k = 0; k < 11; ++k) {
+      s.kernel("k" + std::to_string(10 - k), 30'000);
+      if (k % 4 == 1) s.kernel("look", 5'000), s.synchronize();
+    }
+    s.host(100'000);
+  }
+  Trace t = s.take();
+  const int64_t end_ns = t.ops.back().end_ns;
+  const Analysis a = analyse(t);
+  ASSERT_TRUE(a.steps.found);
+  EXPECT_NE(a.steps.rule.find("14 operations"), std::string::npos) << a.steps.rule;
+  EXPECT_GE(a.steps.count, 46);
+  EXPECT_LE(a.steps.count, 50);
+  EXPECT_NEAR(static_cast<double>(end_ns - begin_ns) / 50, a.steps.mean_ns, 0.02 * a.steps.mean_ns);
+}
+
 // All kernels alike: what the host does between them tells the steps.
 TEST(Steps, AreToldByCallsOfTheHost) {
   const auto kernels = [](Simulator& s) {

@@ -177,7 +177,7 @@ T median_of(std::vector<T> values) {
   return *middle;
 }
 
-StepRule find_anchor(const Trace& trace, const HostTimeline& host, uint32_t device,
+StepRule find_anchor(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,
                      bool with_calls) {
   StepRule rule;
   rule.device = device;
@@ -196,7 +196,7 @@ StepRule find_anchor(const Trace& trace, const HostTimeline& host, uint32_t devi
   std::vector<uint32_t> symbols;
   std::vector<const DeviceOp*> ops;
   for (const DeviceOp& op : trace.ops) {
-    if (op.stream != stream) continue;
+    if (op.stream != stream || op.start_ns < from_ns) continue;
     const Symbol symbol{op.name, op.kind == OpKind::kernel ? op.size : 0,
                         before ? before->of(op) : uint8_t{0}};
     const auto [at, fresh] = ids.try_emplace(symbol, static_cast<uint32_t>(ids.size()));
@@ -263,10 +263,17 @@ StepRule find_step_rule(const Trace& trace, const HostTimeline& host) {
     rule.by = StepRule::By::ranges;
     if (mark_steps(rule, trace, host).begin_ns.size() >= 3) return rule;
   }
-  const StepRule plain = find_anchor(trace, host, rule.device, false);
-  const StepRule finer = find_anchor(trace, host, rule.device, true);
-  const bool tells_more = finer.period_ops > plain.period_ops || plain.period_ops == 1;
-  return finer.by == StepRule::By::anchor && tells_more ? finer : plain;
+  rule.by = StepRule::By::nothing;
+  // Another loop may run first, so long that no rule holds for both.
+  for (const size_t left_out : {size_t{0}, trace.ops.size() / 2, trace.ops.size() / 4 * 3}) {
+    const int64_t from_ns = trace.ops[left_out].start_ns;
+    const StepRule plain = find_anchor(trace, host, rule.device, from_ns, false);
+    const StepRule finer = find_anchor(trace, host, rule.device, from_ns, true);
+    const bool tells_more = finer.period_ops > plain.period_ops || plain.period_ops == 1;
+    const StepRule& found = finer.by == StepRule::By::anchor && tells_more ? finer : plain;
+    if (found.by == StepRule::By::anchor) return found;
+  }
+  return rule;
 }
 
 namespace {

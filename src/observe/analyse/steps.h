@@ -31,7 +31,9 @@ struct StepRule {
 // operations recur one period later. They are told by name and grid and, where that makes the
 // period longer or it is one operation, also by what the issuing thread did before: waited for the
 // device (1), allocated (2), made no call for 1 ms (4). Of the operations that occur once a period,
-// the one after the longest usual pause is the anchor. Cost: O(n) and a few passes.
+// the one after the longest usual pause is the anchor. Where nothing repeats over the whole, the
+// last half or quarter of the operations may have another rule than what ran before. Cost: O(n) and
+// a few passes.
 StepRule find_step_rule(const Trace& trace, const HostTimeline& host);
 
 // Where steps begin on the device, in order. `regular[i]`: whether the time from begin i to begin
