@@ -40,7 +40,10 @@ def measure(given):
     folder = pathlib.Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "measured.jsonl").write_text("")
-    failed = [name for name in given.only or PROGRAMS if not in_child(lambda: measure_one(given, kind_of(name)), name)]
+    failed = False
+    for name in given.only or PROGRAMS:
+        print(name, flush=True)
+        failed = not in_child(lambda: measure_one(given, kind_of(name)), name) or failed
     return 1 if failed else 0
 
 
@@ -125,6 +128,9 @@ def perform(given):
 
 def watch(given):
     """Run `perform` under the doctor and give every program's capture a folder of its own."""
+    known = [*PROGRAMS, *("lab " + name for name in lab_programs(given.doctor))]
+    if unknown := set(given.only or ()) - set(known):
+        raise SystemExit(f"--only: no program {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     folder = pathlib.Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)
     captures = folder / "captures"

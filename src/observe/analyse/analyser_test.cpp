@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "observe/testing/simulator.h"
+#include "observe/testing/windows.h"
 
 namespace saturate::observe {
 namespace {
@@ -266,29 +267,7 @@ TEST(Analyser, WindowsOfAHostFarAhead) {
     const Trace whole = s.take();
     Trace once = whole;
     const Analysis expected = analyse(once);
-    Analyser analyser;
-    Trace window = whole;
-    window.ops.clear();
-    window.calls.clear();
-    window.spans.clear();
-    // By time of their end, as a profiler hands them out.
-    const int64_t from = whole.calls.front().start_ns, to = whole.ops.back().end_ns;
-    int64_t low = INT64_MIN;
-    for (int64_t part = 1; part <= 5; ++part) {
-      const int64_t high = part == 5 ? INT64_MAX : from + (to - from) * part / 5;
-      const auto pick = [&](const auto& in, auto& out) {
-        for (const auto& r : in) {
-          if (r.end_ns > low && r.end_ns <= high) out.push_back(r);
-        }
-      };
-      pick(whole.ops, window.ops);
-      pick(whole.calls, window.calls);
-      pick(whole.spans, window.spans);
-      window.sort();
-      analyser.consume(window, part == 5);
-      low = high;
-    }
-    const Analysis got = analyser.finish(window);
+    const Analysis got = testing::analyse_in_parts(whole, 5);
     EXPECT_EQ(got.steps.count, expected.steps.count) << marked;
     EXPECT_EQ(got.steps.irregular, 0);
     EXPECT_EQ(got.steps.median_ns, expected.steps.median_ns);

@@ -9,7 +9,7 @@ namespace saturate::observe {
 namespace {
 
 // Ranks of one program number their calls alike. Their numbers, each a run, must not make one long
-// run: every search in it would walk to its end (16 minutes here instead of 50 ms).
+// run: every search in it would walk to its end (two minutes here instead of 0.1 s).
 TEST(HostTimeline, CallsOfManyProcessesAreFoundQuickly) {
   constexpr uint32_t kProcesses = 32;
   constexpr int64_t kCalls = 20'000;

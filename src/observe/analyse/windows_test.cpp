@@ -6,37 +6,12 @@
 
 #include "observe/analyse/analyser.h"
 #include "observe/testing/simulator.h"
+#include "observe/testing/windows.h"
 
 namespace saturate::observe {
 namespace {
 
 using testing::Simulator;
-
-// In `parts`, each with what has ended by then, as a recorder hands it out.
-Analysis analyse_in_windows(const Trace& whole, int64_t parts) {
-  Analyser analyser;
-  Trace window = whole;
-  window.ops.clear();
-  window.calls.clear();
-  window.spans.clear();
-  const int64_t from = whole.calls.front().start_ns, to = whole.ops.back().end_ns;
-  int64_t low = INT64_MIN;
-  for (int64_t part = 1; part <= parts; ++part) {
-    const int64_t high = part == parts ? INT64_MAX : from + (to - from) * part / parts;
-    const auto pick = [&](const auto& in, auto& out) {
-      for (const auto& r : in) {
-        if (r.end_ns > low && r.end_ns <= high) out.push_back(r);
-      }
-    };
-    pick(whole.ops, window.ops);
-    pick(whole.calls, window.calls);
-    pick(whole.spans, window.spans);
-    window.sort();
-    analyser.consume(window, part == parts);
-    low = high;
-  }
-  return analyser.finish(window);
-}
 
 void kernels(Simulator& s) {
   for (int k = 0; k < 5; ++k) s.kernel("kernel", 20'000);
@@ -86,7 +61,7 @@ TEST(Windows, DoNotLoseWhatTheHostDidBeforeAStep) {
     const Analysis expected = analyse(once);
     ASSERT_GE(expected.steps.count, 50) << program.name;
     for (const int64_t parts : {2, 3, 5, 7}) {
-      const Analysis got = analyse_in_windows(whole, parts);
+      const Analysis got = testing::analyse_in_parts(whole, parts);
       EXPECT_EQ(got.steps.count, expected.steps.count) << program.name << ", " << parts;
       EXPECT_EQ(got.steps.irregular, expected.steps.irregular) << program.name << ", " << parts;
       EXPECT_EQ(got.steps.median_ns, expected.steps.median_ns) << program.name << ", " << parts;

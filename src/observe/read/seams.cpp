@@ -122,10 +122,9 @@ int64_t Seams::settled_until(int64_t last_ns) const {
 
 std::string Seams::note() const {
   if (skipped_ == 0) return "";
-  return std::to_string(skipped_) +
-         " windows of the recording are left out: the device was busy with earlier work for most "
-         "of "
-         "each";
+  return "windows of the recording left out, for the device was busy with earlier work for most of "
+         "the time: " +
+         std::to_string(skipped_);
 }
 
 void move_settled(Trace& from, const Seams& seams, int64_t until_ns, Trace& into) {

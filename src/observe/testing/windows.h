@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recorder that pauses has of a program.
+// What a recorder that pauses has of a program, and one that hands over what it has in parts.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "observe/analyse/analyser.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe::testing {
@@ -31,6 +32,32 @@ inline Trace record_in_windows(Trace whole, int64_t first_ns, int64_t window_ns,
   });
   std::erase_if(whole.ops, [&](const DeviceOp& op) { return unseen.contains(op.correlation); });
   return whole;
+}
+
+// `whole` in `parts` of equal length, each with what has ended by then, as a recorder hands it out.
+inline Analysis analyse_in_parts(const Trace& whole, int64_t parts) {
+  Analyser analyser;
+  Trace window = whole;
+  window.ops.clear();
+  window.calls.clear();
+  window.spans.clear();
+  const int64_t from = whole.calls.front().start_ns, to = whole.ops.back().end_ns;
+  int64_t low = INT64_MIN;
+  for (int64_t part = 1; part <= parts; ++part) {
+    const int64_t high = part == parts ? INT64_MAX : from + (to - from) * part / parts;
+    const auto pick = [&](const auto& in, auto& out) {
+      for (const auto& r : in) {
+        if (r.end_ns > low && r.end_ns <= high) out.push_back(r);
+      }
+    };
+    pick(whole.ops, window.ops);
+    pick(whole.calls, window.calls);
+    pick(whole.spans, window.spans);
+    window.sort();
+    analyser.consume(window, part == parts);
+    low = high;
+  }
+  return analyser.finish(window);
 }
 
 }  // namespace saturate::observe::testing
