@@ -92,7 +92,7 @@ struct KinetoLayout {
 class KinetoQuick {
  public:
   KinetoQuick() { next_.emplace_back().fill(kNoLayout); }
-  // Reads the object that `at` begins with. Returns    the byte behind it, or null when it does not
+  // Reads the object that `at` begins with. Returns the byte behind it, or null when it does not
   // end before `end` or is not written as profilers do; the careful reader then knows more. Accepts
   // nothing that the careful reader would not, and reads it as that does.
   const char* read(const char* at, const char* end, KinetoEvent& event);
