@@ -124,7 +124,8 @@ int cuda_compute_major(int device_index) noexcept {
 
 int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
   const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
-  if (!built || a.dropout > 0.0f || a.sequences == 0 || !attention::fits_placed(a)) return 0;
+  if (!built || a.sequences == 0 || !attention::fits_placed(a)) return 0;
+  if (!attention_hopper_dropout_fits(a)) return 0;
   if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
   if (const AttentionTable* const table = attention_table_in_use(device)) {
     const AttentionChoice* const choice = table->find(attention_key(a, AttentionPass::backward));

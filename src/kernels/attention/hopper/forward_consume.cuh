@@ -81,7 +81,6 @@ template <class P>
 __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int team, uint32_t tiles,
                                                 char* shared, Ring query, Ring slots,
                                                 int consumer) {
-  const DropoutBits dropout(p.rng, p.dropout, P::kDrops);
   const int warp_row = consumer * 64 + static_cast<int>(threadIdx.x % 128 / 32) * 16;
   constexpr int kTurn = 1;
   const int own_barrier = 4 + team * P::kConsumers + consumer;
@@ -140,7 +139,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
       softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
       if constexpr (P::kDrops)
-        drop<P>(dropout, s,
+        drop<P>(p, s,
                 (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +
                     static_cast<uint64_t>(first_key / 4));
     };

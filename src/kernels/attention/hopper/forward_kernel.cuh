@@ -116,7 +116,7 @@ cudaError_t launch_forward_hopper(const ForwardProblem& p, int blocks, cudaStrea
 template <class T, int kD, bool kDrops>
 cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blocks,
                                   cudaStream_t stream) {
-  if constexpr (kD == 64) {
+  if constexpr (kD == 64 && !kDrops) {
     if (is_long) return launch_forward_hopper<ForwardTile<T, kD, kDrops, true>>(p, blocks, stream);
   }
   return launch_forward_hopper<ForwardTile<T, kD, kDrops, false>>(p, blocks, stream);

@@ -62,8 +62,9 @@ __device__ __forceinline__ void softmax(float (&s)[P::kKeys / 2], float (&top)[2
 
 // `first`: as DropoutBits::draw_rows wants it, for the first of the tile's keys.
 template <class P>
-__device__ __forceinline__ void drop(const DropoutBits& dropout, float (&s)[P::kKeys / 2],
+__device__ __forceinline__ void drop(const ForwardProblem& p, float (&s)[P::kKeys / 2],
                                      uint64_t first) {
+  const DropoutBits dropout(p.rng, p.dropout, true);  // again: no registers are left to keep it
 #pragma unroll
   for (int c = 0; c < P::kKeys / 16; ++c) {
     uint32_t words[4];
