@@ -10,6 +10,7 @@
 
 #include "kernels/attention/attention_dropout.h"
 #include "kernels/attention/hopper/backward.h"
+#include "kernels/attention/tune/tune_attention.h"
 #include "kernels/testing/attention_expect.h"
 #include "kernels/testing/targets.h"
 
