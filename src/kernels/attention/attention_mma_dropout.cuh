@@ -62,7 +62,7 @@ struct DropoutBits {
         : "+f"(x), "+f"(y)
         : "r"(word), "r"(least << 16 | least));
   }
-  // 0xFFFF in the halves whose elements are kept.
+  // 0xFFFF in the halves whose elements are kept. Volatile: after the products that run beside it.
   __device__ __forceinline__ uint32_t kept_halves(uint32_t word) const {
     uint32_t kept;
     asm volatile(

@@ -25,14 +25,14 @@ __device__ __forceinline__ void mark_dropped(uint32_t (&left)[P::kM / 16][4],
   }
 }
 
-// Both halves, 0 where they are negative.
+// Both halves, 0 where they are negative; NaN stays.
 template <class T>
 __device__ __forceinline__ uint32_t without_negative(uint32_t x) {
   uint32_t y;
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
   else
-    asm("max.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
+    asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
   return y;
 }
 
