@@ -119,7 +119,7 @@ TEST(Attention, AsksForWorkspaceWhereItHelps) {
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.window_left = kUnlimitedWindow;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);  // not measured
-  a.dropout = 0.0f, a.sequences = 16;  // 75 rows each
+  a.dropout = 0.0f, a.sequences = 16;                         // 75 rows each
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.sequences = 2, a.dtype = DType::f32;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);

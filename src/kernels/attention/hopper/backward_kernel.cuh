@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "kernels/attention/hopper/backward_consume.cuh"
+#include "kernels/attention/hopper/backward_dropout_steps.cuh"
 #include "kernels/attention/hopper/backward_serve.cuh"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
