@@ -115,9 +115,11 @@ TEST(Attention, AsksForWorkspaceWhereItHelps) {
             cuda_compute_major(0) == 9 ? attention_backward_hopper_workspace(a) : 0);
   a.soft_cap = 0.0f, a.rotary_base = 100.0f;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
-  a.rotary_base = 0.0f, a.dropout = 0.1f;
+  a.rotary_base = 0.0f, a.dropout = 0.1f;  // with a window
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
-  a.dropout = 0.0f, a.sequences = 16;  // 75 rows each
+  a.window_left = kUnlimitedWindow;
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);  // not measured
+  a.dropout = 0.0f, a.sequences = 16;                         // 75 rows each
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.sequences = 2, a.dtype = DType::f32;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
@@ -169,13 +171,14 @@ TEST(Attention, SaysWhyItDoesNotFit) {
                "dtype is neither bf16 nor f16 (tensor-core operands)");
   EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 32, 0.0f, true),
                "head size is neither 64 nor 128");
-  EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.1f, true),
-               "dropout is not built for this kernel");
+  EXPECT_STREQ(backward_reason(kHopper, DType::bf16, 64, 0.99f, true), "dropout is above 31/32");
   const auto feature_reason = [&](auto set) {
     AttentionBackwardArgs b = Problem({"fit", {3}, {3}, 1, 1, 64}, DType::bf16).with_any_pointers();
     set(b);
     return attention_backward_hopper_fits(Context{cuda, nullptr, nullptr, 0}, b).reason;
   };
+  EXPECT_STREQ(feature_reason([](auto& b) { b.forward.dropout = 0.1f, b.forward.soft_cap = 1; }),
+               "dropout together with a feature");
   EXPECT_STREQ(feature_reason([](auto& b) { b.forward.rotary_base = 100.0f; }),
                "no fused rotary positions");
   EXPECT_STREQ(feature_reason([](auto& b) { b.forward.alibi_slopes = &b, b.forward.soft_cap = 1; }),

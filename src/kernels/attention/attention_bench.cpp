@@ -33,6 +33,7 @@ constexpr BenchCase kCases[] = {
     {"translation 784x8x32x64", 784, 8, 32, 64, false, DType::bf16, 0.1f},
     {"translation 256x8x64x64", 256, 8, 64, 64, false, DType::bf16, 0.0f},
     {"translation 128x8x128x64", 128, 8, 128, 64, false, DType::bf16, 0.0f},
+    {"translation 128x8x128x64", 128, 8, 128, 64, false, DType::bf16, 0.1f},
     {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::bf16, 0.0f},
     {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::bf16, 0.1f},
     {"GPT-2 32x12x1024x64", 32, 12, 1024, 64, true, DType::f16, 0.0f},
@@ -43,12 +44,15 @@ constexpr BenchCase kCases[] = {
     {"tokens 32x16x512x128", 32, 16, 512, 128, true, DType::bf16, 0.0f},
     {"tokens 16x16x1024x128", 16, 16, 1024, 128, false, DType::bf16, 0.0f},
     {"tokens 16x16x1024x128", 16, 16, 1024, 128, true, DType::bf16, 0.0f},
+    {"tokens 16x16x1024x128", 16, 16, 1024, 128, false, DType::bf16, 0.1f},
+    {"tokens 16x16x1024x128", 16, 16, 1024, 128, true, DType::bf16, 0.1f},
     {"tokens 4x16x4096x128", 4, 16, 4096, 128, true, DType::bf16, 0.0f},
     {"tokens 2x16x8192x128", 2, 16, 8192, 128, false, DType::bf16, 0.0f},
     {"tokens 2x16x8192x128", 2, 16, 8192, 128, true, DType::bf16, 0.0f},
     {"tokens 1x16x16384x128", 1, 16, 16384, 128, true, DType::bf16, 0.0f},
     {"tokens 32x32x512x64", 32, 32, 512, 64, true, DType::bf16, 0.0f},
     {"tokens 8x32x2048x64", 8, 32, 2048, 64, false, DType::bf16, 0.0f},
+    {"tokens 8x32x2048x64", 8, 32, 2048, 64, false, DType::bf16, 0.1f},
     {"tokens 2x32x8192x64", 2, 32, 8192, 64, false, DType::bf16, 0.0f},
     {"tokens 2x32x8192x64", 2, 32, 8192, 64, true, DType::bf16, 0.0f},
     {"small heads 784x8x32x32", 784, 8, 32, 32, false, DType::bf16, 0.0f},
@@ -168,8 +172,9 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
     const Fit fit = chosen->fits(ctx, args_of(sets[0]));
     if (!fit) return static_cast<void>(std::printf("%-30s %s\n", c.name, fit.reason));
     const double ms = time_of([&](const AttentionBackwardArgs& x) { chosen->launch(ctx, x); });
-    std::printf("%s %s %s %s  backward %8.4f ms %6.1f TFLOP/s\n", chosen->name, c.name,
-                name_of(c.dtype), c.causal ? "causal" : "full  ", ms, 2.5 * flop / ms * 1e-9);
+    std::printf("%s %s %s %s drop %.1f  backward %8.4f ms %6.1f TFLOP/s\n", chosen->name, c.name,
+                name_of(c.dtype), c.causal ? "causal" : "full  ", static_cast<double>(c.dropout),
+                ms, 2.5 * flop / ms * 1e-9);
     return;
   }
   const auto run_forward = [&](const AttentionBackwardArgs& b) {
@@ -189,7 +194,7 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
 
 // saturate_attention_bench [TEXT [forward|backward]]
 //     the cases of the list whose names contain the text, both directions or one
-// saturate_attention_bench IMPLEMENTATION S H L D causal|full bf16|f16 [S H L D ...]
+// saturate_attention_bench IMPLEMENTATION S H L D causal|full[:DROPOUT] bf16|f16 [S H L D ...]
 //     the backward pass alone, by the implementation of that name
 int main(int count, char** arguments) {
   using namespace saturate;
@@ -210,16 +215,21 @@ int main(int count, char** arguments) {
     return 0;
   }
   if (count % 6 != 2) {
-    std::puts("usage: saturate_attention_bench [IMPLEMENTATION S H L D causal|full bf16|f16 ...]");
+    std::puts(
+        "usage: saturate_attention_bench [IMPLEMENTATION S H L D causal|full[:DROPOUT] bf16|f16 "
+        "...]");
     return 2;
   }
   for (int i = 2; i < count; i += 6) {
     const std::string name = std::string(arguments[i]) + "x" + arguments[i + 1] + "x" +
                              arguments[i + 2] + "x" + arguments[i + 3];
+    const std::string_view order = arguments[i + 4];
+    const char* const colon = std::strchr(arguments[i + 4], ':');
     kernels::measure({name.c_str(), std::atoll(arguments[i]), std::atoll(arguments[i + 1]),
                       std::atoll(arguments[i + 2]), std::atoll(arguments[i + 3]),
-                      std::string_view(arguments[i + 4]) == "causal",
-                      std::string_view(arguments[i + 5]) == "f16" ? DType::f16 : DType::bf16, 0.0f},
+                      order.substr(0, order.find(':')) == "causal",
+                      std::string_view(arguments[i + 5]) == "f16" ? DType::f16 : DType::bf16,
+                      colon == nullptr ? 0.0f : std::strtof(colon + 1, nullptr)},
                      device, stream, false, true, chosen);
   }
 }

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/attention/attention_cpu_features.h"
+#include "kernels/attention/attention_dropout.h"
 
 // The vector arguments of inlined functions never cross an ABI border.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -161,17 +162,22 @@ struct AttentionCpu {
   }
 
   // Replaces p[0..keys) by p or 0; the factor 1/(1-p) is applied by the caller.
-  SAT_INLINE void drop(const AttentionArgs& a, int64_t h, int64_t i, int64_t keys, uint32_t* bits,
-                       T* p) {
-    const uint64_t first = static_cast<uint64_t>(h * a.q_rows + i) << 14;  // 2^16 elements in fours
-    const uint32_t threshold = dropout_threshold(a.dropout);
+  // bits: as many as there are keys, rounded up to 16.
+  SAT_INLINE void drop(const AttentionArgs& a, int64_t h, int64_t first_row, int64_t i,
+                       int64_t keys, uint32_t* bits, T* p) {
+    const uint64_t first = attention_dropout_block(h * a.q_rows + first_row, i, 0);
+    const uint32_t least = attention_dropout_least(a.dropout);
     const uint64_t seed = a.rng.state[0], step = a.rng.state[1];
     const uint32_t op = a.rng.op;
-    for (int64_t b = 0; b < (keys + 3) / 4; ++b) {
+    const int word = attention_dropout_word(i, 0);
+    // A block has four of this row's numbers, for keys j, j + 1, j + 8 and j + 9.
+    for (int64_t b = 0; b < (keys + 15) / 16 * 4; ++b) {
       const Random4 r = random_block(seed, step, op, first + static_cast<uint64_t>(b));
-      for (int w = 0; w < 4; ++w) bits[4 * b + w] = r.x[w];
+      uint32_t* to = bits + b / 4 * 16 + b % 4 * 2;
+      to[0] = r.x[word] & 0x7FFF, to[1] = r.x[word] >> 16 & 0x7FFF;
+      to[8] = r.x[2 + word] & 0x7FFF, to[9] = r.x[2 + word] >> 16 & 0x7FFF;
     }
-    for (int64_t j = 0; j < keys; ++j) p[j] = bits[j] >= threshold ? p[j] : T(0);
+    for (int64_t j = 0; j < keys; ++j) p[j] = bits[j] >= least ? p[j] : T(0);
   }
 
   // Elements of 64-byte aligned scratch that one thread needs for sequences of up to max_k keys and
@@ -264,7 +270,7 @@ struct AttentionCpu {
         const Softmax row = softmax(pr, lo, cols, scale, kFeatures ? features.sink() : kNone);
         lse[i + r] = row.lse;
         inverse[r] = row.sum > 0 ? keep / row.sum : T(0);
-        if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own.end, bits, pr);
+        if (a.dropout > 0.0f) drop(a, h, q0, i + r, own.end, bits, pr);
       }
       product(p + lo, ld, seen.end - lo, v + lo * width, width, o, width, width);
       for (int64_t r = 0; r < rows; ++r) {
@@ -347,7 +353,7 @@ struct AttentionCpu {
             store(pr + j, e);
             store(kr + j, e * keep);
           }
-          if (a.dropout > 0.0f) drop(a, h, q0 + i + r, own.end, bits, kr);
+          if (a.dropout > 0.0f) drop(a, h, q0, i + r, own.end, bits, kr);
           // kept = p keep m, so d_s = kept d_p - p delta (times scale) needs no mask of its own.
           for (int64_t j = lo; j < cols; j += W)
             store(dr + j, (load(kr + j) * load(dr + j) - load(pr + j) * delta) * scale);

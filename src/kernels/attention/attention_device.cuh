@@ -41,7 +41,7 @@ __device__ void zero_tail(const AttentionArgs& a, int head, int tile, int tiles)
   }
 }
 
-// Number of the block of four random numbers that starts at key 4*n of a query row (attention.h).
+// Number of the block of random numbers of a query row and key 0 (attention_dropout.h).
 __device__ __forceinline__ uint64_t random_row(const AttentionArgs& a, int head, int64_t row) {
   return static_cast<uint64_t>(head * a.q_rows + row) << 14;
 }

@@ -7,9 +7,9 @@
 #pragma once
 #include <math_constants.h>
 
-#include "base/philox.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_mma_device.cuh"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
@@ -134,8 +134,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kerne
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const float scale = a.scale * kLog2e;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = kDrops ? a.rng.state[0] : 0, micro_step = kDrops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, kDrops);
   LeftRows<kD, kD <= 64> k_left{k_tile, warp_row, {}}, v_left{v_tile, warp_row, {}};
   float d_k[kD / 8][4] = {}, d_v[kD / 8][4] = {};
 
@@ -177,17 +176,18 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_mma_kerne
     }
     product_rows<T, kD, kQueries>(d_s, v_left, d_o_tile);
     // From here p holds what was kept, and d_s = kept * d_p - p * delta.
+    uint32_t words[4];
 #pragma unroll
     for (int c = 0; c < kQueries / 8; ++c) {
       const float2 row_delta = *reinterpret_cast<const float2*>(delta + c * 8);
-      uint32_t bits[4];
-      if constexpr (kDrops)
-        draw_columns(bits, seed, micro_step, a.rng.op,
-                     random_row(a, head, q.first + start + c * 8) +
-                         static_cast<uint64_t>((first + warp_row) / 4));
+      if (kDrops && c % 2 == 0)
+        dropout.draw_columns(words, random_row(a, head, q.first + start + c * 8) +
+                                        static_cast<uint64_t>((first + warp_row) / 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !kDrops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !kDrops                          ? p[c][e]
+                           : dropout.keeps(words, c % 2, e) ? p[c][e] * keep_scale
+                                                            : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * (e % 2 == 0 ? row_delta.x : row_delta.y);
         p[c][e] = kept;
       }
@@ -250,8 +250,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_ke
   const int row = first + warp_row;
   const float scale = a.scale * kLog2e;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = kDrops ? a.rng.state[0] : 0, micro_step = kDrops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, kDrops);
   float lse[2], delta[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -292,15 +291,17 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_mma_ke
         }
     }
     product_rows<T, kD, kKeys>(d_s, d_o_left, v_tile);
+    uint32_t words[4];
 #pragma unroll
     for (int c = 0; c < kKeys / 8; ++c) {
-      uint32_t bits[4];
-      if constexpr (kDrops)
-        draw_rows(bits, seed, micro_step, a.rng.op,
-                  random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
+      if (kDrops && c % 2 == 0)
+        dropout.draw_rows(
+            words, random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !kDrops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !kDrops                          ? p[c][e]
+                           : dropout.keeps(words, c % 2, e) ? p[c][e] * keep_scale
+                                                            : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * delta[e / 2];
       }
     }

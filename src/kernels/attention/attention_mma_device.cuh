@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tensor-core kernels of attention add to kernels/device/mma.cuh: copies of whole tiles,
-// dropout of a fragment, the way of a warp's rows to memory.
+// What the tensor-core kernels of attention add to kernels/device/mma.cuh: copies of whole tiles
+// and the way of a warp's rows to memory.
 #pragma once
 #include "kernels/attention/attention_device.cuh"
 #include "kernels/device/mma.cuh"
@@ -37,48 +37,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-}
-
-// Which of a fragment's elements dropout keeps, for scores with queries in rows. `row0` is
-// random_row of the fragment's first row plus its first key / 4; a row further is 2^14 blocks
-// further. Two neighbouring lanes share each block of four keys: the even one draws it for the
-// upper row, the odd one for the lower, and they exchange halves.
-__device__ __forceinline__ void draw_rows(uint32_t (&bits)[4], const uint64_t seed,
-                                          const uint64_t step, uint32_t op, uint64_t row0) {
-  const int l = lane(), odd = l & 1;
-  const uint64_t block = row0 + (static_cast<uint64_t>(l / 4 + 8 * odd) << 14) + (l >> 1 & 1);
-  const Random4 r = random_block(seed, step, op, block);
-  const uint32_t x = __shfl_xor_sync(0xFFFFFFFFu, odd ? r.x[0] : r.x[2], 1);
-  const uint32_t y = __shfl_xor_sync(0xFFFFFFFFu, odd ? r.x[1] : r.x[3], 1);
-  bits[0] = odd ? x : r.x[0];
-  bits[1] = odd ? y : r.x[1];
-  bits[2] = odd ? r.x[2] : x;
-  bits[3] = odd ? r.x[3] : y;
-}
-
-// The same for scores with keys in rows: `column0` is random_row of the fragment's first query plus
-// its first key / 4. Four lanes (keys 4n..4n+3) share four blocks (two queries, two groups of keys
-// eight rows apart): each draws one, then the 4 x 4 words are transposed among them.
-__device__ __forceinline__ void draw_columns(uint32_t (&bits)[4], const uint64_t seed,
-                                             const uint64_t step, uint32_t op, uint64_t column0) {
-  const int l = lane(), own = l / 4 % 4;
-  // Block e of the four serves element e of the fragment: query 2*(l%4) + e%2, keys eight lower if
-  // e/2.
-  const uint64_t block = column0 + (static_cast<uint64_t>(2 * (l % 4) + own % 2) << 14) +
-                         static_cast<uint64_t>(l / 16 + own / 2 * 2);
-  const Random4 r = random_block(seed, step, op, block);
-  const bool right = own & 1, low = own & 2;
-  // First exchange 1 x 1 corners between lanes 4 apart, then 2 x 2 corners between lanes 8 apart.
-  const uint32_t a = __shfl_xor_sync(0xFFFFFFFFu, right ? r.x[0] : r.x[1], 4);
-  const uint32_t b = __shfl_xor_sync(0xFFFFFFFFu, right ? r.x[2] : r.x[3], 4);
-  const uint32_t x0 = right ? a : r.x[0], x1 = right ? r.x[1] : a;
-  const uint32_t x2 = right ? b : r.x[2], x3 = right ? r.x[3] : b;
-  const uint32_t c = __shfl_xor_sync(0xFFFFFFFFu, low ? x0 : x2, 8);
-  const uint32_t d = __shfl_xor_sync(0xFFFFFFFFu, low ? x1 : x3, 8);
-  bits[0] = low ? c : x0;
-  bits[1] = low ? d : x1;
-  bits[2] = low ? x2 : c;
-  bits[3] = low ? x3 : d;
 }
 
 // Writes a warp's 16 rows of accumulators times `factor` (of the upper and lower row of each lane)

@@ -2,8 +2,8 @@
 // Backward pass on tensor cores with every feature: the two kernels of attention_mma_backward.cuh,
 // over the tiles that the features leave, for heads of q and k up to kD elements and of v up to kV.
 #pragma once
-#include "base/philox.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/attention_mma_rotary.cuh"
 #include "kernels/attention/attention_mma_scores.cuh"
 #include "kernels/attention/attention_mma_tiles.cuh"
@@ -69,8 +69,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_features_
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16, row = first + warp_row;
   const bool drops = (kMay & kMayDrop) != 0 && a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
   const LeftTile<kD, false> k_left{k_tile.from_row(warp_row), {}};
   const LeftTile<kV, false> v_left{v_tile.from_row(warp_row), {}};
   float d_k[kDk ? kD / 8 : 1][4] = {}, d_v[kDv ? kV / 8 : 1][4] = {};
@@ -123,20 +122,19 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_keys_features_
         product_rows<T, kD, kQueries>(p, k_left, q_tile(stage));
         to_scores<T, true, true, kQueries>(scores, p, cap_slope, start, row);
         if constexpr (kDk) product_rows<T, kV, kQueries>(d_s, v_left, d_o_tile(stage));
-          // Then p holds what was kept, and d_s = kept * d_p - p * delta.
+        // Then p holds what was kept, and d_s = kept * d_p - p * delta.
+        uint32_t words[4] = {};
 #pragma unroll
         for (int c = 0; c < kQueries / 8; ++c) {
           const float2 row_lse = *reinterpret_cast<const float2*>(lse + c * 8);
           const float2 row_delta = *reinterpret_cast<const float2*>(delta + c * 8);
-          uint32_t bits[4] = {};
-          if (drops)
-            draw_columns(
-                bits, seed, micro_step, a.rng.op,
-                random_row(a, head, q.first + start + c * 8) + static_cast<uint64_t>(row / 4));
+          if (drops && c % 2 == 0)
+            dropout.draw_columns(words, random_row(a, head, q.first + start + c * 8) +
+                                            static_cast<uint64_t>(row / 4));
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const float one = exp2_fast(p[c][e] - (e % 2 == 0 ? row_lse.x : row_lse.y));
-            const float kept = bits[e] >= threshold ? one * keep_scale : 0.0f;
+            const float kept = dropout.keeps(words, c % 2, e) ? one * keep_scale : 0.0f;
             if constexpr (kDk)
               d_s[c][e] = kept * d_s[c][e] - one * (e % 2 == 0 ? row_delta.x : row_delta.y);
             p[c][e] = kept;
@@ -226,8 +224,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_featur
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16, row = first + warp_row;
   const bool drops = (kMay & kMayDrop) != 0 && a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
   float lse[2], delta[2], d_slope[2] = {};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -257,16 +254,16 @@ __global__ __launch_bounds__(kWarps * 32) void attention_backward_queries_featur
       product_rows<T, kD, kKeys>(p, q_left, k_tile(stage));
       to_scores<T, false, true, kKeys>(scores, p, cap_slope, row, start);
       product_rows<T, kV, kKeys>(d_s, d_o_left, v_tile(stage));
+      uint32_t words[4] = {};
 #pragma unroll
       for (int c = 0; c < kKeys / 8; ++c) {
-        uint32_t bits[4] = {};
-        if (drops)
-          draw_rows(bits, seed, micro_step, a.rng.op,
-                    random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
+        if (drops && c % 2 == 0)
+          dropout.draw_rows(
+              words, random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float one = exp2_fast(p[c][e] - lse[e / 2]);
-          const float kept = bits[e] >= threshold ? one * keep_scale : 0.0f;
+          const float kept = dropout.keeps(words, c % 2, e) ? one * keep_scale : 0.0f;
           d_s[c][e] = kept * d_s[c][e] - one * delta[e / 2];
         }
       }

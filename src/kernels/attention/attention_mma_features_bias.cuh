@@ -37,8 +37,7 @@ __global__ __launch_bounds__(128) void attention_backward_bias_features_kernel(
   const LeftTile<kV, false> d_o_left{d_o_tile.from_row(warp_row), {}};
   const bool drops = (kMay & kMayDrop) != 0 && a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
 
   float sum[kKeys / 8][4] = {};
   for (int sequence = sequence_begin; sequence < sequence_end; ++sequence) {
@@ -89,17 +88,16 @@ __global__ __launch_bounds__(128) void attention_backward_bias_features_kernel(
         copy_wait<0>();
         __syncthreads();  // d_o and v too
         product_rows<T, kV, kKeys>(d_p, d_o_left, v_tile);
+        uint32_t words[4] = {};
 #pragma unroll
         for (int c = 0; c < kKeys / 8; ++c) {
-          uint32_t bits[4] = {};
-          if (drops)
-            draw_rows(
-                bits, seed, micro_step, a.rng.op,
-                random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
+          if (drops && c % 2 == 0)
+            dropout.draw_rows(words, random_row(a, head, q.first + row) +
+                                         static_cast<uint64_t>(start / 4 + 2 * c));
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             const float one = exp2_fast(p[c][e] - lse[e / 2]);
-            const float kept = bits[e] >= threshold ? one * keep_scale : 0.0f;
+            const float kept = dropout.keeps(words, c % 2, e) ? one * keep_scale : 0.0f;
             sum[c][e] += kept * d_p[c][e] - one * delta[e / 2];
           }
         }

@@ -3,7 +3,7 @@
 // up to kV. One block: kWarps * 16 query rows of one head; the loop over keys visits only tiles in
 // which some query of the block sees a key.
 #pragma once
-#include "base/philox.h"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/attention_mma_rotary.cuh"
 #include "kernels/attention/attention_mma_scores.cuh"
 #include "kernels/attention/attention_mma_tiles.cuh"
@@ -59,8 +59,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_features_kernel
 
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16, row = first + warp_row;
   const bool drops = (kMay & kMayDrop) != 0 && a.dropout > 0.0f;
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
 
   LeftTile<kD, kD <= 128> q_left{q_tile.from_row(warp_row), {}};
   float sum[kV / 8][4] = {}, top[2], weight[2];
@@ -127,11 +126,12 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_features_kernel
       if (drops) {
         const uint64_t row0 = random_row(a, head, q.first + row);
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          uint32_t bits[4];
-          draw_rows(bits, seed, step, a.rng.op, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
+        for (int n = 0; n < kKeys / 8; n += 2) {
+          uint32_t words[4];
+          dropout.draw_rows(words, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
 #pragma unroll
-          for (int e = 0; e < 4; ++e) s[n][e] = bits[e] >= threshold ? s[n][e] : 0.0f;
+          for (int e = 0; e < 8; ++e)
+            if (!dropout.keeps(words, e / 4, e % 4)) s[n + e / 4][e % 4] = 0.0f;
         }
       }
     }

@@ -4,8 +4,8 @@
 #pragma once
 #include <math_constants.h>
 
-#include "base/philox.h"
 #include "kernels/attention/attention_mma_device.cuh"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
@@ -43,8 +43,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_mma_kernel(
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * kBlocks * 16;
   const float scale = a.scale * kLog2e;
   const bool drops = kMayDrop && a.dropout > 0.0f;
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
 
   float sum[kBlocks][kD / 8][4] = {}, top[kBlocks][2], weight[kBlocks][2] = {};
 #pragma unroll
@@ -148,11 +147,12 @@ __global__ __launch_bounds__(kWarps * 32) void attention_forward_mma_kernel(
       for (int m = 0; m < kBlocks; ++m) {
         const uint64_t row0 = random_row(a, head, q.first + first + warp_row + m * 16);
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          uint32_t bits[4];
-          draw_rows(bits, seed, step, a.rng.op, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
+        for (int n = 0; n < kKeys / 8; n += 2) {
+          uint32_t words[4];
+          dropout.draw_rows(words, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
 #pragma unroll
-          for (int e = 0; e < 4; ++e) s[m][n][e] = bits[e] >= threshold ? s[m][n][e] : 0.0f;
+          for (int e = 0; e < 8; ++e)
+            if (!dropout.keeps(words, e / 4, e % 4)) s[m][n + e / 4][e % 4] = 0.0f;
         }
       }
     }

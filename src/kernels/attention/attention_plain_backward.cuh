@@ -5,7 +5,6 @@
 #pragma once
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_plain_features.cuh"
-#include "kernels/device/dropout.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
@@ -53,7 +52,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_keys_plain_k
   float* v_tile = k_tile + Tile::kFloats;
   float* x_tile = v_tile + Tile::kFloats;  // q, then d_o, then q again
   float* s_tile = x_tile + Tile::kFloats;
-  const Dropout dropout(a.rng, a.dropout);
+  const PlainDropout dropout(a);
   const int rows = min(kB, k.count - first);
   const int V = kFeatures ? value_size(a) : D;
   load_tile<kFeatures, T, Tile>(k_tile, a, row_of<T>(a.k, k.first + first, a.k_stride, kv, D),
@@ -80,7 +79,6 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_keys_plain_k
       for (int n = 0; n < kM; ++n) {
         const int i = start + Tile::x() + 16 * n;
         const float row_lse = i < q.count ? seen_lse<kFeatures>(lse[i]) : CUDART_INF_F;
-        const auto random = static_cast<int64_t>(random_row(a, head, q.first + i) * 4);
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
           const int j = first + Tile::y() + 16 * m;
@@ -88,9 +86,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_keys_plain_k
           cap_slope[m][n] = 1.0f;
           if (seen) p[m][n] = scores.score(i, j, p[m][n], cap_slope[m][n]);
           p[m][n] = seen ? exp2f((p[m][n] - row_lse) * kLog2e) : 0.0f;
-          float one[1] = {p[m][n]};
-          dropout.apply(one, random + j);
-          kept[m][n] = one[0];
+          kept[m][n] = p[m][n] * dropout.factor(head, q.first, i, j);
         }
       }
       Tile::put_scores(s_tile, kept);
@@ -145,7 +141,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_queries_plai
   float* d_o_tile = q_tile + Tile::kFloats;
   float* x_tile = d_o_tile + Tile::kFloats;  // v, then k
   float* s_tile = x_tile + Tile::kFloats;
-  const Dropout dropout(a.rng, a.dropout);
+  const PlainDropout dropout(a);
   const int rows = min(kB, q.count - first);
   const int V = kFeatures ? value_size(a) : D;
   const PlainScores<kFeatures> scores(a, sequence, head, q.count, k.count);
@@ -180,7 +176,6 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_queries_plai
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       const int i = first + Tile::y() + 16 * m;
-      const auto random = static_cast<int64_t>(random_row(a, head, q.first + i) * 4);
 #pragma unroll
       for (int n = 0; n < kM; ++n) {
         const int j = start + Tile::x() + 16 * n;
@@ -188,9 +183,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_queries_plai
         float cap_slope = 1.0f;
         if (seen) s[m][n] = scores.score(i, j, s[m][n], cap_slope);
         const float p = seen ? exp2f((s[m][n] - lse[m]) * kLog2e) : 0.0f;
-        float kept[1] = {p};
-        dropout.apply(kept, random + j);
-        s[m][n] = kept[0] * d_p[m][n] - p * delta[m];
+        s[m][n] = p * dropout.factor(head, q.first, i, j) * d_p[m][n] - p * delta[m];
         if constexpr (kFeatures) {
           d_slope[m] -= s[m][n] * scores.distance(i, j);
           s[m][n] *= cap_slope;

@@ -29,7 +29,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_bias_plain_k
   float* x_tile = shared;                  // q, then d_o
   float* y_tile = x_tile + Tile::kFloats;  // k, then v
   float* s_tile = y_tile + Tile::kFloats;
-  const Dropout dropout(a.rng, a.dropout);
+  const PlainDropout dropout(a);
   float sum[kM][kM] = {};
   for (int sequence = sequence_begin; sequence < sequence_end; ++sequence) {
     const Rows q = rows_of(a.cu_q, sequence), k = rows_of(a.cu_k, sequence);
@@ -63,7 +63,6 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_bias_plain_k
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
           const int i = first + Tile::y() + 16 * m;
-          const auto random = static_cast<int64_t>(random_row(a, head, q.first + i) * 4);
 #pragma unroll
           for (int n = 0; n < kM; ++n) {
             const int j = start + Tile::x() + 16 * n;
@@ -71,9 +70,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_backward_bias_plain_k
             float cap_slope;
             const float score = scores.score(i, j, s[m][n], cap_slope);
             const float p = exp2f((score - seen_lse<true>(lse[i])) * kLog2e);
-            float kept[1] = {p};
-            dropout.apply(kept, random + j);
-            sum[m][n] += kept[0] * d_p[m][n] - p * delta[i];
+            sum[m][n] += p * dropout.factor(head, q.first, i, j) * d_p[m][n] - p * delta[i];
           }
         }
       }

@@ -6,11 +6,39 @@
 // then touch all 32 banks once.
 #pragma once
 #include "kernels/attention/attention_device.cuh"
+#include "kernels/attention/attention_dropout.h"
 
 namespace saturate::kernels::attention {
 
 constexpr int kPlainThreads = 256;
 constexpr int kPad = 4;
+
+// Dropout of one element at a time. Made once a thread, because it reads the counters from device
+// memory; without dropout it reads nothing.
+struct PlainDropout {
+  const AttentionArgs& a;
+  uint64_t seed = 0, micro_step = 0;
+  uint32_t least = 0;
+  float scale = 1.0f;
+
+  __device__ __forceinline__ explicit PlainDropout(const AttentionArgs& args) : a(args) {
+    if (a.dropout == 0.0f) return;
+    seed = a.rng.state[0], micro_step = a.rng.state[1];
+    least = attention_dropout_least(a.dropout);
+    scale = 1.0f / (1.0f - a.dropout);
+  }
+  // What p[i][j] is multiplied with; first_row: of the sequence's queries.
+  __device__ __forceinline__ float factor(int head, int first_row, int i, int j) const {
+    if (least == 0) return scale;
+    return keeps(seed, micro_step, a.rng.op, least, head * a.q_rows + first_row, i, j) ? scale
+                                                                                       : 0.0f;
+  }
+  // Not inlined: the numbers of a thread's 16 elements side by side would fill the registers.
+  static __device__ __noinline__ bool keeps(uint64_t seed, uint64_t micro_step, uint32_t op,
+                                            uint32_t least, int64_t first_row, int i, int j) {
+    return attention_dropout_keeps(seed, micro_step, op, least, first_row, i, j);
+  }
+};
 
 // kD: head size rounded up to 64, 128 or 256 (columns beyond the true size are zero); kB: tile
 // rows.

@@ -3,7 +3,6 @@
 #pragma once
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_plain_features.cuh"
-#include "kernels/device/dropout.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
@@ -26,7 +25,7 @@ __global__ __launch_bounds__(kPlainThreads) void attention_forward_plain_kernel(
   float* q_tile = shared;
   float* kv_tile = q_tile + Tile::kFloats;
   float* p_tile = kv_tile + Tile::kFloats;
-  const Dropout dropout(a.rng, a.dropout);
+  const PlainDropout dropout(a);
   const PlainScores<kFeatures> scores(a, sequence, head, q.count, k.count);
   const int V = kFeatures ? value_size(a) : D;
   const int rows = min(kB, q.count - first);
@@ -74,13 +73,11 @@ __global__ __launch_bounds__(kPlainThreads) void attention_forward_plain_kernel(
         sum[m][n].z *= shrink;
         sum[m][n].w *= shrink;
       }
-      const auto random = static_cast<int64_t>(random_row(a, head, q.first + i) * 4);
 #pragma unroll
       for (int n = 0; n < kM; ++n) {
-        float p[1] = {exp2f(s[m][n] - base)};
-        weight[m] += p[0];
-        dropout.apply(p, random + start + Tile::x() + 16 * n);
-        s[m][n] = p[0];
+        const float p = exp2f(s[m][n] - base);
+        weight[m] += p;
+        s[m][n] = p * dropout.factor(head, q.first, i, start + Tile::x() + 16 * n);
       }
     }
     Tile::put_scores(p_tile, s);

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention/attention_dropout.h"
+
 namespace saturate::kernels {
 namespace {
 
@@ -23,13 +25,13 @@ double dot(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-// 0 or 1/(1-p): what the dropout multiplies p[i][j] with.
-double kept(const AttentionArgs& a, int64_t h, int64_t i, int64_t j) {
+// 0 or 1/(1-p): what the dropout multiplies p[i][j] with, i and j from the sequence's first row on.
+double kept(const AttentionArgs& a, int64_t h, int64_t first_row, int64_t i, int64_t j) {
   if (a.dropout == 0.0f) return 1;
-  const uint64_t element =
-      (static_cast<uint64_t>(h * a.q_rows + i) << 16) + static_cast<uint64_t>(j);
-  const Random4 r = random_block(a.rng.state[0], a.rng.state[1], a.rng.op, element / 4);
-  return r.x[element % 4] >= dropout_threshold(a.dropout) ? 1.0 / (1.0 - a.dropout) : 0.0;
+  const bool keeps =
+      attention_dropout_keeps(a.rng.state[0], a.rng.state[1], a.rng.op,
+                              attention_dropout_least(a.dropout), h * a.q_rows + first_row, i, j);
+  return keeps ? 1.0 / (1.0 - a.dropout) : 0.0;
 }
 
 // One (sequence, head): where its rows begin and how a query stands among the keys.
@@ -177,7 +179,7 @@ void forward_row(const AttentionArgs& a, const Place& at, int64_t i) {
   lse = top + std::log(sum);
   double* o = row(a.o, r, a.o_stride, at.head, V);
   for (int64_t j = 0; j < at.keys; ++j) {
-    const double p = std::exp(s[j] - top) / sum * kept(a, at.head, r, j);
+    const double p = std::exp(s[j] - top) / sum * kept(a, at.head, at.q0, i, j);
     const double* v = row(a.v, at.k0 + j, a.v_stride, at.kv, V);
     for (int64_t d = 0; d < V; ++d) o[d] += p * v[d];
   }
@@ -205,7 +207,7 @@ void visit_row(const AttentionBackwardArgs& b, const AttentionArgs& a, const Pla
     t.score = s.value, t.cap_slope = s.cap_slope;
     t.p = std::exp(s.value - lse);
     if (t.p == 0) continue;
-    t.keep = kept(a, at.head, r, t.j);
+    t.keep = kept(a, at.head, at.q0, i, t.j);
     t.d_p = t.keep * dot(t.d_o, t.v, V);
     t.d_score = t.p * (t.d_p - t.delta);
     t.distance = static_cast<double>(std::llabs(at.aligned(a, i) - t.j));

@@ -81,13 +81,11 @@ __device__ __forceinline__ void score_gradients(float (&p)[P::kPart / 8][4],
                                                 float (&d_s)[P::kPart / 8][4],
                                                 const AttentionArgs& a, const Rows& q,
                                                 const Rows& k, const ShortStep& x, uint32_t tiles,
-                                                const float* lse_of, uint64_t seed,
-                                                uint64_t micro_step) {
+                                                const float* lse_of, const DropoutBits& dropout) {
   using T = typename P::T;
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const LeftRows<P::kD, false> k_left{tiles, warp_row, {}}, v_left{tiles + P::kBytes, warp_row, {}};
   const float scale = a.scale * kLog2e, keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
   const float* lse = lse_of + x.part * P::kPart + l % 4 * 2;
   const uint32_t q_tile = tiles + 2 * P::kBytes + x.part * (P::kPart * P::kD * 2);
   product_rows<T, P::kD, P::kPart>(p, k_left, q_tile);
@@ -107,17 +105,18 @@ __device__ __forceinline__ void score_gradients(float (&p)[P::kPart / 8][4],
     }
   }
   product_rows<T, P::kD, P::kPart>(d_s, v_left, q_tile + P::kBytes);
+  uint32_t words[4];
 #pragma unroll
   for (int c = 0; c < P::kPart / 8; ++c) {
     const float2 delta = *reinterpret_cast<const float2*>(lse + P::kRows + c * 8);
-    uint32_t bits[4];
-    if constexpr (P::kDrops)
-      draw_columns(bits, seed, micro_step, a.rng.op,
-                   random_row(a, x.head, q.first + x.first_query + c * 8) +
-                       static_cast<uint64_t>((x.first_key + warp_row) / 4));
+    if (P::kDrops && c % 2 == 0)
+      dropout.draw_columns(words, random_row(a, x.head, q.first + x.first_query + c * 8) +
+                                      static_cast<uint64_t>((x.first_key + warp_row) / 4));
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float kept = !P::kDrops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+      const float kept = !P::kDrops                       ? p[c][e]
+                         : dropout.keeps(words, c % 2, e) ? p[c][e] * keep_scale
+                                                          : 0.0f;
       d_s[c][e] = kept * d_s[c][e] - p[c][e] * (e % 2 == 0 ? delta.x : delta.y);
       p[c][e] = kept;
     }
@@ -184,7 +183,7 @@ struct ShortBlock {
   uint32_t tiles;
   Rows q, k;
   int kv;
-  uint64_t seed, micro_step;
+  DropoutBits dropout;
 
   __device__ __forceinline__ unsigned char* d_s_at() const { return shared + 4 * P::kBytes; }
   __device__ __forceinline__ float* lse_of() const {
@@ -232,7 +231,7 @@ struct ShortBlock {
     for (int part = 0; part < kRows / P::kPart; ++part) {
       float p[P::kPart / 8][4], d_s[P::kPart / 8][4];
       const ShortStep x{head, first_key, first_query + part * P::kPart, part};
-      score_gradients<P>(p, d_s, b.forward, q, k, x, tiles, lse_of(), seed, micro_step);
+      score_gradients<P>(p, d_s, b.forward, q, k, x, tiles, lse_of(), dropout);
       const uint32_t q_tile = tiles + 2 * P::kBytes + part * (P::kPart * kD * 2);
       if constexpr (kKeyGradients) {
         add_product<T, kD, P::kPart>(d_v, p, q_tile + P::kBytes);
@@ -333,8 +332,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocks) void attention_backward_sh
                         rows_of(a.cu_q, sequence),
                         rows_of(a.cu_k, sequence),
                         kv,
-                        P::kDrops ? a.rng.state[0] : 0,
-                        P::kDrops ? a.rng.state[1] : 0};
+                        DropoutBits(a.rng, a.dropout, P::kDrops)};
   const bool one = x.q.count > 0 && x.q.count <= P::kRows && x.k.count > 0 &&
                    x.k.count <= P::kRows && a.heads == a.kv_heads;
   one ? one_tile(x) : many_tiles(x);

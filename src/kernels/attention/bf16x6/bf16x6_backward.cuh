@@ -5,8 +5,8 @@
 #pragma once
 #include <math_constants.h>
 
-#include "base/philox.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/bf16x6/bf16x6_device.cuh"
 #include "runtime/cuda/check.h"
 
@@ -63,8 +63,7 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_backward_key
   const float scale = a.scale * kLog2e;
   const bool drops = a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
   float d_k[kD / 8][4] = {}, d_v[kD / 8][4] = {};
   QueryTile next;  // the queries of the coming step, then their d_o
   const auto head_of = [&](int n) { return kv * group + n / per_head; };
@@ -110,17 +109,18 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_backward_key
     product_rows_cut<kD, kQueries>(d_s, v_tile, KeyTile::kBytes, warp_row, d_o_tile,
                                    QueryTile::kBytes);
     // From here p holds what was kept, and d_s = kept * d_p - p * delta.
+    uint32_t words[4] = {};
 #pragma unroll
     for (int c = 0; c < kQueries / 8; ++c) {
       const float2 row_delta = *reinterpret_cast<const float2*>(delta + l % 4 * 2 + c * 8);
-      uint32_t bits[4] = {};
-      if (drops)
-        draw_columns(bits, seed, micro_step, a.rng.op,
-                     random_row(a, head, q.first + start + c * 8) +
-                         static_cast<uint64_t>((first + warp_row) / 4));
+      if (drops && c % 2 == 0)
+        dropout.draw_columns(words, random_row(a, head, q.first + start + c * 8) +
+                                        static_cast<uint64_t>((first + warp_row) / 4));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !drops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !drops                           ? p[c][e]
+                           : dropout.keeps(words, c % 2, e) ? p[c][e] * keep_scale
+                                                            : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * (e % 2 == 0 ? row_delta.x : row_delta.y);
         p[c][e] = kept;
       }
@@ -183,8 +183,7 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_backward_que
   const float scale = a.scale * kLog2e;
   const bool drops = a.dropout > 0.0f;
   const float keep_scale = 1.0f / (1.0f - a.dropout);
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, micro_step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
   float lse[2], delta[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -217,15 +216,17 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_backward_que
     __syncthreads();  // the values are there for all
     product_rows_cut<kD, kKeys>(d_s, d_o_tile, QueryTile::kBytes, warp_row, v_tile,
                                 KeyTile::kBytes);
+    uint32_t words[4] = {};
 #pragma unroll
     for (int c = 0; c < kKeys / 8; ++c) {
-      uint32_t bits[4] = {};
-      if (drops)
-        draw_rows(bits, seed, micro_step, a.rng.op,
-                  random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
+      if (drops && c % 2 == 0)
+        dropout.draw_rows(
+            words, random_row(a, head, q.first + row) + static_cast<uint64_t>(start / 4 + 2 * c));
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float kept = !drops ? p[c][e] : bits[e] >= threshold ? p[c][e] * keep_scale : 0.0f;
+        const float kept = !drops                           ? p[c][e]
+                           : dropout.keeps(words, c % 2, e) ? p[c][e] * keep_scale
+                                                            : 0.0f;
         d_s[c][e] = kept * d_s[c][e] - p[c][e] * delta[e / 2];
       }
     }

@@ -5,7 +5,7 @@
 #pragma once
 #include <math_constants.h>
 
-#include "base/philox.h"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/bf16x6/bf16x6_device.cuh"
 #include "runtime/cuda/check.h"
 
@@ -50,8 +50,7 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_forward_bf16
   const int l = lane(), warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const float scale = a.scale * kLog2e;
   const bool drops = a.dropout > 0.0f;
-  const uint32_t threshold = dropout_threshold(a.dropout);
-  const uint64_t seed = drops ? a.rng.state[0] : 0, step = drops ? a.rng.state[1] : 0;
+  const DropoutBits dropout(a.rng, a.dropout, drops);
   float sum[kD / 8][4] = {}, top[2] = {-CUDART_INF_F, -CUDART_INF_F}, weight[2] = {};
 
   for (int start = 0; start < end; start += kKeys) {
@@ -99,11 +98,12 @@ __global__ __launch_bounds__(kWarps * 32, kResident) void attention_forward_bf16
     if (drops) {
       const uint64_t row0 = random_row(a, head, q.first + first + warp_row);
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-        uint32_t bits[4];
-        draw_rows(bits, seed, step, a.rng.op, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
+      for (int n = 0; n < kKeys / 8; n += 2) {
+        uint32_t words[4];
+        dropout.draw_rows(words, row0 + static_cast<uint64_t>(start / 4 + 2 * n));
 #pragma unroll
-        for (int e = 0; e < 4; ++e) s[n][e] = bits[e] >= threshold ? s[n][e] : 0.0f;
+        for (int e = 0; e < 8; ++e)
+          if (!dropout.keeps(words, e / 4, e % 4)) s[n + e / 4][e % 4] = 0.0f;
       }
     }
     uint32_t p[kKeys / 16][kParts][4];

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128, no dropout;
-// windows, alignment, sinks, soft cap or ALiBi slopes (placed.h).
+// Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128; windows, alignment,
+// sinks, soft cap or ALiBi slopes (placed.h), or dropout.
 #pragma once
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_dropout.h"
+#include "kernels/attention/attention_features.h"
 #include "kernels/dispatch.h"
 
 namespace saturate::kernels {
@@ -15,6 +17,13 @@ inline int64_t attention_backward_hopper_workspace(const AttentionArgs& a) noexc
   return a.heads * ((a.q_rows + 128 * a.sequences) * a.head_size * 4 +
                     (a.q_rows / 64 + a.sequences) * 8 + slopes) +
          256;
+}
+
+// Fits when the Hopper kernels, forward and backward, serve the dropout of the call.
+inline Fit attention_hopper_dropout_fits(const AttentionArgs& a) noexcept {
+  if (a.dropout > 0.0f && features_of(a) != kNoFeatures) return {"dropout together with a feature"};
+  if (a.dropout > kAttentionDropoutPairs) return {"dropout is above 31/32"};
+  return {};
 }
 
 Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept;

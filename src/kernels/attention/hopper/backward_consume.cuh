@@ -5,7 +5,10 @@
 //
 //   gradients of the scores, to shared memory | dK(t), S(t+1) | probabilities of t+1 |
 //   dQ(t), dP(t+1), dV(t+1) | dQ(t) leaves
+//
+// With dropout see backward_dropout_steps.cuh.
 #pragma once
+#include "kernels/attention/hopper/backward_dropout.cuh"
 #include "kernels/attention/hopper/backward_placed.cuh"
 #include "kernels/attention/hopper/backward_scored.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
@@ -23,6 +26,7 @@ struct Consumer {
   int thread;           // among all consumers
   int queries, n;       // of the sequence; number of the block of keys
   int keys;             // of the sequence, from this block on
+  DropoutBits dropout;
 
   __device__ __forceinline__ int lane() const {
     return static_cast<int>(here(static_cast<uint32_t>(thread)) % 32);
@@ -150,7 +154,7 @@ struct Consumer {
   // d_p becomes the gradients of the scores, in shared memory for both consumers.
   __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
                                                   const float (&d_p)[kM / 2],
-                                                  const uint32_t (&left)[kM / 16][4], uint32_t step,
+                                                  uint32_t (&left)[kM / 16][4], uint32_t step,
                                                   int m, float& slope_sum) {
     const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
     if constexpr (P::kScored) {
@@ -164,9 +168,14 @@ struct Consumer {
       const float2 x = load_pair(delta + j * 32);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
-        packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x),
-                                                      prob.y * (d_p[4 * j + 2 * h + 1] - x.y));
+        if constexpr (P::kDrops) {
+          packed[j / 2][j % 2 * 2 + h] =
+              dropped_gradients<T>(left[j / 2][j % 2 * 2 + h], &d_p[4 * j + 2 * h], x);
+        } else {
+          const float2 prob = unpack<T>(left[j / 2][j % 2 * 2 + h]);
+          packed[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(prob.x * (d_p[4 * j + 2 * h] - x.x),
+                                                        prob.y * (d_p[4 * j + 2 * h + 1] - x.y));
+        }
       }
     }
   }
@@ -211,7 +220,8 @@ struct Consumer {
     for (int g = 0; g < 2; ++g) {
       float total[16];
       add_sums(total, &d_q[g * 16], sums + g * 4 * 2048, more);
-      write_rows_of<T, 32>(out + g * 32, p.b.d_q_stride, queries - row, total, p.b.forward.scale);
+      write_rows_of<T, 32>(out + g * 32, p.b.d_q_stride, queries - row, total,
+                           P::kDrops ? kept(p.b.forward.scale) : p.b.forward.scale);
     }
     __syncwarp();
     if (lane() == 0) barrier_arrive(done);
@@ -220,13 +230,22 @@ struct Consumer {
     if (lane() == 0) barrier_arrive(shared + empty + stage * 8);
   }
 
-  // d_p = d_o v^T and d_v += p^T d_o, two groups.
+  // d_p = d_o v^T and, without dropout, d_v += p^T d_o, two groups.
   __device__ __forceinline__ void issue_d_p(float (&d_p)[kM / 2], float (&d_v)[kD / 2],
                                             const uint32_t (&left)[kM / 16][4], uint32_t step) {
     const uint32_t stage = step % P::kStagesDO, d_o = shared + P::kDO + stage * P::kQueryTile;
     barrier_wait(shared + P::kFullDO + stage * 8, step / P::kStagesDO & 1);
     mma_fence();
     score(d_p, shared + P::kV, d_o);
+    if constexpr (!P::kDrops) multiply_d_v(d_v, left, d_o);
+  }
+  __device__ __forceinline__ void issue_d_v(float (&d_v)[kD / 2],
+                                            const uint32_t (&left)[kM / 16][4], uint32_t step) {
+    mma_fence();
+    multiply_d_v(d_v, left, shared + P::kDO + step % P::kStagesDO * P::kQueryTile);
+  }
+  __device__ __forceinline__ void multiply_d_v(float (&d_v)[kD / 2],
+                                               const uint32_t (&left)[kM / 16][4], uint32_t d_o) {
     const uint32_t columns = here(descriptor_low(d_o, P::kQueryPanel));
 #pragma unroll
     for (int c = 0; c < kM / 16; ++c)
@@ -267,6 +286,30 @@ struct Consumer {
     if constexpr (P::kTurns) named_arrive(5 - static_cast<int>(me), kConsumers);
   }
 
+  // Dropout: left remembers by their signs which probabilities are dropped.
+  __device__ __forceinline__ void mark(uint32_t (&left)[kM / 16][4], Place x) const {
+    if constexpr (P::kDrops) {
+      const Work<P> w = read_work<P>(slot);
+      const int64_t row = w.q.first + x.m * kM;
+      mark_dropped<P>(left, dropout,
+                      random_row(p.b.forward, w.kv * p.group + x.g, row) +
+                          static_cast<uint64_t>((n * kN + warp_row()) / 4));
+    }
+  }
+  // A factor of a result, with 1 / (1 - p), which the sums lack.
+  __device__ __forceinline__ float kept(float factor) const {
+    return factor / (1.0f - p.b.forward.dropout);
+  }
+
+  // Until both consumers have multiplied the gradients of the scores that lie where those of `step`
+  // will.
+  __device__ __forceinline__ void await_room(uint32_t step) const {
+    barrier_wait(shared + P::kEmptyDS + step % 2 * 8, (step / 2 & 1) ^ 1);
+  }
+  // The steps of a unit with dropout, one or more (backward_dropout_steps.cuh).
+  __device__ __forceinline__ void run_dropping(float (&d_k)[kD / 2], float (&d_v)[kD / 2],
+                                               uint32_t& step, int begin, int end);
+
   // One unit; `step` counts steps of all units.
   __device__ __forceinline__ void run(uint32_t& step, int begin, int placed_end) {
     float d_k[kD / 2], d_v[kD / 2];
@@ -274,7 +317,9 @@ struct Consumer {
     for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
     const int end = P::kPlaced ? placed_end : (queries + kM - 1) / kM;
     const int steps = (end - begin) * p.group;
-    if (steps > 0) {
+    if constexpr (P::kDrops) {
+      if (steps > 0) run_dropping(d_k, d_v, step, begin, end);
+    } else if (steps > 0) {
       float d_p[kM / 2];
       uint32_t left[kM / 16][4], packed[kM / 16][4];
       Place at{begin, 0};
@@ -342,9 +387,10 @@ struct Consumer {
     const Work<P> w = read_work<P>(slot);
     const int row = n * kN + me * 64;
     write_rows_of<T, kD>(row_of<T>(p.b.d_k, w.k.first + row, p.b.d_k_stride, w.kv, kD),
-                         p.b.d_k_stride, w.k.count - row, d_k, p.b.forward.scale);
+                         p.b.d_k_stride, w.k.count - row, d_k,
+                         P::kDrops ? kept(p.b.forward.scale) : p.b.forward.scale);
     write_rows_of<T, kD>(row_of<T>(p.b.d_v, w.k.first + row, p.b.d_v_stride, w.kv, kD),
-                         p.b.d_v_stride, w.k.count - row, d_v, 1.0f);
+                         p.b.d_v_stride, w.k.count - row, d_v, P::kDrops ? kept(1.0f) : 1.0f);
   }
 };
 
@@ -353,6 +399,7 @@ __device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
   using T = typename P::T;
   const int thread = static_cast<int>(threadIdx.x) - 128;
   const auto me = static_cast<uint32_t>(__shfl_sync(~0u, thread / 128, 0));
+  const DropoutBits dropout(p.b.forward.rng, p.b.forward.dropout, P::kDrops);
   uint32_t step = 0, round = 0;
   if (P::kTurns && me == 1) named_arrive(4, kConsumers);  // the first turn is the other's
   for (uint32_t count = 0;; ++count) {
@@ -365,8 +412,8 @@ __device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
         clear_rows<P::kN, P::kPanels>(shared + P::kK, keys, thread);
         clear_rows<P::kN, P::kPanels>(shared + P::kV, keys, thread);
       }
-      Consumer<P>{p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys}.run(
-          step, w.begin(p), w.end(p));
+      Consumer<P>{p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys, dropout}
+          .run(step, w.begin(p), w.end(p));
     } else {  // queries without a key
       for (int g = 0; g < p.group; ++g)
         for (int i = thread; i < w.q.count * (P::kD / 8); i += kConsumers) {

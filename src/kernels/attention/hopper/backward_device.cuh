@@ -16,10 +16,11 @@ constexpr int kConsumers = 256;
 // Bytes from the start of the shared memory, which is aligned to 1024. A tile of 64 w columns lies
 // as w panels of 64 columns, one after the other, rows of 128 bytes.
 // kPlaced: with windows and bottom-right alignment; kScored: with them, a cap or slopes (placed.h).
-template <class T_, int kD_, bool kPlaced_ = false, bool kScored_ = false>
+// kDrops: with dropout.
+template <class T_, int kD_, bool kPlaced_ = false, bool kScored_ = false, bool kDrops_ = false>
 struct Backward {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kPlaced = kPlaced_, kScored = kScored_, kDrops = kDrops_;
   static constexpr int kD = kD_, kPanels = kD / 64;
   static constexpr int kN = kBackwardKeys, kM = backward_queries(kD);
   // A block has what it was launched with, 3 x 168.
@@ -44,7 +45,8 @@ struct Backward {
   static constexpr uint32_t kSumReady = kEmptyKeys + 8, kSumDone = kSumReady + 32;
   static constexpr uint32_t kFullWork = kSumDone + 32, kEmptyWork = kFullWork + 16;
   static constexpr uint32_t kFullDS = kEmptyWork + 16, kWork = kFullDS + 16;
-  static constexpr uint32_t kEnd = kWork + 64;
+  static constexpr uint32_t kEmptyDS = kWork + 64;  // with dropout
+  static constexpr uint32_t kEnd = kEmptyDS + (kDrops ? 16 : 0);
   static constexpr uint32_t kSharedBytes = kEnd;
   static_assert(kSharedBytes <= 232448);
 };

@@ -18,7 +18,7 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
     return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
   if (const Fit f = attention::fits_placed(a); !f) return f;
-  if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
+  if (const Fit f = attention_hopper_dropout_fits(a); !f) return f;
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
       !attention_rows_aligned(b.d_q, b.d_q_stride) ||
@@ -85,6 +85,9 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   else if (features != kNoFeatures)
     launch(backward_placed_d64_bf16, backward_placed_d64_f16, backward_placed_d128_bf16,
            backward_placed_d128_f16);
+  else if (a.dropout > 0.0f)
+    launch(backward_dropout_d64_bf16, backward_dropout_d64_f16, backward_dropout_d128_bf16,
+           backward_dropout_d128_f16);
   else
     launch(backward_d64_bf16, backward_d64_f16, backward_d128_bf16, backward_d128_f16);
   if (b.d_alibi_slopes) backward_slopes(ctx, p);

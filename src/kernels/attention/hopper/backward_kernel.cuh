@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "kernels/attention/hopper/backward_consume.cuh"
+#include "kernels/attention/hopper/backward_dropout_steps.cuh"
 #include "kernels/attention/hopper/backward_serve.cuh"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       barrier_init(shared + P::kFullWork + c * 8, 1);
       barrier_init(shared + P::kEmptyWork + c * 8, 1 + 2 + kWarps);
       barrier_init(shared + P::kFullDS + c * 8, kWarps);
+      if constexpr (P::kDrops) barrier_init(shared + P::kEmptyDS + c * 8, kWarps);
     }
     for (int i = 0; i < 4; ++i) {
       barrier_init(shared + P::kSumReady + i * 8, 1);
@@ -67,9 +69,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <class T, int kD, bool kPlaced = false, bool kScored = false>
+template <class T, int kD, bool kPlaced = false, bool kScored = false, bool kDrops = false>
 void launch_backward(const Context& ctx, const BackwardProblem& p) {
-  using P = Backward<T, kD, kPlaced, kScored>;
+  using P = Backward<T, kD, kPlaced, kScored, kDrops>;
   auto* const kernel = attention_backward_hopper_kernel<P>;
   SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(P::kSharedBytes)));

@@ -59,7 +59,12 @@ void backward_placed_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_placed_d64_f16(const Context& ctx, const BackwardProblem& p);
 void backward_placed_d128_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_placed_d128_f16(const Context& ctx, const BackwardProblem& p);
-// And where a soft cap or ALiBi slopes are.
+// With dropout.
+void backward_dropout_d64_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_dropout_d64_f16(const Context& ctx, const BackwardProblem& p);
+void backward_dropout_d128_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_dropout_d128_f16(const Context& ctx, const BackwardProblem& p);
+// Where a soft cap or ALiBi slopes are.
 void backward_scored_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_scored_d64_f16(const Context& ctx, const BackwardProblem& p);
 void backward_scored_d128_bf16(const Context& ctx, const BackwardProblem& p);

@@ -95,8 +95,8 @@ __device__ inline void load_row_values(const BackwardProblem& p, uint32_t shared
         // +infinity makes every probability of a row beyond the sequence zero.
         load(a.lse, kLog2e, CUDART_INF_F, shared + P::kLse, shared + P::kFullQ, shared + P::kEmptyQ,
              P::kStagesQ);
-        load(p.b.delta, 1.0f, 0.0f, shared + P::kDelta, shared + P::kFullDO, shared + P::kEmptyDO,
-             P::kStagesDO);
+        load(p.b.delta, P::kDrops ? 1.0f - a.dropout : 1.0f, 0.0f, shared + P::kDelta,
+             shared + P::kFullDO, shared + P::kEmptyDO, P::kStagesDO);
       }
   }
 }

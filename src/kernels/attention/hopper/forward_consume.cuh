@@ -81,8 +81,6 @@ template <class P>
 __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int team, uint32_t tiles,
                                                 char* shared, Ring query, Ring slots,
                                                 int consumer) {
-  const bool drops = P::kMayDrop && p.dropout > 0.0f;
-  const uint64_t seed = drops ? p.rng.state[0] : 0, micro_step = drops ? p.rng.state[1] : 0;
   const int warp_row = consumer * 64 + static_cast<int>(threadIdx.x % 128 / 32) * 16;
   constexpr int kTurn = 1;
   const int own_barrier = 4 + team * P::kConsumers + consumer;
@@ -140,8 +138,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
                (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
       softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
-      if (P::kMayDrop && drops)
-        drop<P>(p, s, seed, micro_step,
+      if constexpr (P::kDrops)
+        drop<P>(p, s,
                 (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +
                     static_cast<uint64_t>(first_key / 4));
     };

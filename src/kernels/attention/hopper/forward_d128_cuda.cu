@@ -5,7 +5,7 @@ namespace saturate::kernels::attention {
 
 cudaError_t launch_forward_d128(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                 cudaStream_t stream) {
-  return launch_forward_types<128>(type, is_long, p, blocks, stream);
+  return launch_forward_types<128, false>(type, is_long, p, blocks, stream);
 }
 
 }  // namespace saturate::kernels::attention

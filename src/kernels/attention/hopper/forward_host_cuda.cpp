@@ -3,6 +3,7 @@
 
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
+#include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/attention/hopper/placed_band.h"
@@ -25,7 +26,7 @@ Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) no
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
   if (const Fit f = attention::fits_placed(a); !f) return f;
-  if (is_placed(a) && a.dropout > 0.0f) return {"dropout together with a feature"};
+  if (const Fit f = attention_hopper_dropout_fits(a); !f) return f;
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
@@ -46,9 +47,9 @@ Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& a) no
 void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   using namespace attention;
   const bool placed = is_placed(a);
-  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal && !placed;
-  const ForwardShape shape =
-      forward_shape(static_cast<int>(a.head_size), a.dropout > 0.0f, is_long);
+  // With dropout the large tiles have too few registers.
+  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal && !placed && a.dropout == 0.0f;
+  const ForwardShape shape = forward_shape(static_cast<int>(a.head_size), is_long);
   ForwardProblem p{};
   const auto map = [&](const void* data, int64_t rows, int64_t heads, int64_t stride, int box) {
     return wgmma::map_of(data, a.dtype, rows, heads * a.head_size, stride, box);
@@ -84,7 +85,9 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
     SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
     return;
   }
-  const auto launch = a.head_size == 64 ? launch_forward_d64 : launch_forward_d128;
+  const bool drops = a.dropout > 0.0f, narrow = a.head_size == 64;
+  const auto launch = drops ? (narrow ? launch_forward_dropout_d64 : launch_forward_dropout_d128)
+                            : (narrow ? launch_forward_d64 : launch_forward_d128);
   SAT_CUDA(launch(a.dtype, is_long, p, blocks, cuda::stream_of(ctx)));
 }
 

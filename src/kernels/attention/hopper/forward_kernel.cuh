@@ -14,9 +14,8 @@
 //
 // What hides the exponentials, which at head size 64 take as long as the products, differs
 // (ForwardShape; LADDER.md has what each brought):
-//   turns   wide heads, dropout: two consumers start their products in turns (named barriers);
-//   while
-//           one multiplies the other computes exponentials.
+//   turns   wide heads: two consumers start their products in turns (named barriers); while one
+//           multiplies the other computes exponentials.
 //   three   narrow heads, long sequences: three consumers on 192 rows, as they come.
 //   teams   narrow heads: two teams of two consumers with tiles of their own. Half the registers
 //           leave no room for S_j-1 beside P_j, so a consumer multiplies and computes by turns of
@@ -114,15 +113,13 @@ cudaError_t launch_forward_hopper(const ForwardProblem& p, int blocks, cudaStrea
   return cudaLaunchKernelEx(&config, kKernel, p);
 }
 
-template <class T, int kD>
+template <class T, int kD, bool kDrops>
 cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blocks,
                                   cudaStream_t stream) {
-  if (p.dropout > 0.0f)
-    return launch_forward_hopper<ForwardTile<T, kD, true, false>>(p, blocks, stream);
-  if constexpr (kD == 64) {
-    if (is_long) return launch_forward_hopper<ForwardTile<T, kD, false, true>>(p, blocks, stream);
+  if constexpr (kD == 64 && !kDrops) {
+    if (is_long) return launch_forward_hopper<ForwardTile<T, kD, kDrops, true>>(p, blocks, stream);
   }
-  return launch_forward_hopper<ForwardTile<T, kD, false, false>>(p, blocks, stream);
+  return launch_forward_hopper<ForwardTile<T, kD, kDrops, false>>(p, blocks, stream);
 }
 
 template <int kD, bool kScored>
@@ -134,11 +131,12 @@ cudaError_t launch_forward_placed(DType type, const ForwardProblem& p, int block
                             : launch_forward_hopper<Bfloat16>(p, blocks, stream);
 }
 
-template <int kD>
+template <int kD, bool kDrops>
 cudaError_t launch_forward_types(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                  cudaStream_t stream) {
-  return type == DType::f16 ? launch_forward_shapes<__half, kD>(is_long, p, blocks, stream)
-                            : launch_forward_shapes<__nv_bfloat16, kD>(is_long, p, blocks, stream);
+  return type == DType::f16
+             ? launch_forward_shapes<__half, kD, kDrops>(is_long, p, blocks, stream)
+             : launch_forward_shapes<__nv_bfloat16, kD, kDrops>(is_long, p, blocks, stream);
 }
 
 }  // namespace saturate::kernels::attention

@@ -37,12 +37,11 @@ struct ForwardShape {
   int teams = 1;
 };
 // Narrow heads, where exponentials take as long as products: three warpgroups on one tile, or for
-// sequences that have few such tiles two teams of two. With dropout, and for wide heads, two
-// warpgroups in turns; wide heads with dropout have registers for 64 keys only (LADDER.md).
-constexpr ForwardShape forward_shape(int head_size, bool drops, bool is_long) {
-  if (head_size == 64 && !drops)
+// sequences that have few such tiles two teams of two. For wide heads two warpgroups in turns.
+constexpr ForwardShape forward_shape(int head_size, bool is_long) {
+  if (head_size == 64)
     return is_long ? ForwardShape{192, 128, false} : ForwardShape{128, 64, false, 2};
-  return {128, head_size == 128 && drops ? 64 : 128, true};
+  return {128, 128, true};
 }
 
 // On `blocks` blocks. Head size 64 or 128, bf16 or f16. Returns the launch's error.
@@ -50,7 +49,12 @@ cudaError_t launch_forward_d64(DType type, bool is_long, const ForwardProblem& p
                                cudaStream_t stream);
 cudaError_t launch_forward_d128(DType type, bool is_long, const ForwardProblem& p, int blocks,
                                 cudaStream_t stream);
-// The same where windows, bottom-right alignment or sinks are wanted; no dropout.
+// The same with dropout.
+cudaError_t launch_forward_dropout_d64(DType type, bool is_long, const ForwardProblem& p,
+                                       int blocks, cudaStream_t stream);
+cudaError_t launch_forward_dropout_d128(DType type, bool is_long, const ForwardProblem& p,
+                                        int blocks, cudaStream_t stream);
+// Where windows, bottom-right alignment or sinks are wanted; no dropout.
 cudaError_t launch_forward_placed_d64(DType type, const ForwardProblem& p, int blocks,
                                       cudaStream_t stream);
 cudaError_t launch_forward_placed_d128(DType type, const ForwardProblem& p, int blocks,

@@ -4,6 +4,7 @@
 #include <math_constants.h>
 
 #include "kernels/attention/attention_mma_device.cuh"
+#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/gemm/wgmma/wgmma_result.cuh"
 
@@ -59,16 +60,17 @@ __device__ __forceinline__ void softmax(float (&s)[P::kKeys / 2], float (&top)[2
   }
 }
 
+// `first`: as DropoutBits::draw_rows wants it, for the first of the tile's keys.
 template <class P>
 __device__ __forceinline__ void drop(const ForwardProblem& p, float (&s)[P::kKeys / 2],
-                                     uint64_t seed, uint64_t step, uint64_t block) {
-  const uint32_t threshold = dropout_threshold(p.dropout);
+                                     uint64_t first) {
+  const DropoutBits dropout(p.rng, p.dropout, true);  // again: no registers are left to keep it
 #pragma unroll
-  for (int j = 0; j < P::kKeys / 8; ++j) {
-    uint32_t bits[4];
-    draw_rows(bits, seed, step, p.rng.op, block + static_cast<uint64_t>(2 * j));
+  for (int c = 0; c < P::kKeys / 16; ++c) {
+    uint32_t words[4];
+    dropout.draw_rows(words, first + static_cast<uint64_t>(4 * c));
 #pragma unroll
-    for (int e = 0; e < 4; ++e) s[j * 4 + e] = bits[e] >= threshold ? s[j * 4 + e] : 0.0f;
+    for (int i = 0; i < 4; ++i) dropout.drop_pair(s[c * 8 + i * 2], s[c * 8 + i * 2 + 1], words[i]);
   }
 }
 

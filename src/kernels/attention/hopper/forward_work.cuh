@@ -9,13 +9,13 @@
 namespace saturate::kernels::attention {
 
 // kPlaced: with windows, alignment and sinks; kScored: with them, a cap or slopes (placed.h).
-template <class T_, int kD_, bool kMayDrop_, bool kLong_, bool kPlaced_ = false,
+template <class T_, int kD_, bool kDrops_, bool kLong_, bool kPlaced_ = false,
           bool kScored_ = false>
 struct ForwardTile {
   using T = T_;
-  static constexpr ForwardShape kShape = forward_shape(kD_, kMayDrop_, kLong_);
+  static constexpr ForwardShape kShape = forward_shape(kD_, kLong_);
   static constexpr int kD = kD_, kQueries = kShape.queries, kKeys = kShape.keys;
-  static constexpr bool kMayDrop = kMayDrop_, kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kDrops = kDrops_, kPlaced = kPlaced_, kScored = kScored_;
   static constexpr int kConsumers = kQueries / 64;
   static constexpr int kTeams = kShape.teams;
   static constexpr bool kOverlaps = kTeams == 1;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/hopper/backward_kernel.cuh"
+
+namespace saturate::kernels::attention::hopper {
+
+void backward_dropout_d64_bf16(const Context& ctx, const BackwardProblem& p) {
+  launch_backward<__nv_bfloat16, 64, false, false, true>(ctx, p);
+}
+
+}  // namespace saturate::kernels::attention::hopper
