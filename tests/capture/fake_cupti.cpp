@@ -29,7 +29,8 @@ constexpr std::array kRuntimeNames = {"",
                                       "cudaGraphLaunch_v10000",
                                       "cudaStreamSynchronize_v3020",
                                       "cudaMalloc_v3020",
-                                      "cudaFree_v3020"};
+                                      "cudaFree_v3020",
+                                      "cudaProfilerStop_v4000"};
 constexpr int64_t kQueueNs = 100'000'000;  // of work that the device holds before launches wait
 constexpr uint32_t kUnheardOf = 4711;      // a kind that comes with others, of a later version
 constexpr int kInvalid = 1, kNoMore = 12;

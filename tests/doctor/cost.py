@@ -2,18 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What watching a program costs it, on a GPU: `cost.py --doctor PROGRAM`.
 
-Each case runs for a while without the doctor and under it, in turns. One more watched run is recorded in its middle third
-only (`--delay`, `--duration`), so that recorded and unrecorded stretches of one run can be compared as well. A line of JSON a
-case: medians of the step time and the ratios, of both comparisons and over the whole run. Exit code 1 beyond the limits.
+Each case runs without the doctor, under it, and under one that records nothing (`--delay`), in turns. One more watched run is
+recorded in its middle third only, so that recorded and unrecorded stretches of one run can be compared as well.
+
+The clock of a core and its neighbours change the pace of a launch-bound loop by a third within a second, more than what is
+measured. So the loop stays on the core that is quickest when it begins, a fixed piece of Python is timed before and after each
+stretch, stretches where that took over 1.12 times its least tenth are left out, and a launch-bound case is told in units of it.
+
+A line of JSON a case: means of the step time over the stretches left, the share of them, and the ratios, of both comparisons and
+over the whole run. Exit code 1 beyond the limits.
 """
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
 
-LIMITS = {"graph": 0.02, "compiled": 0.02, "launches": 0.05}  # of the step time, over a run
-CHUNK_S = 0.05
+LIMITS = {"graph": 0.02, "compiled": 0.02, "paced": 0.05}  # of the step time, over a run
+HOST_BOUND = {"launches", "paced"}
+CHUNK_S = 0.025
+PACED_WORK = 130  # turns of an empty loop beside each launch: about 100,000 launches a second
 
 
 def median(values):
@@ -25,13 +34,35 @@ def mean(values):
     return sum(values) / len(values)
 
 
+def reference_ms():
+    """A piece of work that depends on nothing but the core."""
+    begin, total = time.perf_counter(), 0
+    for i in range(30000):
+        total += i & 3
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def stay_on_quickest_core():
+    quickest = []
+    for core in sorted(os.sched_getaffinity(0)):
+        os.sched_setaffinity(0, {core})
+        reference_ms()
+        quickest.append((min(reference_ms() for _ in range(3)), core))
+    os.sched_setaffinity(0, {min(quickest)[1]})
+
+
 def make_step(case):
     import torch
 
     import models
-    if case == "launches":  # as fast as one thread can launch from Python: an operator on one element
-        x = torch.zeros(1, device="cuda")
-        return (lambda: x.add_(1)), 200
+    if case in HOST_BOUND:  # an operator on one element, as fast as one thread can from Python, or with work between
+        x, work = torch.zeros(1, device="cuda"), range(PACED_WORK if case == "paced" else 0)
+
+        def step():
+            x.add_(1)
+            for _ in work:
+                pass
+        return step, 200
     width, layers, rows = (1024, 16, 2048) if case == "graph" else (2048, 8, 4096)
     train = models.Trainer(models.perceptron(width, layers))
     batch = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
@@ -44,8 +75,8 @@ def make_step(case):
 
 
 def perform(given):
-    """The watched program: prints when its steps begin, in seconds since its start of CUDA, and [such a time, milliseconds
-    a step] of short stretches."""
+    """The watched program: prints when its steps begin, in seconds since its start of CUDA, and of short stretches such a time,
+    milliseconds a step and milliseconds of the reference."""
     import torch
     started = time.perf_counter()
     torch.cuda.init()
@@ -53,17 +84,21 @@ def perform(given):
     for _ in range(20):
         step()
     torch.cuda.synchronize()
+    stay_on_quickest_core()  # what CUDA and PyTorch started before may run anywhere
     chunks, now = [], time.perf_counter()
     ready_s = now - started
     while now - started < ready_s + given.seconds:
-        begin, steps = now, 0
+        before = reference_ms()
+        begin, steps = time.perf_counter(), 0
         while time.perf_counter() - begin < CHUNK_S:
             for _ in range(at_once):
                 step()
             steps += at_once
+        issued = time.perf_counter()
         torch.cuda.synchronize()
         now = time.perf_counter()
-        chunks.append((round(now - started, 3), 1e3 * (now - begin) / steps))
+        took = issued if given.case in HOST_BOUND else now
+        chunks.append((round(now - started, 3), 1e3 * (took - begin) / steps, (before + reference_ms()) / 2))
     print(json.dumps({"ready_s": ready_s, "chunks": chunks}))
     return 0
 
@@ -81,20 +116,29 @@ def measure(given):
     missed = False
     for case in given.cases:
         third = given.seconds / 3
-        plain, watched, idle = [], [], []
+        runs = {"alone": [], "watched": [], "idle": []}
         for _ in range(given.rounds):
-            alone = run(given, case, None)
-            plain.append(mean([ms for _, ms in alone["chunks"]]))
-            watched.append(mean([ms for _, ms in run(given, case, [])["chunks"]]))
-            idle.append(mean([ms for _, ms in run(given, case, ["--delay", "86400"])["chunks"]]))
-        begin = alone["ready_s"] + third  # watched, the program gets ready a little later
-        inside = run(given, case, ["--delay", str(begin), "--duration", str(third)])["chunks"]
-        on = median([ms for at, ms in inside if begin + 0.3 < at < begin + third - 0.3])
-        off = median([ms for at, ms in inside if at < begin - 0.3 or at > begin + third + 0.3])
-        row = {"what": "cost", "case": case, "step_ms": median(plain), "watched_ms": median(watched),
-               "idle_ms": median(idle),  # the doctor is there and records nothing
-               "over_the_run": round(median(watched) / median(plain) - 1, 4), "recorded_ms": on, "unrecorded_ms": off,
-               "while_recorded": round(on / off - 1, 4)}
+            for name, watch in (("alone", None), ("watched", []), ("idle", ["--delay", "86400"])):
+                runs[name].append(run(given, case, watch))
+        begin = median([r["ready_s"] for r in runs["idle"]]) + third
+        inside = run(given, case, ["--delay", str(begin), "--duration", str(third)])
+        references = sorted(c[2] for of in [*runs.values(), [inside]] for r in of for c in r["chunks"])
+        calm = 1.12 * references[len(references) // 10] if case in HOST_BOUND else references[-1]
+        unit = median([r for r in references if r <= calm])
+
+        def step_ms(chunks):
+            return [ms * unit / reference if case in HOST_BOUND else ms for _, ms, reference in chunks if reference <= calm]
+
+        means = {name: mean(sum((step_ms(r["chunks"]) for r in of), [])) for name, of in runs.items()}
+        on = step_ms([c for c in inside["chunks"] if begin + 0.3 < c[0] < begin + third - 0.3])
+        off = step_ms([c for c in inside["chunks"] if c[0] < begin - 0.3 or c[0] > begin + third + 0.3])
+        row = {"what": "cost", "case": case, "step_ms": means["alone"], "watched_ms": means["watched"],
+               "idle_ms": means["idle"],  # the doctor is there and records nothing
+               "over_the_run": round(means["watched"] / means["alone"] - 1, 4),
+               "recorded_ms": median(on) if on else None, "unrecorded_ms": median(off) if off else None,
+               "while_recorded": round(median(on) / median(off) - 1, 4) if on and off else None,
+               "stretches": len(references), "kept": round(sum(r <= calm for r in references) / len(references), 2),
+               "reference_ms": unit}
         print(json.dumps(row), flush=True)
         missed = missed or row["over_the_run"] > LIMITS.get(case, 1)
     return 1 if missed else 0
@@ -103,8 +147,8 @@ def measure(given):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--doctor", default="saturate", help="the program saturate")
-    parser.add_argument("--cases", nargs="+", default=["graph", "compiled", "launches"],
-                        choices=["graph", "compiled", "launches", "eager"])
+    parser.add_argument("--cases", nargs="+", default=["graph", "compiled", "paced", "launches"],
+                        choices=["graph", "compiled", "paced", "launches", "eager"])
     parser.add_argument("--seconds", type=float, default=6, help="of steps, a run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--perform", dest="case", help=argparse.SUPPRESS)

@@ -125,14 +125,13 @@ int cuda_compute_major(int device_index) noexcept {
 int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
   const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
   if (!built || a.sequences == 0 || !attention::fits_placed(a)) return 0;
+  if (!attention_hopper_dropout_fits(a)) return 0;
   if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
   if (const AttentionTable* const table = attention_table_in_use(device)) {
     const AttentionChoice* const choice = table->find(attention_key(a, AttentionPass::backward));
     if (choice != nullptr)
       return choice->impl == kBackwardHopper ? attention_backward_hopper_workspace(a) : 0;
   }
-  // Dropout is not measured there yet: without a tuned table it stays with the other kernels.
-  if (a.dropout > 0.0f) return 0;
   // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size, which
   // exist at head size 64. The bounds are measured (hopper/LADDER.md).
   const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;

@@ -118,8 +118,9 @@ TEST(Attention, AsksForWorkspaceWhereItHelps) {
   a.rotary_base = 0.0f, a.dropout = 0.1f;  // with a window
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.window_left = kUnlimitedWindow;
-  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);  // not measured
-  a.dropout = 0.0f, a.sequences = 16;                         // 75 rows each
+  EXPECT_EQ(attention_backward_workspace_bytes(cuda, a),
+            cuda_compute_major(0) == 9 ? attention_backward_hopper_workspace(a) : 0);
+  a.dropout = 0.0f, a.sequences = 16;  // 75 rows each
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);
   a.sequences = 2, a.dtype = DType::f32;
   EXPECT_EQ(attention_backward_workspace_bytes(cuda, a), 0);

@@ -51,6 +51,9 @@ void leave_note(const std::string& folder, const std::string& problem) {
   }
 }
 
+// A call that loops do not make.
+bool is_rare(std::string_view name) { return name.find("ProfilerStop") != name.npos; }
+
 // Whether a loop makes calls of this kind at a steady pace; memory is taken in bursts.
 bool wanted_pace(const std::string& name) {
   for (const char* part : {"Launch", "Synchronize", "Memcpy", "Memset", "Event"}) {
@@ -136,7 +139,7 @@ bool Recorder::open(std::string& problem) {
   api_.enable(kGraphTrace);
   // All the time: a sum with gaps would be none.
   follows_memory_ = settings_.memory && api_.enable(kMemory2) == kSuccess;
-  switch_calls(true);
+  switch_calls(Calls::wanted);  // also before a late start, lest CUPTI never begins to number
   if (schedule_.mode_at(started_ns_) != Mode::full) converter_.nothing_recorded_yet();
   set_mode(schedule_.mode_at(started_ns_));
   // The thread must take no signal of the program's.
@@ -156,6 +159,7 @@ void Recorder::set_mode(Mode mode) {
     full_ns_ += paused_since_ns_ - since_ns_;
     switch_kinds(false);
   }
+  switch_calls(mode == Mode::off ? Calls::rare : Calls::wanted);
   mode_ = mode;
   if (mode == Mode::full) switch_kinds(true);
   since_ns_ = stretch_from_ns_ = now_ns();
@@ -174,20 +178,19 @@ void Recorder::switch_kinds(bool on) {
   if (settings_.memory) on ? api_.enable(kSynchronization) : api_.disable(kSynchronization);
 }
 
-// Calls stay on in pauses: CUPTI numbers calls and operations only while some call is recorded, and
-// does not go on with it once all had been switched off. What that costs: docs/measurements.md.
-void Recorder::switch_calls(bool on) {
+void Recorder::switch_calls(Calls which) {
   for (const auto& [domain, kind, enable_api] :
        {std::tuple{kDomainRuntime, kRuntime, api_.enable_runtime_api},
         std::tuple{kDomainDriver, kDriver, api_.enable_driver_api}}) {
     if (enable_api == nullptr) {  // then all calls of the runtime, sorted out by name
-      if (kind == kRuntime) on ? api_.enable(kind) : api_.disable(kind);
+      if (kind == kRuntime) which == Calls::none ? api_.disable(kind) : api_.enable(kind);
       continue;
     }
     for (uint32_t callback = 1; callback < kMostCallbacks; ++callback) {
       const char* name = nullptr;
       if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr) break;
-      if (wanted_call(domain, name)) enable_api(callback, on ? 1 : 0);
+      if (wanted_call(domain, name)) enable_api(callback, which == Calls::wanted ? 1 : 0);
+      if (is_rare(name)) enable_api(callback, which == Calls::none ? 0 : 1);
     }
   }
 }
@@ -370,7 +373,7 @@ void Recorder::finish() noexcept {
 void Recorder::yield() noexcept {
   if (dead_ || stopped_ || yielded_.exchange(true)) return;
   set_mode(Mode::off);
-  switch_calls(false);
+  switch_calls(Calls::none);
   api_.disable(kGraphTrace);
   api_.disable(kDevice);
   if (settings_.memory) api_.disable(kMemory2);

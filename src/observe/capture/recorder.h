@@ -23,9 +23,9 @@ namespace saturate::observe::cupti {
 //
 // Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
 // most about half a second behind, so that a process that ends without notice loses no more.
-// While Schedule says off, calls alone are noticed, and not kept; light stretches beside the full
-// ones tell how much slower the full ones were. Nothing is thrown: a failure ends the capture and
-// is told in the file or by status().
+// While Schedule says off, nothing is recorded but graphs, which are not kept; light stretches
+// beside the full ones tell how much slower the full ones were. Nothing is thrown: a failure ends
+// the capture and is told in the file or by status().
 class Recorder {
  public:
   // Null when nothing is to be captured or CUPTI cannot be had; the reason then lies in the folder
@@ -54,7 +54,10 @@ class Recorder {
   bool open(std::string& problem);
   void set_mode(Mode mode);
   void switch_kinds(bool on);
-  void switch_calls(bool on);
+  // CUPTI numbers calls and operations while some call is recorded, and never again once the last
+  // one was switched off: a rare one stays.
+  enum class Calls : uint8_t { none, rare, wanted };
+  void switch_calls(Calls which);
   void run() noexcept;
   void turn();
   void limit_memory(int64_t now);
