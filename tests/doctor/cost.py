@@ -5,9 +5,9 @@
 Each case runs without the doctor, under it, and under one that records nothing (`--delay`), in turns. One more watched run is
 recorded in its middle third only, so that recorded and unrecorded stretches of one run can be compared as well.
 
-The clock of a core and its neighbours change the pace of a launch-bound loop by a third within a second, more than what is
-measured. So the loop stays on the core that is quickest when it begins, a fixed piece of Python is timed before and after each
-stretch, stretches where that took over 1.12 times its least tenth are left out, and a launch-bound case is told in units of it.
+The pace of a core changes more than what is measured (pace.py). So the loop stays on the core that is quickest when it begins, a
+fixed piece of Python is timed before and after each stretch, and a launch-bound case is told in units of it, without the
+stretches in which it took over 1.12 times its least tenth.
 
 A line of JSON a case: means of the step time over the stretches left, the share of them, and the ratios, of both comparisons and
 over the whole run. Exit code 1 beyond the limits.
@@ -19,10 +19,12 @@ import subprocess
 import sys
 import time
 
+from pace import quickest_core, reference_ms
+
 LIMITS = {"graph": 0.02, "compiled": 0.02, "paced": 0.05}  # of the step time, over a run
 HOST_BOUND = {"launches", "paced"}
-CHUNK_S = 0.025
-PACED_WORK = 130  # turns of an empty loop beside each launch: about 100,000 launches a second
+CHUNK_S = {"launches": 0.025, "paced": 0.025}  # of steps, then a wait for the device
+PACED_WORK = 800  # turns of an empty loop beside each launch: about 100,000 launches a second
 
 
 def median(values):
@@ -32,23 +34,6 @@ def median(values):
 
 def mean(values):
     return sum(values) / len(values)
-
-
-def reference_ms():
-    """A piece of work that depends on nothing but the core."""
-    begin, total = time.perf_counter(), 0
-    for i in range(30000):
-        total += i & 3
-    return 1e3 * (time.perf_counter() - begin)
-
-
-def stay_on_quickest_core():
-    quickest = []
-    for core in sorted(os.sched_getaffinity(0)):
-        os.sched_setaffinity(0, {core})
-        reference_ms()
-        quickest.append((min(reference_ms() for _ in range(3)), core))
-    os.sched_setaffinity(0, {min(quickest)[1]})
 
 
 def make_step(case):
@@ -63,7 +48,7 @@ def make_step(case):
             for _ in work:
                 pass
         return step, 200
-    width, layers, rows = (1024, 16, 2048) if case == "graph" else (2048, 8, 4096)
+    width, layers, rows = (1024, 16, 2048) if case == "graph" else (2048, 8, 4096 if case == "eager" else 16384)
     train = models.Trainer(models.perceptron(width, layers))
     batch = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
     if case == "graph":
@@ -84,13 +69,13 @@ def perform(given):
     for _ in range(20):
         step()
     torch.cuda.synchronize()
-    stay_on_quickest_core()  # what CUDA and PyTorch started before may run anywhere
+    os.sched_setaffinity(0, {quickest_core()[0]})  # threads of CUDA and PyTorch, which are there, may run anywhere
     chunks, now = [], time.perf_counter()
     ready_s = now - started
     while now - started < ready_s + given.seconds:
         before = reference_ms()
         begin, steps = time.perf_counter(), 0
-        while time.perf_counter() - begin < CHUNK_S:
+        while time.perf_counter() - begin < CHUNK_S.get(given.case, 0.2):
             for _ in range(at_once):
                 step()
             steps += at_once

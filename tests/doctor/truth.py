@@ -10,11 +10,14 @@ milliseconds right?) and fixes (is the predicted gain the measured one?). Exit c
 """
 import argparse
 import importlib
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+
+import pace
 
 PROGRAMS = ["slow_loader", "item_each_step", "tiny_batch", "pageable_copies", "gpu_bound", "allocation", "host_python",
             "growing_step", "small_transfers", "single_precision"]
@@ -57,18 +60,25 @@ def measure_one(given, kind):
         with open(folder / "measured.jsonl", "a", encoding="utf-8") as out:
             print(json.dumps(result), file=out)
 
-    for fix in [None, *kind.fixes]:
-        program = kind(fix)
-        program.stretch(program.warm_up)
-        for _ in range(given.runs):
-            keep(plant.plain(program), batches=program.batches)
-        program.close()
+    for _ in range(given.runs):  # in turns: the machine's pace changes
+        for fix in [None, *kind.fixes]:
+            program = kind(fix)
+            program.stretch(program.warm_up)
+            for result in pace.when_calm(lambda: plant.plain(program), 1):
+                keep(result, batches=program.batches)
+            program.close()
+            del program
+            torch.cuda.empty_cache()
     for fix in [None] + [kind.healthy_with] * (kind.healthy_with is not None):
         program = kind(fix)
         program.stretch(program.warm_up)
-        for run in range(given.runs):
-            trace = f"{kind.name}.{fix or 'planted'}.{run}.json.gz"
-            keep(plant.traced(program, str(folder / trace)), trace=trace)
+        names = (f"{kind.name}.{fix or 'planted'}.{run}.json.gz" for run in itertools.count())
+
+        def traced():
+            trace = next(names)
+            return dict(plant.traced(program, str(folder / trace)), trace=trace)
+        for result in pace.when_calm(traced, given.runs, tries=2):
+            keep(result)
         program.close()
 
 

@@ -138,6 +138,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
           torch ? "drop torch.cuda.empty_cache(); "
                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes equal"
                 : "allocate once before the loop, or use cudaMallocAsync with a release threshold";
+      f.caveat =
+          "what the driver takes differs from run to run; kernels beside a release may be slower "
+          "too, which is not in the ceiling";
       break;
     case FixKind::code_load:
       f.evidence =

@@ -316,7 +316,7 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   // What waits for the device cost is mostly that the host cannot run ahead afterwards: only the
   // replay sees that. Of the capture as it was recorded, like the attribution.
   const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs, clock);
-  if (untraced_step_ns > 0) report.dispatch_scale = replay.scale_dispatch(untraced_step_ns);
+  if (untraced_step_ns > 0) report.dispatch = replay.scale_dispatch(untraced_step_ns);
   const double base = replay.run().step_ns;
   report.replay_step_ns = base;
   report.numbers = replay.error() <= kMaxReplayError && replay.unexplained() <= kMaxUnexplained;

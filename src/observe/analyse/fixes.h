@@ -49,7 +49,7 @@ struct FixReport {
   double replay_step_ns = 0;  // the unchanged replay's
   bool whole_steps = false;   // else stretches of operations stood in for steps
   int64_t window_steps = 0;
-  double dispatch_scale = 1;   // below 1: what recording adds to the host was taken out
+  DispatchScale dispatch;      // below 1: what recording adds to the host was taken out
   std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, largest first
   std::vector<Fix> not_worth;  // below; the evidence says why
 };

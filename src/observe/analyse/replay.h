@@ -52,6 +52,11 @@ struct ReplayTimes {
   int64_t total_ns = 0;
 };
 
+struct DispatchScale {
+  double factor = 1;
+  bool assumed = false;  // hidden, so not told by the step
+};
+
 class Replay {
  public:
   // Up to `max_ops` operations of whole steps out of the middle of [from_ns, to_ns); `begins` are
@@ -79,9 +84,11 @@ class Replay {
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer
-  // anyway, or when they are not what makes it longer. Errors    Error{invalid_argument} when the
-  // step would take over a quarter longer without any of them.
-  double scale_dispatch(double step_ns);
+  // anyway, or when they are not what makes it longer. Where they are hidden (behind a loader, say)
+  // the step does not tell what recording costs them: then they shrink as much as recording was
+  // ever seen to lengthen them, for predictions are ceilings. Errors    Error{invalid_argument}
+  // when the step would take over a quarter longer without any of them.
+  DispatchScale scale_dispatch(double step_ns);
 
   // Time a step of the operations that `of` gives a duration for, one after the other; of the
   // device where it is longest.

@@ -169,7 +169,8 @@ std::string render_json(const Diagnosis& g) {
                  {"unexplained", f.unexplained},
                  {"step_ns", f.replay_step_ns},
                  {"whole_steps", f.whole_steps},
-                 {"dispatch_scale", f.dispatch_scale}};
+                 {"dispatch_scale", f.dispatch.factor},
+                 {"dispatch_assumed", f.dispatch.assumed}};
   Json& fixes = j["fixes"] = Json::array();
   Json& not_cause = j["not_the_cause"] = Json::array();
   if (f.numbers) {

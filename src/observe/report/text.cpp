@@ -80,11 +80,13 @@ std::string fixes_text(const FixReport& fixes) {
   if (!fixes.numbers) return "\nNo fixes are ranked: " + fixes.why_not + "\n";
   out += fmt::format("\nFixes, each alone and at most (the unchanged replay misses by {:.1f}%)\n",
                      100 * fixes.replay_error);
-  if (fixes.dispatch_scale < 1)
-    out += fmt::format(
-        "  launches and the code around them count {:.0f}% of what was recorded, so that a step "
-        "takes what it takes without recording\n",
-        100 * fixes.dispatch_scale);
+  if (fixes.dispatch.factor < 1)
+    out +=
+        fmt::format("  launches and the code around them count {:.0f}% of what was recorded, {}\n",
+                    100 * fixes.dispatch.factor,
+                    fixes.dispatch.assumed
+                        ? "the least that a profiler's cost was seen to leave: here it is hidden"
+                        : "so that a step takes what it takes without recording");
   if (fixes.worth.empty()) out += fmt::format("  none promises more than {:.2f}x\n", kWorth);
   for (size_t i = 0; i < fixes.worth.size(); ++i) {
     const Fix& f = fixes.worth[i];
