@@ -72,7 +72,7 @@ void write_svg(const LadderPlot& p, const std::string& path) {
   }
   svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
                      (kLeft + kWidth - kRight) / 2, kHeight - 8, p.size_label);
-  svg += fmt::format("<text x=\"14\" y=\"{}\">TFLOP/s</text>\n", kTop - 4);
+  svg += fmt::format("<text x=\"8\" y=\"{}\" font-size=\"10\">TFLOP/s</text>\n", kTop - 12);
   if (!p.roofline.empty())
     svg += polyline(c, p.sizes, p.roofline, "stroke=\"#999\" stroke-dasharray=\"6 4\"");
 
