@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string_view>
 
 #include "apps/commands.h"
 #include "base/durable_file.h"
@@ -58,6 +62,30 @@ void report(const std::string& path, const std::string& name, const DoctorOption
   deliver(text, o.output);
 }
 
+// Before a long run rather than after it.
+void check_output(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    throw Error(Errc::invalid_argument, "doctor", path + ": is a folder; give --output a file");
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  if (!fs::is_directory(folder, error) || access(folder.c_str(), W_OK) != 0)
+    throw Error(Errc::io, "doctor",
+                fmt::format("{}: cannot be written; see that {} is a folder that you may write to",
+                            path, folder.string()));
+}
+void check_library(const std::string& path, const char* option) {
+  if (path.empty()) return;
+  std::ifstream file(path, std::ios::binary);
+  char head[4] = {};
+  if (!file.read(head, sizeof head) || std::string_view(head, sizeof head) !=
+                                           "\x7f"
+                                           "ELF")
+    throw Error(Errc::invalid_argument, "doctor",
+                fmt::format("{} {}: is no library that can be read", option, path));
+}
+
 // A folder for captures: the one to keep, or one that goes away.
 class CaptureFolder {
  public:
@@ -66,12 +94,18 @@ class CaptureFolder {
     if (kept_) {
       std::error_code error;
       fs::create_directories(path_, error);
-      if (error || !fs::is_empty(path_, error) || error)
+      if (error)
+        throw Error(
+            Errc::io, "doctor",
+            keep + ": cannot be made (" + error.message() + "); give --keep another folder");
+      if (!fs::is_empty(path_, error) || error)
         throw Error(Errc::invalid_argument, "doctor",
                     keep + ": is not an empty folder; give --keep a new one");
       return;
     }
-    path_ = (fs::temp_directory_path() / "saturate-doctor-XXXXXX").string();
+    std::error_code error;
+    path_ = (fs::temp_directory_path(error) / "saturate-doctor-XXXXXX").string();
+    if (error) throw Error(Errc::io, "doctor", "TMPDIR names no folder; set it to one with room");
     if (mkdtemp(path_.data()) == nullptr)
       throw Error(Errc::io, "doctor",
                   path_ + ": cannot make a folder for the capture; set TMPDIR to one with room");
@@ -83,6 +117,7 @@ class CaptureFolder {
   CaptureFolder(const CaptureFolder&) = delete;
   CaptureFolder& operator=(const CaptureFolder&) = delete;
   const std::string& path() const { return path_; }
+  void keep() { kept_ = true; }
 
  private:
   bool kept_;
@@ -91,7 +126,10 @@ class CaptureFolder {
 
 // Whatever becomes of the report, the exit code is the command's.
 int watch_command(const DoctorOptions& o) {
-  const CaptureFolder folder(o.keep);
+  check_output(o.output);
+  check_library(o.cupti, "--cupti");
+  check_library(o.library, "--library");
+  CaptureFolder folder(o.keep);
   const observe::WatchResult result = observe::watch({.command = o.command,
                                                       .folder = folder.path(),
                                                       .library = o.library,
@@ -101,6 +139,8 @@ int watch_command(const DoctorOptions& o) {
                                                       .memory = o.memory});
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
+    if (result.captured == 0 && !result.failures.empty())
+      throw Error(Errc::unsupported, "doctor", "so nothing was captured");
     if (result.captured == 0)
       throw Error(
           Errc::invalid_argument, "doctor",
@@ -110,8 +150,13 @@ int watch_command(const DoctorOptions& o) {
     report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());
+    if (result.captured > 0 && o.keep.empty()) {
+      folder.keep();
+      log_info(
+          fmt::format("the capture is in {}: saturate doctor {}", folder.path(), folder.path()));
+    }
   }
-  if (!o.keep.empty()) log_info("the capture is in " + o.keep);
+  if (!o.keep.empty() && result.captured > 0) log_info("the capture is in " + o.keep);
   return result.exit_code;
 }
 

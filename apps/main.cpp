@@ -18,6 +18,19 @@
 namespace saturate::apps {
 namespace {
 
+// CLI::Range lets "nan" pass.
+CLI::Validator real_range(double least, double most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value >= least && value <= most
+                   ? std::string()
+                   : fmt::format("{} is no number from {:g} to {:g}", text, least, most);
+      },
+      fmt::format("FLOAT in [{:g} - {:g}]", least, most));
+}
+
 // A RunConfig as the command line gives it: file first, then flags, then --set, each over the last.
 struct ConfigFlags {
   std::string file;
@@ -66,7 +79,7 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
       ->check(CLI::Range(1, 64));
   app.add_option("--length-penalty", decode.length_penalty,
                  "scores are divided by length to this power [the model's]")
-      ->check(CLI::Range(0.0, 10.0));
+      ->check(real_range(0.0, 10.0));
   app.add_option("--batch-tokens", decode.batch_tokens,
                  "source tokens translated at once [the model's]")
       ->check(CLI::Range(16, 1 << 24));
@@ -161,7 +174,7 @@ struct Program {
         "  saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende\n"
         "  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny "
         "--steps 5000\n"
-        "  saturate train --config examples/multi30k_en_de.toml --set optimizer.lr=3e-4\n"
+        "  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4\n"
         "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
         "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
         "Ctrl-C saves and stops; the same command with --resume goes on.");
@@ -193,13 +206,13 @@ struct Program {
     c.get_option("--model")->required();
     c.add_option("--prompt", generate.prompt, "text to continue")->type_name("TEXT");
     c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
-        ->check(CLI::Range(0.0, 100.0))
+        ->check(real_range(0.0, 100.0))
         ->capture_default_str();
     c.add_option("--top-k", generate.top_k, "draw among the k likeliest tokens; 0: all")
         ->check(CLI::Range(0, 1 << 20))
         ->capture_default_str();
     c.add_option("--top-p", generate.top_p, "draw among the likeliest tokens with this share")
-        ->check(CLI::Range(1e-6, 1.0))
+        ->check(real_range(1e-6, 1.0))
         ->capture_default_str();
     c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
         ->check(CLI::Range(1, 1 << 20))
@@ -207,7 +220,9 @@ struct Program {
     c.add_option("--samples", generate.samples, "continuations to write")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
-    c.add_option("--seed", generate.seed, "start of the random numbers")->capture_default_str();
+    c.add_option("--seed", generate.seed, "start of the random numbers")
+        ->check(CLI::Range(int64_t{0}, INT64_MAX))
+        ->capture_default_str();
     c.footer(
         "Examples:\n"
         "  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p "
@@ -347,7 +362,7 @@ struct Program {
     c.add_flag("--follow", top.follow, "with --json: one line every interval, until interrupted")
         ->needs("--json");
     c.add_option("--interval,-i", top.interval, "seconds between two views")
-        ->check(CLI::Range(0.25, 3600.0))
+        ->check(real_range(0.25, 3600.0))
         ->capture_default_str();
     c.add_option("--gpu,-g", top.gpus, "only these GPUs, as 0,1")
         ->delimiter(',')
@@ -430,11 +445,11 @@ struct Program {
     c.add_option("--keep", doctor.keep, "with a command: folder to keep the capture in")
         ->type_name("DIR");
     c.add_option("--delay", doctor.delay_s, "with a command: capture from this second on")
-        ->check(CLI::Range(0.0, 1e6));
+        ->check(real_range(0.0, 1e6));
     c.add_option(
          "--duration", doctor.duration_s,
          "with a command: capture so many seconds [to the end]; with --pid: look so long [5]")
-        ->check(CLI::Range(0.0, 1e6));
+        ->check(real_range(0.0, 1e6));
     c.add_flag("--memory", doctor.memory,
                "with a command: also follow what it allocates, and say what its waits wait for");
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
@@ -447,7 +462,7 @@ struct Program {
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
     c.add_option("--step-ms", doctor.step_ms,
                  "what a step takes without the profiler: predictions then leave its cost out")
-        ->check(CLI::Range(1e-6, 1e6))
+        ->check(real_range(1e-6, 1e6))
         ->type_name("MS");
     CLI::App* compare = c.add_subcommand("compare", "put two traces side by side");
     compare->add_option("traces", doctor.compare, "before and after")
@@ -456,7 +471,8 @@ struct Program {
         ->type_name("TRACE");
     compare
         ->add_option("--fail-if", doctor.fail_if,
-                     "exit with 1 when a metric of the second is higher by more than this")
+                     "exit with 1 when a metric of the second is higher by more than this; may be "
+                     "given again")
         ->type_name("METRIC>PERCENT%")
         ->allow_extra_args(false);
     compare->add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")

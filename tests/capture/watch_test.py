@@ -206,7 +206,10 @@ class Watch(unittest.TestCase):
         cases = [((), {"CUDA_INJECTION64_PATH": "/opt/nsys.so"}, 2, ["/opt/nsys.so", "unset it"]),
                  (("--library", "/no/such.so"), {}, 2, ["/no/such.so", "--library"]),
                  (("--keep", os.path.dirname(WATCHED)), {}, 2, ["not an empty folder"]),
-                 (("--cupti", "/no/libcupti.so"), {}, 0, ["/no/libcupti.so", "started CUDA in no process"])]
+                 (("--cupti", "/no/libcupti.so"), {}, 2, ["/no/libcupti.so", "--cupti"]),
+                 (("--output", "/no/report.html"), {}, 2, ["/no/report.html", "write"]),
+                 (("--output", self.folder.name), {}, 2, ["is a folder"]),
+                 (("--cupti", PROGRAM), {}, 0, [PROGRAM, "nothing was captured"])]  # a library that is not CUPTI
         for options, environment, code, says in cases:
             got, _, err = doctor(*options, environment=environment)
             self.assertEqual(got, code, err)
@@ -219,6 +222,14 @@ class Watch(unittest.TestCase):
         done = subprocess.run([PROGRAM, "doctor", "--"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no command after --", done.stderr)
+
+    def test_a_report_that_fails_leaves_the_capture(self):
+        environment = {"TMPDIR": self.folder.name}
+        code, _, err = doctor("--step-ms", "1000", environment=environment, watch=["--steps", "60"])
+        self.assertEqual(code, 0)
+        kept = os.path.join(self.folder.name, os.listdir(self.folder.name)[0])
+        self.assertIn("saturate doctor " + kept, err)
+        self.assertEqual(subprocess.run([PROGRAM, "doctor", kept], capture_output=True).returncode, 0)
 
     def test_nothing_is_left_behind(self):
         environment = {"TMPDIR": self.folder.name}

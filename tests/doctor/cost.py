@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What watching a program costs it, on a GPU: `cost.py --doctor PROGRAM`.
 
-Each case runs without the doctor, under it, and under one that records nothing (`--delay`), in turns. One more watched run is
+Each case runs without the doctor, under it, and under one that waits to record (`--delay`: calls and graphs are noticed), in turns. One more watched run is
 recorded in its middle third only, so that recorded and unrecorded stretches of one run can be compared as well.
 
 The pace of a core changes more than what is measured (pace.py). So the loop stays on the core that is quickest when it begins, a
 fixed piece of Python is timed before and after each stretch, and a launch-bound case is told in units of it, without the
 stretches in which it took over 1.12 times its least tenth.
 
-A line of JSON a case: means of the step time over the stretches left, the share of them, and the ratios, of both comparisons and
-over the whole run. Exit code 1 beyond the limits.
+A line of JSON a case: step times over the stretches left (of a run time by steps, of recorded and unrecorded ones the median), their
+share, and the ratios, of both comparisons and over the whole run. Exit code 1 beyond the limits.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from pace import quickest_core, reference_ms
 LIMITS = {"graph": 0.02, "compiled": 0.02, "paced": 0.05}  # of the step time, over a run
 HOST_BOUND = {"launches", "paced"}
 CHUNK_S = {"launches": 0.025, "paced": 0.025}  # of steps, then a wait for the device
-PACED_WORK = 800  # turns of an empty loop beside each launch: about 100,000 launches a second
+PACED_WORK = 800  # turns of an empty loop beside each launch: about 100,000 launches a second on a quick core
 
 
 def median(values):
@@ -32,8 +32,9 @@ def median(values):
     return values[len(values) // 2]
 
 
-def mean(values):
-    return sum(values) / len(values)
+def mean_step(values):
+    """Of stretches of one length: their time by their steps."""
+    return len(values) / sum(1 / v for v in values)
 
 
 def make_step(case):
@@ -114,11 +115,16 @@ def measure(given):
         def step_ms(chunks):
             return [ms * unit / reference if case in HOST_BOUND else ms for _, ms, reference in chunks if reference <= calm]
 
-        means = {name: mean(sum((step_ms(r["chunks"]) for r in of), [])) for name, of in runs.items()}
+        left = {name: sum((step_ms(r["chunks"]) for r in of), []) for name, of in runs.items()}
+        if not all(left.values()):
+            print(f"{case}: the machine was never calm in one kind of run; nothing to compare", file=sys.stderr)
+            missed = True
+            continue
+        means = {name: mean_step(of) for name, of in left.items()}
         on = step_ms([c for c in inside["chunks"] if begin + 0.3 < c[0] < begin + third - 0.3])
         off = step_ms([c for c in inside["chunks"] if c[0] < begin - 0.3 or c[0] > begin + third + 0.3])
         row = {"what": "cost", "case": case, "step_ms": means["alone"], "watched_ms": means["watched"],
-               "idle_ms": means["idle"],  # the doctor is there and records nothing
+               "idle_ms": means["idle"],  # the doctor is there and waits
                "over_the_run": round(means["watched"] / means["alone"] - 1, 4),
                "recorded_ms": median(on) if on else None, "unrecorded_ms": median(off) if off else None,
                "while_recorded": round(median(on) / median(off) - 1, 4) if on and off else None,

@@ -10,6 +10,7 @@
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_mma_features.h"
 #include "kernels/attention/bf16x6/bf16x6.h"
+#include "kernels/attention/attention_dropout.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/placed.h"
@@ -193,20 +194,33 @@ std::span<const Impl<AttentionArgs>> attention_forward_candidates() noexcept {
 }
 // clang-format on
 
-void attention_forward(const Context& ctx, const AttentionArgs& args) {
+namespace {
+
+// The rate that is drawn: a multiple of 2^-15, so that what is kept is scaled by its very inverse.
+AttentionArgs drawn(AttentionArgs a) {
+  a.dropout = static_cast<float>(attention_dropout_least(a.dropout)) / 32768.0f;
+  return a;
+}
+
+}  // namespace
+
+void attention_forward(const Context& ctx, const AttentionArgs& given) {
   constexpr const char* op = "attention_forward";
-  check_attention(op, args);
-  if (args.q_rows == 0) return;
+  check_attention(op, given);
+  if (given.q_rows == 0) return;
+  const AttentionArgs args = drawn(given);
   if (const auto* const tuned = tuned_impl(op, ctx, args, attention_forward_candidates()))
     return tuned->launch(ctx, args);
   dispatch(op, ctx, args, attention_forward_impls());
 }
 
-void attention_backward(const Context& ctx, const AttentionBackwardArgs& args) {
+void attention_backward(const Context& ctx, const AttentionBackwardArgs& given) {
   constexpr const char* op = "attention_backward";
-  check_attention(op, args);
-  const bool sums = args.d_bias || args.d_alibi_slopes || args.d_sinks;  // zero without rows
-  if (args.forward.q_rows == 0 && args.forward.k_rows == 0 && !sums) return;
+  check_attention(op, given);
+  const bool sums = given.d_bias || given.d_alibi_slopes || given.d_sinks;  // zero without rows
+  if (given.forward.q_rows == 0 && given.forward.k_rows == 0 && !sums) return;
+  AttentionBackwardArgs args = given;
+  args.forward = drawn(given.forward);
   if (const auto* const tuned = tuned_impl(op, ctx, args, attention_backward_impls()))
     return tuned->launch(ctx, args);
   dispatch(op, ctx, args, attention_backward_impls());

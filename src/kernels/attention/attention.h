@@ -56,9 +56,10 @@ constexpr int64_t kUnlimitedWindow = INT64_MAX;
 // softmax and sums in fp32 (f64 for f64); slopes and sinks in wide_of(dtype). Tensor cores take the
 // rotated q and k rounded to dtype.
 //
-// Dropout: probability p, to 2^-16, on p[i][j] after the softmax, kept ones scaled by 1/(1-p). What
-// is kept is a function of the counters, the head, the first row of the sequence's queries, i and j
-// (attention_dropout.h), the same in every implementation and both directions.
+// Dropout: probability p, taken as the nearest multiple of 2^-15 below 1, on p[i][j] after the
+// softmax, kept ones scaled by 1/(1-p). What is kept is a function of the counters, the head,
+// q_rows, the first row of the sequence's queries, i and j (attention_dropout.h), the same in every
+// implementation and both directions.
 //
 // Stream: enqueued on ctx.stream; grid independent of lengths (graph-capturable); never
 // synchronises. Nothing may alias.

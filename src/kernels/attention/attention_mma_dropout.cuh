@@ -12,7 +12,7 @@ namespace saturate::kernels::attention {
 // What names an operation's random numbers; made once a thread, because it reads device memory.
 struct DropoutBits {
   uint64_t seed = 0, micro_step = 0;
-  uint32_t op = 0, least = 0;  // least 0: nothing is dropped and nothing read
+  uint32_t op = 0, least = 0;  // least 0: nothing is dropped
 
   __device__ __forceinline__ DropoutBits(RngRef rng, float p, bool drops) {
     if (!drops) return;

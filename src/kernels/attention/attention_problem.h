@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "kernels/attention/attention_dropout.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_values.h"
 
@@ -73,7 +74,9 @@ struct Problem {
     for (int32_t n : s.k_lengths) a.max_k = std::max<int64_t>(a.max_k, n);
     a.v_head_size = s.features.v_head_size;
     place_rows();
-    a.dtype = t, a.causal = s.causal, a.dropout = s.dropout;
+    a.dtype = t, a.causal = s.causal;
+    // As attention_forward() does for callers: the rate that is drawn.
+    a.dropout = static_cast<float>(attention_dropout_least(s.dropout)) / 32768.0f;
     a.scale = static_cast<float>(1.5 / std::sqrt(static_cast<double>(s.head_size)));
     a.rng.op = 7;
     input = random(input_size, 1);

@@ -390,8 +390,12 @@ Analysis Analyser::finish(const Trace& trace) {
   State& s = *state_;
   if (!s.begun)
     throw Error(Errc::invalid_argument, "doctor",
-                "no work of a device is in the capture; record with the CUDA activities on "
-                "(torch.profiler: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])");
+                trace.source == kKinetoSource
+                    ? "no work of a device is in the trace; record with the CUDA activities on "
+                      "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+                    : "no work of a device is in the capture: the program gave the GPU none while "
+                      "it was recorded, or the file was cut off before; see --delay and "
+                      "--duration, and record again");
   Analysis a;
   a.source = trace.source;
   a.framework = trace.framework;

@@ -120,9 +120,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
       break;
     case FixKind::copies:
       f.evidence = fmt::format(
-                       "{:.1f}% of the time is exposed copies to the device or the calls that wait "
-                       "for them; ",
-                       share(d, {Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy})) +
+                       "{:.1f}% of the time is exposed copies to the device, the calls that wait "
+                       "for them or what lies between them; ",
+                       100 * f.share) +
                    copies_in(d);
       f.action =
           torch ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "

@@ -17,7 +17,7 @@ constexpr std::array<LeafInfo, kLeaves> kInfo = {{
     {"graph", "graph launches",
      "Graph launches that were recorded as a whole, without their kernels."},
     {"low_grid", "low-grid kernels",
-     "Kernels with fewer blocks than the device has multiprocessors."},
+     "Kernels with fewer blocks than three quarters of the device's multiprocessors."},
     {"tiny", "tiny kernels",
      "Kernels shorter than 10 us: starting them costs about as much as running them."},
     {"communication", "exposed communication",

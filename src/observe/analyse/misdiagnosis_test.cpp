@@ -185,6 +185,7 @@ TEST(Misdiagnosis, RecordingIsTakenOut) {
   EXPECT_FALSE(told.dispatch.assumed);
   EXPECT_EQ(naive.dispatch.factor, 1);
   EXPECT_THROW(recorded.fixes(300'000), Error);  // less than the device needs: another step
+  EXPECT_THROW(recorded.fixes(2 * recorded.step_ns), Error);  // recording makes nothing faster
 }
 
 // Behind a slow loader nobody sees what recording costs; with the loader cured it would be in the
@@ -199,6 +200,8 @@ TEST(Misdiagnosis, HiddenRecordingDoesNotLowerTheCeiling) {
   };
   // The loader's pace decides: the wait takes up what the host saves.
   Recorded recorded = record(program(6'000'000, 22'000));
+  EXPECT_FALSE(recorded.fixes(recorded.step_ns).dispatch.assumed);  // by whatever it was recorded
+  recorded.analysis.source = kKinetoSource;
   const double hidden_step = recorded.step_ns;
   const double gain = hidden_step / record(program(0, 14'000)).step_ns;
   const FixReport naive = recorded.fixes(), told = recorded.fixes(hidden_step);

@@ -364,7 +364,7 @@ void Replay::remove_cost(double slowdown) {
   for (ReplayEvent& e : events_) cheaper(low)(e, nullptr);
 }
 
-DispatchScale Replay::scale_dispatch(double step_ns) {
+DispatchScale Replay::scale_dispatch(double step_ns, double hidden) {
   const auto scaled = [](double factor) -> Edit {
     return [factor](ReplayEvent& e, ReplayOp*) {
       const auto shrink = [&](int64_t& ns) {
@@ -377,14 +377,19 @@ DispatchScale Replay::scale_dispatch(double step_ns) {
     };
   };
   constexpr double kLeast = 0.05;
-  // What torch.profiler made of dispatch at most where that showed (an H200, PyTorch 2.11: 1.7 to
-  // 1.9 times as long). Where a wait hides it, the same is assumed, for predictions are ceilings.
-  constexpr double kHidden = 1 / 1.8;
+  constexpr double kShows = 0.98;  // of a step: less is noise
+  constexpr double kLonger = 1.5;  // the pace of a machine changes, but not by more
   const double base = run().step_ns;
   const auto shrink_to = [&](double factor) {
     const Edit shrink = scaled(factor);
     for (ReplayEvent& e : events_) shrink(e, nullptr);
   };
+  if (step_ns > kLonger * base)
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        fmt::format("a step of {:.3f} ms without recording does not fit this capture, whose "
+                    "steps take {:.3f} ms with it; is the step the same?",
+                    step_ns / 1e6, base / 1e6));
   const double least = run(scaled(kLeast)).step_ns;
   if (least > step_ns * 1.25)
     throw Error(
@@ -393,9 +398,9 @@ DispatchScale Replay::scale_dispatch(double step_ns) {
                     "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; is the step "
                     "the same?",
                     step_ns / 1e6, base / 1e6, least / 1e6));
-  if (run(scaled(kHidden)).step_ns > 0.98 * base) {
-    shrink_to(kHidden);
-    return {kHidden, true};
+  if (hidden < 1 && step_ns > kShows * base && run(scaled(hidden)).step_ns > kShows * base) {
+    shrink_to(hidden);
+    return {hidden, true};
   }
   if (step_ns >= base || least > step_ns) return {};
   double low = kLeast, high = 1;

@@ -51,8 +51,7 @@ void leave_note(const std::string& folder, const std::string& problem) {
   }
 }
 
-// A call that loops do not make.
-bool is_rare(std::string_view name) { return name.find("ProfilerStop") != name.npos; }
+bool has(std::string_view name, std::string_view part) { return name.find(part) != name.npos; }
 
 // Whether a loop makes calls of this kind at a steady pace; memory is taken in bursts.
 bool wanted_pace(const std::string& name) {
@@ -159,7 +158,7 @@ void Recorder::set_mode(Mode mode) {
     full_ns_ += paused_since_ns_ - since_ns_;
     switch_kinds(false);
   }
-  switch_calls(mode == Mode::off ? Calls::rare : Calls::wanted);
+  switch_calls(mode == Mode::off ? Calls::waits : Calls::wanted);
   mode_ = mode;
   if (mode == Mode::full) switch_kinds(true);
   since_ns_ = stretch_from_ns_ = now_ns();
@@ -183,27 +182,31 @@ void Recorder::switch_calls(Calls which) {
        {std::tuple{kDomainRuntime, kRuntime, api_.enable_runtime_api},
         std::tuple{kDomainDriver, kDriver, api_.enable_driver_api}}) {
     if (enable_api == nullptr) {  // then all calls of the runtime, sorted out by name
-      if (kind == kRuntime) which == Calls::none ? api_.disable(kind) : api_.enable(kind);
+      if (kind == kRuntime) which == Calls::rare ? api_.disable(kind) : api_.enable(kind);
       continue;
     }
     for (uint32_t callback = 1; callback < kMostCallbacks; ++callback) {
       const char* name = nullptr;
       if (api_.callback_name(domain, callback, &name) != kSuccess || name == nullptr) break;
-      if (wanted_call(domain, name)) enable_api(callback, which == Calls::wanted ? 1 : 0);
-      if (is_rare(name)) enable_api(callback, which == Calls::none ? 0 : 1);
+      if (has(name, "ProfilerStop")) enable_api(callback, 1);
+      if (!wanted_call(domain, name)) continue;
+      const bool waits = which == Calls::waits && has(name, "Synchronize");
+      enable_api(callback, waits || which == Calls::wanted ? 1 : 0);
     }
   }
 }
 
 void Recorder::on_request(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *buffer = nullptr, *size = 0, *max_records = 0;
+  if (the_recorder->dead_) return;  // in the child of a fork also: the lock may be held for good
   const Buffer b = the_recorder->buffers_.request(now_ns());
   *buffer = b.data;
   *size = b.bytes;
-  *max_records = 0;
 }
 
 void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
   Recorder& r = *the_recorder;
+  if (r.dead_) return;
   size_t dropped = 0;
   if (r.api_.dropped_records(context, stream, &dropped) == kSuccess)
     r.dropped_ += static_cast<int64_t>(dropped);
@@ -240,7 +243,7 @@ void Recorder::turn() {
                                            now - stretch_from_ns_ >= Schedule::kWindowNs);
   const Mode before = mode_;
   const int64_t from = stretch_from_ns_;
-  if (schedule_.mode_at(now) != mode_) set_mode(Mode::off);
+  if (mode_ == Mode::full && schedule_.mode_at(now) != mode_) set_mode(Mode::off);
   api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
   write_filled(now - kDisorderNs);
   limit_memory(now);
@@ -258,6 +261,7 @@ void Recorder::limit_memory(int64_t now) {
     counted_ns_ = now;
     if (!often || !follows_memory_) return;
     follows_memory_ = false;
+    if (yielded_) return;
     trace_.notes.push_back("the program takes and gives back memory of the device over " +
                            std::to_string(kMostAllocationsPerS) +
                            " times a second: its own account of it ends with second " +
@@ -335,6 +339,8 @@ void Recorder::close() {
   if (!writer_ || dead_) return;
   try {
     const int64_t now = now_ns(), all = std::max<int64_t>(1, now - started_ns_);
+    if (full_ns_ > 0 && !yielded_ && now - paused_since_ns_ > kTurnNs)
+      trace_.pauses.push_back({paused_since_ns_, now});
     const double share = static_cast<double>(full_ns_) / static_cast<double>(all);
     std::string cost = "recorded " + std::to_string(std::lround(100 * share)) + "% of " +
                        std::to_string(all / 1'000'000'000) + " s";
@@ -373,7 +379,7 @@ void Recorder::finish() noexcept {
 void Recorder::yield() noexcept {
   if (dead_ || stopped_ || yielded_.exchange(true)) return;
   set_mode(Mode::off);
-  switch_calls(Calls::none);
+  switch_calls(Calls::rare);
   api_.disable(kGraphTrace);
   api_.disable(kDevice);
   if (settings_.memory) api_.disable(kMemory2);

@@ -23,9 +23,11 @@ namespace saturate::observe::cupti {
 //
 // Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
 // most about half a second behind, so that a process that ends without notice loses no more.
-// While Schedule says off, nothing is recorded but graphs, which are not kept; light stretches
-// beside the full ones tell how much slower the full ones were. Nothing is thrown: a failure ends
-// the capture and is told in the file or by status().
+// While Schedule says off, graphs, waits and with `memory` allocations are recorded, before the
+// first window and by a CUPTI that cannot choose all calls; allocations alone are kept. Light
+// stretches beside the full ones, with calls recorded, tell how much slower the device's records
+// make the program. Nothing is thrown: a failure ends the capture and is told in the file or by
+// status().
 class Recorder {
  public:
   // Null when nothing is to be captured or CUPTI cannot be had; the reason then lies in the folder
@@ -55,8 +57,9 @@ class Recorder {
   void set_mode(Mode mode);
   void switch_kinds(bool on);
   // CUPTI numbers calls and operations while some call is recorded, and never again once the last
-  // one was switched off: a rare one stays.
-  enum class Calls : uint8_t { none, rare, wanted };
+  // one was switched off, for us or whoever comes after us: one that loops do not make stays. Waits
+  // stay in pauses, for one may be under way when a window begins.
+  enum class Calls : uint8_t { rare, waits, wanted };
   void switch_calls(Calls which);
   void run() noexcept;
   void turn();

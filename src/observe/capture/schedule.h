@@ -6,7 +6,7 @@ namespace saturate::observe::cupti {
 
 enum class Mode : uint8_t {
   off,    // nothing is kept
-  light,  // calls are counted, to see how fast the program is without the recording
+  light,  // calls are counted, to see how fast the program is without records of the device
   full,
 };
 

@@ -20,7 +20,7 @@ class KinetoReader {
  public:
   KinetoReader(Input& input, KinetoOptions options)
       : input_(input), options_(options), json_(input) {
-    trace_.source = "Kineto trace";
+    trace_.source = kKinetoSource;
     trace_.framework = "PyTorch";
   }
 

@@ -117,6 +117,10 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
         Errc::invalid_argument, "doctor",
         folder +
             ": is a directory without a capture (*.sat); give a file, or a folder kept by --keep");
+  return open_captures(files);
+}
+
+std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
   Trace all;
   std::vector<std::vector<MemorySample>> memory;
   for (const std::string& file : files) {

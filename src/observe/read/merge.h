@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,5 +16,7 @@ void append_trace(Trace& into, const Trace& from);
 // The .sat files of a folder as one capture: of all processes of a program, and of the launcher,
 // which have one clock. Errors    Error{invalid_argument} when there is none.
 std::unique_ptr<Capture> open_capture_folder(const std::string& folder);
+// The same of these files.
+std::unique_ptr<Capture> open_captures(const std::set<std::string>& files);
 
 }  // namespace saturate::observe

@@ -55,8 +55,13 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
   const std::string_view start(head.data(), got);
   if (got == 0)
     throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
-  if (start.starts_with(std::string_view(sat::kMagic, sizeof sat::kMagic)))
+  if (start.starts_with(std::string_view(sat::kMagic, sizeof sat::kMagic))) {
+    const std::filesystem::path host = std::filesystem::path(path).replace_filename("host.sat");
+    std::error_code none;
+    if (std::filesystem::exists(host, none) && !std::filesystem::equivalent(host, path, none))
+      return open_captures({path, host.string()});
     return read_sat(open_input(path));
+  }
   if (start == std::string_view("SQLite format 3\0", 16))
     return std::make_unique<WholeCapture>([path] { return read_nsys(path); });
   const size_t text = start.find_first_not_of(" \t\r\n");
@@ -66,7 +71,7 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
       Errc::invalid_argument, "doctor",
       path +
           ": is no trace that is known here; give a Chrome trace of torch.profiler (.json or "
-          ".json.gz) or an SQLite export of Nsight Systems");
+          ".json.gz), an SQLite export of Nsight Systems, or what saturate doctor --keep kept");
 }
 
 }  // namespace saturate::observe

@@ -129,9 +129,12 @@ Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gat
     c.text += "\nno steps in one of the captures: times are of their whole length\n";
   for (const Gate& gate : gates) {
     const double x = metric_of(a, gate.metric), y = metric_of(b, gate.metric);
+    const auto shown = [&](double v) {
+      return gate.metric == "launches" ? fmt::format("{:.1f}", v) : format_ns(v);
+    };
     if (y > x * (1 + gate.percent / 100))
-      c.failed.push_back(fmt::format("{} rose from {:.6g} to {:.6g} ({}), more than {:g}%",
-                                     gate.metric, x, y, change(x, y), gate.percent));
+      c.failed.push_back(fmt::format("{} rose from {} to {} ({}), more than {:g}%", gate.metric,
+                                     shown(x), shown(y), change(x, y), gate.percent));
   }
   return c;
 }

@@ -136,7 +136,7 @@ std::string kernel_rate(const KernelStat& kernel, const DevicePeaks* peaks) {
 std::string roofline_note(const Diagnosis& g, const DeviceAnalysis& d) {
   if (d.kernels.empty()) return "";
   if (!g.analysis.shapes)
-    return g.analysis.framework == "PyTorch" && g.analysis.source == "Kineto trace"
+    return g.analysis.framework == "PyTorch" && g.analysis.source == kKinetoSource
                ? "no FLOP/s and rooflines: the trace has no shapes; record it with "
                  "record_shapes=True"
                : "no FLOP/s and rooflines of kernels: the capture has no shapes; a torch.profiler "

@@ -25,7 +25,7 @@ Trace trace(bool shapes, const char* device) {
     }
   }
   Trace t = s.take();
-  t.source = "Kineto trace";
+  t.source = kKinetoSource;
   t.framework = "PyTorch";
   t.devices[0].name = device;
   if (!shapes) return t;

@@ -53,6 +53,8 @@ struct DeviceInfo {
   int64_t multiprocessors = 0;  // 0: unknown
 };
 
+constexpr const char* kKinetoSource = "Kineto trace";  // torch.profiler's
+
 // A capture, or a window of one. 56, 32 and 32 bytes a record and each name once.
 struct Trace {
   NameTable names;
@@ -67,7 +69,7 @@ struct Trace {
   std::vector<OperatorWork> work;  // in order, of the whole capture
   bool shapes = false;             // the source recorded the shapes of operators' inputs
   std::vector<std::string> notes;  // for the reader of the report: what the source lacked
-  std::string source;              // "Kineto trace", ...
+  std::string source;              // kKinetoSource, "Nsight Systems export", "saturate capture"
   std::string framework;           // "PyTorch", ...; empty when not known
   std::vector<Pause> pauses;       // times without records, in the order of the source
   double slowdown = 1;             // of the program while it was recorded; 1: not known

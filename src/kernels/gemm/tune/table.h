@@ -48,7 +48,7 @@ struct TuneMachine {
   std::string gpu;        // "NVIDIA H200"
   std::string compute;    // "9.0"
   std::string driver;     // "580.159.04", or CUDA's number where the kernel module does not say
-  std::string libraries;  // "cuBLASLt 13.0.2"
+  std::string libraries;  // "cuBLASLt 13.0.2, kernels 2"
   friend bool operator==(const TuneMachine&, const TuneMachine&) = default;
 };
 // Errors: unsupported for a CPU.
