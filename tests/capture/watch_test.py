@@ -207,7 +207,7 @@ class Watch(unittest.TestCase):
                  (("--library", "/no/such.so"), {}, 2, ["/no/such.so", "--library"]),
                  (("--keep", os.path.dirname(WATCHED)), {}, 2, ["not an empty folder"]),
                  (("--cupti", "/no/libcupti.so"), {}, 2, ["/no/libcupti.so", "--cupti"]),
-                 (("--output", "/no/report.html"), {}, 2, ["/no/report.html", "write"]),
+                 (("--output", "/no/report.html"), {}, 1, ["/no/report.html", "write"]),
                  (("--output", self.folder.name), {}, 2, ["is a folder"]),
                  (("--cupti", PROGRAM), {}, 0, [PROGRAM, "nothing was captured"])]  # a library that is not CUPTI
         for options, environment, code, says in cases:
