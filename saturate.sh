@@ -58,6 +58,7 @@ gpu_architecture() {
   esac
 }
 
+targets=()  # of the build; none: all
 # configure_and_build CUDA ARCHITECTURES [OPTIONS...]: ARCHITECTURES empty takes those of the default preset.
 configure_and_build() {
   local cuda="${SATURATE_CUDA:-$1}" architectures="${SATURATE_CUDA_ARCHITECTURES:-$2}"
@@ -65,7 +66,7 @@ configure_and_build() {
   [[ -d /usr/local/cuda/bin ]] && PATH="$PATH:/usr/local/cuda/bin"
   say "build (SATURATE_CUDA=$cuda)"
   cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;90a-real}" "$@"
-  cmake --build build -j "${JOBS:-$(nproc)}"
+  cmake --build build -j "${JOBS:-$(nproc)}" "${targets[@]}"
 }
 
 # Open MPI refuses root and more ranks than cores without these; the tests need both.
@@ -118,14 +119,15 @@ run_tests() {
   [[ -z "$architecture" ]] || tests/gpu.sh build
 }
 
-# Without a GPU the quickstart takes the CPU build, which needs less time; a build that is there is kept.
+# Without a GPU the quickstart takes the CPU build, which needs less time; a build that is there is kept. No tests.
 quickstart() {
+  targets=(--target saturate saturate_capture)
   local started=$SECONDS data=runs/quickstart/data model=runs/quickstart/model architecture
   install_packages "${PACKAGES[@]}"
   architecture="$(gpu_architecture)"
   if [[ -f build/build.ninja && -z "${SATURATE_CUDA:-}" ]]; then
     say "build"
-    cmake --build build -j "${JOBS:-$(nproc)}"
+    cmake --build build -j "${JOBS:-$(nproc)}" "${targets[@]}"
   elif [[ -n "$architecture" ]]; then
     configure_and_build AUTO "$architecture"
   else
