@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <string_view>
 
 #include "apps/commands.h"
-#include "base/durable_file.h"
+#include "apps/report_output.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "observe/report/compare.h"
@@ -24,18 +20,6 @@
 
 namespace saturate::apps {
 namespace {
-
-void deliver(const std::string& text, const std::string& path) {
-  if (path.empty() || path == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-      throw Error(Errc::io, "doctor", "cannot write to standard output; is the disk full?");
-    return;
-  }
-  DurableFile file(path);
-  file.write(text.data(), text.size());
-  file.commit();
-  log_info("wrote " + path);
-}
 
 // To standard error without an own destination: standard output is the command's.
 void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
@@ -59,31 +43,7 @@ void report(const std::string& path, const std::string& name, const DoctorOption
     std::fwrite(text.data(), 1, text.size(), stderr);
     return;
   }
-  deliver(text, o.output);
-}
-
-// Before a long run rather than after it.
-void check_output(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    throw Error(Errc::invalid_argument, "doctor", path + ": is a folder; give --output a file");
-  const fs::path folder = fs::absolute(path, error).parent_path();
-  if (!fs::is_directory(folder, error) || access(folder.c_str(), W_OK) != 0)
-    throw Error(Errc::io, "doctor",
-                fmt::format("{}: cannot be written; see that {} is a folder that you may write to",
-                            path, folder.string()));
-}
-void check_library(const std::string& path, const char* option) {
-  if (path.empty()) return;
-  std::ifstream file(path, std::ios::binary);
-  char head[4] = {};
-  if (!file.read(head, sizeof head) || std::string_view(head, sizeof head) !=
-                                           "\x7f"
-                                           "ELF")
-    throw Error(Errc::invalid_argument, "doctor",
-                fmt::format("{} {}: is no library that can be read", option, path));
+  deliver_report("doctor", text, o.output);
 }
 
 // A folder for captures: the one to keep, or one that goes away.
@@ -126,9 +86,6 @@ class CaptureFolder {
 
 // Whatever becomes of the report, the exit code is the command's.
 int watch_command(const DoctorOptions& o) {
-  check_output(o.output);
-  check_library(o.cupti, "--cupti");
-  check_library(o.library, "--library");
   CaptureFolder folder(o.keep);
   const observe::WatchResult result = observe::watch({.command = o.command,
                                                       .folder = folder.path(),
@@ -163,6 +120,7 @@ int watch_command(const DoctorOptions& o) {
 }  // namespace
 
 int run_doctor(const DoctorOptions& o) {
+  check_report_path("doctor", o.output);
   if (o.watch && (!o.file.empty() || !o.compare.empty()))
     throw Error(Errc::invalid_argument, "doctor",
                 "a trace and a command to watch; give one of the two");
@@ -173,7 +131,7 @@ int run_doctor(const DoctorOptions& o) {
     const observe::Comparison c = observe::compare(
         observe::diagnose(o.compare[0], {.warm_up = o.warm_up, .untraced_step_ns = 0}),
         observe::diagnose(o.compare[1], {.warm_up = o.warm_up, .untraced_step_ns = 0}), gates);
-    deliver(c.text, o.output);
+    deliver_report("doctor", c.text, o.output);
     for (const std::string& line : c.failed) log_error("[doctor] --fail-if: " + line);
     return c.failed.empty() ? 0 : kExitMachine;
   }

@@ -2,13 +2,10 @@
 // `saturate doctor --pid N`: a running process from outside, through the driver and /proc.
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <thread>
 
 #include "apps/commands.h"
-#include "base/durable_file.h"
-#include "base/error.h"
-#include "base/log.h"
+#include "apps/report_output.h"
 #include "observe/system/watch.h"
 
 namespace saturate::apps {
@@ -29,6 +26,7 @@ bool sleep_unless_stopped(double seconds) {
 }  // namespace
 
 int run_doctor_pid(const DoctorPidOptions& o) {
+  check_report_path("doctor", o.output);
   std::string why;
   auto monitor = observe::GpuMonitor::open(why);
   // Slow PCIe reads would stretch the samples on chips without GPM.
@@ -39,15 +37,7 @@ int run_doctor_pid(const DoctorPidOptions& o) {
       observe::watch_process(sampler, o.pid, o.duration, kPeriod, sleep_unless_stopped);
   std::signal(SIGINT, SIG_DFL);
   const std::string text = o.json ? observe::watch_json(r) : observe::watch_text(r);
-  if (o.output.empty() || o.output == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-      throw Error(Errc::io, "doctor", "cannot write to standard output; is the disk full?");
-    return 0;
-  }
-  DurableFile file(o.output);
-  file.write(text.data(), text.size());
-  file.commit();
-  log_info("wrote " + o.output);
+  deliver_report("doctor", text, o.output);
   return 0;
 }
 

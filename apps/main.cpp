@@ -410,6 +410,29 @@ struct Program {
         "Each line is OK, WARN, FAIL or SKIP. The exit code is 1 when a line is FAIL.");
   }
 
+  // Refuses what was given and would be ignored.
+  void check_doctor_options() const {
+    const auto refuse = [&](std::initializer_list<const char*> names, const char* why) {
+      for (const char* name : names)
+        if (doctor_command->get_option(name)->count() > 0)
+          throw Error(Errc::invalid_argument, "doctor", fmt::format("{} {}", name, why));
+    };
+    const auto watched = {"--keep", "--delay", "--memory", "--cupti", "--library"};
+    if (!doctor.compare.empty()) {
+      const char* why =
+          "does not go with compare; give its options after that word, or leave it out";
+      refuse(watched, why);
+      refuse({"file", "--duration", "--pid", "--step-ms", "--format", "--output", "--warmup"}, why);
+      return;
+    }
+    if (doctor.watch) return;
+    refuse(watched, "needs a command to watch: saturate doctor ... -- python train.py");
+    if (doctor_pid.pid > 0)
+      refuse({"--warmup", "--step-ms"}, "needs a trace or a command; with --pid no step is seen");
+    else
+      refuse({"--duration"}, "needs a command to watch, after --, or --pid");
+  }
+
   int doctor_of_pid() {
     if (!doctor.file.empty() || doctor.watch)
       throw Error(Errc::invalid_argument, "doctor",
@@ -573,8 +596,10 @@ struct Program {
     if (*tune_command) return run_tune(tune);
     if (*top_command) return run_top(top);
     if (*check_command) return run_check(check);
-    if (*doctor_command && doctor_pid.pid > 0) return doctor_of_pid();
-    if (*doctor_command) return run_doctor(doctor);
+    if (*doctor_command) {
+      check_doctor_options();
+      return doctor_pid.pid > 0 ? doctor_of_pid() : run_doctor(doctor);
+    }
     if (*lab_command) return run_lab(lab);
     if (*quickstart_command) return run_quickstart_data(quickstart);
     return run_info();

@@ -13,7 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "observe/capture/cupti_abi.h"
 #include "tests/capture/fake_cuda.h"
+
+namespace cupti = saturate::observe::cupti;
 
 namespace {
 
@@ -43,6 +46,7 @@ void step(const Options& o) {
 
 // A profiler of the program itself, as torch.profiler uses CUPTI. Counts the kernels it is told of.
 std::set<uint8_t*> rival_buffers;
+std::set<uint32_t> rival_numbers;  // which tell a profiler what call issued a kernel
 long rival_kernels = 0, unknown_buffers = 0;
 
 void rival_requested(uint8_t** buffer, size_t* size, size_t* most) {
@@ -57,20 +61,24 @@ void rival_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
     return;
   }
   void* record = nullptr;
-  while (cuptiActivityGetNextRecord(buffer, valid, &record) == 0)
-    rival_kernels += *static_cast<uint32_t*>(record) == 10;
+  while (cuptiActivityGetNextRecord(buffer, valid, &record) == 0) {
+    const auto* kernel = static_cast<const cupti::KernelActivity*>(record);
+    if (kernel->kind != cupti::kConcurrentKernel) continue;
+    ++rival_kernels;
+    rival_numbers.insert(kernel->correlation);
+  }
   std::free(buffer);
 }
 
 void profile(const Options& o) {
   cuptiActivityRegisterCallbacks(rival_requested, rival_completed);
-  cuptiActivityEnable(10);
+  cuptiActivityEnable(cupti::kConcurrentKernel);
   const int64_t before = fake_launches();
   for (int i = 0; i < 20; ++i) step(o);
-  cuptiActivityDisable(10);
+  cuptiActivityDisable(cupti::kConcurrentKernel);
   cuptiActivityFlushAll(1);
-  std::printf("profiled %ld of %ld, unknown %ld\n", rival_kernels,
-              static_cast<long>(fake_launches() - before), unknown_buffers);
+  std::printf("profiled %ld of %ld by %zu numbers, unknown %ld\n", rival_kernels,
+              static_cast<long>(fake_launches() - before), rival_numbers.size(), unknown_buffers);
 }
 
 Options parse(int argc, char** argv) {

@@ -97,7 +97,7 @@ class Watch(unittest.TestCase):
 
     def test_a_profiler_of_the_program_sees_everything(self):
         report, out, _ = self.report("--rival", "--steps", "60")
-        self.assertIn("profiled 200 of 200, unknown 0\n", out)
+        self.assertIn("profiled 200 of 200 by 200 numbers, unknown 0\n", out)
         self.assertTrue([n for n in report["capture"]["notes"] if n.startswith("capture lost from second 0 on")])
         self.assertLess(sum(k["count"] for k in report["devices"][0]["kernels"]), 600)
 
@@ -204,9 +204,10 @@ class Watch(unittest.TestCase):
 
     def test_refusals_name_cause_and_remedy(self):
         cases = [((), {"CUDA_INJECTION64_PATH": "/opt/nsys.so"}, 2, ["/opt/nsys.so", "unset it"]),
-                 (("--library", "/no/such.so"), {}, 2, ["/no/such.so", "--library"]),
+                 (("--library", "/no/such.so"), {}, 2, ["--library /no/such.so", "libsaturate_capture.so"]),
                  (("--keep", os.path.dirname(WATCHED)), {}, 2, ["not an empty folder"]),
-                 (("--cupti", "/no/libcupti.so"), {}, 2, ["/no/libcupti.so", "--cupti"]),
+                 (("--cupti", "/no/libcupti.so"), {}, 2, ["--cupti /no/libcupti.so", "the program's own"]),
+                 (("--cupti", __file__), {}, 2, [__file__, "is no library"]),
                  (("--output", "/no/report.html"), {}, 1, ["/no/report.html", "write"]),
                  (("--output", self.folder.name), {}, 2, ["is a folder"]),
                  (("--cupti", PROGRAM), {}, 0, [PROGRAM, "nothing was captured"])]  # a library that is not CUPTI
@@ -227,6 +228,7 @@ class Watch(unittest.TestCase):
         environment = {"TMPDIR": self.folder.name}
         code, _, err = doctor("--step-ms", "1000", environment=environment, watch=["--steps", "60"])
         self.assertEqual(code, 0)
+        self.assertIn("without the profiler", err)
         kept = os.path.join(self.folder.name, os.listdir(self.folder.name)[0])
         self.assertIn("saturate doctor " + kept, err)
         self.assertEqual(subprocess.run([PROGRAM, "doctor", kept], capture_output=True).returncode, 0)

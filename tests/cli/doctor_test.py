@@ -150,6 +150,22 @@ class Doctor(unittest.TestCase):
         self.refused(says="saturate doctor trace.json.gz", code=2)
         self.refused(self.trace("t.json"), "--formt", "json", says="did you mean '--format'?", code=2)
 
+    def test_options_that_would_be_ignored_are_refused(self):
+        trace = self.trace("t.json")
+        for options in (["--delay", "1"], ["--keep", "kept"], ["--memory"], ["--duration", "2"]):
+            self.refused(trace, *options, says=[options[0], "needs a command to watch"], code=2)
+        self.refused("--pid", "1", "--keep", "kept", says=["--keep", "needs a command to watch"], code=2)
+        self.refused("--pid", "1", "--step-ms", "3", says=["--step-ms", "no step is seen"], code=2)
+        self.refused("--format", "json", "compare", trace, trace, says=["--format", "compare"], code=2)
+        self.refused(trace, "--step-ms", "nan", says="--step-ms", code=2)
+
+    def test_a_report_that_could_not_be_written_is_no_work(self):
+        for arguments in ([self.trace("t.json")], ["compare", self.trace("t.json"), self.trace("t.json")],
+                          ["--pid", str(os.getpid()), "--duration", "60"]):
+            self.refused(*arguments, "-o", "/no/report", says=["/no/report", "write"], code=1)
+            self.refused(*arguments, "-o", self.folder.name, says="is a folder", code=2)
+        self.assertEqual(doctor(self.trace("t.json"), "-o", "/dev/null")[0], 0)
+
     def test_help_has_examples(self):
         code, out, _ = doctor("--help")
         self.assertEqual(code, 0)

@@ -79,6 +79,20 @@ TEST(Merge, ACostIsKept) {
   EXPECT_EQ(capture->trace().slowdown, 1.5);
 }
 
+TEST(Merge, ACaptureAloneIsReadWithItsHost) {
+  const TempFolder folder;
+  Trace host;
+  host.notes = {"of the host"};
+  write(folder / "1.sat", loop(5));
+  write(folder / "host.sat", host);
+  for (const char* name : {"1.sat", "host.sat"}) {
+    const auto capture = open_capture(folder / name);
+    while (capture->read_window()) {
+    }
+    EXPECT_EQ(capture->trace().notes, std::vector<std::string>{"of the host"}) << name;
+  }
+}
+
 TEST(Merge, AFolderWithoutACaptureIsRefused) {
   const TempFolder folder;
   EXPECT_THROW(open_capture(folder / ""), Error);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -34,14 +35,22 @@ int64_t now_ns() {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+// A library that was named, as the command will find it from wherever it runs.
+std::string named_library(const std::string& path, const char* option, const char* remedy) {
+  std::ifstream file(path, std::ios::binary);
+  char head[4] = {};
+  if (!file.read(head, sizeof head) || std::string_view(head, sizeof head) != "\177ELF")
+    throw Error(Errc::invalid_argument, "doctor",
+                fmt::format("{} {}: is no library that can be read; {}", option, path, remedy));
+  return std::filesystem::absolute(path).string();
+}
+
 std::string find_library(const std::string& given) {
   namespace fs = std::filesystem;
   constexpr const char* kName = "libsaturate_capture.so";
   std::error_code error;
-  if (!given.empty()) {
-    if (fs::exists(given, error)) return fs::absolute(given).string();
-    throw Error(Errc::invalid_argument, "doctor", given + ": no such file; give --library a path");
-  }
+  if (!given.empty())
+    return named_library(given, "--library", "name libsaturate_capture.so, or leave it out");
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   const fs::path root = program.parent_path().parent_path();
   for (const fs::path& folder :
@@ -67,8 +76,7 @@ void refuse_other_owner() {
 
 class Child {
  public:
-  explicit Child(const WatchOptions& o) {
-    const std::string library = find_library(o.library);
+  Child(const WatchOptions& o, const std::string& library, const std::string& cupti_library) {
     sigset_t blocked;
     sigemptyset(&blocked);
     for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGCONT})
@@ -79,7 +87,7 @@ class Child {
     if (pipe2(ready, O_CLOEXEC) != 0)
       throw Error(Errc::io, "doctor", std::string("cannot make a pipe: ") + std::strerror(errno));
     pid_ = fork();
-    if (pid_ == 0) start(o, library, ready[1]);
+    if (pid_ == 0) start(o, library, cupti_library, ready[1]);
     const int fork_error = errno;
     close(ready[1]);
     int problem = 0;
@@ -121,7 +129,8 @@ class Child {
   }
 
  private:
-  [[noreturn]] void start(const WatchOptions& o, const std::string& library, int ready) {
+  [[noreturn]] void start(const WatchOptions& o, const std::string& library,
+                          const std::string& cupti_library, int ready) {
     const auto set = [](const char* variable, const std::string& value) {
       setenv(variable, value.c_str(), 1);
     };
@@ -130,7 +139,7 @@ class Child {
     };
     set(cupti::kInjectionVariable, library);
     set(cupti::kFolderVariable, std::filesystem::absolute(o.folder).string());
-    if (!o.cupti.empty()) set(cupti::kCuptiVariable, o.cupti);
+    if (!cupti_library.empty()) set(cupti::kCuptiVariable, cupti_library);
     set(cupti::kDelayVariable, milliseconds(o.delay_s));
     set(cupti::kMemoryVariable, o.memory ? "1" : "0");
     set(cupti::kDurationVariable, milliseconds(o.duration_s));
@@ -204,11 +213,17 @@ WatchResult watch(const WatchOptions& o) {
   if (o.command.empty())
     throw Error(Errc::invalid_argument, "doctor", "no command after --; give a program to run");
   refuse_other_owner();
+  const std::string library = find_library(o.library);
+  const std::string cupti_library =
+      o.cupti.empty() ? ""
+                      : named_library(o.cupti, "--cupti",
+                                      "name libcupti.so of a CUDA toolkit, or leave it out to "
+                                      "take the program's own");
   SatWriter writer((std::filesystem::path(o.folder) / "host.sat").string());
   Trace host;
   std::string no_gpu;
   std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
-  Child child(o);
+  Child child(o, library, cupti_library);
   ThreadSampler sampler(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;
