@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What watching a program costs it, on a GPU: `cost.py --doctor PROGRAM`.
 
-Each case runs without the doctor, under it, and under one that waits to record (`--delay`: calls and graphs are noticed), in turns. One more watched run is
-recorded in its middle third only, so that recorded and unrecorded stretches of one run can be compared as well.
+Each case runs without the doctor and under it, in turns, and once under one that waits to record (`--delay`: calls and
+graphs are noticed). One more watched run is recorded in its middle third only, so that recorded and unrecorded stretches
+of one run can be compared as well. Windows are a second long and up to 64 s apart: short runs are recorded more than
+long ones.
 
-The pace of a core changes more than what is measured (pace.py). So the loop stays on the core that is quickest when it begins, a
-fixed piece of Python is timed before and after each stretch, and a launch-bound case is told in units of it, without the
-stretches in which it took over 1.12 times its least tenth.
+The pace of a core changes more than what is measured (pace.py). So the loop stays on the core that is quickest when it
+begins, a fixed piece of Python is timed before and after each stretch, and a launch-bound case is told in units of it,
+without the stretches in which it took over 1.12 times its least tenth.
 
-A line of JSON a case: step times over the stretches left (of a run time by steps, of recorded and unrecorded ones the median), their
-share, and the ratios, of both comparisons and over the whole run. Exit code 1 beyond the limits.
+A line of JSON a case: step times over the stretches left (of a run time by steps, of recorded and unrecorded ones the
+median), their share, and the ratios, of both comparisons and over the whole run. Exit code 1 beyond the limits.
 """
 import argparse
 import json
@@ -24,7 +26,7 @@ from pace import quickest_core, reference_ms
 LIMITS = {"graph": 0.02, "compiled": 0.02, "paced": 0.05}  # of the step time, over a run
 HOST_BOUND = {"launches", "paced"}
 CHUNK_S = {"launches": 0.025, "paced": 0.025}  # of steps, then a wait for the device
-PACED_WORK = 800  # turns of an empty loop beside each launch: about 100,000 launches a second on a quick core
+PACED_WORK = 800  # turns of an empty loop beside each launch, to come down to about 100,000 launches a second
 
 
 def median(values):
@@ -104,8 +106,9 @@ def measure(given):
         third = given.seconds / 3
         runs = {"alone": [], "watched": [], "idle": []}
         for _ in range(given.rounds):
-            for name, watch in (("alone", None), ("watched", []), ("idle", ["--delay", "86400"])):
+            for name, watch in (("alone", None), ("watched", [])):
                 runs[name].append(run(given, case, watch))
+        runs["idle"].append(run(given, case, ["--delay", "86400"]))
         begin = median([r["ready_s"] for r in runs["idle"]]) + third
         inside = run(given, case, ["--delay", str(begin), "--duration", str(third)])
         references = sorted(c[2] for of in [*runs.values(), [inside]] for r in of for c in r["chunks"])

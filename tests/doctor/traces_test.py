@@ -96,7 +96,7 @@ class Judging(unittest.TestCase):
     RESULT = {"program": "p", "fix": None, "cause": "loader", "verdicts": ["input_bound"], "drift": False,
               "step_ms": 10.0, "planted_ms": 8.0, "batches": 1}
     TOLD = {"verdict": {"id": "input_bound", "cause_ns": 8.1e6}, "steps": {"drift": 1.0},
-            "fixes": [{"id": "loader", "speedup_at_most": 5.0}], "not_the_cause": []}
+            "fixes": [{"id": "loader", "speedup_at_most": 5.0, "is_ceiling": True}], "not_the_cause": []}
 
     def test_right_and_wrong_causes(self):
         wrong = dict(self.TOLD, verdict={"id": "copy_bound", "cause_ns": 4e6})
@@ -110,7 +110,7 @@ class Judging(unittest.TestCase):
         healthy = dict(self.RESULT, cause=None, verdicts=["gpu_bound"], planted_ms=0.0)
         told = dict(self.TOLD, verdict={"id": "gpu_bound", "cause_ns": 1e7})
         self.assertFalse(truth.judge_causes([healthy], [told])[0]["right"])
-        told = dict(told, fixes=[{"id": "loader", "speedup_at_most": 1.02}])
+        told = dict(told, fixes=[{"id": "loader", "speedup_at_most": 1.02, "is_ceiling": True}])
         self.assertTrue(truth.judge_causes([healthy], [told])[0]["right"])
 
     def test_gains_are_compared(self):

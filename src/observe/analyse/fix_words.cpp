@@ -139,8 +139,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes equal"
                 : "allocate once before the loop, or use cudaMallocAsync with a release threshold";
       f.caveat =
-          "what the driver takes differs from run to run; kernels beside a release may be slower "
-          "too, which is not in the ceiling";
+          "an estimate, not a ceiling: what the driver takes differs from run to run, and kernels "
+          "beside a release may be slower too";
       break;
     case FixKind::code_load:
       f.evidence =

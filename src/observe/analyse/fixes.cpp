@@ -344,6 +344,7 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     f.speedup = f.kind == FixKind::batch ? 2 * base / step : base / std::max(step, 1.0);
     f.step_ns = is_throughput(f.kind) ? 0 : step;
     f.speedup = std::max(1.0, f.speedup);
+    f.ceiling = f.kind != FixKind::allocator;
     const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
     f.cures = !is_throughput(f.kind) && !(f.kind == FixKind::clocks && only_power);
     f.share = attributed_share(f.kind, analysis, clock);

@@ -34,7 +34,10 @@ const FixInfo& fix_info(FixKind kind);
 
 struct Fix {
   FixKind kind;
-  double speedup = 1;  // ceiling: "up to"; of throughput for batch and processes
+  double speedup = 1;  // of throughput for batch and processes
+  // Whether `speedup` bounds what the change brings. Not for allocation: what the driver takes
+  // differs from run to run, and the cost of memory that it clears beside kernels is in no record.
+  bool ceiling = true;
   double step_ns = 0;  // of a step with the fix; 0 for those two
   double share = 0;    // of the time that the attribution puts down to it
   double shared = 0;   // the part of its gain that the first fix of the list brings already
@@ -71,7 +74,7 @@ struct ClockHold {
   std::string evidence;
 };
 
-// Replays every change, ranks by what each can bring on its own. Ceilings: nothing is subtracted
+// Replays every change, ranks by what each can bring on its own. Ceilings but one: nothing is subtracted
 // for what a change costs; gains of several fixes do not add up. Evidence and first action name
 // what the capture shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step
 // takes without recording, 0 when not known. Errors    as Replay::scale_dispatch's.

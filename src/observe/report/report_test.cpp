@@ -170,6 +170,10 @@ TEST(JsonReport, LeavesSumToTheWall) {
   EXPECT_EQ(sum, j["devices"][0]["wall_ns"].get<int64_t>());
   EXPECT_EQ(j["steps"]["count"], 29 - j["steps"]["warm_up"].get<int>());
   EXPECT_GT(j["fixes"][0]["speedup_at_most"].get<double>(), 1.5);
+  for (const auto& f : j["fixes"]) {
+    EXPECT_EQ(f["is_ceiling"].get<bool>(), f["id"] != "allocator");
+    EXPECT_EQ(f["step_ns"].is_null(), f["id"] == "batch" || f["id"] == "processes") << f["id"];
+  }
 }
 
 TEST(Compare, ShowsEachLeafAndHoldsGates) {

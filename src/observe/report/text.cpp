@@ -97,8 +97,8 @@ std::string fixes_text(const FixReport& fixes) {
             : "";
     const std::string shared =
         f.shared >= 0.1 ? fmt::format("   [{:.0f}% of it is in 1 already]", 100 * f.shared) : "";
-    out += fmt::format("{:2} {}   up to {:.2f}x{}{}\n", i + 1, fix_info(f.kind).title, f.speedup,
-                       times, shared);
+    out += fmt::format("{:2} {}   {} {:.2f}x{}{}\n", i + 1, fix_info(f.kind).title,
+                       f.ceiling ? "up to" : "about", f.speedup, times, shared);
     out += fmt::format("     why  {}\n     try  {}\n", printable(f.evidence), f.action);
     if (!f.caveat.empty()) out += fmt::format("     but  {}\n", f.caveat);
   }
