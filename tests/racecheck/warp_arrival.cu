@@ -2,7 +2,7 @@
 // The hand-over of the Hopper kernels, alone: the lanes of a warp write shared memory, meet at
 // __syncwarp(), one of them arrives at an mbarrier; another warp waits for that and reads. It is
 // ordered (PTX memory model: bar.warp.sync orders the lanes' accesses, mbarrier.arrive releases
-// what is ordered before it, try_wait acquires), yet compute-sanitizer 2025.3 reports hazards; with
+// what is ordered before it, try_wait acquires), yet compute-sanitizer of CUDA 13.0 reports hazards; with
 // an argument all lanes arrive, and it reports none. Not part of the build:
 //   nvcc -arch=sm_90a -lineinfo -o warp_arrival tests/racecheck/warp_arrival.cu
 //   compute-sanitizer --tool racecheck ./warp_arrival; compute-sanitizer --tool racecheck ./warp_arrival all
