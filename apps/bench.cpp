@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "apps/commands.h"
+#include "apps/report_output.h"
 #include "base/error.h"
 #include "kernels/gemm/matmul.h"
 #include "runtime/context.h"
@@ -79,6 +80,8 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
 }  // namespace
 
 int run_bench(const BenchOptions& o) {
+  for (const std::string& path : {o.plot, o.json})
+    if (o.ladder && !path.empty()) check_report_path("bench", path);
   if (o.what == "step") {
     fmt::print("{}\n", train::to_json(train::time_step(o.config, o.length, o.repeats)));
     return 0;

@@ -388,7 +388,9 @@ struct Program {
         ->type_name("[HOST:]PORT")
         ->excludes("--once")
         ->excludes("--json");
-    c.add_option("--proc", top.proc, "where /proc is mounted")->capture_default_str();
+    c.add_option("--proc", top.proc, "where /proc is mounted")
+        ->check(CLI::ExistingDirectory)
+        ->capture_default_str();
     c.footer(
         "Examples:\n"
         "  saturate top                       # h lists the keys, q ends\n"
@@ -404,6 +406,7 @@ struct Program {
         "check", "say whether this machine is ready to be observed, with remedies");
     check_command->add_flag("--json", check.json, "print the findings as JSON");
     check_command->add_option("--proc", check.proc, "where /proc is mounted")
+        ->check(CLI::ExistingDirectory)
         ->capture_default_str();
     check_command->footer(
         "Example:\n  saturate check\n"
@@ -425,6 +428,10 @@ struct Program {
       refuse({"file", "--duration", "--pid", "--step-ms", "--format", "--output", "--warmup"}, why);
       return;
     }
+    if (doctor.format == "perfetto" && doctor.output.empty())
+      throw Error(
+          Errc::invalid_argument, "doctor",
+          "a Perfetto trace is no text; give it a file: --format perfetto -o trace.pftrace");
     if (doctor.watch) return;
     refuse(watched, "needs a command to watch: saturate doctor ... -- python train.py");
     if (doctor_pid.pid > 0)

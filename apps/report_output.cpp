@@ -24,10 +24,10 @@ void check_report_path(const char* where, const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status))
-    throw Error(Errc::invalid_argument, where, path + ": is a folder; give --output a file");
+    throw Error(Errc::invalid_argument, where, path + ": is a folder; give a file");
   if (fs::exists(status) && !fs::is_regular_file(status)) {  // a device, a pipe: written in place
     if (access(path.c_str(), W_OK) == 0) return;
-    throw Error(Errc::io, where, path + ": may not be written; give --output another file");
+    throw Error(Errc::io, where, path + ": may not be written; give another file");
   }
   // A file is replaced by a new one beside it, so that only its folder must be writable.
   const fs::path folder = fs::absolute(path, error).parent_path();

@@ -120,8 +120,12 @@ void explain(const kernels::ChipLimits& chip, const std::string& where) {
       ++valid;
       continue;
     }
-    std::string rule = why;  // without its numbers
-    std::erase_if(rule, [](char c) { return c >= '0' && c <= '9'; });
+    std::string rule;  // its numbers as N
+    for (const char c : why) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit) rule += c;
+      if (digit && !rule.ends_with('N')) rule += 'N';
+    }
     ++rules[rule];
   }
   fmt::print("\n{} of {} parameter sets are valid on {}\n", valid, kernels::tile_grid().size(),

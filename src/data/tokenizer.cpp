@@ -5,6 +5,7 @@
 #include <sentencepiece_processor.h>
 #include <xxhash.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,10 +28,13 @@ constexpr int64_t kMaxVocab = int64_t{1} << 24;
 }
 
 std::string read_file(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none))
+    fail(path, "is a folder; give the tokenizer's file in it");
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in) throw Error(Errc::io, "tokenizer", path + ": cannot be opened; check the path");
   const std::streamoff size = in.tellg();
-  if (size <= 0 || size > kMaxModelBytes)  // a directory has size -1 or a huge one
+  if (size <= 0 || size > kMaxModelBytes)
     fail(path, fmt::format("has {} bytes; a tokenizer file has 1 to {}", size, kMaxModelBytes));
   std::string bytes(static_cast<size_t>(size), '\0');
   in.seekg(0);

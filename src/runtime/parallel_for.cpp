@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -14,13 +16,23 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace saturate {
 namespace {
 
-int default_threads() noexcept {
-  if (const char* text = std::getenv("SATURATE_THREADS")) {
-    const int n = std::atoi(text);
-    if (n >= 1) return n;
+constexpr int kMostThreads = 1024;
+
+int default_threads() {
+  if (const char* text = std::getenv("SATURATE_THREADS"); text != nullptr && *text != '\0') {
+    int n = 0;
+    const char* end = text + std::strlen(text);
+    const auto [rest, error] = std::from_chars(text, end, n);
+    if (error != std::errc() || rest != end || n < 1 || n > kMostThreads)
+      throw Error(Errc::invalid_argument, "threads",
+                  std::string("SATURATE_THREADS=") + text + ": give a number from 1 to " +
+                      std::to_string(kMostThreads) + ", or unset it");
+    return n;
   }
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -125,7 +137,7 @@ Pool& pool() {
 
 }  // namespace
 
-int cpu_threads() noexcept {
+int cpu_threads() {
   int n = g_threads.load(std::memory_order_relaxed);
   if (n == 0) {
     n = default_threads();

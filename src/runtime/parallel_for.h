@@ -7,8 +7,8 @@
 namespace saturate {
 
 // Threads used by parallel_for, the caller included. Default: the CPUs this process may run on,
-// or SATURATE_THREADS.
-int cpu_threads() noexcept;
+// or SATURATE_THREADS (1 to 1024). Errors: invalid_argument when that is no such number.
+int cpu_threads();
 void set_cpu_threads(int threads);  // call before work starts; at least 1
 
 // Calls body(begin, end) on disjoint chunks that cover [0, count), each at least `grain` long;

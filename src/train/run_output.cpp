@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "base/config_keys.h"
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -29,6 +30,24 @@ RunLock lock_folder(const RunConfig& config) {
   return lock;
 }
 
+// What the run goes on with that it did not begin with: "optimizer.lr 0.001 (was 0.002), ...".
+std::string changed_settings(const std::string& file, const RunConfig& now) {
+  RunConfig before;
+  try {
+    merge_toml_file(before, file);
+  } catch (const Error& e) {
+    return std::string("not known, for ") + e.what();
+  }
+  std::string changed;
+  for (const config::Key& key : config::keys()) {
+    const std::string was = value_text(key, before), is = value_text(key, now);
+    if (was == is || std::string_view(key.name) == "resume") continue;
+    changed += fmt::format("{}{} {} (was {})", changed.empty() ? "" : ", ", key.name,
+                           is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was);
+  }
+  return changed;
+}
+
 }  // namespace
 
 RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
@@ -41,7 +60,11 @@ RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
 }
 
 void RunOutput::begin(const RunConfig& config, const RunHeader& head) {
-  write_durable_file(folder_ + "/config.toml", to_toml(config));
+  const std::string settings = folder_ + "/config.toml";
+  if (head.step > 0)
+    if (const std::string changed = changed_settings(settings, config); !changed.empty())
+      log_info("settings that changed since the run began or was last resumed: " + changed);
+  write_durable_file(settings, to_toml(config));
   const std::string metrics = folder_ + "/metrics.jsonl", events = folder_ + "/tensorboard";
   if (head.step > 0) {
     metrics_.emplace(metrics, head.step);

@@ -120,7 +120,10 @@ class AttentionLadder(unittest.TestCase):
     def test_says_what_it_cannot_do(self):
         code, _, err = saturate(*self.ARGUMENTS, "--plot", "", "--json", "/no/such/folder/l.jsonl")
         self.assertNotEqual(code, 0)
-        self.assertIn("cannot write /no/such/folder/l.jsonl", err)
+        self.assertIn("/no/such/folder/l.jsonl: cannot be written", err)
+        code, _, err = saturate(*self.ARGUMENTS, "--plot", "/no/such/folder/l.svg")
+        self.assertNotEqual(code, 0)
+        self.assertIn("/no/such/folder/l.svg: cannot be written", err)
         code, _, err = saturate("bench", "attention", "--ladder", "--device", "cpu")
         self.assertNotEqual(code, 0)
         self.assertIn("--shape BATCH HEADS LENGTH HEAD_SIZE", err)
@@ -173,6 +176,12 @@ class Info(unittest.TestCase):
         self.assertEqual(code, 0, err)
         for word in ["build", "devices", "cpu", "libraries", "cuBLASLt", "NCCL", "MPI", "OpenBLAS", "SentencePiece"]:
             self.assertIn(word, out)
+
+    def test_threads_that_are_no_number_are_refused(self):
+        for value in ("abc", "0", "2x", "99999999999"):
+            done = subprocess.run([PROGRAM, "info"], capture_output=True, text=True, env={**os.environ, "SATURATE_THREADS": value})
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"SATURATE_THREADS={value}: give a number from 1 to", done.stderr)
 
 
 class Eval(unittest.TestCase):

@@ -142,6 +142,9 @@ class Doctor(unittest.TestCase):
         broken = bytearray(gzip.compress(text))
         broken[400] ^= 0xFF
         self.refused(self.file("broken.json.gz", bytes(broken)), says="broken.json.gz")
+        pipe = os.path.join(self.folder.name, "pipe")
+        os.mkfifo(pipe)
+        self.refused(pipe, says="is a pipe", code=2)
         self.refused(self.file("empty.json", b""), says="is empty", code=2)
         self.refused(self.file("binary", bytes(range(256))), says="no trace that is known", code=2)
         self.refused(self.file("cpu.json", b'{"traceEvents": []}'), says="ProfilerActivity.CUDA", code=2)
@@ -165,6 +168,7 @@ class Doctor(unittest.TestCase):
             self.refused(*arguments, "-o", "/no/report", says=["/no/report", "write"], code=1)
             self.refused(*arguments, "-o", self.folder.name, says="is a folder", code=2)
         self.assertEqual(doctor(self.trace("t.json"), "-o", "/dev/null")[0], 0)
+        self.refused(self.trace("t.json"), "--format", "perfetto", says="-o trace.pftrace", code=2)
 
     def test_help_has_examples(self):
         code, out, _ = doctor("--help")

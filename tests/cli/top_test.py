@@ -137,6 +137,7 @@ class Once(Machine):
         self.assertIn("address", self.run_program("top", "--prometheus", "here", code=2)[1])
         self.run_program("top", "--interval", "0", code=2)
         self.run_program("top", "--prometheus", ":0", "--json", code=2)
+        self.assertIn("/nodir", self.run_program("top", "--once", "--proc", "/nodir", code=2)[1])
         self.assertIn("needs", self.run_program("top", "--follow", code=2)[1].lower().replace("requires", "needs"))
 
 

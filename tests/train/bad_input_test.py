@@ -373,6 +373,13 @@ class Runs(BadInput):
         self.assertEqual(steps, sorted(steps))
         self.assertIn("resumed from", self.resume(run, {"train.max_steps": steps[-1] + 2}).stderr)
 
+    def test_a_resumed_run_says_what_changed(self):
+        run = self.copy(self.run_folder)
+        done = self.resume(run, {"train.max_steps": 5, "optimizer.lr": 0.0123})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"settings that changed .*optimizer\.lr 0\.0123 \(was ")
+        self.assertNotIn("settings that changed", self.resume(run, {"train.max_steps": 5, "optimizer.lr": 0.0123}).stderr)
+
     def test_ends_without_validation_and_by_patience(self):
         valid = ["--valid", f"{self.data}/valid.en", f"{self.data}/valid.pt"]
         done = self.trained(self.pair, {"validate.every_steps": 1000}, valid, out="short")

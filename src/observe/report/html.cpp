@@ -114,8 +114,8 @@ std::string fixes_html(const FixReport& r) {
       "replay misses by {:.1f}%. They do not add up.</p>\n<ol>\n",
       100 * r.replay_error);
   for (const Fix& f : r.worth) {
-    html += fmt::format("<li><b>{}</b>, {} {:.2f}x", fix_info(f.kind).title, f.ceiling ? "up to" : "about",
-                        f.speedup);
+    html += fmt::format("<li><b>{}</b>, {} {:.2f}x", fix_info(f.kind).title,
+                        f.ceiling ? "up to" : "about", f.speedup);
     if (f.step_ns > 0 && r.whole_steps)
       html += fmt::format(" ({} to {} a step)", format_ns(r.replay_step_ns), format_ns(f.step_ns));
     if (f.shared >= 0.1)
