@@ -80,8 +80,7 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
 }  // namespace
 
 int run_bench(const BenchOptions& o) {
-  for (const std::string& path : {o.plot, o.json})
-    if (o.ladder && !path.empty()) check_report_path("bench", path);
+  if (o.ladder && !o.plot.empty()) check_report_path("bench", o.plot);
   if (o.what == "step") {
     fmt::print("{}\n", train::to_json(train::time_step(o.config, o.length, o.repeats)));
     return 0;

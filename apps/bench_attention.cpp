@@ -331,7 +331,9 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
   std::ofstream json;
   if (!o.json.empty()) {
     json.open(o.json);
-    if (!json) throw Error(Errc::io, "bench", "cannot write " + o.json);
+    if (!json)
+      throw Error(Errc::io, "bench",
+                  o.json + ": cannot be written; see that its folder exists and that you may");
   }
   if (const Fit built = kernels::attention_cute_is_built(); !built)
     fmt::print("attention_forward_cute: {}\n", built.reason);

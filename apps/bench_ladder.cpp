@@ -223,7 +223,9 @@ int run_bench_ladder(const BenchOptions& o, const Context& ctx, const Stream& st
   std::ofstream lines;
   if (!o.json.empty()) {
     lines.open(o.json);
-    if (!lines) throw Error(Errc::io, "bench", "cannot write " + o.json);
+    if (!lines)
+      throw Error(Errc::io, "bench",
+                  o.json + ": cannot be written; see that its folder exists and that you may");
   }
   for (const Problem& p : problems) {
     Measurement measurement(ctx, stream, noise, p);

@@ -53,7 +53,7 @@ class CaptureFolder {
     namespace fs = std::filesystem;
     if (kept_) {
       std::error_code error;
-      fs::create_directories(path_, error);
+      made_ = fs::create_directories(path_, error);
       if (error)
         throw Error(
             Errc::io, "doctor",
@@ -73,6 +73,7 @@ class CaptureFolder {
   ~CaptureFolder() {
     std::error_code error;
     if (!kept_) std::filesystem::remove_all(path_, error);
+    if (kept_ && made_) std::filesystem::remove(path_, error);  // when it stayed empty
   }
   CaptureFolder(const CaptureFolder&) = delete;
   CaptureFolder& operator=(const CaptureFolder&) = delete;
@@ -80,7 +81,7 @@ class CaptureFolder {
   void keep() { kept_ = true; }
 
  private:
-  bool kept_;
+  bool kept_, made_ = false;
   std::string path_;
 };
 

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
-#include "base/error.h"
+#include "base/durable_file.h"
 
 namespace saturate::apps {
 namespace {
@@ -99,8 +98,7 @@ void write_svg(const LadderPlot& p, const std::string& path) {
                        limit + 4, l.colour, l.name);
   }
   svg += "</svg>\n";
-  std::ofstream out(path);
-  if (!(out << svg).flush()) throw Error(Errc::io, "bench", "cannot write " + path);
+  write_durable_file(path, svg);
 }
 
 }  // namespace saturate::apps

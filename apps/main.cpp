@@ -422,13 +422,16 @@ struct Program {
     };
     const auto watched = {"--keep", "--delay", "--memory", "--cupti", "--library"};
     if (!doctor.compare.empty()) {
-      const char* why =
-          "does not go with compare; give its options after that word, or leave it out";
+      if (!doctor.file.empty())
+        throw Error(Errc::invalid_argument, "doctor",
+                    doctor.file + " stands before compare; give its two traces after that word");
+      refuse({"--output", "--warmup"}, "stands before compare; give it after that word");
+      const char* why = "does not go with compare; leave it out";
       refuse(watched, why);
-      refuse({"file", "--duration", "--pid", "--step-ms", "--format", "--output", "--warmup"}, why);
+      refuse({"--duration", "--pid", "--step-ms", "--format"}, why);
       return;
     }
-    if (doctor.format == "perfetto" && doctor.output.empty())
+    if (doctor.format == "perfetto" && doctor.output.empty() && doctor_pid.pid == 0)
       throw Error(
           Errc::invalid_argument, "doctor",
           "a Perfetto trace is no text; give it a file: --format perfetto -o trace.pftrace");

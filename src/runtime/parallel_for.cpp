@@ -21,23 +21,21 @@
 namespace saturate {
 namespace {
 
-constexpr int kMostThreads = 1024;
-
 int default_threads() {
   if (const char* text = std::getenv("SATURATE_THREADS"); text != nullptr && *text != '\0') {
     int n = 0;
     const char* end = text + std::strlen(text);
     const auto [rest, error] = std::from_chars(text, end, n);
-    if (error != std::errc() || rest != end || n < 1 || n > kMostThreads)
+    if (error != std::errc() || rest != end || n < 1 || n > kMostCpuThreads)
       throw Error(Errc::invalid_argument, "threads",
                   std::string("SATURATE_THREADS=") + text + ": give a number from 1 to " +
-                      std::to_string(kMostThreads) + ", or unset it");
+                      std::to_string(kMostCpuThreads) + ", or unset it");
     return n;
   }
   cpu_set_t set;
   CPU_ZERO(&set);
   const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::clamp(allowed, 1, 256);
+  return std::clamp(allowed, 1, kMostCpuThreads);
 }
 
 std::atomic<int> g_threads{0};  // 0: not decided yet
@@ -148,7 +146,7 @@ int cpu_threads() {
 
 void set_cpu_threads(int threads) {
   const std::lock_guard lock(g_pool_mutex);
-  g_threads.store(std::clamp(threads, 1, 256), std::memory_order_relaxed);
+  g_threads.store(std::clamp(threads, 1, kMostCpuThreads), std::memory_order_relaxed);
   g_pool.reset();
 }
 

@@ -7,9 +7,10 @@
 namespace saturate {
 
 // Threads used by parallel_for, the caller included. Default: the CPUs this process may run on,
-// or SATURATE_THREADS (1 to 1024). Errors: invalid_argument when that is no such number.
+// or SATURATE_THREADS. Errors: invalid_argument when that is no number from 1 to kMostCpuThreads.
 int cpu_threads();
-void set_cpu_threads(int threads);  // call before work starts; at least 1
+constexpr int kMostCpuThreads = 256;
+void set_cpu_threads(int threads);  // call before work starts; 1 to kMostCpuThreads, else clamped
 
 // Calls body(begin, end) on disjoint chunks that cover [0, count), each at least `grain` long;
 // returns when all are done. Chunk borders depend on count, grain and the number of threads only,

@@ -30,7 +30,13 @@ RunLock lock_folder(const RunConfig& config) {
   return lock;
 }
 
-// What the run goes on with that it did not begin with: "optimizer.lr 0.001 (was 0.002), ...".
+// Keys that say nothing of what is trained and how.
+bool is_of_this_start(std::string_view key) {
+  return key == "resume" || key == "out" || key == "quiet";
+}
+
+// What the run goes on with that it had not when it was last started: "optimizer.lr 0.001 (was
+// 0.002), ...".
 std::string changed_settings(const std::string& file, const RunConfig& now) {
   RunConfig before;
   try {
@@ -41,7 +47,7 @@ std::string changed_settings(const std::string& file, const RunConfig& now) {
   std::string changed;
   for (const config::Key& key : config::keys()) {
     const std::string was = value_text(key, before), is = value_text(key, now);
-    if (was == is || std::string_view(key.name) == "resume") continue;
+    if (was == is || is_of_this_start(key.name)) continue;
     changed += fmt::format("{}{} {} (was {})", changed.empty() ? "" : ", ", key.name,
                            is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was);
   }
@@ -63,7 +69,7 @@ void RunOutput::begin(const RunConfig& config, const RunHeader& head) {
   const std::string settings = folder_ + "/config.toml";
   if (head.step > 0)
     if (const std::string changed = changed_settings(settings, config); !changed.empty())
-      log_info("settings that changed since the run began or was last resumed: " + changed);
+      log_info("settings that changed since the run was last started: " + changed);
   write_durable_file(settings, to_toml(config));
   const std::string metrics = folder_ + "/metrics.jsonl", events = folder_ + "/tensorboard";
   if (head.step > 0) {

@@ -216,6 +216,9 @@ class Watch(unittest.TestCase):
             self.assertEqual(got, code, err)
             for text in says:
                 self.assertIn(text, err)
+        kept = os.path.join(self.folder.name, "kept")
+        self.assertEqual(doctor("--keep", kept, "--cupti", "/no/libcupti.so")[0], 2)
+        self.assertFalse(os.path.exists(kept))
         self.assertIn("started CUDA in no process", doctor(watch=["--no-cuda"])[2])
         done = subprocess.run([PROGRAM, "doctor", "--", "/no/such/program"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)

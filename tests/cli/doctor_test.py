@@ -144,7 +144,7 @@ class Doctor(unittest.TestCase):
         self.refused(self.file("broken.json.gz", bytes(broken)), says="broken.json.gz")
         pipe = os.path.join(self.folder.name, "pipe")
         os.mkfifo(pipe)
-        self.refused(pipe, says="is a pipe", code=2)
+        self.refused(pipe, says="is no file", code=2)
         self.refused(self.file("empty.json", b""), says="is empty", code=2)
         self.refused(self.file("binary", bytes(range(256))), says="no trace that is known", code=2)
         self.refused(self.file("cpu.json", b'{"traceEvents": []}'), says="ProfilerActivity.CUDA", code=2)
@@ -159,13 +159,16 @@ class Doctor(unittest.TestCase):
             self.refused(trace, *options, says=[options[0], "needs a command to watch"], code=2)
         self.refused("--pid", "1", "--keep", "kept", says=["--keep", "needs a command to watch"], code=2)
         self.refused("--pid", "1", "--step-ms", "3", says=["--step-ms", "no step is seen"], code=2)
-        self.refused("--format", "json", "compare", trace, trace, says=["--format", "compare"], code=2)
+        self.refused("--format", "json", "compare", trace, trace, says="--format does not go with compare", code=2)
+        self.refused("--warmup", "3", "compare", trace, trace, says="--warmup stands before compare", code=2)
+        self.refused(trace, "compare", trace, trace, says="t.json stands before compare", code=2)
+        self.refused("--pid", "1", "--format", "perfetto", says="--pid has no perfetto report", code=2)
         self.refused(trace, "--step-ms", "nan", says="--step-ms", code=2)
 
     def test_a_report_that_could_not_be_written_is_no_work(self):
         for arguments in ([self.trace("t.json")], ["compare", self.trace("t.json"), self.trace("t.json")],
                           ["--pid", str(os.getpid()), "--duration", "60"]):
-            self.refused(*arguments, "-o", "/no/report", says=["/no/report", "write"], code=1)
+            self.refused(*arguments, "-o", "/no/report", says="/no/report: cannot be written", code=1)
             self.refused(*arguments, "-o", self.folder.name, says="is a folder", code=2)
         self.assertEqual(doctor(self.trace("t.json"), "-o", "/dev/null")[0], 0)
         self.refused(self.trace("t.json"), "--format", "perfetto", says="-o trace.pftrace", code=2)

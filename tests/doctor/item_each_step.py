@@ -45,7 +45,7 @@ class ItemEachStep(plant.Program):
         layers = [Checked(parts[i], parts[i + 1:i + 2], self) for i in range(0, len(parts), 2)]
         self.train = models.Trainer(torch.nn.Sequential(*layers))
         # The last layer's wait ends in the backward pass, whose first launch (one of eight) is not counted.
-        self.train.model.register_forward_hook(lambda model, given, out: out.register_hook(self.goes_on) and None)
+        self.train.model.register_forward_hook(self.mark_backward)
         # Large, so that within a layer the host is ahead of the device, also when it is recorded on a slow core.
         self.batch = torch.randn(8192, 4096, device=self.device, dtype=torch.bfloat16)
         self.stands_since, self.issued, self.launch_ms = None, None, []
@@ -62,6 +62,9 @@ class ItemEachStep(plant.Program):
         end.record()
         torch.cuda.synchronize()
         return begin.elapsed_time(end) / times
+
+    def mark_backward(self, _model, _given, out):
+        out.register_hook(self.goes_on)
 
     def waits(self):
         self.stands_since = torch.cuda.Event(enable_timing=True)

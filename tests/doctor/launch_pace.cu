@@ -7,7 +7,7 @@
 // library that the host was in. A line of JSON a step. Steps: register, +KIND and -KIND (numbers of
 // CUpti_ActivityKind: 1 copies, 8 devices, 10 kernels, 38 waits, 49 memory, 51 graphs), +launches
 // and -launches (records of cudaLaunchKernel), flush, finalize, graph (makes one), play (launches
-// all that were made).
+// all that were made). context+KIND and context-KIND: of the current context alone.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -33,6 +33,7 @@ constexpr uint32_t kCudaLaunchKernel = 211;  // of the runtime's callbacks
 using Nullary = int (*)();
 using WithKind = int (*)(uint32_t);
 using WithCall = int (*)(uint32_t, uint8_t);
+using WithContext = int (*)(void*, int);
 using Register = int (*)(void (*)(uint8_t**, size_t*, size_t*),
                          void (*)(void*, uint32_t, uint8_t*, size_t, size_t));
 
@@ -133,6 +134,13 @@ void report(const std::string& step, int result) {
   std::fflush(stdout);
 }
 
+void* current_context() {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  void* context = nullptr;
+  reinterpret_cast<int (*)(void**)>(dlsym(driver, "cuCtxGetCurrent"))(&context);
+  return context;
+}
+
 cudaGraphExec_t make_graph() {
   cudaGraph_t graph;
   cudaGraphExec_t made;
@@ -163,7 +171,11 @@ int take(const std::string& step, std::vector<cudaGraphExec_t>& graphs) {
     for (cudaGraphExec_t g : graphs) cudaGraphLaunch(g, stream), launched += 10;
     return cudaStreamSynchronize(stream);
   }
-  const int kind = std::atoi(step.c_str() + 1);
+  if (step.starts_with("context+") || step.starts_with("context-"))
+    return entry<WithContext>(step[7] == '+' ? "cuptiActivityEnableContext"
+                                             : "cuptiActivityDisableContext")(
+        current_context(), std::atoi(step.c_str() + 8));
+  const int kind = step[0] == '+' || step[0] == '-' ? std::atoi(step.c_str() + 1) : 0;
   if (kind == 0) std::exit((std::fprintf(stderr, "no step %s\n", step.c_str()), 2));
   return entry<WithKind>(step[0] == '+' ? "cuptiActivityEnable"
                                         : "cuptiActivityDisable")(static_cast<uint32_t>(kind));

@@ -113,6 +113,12 @@ class Judging(unittest.TestCase):
         told = dict(told, fixes=[{"id": "loader", "speedup_at_most": 1.02, "is_ceiling": True}])
         self.assertTrue(truth.judge_causes([healthy], [told])[0]["right"])
 
+    def test_an_estimate_is_no_ceiling(self):
+        plain = [self.RESULT, dict(self.RESULT, fix="loader", step_ms=1.0)]
+        told = dict(self.TOLD, fixes=[{"id": "loader", "speedup_at_most": 5.0, "is_ceiling": False}])
+        self.assertFalse(truth.judge_fixes(plain, [self.RESULT], [told])[0]["ceiling"])
+        self.assertTrue(truth.judge_fixes(plain, [self.RESULT], [self.TOLD])[0]["ceiling"])
+
     def test_gains_are_compared(self):
         plain = [self.RESULT, dict(self.RESULT, fix="loader", step_ms=2.5)]
         row, = truth.judge_fixes(plain, [self.RESULT], [self.TOLD])

@@ -166,7 +166,7 @@ def diagnose(doctor, path, step_ms=None):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 2 and step_ms:  # the machine was much slower than when the step was timed
         print(f"{path}: {done.stderr.strip()}", file=sys.stderr)
-        return diagnose(doctor, path)
+        return dict(diagnose(doctor, path), step_ms_refused=True)
     if done.returncode != 0:
         raise SystemExit(f"{path}: doctor failed: {done.stderr.strip()}")
     return json.loads(done.stdout)
@@ -188,6 +188,8 @@ def judge_causes(traced, diagnoses):
                "promised": round(gain, 3)}
         # Without marks the doctor may take a part of a step, or several, for one.
         found = told["steps"]["mean_ns"] if result.get("pid") and told["steps"]["found"] else 1e6 * result["step_ms"]
+        if told.get("step_ms_refused"):
+            row["step_ms_refused"] = True
         row["told_ms"] = round(verdict["cause_ns"] / found * result["step_ms"], 4)
         row["right"] = verdict["id"] in result["verdicts"]
         if result["cause"] is None or result["fix"]:

@@ -2,17 +2,24 @@
 // The hand-over of the Hopper kernels, alone: the lanes of a warp write shared memory, meet at
 // __syncwarp(), one of them arrives at an mbarrier; another warp waits for that and reads. It is
 // ordered (PTX memory model: bar.warp.sync orders the lanes' accesses, mbarrier.arrive releases
-// what is ordered before it, try_wait acquires), yet compute-sanitizer of CUDA 13.0 reports hazards; with
-// an argument all lanes arrive, and it reports none. Not part of the build:
+// what is ordered before it, try_wait acquires), yet compute-sanitizer of CUDA 13.0 reports
+// hazards; with an argument all lanes arrive, and it reports none. Not part of the build:
 //   nvcc -arch=sm_90a -lineinfo -o warp_arrival tests/racecheck/warp_arrival.cu
-//   compute-sanitizer --tool racecheck ./warp_arrival; compute-sanitizer --tool racecheck ./warp_arrival all
+//   compute-sanitizer --tool racecheck ./warp_arrival; compute-sanitizer --tool racecheck
+//   ./warp_arrival all
 #include <cstdint>
 #include <cstdio>
 __device__ uint32_t at(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 __device__ void wait(uint32_t b, uint32_t parity) {
-  asm volatile("{\n.reg .pred p;\nL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra L;\n}" ::"r"(b), "r"(parity) : "memory");
+  asm volatile(
+      "{\n.reg .pred p;\nL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra L;\n}" ::
+          "r"(b),
+      "r"(parity)
+      : "memory");
 }
-__device__ void arrive(uint32_t b) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory"); }
+__device__ void arrive(uint32_t b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(b) : "memory");
+}
 template <bool kAll>
 __global__ void hand_over(int* out, int turns) {
   __shared__ int slot[32];
@@ -41,12 +48,14 @@ __global__ void hand_over(int* out, int turns) {
 }
 template <bool kAll>
 int run() {
-  int* out; int host[32], bad = 0;
+  int* out;
+  int host[32], bad = 0;
   cudaMalloc(&out, 128);
   hand_over<kAll><<<1, 64>>>(out, 100);
   cudaMemcpy(host, out, 128, cudaMemcpyDeviceToHost);
   for (int l = 0; l < 32; ++l) bad += host[l] != 4950 * (31 - l);
-  printf("%s: %d wrong, %s\n", kAll ? "all lanes arrive" : "one lane arrives", bad, cudaGetErrorString(cudaGetLastError()));
+  printf("%s: %d wrong, %s\n", kAll ? "all lanes arrive" : "one lane arrives", bad,
+         cudaGetErrorString(cudaGetLastError()));
   return bad;
 }
 int main(int n, char**) { return n > 1 ? run<true>() : run<false>(); }

@@ -74,7 +74,8 @@ struct ClockHold {
   std::string evidence;
 };
 
-// Replays every change, ranks by what each can bring on its own. Ceilings but one: nothing is subtracted
+// Replays every change, ranks by what each can bring on its own. All but that of allocation are
+// ceilings: nothing is subtracted
 // for what a change costs; gains of several fixes do not add up. Evidence and first action name
 // what the capture shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step
 // takes without recording, 0 when not known. Errors    as Replay::scale_dispatch's.

@@ -388,17 +388,17 @@ DispatchScale Replay::scale_dispatch(double step_ns, double hidden) {
     throw Error(
         Errc::invalid_argument, "doctor",
         fmt::format("a step of {:.3f} ms without recording does not fit this capture, whose "
-                    "steps take {:.3f} ms with it; give the step's time of the same program "
-                    "without the profiler, or "
-                    "none",
+                    "steps take {:.3f} ms with it; give --step-ms the time of a step of the same "
+                    "program without the profiler, or leave it out",
                     step_ns / 1e6, base / 1e6));
   const double least = run(scaled(kLeast)).step_ns;
   if (least > step_ns * 1.25)
     throw Error(
         Errc::invalid_argument, "doctor",
         fmt::format("a step of {:.3f} ms without recording does not fit this capture, whose steps "
-                    "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; give the "
-                    "step's time of the same program without the profiler, or none",
+                    "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; give "
+                    "--step-ms the time of a step of the same program without the profiler, or "
+                    "leave it out",
                     step_ns / 1e6, base / 1e6, least / 1e6));
   if (hidden < 1 && step_ns > kShows * base && run(scaled(hidden)).step_ns > kShows * base) {
     shrink_to(hidden);

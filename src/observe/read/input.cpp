@@ -16,7 +16,7 @@
 namespace saturate::observe {
 namespace {
 
-// Gzip, or what cannot be looked into first, such as a pipe.
+// Gzip, or what cannot be looked into first.
 class FileInput : public Input {
  public:
   FileInput(const std::string& path, int fd) : Input(path), file_(gzdopen(fd, "rb")) {

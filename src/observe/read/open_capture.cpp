@@ -44,7 +44,7 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
   if (std::filesystem::is_directory(path, no_folder)) return open_capture_folder(path);
   if (std::filesystem::is_fifo(path, no_folder) || std::filesystem::is_socket(path, no_folder))
     throw Error(Errc::invalid_argument, "doctor",
-                path + ": is a pipe, and a trace is read more than once; write it to a file first");
+                path + ": is no file, and a trace is read more than once; write it to one first");
   std::array<char, 16> head{};
   size_t got = 0;
   {

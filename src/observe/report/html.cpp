@@ -106,10 +106,10 @@ std::string budget_html(const Diagnosis& g, const DeviceAnalysis& d) {
 }
 
 std::string fixes_html(const FixReport& r) {
-  std::string html = "<h2>Fixes, each alone and at most</h2>\n";
+  std::string html = "<h2>Fixes, each alone</h2>\n";
   if (!r.numbers) return html + "<p>None is ranked: " + escape_html(r.why_not) + ".</p>\n";
   html += fmt::format(
-      "<p class=\"note\">Ceilings from replaying the capture with the change applied; the "
+      "<p class=\"note\">From replaying the capture with the change applied; the "
       "unchanged "
       "replay misses by {:.1f}%. They do not add up.</p>\n<ol>\n",
       100 * r.replay_error);

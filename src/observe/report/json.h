@@ -6,7 +6,7 @@
 
 namespace saturate::observe {
 
-constexpr int kReportSchema = 1;  // raised when a field changes its meaning or goes
+constexpr int kReportSchema = 2;  // raised when a field changes its meaning or goes
 
 // Everything of the text report and all leaves, times in nanoseconds, as indented JSON.
 std::string render_json(const Diagnosis& diagnosis);

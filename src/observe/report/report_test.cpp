@@ -163,17 +163,32 @@ TEST(HtmlReport, IsWholeAndEscapesWhatTheFileSays) {
 TEST(JsonReport, LeavesSumToTheWall) {
   const Diagnosis g = diagnosis_of([](Simulator& s) { layers(s, 50, 4'000, 9'000); });
   const auto j = nlohmann::json::parse(render_json(g));
-  EXPECT_EQ(j["schema_version"], 1);
+  EXPECT_EQ(j["schema_version"], 2);
   EXPECT_EQ(j["verdict"]["id"], "launch_bound");
   int64_t sum = 0;
   for (const auto& leaf : j["devices"][0]["leaves_ns"]) sum += leaf.get<int64_t>();
   EXPECT_EQ(sum, j["devices"][0]["wall_ns"].get<int64_t>());
   EXPECT_EQ(j["steps"]["count"], 29 - j["steps"]["warm_up"].get<int>());
   EXPECT_GT(j["fixes"][0]["speedup_at_most"].get<double>(), 1.5);
-  for (const auto& f : j["fixes"]) {
-    EXPECT_EQ(f["is_ceiling"].get<bool>(), f["id"] != "allocator");
-    EXPECT_EQ(f["step_ns"].is_null(), f["id"] == "batch" || f["id"] == "processes") << f["id"];
+  for (const char* list : {"fixes", "not_the_cause"}) {
+    for (const auto& f : j[list]) {
+      EXPECT_EQ(f["is_ceiling"].get<bool>(), f["id"] != "allocator");
+      EXPECT_EQ(f["step_ns"].is_null(), f["id"] == "batch" || f["id"] == "processes") << f["id"];
+    }
   }
+}
+
+TEST(Reports, WhatGivingMemoryBackCostsIsNoCeiling) {
+  const Diagnosis g = diagnosis_of([](Simulator& s) {
+    s.call("cudaMalloc", 2'000'000);
+    layers(s, 20, 50'000, 3'000);
+    s.call("cudaFree", 2'000'000);
+  });
+  const auto j = nlohmann::json::parse(render_json(g));
+  ASSERT_EQ(j["fixes"][0]["id"], "allocator");
+  EXPECT_FALSE(j["fixes"][0]["is_ceiling"].get<bool>());
+  EXPECT_NE(render_text(g).find("no allocation in the step   about "), std::string::npos);
+  EXPECT_NE(render_html(g).find("<b>no allocation in the step</b>, about "), std::string::npos);
 }
 
 TEST(Compare, ShowsEachLeafAndHoldsGates) {

@@ -78,7 +78,7 @@ std::string budget_text(const Diagnosis& g) {
 std::string fixes_text(const FixReport& fixes) {
   std::string out;
   if (!fixes.numbers) return "\nNo fixes are ranked: " + fixes.why_not + "\n";
-  out += fmt::format("\nFixes, each alone and at most (the unchanged replay misses by {:.1f}%)\n",
+  out += fmt::format("\nFixes, each alone (the unchanged replay misses by {:.1f}%)\n",
                      100 * fixes.replay_error);
   if (fixes.dispatch.factor < 1)
     out +=
