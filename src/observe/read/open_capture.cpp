@@ -58,7 +58,7 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
   const std::string_view start(head.data(), got);
   if (got == 0)
     throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
-  if (start.starts_with(std::string_view(sat::kMagic, sizeof sat::kMagic))) {
+  if (start.starts_with(sat::kFamily)) {
     const std::filesystem::path host = std::filesystem::path(path).replace_filename("host.sat");
     std::error_code none;
     if (std::filesystem::exists(host, none) && !std::filesystem::equivalent(host, path, none))

@@ -2,19 +2,21 @@
 // The capture format of this program (.sat): appended to while the watched program runs, readable
 // when that ends in the middle.
 //
-//   file    "SATCAP01", then blocks
-//   block   u32 kind, u32 payload bytes, u64 XXH3 of the payload, payload
+//   file    "SATCAP02", then blocks
+//   block   u32 kind, u32 payload bytes, u64 XXH3 of the payload seeded by the kind, payload
 //
 // Little endian. Kinds: names (texts, each u32 length and bytes, numbered from 1 on through the
 // file), streams, threads, devices (tables, numbered from 0 on), operations, calls, spans (records
 // of fixed size, in order of time within a block up to a flush's disorder), notes, end. A reader
 // passes over kinds it does not know.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace saturate::observe::sat {
 
-constexpr char kMagic[8] = {'S', 'A', 'T', 'C', 'A', 'P', '0', '1'};
+constexpr std::string_view kMagic("SATCAP02"), kFamily("SATCAP");  // the latter of any version
 constexpr uint32_t kMaxPayload = 64u << 20;
 
 enum class Block : uint32_t {
@@ -37,6 +39,8 @@ struct Header {
   uint32_t kind, bytes;
   uint64_t checksum;
 };
+uint64_t checksum(uint32_t kind, const void* payload, size_t bytes);
+
 struct StreamRecord {
   uint32_t process, device, context, unused;
   uint64_t stream;

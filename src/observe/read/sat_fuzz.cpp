@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes are a capture or a clean error. Checksums are made right first, or the fuzzer would
 // never come past them.
-#include <xxhash.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,12 +13,12 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace saturate::observe;
   std::string file(reinterpret_cast<const char*>(data), size);
-  for (size_t at = sizeof sat::kMagic; at + sizeof(sat::Header) <= file.size();) {
+  for (size_t at = sat::kMagic.size(); at + sizeof(sat::Header) <= file.size();) {
     sat::Header header;
     std::memcpy(&header, file.data() + at, sizeof header);
     const size_t payload = at + sizeof header;
     if (header.bytes > file.size() - payload) break;
-    header.checksum = XXH3_64bits(file.data() + payload, header.bytes);
+    header.checksum = sat::checksum(header.kind, file.data() + payload, header.bytes);
     std::memcpy(file.data() + at, &header, sizeof header);
     at = payload + header.bytes;
   }

@@ -2,7 +2,6 @@
 #include "observe/read/sat_reader.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,10 +21,11 @@ class SatCapture : public Capture {
   SatCapture(std::unique_ptr<Input> input, size_t window, SatPauses pauses)
       : input_(std::move(input)), window_(window), cut_pauses_(pauses == SatPauses::cut) {
     trace_.source = "saturate capture";
-    char magic[sizeof sat::kMagic];
-    if (read(magic, sizeof magic) != sizeof magic ||
-        std::memcmp(magic, sat::kMagic, sizeof magic) != 0)
-      fail("this is no capture of saturate");
+    char magic[sat::kMagic.size()];
+    const std::string_view seen(magic, read(magic, sizeof magic));
+    if (seen == sat::kMagic) return;
+    fail(seen.starts_with(sat::kFamily) ? "a capture of another version of saturate"
+                                        : "this is no capture of saturate");
   }
 
   // Records pile up until the writer says that they are complete; what a window leaves is the
@@ -75,7 +75,7 @@ class SatCapture : public Capture {
     if (header.bytes > sat::kMaxPayload) fail("a block longer than 64 MiB");
     payload_.resize(header.bytes);
     if (read(payload_.data(), header.bytes) < header.bytes) return cut();
-    if (XXH3_64bits(payload_.data(), payload_.size()) != header.checksum)
+    if (sat::checksum(header.kind, payload_.data(), payload_.size()) != header.checksum)
       fail("a block whose checksum is wrong");
     at_ = 0;
     switch (static_cast<sat::Block>(header.kind)) {

@@ -2,7 +2,6 @@
 #include "observe/read/sat_writer.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
@@ -38,15 +37,16 @@ SatWriter::SatWriter(const std::string& path)
         Errc::io, "doctor",
         fmt::format("{}: {}; check the folder and its permissions", path, std::strerror(errno)));
   // Nothing may wait in the stream's buffer: a child process would write it once more.
-  if (std::fwrite(sat::kMagic, 1, sizeof sat::kMagic, file_.get()) != sizeof sat::kMagic ||
+  if (std::fwrite(sat::kMagic.data(), 1, sat::kMagic.size(), file_.get()) != sat::kMagic.size() ||
       std::fflush(file_.get()) != 0)
     throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
 }
 SatWriter::~SatWriter() = default;
 
 void SatWriter::block(sat::Block kind, const std::string& payload) {
-  const sat::Header header{static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()),
-                           XXH3_64bits(payload.data(), payload.size())};
+  const sat::Header header{
+      static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size()),
+      sat::checksum(static_cast<uint32_t>(kind), payload.data(), payload.size())};
   if (std::fwrite(&header, 1, sizeof header, file_.get()) != sizeof header ||
       std::fwrite(payload.data(), 1, payload.size(), file_.get()) != payload.size())
     throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
