@@ -89,7 +89,6 @@ void Sampler::fill(ProcessView& view, double interval_s) {
           : nullptr;
   const double seconds =
       before ? std::chrono::duration<double>(now.at - before->at).count() : interval_s;
-  std::optional<int64_t> voluntary, involuntary;
   for (ThreadTimes& t : reader_.threads(view.pid)) {
     const ThreadTimes* old = nullptr;
     if (before) {
