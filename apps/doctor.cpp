@@ -46,6 +46,23 @@ void report(const std::string& path, const std::string& name, const DoctorOption
   deliver_report("doctor", text, o.output);
 }
 
+// A report must not replace what it is read from: a trace, or a file of a folder of captures.
+void check_not_read(const std::string& output, const std::vector<std::string>& inputs) {
+  if (output.empty() || output == "-") return;
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path target = fs::absolute(output, error);
+  const bool of_capture = target.extension() == ".sat" || target.filename() == "counters.json";
+  for (const std::string& input : inputs) {
+    const fs::path source = fs::absolute(input, error);
+    const fs::path folder = fs::is_directory(source, error) ? source : source.parent_path();
+    if (fs::equivalent(target, source, error) ||
+        (of_capture && fs::equivalent(target.parent_path(), folder, error)))
+      throw Error(Errc::invalid_argument, "doctor",
+                  output + ": is what the report is read from; give --output another file");
+  }
+}
+
 // A folder for captures: the one to keep, or one that goes away.
 class CaptureFolder {
  public:
@@ -88,6 +105,7 @@ class CaptureFolder {
 // Whatever becomes of the report, the exit code is the command's.
 int watch_command(const DoctorOptions& o) {
   CaptureFolder folder(o.keep);
+  check_report_path("doctor", o.output);
   const observe::WatchResult result = observe::watch({.command = o.command,
                                                       .folder = folder.path(),
                                                       .library = o.library,
@@ -121,12 +139,13 @@ int watch_command(const DoctorOptions& o) {
 }  // namespace
 
 int run_doctor(const DoctorOptions& o) {
-  check_report_path("doctor", o.output);
   if (o.watch && (!o.file.empty() || !o.compare.empty()))
     throw Error(Errc::invalid_argument, "doctor",
                 "a trace and a command to watch; give one of the two");
   if (o.watch) return watch_command(o);
+  check_report_path("doctor", o.output);
   if (o.compare.size() == 2) {
+    check_not_read(o.output, o.compare);
     std::vector<observe::Gate> gates;
     for (const std::string& text : o.fail_if) gates.push_back(observe::parse_gate(text));
     const observe::Comparison c = observe::compare(
@@ -140,6 +159,7 @@ int run_doctor(const DoctorOptions& o) {
     throw Error(Errc::invalid_argument, "doctor",
                 "no capture; give a trace of torch.profiler or Nsight Systems (saturate doctor "
                 "trace.json.gz) or a command to watch (saturate doctor -- python train.py)");
+  check_not_read(o.output, {o.file});
   report(o.file, o.file, o);
   return 0;
 }

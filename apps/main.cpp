@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line: flags to options, errors to exit codes. The only file that sees CLI11.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -420,6 +421,11 @@ struct Program {
         if (doctor_command->get_option(name)->count() > 0)
           throw Error(Errc::invalid_argument, "doctor", fmt::format("{} {}", name, why));
     };
+    for (const char* name : {"--keep", "--output", "--cupti", "--library"})
+      if (const CLI::Option* given = doctor_command->get_option(name);
+          given->count() > 0 && given->as<std::string>().empty())
+        throw Error(Errc::invalid_argument, "doctor",
+                    fmt::format("{} is empty; give it a name, or leave it out", name));
     const auto watched = {"--keep", "--delay", "--memory", "--cupti", "--library"};
     if (!doctor.compare.empty()) {
       if (!doctor.file.empty())
@@ -482,7 +488,7 @@ struct Program {
     c.add_option(
          "--duration", doctor.duration_s,
          "with a command: capture so many seconds [to the end]; with --pid: look so long [5]")
-        ->check(real_range(0.0, 1e6));
+        ->check(real_range(1e-3, 1e6));
     c.add_flag("--memory", doctor.memory,
                "with a command: also follow what it allocates, and say what its waits wait for");
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
@@ -552,6 +558,8 @@ struct Program {
       one->add_option("--device", lab.device, "auto, cuda or cuda:N")->capture_default_str();
       one->add_flag("--json", lab.json, "one line of JSON");
     }
+    run->footer("Example:\n  saturate lab run sync_each_step --remedy");
+    compare->footer("Example:\n  saturate lab compare");
     c.footer(
         "Examples:\n"
         "  saturate lab list\n"
@@ -620,22 +628,36 @@ struct Program {
 std::string usage_message(Program& program, const CLI::ParseError& error, int argc, char** argv) {
   std::vector<std::string> names;
   std::string wrong;
-  const auto commands = program.app.get_subcommands();  // those that were given
+  auto commands = program.app.get_subcommands();  // those that were given
+  std::string outer;
+  if (!commands.empty() && !commands[0]->get_subcommands().empty()) {
+    outer = " " + commands[0]->get_name();
+    commands = commands[0]->get_subcommands();
+    // An option that it lacks, which CLI11 may count among its positionals.
+    for (int i = 3; i < argc && wrong.empty(); ++i) {
+      std::string_view name = argv[i];
+      name = name.substr(0, name.find('='));
+      if (name.starts_with("--") && commands[0]->get_option_no_throw(std::string(name)) == nullptr)
+        wrong = name;
+    }
+  }
   if (commands.empty()) {
     for (const CLI::App* c : program.app.get_subcommands([](CLI::App*) { return true; }))
       names.push_back(c->get_name());
     if (argc > 1) wrong = argv[1];
   } else {
     for (const CLI::Option* o : commands[0]->get_options()) names.push_back(o->get_name());
-    if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    if (wrong.empty() && dynamic_cast<const CLI::ExtrasError*>(&error)) {
       const auto extras = commands[0]->remaining();
       if (!extras.empty()) wrong = extras[0];
     }
   }
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string command = commands.empty() ? "" : " " + commands[0]->get_name();
-  const std::string problem =
+  const std::string command = commands.empty() ? "" : outer + " " + commands[0]->get_name();
+  std::string problem =
       wrong.empty() ? std::string(error.what()) : fmt::format("unknown argument '{}'", wrong);
+  if (command == " doctor" && !wrong.empty() && !wrong.starts_with('-'))
+    problem += "; a command to watch stands after --, as in saturate doctor -- python train.py";
   return fmt::format("{}{} (saturate{} --help explains)", problem, did_you_mean(wrong, views),
                      command);
 }
@@ -678,6 +700,10 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace saturate;
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write, not the end
+  // Where one was closed, a file would take its place and what is printed would go there; writing
+  // to this one fails.
+  for (int fd = 0; fd <= 2; ++fd)
+    if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDONLY));
   try {
     return apps::run_program(argc, argv);
   } catch (const Error& e) {

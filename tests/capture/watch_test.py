@@ -236,6 +236,15 @@ class Watch(unittest.TestCase):
         self.assertIn("saturate doctor " + kept, err)
         self.assertEqual(subprocess.run([PROGRAM, "doctor", kept], capture_output=True).returncode, 0)
 
+    def test_closed_standard_streams_do_not_end_in_a_capture(self):
+        keep = os.path.join(self.folder.name, "kept")
+        done = subprocess.run(["sh", "-c", f"exec 1>&- 2>&-; exec {PROGRAM} doctor --keep {keep} -- {WATCHED} --steps 60"],
+                              env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 0)
+        again = subprocess.run([PROGRAM, "doctor", keep, "--format", "json"], capture_output=True, text=True)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertGreater(json.loads(again.stdout)["steps"]["count"], 50)
+
     def test_nothing_is_left_behind(self):
         environment = {"TMPDIR": self.folder.name}
         doctor(environment=environment, watch=["--steps", "20"])

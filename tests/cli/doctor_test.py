@@ -173,6 +173,34 @@ class Doctor(unittest.TestCase):
         self.assertEqual(doctor(self.trace("t.json"), "-o", "/dev/null")[0], 0)
         self.refused(self.trace("t.json"), "--format", "perfetto", says="-o trace.pftrace", code=2)
 
+    def test_a_report_does_not_replace_what_it_is_read_from(self):
+        trace, other = self.trace("t.json.gz"), self.trace("u.json.gz")
+        size = os.path.getsize(trace)
+        link = os.path.join(self.folder.name, "link")
+        os.symlink(trace, link)
+        self.refused(trace, "-o", trace, says="is what the report is read from", code=2)
+        self.refused(trace, "-o", link, says="is what the report is read from", code=2)
+        self.refused("compare", other, trace, "-o", trace, says="is what the report is read from", code=2)
+        self.refused(self.folder.name, "-o", os.path.join(self.folder.name, "host.sat"), says="is read from", code=2)
+        self.assertEqual(os.path.getsize(trace), size)
+
+    def test_limits_need_steps(self):
+        short = self.trace("short.json", steps=1, kernels=2)
+        code, out, err = doctor("compare", short, short)
+        self.assertEqual(code, 0, err)
+        self.assertIn("whole captures", out)
+        self.refused("compare", short, short, "--fail-if", "step>3%", says=["--fail-if", "no steps"], code=2)
+
+    def test_mixed_up_arguments_get_a_hint(self):
+        trace = self.trace("t.json")
+        self.refused("python", "train.py", says="saturate doctor -- python train.py", code=2)
+        self.refused(PROGRAM, says="is a program; to watch it", code=2)
+        self.refused(self.file("r.nsys-rep", b"x" * 40), says="nsys export --type sqlite", code=2)
+        self.refused(self.file("host.sat", b"x" * 40), says="give its folder", code=2)
+        self.refused("compare", trace, trace, "--format", "json", says="unknown argument '--format'", code=2)
+        self.refused("compare", trace, trace, "--fail-iff", "step>3%", says="did you mean '--fail-if'?", code=2)
+        self.refused("--keep", "", "--", "true", says="--keep is empty", code=2)
+
     def test_help_has_examples(self):
         code, out, _ = doctor("--help")
         self.assertEqual(code, 0)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/analyse/analyser.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -13,8 +15,9 @@
 namespace saturate::observe {
 namespace {
 
-constexpr size_t kBuckets = 512;      // of a timeline; halved into 256 when it is full
-constexpr size_t kMaxSteps = 65'536;  // kept with their budgets
+constexpr double kMostOfTheTime = 0.9;  // analysed: less is told
+constexpr size_t kBuckets = 512;        // of a timeline; halved into 256 when it is full
+constexpr size_t kMaxSteps = 65'536;    // kept with their budgets
 
 // Both this operation and the one before it on its device carry little to the device.
 bool in_run_of_copies(const Trace& trace, uint32_t index) {
@@ -83,7 +86,7 @@ struct Analyser::State {
   std::vector<bool> regular;
   std::vector<Budget> budgets;  // by step, on that device; at most kMaxSteps
   size_t warm_up = 0;
-  int64_t from_ns = 0, last_end_ns = INT64_MIN;
+  int64_t from_ns = 0, first_start_ns = INT64_MAX, last_end_ns = INT64_MIN;
   int64_t records = 0;
   std::map<uint32_t, Device> devices;
   std::map<uint32_t, MemorySample> memory_before;  // the last sample before from_ns, by device
@@ -144,6 +147,7 @@ void Analyser::consume(Trace& window, bool last) {
   if (!last && !marks.begin_ns.empty()) limit = marks.begin_ns.back();
   for (const DeviceOp& op : window.ops) {
     const uint32_t device = window.streams[op.stream].device;
+    s.first_start_ns = std::min(s.first_start_ns, op.start_ns);
     s.last_end_ns = std::max(s.last_end_ns, op.end_ns);
     ends[device] = std::max(ends[device], op.end_ns);
     if (op.start_ns <= limit) cuts[device] = op.start_ns;
@@ -461,6 +465,14 @@ Analysis Analyser::finish(const Trace& trace) {
     return a;
   }
   st.drift = step_drift(durations);
+  const double analysed = static_cast<double>(s.begins.back() - s.from_ns) /
+                          static_cast<double>(s.last_end_ns - s.first_start_ns);
+  if (analysed < kMostOfTheTime)
+    a.notes.push_back(
+        fmt::format("the report is of {:.0f}% of the time in which devices had work, that of the "
+                    "steps: what ran "
+                    "before or after them (start-up, warm-up, another process) is not in it",
+                    100 * analysed));
   for (const int64_t ns : durations)
     st.mean_ns += static_cast<double>(ns) / static_cast<double>(st.count);
   std::sort(durations.begin(), durations.end());

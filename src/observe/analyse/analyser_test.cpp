@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "observe/testing/simulator.h"
 #include "observe/testing/windows.h"
@@ -120,6 +122,26 @@ TEST(Steps, AreFoundBehindAnotherLoop) {
 }
 
 // All kernels alike: what the host does between them tells the steps.
+// A program that ran before the one whose steps are told is left out, which must be said.
+TEST(Analyser, WorkThatIsNotAnalysedIsTold) {
+  const auto told = [](int others) {
+    Simulator s;
+    for (int i = 0; i < others; ++i) {
+      s.host(20'000);
+      s.kernel("other_program", 400'000 + 10'000 * (i * 7 % 11));
+    }
+    for (int i = 0; i < 40; ++i) step(s, 4);
+    Trace t = s.take();
+    const Analysis a = analyse(t);
+    EXPECT_TRUE(a.steps.found);
+    return std::any_of(a.notes.begin(), a.notes.end(), [](const std::string& note) {
+      return note.find("is not in it") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(told(0));
+  EXPECT_TRUE(told(200));
+}
+
 TEST(Steps, AreToldByCallsOfTheHost) {
   const auto kernels = [](Simulator& s) {
     for (int k = 0; k < 5; ++k) s.kernel("kernel", 20'000);

@@ -33,7 +33,8 @@ class KinetoReader {
     } else {
       json_.fail("a trace begins with '{' or '['");
     }
-    if (!seen_events_) json_.fail("no \"traceEvents\" in the file");
+    if (!seen_events_)
+      json_.fail("no \"traceEvents\" in the file: JSON, but no trace of torch.profiler");
     json_.next();  // nothing may follow
     trace_.sort();
     return std::move(trace_);

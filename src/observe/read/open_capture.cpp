@@ -56,6 +56,15 @@ std::unique_ptr<Capture> open_capture(const std::string& path) {
     }
   }
   const std::string_view start(head.data(), got);
+  const auto refuse = [&](const char* what) {
+    throw Error(Errc::invalid_argument, "doctor", path + ": " + what);
+  };
+  if (start.starts_with("\177ELF") || start.starts_with("#!") || path.ends_with(".py"))
+    refuse("is a program; to watch it: saturate doctor -- COMMAND");
+  if (path.ends_with(".nsys-rep"))
+    refuse("is for Nsight Systems alone; export it first: nsys export --type sqlite FILE");
+  if (std::filesystem::path(path).filename() == "host.sat")
+    refuse("holds what the launcher saw, of all processes; give its folder");
   if (got == 0)
     throw Error(Errc::invalid_argument, "doctor", path + ": is empty; record the trace again");
   if (start.starts_with(sat::kFamily)) {

@@ -5,8 +5,8 @@
 
 namespace saturate::observe::sat {
 
-uint64_t checksum(uint32_t kind, const void* payload, size_t bytes) {
-  return XXH3_64bits_withSeed(payload, bytes, kind);
+uint64_t checksum(uint32_t seed, const void* payload, size_t bytes) {
+  return XXH3_64bits_withSeed(payload, bytes, seed);
 }
 
 }  // namespace saturate::observe::sat

@@ -17,6 +17,7 @@
 namespace saturate::observe::sat {
 
 constexpr std::string_view kMagic("SATCAP02"), kFamily("SATCAP");  // the latter of any version
+constexpr std::string_view kUnseededMagic("SATCAP01");  // the same, with checksums without a seed
 constexpr uint32_t kMaxPayload = 64u << 20;
 
 enum class Block : uint32_t {
@@ -39,7 +40,7 @@ struct Header {
   uint32_t kind, bytes;
   uint64_t checksum;
 };
-uint64_t checksum(uint32_t kind, const void* payload, size_t bytes);
+uint64_t checksum(uint32_t seed, const void* payload, size_t bytes);
 
 struct StreamRecord {
   uint32_t process, device, context, unused;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "observe/read/sat_format.h"
 #include "observe/read/seams.h"
 
@@ -23,9 +24,14 @@ class SatCapture : public Capture {
     trace_.source = "saturate capture";
     char magic[sat::kMagic.size()];
     const std::string_view seen(magic, read(magic, sizeof magic));
-    if (seen == sat::kMagic) return;
-    fail(seen.starts_with(sat::kFamily) ? "a capture of another version of saturate"
-                                        : "this is no capture of saturate");
+    seeded_ = seen == sat::kMagic;
+    if (seeded_ || seen == sat::kUnseededMagic) return;
+    if (!seen.starts_with(sat::kFamily)) fail("this is no capture of saturate");
+    throw Error(
+        Errc::invalid_argument, "doctor",
+        fmt::format("{}: a capture of format {}, and this program reads {}; read it with the "
+                    "version of saturate that recorded it",
+                    input_->name(), printable(seen), sat::kMagic));
   }
 
   // Records pile up until the writer says that they are complete; what a window leaves is the
@@ -75,7 +81,8 @@ class SatCapture : public Capture {
     if (header.bytes > sat::kMaxPayload) fail("a block longer than 64 MiB");
     payload_.resize(header.bytes);
     if (read(payload_.data(), header.bytes) < header.bytes) return cut();
-    if (sat::checksum(header.kind, payload_.data(), payload_.size()) != header.checksum)
+    if (sat::checksum(seeded_ ? header.kind : 0, payload_.data(), payload_.size()) !=
+        header.checksum)
       fail("a block whose checksum is wrong");
     at_ = 0;
     switch (static_cast<sat::Block>(header.kind)) {
@@ -292,7 +299,8 @@ class SatCapture : public Capture {
   int64_t offset_ = 0, block_at_ = 0;
   std::vector<uint32_t> names_, streams_, threads_;  // numbers of the file to those of the trace
   const bool cut_pauses_;
-  Trace read_;  // what waits for its place, when pauses are cut
+  bool seeded_ = true;  // checksums of blocks, by their kinds
+  Trace read_;          // what waits for its place, when pauses are cut
   Trace& into_ = cut_pauses_ ? read_ : trace_;
   Seams seams_;
   int64_t complete_ns_ = -kMostNs;

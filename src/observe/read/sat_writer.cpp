@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/read/sat_writer.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -28,10 +30,18 @@ void put_text(std::string& out, const std::string& text) {
 // Records in blocks of about a megabyte.
 constexpr size_t kBlock = 1 << 20;
 
+// Never one of the standard three, which a program may have closed and would then write to.
+std::FILE* open_above_standard(const char* path) {
+  const int first = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd = first < 0 ? -1 : ::fcntl(first, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  if (first >= 0) ::close(first);
+  return fd < 0 ? nullptr : ::fdopen(fd, "wb");
+}
+
 }  // namespace
 
 SatWriter::SatWriter(const std::string& path)
-    : path_(path), file_(std::fopen(path.c_str(), "wb"), &std::fclose) {
+    : path_(path), file_(open_above_standard(path.c_str()), &std::fclose) {
   if (!file_)
     throw Error(
         Errc::io, "doctor",

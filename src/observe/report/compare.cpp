@@ -14,12 +14,12 @@
 namespace saturate::observe {
 namespace {
 
-// Of a gate's metric in nanoseconds (launches: count), per step.
-double metric_of(const Diagnosis& g, const std::string& metric) {
+// Of a gate's metric in nanoseconds (launches: count), per step or of the whole capture.
+double metric_of(const Diagnosis& g, const std::string& metric, bool per_step) {
   const StepAnalysis& st = g.analysis.steps;
   const DeviceAnalysis& d = g.device();
-  const auto steps = static_cast<double>(st.found ? st.count + st.irregular : 1);
-  if (metric == "step") return st.found ? st.median_ns : static_cast<double>(d.to_ns - d.from_ns);
+  const auto steps = static_cast<double>(per_step ? st.count + st.irregular : 1);
+  if (metric == "step") return per_step ? st.median_ns : static_cast<double>(d.to_ns - d.from_ns);
   if (metric == "busy") return static_cast<double>(d.budget.busy_ns()) / steps;
   if (metric == "idle")
     return static_cast<double>(d.budget.total_ns() - d.budget.busy_ns()) / steps;
@@ -87,17 +87,23 @@ Gate parse_gate(const std::string& text) {
 }
 
 Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gate>& gates) {
+  const bool steps = a.analysis.steps.found && b.analysis.steps.found;
+  if (!steps && !gates.empty())
+    throw Error(Errc::invalid_argument, "doctor",
+                fmt::format("--fail-if: no steps are found in {}, so there is nothing to hold the "
+                            "limits against; record more steps, or mark them (ProfilerStep#, NVTX)",
+                            printable(a.analysis.steps.found ? b.file : a.file)));
   Comparison c;
   c.text = fmt::format("A  {}: {}\nB  {}: {}\n\n{:<38} {:>10} {:>10} {:>9}\n", printable(a.file),
-                       a.verdict.headline, printable(b.file), b.verdict.headline, "per step", "A",
-                       "B", "change");
+                       a.verdict.headline, printable(b.file), b.verdict.headline,
+                       steps ? "per step" : "whole captures", "A", "B", "change");
   const auto row = [&](std::string_view title, const std::string& metric, bool time = true) {
-    const double x = metric_of(a, metric), y = metric_of(b, metric);
+    const double x = metric_of(a, metric, steps), y = metric_of(b, metric, steps);
     if (x <= 0 && y <= 0) return;
     const auto show = [&](double v) { return time ? format_ns(v) : fmt::format("{:.1f}", v); };
     c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", title, show(x), show(y), change(x, y));
   };
-  row("step time, median", "step");
+  row(steps ? "step time, median" : "length", "step");
   row("device busy", "busy");
   row("device idle", "idle");
   row("launches", "launches", false);
@@ -122,13 +128,13 @@ Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gat
       c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", fmt::format("  seen: {}", info.title),
                             counter_text(info, *x), counter_text(info, *y), change(*x, *y));
   }
-  if (a.analysis.steps.found && b.analysis.steps.found)
+  if (steps)
     c.text += fmt::format("\nB is {:.2f} times as fast as A\n",
                           a.analysis.steps.median_ns / std::max(1.0, b.analysis.steps.median_ns));
   else
-    c.text += "\nno steps in one of the captures: times are of their whole length\n";
+    c.text += "\nno steps in one of the captures: all figures are of their whole length\n";
   for (const Gate& gate : gates) {
-    const double x = metric_of(a, gate.metric), y = metric_of(b, gate.metric);
+    const double x = metric_of(a, gate.metric, steps), y = metric_of(b, gate.metric, steps);
     const auto shown = [&](double v) {
       return gate.metric == "launches" ? fmt::format("{:.1f}", v) : format_ns(v);
     };

@@ -21,7 +21,8 @@ struct Comparison {
   std::string text;
   std::vector<std::string> failed;  // one line for each gate that did not hold
 };
-// Times are per step; where a capture has no steps, of its whole length.
+// Times are per step; where one of the captures has no steps, of their whole length.
+// Errors    Error{invalid_argument} when there are gates then.
 Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gate>& gates);
 
 }  // namespace saturate::observe

@@ -41,7 +41,7 @@ std::string verdict_html(const Diagnosis& g) {
   std::string facts =
       fmt::format("device busy {:.1f}%", percent(d.budget.busy_ns(), d.budget.total_ns()));
   if (st.found)
-    facts += fmt::format(", step {} (p10 {}, p90 {}), {} steps", format_ns(st.median_ns),
+    facts += fmt::format(", step {} (median; p10 {}, p90 {}), {} steps", format_ns(st.median_ns),
                          format_ns(st.p10_ns), format_ns(st.p90_ns), st.count);
   std::string drift;
   if (st.drift > 1.1)

@@ -87,6 +87,10 @@ std::string fixes_text(const FixReport& fixes) {
                     fixes.dispatch.assumed
                         ? "the least that a profiler's cost was seen to leave: here it is hidden"
                         : "so that a step takes what it takes without recording");
+  else if (fixes.told_step)
+    out +=
+        "  --step-ms changes nothing: the recorded steps take no longer, or launches do not bound "
+        "them\n";
   if (fixes.worth.empty()) out += fmt::format("  none promises more than {:.2f}x\n", kWorth);
   for (size_t i = 0; i < fixes.worth.size(); ++i) {
     const Fix& f = fixes.worth[i];
@@ -177,7 +181,7 @@ std::string render_text(const Diagnosis& g) {
   std::string out =
       fmt::format("VERDICT  {} ({} confidence)", g.verdict.headline, g.verdict.confidence);
   if (st.found) {
-    out += fmt::format("   step {} (p10 {}, p90 {})  n={}", format_ns(st.median_ns),
+    out += fmt::format("   step {} (median; p10 {}, p90 {})  n={}", format_ns(st.median_ns),
                        format_ns(st.p10_ns), format_ns(st.p90_ns), st.count);
   } else {
     out += fmt::format("   {} seen, no steps", format_ns(static_cast<double>(d.to_ns - d.from_ns)));
