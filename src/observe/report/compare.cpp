@@ -114,8 +114,8 @@ Comparison compare(const Diagnosis& a, const Diagnosis& b, const std::vector<Gat
   const double rate_a = copy_rate(a.device()), rate_b = copy_rate(b.device());
   if (rate_a > 0 && rate_b > 0)
     c.text += fmt::format("{:<38} {:>10} {:>10} {:>9}\n", "copies to the device",
-                          format_bytes(rate_a) + "/s", format_bytes(rate_b) + "/s",
-                          change(rate_a, rate_b));
+                          fmt::format("{:.1f} GB/s", rate_a * 1e-9),
+                          fmt::format("{:.1f} GB/s", rate_b * 1e-9), change(rate_a, rate_b));
   for (size_t l = 0; l < kLeaves; ++l) {
     const LeafInfo& info = leaf_info(static_cast<Leaf>(l));
     row(fmt::format("  {}{}", is_busy(static_cast<Leaf>(l)) ? "" : "idle: ", info.title),
