@@ -96,8 +96,18 @@ class CaptureFolder {
   CaptureFolder& operator=(const CaptureFolder&) = delete;
   const std::string& path() const { return path_; }
   void keep() { kept_ = true; }
+  // Whether a process was recorded that did not end before its first records.
+  bool has_records() const {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error))
+      if (entry.path().extension() == ".sat" && entry.path().filename() != "host.sat" &&
+          entry.file_size(error) > kEmptyCapture)
+        return true;
+    return false;
+  }
 
  private:
+  static constexpr uintmax_t kEmptyCapture = 64;  // bytes: no more than its head
   bool kept_, made_ = false;
   std::string path_;
 };
@@ -126,7 +136,7 @@ int watch_command(const DoctorOptions& o) {
     report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());
-    if (result.captured > 0 && o.keep.empty()) {
+    if (o.keep.empty() && folder.has_records()) {
       folder.keep();
       log_info(
           fmt::format("the capture is in {}: saturate doctor {}", folder.path(), folder.path()));

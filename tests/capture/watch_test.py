@@ -45,7 +45,7 @@ class Watch(unittest.TestCase):
         self.assertEqual((code, out), (0, "hello\nlaunched 600\n"))
         self.assertIn("VERDICT", err)
         self.assertRegex(err, r"first\(float\*\)")
-        self.assertRegex(err, r"recorded \d+% of \d+ s")
+        self.assertRegex(err, r"recorded \d+% of \d+\.\d s")
         self.assertRegex(err, r"host: \d+ threads .* context switches")
 
     def test_a_planted_loader_ranks_first(self):
@@ -227,6 +227,12 @@ class Watch(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no command after --", done.stderr)
 
+    def test_a_process_that_goes_on_is_told(self):
+        done = subprocess.run([PROGRAM, "doctor", "--", "sh", "-c", f"{WATCHED} --seconds 2 >&- & sleep 0.7; exit 4"],
+                              capture_output=True, text=True, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 4)
+        self.assertRegex(done.stderr, r"process \d+ goes on although the command has ended")
+
     def test_a_report_that_fails_leaves_the_capture(self):
         environment = {"TMPDIR": self.folder.name}
         code, _, err = doctor("--step-ms", "1000", environment=environment, watch=["--steps", "60"])
@@ -248,6 +254,7 @@ class Watch(unittest.TestCase):
     def test_nothing_is_left_behind(self):
         environment = {"TMPDIR": self.folder.name}
         doctor(environment=environment, watch=["--steps", "20"])
+        doctor(environment=environment, watch=["--end", "abort"])
         self.assertEqual(os.listdir(self.folder.name), [])
 
 

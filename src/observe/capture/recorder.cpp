@@ -343,7 +343,8 @@ void Recorder::close() {
       trace_.pauses.push_back({paused_since_ns_, now});
     const double share = static_cast<double>(full_ns_) / static_cast<double>(all);
     std::string cost = "recorded " + std::to_string(std::lround(100 * share)) + "% of " +
-                       std::to_string(all / 1'000'000'000) + " s";
+                       std::to_string(all / 1'000'000'000) + "." +
+                       std::to_string(all / 100'000'000 % 10) + " s";
     if (!slowdowns_.empty())
       cost += "; meanwhile the program was " +
               std::to_string(std::lround(100 * (trace_.slowdown - 1))) +

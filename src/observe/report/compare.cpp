@@ -82,7 +82,7 @@ Gate parse_gate(const std::string& text) {
       std::from_chars(number.data(), number.data() + number.size(), gate.percent);
   if (error != std::errc{} || end != number.data() + number.size() ||
       !(gate.percent >= 0 && gate.percent < 1e6))
-    bad("the limit is no percentage from 0");
+    bad("the limit is no percentage from 0 to 1000000");
   return gate;
 }
 

@@ -198,7 +198,15 @@ class OutsideView {
 void collect(const std::string& folder, WatchResult& result) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path& path = entry.path();
-    if (path.extension() == ".sat" && path.filename() != "host.sat") ++result.captured;
+    if (path.extension() == ".sat" && path.filename() != "host.sat") {
+      ++result.captured;
+      const int process = std::atoi(path.filename().c_str());
+      if (process > 0 && kill(process, 0) == 0)
+        log_warning(
+            fmt::format("process {} goes on although the command has ended; the report is of "
+                        "what it recorded so far",
+                        process));
+    }
     if (path.extension() != ".failed") continue;
     std::string line;
     std::ifstream file(path);
