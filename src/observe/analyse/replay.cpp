@@ -399,7 +399,7 @@ DispatchScale Replay::scale_dispatch(double step_ns, double hidden) {
                     "take {:.3f} ms and would take {:.3f} ms if launches cost nothing; give "
                     "--step-ms the time of a step of the same program without the profiler, or "
                     "leave it out",
-                    step_ns / 1e6, base / 1e6, least / 1e6));
+                    step_ns / 1e6, base / 1e6, std::min(least, base) / 1e6));
   if (hidden < 1 && step_ns > kShows * base && run(scaled(hidden)).step_ns > kShows * base) {
     shrink_to(hidden);
     return {hidden, true};

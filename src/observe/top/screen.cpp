@@ -225,7 +225,7 @@ void add_processes(std::vector<std::string>& out, const Snapshot& s, const View&
   if (shown.empty() && room > 0)
     out.push_back(Line(view, width)
                       .add(view.filter.empty() ? "  no process on a GPU is visible"
-                                               : "  no process matches the filter; Esc clears it",
+                                               : "  no process matches the filter",
                            -1, kDim)
                       .take());
 }
