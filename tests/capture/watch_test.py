@@ -232,6 +232,9 @@ class Watch(unittest.TestCase):
                               capture_output=True, text=True, env=ENVIRONMENT)
         self.assertEqual(done.returncode, 4)
         self.assertRegex(done.stderr, r"process \d+ goes on although the command has ended")
+        # Ended before the command, and waited for by nobody.
+        self.assertNotIn("goes on", subprocess.run([PROGRAM, "doctor", "--", "sh", "-c", f"{WATCHED} --steps 20 & exec sleep 1"],
+                                                   capture_output=True, text=True, env=ENVIRONMENT).stderr)
 
     def test_a_report_that_fails_leaves_the_capture(self):
         environment = {"TMPDIR": self.folder.name}

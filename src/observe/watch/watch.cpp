@@ -200,8 +200,10 @@ void collect(const std::string& folder, WatchResult& result) {
     const std::filesystem::path& path = entry.path();
     if (path.extension() == ".sat" && path.filename() != "host.sat") {
       ++result.captured;
+      // One that ended may still be known to the kernel, when nobody waits for it.
       const int process = std::atoi(path.filename().c_str());
-      if (process > 0 && kill(process, 0) == 0)
+      const std::optional<ProcessTimes> times = ProcessReader().process(process);
+      if (times && times->state != 'Z' && times->state != 'X')
         log_warning(
             fmt::format("process {} goes on although the command has ended; the report is of "
                         "what it recorded so far",
