@@ -634,7 +634,9 @@ std::string usage_message(Program& program, const CLI::ParseError& error, int ar
     outer = " " + commands[0]->get_name();
     commands = commands[0]->get_subcommands();
     // An option that it lacks, which CLI11 may count among its positionals.
-    for (int i = 3; i < argc && wrong.empty(); ++i) {
+    int i = 2;
+    while (i < argc && commands[0]->get_name() != argv[i]) ++i;
+    for (; i < argc && wrong.empty(); ++i) {
       std::string_view name = argv[i];
       name = name.substr(0, name.find('='));
       if (name.starts_with("--") && commands[0]->get_option_no_throw(std::string(name)) == nullptr)

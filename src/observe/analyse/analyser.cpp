@@ -468,11 +468,11 @@ Analysis Analyser::finish(const Trace& trace) {
   const double analysed = static_cast<double>(s.begins.back() - s.from_ns) /
                           static_cast<double>(s.last_end_ns - s.first_start_ns);
   if (analysed < kMostOfTheTime)
-    a.notes.push_back(
-        fmt::format("the report is of {:.0f}% of the time in which devices had work, that of the "
-                    "steps: what ran "
-                    "before or after them (start-up, warm-up, another process) is not in it",
-                    100 * analysed));
+    a.notes.push_back(fmt::format(
+        "the report is of the steps, {:.0f}% of the time from the devices' first work to "
+        "their last: what ran before or after (start-up, warm-up, another process) is "
+        "not in it",
+        100 * analysed));
   for (const int64_t ns : durations)
     st.mean_ns += static_cast<double>(ns) / static_cast<double>(st.count);
   std::sort(durations.begin(), durations.end());

@@ -76,10 +76,10 @@ struct ClockHold {
 };
 
 // Replays every change, ranks by what each can bring on its own. All but that of allocation are
-// ceilings: nothing is subtracted
-// for what a change costs; gains of several fixes do not add up. Evidence and first action name
-// what the capture shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step
-// takes without recording, 0 when not known. Errors    as Replay::scale_dispatch's.
+// ceilings: nothing is subtracted for what a change costs; gains of several fixes do not add up.
+// Evidence and first action name what the capture shows, in the words of `analysis.framework`.
+// `untraced_step_ns`: what a step takes without recording, 0 when not known.
+// Errors    as Replay::scale_dispatch's.
 FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns = 0,
                      const ClockHold& clock = {});
 

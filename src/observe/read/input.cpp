@@ -37,7 +37,8 @@ class FileInput : public Input {
     // A cut gzip file is told with the last bytes, or after them.
     if (n < 0 || code == Z_BUF_ERROR || code == Z_DATA_ERROR) {
       const std::string_view told(what);  // "<fd:3>: invalid distance"
-      what += told.starts_with('<') && told.find(">: ") != told.npos ? told.find(">: ") + 3 : 0;
+      if (const size_t end = told.find(">: "); told.starts_with('<') && end != told.npos)
+        what += end + 3;
       const std::string reason = code == Z_ERRNO ? std::strerror(errno)
                                  : code == Z_BUF_ERROR
                                      ? "the gzip stream is truncated"
