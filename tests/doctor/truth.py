@@ -256,6 +256,9 @@ def judge(given):
               ("fixes with a number", len(errors) / max(1, len(fixes)), len(errors) >= len(fixes)),
               ("mean error of gains", sum(errors) / len(errors), sum(errors) / len(errors) <= MEAN_ERROR),
               ("measured over ceiling", above, above <= ABOVE_CEILING)]
+    for r in fixes:
+        if r.get("ceiling") is False:
+            print(f"     {r['program']}, {r['fix']}: an estimate, measured over it {r['measured'] / r['predicted']:.3f}")
     for name, value, held in limits:
         print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
     if given.jsonl:
