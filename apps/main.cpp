@@ -15,6 +15,7 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "train/run_settings.h"
 
 namespace saturate::apps {
 namespace {
@@ -42,7 +43,7 @@ struct ConfigFlags {
   void add_to(CLI::App& app) {
     app.add_option("--config", file, "TOML file with any of the keys of --help-config")
         ->type_name("FILE");
-    app.add_option("--set", settings, "set one key; may be given again")
+    app.add_option("--set", settings, "set one key; may be given again, the last counts")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
   }
@@ -53,8 +54,8 @@ struct ConfigFlags {
     };
     app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
   }
-  RunConfig build() const {
-    RunConfig config;
+  // `config`: what holds where nothing is given.
+  RunConfig build(RunConfig config = {}) const {
     if (!file.empty()) merge_toml_file(config, file);
     for (const std::string& s : shorthand) set_key(config, s);
     if (!train.empty()) config.data.train = train;
@@ -141,6 +142,18 @@ struct Program {
         ->capture_default_str();
     quickstart_command->footer(
         "Example:\n  saturate quickstart-data --out data/quickstart --pairs 40000");
+    last_one_counts(app);
+  }
+
+  // Of a flag that takes one value and is given again the last one counts, in every command: what
+  // is appended to a script's command overrides it. Lists go on, and what has no dashes is refused.
+  static void last_one_counts(CLI::App& command) {
+    for (CLI::Option* o : command.get_options([](const CLI::Option* each) {
+           return each->nonpositional() && each->get_items_expected_max() == 1;
+         }))
+      o->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    for (CLI::App* inner : command.get_subcommands([](CLI::App*) { return true; }))
+      last_one_counts(*inner);
   }
 
   void define_train() {
@@ -165,7 +178,9 @@ struct Program {
     train_flags.add_key(c, "--lr", "optimizer.lr", "highest learning rate");
     train_flags.add_key(c, "--memory", "train.memory", "device memory to use, as 4GiB");
     train_flags.add_key(c, "--seed", "train.seed", "start of all random numbers");
-    c.add_flag("--resume", resume, "continue the run in --out from its last checkpoint");
+    c.add_flag("--resume", resume,
+               "continue the run in --out from its last checkpoint, with its own settings; "
+               "flags given beside go before them");
     c.add_flag("--quiet", quiet, "no progress lines");
     c.add_flag("--print-config", print_config,
                "print the configuration as TOML, each key explained, and stop");
@@ -178,7 +193,9 @@ struct Program {
         "  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4\n"
         "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
         "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
-        "Ctrl-C saves and stops; the same command with --resume goes on.");
+        "  saturate train --resume --out runs/ende                 # go on, with the run's "
+        "settings\n"
+        "Ctrl-C saves and stops; of a flag given twice the last one counts.");
   }
 
   void define_translate() {
@@ -575,6 +592,20 @@ struct Program {
     }
     RunConfig config = train_flags.build();
     config.resume = config.resume || resume;
+    if (config.resume && !print_config) {
+      // A run knows its configuration; what is given beside --resume goes before it.
+      if (config.out.empty())
+        throw Error(Errc::invalid_argument, "train", "nothing to resume; give --resume --out DIR");
+      if (std::optional<RunConfig> saved = train::read_run_settings(config.out)) {
+        config = train_flags.build(*std::move(saved));
+        config.resume = true;
+        train::check_text_is_there(config);
+      } else if (config.data.train.empty()) {
+        throw Error(Errc::invalid_argument, "train",
+                    fmt::format("{0} holds no run to resume (no {0}/config.toml); give its folder",
+                                config.out));
+      }
+    }
     config.quiet = config.quiet || quiet;
     if (print_config) {
       check_config(config);

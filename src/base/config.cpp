@@ -26,14 +26,43 @@ bool whole_text_is(std::string_view text, T& out) {
   return code == std::errc() && end == text.data() + text.size();
 }
 
-std::vector<std::string> split_list(std::string_view text) {
-  std::vector<std::string> parts;
-  if (text.empty()) return parts;
-  for (size_t comma; (comma = text.find(',')) != std::string_view::npos;
-       text.remove_prefix(comma + 1)) {
-    parts.emplace_back(trim(text.substr(0, comma)));
+[[noreturn]] void reject_quotes(std::string_view text) {
+  reject(fmt::format(
+      "{}: a quoted text must end with its quote; write \"a\", \"b\" or a, b without quotes",
+      text));
+}
+
+// A TOML string without its quotes; any other text as it is.
+std::string unquoted(std::string_view text) {
+  if (!text.starts_with('"') && !text.starts_with('\'')) return std::string(text);
+  std::optional<std::string> inner = config::toml_string(text);
+  if (!inner) reject_quotes(text);
+  return *std::move(inner);
+}
+
+// The byte after the quoted text that `text` begins with; 0 when it begins with none.
+size_t quoted_length(std::string_view text) {
+  const char quote = text.empty() ? '\0' : text[0];
+  if (quote != '"' && quote != '\'') return 0;
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == quote) return i + 1;
+    if (text[i] == '\\' && quote == '"') ++i;
   }
-  parts.emplace_back(trim(text));
+  reject_quotes(text);
+}
+
+// As TOML writes a list, or its elements alone; quotes may be left out, as the shell does.
+std::vector<std::string> split_list(std::string_view text) {
+  const bool brackets = text.starts_with('[') && text.ends_with(']');
+  if (brackets) text = trim(text.substr(1, text.size() - 2));
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t comma = text.find(',', quoted_length(text));
+    parts.push_back(unquoted(trim(text.substr(0, comma))));
+    if (comma == std::string_view::npos) return parts;
+    text = trim(text.substr(comma + 1));
+  }
+  if (!parts.empty() && !brackets) parts.emplace_back();  // "a," is a mistake that is told later
   return parts;
 }
 
@@ -47,7 +76,7 @@ Value typed(const Key& key, std::string_view text) {
   };
   using OptionalText = std::optional<std::string>*;
   if (std::holds_alternative<std::vector<std::string>*>(slot)) return split_list(text);
-  if (holds(static_cast<std::string*>(nullptr), OptionalText{})) return std::string(text);
+  if (holds(static_cast<std::string*>(nullptr), OptionalText{})) return unquoted(text);
   if (holds(static_cast<bool*>(nullptr), static_cast<std::optional<bool>*>(nullptr))) {
     if (text == "true" || text == "on" || text == "1") return true;
     if (text == "false" || text == "off" || text == "0") return false;
@@ -105,6 +134,7 @@ std::string to_toml(const RunConfig& config, TomlComments comments) {
   std::string out, section;
   for (const Key& key : config::keys()) {
     const std::string_view name = key.name;
+    if ((name == "resume" && !config.resume) || (name == "quiet" && !config.quiet)) continue;
     const std::string here = section_of(name);
     if (here != section) out += fmt::format("\n[{}]\n", here);
     section = here;

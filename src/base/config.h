@@ -143,8 +143,8 @@ void merge_toml(RunConfig& config, std::string_view toml, const std::string& sou
 // The same from a file. Errors: io (cannot read), invalid_argument (above 1 MiB, or as above).
 void merge_toml_file(RunConfig& config, const std::string& path);
 
-// "section.key=value"; text needs no quotes, lists are separated by commas. Errors:
-// invalid_argument.
+// "section.key=value"; text needs no quotes, but TOML's are taken off; a list is as TOML writes it
+// or its elements separated by commas. Errors: invalid_argument.
 void set_key(RunConfig& config, std::string_view assignment);
 
 // Rules between keys; call once the configuration is complete. Errors: invalid_argument.
@@ -152,7 +152,8 @@ void check_config(const RunConfig& config);
 
 enum class TomlComments { no, yes };
 // Every key with its value, as TOML that merge_toml reads back to an equal configuration. Keys that
-// come from the preset appear as comments. With comments: help and range of each key.
+// come from the preset appear as comments; resume and quiet, which are of one start and not of the
+// run, appear only when they are set. With comments: help and range of each key.
 std::string to_toml(const RunConfig& config, TomlComments comments = TomlComments::no);
 
 // One line a key: name, default, range and help; the keys whose name starts with `prefix`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of configuration keys, for the files that read and write configurations.
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,5 +41,8 @@ std::string value_text(const Key& key,
 // Stores `value`; whole numbers are taken for real ones. Returns "" or what is wrong with it, as
 // "must be <type>, got <value>".
 std::string assign(const Key& key, RunConfig& config, const Value& value);
+
+// The text of one TOML string, "..." or '...', alone on its line; nothing for anything else.
+std::optional<std::string> toml_string(std::string_view quoted);
 
 }  // namespace saturate::config

@@ -108,6 +108,42 @@ TEST(Config, SetTakesTheSameTypes) {
   EXPECT_TRUE(c.data.languages.empty());
 }
 
+TEST(Config, SetTakesListsAndTextsAsTomlWritesThem) {
+  using Texts = std::vector<std::string>;
+  const auto list = [](const std::string& value) {
+    RunConfig c;
+    set_key(c, "data.languages=" + value);
+    return c.data.languages;
+  };
+  const Texts pair{"en", "cs"};
+  for (const char* value : {R"(["en","cs"])", R"([ "en", 'cs' ])", R"("en", "cs")", "[en,cs]",
+                            "en,cs", R"(["en", "cs",])"}) {
+    EXPECT_EQ(list(value), pair) << value;
+  }
+  EXPECT_EQ(list(R"(["a,b", "say \"x\"", 'c:\d'])"), (Texts{"a,b", "say \"x\"", "c:\\d"}));
+  EXPECT_EQ(list("l'un,d'autre"), (Texts{"l'un", "d'autre"}));
+  EXPECT_EQ(list("[]"), Texts{});
+  RunConfig c;
+  set_key(c, R"(model.preset="tiny")");
+  set_key(c, "out='runs/a b'");
+  set_key(c, "model.norm = \"rms_norm\"");
+  EXPECT_EQ(c.model.preset, "tiny");
+  EXPECT_EQ(c.out, "runs/a b");
+  EXPECT_EQ(c.model.norm, "rms_norm");
+  for (const char* wrong : {R"(data.languages=["en","cs])", R"(data.languages="en)", R"(out="a" b)",
+                            "out=\"a\"\nb.c=\"", R"(out="\z")"}) {
+    EXPECT_NE(set_message(wrong).find("a quoted text must end with its quote"), std::string::npos)
+        << wrong << ": " << set_message(wrong);
+  }
+  // What a configuration is printed as can be given with --set.
+  RunConfig again;
+  c.data.train = {"a, b", "\"c\"", "d"};
+  for (const char* name : {"out", "data.train"})
+    set_key(again, std::string(name) + "=" + value_text(*config::find_key(name), c));
+  EXPECT_EQ(again.data.train, c.data.train);
+  EXPECT_EQ(again.out, c.out);
+}
+
 TEST(Config, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_EQ(
       toml_message("[optimizer]\nlr = 3e-4\nbeat1 = 0.9\n"),

@@ -93,6 +93,19 @@ class Merger {
 
 }  // namespace
 
+std::optional<std::string> config::toml_string(std::string_view quoted) {
+  // Whoever begins so ends with the quote, a comment or another line; two of these are none.
+  if (quoted.size() < 2 || quoted.back() != quoted.front() ||
+      quoted.find('\n') != std::string_view::npos) {
+    return std::nullopt;
+  }
+  try {
+    return toml::parse("text = " + std::string(quoted))["text"].value<std::string>();
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  }
+}
+
 void merge_toml(RunConfig& config, std::string_view text, const std::string& source) {
   RunConfig merged = config;
   try {

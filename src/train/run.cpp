@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <fstream>
 #include <utility>
 
@@ -166,9 +165,7 @@ void Run::validate() {
     }
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
   }
-  const bool patience_over = config_.validate.patience > 0 &&
-                             progress_state_.validations_without_gain >= config_.validate.patience;
-  stop_early_ = ranks_.all_reduce_max(patience_over ? 1 : 0) > 0;
+  stop_early_ = ranks_.all_reduce_max(patience_is_over() ? 1 : 0) > 0;
   if (gained && saved_ == done_) output_->mark_best(done_);
   throughput_->resume();
 }
@@ -187,6 +184,11 @@ void Run::save(Failure failure) {
   const uint64_t bytes = checkpoint_bytes(store_, step_->average().data() != nullptr);
   if (output_->checkpoint(done_, bytes, write, p.best_step == done_, failure)) saved_ = done_;
   throughput_->resume();
+}
+
+bool Run::patience_is_over() const {
+  return config_.validate.patience > 0 &&
+         progress_state_.validations_without_gain >= config_.validate.patience;
 }
 
 // Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,
@@ -217,6 +219,7 @@ TrainEnd Run::train() {
   const auto every = [](int64_t n, int64_t step) { return n > 0 && step > 0 && step % n == 0; };
   bool stopped = false;
   int64_t epoch = progress_state_.loader.epoch;
+  stop_early_ = began_at_ > 0 && patience_is_over();  // every rank has read the same checkpoint
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
     if ((stopped = agreed(time_is_over()))) break;
@@ -236,27 +239,8 @@ TrainEnd Run::train() {
   const TrainEnd end = interrupted   ? TrainEnd::interrupted
                        : stop_early_ ? TrainEnd::stopped_early
                                      : TrainEnd::finished;
-  finish(end, interrupted
-                  ? fmt::format("interrupted by {}", signal_ == SIGINT ? "SIGINT" : "SIGTERM")
-              : stop_early_ ? "stopped early"
-                            : "finished");
+  finish(end);
   return end;
-}
-
-void Run::finish(TrainEnd end, const std::string& status) {
-  progress_.finish();
-  if (!output_) return;
-  TextPairs results{{"steps", std::to_string(done_)}};
-  if (progress_state_.best_step >= 0) {
-    results.emplace_back("best step", std::to_string(progress_state_.best_step));
-    results.emplace_back("best " + config_.validate.metric,
-                         fmt::format("{:.2f}", progress_state_.best_score));
-  }
-  output_->end({done_, elapsed(), status, results}, [&](const std::string& folder) {
-    const Buffer& weights = step_->average().data() ? step_->average() : store_.masters();
-    write_model(folder, model_config_, config_.translate, store_, weights, corpora_);
-  });
-  if (end == TrainEnd::interrupted) log_warning("stopped by a signal; continue with --resume");
 }
 
 }  // namespace saturate::train

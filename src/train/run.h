@@ -21,7 +21,7 @@
 namespace saturate::train {
 
 // One run on one rank. Rank 0 alone writes; every rank decides alike, from shared numbers.
-// run_start.cpp prepares and resumes it, run.cpp trains.
+// run_start.cpp prepares and resumes it, run.cpp trains, run_end.cpp says what came of it.
 class Run {
  public:
   // `signal`: the signal that asks the run to end, 0 for none.
@@ -44,10 +44,12 @@ class Run {
   bool time_is_over() const;
   bool checkpoint_is_due() const;
   bool epoch_validation_is_due(int64_t& epoch) const;
-  void finish(TrainEnd end, const std::string& status);
+  bool patience_is_over() const;
+  void finish(TrainEnd end);  // run_end.cpp
   RunHeader header() const;
 
-  RunConfig config_;
+  RunConfig config_;               // with the batch that was fitted
+  const BatchConfig asked_batch_;  // as the user gave it
   const Device device_;
   parallel::Communicator& ranks_;
   const std::atomic<int>& signal_;
@@ -68,6 +70,7 @@ class Run {
   std::vector<int64_t> held_;  // slots given by the loader, oldest first
   int64_t first_slot_ = 0;
   int64_t epoch_ = 0, done_ = 0, logged_ = 0, validated_ = -1, saved_ = -1;
+  int64_t began_at_ = 0;              // steps done before this start
   double loss_sum_ = 0, tokens_ = 0;  // since the last row
   StepRecord last_{};
   bool stop_early_ = false;

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 
-#include "base/config_keys.h"
-#include "base/durable_file.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "train/report.h"
+#include "train/run_settings.h"
 
 namespace saturate::train {
 namespace {
@@ -21,37 +21,38 @@ RunLock lock_folder(const RunConfig& config) {
     throw Error(Errc::invalid_argument, "train", "no output folder; give one with --out runs/name");
   }
   RunLock lock(config.out);
-  if (!config.resume && fs::exists(config.out + "/metrics.jsonl")) {
+  if (config.resume) return lock;
+  // What ended before it left anything to continue or to use is no run yet: it may start again.
+  if (!CheckpointStore(config.out).list().empty()) {
     throw Error(
         Errc::invalid_argument, "train",
         fmt::format("{} already holds a run; continue it with --resume or choose another --out",
                     config.out));
   }
+  if (fs::exists(config.out + "/model/config.json")) {
+    throw Error(Errc::invalid_argument, "train",
+                fmt::format("{0} already holds a run, whose model in {0}/model would be replaced; "
+                            "choose another --out, or start over in this one with --resume",
+                            config.out));
+  }
   return lock;
 }
 
-// Keys that say nothing of what is trained and how.
-bool is_of_this_start(std::string_view key) {
-  return key == "resume" || key == "out" || key == "quiet";
-}
-
-// What the run goes on with that it had not when it was last started: "optimizer.lr 0.001 (was
-// 0.002), ...".
-std::string changed_settings(const std::string& file, const RunConfig& now) {
-  RunConfig before;
-  try {
-    merge_toml_file(before, file);
-  } catch (const Error& e) {
-    return std::string("not known, for ") + e.what();
-  }
-  std::string changed;
-  for (const config::Key& key : config::keys()) {
-    const std::string was = value_text(key, before), is = value_text(key, now);
-    if (was == is || is_of_this_start(key.name)) continue;
-    changed += fmt::format("{}{} {} (was {})", changed.empty() ? "" : ", ", key.name,
-                           is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was);
-  }
-  return changed;
+// Metrics of a run that ended before its first checkpoint are kept under another name when it is
+// started again, unless they measured nothing.
+void keep_earlier(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  bool measured = false;
+  for (std::string line; !measured && std::getline(in, line);)
+    measured = !line.starts_with("{\"kind\":\"run\"") && !line.starts_with("{\"kind\":\"end\"");
+  if (!measured) return;
+  int number = 1;
+  while (fs::exists(fmt::format("{}.{}", file, number))) ++number;
+  const std::string kept = fmt::format("{}.{}", file, number);
+  std::error_code failed;
+  fs::rename(file, kept, failed);
+  if (failed) throw Error(Errc::io, "run", fmt::format("{}: {}", file, failed.message()));
+  log_info("metrics of an earlier run without a checkpoint are kept in " + kept);
 }
 
 }  // namespace
@@ -66,18 +67,19 @@ RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
 }
 
 void RunOutput::begin(const RunConfig& config, const RunHeader& head) {
-  const std::string settings = folder_ + "/config.toml";
   if (head.step > 0)
-    if (const std::string changed = changed_settings(settings, config); !changed.empty())
+    if (const std::string changed = changed_settings(folder_, config); !changed.empty())
       log_info("settings that changed since the run was last started: " + changed);
-  write_durable_file(settings, to_toml(config));
+  write_run_settings(folder_, config);
   const std::string metrics = folder_ + "/metrics.jsonl", events = folder_ + "/tensorboard";
   if (head.step > 0) {
     metrics_.emplace(metrics, head.step);
     tensorboard_.emplace(events, head.step);
   } else {
+    keep_earlier(metrics);
     metrics_.emplace(metrics);
-    tensorboard_.emplace(events);
+    // Told to leave out what an earlier start without a checkpoint wrote.
+    tensorboard_.emplace(events, fs::exists(events) ? 0 : -1);
   }
   metrics_->write(head);
   tensorboard_->write(head);
@@ -148,7 +150,7 @@ bool RunOutput::model(const Write& write) {
 void RunOutput::end(const RunEnd& row, const Write& write) {
   metrics_->write(row);
   tensorboard_->write(row);
-  if (!fs::exists(folder_ + "/model/config.json")) write_model(write);  // nothing was validated
+  if (write && !fs::exists(folder_ + "/model/config.json")) write_model(write);
   write_report(folder_);
 }
 

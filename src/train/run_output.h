@@ -24,12 +24,13 @@ class RunOutput {
   // Told before each report, to leave the line that is being drawn.
   using BeforeReport = std::function<void()>;
 
-  // Locks the folder and removes what a killed writer left. Errors: io; invalid_argument when it
-  // holds a run and config.resume is off, or another process uses it.
+  // Locks the folder and removes what a killed writer left. Errors: io; invalid_argument when
+  // config.resume is off and it holds a checkpoint or a model, or another process uses it.
   RunOutput(const RunConfig& config, BeforeReport before_report);
 
   // Writes config.toml and the head of the metrics; rows after head.step of an earlier part are cut
-  // off. Errors: io; invalid_argument for metrics that cannot be read.
+  // off, and at step 0 kept in another file. Errors: io; invalid_argument for metrics that cannot
+  // be read.
   void begin(const RunConfig& config, const RunHeader& head);
 
   void write(const MetricsRow& row);
@@ -41,7 +42,8 @@ class RunOutput {
   bool model(const Write& write);
   void mark_best(int64_t step);  // a checkpoint that was saved
 
-  // The last row, the model if there is none yet, and the report. Errors: io.
+  // The last row, the model if there is none yet (unless `write_model` is empty), and the report.
+  // Errors: io.
   void end(const RunEnd& row, const Write& write_model);
 
  private:

@@ -34,6 +34,7 @@ FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cac
 Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
          const std::atomic<int>& signal)
     : config_(config),
+      asked_batch_(config.batch),
       device_(device),
       ranks_(ranks),
       signal_(signal),
@@ -102,9 +103,13 @@ void Run::start_or_resume() {
     step_->reset_average();
     step_->synchronize();
   }
-  done_ = logged_ = saved_ = validated_ = done;
+  done_ = logged_ = saved_ = validated_ = began_at_ = done;
   epoch_ = progress_state_.loader.epoch;
-  if (output_) output_->begin(config_, header());
+  if (!output_) return;
+  // A resumed run fits its batch anew, from what was asked for.
+  RunConfig asked = config_;
+  asked.batch = asked_batch_;
+  output_->begin(asked, header());
 }
 
 RunHeader Run::header() const {
@@ -113,7 +118,9 @@ RunHeader Run::header() const {
   h.started = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
   for (const config::Key& key : config::keys()) {
     const std::string value = value_text(key, config_);
-    if (!value.empty()) h.config.emplace_back(key.name, value);
+    const bool of_this_start =
+        std::string_view(key.name) == "resume" || std::string_view(key.name) == "quiet";
+    if (!value.empty() && !of_this_start) h.config.emplace_back(key.name, value);
   }
   const DeviceInfo info = device_info(device_);
   h.environment = {{"version", SATURATE_VERSION},

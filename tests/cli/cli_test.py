@@ -2,6 +2,7 @@
 """The program as a user meets it: usage: cli_test.py PATH_OF_SATURATE"""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,32 @@ class Config(unittest.TestCase):
             with open(path, "w", encoding="utf8") as file:
                 file.write(first)
             self.assertEqual(saturate("train", "--config", path, "--print-config")[1], first)
+
+    def test_the_last_of_repeated_flags_counts(self):
+        code, out, err = saturate("train", "--lr", "0.2", "--seed", "6", "--out", "a", "--lr", "0.3", "--out", "b",
+                                  "--set", "train.seed=7", "--set", "train.seed=8", "--resume", "--resume", "--print-config")
+        self.assertEqual(code, 0, err)
+        for line in ["lr = 0.3", "seed = 8", 'out = "b"']:
+            self.assertIn(f"\n{line}\n", "\n" + out)
+
+    def test_single_values_may_be_repeated_in_every_command(self):
+        commands = [[]] + [[c] for c in "train translate generate eval bench tune quickstart-data top check info".split()]
+        commands += [["doctor"], ["doctor", "compare"], ["lab", "run"], ["lab", "compare"]]
+        tried = 0
+        for command in commands:
+            code, text, err = saturate(*command, "--help")
+            self.assertEqual(code, 0, err)
+            for flag in re.findall(r"^  (?:-\w,)?(--[\w-]+)(?:,-\w)? [A-Z]", text, re.MULTILINE):
+                tried += 1
+                _, _, err = saturate(*command, flag, "7", flag, "7", "--no-such-flag")
+                self.assertNotIn("At Most 1 required", err, (command, flag))
+        self.assertGreater(tried, 60)
+
+    def test_lists_as_toml_writes_them(self):
+        for value in ['["en","cs"]', "[en,cs]", "en,cs", "['en', 'cs']"]:
+            code, out, err = saturate("train", "--set", f"data.languages={value}", "--print-config")
+            self.assertEqual(code, 0, err)
+            self.assertIn('\nlanguages = ["en", "cs"]\n', out)
 
     def test_help_config_lists_keys(self):
         code, out, _ = saturate("train", "--help-config")

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_end.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "train/run.h"
+
+namespace saturate::train {
+namespace {
+
+const char* signal_name(int number) {
+  return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+}
+
+// The limit that ended a run which no signal interrupted, as its key.
+std::string limit_reached(const RunConfig& config, const RunProgress& progress, int64_t steps,
+                          double elapsed_s, TrainEnd end) {
+  if (end == TrainEnd::stopped_early) {
+    return fmt::format("no better validation in {} (validate.patience = {})",
+                       progress.validations_without_gain, config.validate.patience);
+  }
+  if (config.train.max_steps > 0 && steps >= config.train.max_steps)
+    return fmt::format("train.max_steps = {}", config.train.max_steps);
+  if (config.train.max_seconds > 0 && elapsed_s >= config.train.max_seconds)
+    return fmt::format("train.max_seconds = {:g}", config.train.max_seconds);
+  return fmt::format("train.max_epochs = {}", config.train.max_epochs);
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+,=";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+std::string last_line(const RunSummary& run) {
+  const std::string out = shell_word(run.folder);
+  const std::string resume = fmt::format("saturate train --resume --out {}", out);
+  if (run.end == TrainEnd::interrupted) {
+    if (run.steps == 0) {
+      return fmt::format("stopped by {} before the first step; the same command starts again",
+                         run.reason);
+    }
+    return fmt::format("stopped by {} at step {} and saved; go on with: {}", run.reason, run.steps,
+                       resume);
+  }
+  const std::string use =
+      run.language_model
+          ? fmt::format("saturate generate --model {} --prompt \"Once upon a time\"", out)
+          : fmt::format("saturate translate --model {} < text > translation", out);
+  const bool early = run.end == TrainEnd::stopped_early;
+  std::string line;
+  if (run.steps == run.began_at) {
+    line = fmt::format("nothing to do: this run {} at step {}, {}; raise that to go on",
+                       early ? "stopped early" : "finished", run.steps, run.reason);
+  } else {
+    line = fmt::format("{} at step {} after {}: {}", early ? "stopped early" : "finished",
+                       run.steps, format_duration(run.elapsed_s), run.reason);
+  }
+  if (!run.best.empty()) line += fmt::format("; best {}", run.best);
+  return fmt::format("{}. Model: {}/model, report: {}/report.html. Next: {}", line, out, out, use);
+}
+
+void Run::finish(TrainEnd end) {
+  progress_.finish();
+  if (!output_) return;
+  const bool lm = model_config_.kind == model::ModelKind::decoder_only;
+  RunSummary summary{.end = end,
+                     .reason = end == TrainEnd::interrupted
+                                   ? signal_name(signal_)
+                                   : limit_reached(config_, progress_state_, done_, elapsed(), end),
+                     .began_at = began_at_,
+                     .steps = done_,
+                     .elapsed_s = elapsed(),
+                     .best = {},
+                     .folder = config_.out,
+                     .language_model = lm};
+  TextPairs results{{"steps", std::to_string(done_)}};
+  if (progress_state_.best_step >= 0) {
+    const bool by_loss = lm || config_.validate.metric == "loss";
+    const std::string metric = by_loss ? "loss" : config_.validate.metric;
+    // A lower loss is better: it is remembered with the other sign.
+    const std::string score = by_loss ? fmt::format("{:.4f}", -progress_state_.best_score)
+                                      : fmt::format("{:.2f}", progress_state_.best_score);
+    results.emplace_back("best step", std::to_string(progress_state_.best_step));
+    results.emplace_back("best " + metric, score);
+    summary.best = fmt::format("{} {} at step {}", metric, score, progress_state_.best_step);
+  }
+  RunOutput::Write write;
+  if (done_ > 0 || end != TrainEnd::interrupted) {  // weights that no step has touched are no model
+    write = [&](const std::string& folder) {
+      const Buffer& weights = step_->average().data() ? step_->average() : store_.masters();
+      write_model(folder, model_config_, config_.translate, store_, weights, corpora_);
+    };
+  }
+  const std::string status = end == TrainEnd::interrupted     ? "interrupted by " + summary.reason
+                             : end == TrainEnd::stopped_early ? "stopped early"
+                                                              : "finished";
+  output_->end({done_, elapsed(), status, results}, write);
+  log_line(end == TrainEnd::interrupted ? LogLevel::warning : LogLevel::info, last_line(summary));
+}
+
+}  // namespace saturate::train

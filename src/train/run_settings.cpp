@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/run_settings.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/config_keys.h"
+#include "base/durable_file.h"
+#include "base/error.h"
+
+namespace saturate::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string path_of(const std::string& folder) {
+  return (fs::path(folder) / "config.toml").string();
+}
+
+// As it is saved: nothing of one start, paths that hold in every folder.
+RunConfig to_save(RunConfig config) {
+  config.resume = config.quiet = false;
+  for (auto* paths : {&config.data.train, &config.data.valid})
+    for (std::string& path : *paths)
+      if (path != "-" && !path.empty()) path = fs::absolute(path).lexically_normal().string();
+  return config;
+}
+
+}  // namespace
+
+std::optional<RunConfig> read_run_settings(const std::string& folder) {
+  const std::string path = path_of(folder);
+  if (!fs::exists(path)) return std::nullopt;
+  RunConfig config;
+  merge_toml_file(config, path);
+  config.out.clear();
+  config.resume = config.quiet = false;
+  return config;
+}
+
+void write_run_settings(const std::string& folder, const RunConfig& config) {
+  write_durable_file(path_of(folder), to_toml(to_save(config)));
+}
+
+std::string changed_settings(const std::string& folder, const RunConfig& now) {
+  const std::optional<RunConfig> saved = read_run_settings(folder);
+  if (!saved) return "not known, for there is no " + path_of(folder);
+  const RunConfig before = to_save(*saved), current = to_save(now);
+  std::string changed;
+  for (const config::Key& key : config::keys()) {
+    if (std::string_view(key.name) == "out") continue;
+    const std::string was = value_text(key, before), is = value_text(key, current);
+    if (was == is) continue;
+    changed += fmt::format("{}{} {} (was {})", changed.empty() ? "" : ", ", key.name,
+                           is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was);
+  }
+  return changed;
+}
+
+void check_text_is_there(const RunConfig& config) {
+  const auto check = [](const std::vector<std::string>& paths, const char* what, const char* flag) {
+    for (const std::string& path : paths) {
+      if (path == "-" || fs::exists(path)) continue;
+      throw Error(
+          Errc::io, "resume",
+          fmt::format("{}: the {} text of this run is not there; if it has moved, say where "
+                      "it is now with {}",
+                      path, what, flag));
+    }
+  };
+  check(config.data.train, "training", "--train");
+  check(config.data.valid, "validation", "--valid");
+}
+
+}  // namespace saturate::train
