@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -11,6 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/durable_file.h"
@@ -20,11 +24,13 @@ namespace saturate::data {
 namespace {
 
 constexpr size_t kChunk = size_t{1} << 17;
+constexpr std::string_view kGzipMark = "\x1F\x8B", kZstdMark = "\x28\xB5\x2F\xFD";
 
 // A file descriptor whose first bytes can be looked at.
 class PlainSource : public ByteSource {
  public:
-  PlainSource(int fd, bool owned) : fd_(fd), owned_(owned) {}
+  PlainSource(int fd, bool owned, std::stop_token stop = {})
+      : fd_(fd), owned_(owned), stop_(std::move(stop)) {}
   ~PlainSource() override {
     if (owned_) ::close(fd_);
   }
@@ -41,9 +47,13 @@ class PlainSource : public ByteSource {
     return read_fd(dst, bytes);
   }
 
-  // The first four bytes, or all there are.
-  const std::string& peek() {
-    while (head_.size() < 4) {
+  // The first bytes, as many as it takes to tell which of `marks` (each at most 4 bytes) they are,
+  // if any. No more is waited for: a short line that is typed must not wait for the next.
+  const std::string& peek(std::initializer_list<std::string_view> marks) {
+    const auto undecided = [&](std::string_view mark) {
+      return head_.size() < mark.size() && mark.starts_with(head_);
+    };
+    while (std::ranges::any_of(marks, undecided)) {
       char bytes[4];
       const size_t n = read_fd(bytes, 4 - head_.size());
       if (n == 0) break;
@@ -55,14 +65,27 @@ class PlainSource : public ByteSource {
  private:
   size_t read_fd(char* dst, size_t bytes) {
     for (;;) {
+      if (stop_.stop_possible() && !wait()) return 0;
       const ssize_t n = ::read(fd_, dst, bytes);
       if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) throw StreamFailure(fmt::format("cannot read: {}", std::strerror(errno)));
+      if (errno != EINTR && errno != EAGAIN)
+        throw StreamFailure(fmt::format("cannot read: {}", std::strerror(errno)));
     }
+  }
+
+  // Until there is something to read or the end; false when asked to stop.
+  bool wait() const {
+    constexpr int kLookMs = 50;
+    pollfd poll_fd{fd_, POLLIN, 0};
+    while (!stop_.stop_requested()) {
+      if (::poll(&poll_fd, 1, kLookMs) != 0) return true;  // what is wrong, read() tells
+    }
+    return false;
   }
 
   int fd_;
   bool owned_;
+  std::stop_token stop_;
   std::string head_;
 };
 
@@ -142,14 +165,17 @@ class ZstdSource : public ByteSource {
   bool frame_done_ = false, flushing_ = false;
 };
 
-std::unique_ptr<PlainSource> open_plain(const std::string& path) {
-  if (path == "-") return std::make_unique<PlainSource>(STDIN_FILENO, false);
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+std::unique_ptr<PlainSource> open_plain(const std::string& path, std::stop_token stop) {
+  if (path == "-") return std::make_unique<PlainSource>(STDIN_FILENO, false, std::move(stop));
+  // A named pipe opens when somebody writes to it: with a way to stop, that is waited for in
+  // wait().
+  const int more = stop.stop_possible() ? O_NONBLOCK : 0;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | more);
   if (fd < 0)
     throw Error(
         Errc::io, "corpus",
         fmt::format("{}: {}; check the path and its permissions", path, std::strerror(errno)));
-  auto source = std::make_unique<PlainSource>(fd, true);
+  auto source = std::make_unique<PlainSource>(fd, true, std::move(stop));
   struct stat info {};
   if (::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode))
     throw Error(Errc::io, "corpus", path + ": is a directory; name a text file inside it");
@@ -162,13 +188,13 @@ std::string display_name(const std::string& path) {
   return path == "-" ? "<standard input>" : path;
 }
 
-std::unique_ptr<ByteSource> open_byte_source(const std::string& path) {
-  auto plain = open_plain(path);
+std::unique_ptr<ByteSource> open_byte_source(const std::string& path, std::stop_token stop) {
+  auto plain = open_plain(path, std::move(stop));
   std::string head;
   try {
-    head = plain->peek();
-    if (head.starts_with("\x1F\x8B")) return std::make_unique<GzipSource>(std::move(plain));
-    if (head == "\x28\xB5\x2F\xFD") return std::make_unique<ZstdSource>(std::move(plain));
+    head = plain->peek({kGzipMark, kZstdMark});
+    if (head.starts_with(kGzipMark)) return std::make_unique<GzipSource>(std::move(plain));
+    if (head.starts_with(kZstdMark)) return std::make_unique<ZstdSource>(std::move(plain));
   } catch (const StreamFailure& e) {
     throw Error(Errc::io, "corpus", display_name(path) + ": " + e.what());
   }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 
 namespace saturate::data {
@@ -22,8 +23,9 @@ class ByteSource {
 
 // Opens a file, or standard input for "-". gzip and zstd are recognised by their first bytes,
 // whatever the name; several compressed members in a row are one stream. Errors: Error{io} for a
-// file that is missing, a directory, or cannot be read.
-std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
+// file that is missing, a directory, or cannot be read. Who reads from a terminal or a pipe waits;
+// asked to `stop`, the source ends there.
+std::unique_ptr<ByteSource> open_byte_source(const std::string& path, std::stop_token stop = {});
 
 // How messages name a path: "<standard input>" for "-".
 std::string display_name(const std::string& path);

@@ -12,10 +12,13 @@ namespace saturate::data {
 
 constexpr size_t kReadBytes = size_t{1} << 17;
 
-TextReader::TextReader(const std::string& path, int64_t max_line_bytes)
-    : name_(display_name(path)), max_line_bytes_(max_line_bytes), source_(open_byte_source(path)) {
+TextReader::TextReader(const std::string& path, int64_t max_line_bytes, EmptyText empty,
+                       std::stop_token stop)
+    : name_(display_name(path)),
+      max_line_bytes_(max_line_bytes),
+      source_(open_byte_source(path, std::move(stop))) {
   refill();
-  if (at_end_)
+  if (at_end_ && empty == EmptyText::refused)
     throw Error(Errc::invalid_argument, "corpus",
                 name_ + ": is empty; give a file with at least one line of text");
 }
@@ -78,7 +81,10 @@ bool TextReader::next(std::string_view& line) {
     refill();
   }
   ++line_;
-  if (line_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);
+  if (line_ == 1 && line.starts_with("\xEF\xBB\xBF")) {
+    marked_ = true;
+    line.remove_prefix(3);
+  }
   if (line.ends_with('\r')) line.remove_suffix(1);
   check(line);
   return true;

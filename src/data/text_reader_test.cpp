@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+
+#include <cstring>
 
 #include "base/philox.h"
 #include "base/utf8.h"
@@ -78,6 +81,43 @@ TEST(TextReader, DropsCarriageReturnAndByteOrderMark) {
             (Lines{"one", "", " three"}));
   EXPECT_EQ(read_all(dir.write("b", "x")), (Lines{"x"}));
   EXPECT_EQ(read_all(dir.write("c", "\n")), (Lines{""}));
+}
+
+TEST(TextReader, TellsOfAByteOrderMark) {
+  const SampleFolder dir;
+  std::string_view line;
+  for (const bool marked : {true, false}) {
+    TextReader reader(dir.write("a", marked ? "\xEF\xBB\xBFone\n" : "one\n\xEF\xBB\xBFtwo\n"));
+    while (reader.next(line)) {
+    }
+    EXPECT_EQ(reader.had_byte_order_mark(), marked);
+  }
+}
+
+TEST(TextReader, AllowsAnEmptyTextWhereAsked) {
+  const SampleFolder dir;
+  TextReader reader(dir.write("a", ""), kMaxLineBytes, EmptyText::allowed);
+  std::string_view line;
+  EXPECT_FALSE(reader.next(line));
+}
+
+// What was typed is there before more comes, whatever compressed data begins with.
+TEST(TextReader, GivesALineBeforeTheNextIsWritten) {
+  const SampleFolder dir;
+  const std::string pipe = dir.file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int fd = open(pipe.c_str(), O_RDWR | O_CLOEXEC);  // a writer that never closes
+  ASSERT_GE(fd, 0);
+  for (const char* text : {"a\n", "(\n", "\n"}) {
+    alarm(10);  // a reader that waits for more would wait for ever
+    ASSERT_EQ(write(fd, text, std::strlen(text)), static_cast<ssize_t>(std::strlen(text)));
+    TextReader reader(pipe);
+    std::string_view line;
+    EXPECT_TRUE(reader.next(line));
+    EXPECT_EQ(std::string(line) + "\n", text);
+    alarm(0);
+  }
+  close(fd);
 }
 
 TEST(TextReader, NamesFileLineAndRemedy) {
