@@ -44,7 +44,7 @@ struct TranslateOptions {
 
 struct GenerateOptions {
   ModelOptions model;
-  std::string prompt;
+  std::optional<std::string> prompt;  // empty or "-": standard input
   double temperature = 1.0;  // 0: greedy
   int64_t top_k = 0;         // 0: all
   double top_p = 1.0;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
-#include "train/translation.h"
+#include "train/line_translator.h"
 
 namespace saturate::apps {
 namespace {
@@ -21,8 +21,10 @@ void check_pairs(const std::string& a_name, size_t a, const std::string& b_name,
 
 void print_scores(const std::vector<std::string>& hypotheses,
                   const std::vector<std::string>& references) {
-  fmt::print("{}\n{}\nsignature: {}\n", train::corpus_bleu(hypotheses, references).to_string(),
-             train::corpus_chrf(hypotheses, references).to_string(), train::kBleuSignature);
+  fmt::print("{}\n{}\nBLEU signature: {}\nchrF2 signature: {}\n",
+             train::corpus_bleu(hypotheses, references).to_string(),
+             train::corpus_chrf(hypotheses, references).to_string(), train::kBleuSignature,
+             train::kChrfSignature);
 }
 
 }  // namespace

@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "apps/commands.h"
 #include "apps/text_io.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "model/generator.h"
 #include "train/translation.h"
 
 namespace saturate::apps {
+
+namespace {
+
+// All of standard input as one text, without the line feed at its end.
+std::string read_prompt() {
+  if (isatty(STDIN_FILENO) != 0) log_info("type the text to continue, and Ctrl-D after it");
+  data::TextReader reader("-", data::kMaxLineBytes, data::EmptyText::allowed);
+  std::string text;
+  for (std::string_view line; reader.next(line);) {
+    if (reader.line_number() > 1) text += '\n';
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
 
 int run_generate(const GenerateOptions& o) {
   const train::LoadedModel model =
@@ -18,12 +37,13 @@ int run_generate(const GenerateOptions& o) {
                 model.folder + " translates; use saturate translate");
   }
   const data::Tokenizer& tokenizer = model.tokenizers.target;
-  if (const size_t at = find_invalid_utf8(o.prompt); at != std::string::npos) {
+  const std::string text = o.prompt && *o.prompt != "-" ? *o.prompt : read_prompt();
+  if (const size_t at = find_invalid_utf8(text); at != std::string::npos) {
     throw Error(Errc::invalid_argument, "generate",
                 "--prompt: byte " + std::to_string(at + 1) + " is not UTF-8; give UTF-8 text");
   }
   std::vector<int32_t> prompt;
-  tokenizer.encode(o.prompt, prompt);
+  tokenizer.encode(text, prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.eos_id());  // what stands before every document
   const auto length = static_cast<int64_t>(prompt.size());
   const int64_t room = model.config.max_positions - length;

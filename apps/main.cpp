@@ -222,7 +222,8 @@ struct Program {
     CLI::App& c = *generate_command;
     add_model_options(c, generate.model);
     c.get_option("--model")->required();
-    c.add_option("--prompt", generate.prompt, "text to continue")->type_name("TEXT");
+    c.add_option("--prompt", generate.prompt, "text to continue [standard input]")
+        ->type_name("TEXT");
     c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
         ->check(real_range(0.0, 100.0))
         ->capture_default_str();
@@ -245,7 +246,8 @@ struct Program {
         "Examples:\n"
         "  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p "
         "0.95\n"
-        "  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16");
+        "  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16\n"
+        "  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt");
   }
 
   void define_eval() {
@@ -266,7 +268,8 @@ struct Program {
         "Examples:\n"
         "  saturate eval --model runs/ende --test test.en test.de\n"
         "  saturate eval --hyp test.out.de --ref test.de\n"
-        "BLEU and chrF are those of sacreBLEU; the signature is printed with them. Without --beam\n"
+        "BLEU and chrF are those of sacreBLEU; their signatures are printed with them. Without "
+        "--beam\n"
         "and the like the model decodes as [translate] of its run says.");
   }
 

@@ -19,26 +19,17 @@
 
 namespace saturate::apps {
 
-class LineReader {
- public:
-  explicit LineReader(const std::string& path) : reader_(path) {}
-  // Up to `most` lines into `lines`; false when there is none left. Errors: as data::TextReader.
-  bool read(size_t most, std::vector<std::string>& lines) {
-    lines.clear();
-    std::string_view line;
-    while (lines.size() < most && reader_.next(line)) lines.emplace_back(line);
-    return !lines.empty();
-  }
-
- private:
-  data::TextReader reader_;
-};
-
-// All lines of a file. Errors: as data::TextReader.
+// All lines of a text that is to be scored. Warns of a byte order mark, which is no part of the
+// text here and a character of it for sacreBLEU. Errors: as data::TextReader.
 inline std::vector<std::string> read_lines(const std::string& path) {
-  std::vector<std::string> lines, block;
-  LineReader in(path);
-  while (in.read(4096, block)) lines.insert(lines.end(), block.begin(), block.end());
+  std::vector<std::string> lines;
+  data::TextReader reader(path);
+  for (std::string_view line; reader.next(line);) lines.emplace_back(line);
+  if (reader.had_byte_order_mark()) {
+    log_warning(reader.name() +
+                ": the byte order mark at its start is left out; sacreBLEU would count it as a "
+                "character of line 1");
+  }
   return lines;
 }
 
@@ -73,9 +64,16 @@ class LineWriter {
     ++lines_;
     if (!(stream() << line << '\n')) fail("cannot be written to its end");
   }
+  // What was written is with the system: a reader of the pipe sees it, and no end of this process
+  // loses it. Errors: as write().
+  void flush() {
+    if (!stream().flush()) fail("cannot be written to its end");
+  }
+  // Where the lines are until close(); empty for what is written as it is.
+  std::string part() const { return written_ != path_ && file_ ? written_ : std::string(); }
   // Errors: io when not everything reached the file.
   void close() {
-    if (!stream().flush()) fail("cannot be written to its end");
+    flush();
     if (file_ && written_ != path_) {
       file_->close();
       sync_file(written_);

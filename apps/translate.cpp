@@ -1,18 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
-
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
 
 #include "apps/commands.h"
+#include "apps/source_feed.h"
 #include "apps/text_io.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "train/translation.h"
+#include "train/line_translator.h"
 
 namespace saturate::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
+
+// Lines that are read ahead, so that batches have sentences of like length to choose from.
+constexpr int64_t kAhead = 20000;
+
+std::string farewell;  // what a signal that ends the program leaves on standard error
+
+void say_farewell(int signal_number) {
+  static_cast<void>(!write(STDERR_FILENO, farewell.data(), farewell.size()));
+  std::signal(signal_number, SIG_DFL);
+  std::raise(signal_number);
+}
+
+// SIGINT, SIGTERM and SIGHUP end the program as ever, but say where the lines are that were done.
+void name_part_at_signals(const std::string& part) {
+  if (part.empty()) return;
+  farewell = fmt::format("saturate: stopped; what was done before is in {}\n", part);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (std::signal(signal_number, say_farewell) == SIG_IGN) std::signal(signal_number, SIG_IGN);
+  }
+}
+
+}  // namespace
 
 int run_translate(const TranslateOptions& o) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   const train::LoadedModel model =
       train::load_model(o.model.model, o.model.device, o.model.precision);
   if (model.config.kind != model::ModelKind::encoder_decoder) {
@@ -20,27 +51,34 @@ int run_translate(const TranslateOptions& o) {
                 model.folder + " is a language model; use saturate generate");
   }
   const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
-  LineReader in(o.input);
+  train::LineTranslator translator(model, decode);
   LineWriter out(o.output);
-  const auto loaded = std::chrono::steady_clock::now();
+  name_part_at_signals(out.part());
+  SourceFeed feed(o.input, kAhead, [&](std::string_view line, int64_t number) {
+    return train::encode_source(model.tokenizers.source, model.config.max_positions, line, number);
+  });
+  const double load = seconds_since(begin);
+  const auto loaded = Clock::now();
   int64_t lines = 0;
-  // Blocks keep memory constant and still give the batches sentences of like length to choose from.
-  constexpr size_t kBlock = 20000;
-  for (std::vector<std::string> block; in.read(kBlock, block);) {
-    for (const std::string& line : train::translate_lines(model, decode, block, lines)) {
-      out.write(line);
+  auto told = loaded;
+  constexpr double kTellEvery = 10;  // seconds
+  for (std::vector<SourceFeed::Ids> sources;
+       feed.take(lines, translator.idle(), sources) || !translator.idle();) {
+    for (SourceFeed::Ids& ids : sources) translator.add(std::move(ids));
+    translator.translate_batch([&](std::string_view text) {
+      out.write(text);
+      ++lines;
+    });
+    out.flush();
+    if (seconds_since(told) > kTellEvery) {
+      log_info(fmt::format("{} lines", lines));
+      told = Clock::now();
     }
-    lines += static_cast<int64_t>(block.size());
-    if (block.size() == kBlock) log_info(fmt::format("{} lines", lines));
   }
   out.close();
-  if (!o.model.quiet) {
-    const auto now = std::chrono::steady_clock::now();
-    const double load = std::chrono::duration<double>(loaded - begin).count();
-    const double work = std::chrono::duration<double>(now - loaded).count();
-    log_info(fmt::format("{} lines in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s", lines,
-                         work, static_cast<double>(lines) / std::max(work, 1e-9), load));
-  }
+  const double work = seconds_since(loaded);
+  log_info(fmt::format("{} lines in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s", lines,
+                       work, static_cast<double>(lines) / std::max(work, 1e-9), load));
   return 0;
 }
 

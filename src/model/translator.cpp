@@ -53,15 +53,37 @@ TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
 struct Translator::Impl {
   Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o)
       : model(m), store(s), options(checked(o, m.config())) {
-    // A step costs the same whatever part of it is used, so few sentences get a smaller one.
-    for (int64_t n = options.sentences; n >= 1; n /= 8) shapes.insert(shapes.begin(), shape_of(n));
-    plans.resize(shapes.size());
+    constexpr int64_t kShortest = 64;
+    for (int64_t most = kShortest; options.plan_by_length && most < options.max_source; most *= 4) {
+      add_shapes(most);
+    }
+    add_shapes(options.max_source);
     if (shapes.back().slots > INT32_MAX) {
       refuse(
           fmt::format("sentences {}, max_target {} and beam {} make {} positions, more than 2^31; "
                       "lower one of them",
                       options.sentences, options.max_target, options.beam, shapes.back().slots));
     }
+    plans.resize(shapes.size());
+  }
+
+  // A step costs the same whatever part of it is used, so few sentences get a smaller one.
+  void add_shapes(int64_t max_source) {
+    const size_t first = shapes.size();
+    for (int64_t n = options.sentences; n >= 1; n /= 8) {
+      shapes.insert(shapes.begin() + static_cast<std::ptrdiff_t>(first), shape_of(n, max_source));
+    }
+  }
+
+  // The smallest shape that holds so many sources, or a part of them; the longest comes first.
+  size_t shape_for(int64_t sentences, int64_t rows, int64_t longest) const {
+    size_t p = 0;
+    while (shapes[p].max_source < longest) ++p;
+    while (p + 1 < shapes.size() && shapes[p + 1].max_source == shapes[p].max_source &&
+           (shapes[p].sentences < sentences || shapes[p].source_rows < rows)) {
+      ++p;
+    }
+    return p;
   }
 
   int64_t limit_of(size_t source) const {
@@ -71,15 +93,17 @@ struct Translator::Impl {
                                     most, limit + static_cast<double>(options.length_offset))));
   }
 
-  DecodeShape shape_of(int64_t sentences) const {
-    DecodeShape s{.sentences = sentences};
-    s.source_rows = std::max(options.max_source,
-                             (options.source_rows * sentences / options.sentences + 7) / 8 * 8);
+  DecodeShape shape_of(int64_t sentences, int64_t max_source) const {
+    DecodeShape s{.sentences = sentences,
+                  .max_source = max_source,
+                  .max_target = limit_of(static_cast<size_t>(max_source))};
+    s.source_rows =
+        std::max(max_source, (options.source_rows * sentences / options.sentences + 7) / 8 * 8);
     // The longest translations that source_rows tokens in `sentences` sources can have.
     const double factor = static_cast<double>(options.length_factor);
     const double most = factor * static_cast<double>(s.source_rows) +
                         static_cast<double>(sentences * (options.length_offset + 1));
-    const auto all = static_cast<double>(sentences * options.max_target);
+    const auto all = static_cast<double>(sentences * s.max_target);
     s.slots = static_cast<int64_t>(std::min(most, all)) * options.beam;
     return s;
   }
@@ -100,14 +124,25 @@ struct Translator::Impl {
   }
 
   TranslatorPlan& plan(size_t i) {
-    if (!plans[i]) plans[i] = std::make_unique<TranslatorPlan>(model, store, options, shapes[i]);
+    if (plans[i]) return *plans[i];
+    const auto make = [&] {
+      plans[i] = std::make_unique<TranslatorPlan>(model, store, options, shapes[i]);
+    };
+    try {
+      make();
+    } catch (const Error& e) {
+      const auto made = [](const auto& p) { return p != nullptr; };
+      if (e.code() != Errc::out_of_memory || !std::ranges::any_of(plans, made)) throw;
+      for (auto& p : plans) p.reset();  // they can be made again
+      make();
+    }
     return *plans[i];
   }
 
   const Transformer& model;
   const ParameterStore& store;
   const TranslatorOptions options;
-  std::vector<DecodeShape> shapes;  // smallest first; the last is the options'
+  std::vector<DecodeShape> shapes;  // by max_source, then sentences; the last is the options'
   std::vector<std::unique_ptr<TranslatorPlan>> plans;
 };
 
@@ -115,6 +150,9 @@ Translator::Translator(const Transformer& model, const ParameterStore& store,
                        const TranslatorOptions& options)
     : impl_(std::make_unique<Impl>(model, store, options)) {}
 Translator::~Translator() = default;
+
+int64_t Translator::batch_sentences() const noexcept { return impl_->options.sentences; }
+int64_t Translator::batch_rows() const noexcept { return impl_->options.source_rows; }
 
 std::vector<std::vector<int32_t>> Translator::translate(
     std::span<const std::vector<int32_t>> sources) {
@@ -130,11 +168,7 @@ std::vector<std::vector<int32_t>> Translator::translate(
   std::vector<std::vector<int32_t>> out(sources.size());
   for (size_t next = 0; next < order.size();) {
     const auto left = static_cast<int64_t>(order.size() - next);
-    size_t p = 0;
-    while (p + 1 < impl_->shapes.size() &&
-           (impl_->shapes[p].sentences < left || impl_->shapes[p].source_rows < rows_left)) {
-      ++p;
-    }
+    const size_t p = impl_->shape_for(left, rows_left, std::ssize(sources[order[next]]));
     const DecodeShape& shape = impl_->shapes[p];
     std::vector<DecodeItem> items;
     int64_t rows = 0;

@@ -19,10 +19,13 @@ struct TranslatorOptions {
   int beam = 5;                // 1: greedy
   float length_penalty = 1.0f; // the best has the largest log-probability / length^length_penalty
   bool graph = true;           // replay the step as a CUDA graph
+  // Plans for sources of at most 64, 256, ... max_source tokens instead of one for max_source: for text
+  // of which nothing is known. What a plan may hold for long sentences, most text never needs.
+  bool plan_by_length = false;
 };
 
-/// Translates token ids with a key/value cache. Everything is planned once for the options' shapes. The
-/// store's weights may change between calls; nothing of them is kept. One thread at a time.
+/// Translates token ids with a key/value cache. Everything is planned when a shape is first needed, and
+/// kept. The store's weights may change between calls; nothing of them is kept. One thread at a time.
 class Translator {
  public:
   // `store` is allocated and outlives this; `model` declared its parameters in it.
@@ -33,6 +36,10 @@ class Translator {
   // sentence's result does not depend on the sentences it shares a batch with (CPU: exactly; GPU: to the
   // rounding of matrix products). Errors: invalid_argument naming the source that is empty or too long.
   std::vector<std::vector<int32_t>> translate(std::span<const std::vector<int32_t>> sources);
+
+  // Sources that are no more than this are translated as one batch, if each of them fits.
+  int64_t batch_sentences() const noexcept;
+  int64_t batch_rows() const noexcept;  // their tokens together
 
  private:
   struct Impl;

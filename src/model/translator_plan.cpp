@@ -65,7 +65,7 @@ TranslatorPlan::TranslatorPlan(const Transformer& model, const ParameterStore& s
   candidate_ids_ = zeroed(stream_, rows * beam * sizeof(int32_t));
   workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
   result_ =
-      HostBuffer(device, static_cast<size_t>(shape.sentences * o.max_target) * sizeof(int32_t));
+      HostBuffer(device, static_cast<size_t>(shape.sentences * shape.max_target) * sizeof(int32_t));
   const auto width = static_cast<size_t>(2 * c.kv_heads * c.head_size);
   for (int64_t i = 0; i < c.decoder_layers; ++i) {
     caches_.push_back(zeroed(stream_, slots * width * size_of(store.compute_type())));
@@ -81,7 +81,7 @@ void TranslatorPlan::record_encoder() {
                                      .cu = words(layout_.source_cu),
                                      .rows = shape_.source_rows,
                                      .sequences = shape_.sentences},
-                          .max_length = options_.max_source};
+                          .max_length = shape_.max_source};
   const Value memory = model_.encode(encoder_, source);
   for (size_t i = 0; i < caches_.size(); ++i) {
     cross_.push_back(model_.cross_keys_values(encoder_, static_cast<int64_t>(i), memory));
@@ -110,7 +110,7 @@ void TranslatorPlan::record_step() {
                                  {.heads = c.heads,
                                   .kv_heads = c.kv_heads,
                                   .head_size = c.head_size,
-                                  .max_positions = options_.max_target,
+                                  .max_positions = shape_.max_target,
                                   .cache = caches_[static_cast<size_t>(layer)].data(),
                                   .positions = state.positions,
                                   .starts = state.starts,
@@ -131,7 +131,7 @@ void TranslatorPlan::record_step() {
                                   .cu_k = words(layout_.source_cu),
                                   .sequences = shape_.sentences,
                                   .max_q = options_.beam,
-                                  .max_k = options_.max_source});
+                                  .max_k = shape_.max_source});
   };
   const PackedSide target{
       .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows_, .sequences = rows_},
@@ -145,7 +145,7 @@ void TranslatorPlan::record_step() {
                              .beam = options_.beam,
                              .vocab = c.vocab_target,
                              .ld = step_.info(logits).cols,
-                             .result_stride = options_.max_target,
+                             .result_stride = shape_.max_target,
                              .dtype = step_.compute_type(),
                              .eos = static_cast<int32_t>(c.eos_id),
                              .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id),
@@ -176,7 +176,7 @@ void TranslatorPlan::fill(std::span<const DecodeItem> items) {
     host[layout_.source_cu + s + 1] = row;
     host[layout_.query_cu + s + 1] = static_cast<int32_t>((s + 1) * options_.beam);
     host[layout_.limits + s] = limit;
-    result_.as<int32_t>()[s * options_.max_target] = 0;
+    result_.as<int32_t>()[s * shape_.max_target] = 0;
     for (int64_t k = 0; k < options_.beam; ++k) {
       const int64_t r = s * options_.beam + k;
       host[layout_.starts + r] = slot;
@@ -198,7 +198,7 @@ void TranslatorPlan::fill(std::span<const DecodeItem> items) {
 
 bool TranslatorPlan::all_done(int64_t sentences) const {
   for (int64_t s = 0; s < sentences; ++s) {
-    int32_t& length = result_.as<int32_t>()[s * options_.max_target];
+    int32_t& length = result_.as<int32_t>()[s * shape_.max_target];
     if (std::atomic_ref(length).load(std::memory_order_acquire) == 0) return false;
   }
   return true;
@@ -238,7 +238,7 @@ void TranslatorPlan::run(std::span<const DecodeItem> items, std::span<std::vecto
   for (const DecodeItem& i : items) longest = std::max(longest, i.limit);
   decode(static_cast<int64_t>(items.size()), longest);
   for (size_t s = 0; s < items.size(); ++s) {
-    const int32_t* r = result_.as<int32_t>() + static_cast<int64_t>(s) * options_.max_target;
+    const int32_t* r = result_.as<int32_t>() + static_cast<int64_t>(s) * shape_.max_target;
     SAT_ASSERT(r[0] > 0);
     out[s].assign(r + 1, r + r[0]);
   }

@@ -17,6 +17,7 @@ namespace saturate::model {
 
 struct DecodeShape {
   int64_t sentences = 0, source_rows = 0;
+  int64_t max_source = 0, max_target = 0;  // longest sentences in tokens
   int64_t slots = 0;  // positions of all hypotheses together that the cache holds
 };
 

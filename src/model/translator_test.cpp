@@ -176,6 +176,32 @@ TEST(Translator, SentenceDoesNotDependOnItsBatch) {
   }
 }
 
+// Which shape translates a source is no matter of its result (CPU).
+TEST(Translator, PlansByLengthTranslateTheSame) {
+  ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  config.max_positions = 400;
+  TestModel m(config, DType::f64, {}, 4);
+  TranslatorOptions o;
+  o.sentences = 16;
+  o.source_rows = 320;
+  o.max_source = 400;
+  o.max_target = 400;
+  o.length_factor = 0.5f;
+  o.length_offset = 3;
+  o.beam = 3;
+  auto sources = make_sources(24, 60);
+  const auto longer = make_sources(6, 390);
+  sources.insert(sources.begin() + 7, longer.begin(), longer.end());
+  Translator one(m.model, m.store, o);
+  o.plan_by_length = true;
+  Translator by_length(m.model, m.store, o);
+  const auto want = one.translate(sources);
+  EXPECT_EQ(by_length.translate(sources), want);
+  for (size_t i = 0; i < sources.size(); i += 5) {
+    EXPECT_EQ(by_length.translate(std::span(&sources[i], 1))[0], want[i]) << "source " << i;
+  }
+}
+
 TEST(Translator, FollowsTheWeights) {
   TestModel m(tiny({"", [](ModelConfig&) {}}), DType::f32, {}, 4),
       other(m.config, DType::f32, {}, 9);

@@ -106,27 +106,4 @@ std::string decode_translation(const data::Tokenizer& target, size_t source_toke
   return text;
 }
 
-std::vector<std::string> translate_lines(const LoadedModel& m, const TranslateConfig& config,
-                                         std::span<const std::string> lines, int64_t lines_before) {
-  const int64_t limit = m.config.max_positions;
-  std::vector<std::vector<int32_t>> sources;
-  int64_t longest = 1;
-  for (const std::string& line : lines) {
-    std::vector<int32_t> ids = m.tokenizers.source.encode_sentence(line);
-    if (static_cast<int64_t>(ids.size()) > limit) {
-      log_warning(fmt::format("line {} has {} tokens; the model takes {}, the rest is left out",
-                              lines_before + std::ssize(sources) + 1, ids.size(), limit));
-    }
-    sources.push_back(clip_source(std::move(ids), limit, m.tokenizers.source.eos_id()));
-    longest = std::max(longest, static_cast<int64_t>(sources.back().size()));
-  }
-  model::Translator translator(*m.transformer, *m.store,
-                               translator_options(config, longest, config.beam));
-  std::vector<std::string> out;
-  for (const auto& ids : translator.translate(sources)) {
-    out.push_back(decode_translation(m.tokenizers.target, sources[out.size()].size(), ids));
-  }
-  return out;
-}
-
 }  // namespace saturate::train

@@ -38,10 +38,4 @@ LoadedModel load_model(const std::string& path, const std::string& device,
 std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,
                                std::span<const int32_t> ids);
 
-// Translates lines in their order, an empty one to an empty one. Warns of each that is too long for
-// the model, counting from `lines_before`.
-std::vector<std::string> translate_lines(const LoadedModel& model, const TranslateConfig& config,
-                                         std::span<const std::string> lines,
-                                         int64_t lines_before = 0);
-
 }  // namespace saturate::train

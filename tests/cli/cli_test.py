@@ -223,7 +223,19 @@ class Eval(unittest.TestCase):
             self.assertEqual(code, 0, err)
             self.assertIn("BLEU = 100.00", out)
             self.assertIn("chrF2 = 100.00", out)
-            self.assertIn("tok:13a", out)
+            self.assertIn("BLEU signature: nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:", out)
+            self.assertIn("chrF2 signature: nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:", out)
+            self.assertNotIn("byte order mark", err)
+            # A byte order mark is no text: on either side, or on both, the scores are the same.
+            with open(ref, "rb") as file:
+                text = file.read()
+            marked = os.path.join(folder, "marked")
+            with open(marked, "wb") as file:
+                file.write(b"\xef\xbb\xbf" + text)
+            for pair in [(marked, ref), (hyp, marked), (marked, marked)]:
+                code, same, err = saturate("eval", "--hyp", pair[0], "--ref", pair[1])
+                self.assertEqual((code, same), (0, out), err)
+                self.assertIn(f"{marked}: the byte order mark at its start is left out", err)
             with open(ref, "a", encoding="utf8") as file:
                 file.write("One more.\n")
             code, _, err = saturate("eval", "--hyp", hyp, "--ref", ref)

@@ -459,8 +459,29 @@ class Models(BadInput):
         self.trained(self.pair, {"data.tokenizer_type": "byte"}, out="bytes")
         self.assertEqual(self.translate(f"{self.root}/bytes", "a\n\nb\n").stdout.count("\n"), 3)
 
+    def test_nothing_to_translate_is_nothing(self):
+        empty, out = self.file("empty", ""), f"{self.root}/out"
+        for done in [self.translate(self.run_folder, b""), self.translate(self.run_folder, None, "--input", empty),
+                     self.translate(self.run_folder, None, "--input", empty, "--output", out)]:
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertEqual(content(out), b"")
+
+    def test_generate_takes_standard_input(self):
+        def generate(*args, stdin=b""):
+            done = self.saturate("generate", "--model", f"{self.base}/lm", "--temperature", "0", "--max-tokens", "4",
+                                 "--quiet", *args, stdin=stdin)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+        given = generate("--prompt", "um gato", stdin=b"not read")
+        self.assertTrue(given.startswith("um gato"))
+        self.assertEqual(generate(stdin=b"um gato\n"), given)
+        self.assertEqual(generate("--prompt", "-", stdin=b"\xef\xbb\xbfum gato"), given)
+        self.assertEqual(generate(), generate("--prompt", ""))
+        bad = self.saturate("generate", "--model", f"{self.base}/lm", stdin=b"a\ncaf\xe9")
+        self.refused(bad, "<standard input>:2:", "UTF-8")
+
     def test_bad_text_to_translate(self):
-        for text, *says in [(b"", "is empty"), (b"a\n\xff\n", ":2: "), (b"a\0", ":1: "), (b"x" * 10_000_000, ":1: ")]:
+        for text, *says in [(b"a\n\xff\n", ":2: "), (b"a\0", ":1: "), (b"x" * 10_000_000, ":1: ")]:
             self.refused(self.translate(self.run_folder, text), "<standard input>", *says)
         self.refused(self.saturate("generate", "--model", f"{self.base}/lm", "--prompt", b"caf\xe9".decode(errors="surrogateescape")),
                      "--prompt", "UTF-8")

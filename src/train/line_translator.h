@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Translates lines while more of them come: what `translate` and `eval` share.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "train/translation.h"
+
+namespace saturate::train {
+
+// Source ids of a line, cut to what the model takes; warns of a longer one, which it calls `number`
+// (from 1). May be called from another thread than the translator's.
+std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
+                                   std::string_view line, int64_t number);
+
+/// Lines go in as they come and translations come out in the order of the lines, an empty one for
+/// an empty line. A batch is the oldest line that waits and those nearest to it in length: so the
+/// output goes on from the first batch, and a step of decoding is seldom for a few long sentences
+/// alone. Plans are kept. One thread at a time.
+class LineTranslator {
+ public:
+  using Sink = std::function<void(std::string_view translation)>;
+
+  // `model` outlives this. Errors: invalid_argument, out_of_memory.
+  LineTranslator(const LoadedModel& model, const TranslateConfig& config);
+
+  void add(std::vector<int32_t> source);  // the next line, from encode_source
+  bool idle() const noexcept { return waiting_.empty(); }
+  // Lines added whose translation has not been given away.
+  int64_t held() const noexcept { return added_ - given_; }
+
+  // Translates one batch, then gives `sink` each translation whose turn has come: those of all
+  // lines before it were given. Nothing when idle. Errors: device, out_of_memory.
+  void translate_batch(const Sink& sink);
+
+ private:
+  std::vector<int64_t> choose();
+
+  const LoadedModel& model_;
+  model::Translator translator_;
+  std::map<int64_t, std::vector<int32_t>> sources_;  // by line, of those that wait
+  std::set<std::pair<int64_t, int64_t>> waiting_;    // (tokens, line)
+  std::map<int64_t, std::string> done_;              // by line, not yet given away
+  int64_t added_ = 0, given_ = 0;
+};
+
+// All lines, in their order. Warns of each that is too long for the model.
+std::vector<std::string> translate_lines(const LoadedModel& model, const TranslateConfig& config,
+                                         std::span<const std::string> lines);
+
+}  // namespace saturate::train
