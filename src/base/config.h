@@ -33,11 +33,11 @@ struct DataConfig {
   std::vector<std::string> languages;
   std::string tokenizer = "auto";
   std::string tokenizer_type = "unigram";
-  int64_t vocab_size = 8000;
+  std::optional<int64_t> vocab_size;
   bool shared_vocabulary = true;
   double character_coverage = 1.0;
   int64_t tokenizer_sentences = 1000000;
-  int64_t max_length = 256;
+  std::optional<int64_t> max_length;
   double max_length_ratio = 0;
   int64_t workers = 2;
   int64_t prefetch = 4;

@@ -31,7 +31,7 @@ data::PackUnit pack_unit(const RunConfig& config) {
 data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& cache,
                                const model::ModelConfig& model) {
   const bool lm = model.kind == model::ModelKind::decoder_only;
-  const int64_t limit = std::min(config.data.max_length, model.max_positions);
+  const int64_t limit = std::min(longest_sentence(config), model.max_positions);
   // No longer than the corpus needs: attention's grid covers the longest sentence of every
   // sequence.
   const int64_t longest_source = lm ? 0 : std::min(limit, cache.stats().longest_source);

@@ -56,7 +56,7 @@ data::TokenizerTraining tokenizer_options(const RunConfig& config) {
   t.kind = config.data.tokenizer_type == "bpe"    ? Kind::bpe
            : config.data.tokenizer_type == "char" ? Kind::character
                                                   : Kind::unigram;
-  t.vocab_size = config.data.vocab_size;
+  t.vocab_size = vocabulary_size(config);
   t.character_coverage = config.data.character_coverage;
   t.max_lines = config.data.tokenizer_sentences;
   t.seed = static_cast<uint64_t>(config.train.seed);
@@ -147,8 +147,8 @@ data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, co
       data::open_or_build_token_cache({.corpus = spec,
                                        .source = t.source,
                                        .target = t.target,
-                                       .filter = {.max_source = config.data.max_length,
-                                                  .max_target = config.data.max_length,
+                                       .filter = {.max_source = longest_sentence(config),
+                                                  .max_target = longest_sentence(config),
                                                   .max_ratio = config.data.max_length_ratio},
                                        .path = path,
                                        .threads = static_cast<int>(config.data.workers)},
@@ -213,10 +213,10 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
     const bool known = made && fs::exists(data + "/target.spm");
     const Tokenizers t = known ? load_tokenizers(data) : make_tokenizers(config, train, lm);
     if (!known) save_tokenizers(data, t.source, t.target);
-    if (!known && !t.target.is_bytes() && t.target.vocab_size() < config.data.vocab_size &&
+    if (!known && !t.target.is_bytes() && t.target.vocab_size() < vocabulary_size(config) &&
         config.data.tokenizer == "auto") {
-      log_info(fmt::format("vocabulary of {}: the text has not enough pieces for {}",
-                           t.target.vocab_size(), config.data.vocab_size));
+      log_info(fmt::format("vocabulary of {}, not {}: the text has not enough pieces for more",
+                           t.target.vocab_size(), vocabulary_size(config)));
     }
     Corpora c{.source = t.source,
               .target = t.target,

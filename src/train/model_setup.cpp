@@ -32,6 +32,16 @@ bool is_language_model(const RunConfig& config) {
   return model::model_preset(config.model.preset).kind == model::ModelKind::decoder_only;
 }
 
+int64_t vocabulary_size(const RunConfig& config) {
+  if (config.data.vocab_size) return *config.data.vocab_size;
+  return is_language_model(config) ? model::model_preset(config.model.preset).vocab_target : 8000;
+}
+
+int64_t longest_sentence(const RunConfig& config) {
+  if (config.data.max_length) return *config.data.max_length;
+  return is_language_model(config) ? model_with(config).max_positions : 256;
+}
+
 model::ModelConfig model_with(const RunConfig& config) {
   using model::NormPosition;
   using model::PositionKind;
@@ -95,7 +105,7 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
     m.vocab_source = source.vocab_size();
     m.shared_embeddings = config.data.shared_vocabulary;
     m.decoder_start_id = target.pad_id();
-    m.max_positions = std::max(m.max_positions, config.data.max_length);
+    m.max_positions = std::max(m.max_positions, longest_sentence(config));
   }
   model::validate(m);
   return m;

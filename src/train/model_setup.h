@@ -11,6 +11,11 @@ namespace saturate::train {
 // Whether a configuration asks for a language model: its preset is decoder-only.
 bool is_language_model(const RunConfig& config);
 
+// data.vocab_size and data.max_length, or where they are not given what suits the preset: 8000 and
+// 256 for translation, a language model's own vocabulary and context.
+int64_t vocabulary_size(const RunConfig& config);
+int64_t longest_sentence(const RunConfig& config);
+
 // The preset with the user's changes, vocabularies and special ids left as the preset has them.
 model::ModelConfig model_with(const RunConfig& config);
 

@@ -29,6 +29,18 @@ FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cac
   return fit_batch(config, cache, model, compute, device);
 }
 
+// A language model's preset is named for its size with its own vocabulary; another one is told.
+void tell_size(const RunConfig& config, const model::ModelConfig& model, int64_t parameters) {
+  const model::ModelConfig preset = model_with(config);
+  if (preset.kind != model::ModelKind::decoder_only || preset.vocab_target == model.vocab_target)
+    return;
+  const int64_t rows = (preset.vocab_target - model.vocab_target) * (model.tied_output ? 1 : 2);
+  log_info(fmt::format(
+      "{} has {} parameters with its vocabulary of {}; with one of {} it has {}",
+      config.model.preset, format_count(static_cast<double>(parameters + rows * model.d_model)),
+      preset.vocab_target, model.vocab_target, format_count(static_cast<double>(parameters))));
+}
+
 }  // namespace
 
 Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
@@ -63,6 +75,7 @@ Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
       fitted_.shape.sequences, format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
       format_bytes(static_cast<double>(plan.activations_unshared))));
+  tell_size(config_, model_config_, store_.count());
   start_or_resume();
   if (output_ && corpora_.valid) {
     validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape);

@@ -85,8 +85,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
 
   model::ModelConfig model_config = model_with(config);
   const bool lm = model_config.kind == model::ModelKind::decoder_only;
-  const int64_t vocab =
-      lm ? std::max<int64_t>(model_config.vocab_target, 1) : config.data.vocab_size;
+  const int64_t vocab = vocabulary_size(config);
   model_config.vocab_target = vocab;
   model_config.vocab_source = lm ? 0 : vocab;
   model_config.pad_id = model_config.decoder_start_id = vocab - 1;

@@ -213,7 +213,7 @@ class Corpora(BadInput):
 class Settings(BadInput):
     def test_vocabulary_must_suit_the_text(self):
         done = self.trained(self.pair, {"data.vocab_size": 30000})
-        self.assertIn("not enough pieces for 30000", done.stderr)
+        self.assertIn("not 30000: the text has not enough pieces", done.stderr)
         self.not_trained(self.pair, self.pair[0], "vocabulary of 20", "data.vocab_size", settings={"data.vocab_size": 20},
                          out="small")
 
