@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/decode/sample_step.h"
+#include "model/finite.h"
 #include "ops/cached_attention.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
@@ -265,6 +266,9 @@ void Generator::Impl::run(std::span<const std::vector<int32_t>> prompts, size_t 
   }
   stream.synchronize();
   collect(first, count, on_token, out);
+  for (size_t r = 0; r < count; ++r) {
+    if (result_of(r)[1] == 2) throw NonFiniteScores(kOp);
+  }
 }
 
 Generator::Generator(const Transformer& model, const ParameterStore& store,

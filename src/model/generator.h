@@ -41,7 +41,7 @@ class Generator {
   // The continuations, without prompt and end-of-sentence. What prompt i gets depends on its ids, i
   // and the seed, not on the others (CPU: exactly; GPU: to the rounding of matrix products). Equal
   // prompts draw different numbers. Errors: invalid_argument naming the prompt that is empty, too
-  // long or holds an unknown id, or the option.
+  // long or holds an unknown id, or the option; NonFiniteScores (finite.h).
   std::vector<std::vector<int32_t>> generate(std::span<const std::vector<int32_t>> prompts,
                                              const SamplingOptions& sampling,
                                              const OnToken& on_token = {});

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/decode_reference_test.h"
+#include "model/finite.h"
 
 namespace saturate::model {
 namespace {
@@ -55,6 +56,18 @@ TEST(Generator, GreedyEqualsDecodingWithoutCache) {
       }
       EXPECT_EQ(got[i], want) << "prompt " << i << " llama " << llama;
     }
+  }
+}
+
+TEST(Generator, RefusesScoresThatAreNotFinite) {
+  for (const float value : {NAN, 1e38f}) {  // the second is finite, its sums are not
+    TestModel m(language_model(false), DType::f32, {}, 6);
+    Generator generator(m.model, m.store, {.sequences = 3, .max_length = 30});
+    EXPECT_NO_THROW(generator.generate(make_prompts(), {.max_tokens = 5}));
+    std::fill_n(m.store.masters().as<float>(), m.store.padded_count(), value);
+    EXPECT_THROW(generator.generate(make_prompts(), {.max_tokens = 5}), NonFiniteScores);
+    EXPECT_THROW(generator.generate(make_prompts(), {.temperature = 0.0f, .max_tokens = 5}),
+                 NonFiniteScores);
   }
 }
 

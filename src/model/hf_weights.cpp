@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/finite.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/safetensors.h"
@@ -92,7 +93,19 @@ void need_zero(const TensorView& t, const std::string& file) {
   }
 }
 
+void need_finite(std::span<const float> values, const TensorView& t, const std::string& file) {
+  const size_t at = first_not_finite(values);
+  if (at == values.size()) return;
+  refuse(file, fmt::format("tensor \"{}\" holds {}: weights must be finite; the training that made "
+                           "them diverged, so take a checkpoint from before that",
+                           t.name, values[at]));
+}
+
 }  // namespace
+
+uint64_t hf_weights_bytes(const ModelConfig& config) {
+  return SafetensorsWriter::file_bytes(tensor_specs(hf_tensor_mapping(config)));
+}
 
 void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
              const GetParameter& get) {
@@ -158,6 +171,7 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config,
     } else {
       read_floats(*tensors[i], 0, part);
     }
+    need_finite(part, *tensors[i], file.path());
     const bool last = i + 1 == mappings.size() || mappings[i + 1].parameter != m.parameter;
     if (last) set(m.parameter, values);
   }

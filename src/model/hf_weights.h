@@ -37,6 +37,9 @@ using SetParameter = std::function<void(const std::string& name, std::span<const
 void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
              const GetParameter& get);
 
+// Size of the model.safetensors that save_hf() writes.
+uint64_t hf_weights_bytes(const ModelConfig& config);
+
 // Whether `folder` holds every tensor of `config` in its shape, from the headers alone. Errors: as
 // load_hf_weights.
 void check_hf_weights(const std::string& folder, const ModelConfig& config);
@@ -44,8 +47,8 @@ void check_hf_weights(const std::string& folder, const ModelConfig& config);
 // Reads the weights of `folder` (one file or shards; F32, F16, BF16, F64). Every tensor is checked
 // against `config` before the first call of `set`, and nothing is allocated before the file is
 // known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an
-// error. Errors: invalid_argument naming file, tensor, shape given and shape needed; io;
-// unsupported for a non-zero final_logits_bias, which our models have not.
+// error. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
+// that is not finite; io; unsupported for a non-zero final_logits_bias, which our models have not.
 void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set);
 
 }  // namespace saturate::model

@@ -215,6 +215,24 @@ TEST(HfWeights, NamesTensorsThatDoNotFit) {
             std::string::npos);
 }
 
+TEST(HfWeights, RefusesWeightsThatAreNotFinite) {
+  for (const char* preset : {"base", "gpt2-124m"}) {  // the second holds transposed tensors
+    const TempFolder folder;
+    const ModelConfig config = small(preset);
+    save(folder.path(), config, numbered(config));
+    std::string file = testing::read_file(folder / "model.safetensors");
+    file.replace(file.size() - 1000, 4, std::string("\0\0\x80\x7f", 4));  // infinity
+    testing::write_file(folder / "model.safetensors", file);
+    std::string what;
+    try {
+      load_hf_weights(folder.path(), config, [](const std::string&, std::span<const float>) {});
+    } catch (const Error& e) {
+      what = e.what();
+    }
+    EXPECT_NE(what.find("\" holds inf: weights must be finite"), std::string::npos) << what;
+  }
+}
+
 TEST(HfWeights, RefusesABiasOfTheOutput) {
   const TempFolder folder;
   const ModelConfig config = small("base");

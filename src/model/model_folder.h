@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model folders from and into a parameter store.
 #pragma once
+#include <span>
 #include <string>
 
 #include "base/config.h"
@@ -10,8 +11,13 @@
 
 namespace saturate::model {
 
+// Refuses a flat array in the order of `store` that holds infinity or what is not a number.
+// Errors: invalid_argument naming the parameter, the value and the remedy.
+void require_finite(const ParameterStore& store, std::span<const float> masters);
+
 // save_hf() of `masters`, a flat fp32 array in the order of `store`: its own, or their average.
-// Rows that pad a vocabulary are left out. Synchronises. Errors: those of save_hf.
+// Rows that pad a vocabulary are left out. Synchronises. Errors: those of save_hf
+// and require_finite.
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store,
                 const Buffer& masters);

@@ -34,7 +34,8 @@ class Translator {
 
   // Sources with their end-of-sentence id; translations without it, in the order of the sources. A
   // sentence's result does not depend on the sentences it shares a batch with (CPU: exactly; GPU: to the
-  // rounding of matrix products). Errors: invalid_argument naming the source that is empty or too long.
+  // rounding of matrix products). Errors: invalid_argument naming the source that is empty or too long;
+  // NonFiniteScores (finite.h).
   std::vector<std::vector<int32_t>> translate(std::span<const std::vector<int32_t>> sources);
 
   // Sources that are no more than this are translated as one batch, if each of them fits.

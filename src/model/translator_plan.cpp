@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 
 #include "base/error.h"
+#include "model/finite.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 
@@ -231,12 +233,28 @@ void TranslatorPlan::decode(int64_t sentences, int64_t longest) {
   stream_.synchronize();
 }
 
+// A sentence of which no hypothesis has a score got none of its tokens from the model.
+void TranslatorPlan::require_scores(int64_t sentences) {
+  copy_to_host(stream_, host_scores_.data(), scores_.data(), scores_.bytes());
+  stream_.synchronize();
+  const bool f64 = size_of(step_.wide_type()) == sizeof(double);
+  for (int64_t s = 0; s < sentences; ++s) {
+    bool any = false;
+    for (int64_t r = s * options_.beam; r < (s + 1) * options_.beam; ++r) {
+      any = any || std::isfinite(f64 ? host_scores_.as<double>()[r]
+                                     : static_cast<double>(host_scores_.as<float>()[r]));
+    }
+    if (!any) throw NonFiniteScores("translate");
+  }
+}
+
 void TranslatorPlan::run(std::span<const DecodeItem> items, std::span<std::vector<int32_t>> out) {
   use_device(stream_.device());
   fill(items);
   int64_t longest = 0;
   for (const DecodeItem& i : items) longest = std::max(longest, i.limit);
   decode(static_cast<int64_t>(items.size()), longest);
+  require_scores(static_cast<int64_t>(items.size()));
   for (size_t s = 0; s < items.size(); ++s) {
     const int32_t* r = result_.as<int32_t>() + static_cast<int64_t>(s) * shape_.max_target;
     SAT_ASSERT(r[0] > 0);

@@ -34,7 +34,8 @@ class TranslatorPlan {
                  const DecodeShape& shape);
   const DecodeShape& shape() const noexcept { return shape_; }
 
-  // Translates a batch that fits the shape. out[i] gets the ids for items[i].
+  // Translates a batch that fits the shape. out[i] gets the ids for items[i]. Errors:
+  // NonFiniteScores.
   void run(std::span<const DecodeItem> items, std::span<std::vector<int32_t>> out);
 
  private:
@@ -50,6 +51,7 @@ class TranslatorPlan {
   void enqueue_step(const Context& ctx);
   void decode(int64_t sentences, int64_t longest);
   bool all_done(int64_t sentences) const;
+  void require_scores(int64_t sentences);
   int32_t* words(int64_t offset) const noexcept { return block_.as<int32_t>() + offset; }
 
   const Transformer& model_;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/decode_reference_test.h"
+#include "model/finite.h"
 #include "model/translator.h"
 
 namespace saturate::model {
@@ -215,6 +216,23 @@ TEST(Translator, FollowsTheWeights) {
   std::copy_n(other.store.masters().as<float>(), m.store.padded_count(),
               m.store.masters().as<float>());
   EXPECT_EQ(translator.translate(sources), want);
+}
+
+TEST(Translator, RefusesScoresThatAreNotFinite) {
+  for (const int beam : {1, 4}) {
+    TestModel m(tiny({"", [](ModelConfig&) {}}), DType::f32, {}, 4);
+    TranslatorOptions o;
+    o.max_source = 9;
+    o.max_target = 20;
+    o.beam = beam;
+    Translator translator(m.model, m.store, o);
+    const auto sources = make_sources(5, 9);
+    EXPECT_NO_THROW(translator.translate(sources));
+    for (const float value : {NAN, 1e38f}) {  // the second is finite, its sums are not
+      std::fill_n(m.store.masters().as<float>(), m.store.padded_count(), value);
+      EXPECT_THROW(translator.translate(sources), NonFiniteScores);
+    }
+  }
 }
 
 TEST(Translator, CudaAgreesWithCpu) {

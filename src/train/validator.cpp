@@ -2,10 +2,13 @@
 #include "train/validator.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "data/batch_fill.h"
 #include "data/packer.h"
+#include "model/finite.h"
 #include "train/batch_fit.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
@@ -100,18 +103,27 @@ void Validator::translate(ValidationResult& result) {
     sources.push_back(clip_source(corpora_.source.encode_sentence(line), layout_.shape.max_source,
                                   corpora_.source.eos_id()));
   }
-  for (const auto& ids : translator_->translate(sources)) {
+  result.translated = true;
+  std::vector<std::vector<int32_t>> translations;
+  try {
+    translations = translator_->translate(sources);
+  } catch (const model::NonFiniteScores&) {
+    result.bleu = result.chrf = std::numeric_limits<double>::quiet_NaN();
+    return;
+  }
+  for (const auto& ids : translations) {
     const size_t tokens = sources[result.hypotheses.size()].size();
     result.hypotheses.push_back(decode_translation(corpora_.target, tokens, ids));
   }
   result.bleu = corpus_bleu(result.hypotheses, corpora_.valid_reference).score;
   result.chrf = corpus_chrf(result.hypotheses, corpora_.valid_reference).score;
-  result.translated = true;
 }
 
 ValidationResult Validator::run() {
   ValidationResult r;
   if (tape_) r.loss = loss();
+  // Nothing to translate with: the scores stay not finite as the loss is.
+  if (!std::isfinite(r.loss)) return r;
   if (translator_) translate(r);
   return r;
 }

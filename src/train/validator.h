@@ -16,7 +16,7 @@ namespace saturate::train {
 struct ValidationResult {
   double loss = 0;  // mean per target token, without label smoothing
   double bleu = 0, chrf = 0;
-  bool translated = false;  // bleu and chrf were measured
+  bool translated = false;  // bleu and chrf were measured; not finite when decoding was not
   std::vector<std::string> hypotheses;
 };
 

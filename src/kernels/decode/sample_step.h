@@ -38,13 +38,11 @@ struct SampleState {
 //           Sums of weights are integers, so the order of summing does not matter. The token is the
 //           first whose running sum exceeds W x / 2^32, W the sum of those kept and x the first
 //           number of random_block(seed, streams[row], kSampleOp, position).
-// Result    result[row * result_stride]: [0] tokens drawn so far, [1] 1 when the row has ended, [2
-// ...]
-//           the tokens without eos. The host may watch it, if both see that memory.
+// Result    result[row * result_stride]: [0] tokens drawn so far, [1] 1 when the row has ended
+//           and 2 when it ended because its largest logit is not finite, [2 ...] the tokens without
+//           eos. The host may watch it, if both see that memory.
 // Shapes    logits (rows, ld), the first `vocab` columns count. Logits that are not numbers are
-// never
-//           drawn; a row without any number ends; an
-//           infinite largest logit is taken as it is.
+//           never drawn; a row whose largest logit is not finite, or without any number, ends.
 // Stream    enqueued on ctx.stream, graph-capturable. Order: bitwise repeatable, rows independent.
 struct SampleStepArgs {
   const void* logits = nullptr;

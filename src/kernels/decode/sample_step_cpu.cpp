@@ -27,7 +27,8 @@ int32_t draw(const SampleStepArgs& a, int64_t row) {
     return z[x.id] != z[y.id] ? z[x.id] > z[y.id] : x.id < y.id;
   };
   const int32_t likeliest = std::min_element(tokens.begin(), tokens.end(), before)->id;
-  if (!(c.temperature > 0.0f) || !std::isfinite(z[likeliest])) return likeliest;
+  if (!std::isfinite(z[likeliest])) return -1;
+  if (!(c.temperature > 0.0f)) return likeliest;
   const auto kept =
       c.top_k > 0 ? std::min<size_t>(tokens.size(), static_cast<size_t>(c.top_k)) : tokens.size();
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<int64_t>(kept), tokens.end(),

@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
   for (int i = threadIdx.x; i < vocab; i += kThreads)
     mine = larger(mine, rank_of(to_float(z[i]), i));
   const uint64_t best = block_best(mine, rank_scratch);
-  int drawn = best != 0 ? ranked_index(best) : -1;
-  if (best != 0 && c.temperature > 0.0f && isfinite(ranked_value(best))) {
+  int drawn = best != 0 && isfinite(ranked_value(best)) ? ranked_index(best) : -1;
+  if (drawn >= 0 && c.temperature > 0.0f) {
     const float top = ranked_value(best), inverse = 1.0f / c.temperature;
     uint64_t total =
         c.top_k > 0 && c.top_k < vocab

@@ -24,7 +24,8 @@ SAT_HD uint64_t share_target(float top_p, uint64_t total) {
   return target < 1 ? 1 : target > total ? total : target;
 }
 
-// Moves one row on after its token is known: `drawn` is -1 for a row that has nothing to draw from.
+// Moves one row on after its token is known: `drawn` is -1 for a row that has nothing to draw from,
+// and within the prompt, where it does not count.
 SAT_HD void advance(const SampleStepArgs& a, int64_t row, int32_t drawn) {
   const SampleState& s = a.state;
   const int32_t next = s.positions[row] + 1;
@@ -46,7 +47,7 @@ SAT_HD void advance(const SampleStepArgs& a, int64_t row, int32_t drawn) {
   }
   if (ends || next + 1 >= s.limits[row]) {
     s.finished[row] = 1;
-    result[1] = 1;
+    result[1] = drawn < 0 ? 2 : 1;
   }
 }
 

@@ -16,8 +16,10 @@ using testing::Values;
 
 class SampleStep : public testing::OnTarget {
  protected:
-  // Every row draws from the same logits with numbers of its own; returns what the rows drew.
-  std::vector<int> draw(const Values& z, int64_t rows, SampleControls c, int64_t vocab = 0) const {
+  // Every row draws from the same logits with numbers of its own; returns what the rows drew. A row
+  // that draws nothing must end in the way of `end_of_empty`.
+  std::vector<int> draw(const Values& z, int64_t rows, SampleControls c, int64_t vocab = 0,
+                        double end_of_empty = 1) const {
     const auto ld = static_cast<int64_t>(z.size());
     Values all;
     for (int64_t r = 0; r < rows; ++r) all.insert(all.end(), z.begin(), z.end());
@@ -54,6 +56,9 @@ class SampleStep : public testing::OnTarget {
       const bool any = r[3 * i] == 1.0;
       if (any) {
         EXPECT_EQ(next[i], r[3 * i + 2]);
+      }
+      if (!any) {
+        EXPECT_EQ(r[3 * i + 1], end_of_empty);
       }
       drawn.push_back(any ? static_cast<int>(r[3 * i + 2]) : -1);
     }
@@ -133,10 +138,12 @@ TEST_P(SampleStep, TakesTheLikeliestWithoutTemperature) {
 }
 
 TEST_P(SampleStep, EndsRowsWithoutNumbers) {
-  EXPECT_EQ(draw(Values(40, NAN), 2, {}), (std::vector<int>{-1, -1}));
+  EXPECT_EQ(draw(Values(40, NAN), 2, {}, 0, 2), (std::vector<int>{-1, -1}));
+  EXPECT_EQ(draw(Values(40, -INFINITY), 2, {}, 0, 2), (std::vector<int>{-1, -1}));
   Values z(40, 0.0);
   z[8] = INFINITY;
-  EXPECT_EQ(draw(z, 2, {}), (std::vector<int>{8, 8}));
+  EXPECT_EQ(draw(z, 2, {}, 0, 2), (std::vector<int>{-1, -1}));
+  EXPECT_EQ(draw(z, 2, {.temperature = 0.0f}, 0, 2), (std::vector<int>{-1, -1}));
 }
 
 TEST_P(SampleStep, KeepsToTheCutOfALargeVocabulary) {

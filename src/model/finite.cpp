@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/finite.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace saturate::model {
+namespace {
+
+// An exponent of all ones, infinity or not a number, and no other carries into the top bit.
+uint32_t carry(float v) { return (std::bit_cast<uint32_t>(v) & 0x7F800000u) + 0x00800000u; }
+bool is_finite(uint32_t carries) { return carries >> 31 == 0; }
+
+}  // namespace
+
+NonFiniteScores::NonFiniteScores(const std::string& op)
+    : Error(
+          Errc::invalid_argument, op,
+          "the model's scores are not finite: its weights, or what is computed from them, are too "
+          "large; take a checkpoint from before training diverged, or try --precision fp32") {}
+
+size_t first_not_finite(std::span<const float> values) noexcept {
+  // Blocks without an exit inside, so that the compiler makes vector code of them.
+  constexpr size_t kBlock = 4096;
+  for (size_t first = 0; first < values.size(); first += kBlock) {
+    const auto block = values.subspan(first, std::min(kBlock, values.size() - first));
+    uint32_t carries = 0;
+    for (const float v : block) carries |= carry(v);
+    if (is_finite(carries)) continue;
+    size_t i = 0;
+    while (is_finite(carry(block[i]))) ++i;
+    return first + i;
+  }
+  return values.size();
+}
+
+}  // namespace saturate::model

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+
+namespace saturate::model {
+
+/// Decoding met a position at which no token has a finite score: the weights, or what is computed
+/// from them, are too large. What would be decoded has no meaning.
+class NonFiniteScores : public Error {
+ public:
+  explicit NonFiniteScores(const std::string& op);
+};
+
+// Index of the first value that is infinite or not a number; values.size() when all are finite.
+// Reads at the speed of memory.
+size_t first_not_finite(std::span<const float> values) noexcept;
+
+}  // namespace saturate::model
