@@ -17,7 +17,7 @@ class Stream;
 namespace saturate::apps {
 
 // Exit codes: 0 done, 1 the machine failed, 2 the user asked for something wrong, 130 stopped by
-// SIGINT or SIGTERM after saving.
+// SIGINT, SIGTERM, SIGHUP or SIGPIPE after saving.
 constexpr int kExitMachine = 1, kExitUsage = 2, kExitInterrupted = 130;
 
 // How a trained model is loaded and decoded; shared by translate, generate and eval.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/durable_file.h"
 #include "base/error.h"
 
 namespace saturate {
@@ -25,6 +26,8 @@ AppendFile::AppendFile(std::string path, Content content) : path_(std::move(path
 }
 
 AppendFile::~AppendFile() { ::close(fd_); }
+
+bool AppendFile::in_place() const noexcept { return is_open_at(fd_, path_); }
 
 void AppendFile::append(std::string_view record) {
   for (size_t done = 0; done < record.size();) {

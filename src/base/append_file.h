@@ -20,6 +20,7 @@ class AppendFile {
   // Hands the record to the operating system. Errors: io, naming the file and the cause.
   void append(std::string_view record);
   const std::string& path() const noexcept { return path_; }
+  bool in_place() const noexcept;  // false after the file was deleted or replaced
 
  private:
   std::string path_;

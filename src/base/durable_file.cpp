@@ -119,6 +119,12 @@ void write_durable_file(const std::string& path, std::string_view content) {
 void sync_folder(const std::string& folder) { sync_path(folder, O_RDONLY | O_DIRECTORY); }
 void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
 
+bool is_open_at(int fd, const std::string& path) noexcept {
+  struct stat held {}, there {};
+  return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         held.st_ino == there.st_ino && held.st_dev == there.st_dev;
+}
+
 uint64_t free_disk_bytes(const std::string& path) noexcept {
   struct statvfs info {};
   if (::statvfs(path.c_str(), &info) != 0) return 0;

@@ -42,6 +42,9 @@ void sync_folder(const std::string& folder);
 // Makes the content of one existing file survive a power cut. Errors: io.
 void sync_file(const std::string& path);
 
+// Whether the open file `fd` is the one under `path`: false once that was deleted or replaced.
+bool is_open_at(int fd, const std::string& path) noexcept;
+
 // Bytes that this user can still write on the file system of `path`; 0 when that cannot be told.
 uint64_t free_disk_bytes(const std::string& path) noexcept;
 

@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_tokenizer.h"
+#include "model/hf_weights.h"
 #include "model/json_file.h"
 #include "model/model_folder.h"
 #include "model/safetensors.h"
@@ -48,12 +50,17 @@ std::vector<model::TensorSpec> tensor_specs(const ParameterStore& store,
   return specs;
 }
 
-void write_optimizer(const std::string& path, TrainingStep& step, const ParameterStore& store) {
+std::vector<model::TensorSpec> optimizer_specs(TrainingStep& step, const ParameterStore& store) {
   std::vector<std::string> names{"master"};
   for (const FlatArray& a : optimizer_arrays(step)) names.push_back(a.name);
-  model::SafetensorsWriter out(path, tensor_specs(store, names));
+  return tensor_specs(store, names);
+}
+
+void write_optimizer(const std::string& path, TrainingStep& step, const ParameterStore& store) {
+  model::SafetensorsWriter out(path, optimizer_specs(step, store));
   const auto write = [&](const Buffer& flat) {
     const std::vector<float> host = to_host(step.stream(), flat);
+    if (&flat == &store.masters()) model::require_finite(store, host);
     for (const ParameterSpec& p : store.specs()) {
       out.write(
           std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
@@ -81,8 +88,24 @@ void read_flat(const model::SafetensorsReader& file, const std::string& array,
         *t, 0,
         std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
   }
+  if (&flat == &store.masters() && model::first_not_finite(host) < host.size()) {
+    throw Error(Errc::invalid_argument, "checkpoint",
+                file.path() +
+                    ": the weights are not finite; remove this checkpoint to resume from "
+                    "the one before");
+  }
   copy_to_device(stream, flat.data(), host.data(), flat.bytes());
   stream.synchronize();
+}
+
+// Of what save_tokenizers and save_marian_tokenizer write: each model as it is and, while it is
+// copied, once more, and a line for every piece.
+uint64_t tokenizer_bytes(const data::Tokenizer& t) {
+  constexpr uint64_t kLineBytes = 16;  // quotes, indent and number
+  uint64_t bytes = 2 * t.serialized().size();
+  if (t.is_bytes()) return 0;
+  for (const std::string& piece : t.pieces()) bytes += piece.size() + kLineBytes;
+  return bytes;
 }
 
 Json state_json(const StepState& s, const RunProgress& p) {
@@ -118,9 +141,13 @@ void write_model(const std::string& folder, const model::ModelConfig& config,
                .max_length = config.max_positions});
 }
 
-uint64_t checkpoint_bytes(const ParameterStore& store, bool average) {
-  const auto one = static_cast<uint64_t>(store.count()) * sizeof(float);
-  return one * (average ? 5 : 4) + (uint64_t{4} << 20);
+uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
+                          const ParameterStore& store, const Corpora& corpora) {
+  // About twelve files, the small ones of a few kilobytes, in blocks of up to 4 KiB.
+  constexpr uint64_t kSmallFiles = uint64_t{96} << 10;
+  return model::hf_weights_bytes(config) +
+         model::SafetensorsWriter::file_bytes(optimizer_specs(step, store)) +
+         tokenizer_bytes(corpora.source) + tokenizer_bytes(corpora.target) + kSmallFiles;
 }
 
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
@@ -178,8 +205,9 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   s.good_steps = static_cast<int32_t>(f.integer("good_steps"));
   s.bad_steps_in_row = static_cast<int32_t>(f.integer("bad_steps_in_row"));
   p.elapsed_s = f.number("elapsed_s");
-  p.best_score = f.number("best_score");
-  p.best_step = f.integer("best_step");
+  p.best_score = f.number_or("best_score", 0);
+  // Earlier versions could call a score best that is no number; it is written as null.
+  p.best_step = f.has("best_score") ? f.integer("best_step") : -1;
   p.validations_without_gain = f.integer("validations_without_gain");
   p.loader = data::PackerState::from_json(f.text("loader"));
 

@@ -21,12 +21,15 @@ struct RunProgress {
 };
 
 // Writes config.json, model.safetensors, tokenizer files (the average's weights where there is one)
-// and training/{optimizer.safetensors,state.json} into `folder`. Synchronises. Errors: io.
+// and training/{optimizer.safetensors,state.json} into `folder`. Synchronises. Errors: io;
+// invalid_argument when weights are not finite.
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
                       const TranslateConfig& translate, TrainingStep& step,
                       const ParameterStore& store, const Corpora& corpora,
                       const RunProgress& progress);
-uint64_t checkpoint_bytes(const ParameterStore& store, bool average);
+// Free space that write_checkpoint needs: what it will write, each file rounded up to whole blocks.
+uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
+                          const ParameterStore& store, const Corpora& corpora);
 
 // Whether a run of `config` with these tokenizers can continue the checkpoint in `folder`; dropout
 // may change. Errors: invalid_argument with the first field that differs, both values; io.
@@ -34,11 +37,12 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
                      const Corpora& corpora);
 
 // Continues exactly where the checkpoint was written. Errors: invalid_argument when the model or
-// the settings that decide its state differ; io.
+// the settings that decide its state differ, or weights are not finite; io.
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store);
 
 // A model folder alone: weights (a flat array in the order of `store`), configuration, tokenizers;
-// what translate loads and transformers opens.
+// what translate loads and transformers opens. Errors: io; invalid_argument when weights are not
+// finite.
 void write_model(const std::string& folder, const model::ModelConfig& config,
                  const TranslateConfig& translate, const ParameterStore& store,
                  const Buffer& masters, const Corpora& corpora);

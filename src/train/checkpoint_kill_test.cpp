@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// kill -9 at every system call of a save: the newest whole checkpoint can always be loaded.
+// kill -9 at every system call of a save: the newest whole checkpoint and model/ can always be
+// loaded.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -10,7 +11,9 @@
 
 #include "base/durable_file.h"
 #include "base/testing/temp_folder.h"
+#include "model/folder_manifest.h"
 #include "train/checkpoint_store.h"
+#include "train/whole_folder.h"
 
 namespace saturate::train {
 namespace {
@@ -89,6 +92,44 @@ void kill_everywhere(int64_t second_step) {
     }
   }
   FAIL() << "the save never finished";
+}
+
+// model/ is made from a checkpoint while the one before is in its place.
+TEST(CheckpointKill, ModelIsTheOldOrTheNewOne) {
+  const std::string before(5000, 'a'), after(5000, 'b');
+  int survived_old = 0, survived_new = 0;
+  const auto fill = [](const std::string& content) {
+    return [&content](const std::string& folder) {
+      write_durable_file(folder + "/weights", content);
+      write_durable_file(folder + "/config.json", content);
+    };
+  };
+  for (int calls = 1; calls < 2000; ++calls) {
+    const TempFolder run;
+    const std::string from = run / "from", to = run / "model";
+    write_whole_folder(from, 200, fill(after));
+    write_whole_folder(to, 100, fill(before));
+    const Outcome outcome = run_and_kill(calls, [&] {
+      write_whole_folder(to, 200,
+                         [&](const std::string& folder) { copy_direct_files(from, folder); });
+    });
+    if (outcome == Outcome::untraceable)
+      GTEST_SKIP() << "this machine does not let us trace a child";
+    const auto damage = model::manifest_damage(to);
+    ASSERT_FALSE(damage) << *damage << " after a kill at system call " << calls;
+    const bool is_new = testing::read_file(to + "/weights") == after;
+    EXPECT_EQ(testing::read_file(to + "/config.json"), is_new ? after : before) << calls;
+    EXPECT_EQ(model::manifest_step(to), is_new ? 200 : 100) << calls;
+    is_new ? ++survived_new : ++survived_old;
+    if (outcome == Outcome::finished) {
+      EXPECT_TRUE(is_new);
+      EXPECT_FALSE(std::filesystem::exists(unfinished_folder(to)));
+      EXPECT_GT(survived_old, 10);  // the kills did fall before and after the decisive rename
+      EXPECT_GT(survived_new, 3);
+      return;
+    }
+  }
+  FAIL() << "the model was never finished";
 }
 
 TEST(CheckpointKill, NewCheckpointIsWholeOrAbsent) { kill_everywhere(200); }

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/checkpoint_store.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <stdio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "base/durable_file.h"
 #include "base/error.h"
-#include "train/checkpoint_manifest.h"
+#include "base/log.h"
+#include "model/folder_manifest.h"
+#include "train/whole_folder.h"
 
 namespace saturate::train {
 namespace {
@@ -22,8 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStep = "step-";
-constexpr std::string_view kTemporary = ".tmp-";  // being written
-constexpr std::string_view kRemoved = ".old-";    // being removed
+constexpr std::string_view kTemporary = ".tmp-";   // being written
+constexpr std::string_view kRemoved = ".old-";     // being removed
+constexpr std::string_view kDamaged = "damaged-";  // set aside
 
 // Step numbers sort as text up to 99,999,999; list() sorts by number all the same.
 std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
@@ -41,24 +40,6 @@ void check(const std::error_code& failed, const std::string& path) {
   if (failed) throw Error(Errc::io, "checkpoint", fmt::format("{}: {}", path, failed.message()));
 }
 
-void sync_tree(const std::string& folder) {
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    entry.is_directory() ? sync_folder(entry.path().string()) : sync_file(entry.path().string());
-  }
-  sync_folder(folder);
-}
-
-// Puts `from` in the place of `to`. A folder that is there already changes places with it in one
-// step where the kernel can do that, so that one of them is under the name at every moment.
-void rename_over(const std::string& from, const std::string& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
-  std::error_code failed;
-  if (errno != ENOENT) fs::remove_all(to, failed);
-  check(failed, to);
-  fs::rename(from, to, failed);
-  check(failed, to);
-}
-
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::string run_folder)
@@ -70,15 +51,17 @@ std::string CheckpointStore::path(const std::string& name) const {
 
 void CheckpointStore::remove_leftovers() {
   std::error_code failed;
-  if (!fs::exists(root_)) return;
-  for (const auto& entry : fs::directory_iterator(root_, failed)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(kTemporary) || name.starts_with(kRemoved)) {
-      fs::remove_all(entry.path(), failed);
-      check(failed, entry.path().string());
-    }
+  if (!fs::exists(root_, failed)) return check(failed, root_);
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator at(root_, failed), end; !failed && at != end; at.increment(failed)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(kTemporary) || name.starts_with(kRemoved)) leftovers.push_back(at->path());
   }
   check(failed, root_);
+  for (const fs::path& path : leftovers) {
+    fs::remove_all(path, failed);
+    check(failed, path.string());
+  }
 }
 
 std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
@@ -87,8 +70,7 @@ std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
   fs::create_directories(root_, failed);
   check(failed, root_);
   const std::string name = folder_name(step);
-  const std::string temporary = path(std::string(kTemporary) + name);
-  fs::remove_all(temporary, failed);
+  fs::remove_all(unfinished_folder(path(name)), failed);
   const uint64_t free_bytes = free_disk_bytes(root_);
   if (bytes_needed > free_bytes) {
     throw Error(Errc::io, "checkpoint",
@@ -97,32 +79,29 @@ std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
                             step, bytes_needed, root_, free_bytes));
   }
   try {
-    fs::create_directory(temporary, failed);
-    check(failed, temporary);
-    write(temporary);
-    write_manifest(temporary);
-    sync_tree(temporary);
-    rename_over(temporary, path(name));
-    sync_folder(root_);
+    write_whole_folder(path(name), step, write);
   } catch (const std::exception& e) {
-    fs::remove_all(temporary, failed);
     const auto* error = dynamic_cast<const Error*>(&e);
-    throw Error(error != nullptr ? error->code() : Errc::io, "checkpoint",
-                fmt::format("step {} is not saved: {}. {} bytes are needed in all, {} are free. "
-                            "Earlier checkpoints are intact",
-                            step, e.what(), bytes_needed, free_disk_bytes(root_)));
+    const Errc code = error != nullptr ? error->code() : Errc::io;
+    const std::string space = code == Errc::io
+                                  ? fmt::format(". {} bytes are needed in all, {} are free",
+                                                bytes_needed, free_disk_bytes(root_))
+                                  : "";
+    throw Error(code, "checkpoint",
+                fmt::format("step {} is not saved: {}{}. Earlier checkpoints are intact", step,
+                            e.what(), space));
   }
-  fs::remove_all(temporary, failed);  // the replaced checkpoint, if there was one
   write_durable_file(path("latest"), name + "\n");
   return path(name);
 }
 
 std::vector<Checkpoint> CheckpointStore::list() const {
+  // Whatever else has such a name, a link to nowhere or to itself too, is no checkpoint.
   std::vector<Checkpoint> all;
-  std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(root_, failed)) {
-    const auto step = step_of(entry.path().filename().string());
-    if (step && entry.is_directory()) all.push_back({*step, entry.path().string()});
+  std::error_code failed, unknown;
+  for (fs::directory_iterator at(root_, failed), end; !failed && at != end; at.increment(failed)) {
+    const auto step = step_of(at->path().filename().string());
+    if (step && at->is_directory(unknown)) all.push_back({*step, at->path().string()});
   }
   std::sort(all.begin(), all.end(),
             [](const Checkpoint& a, const Checkpoint& b) { return a.step < b.step; });
@@ -130,7 +109,7 @@ std::vector<Checkpoint> CheckpointStore::list() const {
 }
 
 std::optional<std::string> CheckpointStore::damage(const std::string& folder) {
-  return manifest_damage(folder);
+  return model::manifest_damage(folder);
 }
 
 std::optional<Checkpoint> CheckpointStore::newest_valid(std::vector<std::string>& problems) const {
@@ -144,12 +123,40 @@ std::optional<Checkpoint> CheckpointStore::newest_valid(std::vector<std::string>
   return std::nullopt;
 }
 
+std::optional<Checkpoint> CheckpointStore::at(int64_t step) const {
+  const std::string folder = path(folder_name(step));
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown)) return std::nullopt;
+  return Checkpoint{step, folder};
+}
+
+void CheckpointStore::set_aside_after(int64_t step) {
+  std::error_code failed;
+  for (const Checkpoint& c : list()) {
+    if (c.step <= step) continue;
+    const std::string name = fs::path(c.folder).filename().string();
+    const std::string aside = path(std::string(kDamaged) + name);
+    fs::remove_all(aside, failed);
+    fs::rename(c.folder, aside, failed);
+    check(failed, c.folder);
+    log_warning(fmt::format("{} is now {}: the run goes on before it; remove it to free its space",
+                            c.folder, fs::path(aside).filename().string()));
+  }
+}
+
 void CheckpointStore::mark_best(int64_t step) {
-  if (!fs::is_directory(path(folder_name(step)))) {
+  if (!at(step)) {
     throw Error(Errc::invalid_argument, "checkpoint",
                 fmt::format("{}: there is no checkpoint of step {} to call the best", root_, step));
   }
   write_durable_file(path("best"), folder_name(step) + "\n");
+}
+
+void CheckpointStore::restore_best(int64_t step) {
+  if (at(step)) return mark_best(step);
+  std::error_code failed;
+  fs::remove(path("best"), failed);
+  check(failed, path("best"));
 }
 
 std::optional<Checkpoint> CheckpointStore::best() const {
@@ -157,8 +164,7 @@ std::optional<Checkpoint> CheckpointStore::best() const {
   std::string name;
   std::getline(in, name);
   const auto step = step_of(name);
-  if (!step || !fs::is_directory(path(name))) return std::nullopt;
-  return Checkpoint{*step, path(name)};
+  return step ? at(*step) : std::nullopt;
 }
 
 void CheckpointStore::remove(const std::string& name) {

@@ -44,8 +44,17 @@ class CheckpointStore {
   // `problems` as "folder: reason".
   std::optional<Checkpoint> newest_valid(std::vector<std::string>& problems) const;
 
+  // The checkpoint of a step; nothing when there is none. Not verified.
+  std::optional<Checkpoint> at(int64_t step) const;
+
+  // A resumed run goes on from `step`: checkpoints of later steps, damaged ones all of them, get
+  // the name damaged-step-... and count no more as the newest that prune() keeps. Errors: io.
+  void set_aside_after(int64_t step);
+
   void mark_best(int64_t step);  // the checkpoint must exist. Errors: invalid_argument, io.
   std::optional<Checkpoint> best() const;
+  // Marks the checkpoint of `step`, or none when it is gone. Errors: io.
+  void restore_best(int64_t step);
 
   // Removes all but the newest `keep_last` (at least 1) and the best. Errors: io.
   void prune(int64_t keep_last);

@@ -115,6 +115,46 @@ TEST(CheckpointStore, ReportsDamageAndUsesTheOneBefore) {
   }
 }
 
+TEST(CheckpointStore, OnlyFoldersAreCheckpoints) {
+  const TempFolder run;
+  CheckpointStore store(run.path());
+  save(store, 1, "one");
+  const std::string root = run / "checkpoints/";
+  std::filesystem::create_symlink("step-00000002", root + "step-00000002");  // to itself
+  std::filesystem::create_symlink("nowhere", root + "step-00000003");
+  write_file(root + "step-00000004", "a file");
+  EXPECT_EQ(steps(store), (std::vector<int64_t>{1}));
+  EXPECT_THROW(store.mark_best(2), Error);
+  write_file(root + "best", "step-00000002\n");
+  EXPECT_FALSE(store.best());
+  store.remove_leftovers();
+  store.prune(1);
+  for (int64_t step = 2; step <= 4; ++step) save(store, step, "new");
+  EXPECT_EQ(steps(store), (std::vector<int64_t>{1, 2, 3, 4}));
+  std::filesystem::remove_all(root);
+  std::filesystem::create_symlink("checkpoints", run / "checkpoints");
+  EXPECT_TRUE(store.list().empty());
+  EXPECT_THROW(store.remove_leftovers(), Error);
+}
+
+TEST(CheckpointStore, LaterCheckpointsThanTheResumedAreSetAside) {
+  const TempFolder run;
+  CheckpointStore store(run.path());
+  for (int64_t step = 1; step <= 3; ++step) save(store, step, "x");
+  store.mark_best(3);
+  store.set_aside_after(1);
+  EXPECT_EQ(steps(store), (std::vector<int64_t>{1}));
+  EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/damaged-step-00000003/state.json"));
+  store.restore_best(3);
+  EXPECT_FALSE(store.best());
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/best"));
+  store.restore_best(1);
+  EXPECT_EQ(store.best()->step, 1);
+  save(store, 2, "again");
+  store.set_aside_after(1);  // takes the place of the one set aside before
+  EXPECT_EQ(read_file(run / "checkpoints/damaged-step-00000002/state.json"), "again");
+}
+
 TEST(CheckpointStore, AFullDiskLeavesTheOldOnes) {
   const TempFolder run;
   CheckpointStore store(run.path());
@@ -172,6 +212,12 @@ TEST(RunLock, NamesTheProcessThatHoldsTheFolder) {
     }
   }
   const RunLock again(run / "new/run");
+  EXPECT_TRUE(again.in_place());
+  std::filesystem::rename(run / "new", run / "moved");
+  EXPECT_FALSE(again.in_place());
+  const RunLock other(run / "new/run");
+  EXPECT_FALSE(again.in_place());
+  EXPECT_TRUE(other.in_place());
 }
 
 }  // namespace

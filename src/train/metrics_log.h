@@ -87,6 +87,7 @@ class MetricsLog {
   // Appends one line and hands it to the operating system. Error{io} when that fails; nothing of
   // the line is in the file then.
   void write(const MetricsRow& row);
+  bool in_place() const noexcept { return out_.in_place(); }
 
  private:
   AppendFile out_;

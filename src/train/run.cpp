@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <utility>
 
@@ -132,7 +133,6 @@ void Run::validate() {
   if (validated_ == done_) return;
   validated_ = done_;
   throughput_->pause();
-  bool gained = false;
   if (validator_) {
     validator_->take_weights(*step_, store_);
     const ValidationResult v = validator_->run();
@@ -151,22 +151,12 @@ void Run::validate() {
     const double score = !v.translated || config_.validate.metric == "loss" ? -v.loss
                          : config_.validate.metric == "chrf"                ? v.chrf
                                                                             : v.bleu;
-    if (progress_state_.best_step >= 0 && score <= progress_state_.best_score) {
-      ++progress_state_.validations_without_gain;
-    } else if (output_->model([&](const std::string& folder) {
-                 write_model(folder, model_config_, config_.translate, validator_->weights(),
-                             validator_->weights().masters(), corpora_);
-               })) {
-      progress_state_.best_score = score;
-      progress_state_.best_step = done_;
-      progress_state_.validations_without_gain = 0;
-      gained = true;
-      line += " (best)";
-    }
+    if (!std::isfinite(score)) line += " (not finite: never the best)";
+    if (take_if_best(score)) line += " (best)";
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
   }
-  stop_early_ = ranks_.all_reduce_max(patience_is_over() ? 1 : 0) > 0;
-  if (gained && saved_ == done_) output_->mark_best(done_);
+  // The first rank alone knows the scores.
+  stop_early_ = ranks_.all_reduce_max(output_ && patience_is_over() ? 1 : 0) > 0;
   throughput_->resume();
 }
 
@@ -181,7 +171,7 @@ void Run::save(Failure failure) {
   const auto write = [&](const std::string& folder) {
     write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
   };
-  const uint64_t bytes = checkpoint_bytes(store_, step_->average().data() != nullptr);
+  const uint64_t bytes = checkpoint_bytes(model_config_, *step_, store_, corpora_);
   if (output_->checkpoint(done_, bytes, write, p.best_step == done_, failure)) saved_ = done_;
   throughput_->resume();
 }
@@ -189,6 +179,29 @@ void Run::save(Failure failure) {
 bool Run::patience_is_over() const {
   return config_.validate.patience > 0 &&
          progress_state_.validations_without_gain >= config_.validate.patience;
+}
+
+// Joins a validation's score to the run's. True when it is the best so far and was written: first
+// its checkpoint, from which model/ can be made again, then model/.
+bool Run::take_if_best(double score) {
+  if (saved_ == done_) saved_ = -1;  // that checkpoint does not know of this validation
+  RunProgress& p = progress_state_;
+  if (!std::isfinite(score) || (p.best_step >= 0 && score <= p.best_score)) {
+    ++p.validations_without_gain;
+    return false;
+  }
+  const RunProgress before = p;
+  p.best_score = score;
+  p.best_step = done_;
+  p.validations_without_gain = 0;
+  if (config_.checkpoint.keep_best > 0) save(Failure::reported);
+  const auto write = [&](const std::string& folder) {
+    write_model(folder, model_config_, config_.translate, validator_->weights(),
+                validator_->weights().masters(), corpora_);
+  };
+  if (output_->model(done_, write) || saved_ == done_) return true;
+  p = before;
+  return false;
 }
 
 // Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,

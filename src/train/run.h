@@ -39,6 +39,7 @@ class Run {
   void account(const StepRecord& record);
   void log_progress();
   void validate();
+  bool take_if_best(double score);
   void save(Failure failure);
   bool agreed(bool mine);
   bool time_is_over() const;

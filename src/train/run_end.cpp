@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "train/run.h"
@@ -13,7 +14,16 @@ namespace saturate::train {
 namespace {
 
 const char* signal_name(int number) {
-  return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+  switch (number) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGPIPE:
+      return "SIGPIPE";
+    default:  // 0 when it came to another rank
+      return "SIGTERM";
+  }
 }
 
 // The limit that ended a run which no signal interrupted, as its key.
@@ -95,7 +105,11 @@ void Run::finish(TrainEnd end) {
     summary.best = fmt::format("{} {} at step {}", metric, score, progress_state_.best_step);
   }
   RunOutput::Write write;
-  if (done_ > 0 || end != TrainEnd::interrupted) {  // weights that no step has touched are no model
+  // Weights that no step has touched, or of which no validation could make sense, are no model.
+  const bool untouched = done_ == 0 && end == TrainEnd::interrupted;
+  const bool diverged =
+      progress_state_.best_step < 0 && progress_state_.validations_without_gain > 0;
+  if (!untouched && !diverged) {
     write = [&](const std::string& folder) {
       const Buffer& weights = step_->average().data() ? step_->average() : store_.masters();
       write_model(folder, model_config_, config_.translate, store_, weights, corpora_);
@@ -104,7 +118,15 @@ void Run::finish(TrainEnd end) {
   const std::string status = end == TrainEnd::interrupted     ? "interrupted by " + summary.reason
                              : end == TrainEnd::stopped_early ? "stopped early"
                                                               : "finished";
-  output_->end({done_, elapsed(), status, results}, write);
+  output_->end({done_, elapsed(), status, results}, {progress_state_.best_step, write});
+  if (diverged && end != TrainEnd::interrupted) {
+    throw Error(
+        Errc::invalid_argument, "train",
+        fmt::format("no validation had a finite score ({} in a row): training diverged and leaves "
+                    "no model; lower optimizer.lr or optimizer.clip_norm, raise "
+                    "schedule.warmup_steps, or use train.precision bf16",
+                    progress_state_.validations_without_gain));
+  }
   log_line(end == TrainEnd::interrupted ? LogLevel::warning : LogLevel::info, last_line(summary));
 }
 

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/durable_file.h"
 #include "base/error.h"
 
 namespace saturate::train {
@@ -25,8 +26,8 @@ RunLock::RunLock(const std::string& run_folder) {
   std::error_code failed;
   std::filesystem::create_directories(run_folder, failed);
   if (failed) fail(failed.value());
-  const std::string path = (std::filesystem::path(run_folder) / "run.lock").string();
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  path_ = (std::filesystem::path(run_folder) / "run.lock").string();
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0) fail(errno);
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     const int error_number = errno;
@@ -49,6 +50,9 @@ RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-RunLock::RunLock(RunLock&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+RunLock::RunLock(RunLock&& o) noexcept
+    : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
+
+bool RunLock::in_place() const noexcept { return is_open_at(fd_, path_); }
 
 }  // namespace saturate::train

@@ -15,7 +15,11 @@ class RunLock {
   RunLock(RunLock&& o) noexcept;
   RunLock& operator=(RunLock&&) = delete;
 
+  // Whether the folder still is the one that was locked: false after it was deleted or moved.
+  bool in_place() const noexcept;
+
  private:
+  std::string path_;  // of the lock file
   int fd_ = -1;
 };
 

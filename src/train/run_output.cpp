@@ -8,8 +8,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/folder_manifest.h"
 #include "train/report.h"
 #include "train/run_settings.h"
+#include "train/whole_folder.h"
 
 namespace saturate::train {
 namespace {
@@ -38,6 +40,8 @@ RunLock lock_folder(const RunConfig& config) {
   return lock;
 }
 
+constexpr const char* kNoChecksums = "has no checksums";
+
 // Metrics of a run that ended before its first checkpoint are kept under another name when it is
 // started again, unless they measured nothing.
 void keep_earlier(const std::string& file) {
@@ -58,31 +62,68 @@ void keep_earlier(const std::string& file) {
 }  // namespace
 
 RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
-    : keep_(config.checkpoint),
-      folder_(config.out),
+    : config_(config),
       before_report_(std::move(before_report)),
       lock_(lock_folder(config)),
       checkpoints_(config.out) {
   checkpoints_.remove_leftovers();
+  std::error_code failed;
+  fs::remove_all(unfinished_folder(model_folder()), failed);
 }
 
+std::string RunOutput::model_folder() const { return folder_ + "/model"; }
+
 void RunOutput::begin(const RunConfig& config, const RunHeader& head) {
-  if (head.step > 0)
+  if (head.step > 0) {
+    checkpoints_.set_aside_after(head.step);
     if (const std::string changed = changed_settings(folder_, config); !changed.empty())
       log_info("settings that changed since the run was last started: " + changed);
+  }
+  config_ = config;
+  head_ = head;
   write_run_settings(folder_, config);
+  open_logs(head.step > 0);
+}
+
+void RunOutput::open_logs(bool resumed) {
   const std::string metrics = folder_ + "/metrics.jsonl", events = folder_ + "/tensorboard";
-  if (head.step > 0) {
-    metrics_.emplace(metrics, head.step);
-    tensorboard_.emplace(events, head.step);
+  if (resumed) {
+    metrics_.emplace(metrics, head_->step);
+    tensorboard_.emplace(events, head_->step);
   } else {
     keep_earlier(metrics);
     metrics_.emplace(metrics);
     // Told to leave out what an earlier start without a checkpoint wrote.
     tensorboard_.emplace(events, fs::exists(events) ? 0 : -1);
   }
-  metrics_->write(head);
-  tensorboard_->write(head);
+  metrics_->write(*head_);
+  tensorboard_->write(*head_);
+}
+
+// What others deleted or moved away under a run is made again: the weights, hours of work, are
+// still in memory and need a place.
+void RunOutput::recover_folder() {
+  const bool folder_lost = !lock_->in_place();
+  if (!folder_lost && metrics_->in_place()) return;
+  const std::string what = folder_lost ? folder_ : folder_ + "/metrics.jsonl";
+  try {
+    if (folder_lost) {
+      RunLock again(folder_);
+      lock_.emplace(std::move(again));
+    }
+    write_run_settings(folder_, config_);
+    open_logs(false);
+  } catch (const Error& e) {
+    throw Error(e.code(), "run",
+                fmt::format("{} was deleted or moved while the run goes on and cannot be made "
+                            "again: {}",
+                            what, e.what()));
+  }
+  before_report_();
+  log_warning(
+      fmt::format("{} was deleted or moved while the run goes on; it is made again and "
+                  "holds what comes from now on",
+                  what));
 }
 
 // Runs `action`; true when it was done. What no disk can be blamed for is thrown on.
@@ -103,17 +144,19 @@ bool RunOutput::attempt(const char* consequence, const std::function<void()>& ac
   return false;
 }
 
+void RunOutput::write_row(const MetricsRow& row) {
+  recover_folder();
+  metrics_->write(row);
+  tensorboard_->write(row);
+}
+
 void RunOutput::write(const MetricsRow& row) {
-  const auto both = [&] {
-    metrics_->write(row);
-    tensorboard_->write(row);
-  };
   if (!rows_missing_) {
-    rows_missing_ = !attempt("rows are missing until there is room again", both);
+    rows_missing_ = !attempt("rows are missing until there is room again", [&] { write_row(row); });
     return;
   }
   try {  // told once, not with every row
-    both();
+    write_row(row);
     rows_missing_ = false;
   } catch (const Error& e) {
     if (e.code() != Errc::io) throw;
@@ -123,6 +166,7 @@ void RunOutput::write(const MetricsRow& row) {
 bool RunOutput::checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, bool best,
                            Failure failure) {
   const auto save = [&] {
+    recover_folder();
     checkpoints_.save(step, bytes_needed, write);
     if (best && keep_.keep_best > 0) checkpoints_.mark_best(step);
     checkpoints_.prune(keep_.keep_last);
@@ -132,25 +176,72 @@ bool RunOutput::checkpoint(int64_t step, uint64_t bytes_needed, const Write& wri
   return true;
 }
 
-void RunOutput::mark_best(int64_t step) {
-  if (keep_.keep_best == 0) return;
-  attempt("another checkpoint is marked as the best", [&] { checkpoints_.mark_best(step); });
+bool RunOutput::model(int64_t step, const Write& write) {
+  return attempt("the next better model is written", [&] {
+    recover_folder();
+    if (const auto saved = checkpoints_.at(step)) return copy_model(*saved);
+    write_whole_folder(model_folder(), step, write);
+  });
 }
 
-void RunOutput::write_model(const Write& write) {
-  const std::string folder = folder_ + "/model";
-  fs::create_directories(folder);
-  write(folder);
+void RunOutput::copy_model(const Checkpoint& from) {
+  write_whole_folder(model_folder(), from.step,
+                     [&](const std::string& folder) { copy_direct_files(from.folder, folder); });
 }
 
-bool RunOutput::model(const Write& write) {
-  return attempt("the next better model is written", [&] { write_model(write); });
+// Why model/ is not, or not surely, the model of `step`; nothing when it is.
+std::optional<std::string> RunOutput::model_fault(int64_t step) const {
+  std::error_code unknown;
+  if (!fs::exists(model_folder() + "/config.json", unknown)) return "is missing";
+  if (!fs::exists(model_folder() + "/manifest.json", unknown)) return kNoChecksums;
+  if (const auto damage = model::manifest_damage(model_folder())) return "is damaged: " + *damage;
+  const std::optional<int64_t> of = model::manifest_step(model_folder());
+  if (of == step) return std::nullopt;
+  return of ? fmt::format("is of step {}", *of) : "is of an unknown step";
 }
 
-void RunOutput::end(const RunEnd& row, const Write& write) {
-  metrics_->write(row);
-  tensorboard_->write(row);
-  if (write && !fs::exists(folder_ + "/model/config.json")) write_model(write);
+bool RunOutput::restore_model(int64_t best_step) {
+  checkpoints_.restore_best(keep_.keep_best > 0 ? best_step : -1);
+  if (best_step < 0) return true;
+  const std::optional<std::string> fault = model_fault(best_step);
+  if (!fault) return true;
+  const std::string what =
+      fmt::format("{} {}; the best is of step {}", model_folder(), *fault, best_step);
+  const std::optional<Checkpoint> saved = checkpoints_.at(best_step);
+  if (saved && !CheckpointStore::damage(saved->folder)) {
+    copy_model(*saved);
+    log_warning(fmt::format("{}: written anew from {}", what, saved->folder));
+    return true;
+  }
+  if (*fault == kNoChecksums) {  // an earlier version made it: it gets them now
+    model::write_manifest(model_folder(), best_step);
+    return true;
+  }
+  log_warning(
+      fmt::format("{}, of which no whole checkpoint is left: the next validation counts as "
+                  "the first",
+                  what));
+  return false;
+}
+
+void RunOutput::end(const RunEnd& row, const LastModel& model) {
+  write_row(row);
+  if (model.best_step >= 0) {
+    if (const auto fault = model_fault(model.best_step)) {
+      const std::optional<Checkpoint> saved = checkpoints_.at(model.best_step);
+      if (saved) {
+        copy_model(*saved);
+      } else if (model.write) {
+        log_warning(
+            fmt::format("{} {}, and the best, of step {}, is lost: it becomes the model of "
+                        "the last step",
+                        model_folder(), *fault, model.best_step));
+        write_whole_folder(model_folder(), row.step, model.write);
+      }
+    }
+  } else if (model.write) {
+    write_whole_folder(model_folder(), row.step, model.write);
+  }
   write_report(folder_);
 }
 

@@ -38,23 +38,38 @@ class RunOutput {
   // ones are intact then. Errors: what `write` throws other than io; with Failure::ends_run io too.
   bool checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, bool best,
                   Failure failure);
-  // `write` fills model/. False when it could not; a model that was there before stays.
-  bool model(const Write& write);
-  void mark_best(int64_t step);  // a checkpoint that was saved
+  // Makes model/ the model of `step`: from that step's checkpoint where there is one, else by
+  // `write`. False when it could not; a model that was there before stays.
+  bool model(int64_t step, const Write& write);
+  // After a resume: model/ is the model of `best_step` (-1: none is the best yet), written anew
+  // from that step's checkpoint when it is damaged, missing or of another step. False when that
+  // checkpoint is not whole either: then nothing is known to be the best. Errors: io.
+  bool restore_model(int64_t best_step);
 
-  // The last row, the model if there is none yet (unless `write_model` is empty), and the report.
-  // Errors: io.
-  void end(const RunEnd& row, const Write& write_model);
+  // What a run leaves as its model.
+  struct LastModel {
+    int64_t best_step = -1;  // -1: nothing was the best; then `write` gives the last weights
+    Write write;             // empty: no model is left then
+  };
+  // The last row, the model if model/ is not that model yet, and the report. Errors: io.
+  void end(const RunEnd& row, const LastModel& model);
 
  private:
   bool attempt(const char* consequence, const std::function<void()>& action);
-  void write_model(const Write& write);
+  void write_row(const MetricsRow& row);
+  void open_logs(bool resumed);
+  void recover_folder();
+  std::string model_folder() const;
+  std::optional<std::string> model_fault(int64_t step) const;
+  void copy_model(const Checkpoint& from);
 
-  const CheckpointConfig keep_;
-  const std::string folder_;
+  RunConfig config_;
+  const CheckpointConfig& keep_ = config_.checkpoint;
+  const std::string& folder_ = config_.out;
   const BeforeReport before_report_;
-  const RunLock lock_;
+  std::optional<RunLock> lock_;  // always there after construction
   CheckpointStore checkpoints_;
+  std::optional<RunHeader> head_;
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   bool rows_missing_ = false;  // the last row could not be written

@@ -119,10 +119,17 @@ void Run::start_or_resume() {
   done_ = logged_ = saved_ = validated_ = began_at_ = done;
   epoch_ = progress_state_.loader.epoch;
   if (!output_) return;
-  // A resumed run fits its batch anew, from what was asked for.
-  RunConfig asked = config_;
-  asked.batch = asked_batch_;
-  output_->begin(asked, header());
+  if (output_) {
+    // A resumed run fits its batch anew, from what was asked for.
+    RunConfig asked = config_;
+    asked.batch = asked_batch_;
+    output_->begin(asked, header());
+  }
+  if (!from) return;
+  const bool lost = output_ && !output_->restore_model(progress_state_.best_step);
+  if (ranks_.all_reduce_max(lost ? 1 : 0) == 0) return;
+  progress_state_.best_step = -1;
+  progress_state_.validations_without_gain = 0;
 }
 
 RunHeader Run::header() const {

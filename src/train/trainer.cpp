@@ -17,12 +17,21 @@ std::atomic<int> g_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 void on_signal(int s) { g_signal = s; }
 
+// The end of the terminal or connection that the run was started from, seen by the run itself or by
+// who reads its messages. nohup and the like let a run go on after it by ignoring the signal.
+void end_with_terminal() {
+  for (const int s : {SIGHUP, SIGPIPE}) {
+    if (std::signal(s, on_signal) == SIG_IGN) std::signal(s, SIG_IGN);
+  }
+}
+
 }  // namespace
 
 TrainEnd run_training(const RunConfig& config) {
   g_signal = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
+  end_with_terminal();
   const parallel::LaunchInfo launch = parallel::current_launch();
   Device device = parse_device(config.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/folder_manifest.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
@@ -26,10 +28,16 @@ std::string model_folder(const std::string& path) {
   if (!fs::exists(path)) {
     throw Error(Errc::io, "model", path + " does not exist; give --model the folder of a run");
   }
+  const CheckpointStore checkpoints(path);
   std::vector<std::string> problems;
-  const auto newest = CheckpointStore(path).newest_valid(problems);
+  std::optional<Checkpoint> found = checkpoints.best();
+  if (found && CheckpointStore::damage(found->folder)) found.reset();
+  if (!found) found = checkpoints.newest_valid(problems);
   for (const std::string& p : problems) log_warning("damaged checkpoint passed over: " + p);
-  if (newest) return newest->folder;
+  if (found) {
+    log_info(fmt::format("{} has no model/; its checkpoint {} is taken", path, found->folder));
+    return found->folder;
+  }
   throw Error(
       Errc::io, "model",
       fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
@@ -50,6 +58,23 @@ void check_vocabulary(const LoadedModel& m) {
   if (m.config.kind == model::ModelKind::encoder_decoder) {
     differs("source", m.config.vocab_source, m.tokenizers.source.vocab_size());
   }
+}
+
+LoadedModel load_folder(const std::string& folder, Device device, const std::string& precision) {
+  LoadedModel m{
+      .folder = folder,
+      .config = model::read_model_config(folder),
+      .translate = model::read_translate_config(folder),
+      .tokenizers = load_tokenizers(folder),
+      .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
+      .transformer = nullptr};
+  check_vocabulary(m);
+  model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
+  m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
+  m.store->allocate(ParameterStore::Purpose::inference);
+  m.transformer->make_tables(*m.store);
+  model::load_weights(folder, m.config, *m.store);
+  return m;
 }
 
 }  // namespace
@@ -78,24 +103,20 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_
   return ids;
 }
 
-LoadedModel load_model(const std::string& path, const std::string& device_name,
+LoadedModel load_model(const std::string& path, const std::string& device,
                        const std::string& precision) {
-  const Device device = parse_device(device_name);
+  const Device where = parse_device(device);
   const std::string folder = model_folder(path);
-  LoadedModel m{
-      .folder = folder,
-      .config = model::read_model_config(folder),
-      .translate = model::read_translate_config(folder),
-      .tokenizers = load_tokenizers(folder),
-      .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
-      .transformer = nullptr};
-  check_vocabulary(m);
-  model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
-  m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
-  m.store->allocate(ParameterStore::Purpose::inference);
-  m.transformer->make_tables(*m.store);
-  model::load_weights(folder, m.config, *m.store);
-  return m;
+  // Beside the loading: it reads every byte once more.
+  auto files = std::async(std::launch::async, model::check_model_files, folder);
+  try {
+    LoadedModel m = load_folder(folder, where, precision);
+    files.get();
+    return m;
+  } catch (const Error&) {
+    if (files.valid()) files.get();  // that a file is damaged explains the rest
+    throw;
+  }
 }
 
 std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,

@@ -30,7 +30,8 @@ struct LoadedModel {
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<model::Transformer> transformer;
 };
-// Errors: io, invalid_argument (no model there; vocabulary and tokenizer differ), out_of_memory.
+// Errors: io, invalid_argument (no model there; vocabulary and tokenizer differ; files that
+// are not what their manifest.json says; weights that are not finite), out_of_memory.
 LoadedModel load_model(const std::string& path, const std::string& device,
                        const std::string& precision);
 
