@@ -118,7 +118,6 @@ void Run::start_or_resume() {
   }
   done_ = logged_ = saved_ = validated_ = began_at_ = done;
   epoch_ = progress_state_.loader.epoch;
-  if (!output_) return;
   if (output_) {
     // A resumed run fits its batch anew, from what was asked for.
     RunConfig asked = config_;
