@@ -39,6 +39,7 @@ TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConf
 struct TranslateOptions {
   ModelOptions model;
   std::string input = "-", output = "-";  // - for standard input and output
+  bool skip_bad_lines = false;            // a blank line stands for each
   DecodeOptions decode;
 };
 

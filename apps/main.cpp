@@ -165,6 +165,9 @@ struct Program {
         ->type_name("FILE...");
     c.add_option("--valid", train_flags.valid, "validation text, in the same form")
         ->type_name("FILE...");
+    c.add_flag_callback(
+        "--skip-bad-lines", [this] { train_flags.shorthand.push_back("data.skip_bad_lines=true"); },
+        "leave out lines that are no text or lack a field, and count them (data.skip_bad_lines)");
     train_flags.add_key(c, "--out", "out", "folder of the run");
     train_flags.add_key(c, "--preset", "model.preset",
                         "shape of the model: tiny, base, big, gpt2-124m, ...");
@@ -209,6 +212,8 @@ struct Program {
     c.add_option("--output", translate.output, "where it goes; - for standard output")
         ->type_name("FILE")
         ->capture_default_str();
+    c.add_flag("--skip-bad-lines", translate.skip_bad_lines,
+               "translate lines that are no text as blank ones, and count them");
     add_decode_options(c, translate.decode);
     c.footer(
         "Examples:\n"

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "data/text_reader.h"
+#include "base/log.h"
 
 namespace saturate::apps {
 namespace {
@@ -25,18 +25,31 @@ bool is_regular_file(const std::string& path) {
 
 }  // namespace
 
-SourceFeed::SourceFeed(std::string path, int64_t most, Encode encode)
+SourceFeed::SourceFeed(std::string path, int64_t most, Encode encode, OnBadLine on_bad)
     : path_(std::move(path)),
       most_(most),
       encode_(std::move(encode)),
+      on_bad_(on_bad),
       is_file_(is_regular_file(path_)),
       thread_([this](const std::stop_token& stop) { read(stop); }) {}
+
+bool SourceFeed::next(data::TextReader& reader, std::string_view& line) {
+  constexpr int64_t kNamed = 5;
+  try {
+    return reader.next(line);
+  } catch (const data::BadLine& e) {
+    if (on_bad_ == OnBadLine::fail) throw;
+    if (bad_lines_++ < kNamed) log_warning(e.what());
+    line = {};
+    return true;
+  }
+}
 
 void SourceFeed::read(const std::stop_token& stop) {
   std::exception_ptr error;
   try {
     data::TextReader reader(path_, data::kMaxLineBytes, data::EmptyText::allowed, stop);
-    for (std::string_view line; !stop.stop_requested() && reader.next(line);) {
+    for (std::string_view line; !stop.stop_requested() && next(reader, line);) {
       Ids ids = encode_(line, reader.line_number());
       std::unique_lock lock(mutex_);
       if (!room_.wait(lock, stop, [this] { return read_ - done_ < most_; })) break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,7 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "data/text_reader.h"
+
 namespace saturate::apps {
+
+// blank: a blank line takes the place of a line that is no text, so that lines keep their places;
+// the first few are warned of.
+enum class OnBadLine { fail, blank };
 
 /// Reads and encodes lines in a thread of its own, while the device works on those before. From a
 /// file it gives as many as it may hold, so that what is translated together is a function of the
@@ -22,22 +29,26 @@ class SourceFeed {
   using Encode = std::function<Ids(std::string_view line, int64_t number)>;  // number from 1
 
   // `path` may be "-". At most `most` lines are ahead of those that are done.
-  SourceFeed(std::string path, int64_t most, Encode encode);
+  SourceFeed(std::string path, int64_t most, Encode encode, OnBadLine on_bad = OnBadLine::fail);
 
   // Moves the next lines into `out`, of which `done` in all have been translated and written.
   // `idle`: there is nothing to do without new lines, so this waits for some. False when the text
   // has ended and nothing is left. Errors: those of data::TextReader and `encode`, once idle, so
   // that the lines before the bad one have been done.
   bool take(int64_t done, bool idle, std::vector<Ids>& out);
+  int64_t bad_lines() const noexcept { return bad_lines_; }
 
  private:
   void read(const std::stop_token& stop);
+  bool next(data::TextReader& reader, std::string_view& line);
   bool full() const { return ended_ || read_ - done_ >= most_; }
 
   const std::string path_;
   const int64_t most_;
   const Encode encode_;
+  const OnBadLine on_bad_;
   const bool is_file_;
+  std::atomic<int64_t> bad_lines_{0};
   std::mutex mutex_;  // of everything below
   std::condition_variable_any came_, room_;
   std::vector<Ids> lines_;

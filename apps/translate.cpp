@@ -54,9 +54,13 @@ int run_translate(const TranslateOptions& o) {
   train::LineTranslator translator(model, decode);
   LineWriter out(o.output);
   name_part_at_signals(out.part());
-  SourceFeed feed(o.input, kAhead, [&](std::string_view line, int64_t number) {
-    return train::encode_source(model.tokenizers.source, model.config.max_positions, line, number);
-  });
+  SourceFeed feed(
+      o.input, kAhead,
+      [&](std::string_view line, int64_t number) {
+        return train::encode_source(model.tokenizers.source, model.config.max_positions, line,
+                                    number);
+      },
+      o.skip_bad_lines ? OnBadLine::blank : OnBadLine::fail);
   const double load = seconds_since(begin);
   const auto loaded = Clock::now();
   int64_t lines = 0;
@@ -76,6 +80,8 @@ int run_translate(const TranslateOptions& o) {
     }
   }
   out.close();
+  if (feed.bad_lines() > 0)
+    log_warning(fmt::format("{} bad lines were written as blank lines", feed.bad_lines()));
   const double work = seconds_since(loaded);
   log_info(fmt::format("{} lines in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s", lines,
                        work, static_cast<double>(lines) / std::max(work, 1e-9), load));

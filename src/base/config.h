@@ -36,9 +36,10 @@ struct DataConfig {
   std::optional<int64_t> vocab_size;
   bool shared_vocabulary = true;
   double character_coverage = 1.0;
-  int64_t tokenizer_sentences = 1000000;
+  int64_t tokenizer_sentences = 100000;
   std::optional<int64_t> max_length;
   double max_length_ratio = 0;
+  bool skip_bad_lines = false;
   int64_t workers = 2;
   int64_t prefetch = 4;
   friend bool operator==(const DataConfig&, const DataConfig&) = default;

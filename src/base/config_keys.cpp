@@ -48,6 +48,7 @@ const Key kKeys[] = {
     {AT(data.tokenizer_sentences), "sentences the tokenizer is trained on, drawn evenly from the corpus", 1000, 1e9},
     {AT(data.max_length), "longest sentence in tokens, end of sentence included; longer pairs are left out and counted, longer documents cut; default: 256, a language model's context (GPT-2: 1024)", 2, 1 << 20},
     {AT(data.max_length_ratio), "leave out pairs whose lengths differ by more than this factor; 0: keep all", 0, 1000},
+    {AT(data.skip_bad_lines), "leave out and count lines that are no UTF-8 text, too long, or without the fields of their format, a pair with its other side; false: they end the run"},
     {AT(data.workers), "threads that tokenize and pack", 1, 256},
     {AT(data.prefetch), "batches made ahead", 1, 1024},
 

@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/durable_file.h"
 #include "base/error.h"
 
 namespace saturate::data {
@@ -199,18 +198,6 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& path, std::stop_
     throw Error(Errc::io, "corpus", display_name(path) + ": " + e.what());
   }
   return plain;
-}
-
-void spool_standard_input(const std::string& path) {
-  PlainSource input(STDIN_FILENO, false);
-  DurableFile file(path);
-  std::vector<char> buffer(kChunk);
-  try {
-    while (const size_t n = input.read(buffer.data(), buffer.size())) file.write(buffer.data(), n);
-  } catch (const StreamFailure& e) {
-    throw Error(Errc::io, "corpus", std::string("<standard input>: ") + e.what());
-  }
-  file.commit();
 }
 
 }  // namespace saturate::data

@@ -30,8 +30,4 @@ std::unique_ptr<ByteSource> open_byte_source(const std::string& path, std::stop_
 // How messages name a path: "<standard input>" for "-".
 std::string display_name(const std::string& path);
 
-// Copies standard input, as it is, to a new file `path`, for jobs that must read a corpus twice (to
-// train a tokenizer, then to tokenise). Errors: Error{io}.
-void spool_standard_input(const std::string& path);
-
 }  // namespace saturate::data

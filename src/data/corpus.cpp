@@ -15,16 +15,17 @@ namespace {
 class ParallelCorpus : public Corpus {
  public:
   explicit ParallelCorpus(const CorpusSpec& spec)
-      : source_(spec.paths[0], spec.max_line_bytes), target_(spec.paths[1], spec.max_line_bytes) {}
+      : Corpus(spec.skip_bad_lines),
+        source_(spec.paths[0], spec.max_line_bytes),
+        target_(spec.paths[1], spec.max_line_bytes) {}
 
-  bool next(SentencePair& pair) override {
-    std::string_view line;
-    const bool has_source = source_.next(line);
-    if (has_source) pair.source = line;
-    const bool has_target = target_.next(line);
+  bool read(SentencePair& pair) override {
+    std::optional<BadLine> bad;
+    const bool has_source = take(source_, pair.source, bad);
+    const bool has_target = take(target_, pair.target, bad);
     if (has_source != has_target) {
-      while (source_.next(line)) continue;
-      while (target_.next(line)) continue;
+      count_lines(source_);
+      count_lines(target_);
       throw Error(
           Errc::invalid_argument, "corpus",
           fmt::format("{} has {} lines and {} has {}: line i of one must translate line i of "
@@ -32,21 +33,39 @@ class ParallelCorpus : public Corpus {
                       source_.name(), source_.line_number(), target_.name(),
                       target_.line_number()));
     }
-    if (has_target) pair.target = line;
+    if (bad) throw BadLine(*bad);
     pair.ends_document = true;
     return has_source;
   }
 
  private:
+  // A bad line of one side must not stop the other from advancing: the pairs would part.
+  static bool take(TextReader& from, std::string& dst, std::optional<BadLine>& bad) {
+    std::string_view line;
+    try {
+      if (!from.next(line)) return false;
+      dst = line;
+    } catch (const BadLine& e) {
+      if (!bad) bad = e;
+    }
+    return true;
+  }
+
+  void count_lines(TextReader& reader) const {
+    std::string rest;
+    for (std::optional<BadLine> bad; take(reader, rest, bad);)
+      if (bad && !skips()) throw BadLine(*bad);
+  }
+
   TextReader source_, target_;
 };
 
 // Files read one after the other, a record a line.
 class LineCorpus : public Corpus {
  public:
-  explicit LineCorpus(CorpusSpec spec) : spec_(std::move(spec)) {}
+  explicit LineCorpus(CorpusSpec spec) : Corpus(spec.skip_bad_lines), spec_(std::move(spec)) {}
 
-  bool next(SentencePair& pair) override {
+  bool read(SentencePair& pair) override {
     std::string_view line;
     while (!reader_ || !reader_->next(line)) {
       if (file_ == spec_.paths.size()) return false;
@@ -115,28 +134,36 @@ class JsonCorpus : public LineCorpus {
 // One line ahead, so that the last line of a file is known as such.
 class StreamCorpus : public Corpus {
  public:
-  explicit StreamCorpus(CorpusSpec spec) : spec_(std::move(spec)) {}
+  explicit StreamCorpus(CorpusSpec spec) : Corpus(spec.skip_bad_lines), spec_(std::move(spec)) {}
 
-  bool next(SentencePair& pair) override {
-    if (!has_ahead_ && !open_next()) return false;
+  bool read(SentencePair& pair) override {
+    while (!has_ahead_) {
+      if (file_ == spec_.paths.size()) return false;
+      reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
+      advance();
+    }
     pair.source.clear();
     pair.target.swap(ahead_);
     pair.target += '\n';
-    std::string_view line;
-    has_ahead_ = reader_->next(line);
-    if (has_ahead_) ahead_ = line;
+    advance();
     pair.ends_document = !has_ahead_;
     return true;
   }
 
  private:
-  bool open_next() {
-    if (file_ == spec_.paths.size()) return false;
-    reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
-    std::string_view line;
-    has_ahead_ = reader_->next(line);  // a file that is not empty has a line
-    ahead_ = line;
-    return has_ahead_;
+  // Passes over bad lines itself: thrown on, one would take the line before it along.
+  void advance() {
+    for (;;) {
+      try {
+        std::string_view line;
+        has_ahead_ = reader_->next(line);
+        if (has_ahead_) ahead_ = line;
+        return;
+      } catch (const BadLine& e) {
+        if (!skips()) throw;
+        note(e);
+      }
+    }
   }
 
   const CorpusSpec spec_;
@@ -147,6 +174,22 @@ class StreamCorpus : public Corpus {
 };
 
 }  // namespace
+
+void Corpus::note(const BadLine& bad) {
+  if (bad_lines_.first.size() < BadLines::kNamed) bad_lines_.first.emplace_back(bad.what());
+  ++bad_lines_.count;
+}
+
+bool Corpus::next(SentencePair& pair) {
+  for (;;) {
+    try {
+      return read(pair);
+    } catch (const BadLine& e) {
+      if (!skip_) throw;
+      note(e);
+    }
+  }
+}
 
 std::unique_ptr<Corpus> open_corpus(const CorpusSpec& spec) {
   const bool parallel = spec.format == CorpusFormat::parallel;

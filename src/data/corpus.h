@@ -26,6 +26,7 @@ struct CorpusSpec {
   std::string source_key = "source", target_key = "target";
   std::string text_key = "text";
   int64_t max_line_bytes = kMaxLineBytes;
+  bool skip_bad_lines = false;  // count them instead of failing
   bool monolingual() const {
     return format == CorpusFormat::lines || format == CorpusFormat::stream ||
            (format == CorpusFormat::jsonl && source_key.empty());
@@ -39,13 +40,32 @@ struct SentencePair {
   bool ends_document = true;
 };
 
+// Lines left out; a pair with a bad line on either side is one.
+struct BadLines {
+  static constexpr size_t kNamed = 5;
+  int64_t count = 0;
+  std::vector<std::string> first;  // what is wrong with the first kNamed of them, with file:line
+};
+
 // Reads once, in order, in constant memory. One thread at a time.
 class Corpus {
  public:
   virtual ~Corpus() = default;
-  // False at the end. Errors: as TextReader, and Error{invalid_argument} naming file:line for wrong
-  // fields; different line counts name both counts.
-  virtual bool next(SentencePair& pair) = 0;
+  // False at the end. Errors: as TextReader, and BadLine naming file:line for wrong fields;
+  // different line counts name both counts. With skip_bad_lines BadLine is none of them.
+  bool next(SentencePair& pair);
+  const BadLines& bad_lines() const noexcept { return bad_lines_; }
+
+ protected:
+  explicit Corpus(bool skip_bad_lines) : skip_(skip_bad_lines) {}
+  // Reads on after a BadLine.
+  virtual bool read(SentencePair& pair) = 0;
+  bool skips() const noexcept { return skip_; }
+  void note(const BadLine& bad);
+
+ private:
+  const bool skip_;
+  BadLines bad_lines_;
 };
 
 std::unique_ptr<Corpus> open_corpus(const CorpusSpec& spec);

@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   spec.paths.assign(spec.format == data::CorpusFormat::parallel ? 2 : 1, path);
   spec.max_line_bytes = 4096;
   if ((bytes[0] & 0x80) != 0) spec.source_key.clear();
+  spec.skip_bad_lines = (bytes[0] & 0x40) != 0;
   try {
     const auto corpus = data::open_corpus(spec);
     data::SentencePair pair;

@@ -46,6 +46,39 @@ TEST(Corpus, ReadsEveryFormat) {
   EXPECT_EQ(read_all(text), ">one\ntwo|");
 }
 
+TEST(Corpus, LeavesOutBadLinesWhenAskedAndKeepsPairsTogether) {
+  const SampleFolder dir;
+  const auto en = dir.write("s.en", "a\nb\xFF\nc\nd\ne\xFF\nf\n");
+  const auto de = dir.write("s.de", std::string("A\nB\nC\0\nD\nE\xFF\nF\n", 14));
+  const auto skipping = [](CorpusSpec spec) {
+    EXPECT_NE(error_of([&] { read_all(spec); }), "");  // strict is the default
+    spec.skip_bad_lines = true;
+    return spec;
+  };
+  const CorpusSpec pairs = skipping(spec_of(CorpusFormat::parallel, {en, de}));
+  EXPECT_EQ(read_all(pairs), "a>A|d>D|f>F|");
+  const auto corpus = open_corpus(pairs);
+  for (SentencePair pair; corpus->next(pair);) continue;
+  EXPECT_EQ(corpus->bad_lines().count, 3);
+  ASSERT_EQ(corpus->bad_lines().first.size(), 3u);
+  EXPECT_NE(corpus->bad_lines().first[0].find("s.en:2: byte 2"), std::string::npos);
+  EXPECT_NE(corpus->bad_lines().first[1].find("s.de:3: the line has a NUL"), std::string::npos);
+
+  const auto tsv = dir.write("s.tsv", "a\tA\nb\nc\tC\tx\nd\tD\n");
+  EXPECT_EQ(read_all(skipping(spec_of(CorpusFormat::tsv, {tsv}))), "a>A|d>D|");
+  const auto json = dir.write("s.jsonl", "{}\n{\"source\":\"a\",\"target\":\"b\"}\n{\"sour");
+  EXPECT_EQ(read_all(skipping(spec_of(CorpusFormat::jsonl, {json}))), "a>b|");
+  EXPECT_EQ(read_all(skipping(spec_of(CorpusFormat::lines, {en}))), ">a|>c|>d|>f|");
+  const auto last = dir.write("last", "\xFF\nx\n\xFF\ny\n\xFF\n");
+  EXPECT_EQ(read_all(skipping(spec_of(CorpusFormat::stream, {last, last}))),
+            ">x\n&>y\n|>x\n&>y\n|");
+
+  // Files of different length stay an error, with the lines counted to their ends.
+  auto uneven = spec_of(CorpusFormat::parallel, {en, last});
+  uneven.skip_bad_lines = true;
+  EXPECT_NE(error_of([&] { read_all(uneven); }).find("6 lines"), std::string::npos);
+}
+
 TEST(Corpus, NamesBothCountsWhenFilesDiffer) {
   const SampleFolder dir;
   const auto a = dir.write("a", "1\n2\n3\n"), b = dir.write("b", "1\n2\n3\n4\n5");

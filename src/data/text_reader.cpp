@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -24,8 +25,8 @@ TextReader::TextReader(const std::string& path, int64_t max_line_bytes, EmptyTex
 }
 
 void TextReader::fail(const std::string& problem_and_remedy) const {
-  throw Error(Errc::invalid_argument, "corpus",
-              fmt::format("{}:{}: {}", name_, line_, problem_and_remedy));
+  throw BadLine(Errc::invalid_argument, "corpus",
+                fmt::format("{}:{}: {}", name_, line_, problem_and_remedy));
 }
 
 void TextReader::refill() {
@@ -71,11 +72,14 @@ bool TextReader::next(std::string_view& line) {
       const size_t stop = feed != nullptr ? static_cast<size_t>(feed - data) : end_;
       line = {data + begin_, stop - begin_};
       begin_ = scanned_ = feed != nullptr ? stop + 1 : stop;
-      break;
+      if (!std::exchange(skipping_, false)) break;
+      continue;
     }
     scanned_ = end_;
+    if (skipping_) begin_ = end_;
     if (static_cast<int64_t>(end_ - begin_) > max_line_bytes_ + 4) {  // 4: mark and carriage return
       ++line_;
+      skipping_ = true;
       check({data + begin_, end_ - begin_});
     }
     refill();

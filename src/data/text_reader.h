@@ -7,11 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "data/byte_source.h"
 
 namespace saturate::data {
 
 constexpr int64_t kMaxLineBytes = int64_t{1} << 20;
+
+// A line that cannot be used, in a file that can be read on.
+struct BadLine : Error {
+  using Error::Error;
+};
 
 // Whether a text without a line is an error: it is where something is to be learned from it.
 enum class EmptyText : uint8_t { refused, allowed };
@@ -21,6 +27,7 @@ enum class EmptyText : uint8_t { refused, allowed };
 // dropped. A line is given as soon as it can be read; who waits for one can be told to `stop`, as
 // at the end. Errors: Error{io | invalid_argument} naming file:line and the remedy, for a file that
 // is missing, empty, a directory, truncated, binary, not UTF-8, or has a longer line than allowed.
+// The last three are a BadLine: the next call gives the line after it.
 class TextReader {
  public:
   explicit TextReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes,
@@ -32,7 +39,7 @@ class TextReader {
   bool had_byte_order_mark() const noexcept { return marked_; }  // known after the first line
   int64_t line_number() const noexcept { return line_; }         // of the last line given, from 1
   const std::string& name() const noexcept { return name_; }
-  // "file:line: problem; remedy" for the last line given.
+  // Throws BadLine, "file:line: problem; remedy" for the last line given.
   [[noreturn]] void fail(const std::string& problem_and_remedy) const;
 
  private:
@@ -46,6 +53,7 @@ class TextReader {
   size_t begin_ = 0, scanned_ = 0, end_ = 0;  // the line starts at begin_; no '\n' before scanned_
   int64_t line_ = 0;
   bool at_end_ = false, marked_ = false;
+  bool skipping_ = false;  // the rest of a line that was too long
 };
 
 }  // namespace saturate::data

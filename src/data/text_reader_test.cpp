@@ -158,7 +158,7 @@ TEST(TextReader, SeesTruncatedAndCorruptStreams) {
   }
 }
 
-TEST(TextReader, ReadsStandardInputAndSpoolsIt) {
+TEST(TextReader, ReadsStandardInput) {
   const SampleFolder dir;
   const std::string packed = gzip("one\ntwo\n");
   const int saved = ::dup(STDIN_FILENO);
@@ -169,11 +169,31 @@ TEST(TextReader, ReadsStandardInputAndSpoolsIt) {
   };
   give();
   EXPECT_EQ(read_all("-"), (Lines{"one", "two"}));
-  give();
-  spool_standard_input(dir.file("spool"));
-  EXPECT_EQ(read_all(dir.file("spool")), (Lines{"one", "two"}));
   ::dup2(saved, STDIN_FILENO);
   ::close(saved);
+}
+
+TEST(TextReader, GoesOnAfterABadLine) {
+  const SampleFolder dir;
+  const std::string x(1 << 18, 'x'), y(1 << 18, 'y');
+  const auto path = dir.write("bad", std::string("one\na\0b\n", 8) + x + "\n\xFF\ntwo\n" + y);
+  TextReader reader(path, 100);
+  std::string_view line;
+  Lines lines, bad;
+  for (;;) {
+    try {
+      if (!reader.next(line)) break;
+      lines.emplace_back(line);
+    } catch (const BadLine& e) {
+      bad.emplace_back(e.what());
+    }
+  }
+  EXPECT_EQ(lines, (Lines{"one", "two"}));
+  ASSERT_EQ(bad.size(), 4u);
+  EXPECT_NE(bad[0].find(path + ":2: the line has a NUL"), std::string::npos) << bad[0];
+  EXPECT_NE(bad[1].find(path + ":3: the line is longer"), std::string::npos) << bad[1];
+  EXPECT_NE(bad[2].find(path + ":4: byte 1"), std::string::npos) << bad[2];
+  EXPECT_NE(bad[3].find(path + ":6: the line is longer"), std::string::npos) << bad[3];
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct FilterCounts {
   int64_t empty = 0;     // a side without tokens
   int64_t too_long = 0;  // more tokens than allowed on a side
   int64_t ratio = 0;     // one side too long for the other
+  int64_t bad = 0;       // no text, or without the fields of the format; not among those read
   friend bool operator==(const FilterCounts&, const FilterCounts&) = default;
 };
 

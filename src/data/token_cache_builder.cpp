@@ -22,11 +22,11 @@ constexpr size_t kChunkPairs = 1024, kChunkBytes = size_t{1} << 20;  // of text,
 constexpr int64_t kNarrowVocab = 65536;                              // ids fit two bytes
 
 uint64_t cache_key(const TokenCacheSpec& spec) {
-  std::string text =
-      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}", kCacheVersion, static_cast<int>(spec.corpus.format),
-                  spec.corpus.source_key, spec.corpus.target_key, spec.corpus.text_key,
-                  spec.target.fingerprint(), spec.filter.max_source, spec.filter.max_target,
-                  spec.filter.max_ratio);
+  std::string text = fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", kCacheVersion, static_cast<int>(spec.corpus.format),
+      spec.corpus.source_key, spec.corpus.target_key, spec.corpus.text_key,
+      spec.target.fingerprint(), spec.filter.max_source, spec.filter.max_target,
+      spec.filter.max_ratio, spec.corpus.skip_bad_lines);
   if (!spec.corpus.monolingual()) text += fmt::format("|{}", spec.source.fingerprint());
   for (const std::string& path : spec.corpus.paths) {
     struct stat info {};
@@ -131,10 +131,10 @@ void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
   if (c.kept > 0) return;
   throw Error(
       Errc::invalid_argument, "corpus",
-      fmt::format("{}: none of {} lines can be used: {} empty, {} longer than {} source or {} "
-                  "target tokens, {} too unequal in length; raise data.max_length or "
+      fmt::format("{}: none of {} lines can be used: {} bad, {} empty, {} longer than {} source or "
+                  "{} target tokens, {} too unequal in length; raise data.max_length or "
                   "data.max_length_ratio, or give other text",
-                  display_name(spec.corpus.paths[0]), c.read, c.empty, c.too_long,
+                  display_name(spec.corpus.paths[0]), c.read + c.bad, c.bad, c.empty, c.too_long,
                   spec.filter.max_source, spec.filter.max_target, c.ratio));
 }
 
@@ -146,7 +146,7 @@ void copy_into(DurableFile& file, const std::string& path) {
   if (in.bad() || !in.eof()) throw Error(Errc::io, "token cache", path + ": cannot be read back");
 }
 
-void build(const TokenCacheSpec& spec, uint64_t key) {
+BadLines build(const TokenCacheSpec& spec, uint64_t key) {
   const auto corpus = open_corpus(spec.corpus);
   const bool monolingual = spec.corpus.monolingual();
   DurableFile file(spec.path), index(spec.path + ".index");  // the index is never committed
@@ -170,6 +170,7 @@ void build(const TokenCacheSpec& spec, uint64_t key) {
   for (int slot; (slot = workers.acquire()) >= 0; workers.release())
     write_chunk(chunks[static_cast<size_t>(slot)], trailer, file, index);
 
+  trailer.stats.counts.bad = corpus->bad_lines().count;
   check_not_empty(spec, trailer.stats.counts);
   const char zeros[8] = {};
   const int64_t index_at = cache_index_offset(trailer.tokens, trailer.id_bytes);
@@ -178,14 +179,15 @@ void build(const TokenCacheSpec& spec, uint64_t key) {
   trailer.checksum = XXH3_64bits(&trailer, offsetof(CacheTrailer, checksum));
   file.write(&trailer, sizeof trailer);
   file.commit();
+  return corpus->bad_lines();
 }
 
 }  // namespace
 
-TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheOrigin* origin) {
+TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheReport* report) {
   const uint64_t key = cache_key(spec);
   const auto& paths = spec.corpus.paths;
-  if (origin != nullptr) *origin = CacheOrigin::reused;
+  if (report != nullptr) *report = {};
   if (std::find(paths.begin(), paths.end(), "-") == paths.end() &&
       std::filesystem::exists(spec.path)) {
     try {
@@ -194,8 +196,8 @@ TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheOrigin* or
       // Stale or damaged: made again below.
     }
   }
-  if (origin != nullptr) *origin = CacheOrigin::built;
-  build(spec, key);
+  const BadLines bad = build(spec, key);
+  if (report != nullptr) *report = {CacheOrigin::built, bad};
   return TokenCache(spec.path, key);
 }
 

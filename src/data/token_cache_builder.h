@@ -26,11 +26,16 @@ struct TokenCacheSpec {
 
 enum class CacheOrigin : uint8_t { reused, built };
 
+struct CacheReport {
+  CacheOrigin origin = CacheOrigin::reused;
+  BadLines bad;  // of a cache that was built; one reused knows their count alone
+};
+
 // Opens spec.path if it was made from the same files (path, size, time), tokenizers and filter;
 // otherwise tokenises the corpus into it, in constant memory, and opens that. The bytes do not
 // depend on the number of threads. Standard input is always read. One
 // process builds at a time: with several ranks on a host, one builds while the others wait. Errors:
 // those of the corpus; invalid_argument when no pair is left; io.
-TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheOrigin* origin = nullptr);
+TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheReport* report = nullptr);
 
 }  // namespace saturate::data

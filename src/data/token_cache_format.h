@@ -11,7 +11,7 @@
 namespace saturate::data {
 
 constexpr std::array<char, 8> kCacheMagic{'S', 'A', 'T', 'T', 'O', 'K', 'E', 'N'};
-constexpr uint32_t kCacheVersion = 1;
+constexpr uint32_t kCacheVersion = 2;
 
 struct CacheTrailer {
   std::array<char, 8> magic = kCacheMagic;

@@ -5,6 +5,7 @@
 #include <sentencepiece_processor.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -169,6 +170,14 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   const auto status = impl_->spm->Decode(pieces, &text);
   if (!status.ok()) throw Error(Errc::internal, "tokenizer", status.ToString());
   return text;
+}
+
+bool Tokenizer::keeps_lines() const {
+  constexpr std::string_view kLines = "a\n\nb\n";
+  std::vector<int32_t> ids;
+  encode(kLines, ids);
+  const std::string back = decode(ids);
+  return std::ranges::count(back, '\n') == 3;
 }
 
 int32_t Tokenizer::vocab_size() const noexcept {

@@ -12,7 +12,15 @@ namespace saturate::data {
 
 struct TokenizerTraining {
   enum class Kind : uint8_t { unigram, bpe, character };
+  // normalised: NFKC, every run of white space one space, none at the ends: right for sentences,
+  // whose line feed says nothing. kept: text comes back as it was, byte for byte; see
+  // kByteFallback.
+  enum class Text : uint8_t { normalised, kept };
+  // Least vocabulary that has room for a piece of each byte, so that kept text with characters that
+  // training has not seen comes back too; below it they become <unk>.
+  static constexpr int64_t kByteFallback = 1024;
   Kind kind = Kind::unigram;
+  Text text = Text::normalised;
   int64_t vocab_size = 8000;  // an upper bound that counts every id, </s>, <unk> and <pad> included
   double character_coverage = 1.0;
   int64_t max_lines = 1'000'000;       // a uniform sample of so many lines is used
@@ -47,8 +55,11 @@ class Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
   // Ids of `text` followed by eos_id().
   std::vector<int32_t> encode_sentence(std::string_view text) const;
-  // </s>, <pad> and ids outside the vocabulary give nothing.
+  // </s>, <pad> and ids outside the vocabulary give nothing. A tokenizer trained with Text::kept
+  // gives back what encode() was given, except U+2581, which stands for a space in SentencePiece.
   std::string decode(std::span<const int32_t> ids) const;
+  // Whether line feeds come back, so that text of several lines can be learnt.
+  bool keeps_lines() const;
 
   int32_t vocab_size() const noexcept;
   int32_t eos_id() const noexcept;

@@ -44,6 +44,48 @@ TEST(Tokenizer, TextSurvivesEveryKind) {
   }
 }
 
+// Paragraphs, verses, code: what a language model reads must come back as it was.
+TEST(Tokenizer, KeptTextComesBackByteForByte) {
+  const std::string known =
+      "A first line.\n\nA  second\tparagraph ,\n    indented   \n\n\n x\xC2\xA0y \xEF\xAC\x81n \n";
+  const std::string unseen = "\xE4\xB8\xAD\xE6\x96\x87 \xF0\x9F\x98\x80\x01\n";
+  for (const auto kind : {TokenizerTraining::Kind::unigram, TokenizerTraining::Kind::bpe,
+                          TokenizerTraining::Kind::character}) {
+    for (const int64_t vocab : {int64_t{100}, TokenizerTraining::kByteFallback}) {
+      TokenizerTraining options;
+      options.kind = kind;
+      options.text = TokenizerTraining::Text::kept;
+      options.vocab_size = vocab;
+      std::vector<std::string> lines;
+      for (uint64_t i = 0; i < 200; ++i) {
+        lines.push_back(test_sentence(i, 9) + "\n");
+        if (i % 3 == 0) lines.emplace_back("\n");
+        if (i % 5 == 0) lines.push_back(known);
+      }
+      size_t at = 0;
+      const Tokenizer t = Tokenizer::train(
+          [&](std::string_view& text) {
+            if (at == lines.size()) return false;
+            text = lines[at++];
+            return true;
+          },
+          options);
+      EXPECT_TRUE(t.keeps_lines());
+      std::vector<int32_t> ids;
+      for (const std::string& line : lines) t.encode(line, ids);
+      std::string all;
+      for (const std::string& line : lines) all += line;
+      EXPECT_EQ(t.decode(ids), all) << "vocabulary of " << vocab;
+      if (vocab < TokenizerTraining::kByteFallback) continue;
+      ids.clear();
+      t.encode(unseen, ids);
+      EXPECT_EQ(t.decode(ids), unseen);
+    }
+  }
+  EXPECT_FALSE(test_tokenizer().keeps_lines());
+  EXPECT_TRUE(Tokenizer::bytes().keeps_lines());
+}
+
 TEST(Tokenizer, TrainingIsAFunctionOfItsInput) {
   EXPECT_EQ(test_tokenizer().serialized(), test_tokenizer().serialized());
 }

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <sentencepiece_trainer.h>
 
+#include <string>
+#include <unordered_map>
+
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/utf8.h"
@@ -85,21 +88,29 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
   SampleIterator lines(sample);
   std::string model;
   // num_threads is fixed because it decides the order of sums, and so the vocabulary.
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"model_type", model_type(options.kind)},
-       {"vocab_size", std::to_string(options.vocab_size - 1)},  // <pad> is ours
-       {"character_coverage", fmt::format("{}", options.character_coverage)},
-       {"hard_vocab_limit", "false"},
-       {"eos_id", "0"},
-       {"split_digits", "true"},  // numbers are copied and inflected digit by digit
-       {"unk_id", "1"},
-       {"bos_id", "-1"},
-       {"pad_id", "-1"},
-       {"input_sentence_size", "0"},
-       {"shuffle_input_sentence", "false"},
-       {"num_threads", "8"},
-       {"minloglevel", "3"}},
-      &lines, &model);
+  std::unordered_map<std::string, std::string> settings{
+      {"model_type", model_type(options.kind)},
+      {"vocab_size", std::to_string(options.vocab_size - 1)},  // <pad> is ours
+      {"character_coverage", fmt::format("{}", options.character_coverage)},
+      {"hard_vocab_limit", "false"},
+      {"eos_id", "0"},
+      {"split_digits", "true"},  // numbers are copied and inflected digit by digit
+      {"unk_id", "1"},
+      {"bos_id", "-1"},
+      {"pad_id", "-1"},
+      {"input_sentence_size", "0"},
+      {"shuffle_input_sentence", "false"},
+      {"num_threads", "8"},
+      {"minloglevel", "3"}};
+  if (options.text == TokenizerTraining::Text::kept) {
+    settings["normalization_rule_name"] = "identity";
+    settings["remove_extra_whitespaces"] = "false";
+    settings["add_dummy_prefix"] = "false";  // it would come back as a space in front of each line
+    settings["allow_whitespace_only_pieces"] = "true";  // indentation
+    settings["user_defined_symbols"] = "\n,\t";  // in training a tab separates, so none is learnt
+    if (options.vocab_size >= TokenizerTraining::kByteFallback) settings["byte_fallback"] = "true";
+  }
+  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &model);
   if (!status.ok())
     throw Error(
         Errc::invalid_argument, "tokenizer",

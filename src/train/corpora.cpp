@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/byte_source.h"
 #include "data/corpus.h"
+#include "data/spool.h"
 #include "data/token_cache_builder.h"
 #include "train/model_setup.h"
 
@@ -24,6 +24,7 @@ using data::Tokenizer;
 CorpusSpec corpus_spec(const RunConfig& config, const std::vector<std::string>& paths, bool lm) {
   CorpusSpec spec;
   spec.paths = paths;
+  spec.skip_bad_lines = config.data.skip_bad_lines;
   const std::string& f = config.data.format;
   if (f == "auto") {
     spec.format = data::guess_format(paths);
@@ -50,12 +51,19 @@ CorpusSpec corpus_spec(const RunConfig& config, const std::vector<std::string>& 
   return spec;
 }
 
-data::TokenizerTraining tokenizer_options(const RunConfig& config) {
+// Documents of several lines, whose line feeds the model must learn.
+bool has_line_feeds(const CorpusSpec& spec) {
+  return spec.format == CorpusFormat::stream ||
+         (spec.monolingual() && spec.format == CorpusFormat::jsonl);
+}
+
+data::TokenizerTraining tokenizer_options(const RunConfig& config, const CorpusSpec& spec) {
   using Kind = data::TokenizerTraining::Kind;
   data::TokenizerTraining t;
   t.kind = config.data.tokenizer_type == "bpe"    ? Kind::bpe
            : config.data.tokenizer_type == "char" ? Kind::character
                                                   : Kind::unigram;
+  if (has_line_feeds(spec)) t.text = data::TokenizerTraining::Text::kept;
   t.vocab_size = vocabulary_size(config);
   t.character_coverage = config.data.character_coverage;
   t.max_lines = config.data.tokenizer_sentences;
@@ -83,7 +91,7 @@ Tokenizer train_tokenizer(const RunConfig& config, const CorpusSpec& spec, Sides
         line = sides == Sides::target ? pair.target : pair.source;
         return true;
       },
-      tokenizer_options(config));
+      tokenizer_options(config, spec));
 }
 
 Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool lm) {
@@ -111,17 +119,25 @@ Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool
           train_tokenizer(config, spec, Sides::target)};
 }
 
-// Standard input is read more than once (tokenizer, tokens, a resumed run): from a copy.
-void spool_standard_input(CorpusSpec& spec, const std::string& copy, bool keep) {
-  for (std::string& path : spec.paths) {
-    if (path != "-") continue;
-    if (!keep || !fs::exists(copy)) data::spool_standard_input(copy);
-    if (fs::file_size(copy) == 0) {
-      throw Error(Errc::invalid_argument, "data",
-                  "standard input is empty; give text with <, a pipe, or name a file");
+// Takes the copy in place of every path that can be read only once, and copies those that have none
+// yet. With `keep` a copy that an earlier rank or run made serves, also when what it was made of is
+// gone, as the <(...) of another shell is.
+void use_copies(const std::string& folder, CorpusSpec& train, CorpusSpec& valid, bool keep,
+                const Interrupt& interrupt) {
+  std::vector<data::SpoolItem> wanted;
+  const auto use = [&](CorpusSpec& spec, const char* which) {
+    for (size_t i = 0; i < spec.paths.size(); ++i) {
+      std::string& path = spec.paths[i];
+      const std::string copy = copy_of_text(folder, which, i, path);
+      const bool usable = keep && fs::exists(copy);
+      if (!data::is_read_once(path) && (fs::exists(path) || !usable)) continue;
+      if (!usable) wanted.push_back({path, copy});
+      path = copy;
     }
-    path = copy;
-  }
+  };
+  use(train, "train");
+  use(valid, "valid");
+  data::spool(wanted, interrupt);
 }
 
 struct ValidationText {
@@ -140,9 +156,16 @@ ValidationText read_validation(const CorpusSpec& spec, int64_t most) {
   return text;
 }
 
+void report_bad_lines(const char* what, int64_t count, const data::BadLines& bad) {
+  if (count == 0) return;
+  log_warning(fmt::format("{}: {} bad lines left out{}", what, count,
+                          bad.first.empty() ? "" : "; the first of them:"));
+  for (const std::string& line : bad.first) log_warning("  " + line);
+}
+
 data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, const Tokenizers& t,
                              const std::string& path, const char* what) {
-  data::CacheOrigin origin{};
+  data::CacheReport report;
   data::TokenCache cache =
       data::open_or_build_token_cache({.corpus = spec,
                                        .source = t.source,
@@ -152,18 +175,25 @@ data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, co
                                                   .max_ratio = config.data.max_length_ratio},
                                        .path = path,
                                        .threads = static_cast<int>(config.data.workers)},
-                                      &origin);
+                                      &report);
   const data::CacheStats& s = cache.stats();
   log_info(fmt::format(
       "{}: {} of {} {} kept ({} empty, {} too long, {} by ratio), {} source and {} target "
       "tokens{}",
       what, s.counts.kept, s.counts.read, s.monolingual ? "documents" : "pairs", s.counts.empty,
       s.counts.too_long, s.counts.ratio, s.source_tokens, s.target_tokens,
-      origin == data::CacheOrigin::reused ? " (cached)" : ""));
+      report.origin == data::CacheOrigin::reused ? " (cached)" : ""));
+  report_bad_lines(what, s.counts.bad, report.bad);
   return cache;
 }
 
 }  // namespace
+
+std::string copy_of_text(const std::string& folder, const char* which, size_t index,
+                         const std::string& path) {
+  const std::string stem = fmt::format("{}/data/{}", folder, which);
+  return path == "-" ? stem + ".text" : fmt::format("{}.{}.text", stem, index + 1);
+}
 
 void save_tokenizers(const std::string& folder, const Tokenizer& source, const Tokenizer& target) {
   if (target.is_bytes()) {  // load_tokenizers takes bytes when there is no model
@@ -188,7 +218,7 @@ Tokenizers load_tokenizers(const std::string& folder) {
 }
 
 Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
-                        parallel::Communicator& ranks) {
+                        parallel::Communicator& ranks, const Interrupt& interrupt) {
   const bool lm = is_language_model(config);
   const std::string data = folder + "/data";
   const bool validated = !config.data.valid.empty();
@@ -204,8 +234,7 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
   // `made`: what an earlier rank or run left is used; a new run makes its own.
   const auto prepare = [&](bool made) -> Corpora {
     fs::create_directories(data);
-    spool_standard_input(train, data + "/train.text", made);
-    spool_standard_input(valid, data + "/valid.text", made);
+    use_copies(folder, train, valid, made, interrupt);
     // First the small text: its mistakes need not wait until the large one is through.
     ValidationText text;
     if (validated) text = read_validation(valid, config.validate.max_sentences);
@@ -213,6 +242,14 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
     const bool known = made && fs::exists(data + "/target.spm");
     const Tokenizers t = known ? load_tokenizers(data) : make_tokenizers(config, train, lm);
     if (!known) save_tokenizers(data, t.source, t.target);
+    if (has_line_feeds(train) && !t.target.keeps_lines()) {
+      log_warning(fmt::format(
+          "{} drops line feeds, so the model will never write one; data.tokenizer=auto trains a "
+          "tokenizer that keeps them, data.tokenizer_type=byte needs none",
+          known                             ? "this run's tokenizer"
+          : config.data.tokenizer == "auto" ? "the tokenizer"
+                                            : config.data.tokenizer));
+    }
     if (!known && !t.target.is_bytes() && t.target.vocab_size() < vocabulary_size(config) &&
         config.data.tokenizer == "auto") {
       log_info(fmt::format("vocabulary of {}, not {}: the text has not enough pieces for more",

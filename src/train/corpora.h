@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/interrupt.h"
 #include "data/token_cache.h"
 #include "data/tokenizer.h"
 #include "parallel/communicator.h"
@@ -21,9 +22,14 @@ struct Corpora {
 };
 
 // Trains or loads the tokenizers, tokenises the corpora into <folder>/data/ and opens them. Rank 0
-// writes, the others wait and open what it wrote. Errors: those of the data layer.
+// writes, the others wait and open what it wrote. Errors: those of the data layer; Interrupted.
 Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
-                        parallel::Communicator& ranks);
+                        parallel::Communicator& ranks, const Interrupt& interrupt);
+
+// Where a run keeps its copy of the text number `index` of data.train or data.valid (`which`:
+// "train", "valid") when that can be read only once.
+std::string copy_of_text(const std::string& folder, const char* which, size_t index,
+                         const std::string& path);
 
 // The tokenizers a run or model folder holds (source.spm, target.spm, vocab.json, or bytes).
 struct Tokenizers {

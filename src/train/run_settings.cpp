@@ -8,6 +8,7 @@
 #include "base/config_keys.h"
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "train/corpora.h"
 
 namespace saturate::train {
 namespace {
@@ -59,9 +60,13 @@ std::string changed_settings(const std::string& folder, const RunConfig& now) {
 }
 
 void check_text_is_there(const RunConfig& config) {
-  const auto check = [](const std::vector<std::string>& paths, const char* what, const char* flag) {
-    for (const std::string& path : paths) {
-      if (path == "-" || fs::exists(path)) continue;
+  const auto check = [&](const std::vector<std::string>& paths, const char* which, const char* what,
+                         const char* flag) {
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const std::string& path = paths[i];
+      if (path == "-" || fs::exists(path) || fs::exists(copy_of_text(config.out, which, i, path))) {
+        continue;
+      }
       throw Error(
           Errc::io, "resume",
           fmt::format("{}: the {} text of this run is not there; if it has moved, say where "
@@ -69,8 +74,8 @@ void check_text_is_there(const RunConfig& config) {
                       path, what, flag));
     }
   };
-  check(config.data.train, "training", "--train");
-  check(config.data.valid, "validation", "--valid");
+  check(config.data.train, "train", "training", "--train");
+  check(config.data.valid, "valid", "validation", "--valid");
 }
 
 }  // namespace saturate::train

@@ -54,7 +54,7 @@ Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
       output_(ranks.rank() == 0
                   ? std::make_unique<RunOutput>(config, [this] { progress_.finish(); })
                   : nullptr),
-      corpora_(prepare_corpora(config, config.out, ranks)),
+      corpora_(prepare_corpora(config, config.out, ranks, Interrupt(signal))),
       store_(device, resolve_precision(config.train.precision, device)),
       model_config_(resolve_model(config, corpora_.source, corpora_.target)),
       fitted_(fit_with_tables(config, corpora_.train, model_config_, store_.compute_type(), device,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "parallel/launch.h"
 #include "train/model_setup.h"
@@ -43,6 +44,10 @@ TrainEnd run_training(const RunConfig& config) {
   try {
     use_device(device);
     return Run(config, device, *ranks, g_signal).train();
+  } catch (const Interrupted& e) {
+    ranks->report_failure(e);
+    log_warning("stopped by a signal before the first step; nothing is lost, start it again");
+    return TrainEnd::interrupted;
   } catch (const std::exception& e) {
     ranks->report_failure(e);
     throw;

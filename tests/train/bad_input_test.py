@@ -9,6 +9,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import struct
@@ -198,6 +199,59 @@ class Corpora(BadInput):
         done = self.trained(["-"], {"data.format": "tsv", "train.max_steps": 4}, ["--resume"])
         self.assertIn("at step 2", done.stderr)
         self.not_trained(["-"], "standard input is empty", settings={"data.format": "tsv"}, out="no", stdin="")
+
+    def test_process_substitution_trains_like_files(self):
+        command = [PROGRAM, *map(str, self.train_command(f"{self.root}/out", []))]
+        command[command.index("--train"):command.index("--train") + 1] = []
+        line = " ".join(map(shlex.quote, command)) + " --train <(cat {}) <(cat {}) --valid <(cat {}) <(cat {})".format(
+            *self.pair, f"{self.data}/valid.en", f"{self.data}/valid.pt")
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("300 of 300 pairs kept", done.stderr)
+        # The FIFOs are gone; the run goes on from its copies.
+        done = self.trained(["/dev/fd/98", "/dev/fd/99"], {"train.max_steps": 4},
+                            ["--resume", "--valid", "/dev/fd/96", "/dev/fd/97"])
+        self.assertIn("at step 2", done.stderr)
+
+    def test_a_fifo_without_writer_can_be_interrupted(self):
+        for sent in (signal.SIGINT, signal.SIGTERM):
+            fifo = f"{self.root}/fifo{sent}"
+            os.mkfifo(fifo)
+            run = subprocess.Popen([PROGRAM, *map(str, self.train_command(f"{self.root}/out{sent}", [fifo, self.pair[1]]))],
+                                   stderr=subprocess.PIPE, text=True)
+            time.sleep(1.5)
+            begin = time.monotonic()
+            run.send_signal(sent)
+            errors = run.communicate(timeout=20)[1]
+            self.assertEqual(run.returncode, 130, errors)
+            self.assertLess(time.monotonic() - begin, 5)
+            self.assertFalse(os.path.exists(f"{self.root}/out{sent}/data/train.1.text"))
+
+    def test_bad_lines_are_left_out_when_asked(self):
+        source = [*self.lines[:40], b"a\0b", *self.lines[41:60], b"\xff", *self.lines[61:]]
+        pair = [self.file("some.en", b"\n".join(source)), self.pair[1]]
+        self.not_trained(pair, "some.en:41", "NUL")
+        done = self.trained(pair, {"train.max_steps": 4}, ["--skip-bad-lines"])
+        self.assertIn("298 of 298 pairs kept", done.stderr)
+        self.assertIn("training text: 2 bad lines left out", done.stderr)
+        self.assertIn("some.en:61: byte 1", done.stderr)
+        self.assertIn("bad lines left out", content(f"{self.root}/out/report.html").decode())
+        done = self.saturate("translate", "--model", self.run_folder, "--device", "cpu", "--skip-bad-lines",
+                             stdin=b"one\n\xff\ntwo\n")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.split("\n")
+        self.assertEqual((len(lines), lines[1]), (4, ""))
+        self.assertIn("1 bad lines", done.stderr)
+
+    def test_a_language_model_learns_and_writes_line_feeds(self):
+        text = self.file("verse.txt", "one two\n\n  three four\n" * 200)
+        for kind in ("unigram", "bpe"):
+            settings = LANGUAGE_MODEL | {"data.format": "stream", "data.tokenizer_type": kind, "train.max_steps": 60,
+                                         "optimizer.lr": 1e-2, "schedule.warmup_steps": 5, "data.vocab_size": 64}
+            self.trained([text], settings, out=kind)
+            done = self.saturate("generate", "--model", f"{self.root}/{kind}", "--device", "cpu", "--quiet",
+                                 "--temperature", "0", "--max-tokens", "24", "--prompt", "one two\n")
+            self.assertIn("one two\n\n  three four\none two", done.stdout)
 
     def test_little_text_is_enough(self):
         one = [self.file("one.en", "hello\n"), self.file("one.pt", "ola\n")]
