@@ -66,6 +66,11 @@ void SourceFeed::read(const std::stop_token& stop) {
   came_.notify_one();
 }
 
+int64_t SourceFeed::ready() {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(lines_);
+}
+
 bool SourceFeed::take(int64_t done, bool idle, std::vector<Ids>& out) {
   out.clear();
   std::unique_lock lock(mutex_);

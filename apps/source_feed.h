@@ -31,6 +31,9 @@ class SourceFeed {
   // `path` may be "-". At most `most` lines are ahead of those that are done.
   SourceFeed(std::string path, int64_t most, Encode encode, OnBadLine on_bad = OnBadLine::fail);
 
+  // Lines that are ready to be taken now.
+  int64_t ready();
+
   // Moves the next lines into `out`, of which `done` in all have been translated and written.
   // `idle`: there is nothing to do without new lines, so this waits for some. False when the text
   // has ended and nothing is left. Errors: those of data::TextReader and `encode`, once idle, so

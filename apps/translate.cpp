@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/source_feed.h"
 #include "apps/text_io.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timed_part.h"
 #include "train/line_translator.h"
 
 namespace saturate::apps {
@@ -44,44 +46,56 @@ void name_part_at_signals(const std::string& part) {
 
 int run_translate(const TranslateOptions& o) {
   const auto begin = Clock::now();
-  const train::LoadedModel model =
-      train::load_model(o.model.model, o.model.device, o.model.precision);
-  if (model.config.kind != model::ModelKind::encoder_decoder) {
-    throw Error(Errc::invalid_argument, "translate",
-                model.folder + " is a language model; use saturate generate");
-  }
-  const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
-  train::LineTranslator translator(model, decode);
+  std::optional<train::LoadedModel> model;
+  TranslateConfig decode;
+  std::optional<SourceFeed> feed;
+  std::optional<train::LineTranslator> translator;
+  train::LoadHooks hooks;
+  hooks.on_text = [&](const train::LoadedModel& m) {
+    if (m.config.kind != model::ModelKind::encoder_decoder) {
+      throw Error(Errc::invalid_argument, "translate",
+                  m.folder + " is a language model; use saturate generate");
+    }
+    decode = resolve_decoding(o.decode, m.translate);
+    feed.emplace(
+        o.input, kAhead,
+        [source = m.tokenizers.source, limit = m.config.max_positions](std::string_view line,
+                                                                       int64_t number) {
+          return train::encode_source(source, limit, line, number);
+        },
+        o.skip_bad_lines ? OnBadLine::blank : OnBadLine::fail);
+  };
+  hooks.on_memory = [&](const train::LoadedModel& m) {
+    translator.emplace(m, decode);
+    if (m.store->device().is_cuda()) translator->warm_up(feed->ready());
+  };
+  model.emplace(train::load_model(o.model.model, o.model.device, o.model.precision, hooks));
   LineWriter out(o.output);
   name_part_at_signals(out.part());
-  SourceFeed feed(
-      o.input, kAhead,
-      [&](std::string_view line, int64_t number) {
-        return train::encode_source(model.tokenizers.source, model.config.max_positions, line,
-                                    number);
-      },
-      o.skip_bad_lines ? OnBadLine::blank : OnBadLine::fail);
   const double load = seconds_since(begin);
   const auto loaded = Clock::now();
   int64_t lines = 0;
   auto told = loaded;
   constexpr double kTellEvery = 10;  // seconds
   for (std::vector<SourceFeed::Ids> sources;
-       feed.take(lines, translator.idle(), sources) || !translator.idle();) {
-    for (SourceFeed::Ids& ids : sources) translator.add(std::move(ids));
-    translator.translate_batch([&](std::string_view text) {
+       feed->take(lines, translator->idle(), sources) || !translator->idle();) {
+    for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids));
+    std::optional<TimedPart> first;
+    if (lines == 0 && !translator->idle()) first.emplace("first batch");
+    translator->translate_batch([&](std::string_view text) {
       out.write(text);
       ++lines;
     });
     out.flush();
+    first.reset();
     if (seconds_since(told) > kTellEvery) {
       log_info(fmt::format("{} lines", lines));
       told = Clock::now();
     }
   }
   out.close();
-  if (feed.bad_lines() > 0)
-    log_warning(fmt::format("{} bad lines were written as blank lines", feed.bad_lines()));
+  if (feed->bad_lines() > 0)
+    log_warning(fmt::format("{} bad lines were written as blank lines", feed->bad_lines()));
   const double work = seconds_since(loaded);
   log_info(fmt::format("{} lines in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s", lines,
                        work, static_cast<double>(lines) / std::max(work, 1e-9), load));

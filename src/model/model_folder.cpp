@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/timed_part.h"
 #include "model/finite.h"
 #include "model/hf_weights.h"
+#include "model/transformer.h"
 
 namespace saturate::model {
 namespace {
@@ -52,16 +54,41 @@ void save_model(const std::string& folder, const ModelConfig& config,
   });
 }
 
+namespace {
+
+// `masters`: the flat array of `layout`. Rows that the folder has not are zero.
+void read_weights_into(const std::string& folder, const ModelConfig& config,
+                       const ParameterStore& layout, std::span<float> masters) {
+  const TimedPart part("weights from the file");
+  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
+    const ParameterSpec& p = layout.spec(need(layout, name));
+    SAT_ASSERT(std::ssize(values) <= p.size());
+    float* const to = masters.data() + p.offset;
+    std::fill(std::ranges::copy(values, to).out, to + p.size(), 0.0f);
+  });
+}
+
+}  // namespace
+
+std::vector<float> read_weights(const std::string& folder, const ModelConfig& config) {
+  ParameterStore layout({}, DType::f32);  // places alone
+  const Transformer model(config, layout);
+  std::vector<float> masters(static_cast<size_t>(layout.padded_count()));
+  read_weights_into(folder, config, layout, masters);
+  return masters;
+}
+
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store) {
   const Stream stream(store.device());
-  std::vector<float> padded;
-  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
-    const ParameterId id = need(store, name);
-    padded.assign(static_cast<size_t>(store.spec(id).size()), 0.0f);
-    SAT_ASSERT(values.size() <= padded.size());
-    std::copy(values.begin(), values.end(), padded.begin());
-    store.set(stream, id, padded.data());
-  });
+  const Buffer& masters = store.masters();
+  if (!store.device().is_cuda() && store.wide_type() == DType::f32) {
+    read_weights_into(folder, config, store,
+                      {masters.as<float>(), masters.bytes() / sizeof(float)});
+  } else {
+    std::vector<float> values(static_cast<size_t>(store.padded_count()));
+    read_weights_into(folder, config, store, values);
+    store.set_all(stream, values);
+  }
   store.refresh_compute(stream);
   stream.synchronize();
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 #include "model/model_config.h"
@@ -21,6 +22,9 @@ void require_finite(const ParameterStore& store, std::span<const float> masters)
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store,
                 const Buffer& masters);
+
+// The weights of a folder as ParameterStore::set_all() takes them. Errors: those of load_hf_weights.
+std::vector<float> read_weights(const std::string& folder, const ModelConfig& config);
 
 // Reads the weights into the masters of `store` and refreshes the compute copy; padding rows become
 // zero. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights

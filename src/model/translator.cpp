@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/timed_part.h"
 #include "model/translator_plan.h"
 
 namespace saturate::model {
@@ -126,6 +127,7 @@ struct Translator::Impl {
   TranslatorPlan& plan(size_t i) {
     if (plans[i]) return *plans[i];
     const auto make = [&] {
+      const TimedPart part("  memory of a plan");
       plans[i] = std::make_unique<TranslatorPlan>(model, store, options, shapes[i]);
     };
     try {

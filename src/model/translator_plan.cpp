@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "base/error.h"
+#include "base/timed_part.h"
 #include "model/finite.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
@@ -207,12 +209,18 @@ bool TranslatorPlan::all_done(int64_t sentences) const {
 }
 
 void TranslatorPlan::enqueue_step(const Context& ctx) {
-  if (!ctx.device.is_cuda() || !options_.graph || !warm_) {
+  if (!warm_) {
+    const TimedPart part("  first step of a plan");
     step_.run(ctx, step_arena_.data(), false);
     warm_ = true;
     return;
   }
+  if (!ctx.device.is_cuda() || !options_.graph) {
+    step_.run(ctx, step_arena_.data(), false);
+    return;
+  }
   if (!graph_) {
+    const TimedPart part("  graph of a plan");
     graph_ = Graph::capture(stream_, [&] { step_.run(ctx, step_arena_.data(), false); });
   }
   graph_.launch(stream_);
@@ -220,7 +228,11 @@ void TranslatorPlan::enqueue_step(const Context& ctx) {
 
 void TranslatorPlan::decode(int64_t sentences, int64_t longest) {
   const Context ctx{stream_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};
-  encoder_.run(ctx, encoder_arena_.data(), false);
+  {
+    std::optional<TimedPart> part;
+    if (!warm_) part.emplace("  first encoder of a plan");
+    encoder_.run(ctx, encoder_arena_.data(), false);
+  }
   // The host looks at the result of the step before last, so that the device always has one to do.
   Event passed[2] = {Event(stream_.device()), Event(stream_.device())};
   for (int64_t t = 0; t < longest; ++t) {

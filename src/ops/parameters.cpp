@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -95,6 +96,16 @@ void ParameterStore::get(const Stream& stream, ParameterId id, float* values) co
     return;
   }
   copy_to_host(stream, values, master(id), n * sizeof(float));
+  stream.synchronize();
+}
+
+void ParameterStore::set_all(const Stream& stream, std::span<const float> values) {
+  SAT_ASSERT(std::ssize(values) == count_);
+  if (wide_type() == DType::f64) {
+    std::copy(values.begin(), values.end(), master_.as<double>());
+    return;
+  }
+  copy_to_device(stream, master_.data(), values.data(), values.size_bytes());
   stream.synchronize();
 }
 

@@ -3,6 +3,7 @@
 // and so on, so that clipping, AdamW and the all-reduce are a few launches whatever the model.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class ParameterStore {
   // Whole master of a parameter between host and device (f32 on the host side). Synchronises.
   void set(const Stream& stream, ParameterId id, const float* values);
   void get(const Stream& stream, ParameterId id, float* values) const;
+  // All masters at once, values laid out as the flat array. Synchronises.
+  void set_all(const Stream& stream, std::span<const float> values);
   // Rounds masters to the compute copy; nothing for f32 and f64.
   void refresh_compute(const Stream& stream);
 

@@ -30,7 +30,15 @@ model::TranslatorOptions options_of(const LoadedModel& model, const TranslateCon
 }  // namespace
 
 LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& config)
-    : model_(model), translator_(*model.transformer, *model.store, options_of(model, config)) {}
+    : target_(model.tokenizers.target),
+      source_eos_(model.tokenizers.source.eos_id()),
+      translator_(*model.transformer, *model.store, options_of(model, config)) {}
+
+void LineTranslator::warm_up(int64_t lines) {
+  const int64_t most = std::clamp<int64_t>(lines, 1, translator_.batch_sentences());
+  translator_.translate(
+      std::vector<std::vector<int32_t>>(static_cast<size_t>(most), {source_eos_, source_eos_}));
+}
 
 void LineTranslator::add(std::vector<int32_t> source) {
   waiting_.emplace(std::ssize(source), added_);
@@ -69,8 +77,7 @@ void LineTranslator::translate_batch(const Sink& sink) {
   }
   const std::vector<std::vector<int32_t>> ids = translator_.translate(sources);
   for (size_t i = 0; i < lines.size(); ++i) {
-    done_.emplace(lines[i],
-                  decode_translation(model_.tokenizers.target, sources[i].size(), ids[i]));
+    done_.emplace(lines[i], decode_translation(target_, sources[i].size(), ids[i]));
   }
   for (; !done_.empty() && done_.begin()->first == given_; ++given_) {
     sink(done_.begin()->second);

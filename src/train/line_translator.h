@@ -27,8 +27,12 @@ class LineTranslator {
  public:
   using Sink = std::function<void(std::string_view translation)>;
 
-  // `model` outlives this. Errors: invalid_argument, out_of_memory.
+  // What the pointers of `model` point to outlives this. Errors: invalid_argument, out_of_memory.
   LineTranslator(const LoadedModel& model, const TranslateConfig& config);
+
+  // Makes the plan for a batch of so many short lines and loads what it runs; the weights may be
+  // any.
+  void warm_up(int64_t lines);
 
   void add(std::vector<int32_t> source);  // the next line, from encode_source
   bool idle() const noexcept { return waiting_.empty(); }
@@ -42,7 +46,8 @@ class LineTranslator {
  private:
   std::vector<int64_t> choose();
 
-  const LoadedModel& model_;
+  const data::Tokenizer target_;
+  const int32_t source_eos_;
   model::Translator translator_;
   std::map<int64_t, std::vector<int32_t>> sources_;  // by line, of those that wait
   std::set<std::pair<int64_t, int64_t>> waiting_;    // (tokens, line)

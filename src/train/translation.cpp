@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <future>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timed_part.h"
 #include "model/folder_manifest.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
@@ -60,20 +62,17 @@ void check_vocabulary(const LoadedModel& m) {
   }
 }
 
-LoadedModel load_folder(const std::string& folder, Device device, const std::string& precision) {
-  LoadedModel m{
-      .folder = folder,
-      .config = model::read_model_config(folder),
-      .translate = model::read_translate_config(folder),
-      .tokenizers = load_tokenizers(folder),
-      .store = std::make_unique<ParameterStore>(device, resolve_precision(precision, device)),
-      .transformer = nullptr};
+// Everything of the folder but the weights, which are only looked at.
+LoadedModel read_text_side(const std::string& folder) {
+  const TimedPart part("configuration and tokenizers");
+  LoadedModel m{.folder = folder,
+                .config = model::read_model_config(folder),
+                .translate = model::read_translate_config(folder),
+                .tokenizers = load_tokenizers(folder),
+                .store = nullptr,
+                .transformer = nullptr};
   check_vocabulary(m);
   model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
-  m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
-  m.store->allocate(ParameterStore::Purpose::inference);
-  m.transformer->make_tables(*m.store);
-  model::load_weights(folder, m.config, *m.store);
   return m;
 }
 
@@ -103,14 +102,68 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_
   return ids;
 }
 
+namespace {
+
+// Starts the device, reads the files and runs the hooks side by side.
+LoadedModel load_folder(const std::string& folder, const std::string& device_name,
+                        const std::string& precision, const LoadHooks& hooks) {
+  std::shared_future<Device> device = std::async(std::launch::async, [&] {
+    const TimedPart part("device: driver and context");
+    const Device found = parse_device(device_name);
+    use_device(found);
+    return found;
+  });
+  LoadedModel m = read_text_side(folder);
+  if (hooks.on_text) hooks.on_text(m);
+  const auto make_store = [&] {
+    const TimedPart part("device memory and tables");
+    m.store =
+        std::make_unique<ParameterStore>(device.get(), resolve_precision(precision, device.get()));
+    m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
+    m.store->allocate(ParameterStore::Purpose::inference);
+    m.transformer->make_tables(*m.store);
+  };
+  const bool is_cpu = device.wait_for(std::chrono::seconds(0)) == std::future_status::ready &&
+                      !device.get().is_cuda();
+  if (is_cpu) {  // the memory of the device is where the weights are read to
+    make_store();
+    model::load_weights(m.folder, m.config, *m.store);
+    if (hooks.on_memory) hooks.on_memory(m);
+    return m;
+  }
+  const std::shared_future<void> memory = std::async(std::launch::async, make_store);
+  auto planned = std::async(std::launch::async, [&] {
+    memory.get();
+    const TimedPart part("plans and kernels");
+    if (hooks.on_memory) hooks.on_memory(m);
+  });
+  const std::vector<float> masters = model::read_weights(m.folder, m.config);
+  memory.get();
+  // What the hook runs must be finite. In 16 bits all matrices are zero until they are refreshed.
+  if (m.store->computes().data() == nullptr) planned.wait();
+  const Stream stream(m.store->device());
+  {
+    const TimedPart part("weights to the device");
+    m.store->set_all(stream, masters);
+  }
+  planned.get();
+  m.store->refresh_compute(stream);
+  stream.synchronize();
+  return m;
+}
+
+}  // namespace
+
 LoadedModel load_model(const std::string& path, const std::string& device,
-                       const std::string& precision) {
-  const Device where = parse_device(device);
+                       const std::string& precision, const LoadHooks& hooks) {
   const std::string folder = model_folder(path);
   // Beside the loading: it reads every byte once more.
-  auto files = std::async(std::launch::async, model::check_model_files, folder);
+  auto files = std::async(std::launch::async, [&folder] {
+    const TimedPart part("checksums of the files");
+    model::check_model_files(folder);
+  });
   try {
-    LoadedModel m = load_folder(folder, where, precision);
+    LoadedModel m = load_folder(folder, device, precision, hooks);
     files.get();
     return m;
   } catch (const Error&) {

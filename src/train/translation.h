@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text in, text out: what validation, `translate` and `eval` share.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,10 +31,22 @@ struct LoadedModel {
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<model::Transformer> transformer;
 };
-// Errors: io, invalid_argument (no model there; vocabulary and tokenizer differ; files that
-// are not what their manifest.json says; weights that are not finite), out_of_memory.
+
+// What may begin before the weights are there; called at most once each, one after the other, with
+// the model that load_model() will return (which then moves: keep what its pointers point to).
+struct LoadHooks {
+  // Configuration and tokenizers are known.
+  std::function<void(const LoadedModel&)> on_text;
+  // The model runs, on weights that mean nothing yet: to plan, and to load what it needs. In a
+  // thread of its own beside the reading of the weights; load_model() waits for it.
+  std::function<void(const LoadedModel&)> on_memory;
+};
+
+// Starts the device, reads the files and runs the hooks side by side. Errors: io, invalid_argument
+// (no model there; vocabulary and tokenizer differ; files that are not what their manifest.json
+// says; weights that are not finite), out_of_memory, and those of the hooks.
 LoadedModel load_model(const std::string& path, const std::string& device,
-                       const std::string& precision);
+                       const std::string& precision, const LoadHooks& hooks = {});
 
 // The text of a translation: one line, and none for a source without words.
 std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,
