@@ -98,7 +98,7 @@ const Key kKeys[] = {
     {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kUnbounded},
     {AT(checkpoint.every_minutes), "minutes between checkpoints; 0: by steps only", 0, 1e6},
     {AT(checkpoint.keep_last), "newest checkpoints kept", 1, 10000},
-    {AT(checkpoint.keep_best), "1: a new best writes a checkpoint, which is kept", 0, 1},
+    {AT(checkpoint.keep_best), "1: the best model is kept, from which model/ can be made again", 0, 1},
 
     {AT(translate.beam), "beam width; 1: greedy", 1, 64},
     {AT(translate.length_penalty), "scores are divided by length to this power", 0, 10},

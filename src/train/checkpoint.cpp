@@ -98,12 +98,11 @@ void read_flat(const model::SafetensorsReader& file, const std::string& array,
   stream.synchronize();
 }
 
-// Of what save_tokenizers and save_marian_tokenizer write: each model as it is and, while it is
-// copied, once more, and a line for every piece.
+// Of what save_tokenizers and save_marian_tokenizer write: the model and a line for every piece.
 uint64_t tokenizer_bytes(const data::Tokenizer& t) {
   constexpr uint64_t kLineBytes = 16;  // quotes, indent and number
-  uint64_t bytes = 2 * t.serialized().size();
   if (t.is_bytes()) return 0;
+  uint64_t bytes = t.serialized().size();
   for (const std::string& piece : t.pieces()) bytes += piece.size() + kLineBytes;
   return bytes;
 }
@@ -190,6 +189,16 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
   };
   check("source.spm", corpora.source);
   check("target.spm", corpora.target);
+}
+
+int64_t best_step_of(const std::string& folder) {
+  try {
+    const Json state = model::read_json_file(folder + "/training/state.json");
+    const Json* step = state.find("best_step");
+    if (step != nullptr && step->if_int() != nullptr) return *step->if_int();
+  } catch (const Error&) {  // a damaged checkpoint names none
+  }
+  return -1;
 }
 
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store) {

@@ -31,6 +31,9 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
 uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
                           const ParameterStore& store, const Corpora& corpora);
 
+// The step that the checkpoint in `folder` calls the best; -1 for none, or when it cannot be read.
+int64_t best_step_of(const std::string& folder);
+
 // Whether a run of `config` with these tokenizers can continue the checkpoint in `folder`; dropout
 // may change. Errors: invalid_argument with the first field that differs, both values; io.
 void check_continues(const std::string& folder, const model::ModelConfig& config,

@@ -19,19 +19,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kStep = "step-";
+constexpr std::string_view kStep = "step-";        // a checkpoint
+constexpr std::string_view kModel = "best-";       // the model alone of a step that was the best
 constexpr std::string_view kTemporary = ".tmp-";   // being written
 constexpr std::string_view kRemoved = ".old-";     // being removed
 constexpr std::string_view kDamaged = "damaged-";  // set aside
 
 // Step numbers sort as text up to 99,999,999; list() sorts by number all the same.
-std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
+std::string folder_name(std::string_view kind, int64_t step) {
+  return fmt::format("{}{:08}", kind, step);
+}
 
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kStep)) return std::nullopt;
+std::optional<int64_t> step_of(std::string_view kind, const std::string& name) {
+  if (!name.starts_with(kind)) return std::nullopt;
   int64_t step = 0;
   const char* end = name.data() + name.size();
-  const auto result = std::from_chars(name.data() + kStep.size(), end, step);
+  const auto result = std::from_chars(name.data() + kind.size(), end, step);
   if (result.ec != std::errc() || result.ptr != end || step < 0) return std::nullopt;
   return step;
 }
@@ -69,7 +72,7 @@ std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
   std::error_code failed;
   fs::create_directories(root_, failed);
   check(failed, root_);
-  const std::string name = folder_name(step);
+  const std::string name = folder_name(kStep, step);
   fs::remove_all(unfinished_folder(path(name)), failed);
   const uint64_t free_bytes = free_disk_bytes(root_);
   if (bytes_needed > free_bytes) {
@@ -95,18 +98,20 @@ std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
   return path(name);
 }
 
-std::vector<Checkpoint> CheckpointStore::list() const {
-  // Whatever else has such a name, a link to nowhere or to itself too, is no checkpoint.
+std::vector<Checkpoint> CheckpointStore::folders(std::string_view kind) const {
+  // Whatever else has such a name, a link to nowhere or to itself too, does not count.
   std::vector<Checkpoint> all;
   std::error_code failed, unknown;
   for (fs::directory_iterator at(root_, failed), end; !failed && at != end; at.increment(failed)) {
-    const auto step = step_of(at->path().filename().string());
+    const auto step = step_of(kind, at->path().filename().string());
     if (step && at->is_directory(unknown)) all.push_back({*step, at->path().string()});
   }
   std::sort(all.begin(), all.end(),
             [](const Checkpoint& a, const Checkpoint& b) { return a.step < b.step; });
   return all;
 }
+
+std::vector<Checkpoint> CheckpointStore::list() const { return folders(kStep); }
 
 std::optional<std::string> CheckpointStore::damage(const std::string& folder) {
   return model::manifest_damage(folder);
@@ -123,13 +128,6 @@ std::optional<Checkpoint> CheckpointStore::newest_valid(std::vector<std::string>
   return std::nullopt;
 }
 
-std::optional<Checkpoint> CheckpointStore::at(int64_t step) const {
-  const std::string folder = path(folder_name(step));
-  std::error_code unknown;
-  if (!fs::is_directory(folder, unknown)) return std::nullopt;
-  return Checkpoint{step, folder};
-}
-
 void CheckpointStore::set_aside_after(int64_t step) {
   std::error_code failed;
   for (const Checkpoint& c : list()) {
@@ -144,17 +142,29 @@ void CheckpointStore::set_aside_after(int64_t step) {
   }
 }
 
-void CheckpointStore::mark_best(int64_t step) {
-  if (!at(step)) {
-    throw Error(Errc::invalid_argument, "checkpoint",
-                fmt::format("{}: there is no checkpoint of step {} to call the best", root_, step));
+void CheckpointStore::keep_model(int64_t step,
+                                 const std::function<void(const std::string& folder)>& write) {
+  std::error_code failed;
+  fs::create_directories(root_, failed);
+  check(failed, root_);
+  const std::string name = folder_name(kModel, step);
+  write_whole_folder(path(name), step, write);
+  write_durable_file(path("best"), name + "\n");
+}
+
+std::optional<Checkpoint> CheckpointStore::whole_model(int64_t step) const {
+  for (const std::string_view kind : {kModel, kStep}) {
+    const std::string folder = path(folder_name(kind, step));
+    std::error_code unknown;
+    if (fs::is_directory(folder, unknown) && !damage(folder)) return Checkpoint{step, folder};
   }
-  write_durable_file(path("best"), folder_name(step) + "\n");
+  return std::nullopt;
 }
 
 void CheckpointStore::restore_best(int64_t step) {
-  if (at(step)) return mark_best(step);
+  const std::string name = folder_name(kModel, step);
   std::error_code failed;
+  if (fs::is_directory(path(name), failed)) return write_durable_file(path("best"), name + "\n");
   fs::remove(path("best"), failed);
   check(failed, path("best"));
 }
@@ -163,8 +173,11 @@ std::optional<Checkpoint> CheckpointStore::best() const {
   std::ifstream in(path("best"));
   std::string name;
   std::getline(in, name);
-  const auto step = step_of(name);
-  return step ? at(*step) : std::nullopt;
+  auto step = step_of(kModel, name);
+  if (!step) step = step_of(kStep, name);  // earlier versions marked a checkpoint
+  std::error_code unknown;
+  if (!step || !fs::is_directory(path(name), unknown)) return std::nullopt;
+  return Checkpoint{*step, path(name)};
 }
 
 void CheckpointStore::remove(const std::string& name) {
@@ -181,10 +194,17 @@ void CheckpointStore::remove(const std::string& name) {
 
 void CheckpointStore::prune(int64_t keep_last) {
   const std::vector<Checkpoint> all = list();
-  const std::optional<Checkpoint> kept = best();
   const auto newest = static_cast<size_t>(std::max<int64_t>(keep_last, 1));
   for (size_t i = 0; i + newest < all.size(); ++i) {
-    if (!kept || kept->step != all[i].step) remove(fs::path(all[i].folder).filename().string());
+    remove(fs::path(all[i].folder).filename().string());
+  }
+}
+
+void CheckpointStore::prune_models(const std::vector<int64_t>& keep) {
+  for (const Checkpoint& m : folders(kModel)) {
+    if (std::find(keep.begin(), keep.end(), m.step) == keep.end()) {
+      remove(fs::path(m.folder).filename().string());
+    }
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a run folder: whole or not there, checksummed, the last few and the best kept.
+// The checkpoints of a run folder: whole or not there, checksummed, the last few and the best model kept.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace saturate::train {
@@ -18,7 +19,8 @@ struct Checkpoint {
 /// each. One process writes (RunLock); any number may read. Not thread safe.
 ///
 ///   checkpoints/latest    name of the newest folder, replaced atomically; for people and scripts
-///   checkpoints/best      name of the folder that mark_best() chose
+///   checkpoints/best-00001000/   the model alone of a step that was the best, with manifest.json
+///   checkpoints/best      name of the one that is the best now
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::string run_folder);
@@ -44,23 +46,27 @@ class CheckpointStore {
   // `problems` as "folder: reason".
   std::optional<Checkpoint> newest_valid(std::vector<std::string>& problems) const;
 
-  // The checkpoint of a step; nothing when there is none. Not verified.
-  std::optional<Checkpoint> at(int64_t step) const;
-
   // A resumed run goes on from `step`: checkpoints of later steps, damaged ones all of them, get
   // the name damaged-step-... and count no more as the newest that prune() keeps. Errors: io.
   void set_aside_after(int64_t step);
 
-  void mark_best(int64_t step);  // the checkpoint must exist. Errors: invalid_argument, io.
+  // Keeps the model that `write` fills in, of a step that is the best now. Errors: as save().
+  void keep_model(int64_t step, const std::function<void(const std::string& folder)>& write);
+  // A whole folder with the model of `step`: the kept one, else the checkpoint of that step.
+  std::optional<Checkpoint> whole_model(int64_t step) const;
+  // The folder that `best` names; not verified.
   std::optional<Checkpoint> best() const;
-  // Marks the checkpoint of `step`, or none when it is gone. Errors: io.
+  // `best` names the kept model of `step`, or is gone with it. Errors: io.
   void restore_best(int64_t step);
+  // Removes the kept models of all other steps. Errors: io.
+  void prune_models(const std::vector<int64_t>& keep);
 
-  // Removes all but the newest `keep_last` (at least 1) and the best. Errors: io.
+  // Removes all checkpoints but the newest `keep_last` (at least 1). Errors: io.
   void prune(int64_t keep_last);
 
  private:
   std::string path(const std::string& name) const;
+  std::vector<Checkpoint> folders(std::string_view kind) const;
   void remove(const std::string& name);
 
   std::string root_;  // <run>/checkpoints

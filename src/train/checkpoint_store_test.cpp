@@ -55,17 +55,35 @@ TEST(CheckpointStore, SavesListsAndFindsTheNewest) {
   EXPECT_EQ(steps(store).size(), 2u);
 }
 
+void keep(CheckpointStore& store, int64_t step) {
+  store.keep_model(step, [](const std::string& folder) { write_file(folder + "/weights", "w"); });
+}
+
 TEST(CheckpointStore, KeepsTheLastAndTheBest) {
   const TempFolder run;
   CheckpointStore store(run.path());
   EXPECT_FALSE(store.best());
+  EXPECT_FALSE(store.whole_model(2));
   for (int64_t step = 1; step <= 6; ++step) save(store, step, "x");
-  EXPECT_THROW(store.mark_best(7), Error);
-  store.mark_best(2);
+  for (int64_t step : {2, 3, 4}) keep(store, step);
+  EXPECT_EQ(read_file(run / "checkpoints/best"), "best-00000004\n");
+  EXPECT_EQ(store.best()->folder, run / "checkpoints/best-00000004");
   store.prune(2);
-  EXPECT_EQ(steps(store), (std::vector<int64_t>{2, 5, 6}));
+  EXPECT_EQ(steps(store), (std::vector<int64_t>{5, 6}));
+  store.prune_models({-1, 2, 4});
+  EXPECT_EQ(store.whole_model(2)->folder, run / "checkpoints/best-00000002");
+  EXPECT_FALSE(store.whole_model(3));
+  EXPECT_EQ(store.whole_model(5)->folder, run / "checkpoints/step-00000005");
+  keep(store, 5);
+  write_file(run / "checkpoints/best-00000005/weights", "x");  // damaged
+  EXPECT_EQ(store.whole_model(5)->folder, run / "checkpoints/step-00000005");
+  store.restore_best(2);
   EXPECT_EQ(store.best()->step, 2);
-  store.mark_best(6);
+  store.restore_best(-1);
+  EXPECT_FALSE(store.best());
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/best"));
+  write_file(run / "checkpoints/best", "step-00000006\n");  // as earlier versions named it
+  EXPECT_EQ(store.best()->step, 6);
   store.prune(0);
   EXPECT_EQ(steps(store), (std::vector<int64_t>{6}));
 }
@@ -124,7 +142,6 @@ TEST(CheckpointStore, OnlyFoldersAreCheckpoints) {
   std::filesystem::create_symlink("nowhere", root + "step-00000003");
   write_file(root + "step-00000004", "a file");
   EXPECT_EQ(steps(store), (std::vector<int64_t>{1}));
-  EXPECT_THROW(store.mark_best(2), Error);
   write_file(root + "best", "step-00000002\n");
   EXPECT_FALSE(store.best());
   store.remove_leftovers();
@@ -141,15 +158,9 @@ TEST(CheckpointStore, LaterCheckpointsThanTheResumedAreSetAside) {
   const TempFolder run;
   CheckpointStore store(run.path());
   for (int64_t step = 1; step <= 3; ++step) save(store, step, "x");
-  store.mark_best(3);
   store.set_aside_after(1);
   EXPECT_EQ(steps(store), (std::vector<int64_t>{1}));
   EXPECT_TRUE(std::filesystem::exists(run / "checkpoints/damaged-step-00000003/state.json"));
-  store.restore_best(3);
-  EXPECT_FALSE(store.best());
-  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/best"));
-  store.restore_best(1);
-  EXPECT_EQ(store.best()->step, 1);
   save(store, 2, "again");
   store.set_aside_after(1);  // takes the place of the one set aside before
   EXPECT_EQ(read_file(run / "checkpoints/damaged-step-00000002/state.json"), "again");

@@ -172,7 +172,7 @@ void Run::save(Failure failure) {
     write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
   };
   const uint64_t bytes = checkpoint_bytes(model_config_, *step_, store_, corpora_);
-  if (output_->checkpoint(done_, bytes, write, p.best_step == done_, failure)) saved_ = done_;
+  if (output_->checkpoint(done_, bytes, write, p.best_step, failure)) saved_ = done_;
   throughput_->resume();
 }
 
@@ -181,8 +181,8 @@ bool Run::patience_is_over() const {
          progress_state_.validations_without_gain >= config_.validate.patience;
 }
 
-// Joins a validation's score to the run's. True when it is the best so far and was written: first
-// its checkpoint, from which model/ can be made again, then model/.
+// Joins a validation's score to the run's. True when it is the best so far and its model was
+// written.
 bool Run::take_if_best(double score) {
   if (saved_ == done_) saved_ = -1;  // that checkpoint does not know of this validation
   RunProgress& p = progress_state_;
@@ -190,18 +190,15 @@ bool Run::take_if_best(double score) {
     ++p.validations_without_gain;
     return false;
   }
-  const RunProgress before = p;
-  p.best_score = score;
-  p.best_step = done_;
-  p.validations_without_gain = 0;
-  if (config_.checkpoint.keep_best > 0) save(Failure::reported);
   const auto write = [&](const std::string& folder) {
     write_model(folder, model_config_, config_.translate, validator_->weights(),
                 validator_->weights().masters(), corpora_);
   };
-  if (output_->model(done_, write) || saved_ == done_) return true;
-  p = before;
-  return false;
+  if (!output_->model(done_, write)) return false;
+  p.best_score = score;
+  p.best_step = done_;
+  p.validations_without_gain = 0;
+  return true;
 }
 
 // Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/folder_manifest.h"
+#include "train/checkpoint.h"
 #include "train/report.h"
 #include "train/run_settings.h"
 #include "train/whole_folder.h"
@@ -163,25 +164,39 @@ void RunOutput::write(const MetricsRow& row) {
   }
 }
 
-bool RunOutput::checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, bool best,
-                           Failure failure) {
+bool RunOutput::checkpoint(int64_t step, uint64_t bytes_needed, const Write& write,
+                           int64_t best_step, Failure failure) {
   const auto save = [&] {
     recover_folder();
     checkpoints_.save(step, bytes_needed, write);
-    if (best && keep_.keep_best > 0) checkpoints_.mark_best(step);
     checkpoints_.prune(keep_.keep_last);
+    prune_models(best_step);
   };
   if (failure == Failure::reported) return attempt("the next checkpoint is tried when due", save);
   save();
   return true;
 }
 
+// Whatever checkpoint a run is resumed from, the model that it calls the best is there.
+void RunOutput::prune_models(int64_t best_step) {
+  std::vector<int64_t> named{best_step};
+  for (const Checkpoint& c : checkpoints_.list()) named.push_back(best_step_of(c.folder));
+  checkpoints_.prune_models(named);
+}
+
 bool RunOutput::model(int64_t step, const Write& write) {
-  return attempt("the next better model is written", [&] {
+  constexpr const char* kThen = "the next better model is written";
+  const bool kept = attempt(kThen, [&] {
     recover_folder();
-    if (const auto saved = checkpoints_.at(step)) return copy_model(*saved);
-    write_whole_folder(model_folder(), step, write);
+    if (keep_.keep_best == 0) return write_whole_folder(model_folder(), step, write);
+    checkpoints_.keep_model(step, write);
   });
+  if (!kept || keep_.keep_best == 0) return kept;
+  attempt("model/ is made at the end or after --resume", [&] {
+    if (const auto from = checkpoints_.best()) copy_model(*from);
+    prune_models(step);
+  });
+  return true;
 }
 
 void RunOutput::copy_model(const Checkpoint& from) {
@@ -201,14 +216,20 @@ std::optional<std::string> RunOutput::model_fault(int64_t step) const {
 }
 
 bool RunOutput::restore_model(int64_t best_step) {
-  checkpoints_.restore_best(keep_.keep_best > 0 ? best_step : -1);
+  const std::optional<Checkpoint> saved =
+      best_step < 0 ? std::nullopt : checkpoints_.whole_model(best_step);
+  const auto copy = [&](const std::string& folder) { copy_direct_files(saved->folder, folder); };
+  const bool checkpoint = saved && fs::path(saved->folder).filename().string().starts_with("step-");
+  if (checkpoint && keep_.keep_best > 0) {
+    checkpoints_.keep_model(best_step, copy);  // a checkpoint goes when newer ones come
+  }
+  checkpoints_.restore_best(best_step);
   if (best_step < 0) return true;
   const std::optional<std::string> fault = model_fault(best_step);
   if (!fault) return true;
   const std::string what =
       fmt::format("{} {}; the best is of step {}", model_folder(), *fault, best_step);
-  const std::optional<Checkpoint> saved = checkpoints_.at(best_step);
-  if (saved && !CheckpointStore::damage(saved->folder)) {
+  if (saved) {
     copy_model(*saved);
     log_warning(fmt::format("{}: written anew from {}", what, saved->folder));
     return true;
@@ -217,10 +238,8 @@ bool RunOutput::restore_model(int64_t best_step) {
     model::write_manifest(model_folder(), best_step);
     return true;
   }
-  log_warning(
-      fmt::format("{}, of which no whole checkpoint is left: the next validation counts as "
-                  "the first",
-                  what));
+  log_warning(fmt::format(
+      "{}, of which nothing whole is left: the next validation counts as the first", what));
   return false;
 }
 
@@ -228,7 +247,7 @@ void RunOutput::end(const RunEnd& row, const LastModel& model) {
   write_row(row);
   if (model.best_step >= 0) {
     if (const auto fault = model_fault(model.best_step)) {
-      const std::optional<Checkpoint> saved = checkpoints_.at(model.best_step);
+      const std::optional<Checkpoint> saved = checkpoints_.whole_model(model.best_step);
       if (saved) {
         copy_model(*saved);
       } else if (model.write) {

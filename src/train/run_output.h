@@ -34,16 +34,18 @@ class RunOutput {
   void begin(const RunConfig& config, const RunHeader& head);
 
   void write(const MetricsRow& row);
-  // Saves a checkpoint and removes those no longer kept. False when it was not saved: the earlier
+  // Saves a checkpoint, whose state calls `best_step` the best, and removes those no longer kept.
+  // False when it was not saved: the earlier
   // ones are intact then. Errors: what `write` throws other than io; with Failure::ends_run io too.
-  bool checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, bool best,
+  bool checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, int64_t best_step,
                   Failure failure);
-  // Makes model/ the model of `step`: from that step's checkpoint where there is one, else by
-  // `write`. False when it could not; a model that was there before stays.
+  // The model of `step` is the best now: `write` fills its folder in checkpoints/ and model/ is made
+  // from that; with keep_best 0 it fills model/. False when it could not; a model that was there
+  // before stays.
   bool model(int64_t step, const Write& write);
   // After a resume: model/ is the model of `best_step` (-1: none is the best yet), written anew
-  // from that step's checkpoint when it is damaged, missing or of another step. False when that
-  // checkpoint is not whole either: then nothing is known to be the best. Errors: io.
+  // from what was kept when it is damaged, missing or of another step. False when that is not whole
+  // either: then nothing is known to be the best. Errors: io.
   bool restore_model(int64_t best_step);
 
   // What a run leaves as its model.
@@ -62,6 +64,7 @@ class RunOutput {
   std::string model_folder() const;
   std::optional<std::string> model_fault(int64_t step) const;
   void copy_model(const Checkpoint& from);
+  void prune_models(int64_t best_step);
 
   RunConfig config_;
   const CheckpointConfig& keep_ = config_.checkpoint;

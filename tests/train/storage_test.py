@@ -22,7 +22,7 @@ PROGRAM = sys.argv[1]
 SMALL = {
     "model.preset": "tiny", "model.d_model": 32, "model.heads": 2, "model.ffn": 64, "model.decoder_layers": 1,
     "data.vocab_size": 200, "batch.target_tokens": 256, "validate.every_steps": 3, "validate.metric": "loss",
-    "checkpoint.every_minutes": 0, "train.max_steps": 9, "train.log_every": 1, "train.device": "cpu",
+    "checkpoint.every_minutes": 0, "checkpoint.every_steps": 3, "train.max_steps": 9, "train.log_every": 1, "train.device": "cpu",
 }
 HELD = {"optimizer.lr": 0}  # no validation is better than the one before
 LARGE = 3e38  # a finite number, but not what is computed from it
@@ -121,8 +121,10 @@ class Storage(unittest.TestCase):
         return json.loads(content(f"{run}/checkpoints/step-{step:08d}/training/state.json"))
 
     def same_model(self, run, step):
-        """model/ is the model of a checkpoint, byte for byte."""
-        saved = f"{run}/checkpoints/step-{step:08d}"
+        """model/ is the kept model of a step, or that of its checkpoint, byte for byte."""
+        saved = f"{run}/checkpoints/best-{step:08d}"
+        if not os.path.exists(saved):
+            saved = f"{run}/checkpoints/step-{step:08d}"
         for name in os.listdir(f"{run}/model"):
             if name != "manifest.json":
                 self.assertEqual(content(f"{run}/model/{name}"), content(f"{saved}/{name}"), name)
@@ -154,7 +156,7 @@ class Finite(Storage):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(content(f"{run}/metrics.jsonl").splitlines()[-1])["status"], "stopped early")
             self.same_model(run, 9)
-            self.assertEqual(content(f"{run}/checkpoints/best"), b"step-00000009\n")
+            self.assertEqual(content(f"{run}/checkpoints/best"), b"best-00000009\n")
             self.assertEqual(self.translate(run).returncode, 0)
 
     def test_a_run_without_a_finite_score_leaves_no_model(self):
@@ -240,6 +242,24 @@ class Damage(Storage):
             self.assertRegex(done.stderr, "warning: .*/model .*the best is of step 9: written anew")
             self.same_model(run, 9)
         self.assertNotIn("anew", self.trained(self.copy(), resume=True).stderr)
+        run = self.copy()  # the kept model is damaged too, but not the checkpoint of the same step
+        for folder in ["model", "checkpoints/best-00000009"]:
+            flip(f"{run}/{folder}/model.safetensors", 5000)
+        self.assertIn("step-00000009", self.trained(run, resume=True).stderr)
+        self.same_model(run, 9)
+
+    def test_a_run_of_an_earlier_version_goes_on(self):
+        # It marked a checkpoint as the best and wrote neither manifest.json in model/ nor folders of models.
+        run = self.copy()
+        os.remove(f"{run}/model/manifest.json")
+        for name in ["best-00000006", "best-00000009"]:
+            shutil.rmtree(f"{run}/checkpoints/{name}")
+        write(f"{run}/checkpoints/best", b"step-00000009\n")
+        shutil.copytree(f"{run}/model", f"{self.root}/was")
+        self.trained(run, {"train.max_steps": 15, "checkpoint.keep_last": 1} | HELD, resume=True)
+        self.assertEqual(sorted(os.listdir(f"{run}/checkpoints")), ["best", "best-00000009", "latest", "step-00000015"])
+        self.same_model(run, 9)
+        self.assertEqual(content(f"{run}/model/model.safetensors"), content(f"{self.root}/was/model.safetensors"))
 
     def test_the_model_of_a_step_that_was_lost_goes_with_it(self):
         # The newest checkpoint, the best, is damaged: the run goes on from step 6, and its best is of step 6 again.
@@ -248,7 +268,7 @@ class Damage(Storage):
         done = self.trained(run, {"train.max_steps": 7, "validate.every_steps": 0} | HELD, resume=True)
         self.assertIn("is of step 9; the best is of step 6: written anew", done.stderr)
         self.same_model(run, 6)
-        self.assertEqual(content(f"{run}/checkpoints/best"), b"step-00000006\n")
+        self.assertEqual(content(f"{run}/checkpoints/best"), b"best-00000006\n")
         self.assertIn("damaged-step-00000009", os.listdir(f"{run}/checkpoints"))
 
     def test_a_damaged_checkpoint_does_not_count_as_the_newest(self):
@@ -261,9 +281,10 @@ class Damage(Storage):
         run = self.copy()
         for damaged in ["model/config.json", "checkpoints/step-00000009/config.json"]:
             os.remove(f"{run}/{damaged}")
+        self.assertFalse(os.path.exists(f"{run}/checkpoints/best-00000003"))  # no checkpoint names it any more
         self.edit_checkpoint(f"{run}/checkpoints/step-00000006", best_step=3)
         done = self.trained(run, {"train.max_steps": 8}, resume=True)
-        self.assertRegex(done.stderr, "warning: .*of step 3, of which no whole checkpoint is left: the next validation")
+        self.assertRegex(done.stderr, "warning: .*of step 3, of which nothing whole is left: the next validation")
         self.assertIn("valid at step 8", done.stderr)
         self.same_model(run, 8)
 
@@ -274,7 +295,7 @@ class Best(Storage):
         self.trained(run, {"checkpoint.every_steps": 4, "train.max_steps": 11, "checkpoint.keep_last": 1} | HELD)
         saved = sorted(os.listdir(f"{run}/checkpoints"))
         best = content(f"{run}/checkpoints/best").decode().strip()
-        self.assertEqual(saved, ["best", "latest", best, "step-00000011"])
+        self.assertEqual(saved, ["best", best, "latest", "step-00000011"])
         self.assertIn(int(best[5:]), [3, 6, 9])
         self.same_model(run, int(best[5:]))
         self.assertEqual(self.state(run, 11)["best_step"], int(best[5:]))
@@ -357,7 +378,7 @@ class Disturbed(Storage):
         done = self.train(run, {"train.max_steps": 10, "validate.every_steps": 0}, resume=True, preexec_fn=limit)
         asked = int(re.search(r"(\d+) bytes are needed in all", done.stderr).group(1))
         self.assertGreaterEqual(asked, taken)
-        self.assertLess(asked, taken + 800_000)  # two tokenizers are copied, a few blocks are rounded up
+        self.assertLess(asked, taken + 150_000)  # small files are not known to the byte
 
     def test_a_terminal_that_goes_away_saves_the_run(self):
         run = f"{self.root}/run"

@@ -161,6 +161,10 @@ class Training(unittest.TestCase):
         self.train("alone", 14, resume=True, **alone)
         a, b = self.losses("alone")[14], self.losses("many")[14]
         self.assertAlmostEqual(a, b, delta=1e-3 * abs(a))
+        # And on several ranks, which then agree on what the first of them finds in the folder.
+        shutil.rmtree(f"{self.root}/many/model")
+        self.train("many", 16, launcher=self.launcher(), resume=True, **plain)
+        self.assertEqual(max(self.losses("many")), 16)
 
     def test_a_signal_ends_all_ranks_with_a_checkpoint(self):
         run = subprocess.Popen([*self.launcher(), *self.command("ranks", 100000)], stderr=subprocess.PIPE, text=True)
