@@ -169,6 +169,8 @@ struct Program {
         "--skip-bad-lines", [this] { train_flags.shorthand.push_back("data.skip_bad_lines=true"); },
         "leave out lines that are no text or lack a field, and count them (data.skip_bad_lines)");
     train_flags.add_key(c, "--out", "out", "folder of the run");
+    train_flags.add_key(c, "--init-from", "init.from",
+                        "start from this run or Hugging Face model: fine-tuning");
     train_flags.add_key(c, "--preset", "model.preset",
                         "shape of the model: tiny, base, big, gpt2-124m, ...");
     train_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
@@ -195,6 +197,7 @@ struct Program {
         "--steps 5000\n"
         "  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4\n"
         "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
+        "  saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned\n"
         "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
         "  saturate train --resume --out runs/ende                 # go on, with the run's "
         "settings\n"

@@ -20,4 +20,5 @@ if ((gpus > 1)) && command -v torchrun >/dev/null; then
   launch=(--ranks "$gpus" --launch "torchrun --standalone --nproc-per-node {ranks} --no-python")
 fi
 python3 "$here/train/train_test.py" "$build/bin/saturate" --device cuda "${launch[@]}"
+python3 "$here/train/finetune_test.py" "$build/bin/saturate" --device cuda "${launch[@]}"
 python3 "$here/cli/top_test.py" "$build/bin/saturate" "$build/test/libfake_nvml.so"

@@ -18,13 +18,19 @@ struct Bytes {
 
 // What is not set comes from the preset.
 struct ModelConfig {
-  std::string preset = "base";
+  std::string preset = "auto";
   std::optional<int64_t> d_model, encoder_layers, decoder_layers, heads, kv_heads, ffn,
       max_positions;
   std::optional<double> dropout, attention_dropout, activation_dropout, norm_eps;
   std::optional<std::string> norm, norm_position, activation, positions;
   std::optional<bool> gated, bias, tie_embeddings;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+// What a new run begins with instead of random weights.
+struct InitConfig {
+  std::string from;
+  friend bool operator==(const InitConfig&, const InitConfig&) = default;
 };
 
 struct DataConfig {
@@ -61,6 +67,7 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
   double clip_norm = 1.0;
   double ema_decay = 0.0;
+  std::vector<std::string> freeze;
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
@@ -121,6 +128,7 @@ struct TranslateConfig {
 };
 
 struct RunConfig {
+  InitConfig init;
   ModelConfig model;
   DataConfig data;
   BatchConfig batch;

@@ -15,8 +15,10 @@ const Key kKeys[] = {
     {AT(resume), "continue the run in `out` from its last checkpoint"},
     {AT(quiet), "no progress lines"},
 
-    {AT(model.preset), "shape of the model; other model.* keys change single properties of it", 0, 0,
-     "tiny|base|big|gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m|llama-110m"},
+    {AT(init.from), "start from the weights and with the vocabulary of this folder (of a run, or of a Hugging Face model) instead of anew"},
+
+    {AT(model.preset), "shape of the model; other model.* keys change single properties of it; auto: base, or the model of init.from", 0, 0,
+     "auto|tiny|base|big|gpt2-124m|gpt2-355m|gpt2-774m|gpt2-1558m|llama-110m"},
     {AT(model.d_model), "width of the residual stream (C)", 8, 65536},
     {AT(model.encoder_layers), "layers of the encoder of a translation model; language model presets have none", 0, 1024},
     {AT(model.decoder_layers), "layers of the decoder", 1, 1024},
@@ -64,6 +66,7 @@ const Key kKeys[] = {
     {AT(optimizer.weight_decay), "AdamW: decoupled weight decay of matrices", 0, 10},
     {AT(optimizer.clip_norm), "largest norm of the gradient; 0: no clipping", 0, 1e6},
     {AT(optimizer.ema_decay), "decay of the moving average of the weights that is validated and saved as the model; 0: none", 0, 0.9999999},
+    {AT(optimizer.freeze), "parameters that training leaves as they are: names as in a checkpoint, with * ? [] (\"encoder.*\", \"*.bias\")"},
 
     {AT(schedule.kind), "learning rate after warm-up", 0, 0, "constant|inverse_sqrt|linear|cosine|warmup_stable_decay"},
     {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kUnbounded},

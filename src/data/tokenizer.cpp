@@ -69,6 +69,7 @@ struct Tokenizer::Impl {
   std::vector<std::string> pieces;  // by id
   std::vector<int32_t> from_spm;    // id of each SentencePiece id
   int32_t eos = 0, unk = 1, pad = 0;
+  bool own_ids = false;
   uint64_t fingerprint = 0;
 };
 
@@ -132,9 +133,15 @@ Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& nam
       const auto it = id_of.find(own[i]);
       impl->from_spm[i] = it == id_of.end() ? impl->unk : it->second;
     }
+    // A vocab.json that only repeats the model, as our own do, makes no other tokenizer.
+    if (own.size() + 1 == impl->pieces.size()) own.push_back("<pad>");
+    impl->own_ids = own != impl->pieces;
   }
+  std::string ids;
+  if (impl->own_ids)
+    for (const std::string& piece : impl->pieces) ids += piece + '\n';
   impl->fingerprint = XXH3_64bits_withSeed(serialized.data(), serialized.size(),
-                                           XXH3_64bits(vocab_json.data(), vocab_json.size()));
+                                           XXH3_64bits(ids.data(), ids.size()));
   return Tokenizer(std::move(impl));
 }
 
@@ -188,6 +195,7 @@ int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
 int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
 const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
 bool Tokenizer::is_bytes() const noexcept { return !impl_->spm; }
+bool Tokenizer::has_own_ids() const noexcept { return impl_->own_ids; }
 uint64_t Tokenizer::fingerprint() const noexcept { return impl_->fingerprint; }
 const std::string& Tokenizer::serialized() const noexcept { return impl_->serialized; }
 

@@ -68,7 +68,8 @@ class Tokenizer {
   const std::vector<std::string>& pieces() const noexcept;  // by id: what vocab.json lists
   const std::string& piece(int32_t id) const;               // Errors: invalid_argument
   bool is_bytes() const noexcept;
-  uint64_t fingerprint() const noexcept;           // of everything that decides the ids
+  bool has_own_ids() const noexcept;      // those of a vocab.json, not the SentencePiece model's
+  uint64_t fingerprint() const noexcept;  // of everything that decides the ids
   const std::string& serialized() const noexcept;  // the .model; empty for bytes()
   void save(const std::string& model_path) const;  // Errors: io; invalid_argument for bytes()
 

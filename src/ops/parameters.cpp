@@ -132,4 +132,10 @@ int64_t ParameterStore::count() const noexcept {
   return n;
 }
 
+int64_t ParameterStore::trainable_count() const noexcept {
+  int64_t n = 0;
+  for (const ParameterSpec& p : specs_) n += p.frozen ? 0 : p.size();
+  return n;
+}
+
 }  // namespace saturate

@@ -20,8 +20,9 @@ struct ParameterSpec {
   int64_t rows = 1;  // a vector is (1, cols)
   int64_t cols = 0;
   Init init = Init::zeros;
-  float init_scale = 0;  // standard deviation (normal) or bound (uniform)
-  bool decay = false;    // whether weight decay applies (matrices)
+  float init_scale = 0;            // standard deviation (normal) or bound (uniform)
+  bool decay = false;              // whether weight decay applies (matrices)
+  bool frozen = false;             // training leaves it as it is; set by ParameterStore::freeze
   parallel::ShardSpec shard = {};  // replicated, until another axis of the mesh exceeds 1
   int64_t offset = 0;  // in elements from the start of every flat array; set by ParameterStore::add
   int64_t size() const noexcept { return rows * cols; }
@@ -40,6 +41,10 @@ class ParameterStore {
   // Order of adding is the order in memory; add in forward order, so that backward finishes
   // gradients from the end of the array to its start.
   ParameterId add(ParameterSpec spec);
+
+  // Takes a parameter out of training. Tapes recorded later leave out the work that only its
+  // gradient needs; that part of gradients() stays zero, so it counts in no norm.
+  void freeze(ParameterId id) { specs_[static_cast<size_t>(id.index)].frozen = true; }
 
   // Zeroed memory; training also allocates gradients. Tapes recorded before have no memory to run
   // on, but can be planned. Errors: out_of_memory.
@@ -63,6 +68,7 @@ class ParameterStore {
   ParameterId find(const std::string& name) const noexcept;  // index -1 when absent
   int64_t padded_count() const noexcept { return count_; }   // elements of each flat array
   int64_t count() const noexcept;                            // parameters without padding
+  int64_t trainable_count() const noexcept;                  // those of them that are not frozen
   DType compute_type() const noexcept { return compute_type_; }
   DType wide_type() const noexcept { return wide_of(compute_type_); }
   Device device() const noexcept { return device_; }

@@ -120,13 +120,16 @@ void Tape::add_gradient(Value v, Value g) {
 Value Tape::parameter_gradient(Value parameter, bool* first) {
   const int32_t p = info(parameter).parameter;
   SAT_ASSERT(p >= 0);
+  const ParameterSpec& s = parameters_.specs()[static_cast<size_t>(p)];
   Value& g = parameter_gradients_[static_cast<size_t>(p)];
   *first = !g;
   if (!g) {
-    const ParameterSpec& s = parameters_.specs()[static_cast<size_t>(p)];
-    g = external("parameter_gradient", wide_type(), s.rows, s.cols, parameters_.gradient({p}));
+    g = s.frozen ? make("frozen_gradient", wide_type(), s.rows, s.cols)
+                 : external("parameter_gradient", wide_type(), s.rows, s.cols,
+                            parameters_.gradient({p}));
   }
-  last_contribution_[static_cast<size_t>(p)] = static_cast<int32_t>(operations_.size());
+  if (!s.frozen)
+    last_contribution_[static_cast<size_t>(p)] = static_cast<int32_t>(operations_.size());
   return g;
 }
 
@@ -141,7 +144,47 @@ void Tape::backward() {
     const BackwardFn backward = std::move(operations_[i].backward);  // recording moves operations_
     backward(*this);
   }
+  const auto& specs = parameters_.specs();
+  if (std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
+    leave_out_unread();
   defer_parameter_gradients();
+}
+
+// Backwards: an operation stays when somebody outside or an operation that stays reads one of its
+// results. By storage, as aliases share it: too much may stay, too little cannot.
+void Tape::leave_out_unread() {
+  std::set<int32_t> read;
+  std::vector<int32_t> order;
+  for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    const bool stays =
+        o.writes.empty() || std::any_of(o.writes.begin(), o.writes.end(), [&](Value v) {
+          if (!v) return false;
+          const Info& owner = values_[static_cast<size_t>(storage_of(v))];
+          return owner.external || owner.kept || read.contains(storage_of(v));
+        });
+    if (!stays) continue;
+    order.push_back(i);
+    for (Value v : o.reads) {
+      if (v) read.insert(storage_of(v));
+    }
+  }
+  std::reverse(order.begin(), order.end());
+  reorder(order);
+}
+
+// Operation order[i] becomes operation i; those that `order` does not name go.
+void Tape::reorder(const std::vector<int32_t>& order) {
+  std::vector<Operation> operations;
+  std::vector<int32_t> place(operations_.size(), -1);
+  for (int32_t from : order) {
+    place[static_cast<size_t>(from)] = static_cast<int32_t>(operations.size());
+    operations.push_back(std::move(operations_[static_cast<size_t>(from)]));
+  }
+  operations_ = std::move(operations);
+  for (int32_t& last : last_contribution_) {
+    if (last >= 0) last = place[static_cast<size_t>(last)];
+  }
 }
 
 void Tape::defer_parameter_gradients() {
@@ -184,16 +227,7 @@ void Tape::defer_parameter_gradients() {
   }
   order.insert(order.begin(), moved.begin(), moved.end());
   std::reverse(order.begin(), order.end());
-  std::vector<Operation> operations;
-  std::vector<int32_t> place(order.size());
-  for (int32_t from : order) {
-    place[static_cast<size_t>(from)] = static_cast<int32_t>(operations.size());
-    operations.push_back(std::move(operations_[static_cast<size_t>(from)]));
-  }
-  operations_ = std::move(operations);
-  for (int32_t& last : last_contribution_) {
-    if (last >= 0) last = place[static_cast<size_t>(last)];
-  }
+  reorder(order);
 }
 
 std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {

@@ -111,12 +111,14 @@ class Tape {
   // themselves.
   void add_gradient(Value v, Value g);
   // Memory of a parameter's gradient, in wide_type; *first tells whether this is its first
-  // contribution.
+  // contribution. Of a frozen parameter: memory of the arena that nothing reads.
   Value parameter_gradient(Value parameter, bool* first);
-  // Records the gradients of everything recorded so far, last to first. Then the last operations of
-  // record_parameter_gradient move behind the gradient that is finished last (of the embedding
-  // table, as a rule), until they hold a quarter of its elements: its reduction over the ranks has
-  // no other work to hide behind. Results do not change, not even in their last bit.
+  // Records the gradients of everything recorded so far, last to first; operations that serve
+  // frozen parameters alone are left out, and with them the backward pass below the lowest
+  // parameter that trains. Then the last operations of record_parameter_gradient move behind the
+  // gradient that is finished last (of the embedding table, as a rule), until they hold a quarter
+  // of its elements: its reduction over the ranks has no other work to hide behind. Results do not
+  // change, not even in their last bit.
   void backward();
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
@@ -151,7 +153,9 @@ class Tape {
   Value add(Info info);
   void touch(Value v, int32_t operation);
   int32_t storage_of(Value v) const;  // id of the value that owns the memory
+  void leave_out_unread();
   void defer_parameter_gradients();
+  void reorder(const std::vector<int32_t>& order);
 
   const ParameterStore& parameters_;
   TapeMode mode_;

@@ -85,5 +85,19 @@ TEST_F(DeferredGradients, WhatIsOverwrittenIsReadBefore) {
             (std::vector<std::string>{"d_y", "d_first", "d_x", "d_table", "d_second"}));
 }
 
+TEST_F(DeferredGradients, WorkForFrozenParametersAloneIsLeftOut) {
+  store_.freeze({0});
+  store_.freeze({1});
+  EXPECT_EQ(order(false), (std::vector<std::string>{"d_second"}));
+  ASSERT_EQ(finished_.size(), 1u);
+  EXPECT_EQ(finished_[0].parameter, 2);
+}
+
+TEST_F(DeferredGradients, WhatLiesBelowAFrozenParameterIsReached) {
+  store_.freeze({2});
+  EXPECT_EQ(order(false), (std::vector<std::string>{"d_y", "d_x", "d_table", "d_first"}));
+  ASSERT_EQ(finished_.size(), 2u);
+}
+
 }  // namespace
 }  // namespace saturate

@@ -5,26 +5,35 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 
 namespace saturate::parallel {
 namespace {
 
-int64_t total_of_tiling(std::span<const FlatRange> ranges) {
+// Ends of the stretches that the ranges cover: where no neighbour will ever come.
+struct Edges {
+  std::set<int64_t> begins, ends;
+};
+
+Edges edges_of(std::span<const FlatRange> ranges) {
   std::vector<FlatRange> sorted(ranges.begin(), ranges.end());
   std::sort(sorted.begin(), sorted.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+  Edges edges;
   int64_t at = 0;
   for (const FlatRange& r : sorted) {
-    if (r.begin != at || r.end <= r.begin)
+    if (r.begin < at || r.end <= r.begin)
       throw Error(
           Errc::invalid_argument, "gradient_buckets",
-          fmt::format("range [{}, {}) follows element {}: ranges must be non-empty and tile the "
-                      "flat array without gap or overlap",
+          fmt::format("range [{}, {}) follows element {}: ranges must be non-empty and must "
+                      "not overlap",
                       r.begin, r.end, at));
-    at = r.end;
+    // A stretch goes on where the one before ends.
+    if (edges.ends.erase(r.begin) == 0) edges.begins.insert(r.begin);
+    edges.ends.insert(at = r.end);
   }
-  return at;
+  return edges;
 }
 
 }  // namespace
@@ -34,7 +43,7 @@ std::vector<GradientBucket> gradient_buckets(std::span<const FlatRange> finish_o
   if (bucket_elements < 1)
     throw Error(Errc::invalid_argument, "gradient_buckets",
                 fmt::format("bucket_elements is {}: at least 1 is needed", bucket_elements));
-  const int64_t total = total_of_tiling(finish_order);
+  const Edges edges = edges_of(finish_order);
 
   std::vector<GradientBucket> buckets;
   std::map<int64_t, int64_t> open;  // begin -> end: finished, not in a bucket, neighbours merged
@@ -42,8 +51,8 @@ std::vector<GradientBucket> gradient_buckets(std::span<const FlatRange> finish_o
   std::map<int64_t, int64_t> closed_begin;  // end -> begin
   const auto emit_if_done = [&](std::map<int64_t, int64_t>::iterator it, int index) {
     const auto [begin, end] = *it;
-    const bool no_left = begin == 0 || closed_begin.contains(begin);
-    const bool no_right = end == total || closed_end.contains(end);
+    const bool no_left = edges.begins.contains(begin) || closed_begin.contains(begin);
+    const bool no_right = edges.ends.contains(end) || closed_end.contains(end);
     if (end - begin < bucket_elements && !(no_left && no_right)) return false;
     open.erase(it);
     closed_end[begin] = end;

@@ -23,14 +23,15 @@ struct GradientBucket {
 // that a 100 MB model has most of its gradients on the wire before backward ends.
 constexpr int64_t kBucketElements = int64_t{25'000'000} / 4;
 
-// Groups neighbouring ranges into buckets that are contiguous in the flat array, cover it once, and
-// come in the order in which they are ready. A bucket closes at `bucket_elements` or more, or when
-// nothing next to it is still to come; ranges that finish out of order wait for their neighbours
-// only.
+// Groups neighbouring ranges into buckets that are contiguous in the flat array, cover the ranges
+// once and nothing else, and come in the order in which they are ready. A bucket closes at
+// `bucket_elements` or more, or when nothing next to it is still to come; ranges that finish out of
+// order wait for their neighbours only.
 //
-// finish_order  ranges that tile [0, total), in the order in which backward finishes them.
+// finish_order  ranges in the order in which backward finishes them. What lies between them (frozen
+//               parameters) is nobody's: no bucket reaches over it.
 // Order         a function of the arguments alone: all ranks get the same buckets.
-// Errors        invalid_argument when the ranges do not tile [0, total) or bucket_elements < 1.
+// Errors        invalid_argument when ranges overlap or are empty, or bucket_elements < 1.
 std::vector<GradientBucket> gradient_buckets(std::span<const FlatRange> finish_order,
                                              int64_t bucket_elements = kBucketElements);
 

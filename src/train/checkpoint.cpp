@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "model/finite.h"
@@ -14,6 +15,7 @@
 #include "model/json_file.h"
 #include "model/model_folder.h"
 #include "model/safetensors.h"
+#include "train/frozen.h"
 
 namespace saturate::train {
 namespace {
@@ -107,7 +109,9 @@ uint64_t tokenizer_bytes(const data::Tokenizer& t) {
   return bytes;
 }
 
-Json state_json(const StepState& s, const RunProgress& p) {
+Json state_json(const StepState& s, const RunProgress& p, const ParameterStore& store) {
+  Json::Array frozen;
+  for (std::string& name : frozen_names(store)) frozen.emplace_back(std::move(name));
   return Json::object({{"step", s.step},
                        {"micro_step", static_cast<int64_t>(s.rng[1])},
                        {"updates", int64_t{s.updates}},
@@ -118,7 +122,27 @@ Json state_json(const StepState& s, const RunProgress& p) {
                        {"best_score", p.best_score},
                        {"best_step", p.best_step},
                        {"validations_without_gain", p.validations_without_gain},
-                       {"loader", p.loader.to_json()}});
+                       {"loader", p.loader.to_json()},
+                       {"frozen", std::move(frozen)},
+                       {"started_from", p.origin.from},
+                       {"initial_weights", p.origin.weights}});
+}
+
+// What was frozen has no moments and what was not has them, so the set cannot change on the way.
+void check_frozen(const Json& state, const std::string& path, const ParameterStore& store) {
+  std::set<std::string> before;
+  if (const Json* saved = state.find("frozen"); saved && saved->if_array()) {
+    for (const Json& name : *saved->if_array())
+      if (name.if_string()) before.insert(*name.if_string());
+  }
+  for (const ParameterSpec& p : store.specs()) {
+    if (before.contains(p.name) == p.frozen) continue;
+    throw Error(Errc::invalid_argument, "resume",
+                fmt::format("{}: {} is {} there and {} now; resume with the optimizer.freeze that "
+                            "the run began with, or start another run from it with --init-from",
+                            path, p.name, p.frozen ? "trained" : "frozen",
+                            p.frozen ? "frozen" : "trained"));
+  }
 }
 
 }  // namespace
@@ -129,7 +153,7 @@ void write_model(const std::string& folder, const model::ModelConfig& config,
   model::save_model(folder, config, translate, store, masters);
   save_tokenizers(folder, corpora.source, corpora.target);
   if (config.kind != model::ModelKind::encoder_decoder || corpora.target.is_bytes()) return;
-  const bool joint = corpora.source.fingerprint() == corpora.target.fingerprint();
+  const bool joint = corpora.source.pieces() == corpora.target.pieces();
   model::save_marian_tokenizer(
       folder, {.source_spm = folder + "/source.spm",
                .target_spm = folder + "/target.spm",
@@ -158,7 +182,8 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
               step.average().data() ? step.average() : store.masters(), corpora);
   std::filesystem::create_directories(folder + "/training");
   write_optimizer(folder + "/training/optimizer.safetensors", step, store);
-  model::write_json_file(folder + "/training/state.json", state_json(step.state(), progress));
+  model::write_json_file(folder + "/training/state.json",
+                         state_json(step.state(), progress, store));
 }
 
 void check_continues(const std::string& folder, const model::ModelConfig& config,
@@ -177,18 +202,17 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
                             "same model or start in a new folder",
                             folder, m.key, old ? old->dump() : "none", m.value.dump()));
   }
-  const auto check = [&](const char* name, const data::Tokenizer& t) {
-    const std::string path = folder + "/" + name;
-    const bool known = std::filesystem::exists(path);
-    if (known ? data::Tokenizer::load(path).fingerprint() == t.fingerprint() : t.is_bytes()) return;
+  const auto check = [&](const char* name, const data::Tokenizer& there, const data::Tokenizer& t) {
+    if (there.fingerprint() == t.fingerprint()) return;
     throw Error(
         Errc::invalid_argument, "resume",
-        fmt::format("{} is not the tokenizer this run uses now; copy it into the run's data "
+        fmt::format("{}/{} is not the tokenizer this run uses now; copy it into the run's data "
                     "folder or start in a new folder",
-                    path));
+                    folder, name));
   };
-  check("source.spm", corpora.source);
-  check("target.spm", corpora.target);
+  const Tokenizers there = load_tokenizers(folder);
+  check("source.spm", there.source, corpora.source);
+  check("target.spm", there.target, corpora.target);
 }
 
 int64_t best_step_of(const std::string& folder) {
@@ -205,6 +229,7 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   const std::string state_path = folder + "/training/state.json";
   const Json json = model::read_json_file(state_path);
   model::JsonFields f(json, "checkpoint", state_path);
+  check_frozen(json, state_path, store);
   RunProgress p;
   StepState s = step.state();  // keeps this rank's seed
   s.step = f.integer("step");

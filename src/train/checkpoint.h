@@ -11,6 +11,11 @@
 
 namespace saturate::train {
 
+// Where a run's first weights came from; both empty for random ones.
+struct RunOrigin {
+  std::string from, weights;  // init.from, and the fingerprint of what it held
+};
+
 // The host's part of a run's state; the device's is StepState and the flat arrays.
 struct RunProgress {
   data::PackerState loader;
@@ -18,6 +23,7 @@ struct RunProgress {
   double best_score = 0;
   int64_t best_step = -1;  // -1: nothing validated yet
   int64_t validations_without_gain = 0;
+  RunOrigin origin;
 };
 
 // Writes config.json, model.safetensors, tokenizer files (the average's weights where there is one)

@@ -11,6 +11,7 @@
 #include "data/corpus.h"
 #include "data/spool.h"
 #include "data/token_cache_builder.h"
+#include "model/json_file.h"
 #include "train/model_setup.h"
 
 namespace saturate::train {
@@ -203,6 +204,15 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
   }
   source.save(folder + "/source.spm");
   target.save(folder + "/target.spm");
+  const auto save_ids = [&](const char* name, const Tokenizer& t) {
+    model::Json::Object ids;
+    for (size_t id = 0; id < t.pieces().size(); ++id)
+      ids.push_back({t.pieces()[id], static_cast<int64_t>(id)});
+    model::write_json_file(folder + "/" + name, model::Json(std::move(ids)));
+  };
+  if (!source.has_own_ids() && !target.has_own_ids()) return;
+  save_ids("vocab.json", source);
+  save_ids("target_vocab.json", target);
 }
 
 Tokenizers load_tokenizers(const std::string& folder) {
@@ -217,9 +227,9 @@ Tokenizers load_tokenizers(const std::string& folder) {
           Tokenizer::load(path("target.spm"), vocab(target_vocab.c_str()))};
 }
 
-Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
-                        parallel::Communicator& ranks, const Interrupt& interrupt) {
-  const bool lm = is_language_model(config);
+Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool lm,
+                        const Tokenizers* given, parallel::Communicator& ranks,
+                        const Interrupt& interrupt) {
   const std::string data = folder + "/data";
   const bool validated = !config.data.valid.empty();
   const auto is_input = [](const std::string& path) { return path == "-"; };
@@ -240,18 +250,21 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
     if (validated) text = read_validation(valid, config.validate.max_sentences);
     // A resumed run keeps the tokenizer it began with, whatever has become of the text.
     const bool known = made && fs::exists(data + "/target.spm");
-    const Tokenizers t = known ? load_tokenizers(data) : make_tokenizers(config, train, lm);
-    if (!known) save_tokenizers(data, t.source, t.target);
+    const Tokenizers t = given   ? *given
+                         : known ? load_tokenizers(data)
+                                 : make_tokenizers(config, train, lm);
+    if ((!known || given) && ranks.rank() == 0) save_tokenizers(data, t.source, t.target);
     if (has_line_feeds(train) && !t.target.keeps_lines()) {
       log_warning(fmt::format(
           "{} drops line feeds, so the model will never write one; data.tokenizer=auto trains a "
           "tokenizer that keeps them, data.tokenizer_type=byte needs none",
-          known                             ? "this run's tokenizer"
+          given                             ? "the tokenizer of init.from"
+          : known                           ? "this run's tokenizer"
           : config.data.tokenizer == "auto" ? "the tokenizer"
                                             : config.data.tokenizer));
     }
-    if (!known && !t.target.is_bytes() && t.target.vocab_size() < vocabulary_size(config) &&
-        config.data.tokenizer == "auto") {
+    if (!known && !given && !t.target.is_bytes() &&
+        t.target.vocab_size() < vocabulary_size(config) && config.data.tokenizer == "auto") {
       log_info(fmt::format("vocabulary of {}, not {}: the text has not enough pieces for more",
                            t.target.vocab_size(), vocabulary_size(config)));
     }

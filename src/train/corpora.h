@@ -21,11 +21,6 @@ struct Corpora {
   std::vector<std::string> valid_source, valid_reference;  // text, for BLEU (encoder-decoder)
 };
 
-// Trains or loads the tokenizers, tokenises the corpora into <folder>/data/ and opens them. Rank 0
-// writes, the others wait and open what it wrote. Errors: those of the data layer; Interrupted.
-Corpora prepare_corpora(const RunConfig& config, const std::string& folder,
-                        parallel::Communicator& ranks, const Interrupt& interrupt);
-
 // Where a run keeps its copy of the text number `index` of data.train or data.valid (`which`:
 // "train", "valid") when that can be read only once.
 std::string copy_of_text(const std::string& folder, const char* which, size_t index,
@@ -35,6 +30,14 @@ std::string copy_of_text(const std::string& folder, const char* which, size_t in
 struct Tokenizers {
   data::Tokenizer source, target;
 };
+
+// Trains or loads the tokenizers (or takes `given`), tokenises the corpora into <folder>/data/ and
+// opens them. Rank 0 writes, the others wait and open what it wrote. `lm`: the model takes text
+// with one side. Errors: those of the data layer; Interrupted.
+Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool lm,
+                        const Tokenizers* given, parallel::Communicator& ranks,
+                        const Interrupt& interrupt);
+
 Tokenizers load_tokenizers(const std::string& folder);
 void save_tokenizers(const std::string& folder, const data::Tokenizer& source,
                      const data::Tokenizer& target);

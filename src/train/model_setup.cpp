@@ -28,13 +28,17 @@ void take(T& field, const std::optional<U>& given) {
 
 }  // namespace
 
+std::string preset_name(const RunConfig& config) {
+  return config.model.preset == "auto" ? "base" : config.model.preset;
+}
+
 bool is_language_model(const RunConfig& config) {
-  return model::model_preset(config.model.preset).kind == model::ModelKind::decoder_only;
+  return model::model_preset(preset_name(config)).kind == model::ModelKind::decoder_only;
 }
 
 int64_t vocabulary_size(const RunConfig& config) {
   if (config.data.vocab_size) return *config.data.vocab_size;
-  return is_language_model(config) ? model::model_preset(config.model.preset).vocab_target : 8000;
+  return is_language_model(config) ? model_with(config).vocab_target : 8000;
 }
 
 int64_t longest_sentence(const RunConfig& config) {
@@ -43,10 +47,13 @@ int64_t longest_sentence(const RunConfig& config) {
 }
 
 model::ModelConfig model_with(const RunConfig& config) {
+  return model_with(config, model::model_preset(preset_name(config)));
+}
+
+model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
   using model::NormPosition;
   using model::PositionKind;
   const saturate::ModelConfig& given = config.model;
-  model::ModelConfig m = model::model_preset(given.preset);
   const int64_t preset_d = m.d_model;
   take(m.d_model, given.d_model);
   take(m.encoder_layers, given.encoder_layers);
@@ -55,14 +62,17 @@ model::ModelConfig model_with(const RunConfig& config) {
   m.kv_heads = given.kv_heads.value_or(given.heads ? *given.heads : m.kv_heads);
   take(m.ffn, given.ffn);
   if (given.d_model && !given.ffn) m.ffn = m.ffn * m.d_model / preset_d;
-  if (m.heads < 1 || m.d_model % m.heads != 0) {
-    throw Error(
-        Errc::invalid_argument, "config",
-        fmt::format("model.d_model {} is no multiple of model.heads {}; change one of them so that "
-                    "it divides",
-                    m.d_model, m.heads));
+  if (given.d_model || given.heads) {
+    if (m.heads < 1 || m.d_model % m.heads != 0) {
+      throw Error(
+          Errc::invalid_argument, "config",
+          fmt::format(
+              "model.d_model {} is no multiple of model.heads {}; change one of them so that "
+              "it divides",
+              m.d_model, m.heads));
+    }
+    m.head_size = m.d_model / m.heads;
   }
-  m.head_size = m.d_model / m.heads;
   take(m.max_positions, given.max_positions);
   take(m.dropout, given.dropout);
   take(m.attention_dropout, given.attention_dropout);
@@ -146,6 +156,7 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape)
   s.weight_decay = f(config.optimizer.weight_decay);
   s.clip_norm = f(config.optimizer.clip_norm);
   s.ema_decay = f(config.optimizer.ema_decay);
+  s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
                              std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},
                              std::pair{"linear", ScheduleKind::linear},

@@ -8,6 +8,9 @@
 
 namespace saturate::train {
 
+// model.preset, or what "auto" stands for where no other model is given.
+std::string preset_name(const RunConfig& config);
+
 // Whether a configuration asks for a language model: its preset is decoder-only.
 bool is_language_model(const RunConfig& config);
 
@@ -16,8 +19,10 @@ bool is_language_model(const RunConfig& config);
 int64_t vocabulary_size(const RunConfig& config);
 int64_t longest_sentence(const RunConfig& config);
 
-// The preset with the user's changes, vocabularies and special ids left as the preset has them.
-model::ModelConfig model_with(const RunConfig& config);
+// `start` with the user's changes (model.*); vocabularies and special ids stay those of `start`.
+// Errors: invalid_argument.
+model::ModelConfig model_with(const RunConfig& config, model::ModelConfig start);
+model::ModelConfig model_with(const RunConfig& config);  // of the preset
 
 // The same with the vocabularies' sizes and special ids. Errors: invalid_argument.
 model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,

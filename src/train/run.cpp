@@ -96,6 +96,8 @@ void Run::log_progress() {
   if (tokens_ <= 0) return;
   const Throughput::Rates rates = throughput_->take();
   const double ranks = ranks_.size();
+  // The count of operations is that of a step in which everything trains.
+  const bool all_train = store_.trainable_count() == store_.count();
   const DeviceInfo info = device_info(device_);
   const double memory = device_.is_cuda() ? static_cast<double>(info.memory_bytes - info.free_bytes)
                                           : resident_bytes();
@@ -111,7 +113,7 @@ void Run::log_progress() {
                .device_busy = device_.is_cuda()
                                   ? std::min(1.0, step_->take_device_ms() / (1e3 * rates.seconds))
                                   : kNotMeasured,
-               .flop_utilisation = rates.flop_utilisation,
+               .flop_utilisation = all_train ? rates.flop_utilisation : kNotMeasured,
                .memory_bytes = memory};
   if (output_) output_->write(row);
   progress_.update({.step = done_,
@@ -137,6 +139,9 @@ void Run::validate() {
     validator_->take_weights(*step_, store_);
     const ValidationResult v = validator_->run();
     ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
+    // What the run starts from is shown, so that one sees what is gained or forgotten; it is no
+    // candidate for the best.
+    const bool start = done_ == 0;
     std::string line = fmt::format("valid at step {}: loss {:.4f}", done_, v.loss);
     if (v.translated) {
       row.bleu = v.bleu;
@@ -152,7 +157,11 @@ void Run::validate() {
                          : config_.validate.metric == "chrf"                ? v.chrf
                                                                             : v.bleu;
     if (!std::isfinite(score)) line += " (not finite: never the best)";
-    if (take_if_best(score)) line += " (best)";
+    if (start) {
+      line += " (before training)";
+    } else if (take_if_best(score)) {
+      line += " (best)";
+    }
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
   }
   // The first rank alone knows the scores.
@@ -229,6 +238,7 @@ TrainEnd Run::train() {
   const auto every = [](int64_t n, int64_t step) { return n > 0 && step > 0 && step % n == 0; };
   bool stopped = false;
   int64_t epoch = progress_state_.loader.epoch;
+  if (initial_ && done_ == 0) validate();
   stop_early_ = began_at_ > 0 && patience_is_over();  // every rank has read the same checkpoint
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;

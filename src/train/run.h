@@ -12,6 +12,7 @@
 #include "parallel/communicator.h"
 #include "train/batch_fit.h"
 #include "train/checkpoint.h"
+#include "train/initial_model.h"
 #include "train/progress.h"
 #include "train/run_output.h"
 #include "train/throughput.h"
@@ -25,8 +26,9 @@ namespace saturate::train {
 class Run {
  public:
   // `signal`: the signal that asks the run to end, 0 for none.
-  Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
-      const std::atomic<int>& signal);
+  // `initial`: what init.from named, or none.
+  Run(const RunConfig& config, std::optional<InitialModel> initial, Device device,
+      parallel::Communicator& ranks, const std::atomic<int>& signal);
   TrainEnd train();
 
  private:
@@ -56,6 +58,7 @@ class Run {
   const std::atomic<int>& signal_;
   Progress progress_;
   std::unique_ptr<RunOutput> output_;  // of the first rank
+  std::optional<InitialModel> initial_;
   Corpora corpora_;
   ParameterStore store_;
   model::ModelConfig model_config_;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ops/linear.h"
 #include "train/checkpoint_store.h"
+#include "train/frozen.h"
 #include "train/model_setup.h"
 #include "train/run.h"
 #include "train/tuned_tables.h"
@@ -41,10 +42,15 @@ void tell_size(const RunConfig& config, const model::ModelConfig& model, int64_t
       preset.vocab_target, model.vocab_target, format_count(static_cast<double>(parameters))));
 }
 
+bool trains_language_model(const RunConfig& config, const std::optional<InitialModel>& initial) {
+  return initial ? initial->config.kind == model::ModelKind::decoder_only
+                 : is_language_model(config);
+}
+
 }  // namespace
 
-Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
-         const std::atomic<int>& signal)
+Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device device,
+         parallel::Communicator& ranks, const std::atomic<int>& signal)
     : config_(config),
       asked_batch_(config.batch),
       device_(device),
@@ -54,25 +60,33 @@ Run::Run(const RunConfig& config, Device device, parallel::Communicator& ranks,
       output_(ranks.rank() == 0
                   ? std::make_unique<RunOutput>(config, [this] { progress_.finish(); })
                   : nullptr),
-      corpora_(prepare_corpora(config, config.out, ranks, Interrupt(signal))),
+      initial_(std::move(initial)),
+      corpora_(prepare_corpora(config, config.out, trains_language_model(config, initial_),
+                               initial_ ? &initial_->tokenizers : nullptr, ranks,
+                               Interrupt(signal))),
       store_(device, resolve_precision(config.train.precision, device)),
-      model_config_(resolve_model(config, corpora_.source, corpora_.target)),
+      model_config_(initial_ ? resolve_initial(config, *initial_)
+                             : resolve_model(config, corpora_.source, corpora_.target)),
       fitted_(fit_with_tables(config, corpora_.train, model_config_, store_.compute_type(), device,
                               ranks)) {
   ops::allow_tf32(config.train.tf32);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);
+  freeze_parameters(store_, config_.optimizer.freeze);
   store_.allocate(ParameterStore::Purpose::training);
   model_->make_tables(store_);
   step_.emplace(*model_, store_, resolve_step(config_, fitted_.shape), ranks);
+  const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
+  const bool all = store_.trainable_count() == store_.count();
   log_info(fmt::format(
-      "{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
+      "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
       "{} of it "
       "activations ({} without sharing)",
-      format_count(static_cast<double>(store_.count())), name_of(store_.compute_type()),
-      to_string(device), fitted_.shape.target_rows, config_.batch.accumulate * ranks.size(),
-      fitted_.shape.sequences, format_bytes(static_cast<double>(plan.total())),
+      all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
+      name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
+      config_.batch.accumulate * ranks.size(), fitted_.shape.sequences,
+      format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
       format_bytes(static_cast<double>(plan.activations_unshared))));
   tell_size(config_, model_config_, store_.count());
@@ -112,11 +126,19 @@ void Run::start_or_resume() {
     done = from->step;
     log_info(fmt::format("resumed from {} at step {}", from->folder, done));
   } else {
-    store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
+    if (initial_) {
+      load_initial_weights(*initial_, store_, ranks_);
+      if (output_) keep_initial_model(config_.out, *initial_);
+      log_info(fmt::format("starting from {} (weights {})", initial_->folder, initial_->weights));
+    } else {
+      store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
+    }
     step_->reset_average();
     step_->synchronize();
   }
+  if (initial_) progress_state_.origin = {initial_->from, initial_->weights};
   done_ = logged_ = saved_ = validated_ = began_at_ = done;
+  if (initial_ && done == 0) validated_ = -1;  // train() validates what it starts from
   epoch_ = progress_state_.loader.epoch;
   if (output_) {
     // A resumed run fits its batch anew, from what was asked for.
@@ -147,6 +169,10 @@ RunHeader Run::header() const {
                    {"ranks", std::to_string(ranks_.size())},
                    {"precision", std::string(name_of(store_.compute_type()))},
                    {"parameters", std::to_string(store_.count())}};
+  if (store_.trainable_count() != store_.count())
+    h.environment.emplace_back("trainable", std::to_string(store_.trainable_count()));
+  if (const RunOrigin& o = progress_state_.origin; !o.from.empty())
+    h.environment.emplace_back("started from", fmt::format("{} (weights {})", o.from, o.weights));
   return h;
 }
 

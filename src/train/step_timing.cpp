@@ -13,6 +13,7 @@
 #include "model/model_config.h"
 #include "ops/linear.h"
 #include "parallel/launch.h"
+#include "train/frozen.h"
 #include "train/model_setup.h"
 #include "train/throughput.h"
 #include "train/training_step.h"
@@ -101,6 +102,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
                                .max_target = length};
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   model::Transformer model(model_config, store);
+  freeze_parameters(store, config.optimizer.freeze);
   store.allocate(ParameterStore::Purpose::training);
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type());
@@ -131,7 +133,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   const auto tokens = static_cast<double>(rows * config.batch.accumulate);
   const auto n = static_cast<double>(length);
   StepTiming b;
-  b.model = config.model.preset;
+  b.model = preset_name(config);
   b.device = info.name;
   b.precision = name_of(store.compute_type());
   b.ranks = ranks->size();

@@ -7,6 +7,8 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "parallel/launch.h"
+#include "train/frozen.h"
+#include "train/initial_model.h"
 #include "train/model_setup.h"
 #include "train/run.h"
 
@@ -28,7 +30,10 @@ void end_with_terminal() {
 
 }  // namespace
 
-TrainEnd run_training(const RunConfig& config) {
+TrainEnd run_training(const RunConfig& given) {
+  std::optional<InitialModel> initial = find_initial_model(given);
+  RunConfig config = given;
+  if (initial) settle(config, *initial);
   g_signal = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
@@ -38,12 +43,17 @@ TrainEnd run_training(const RunConfig& config) {
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
   // Mistakes that need no text are found before any of it is read.
   resolve_precision(config.train.precision, device);
-  resolve_model(config, data::Tokenizer::bytes(), data::Tokenizer::bytes());
+  const model::ModelConfig model =
+      initial ? resolve_initial(config, *initial)
+              : resolve_model(config, data::Tokenizer::bytes(), data::Tokenizer::bytes());
+  ParameterStore names(device, DType::f32);  // never allocated
+  const model::Transformer declared(model, names);
+  freeze_parameters(names, config.optimizer.freeze);
   if (launch.rank != 0) set_log_level(LogLevel::warning);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
     use_device(device);
-    return Run(config, device, *ranks, g_signal).train();
+    return Run(config, std::move(initial), device, *ranks, g_signal).train();
   } catch (const Interrupted& e) {
     ranks->report_failure(e);
     log_warning("stopped by a signal before the first step; nothing is lost, start it again");

@@ -9,6 +9,7 @@
 
 #include "kernels/gemm/matmul.h"
 #include "parallel/gradient_buckets.h"
+#include "train/frozen.h"
 #include "train/loss_tape.h"
 
 namespace saturate::train {
@@ -35,6 +36,7 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
                      const StepOptions& options) {
   ParameterStore store(device, compute);
   const model::Transformer model(config, store);
+  freeze_parameters(store, options.freeze);
   const data::BatchLayout layout(options.shape);
   Tape tape(store, TapeMode::training, nullptr);
   // Planning runs nothing: any address will do for a batch that is never read.
@@ -95,14 +97,17 @@ void TrainingStep::allocate_device() {
     ema_ = Buffer(device, n * sizeof(float));
     reset_average();
   }
-  std::vector<uint8_t> decay(n / kernels::kParameterAlign, 0);
+  std::vector<kernels::GroupRule> rules(n / kernels::kParameterAlign);
   for (const ParameterSpec& p : store_.specs()) {
     const int64_t first = p.offset / kernels::kParameterAlign;
     const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign;
-    std::fill(decay.begin() + first, decay.begin() + last + 1, static_cast<uint8_t>(p.decay));
+    std::fill(rules.begin() + first, rules.begin() + last + 1,
+              p.frozen  ? kernels::GroupRule::frozen
+              : p.decay ? kernels::GroupRule::decayed
+                        : kernels::GroupRule::plain);
   }
-  decay_ = Buffer(device, decay.size());
-  copy_to_device(compute_, decay_.data(), decay.data(), decay.size());
+  rules_ = Buffer(device, rules.size());
+  copy_to_device(compute_, rules_.data(), rules.data(), rules.size());
   norm_partial_ = Buffer(device, static_cast<size_t>(kernels::gradient_norm_scratch_bytes(
                                      device, store_.padded_count())));
   for (size_t i = 0; i < kTimedSteps; ++i) {
@@ -144,7 +149,8 @@ void TrainingStep::plan_buckets() {
     order.push_back({specs[p].offset, end});
     operations.push_back(f.operation);
   }
-  SAT_ASSERT(order.size() == specs.size());
+  SAT_ASSERT(std::ssize(order) ==
+             std::count_if(specs.begin(), specs.end(), [](const auto& s) { return !s.frozen; }));
   for (const parallel::GradientBucket& b : parallel::gradient_buckets(
            order, options_.bucket_bytes / static_cast<int64_t>(sizeof(float)))) {
     buckets_.push_back({operations[static_cast<size_t>(b.ready_after)], b.elements.begin,
@@ -201,7 +207,7 @@ void TrainingStep::optimize() {
                        .ema = ema_.as<float>(),
                        .compute = store_.computes().data(),
                        .compute_type = store_.compute_type(),
-                       .decay = decay_.as<uint8_t>(),
+                       .rules = rules_.as<kernels::GroupRule>(),
                        .count = store_.padded_count(),
                        .beta1 = options_.beta1,
                        .beta2 = options_.beta2,

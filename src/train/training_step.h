@@ -3,6 +3,7 @@
 // ranks, AdamW; recorded once, captured once, replayed.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct StepOptions {
   int64_t slots = 4;       // batches that may be on their way; at least accumulate
   float label_smoothing = 0.1f;
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f, clip_norm = 1.0f;
-  float ema_decay = 0.0f;  // 0: none
+  float ema_decay = 0.0f;           // 0: none
+  std::vector<std::string> freeze;  // patterns, see frozen.h
   Schedule schedule;
   bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
@@ -44,8 +46,9 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
 
 class TrainingStep {
  public:
-  // `store` is allocated for training; `model` declared its parameters in it. All three outlive
-  // this. Errors: out_of_memory (what the plan needs and what is free).
+  // `store` is allocated for training; `model` declared its parameters in it; options.freeze has
+  // been applied to it. All three outlive this. Errors: out_of_memory (what the plan needs and what
+  // is free).
   TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
                parallel::Communicator& ranks);
   ~TrainingStep();
@@ -112,7 +115,7 @@ class TrainingStep {
   std::vector<Event> copied_, consumed_;
   std::vector<Event> begin_, end_;  // of the last kTimedSteps steps
   double device_ms_ = 0;
-  Buffer m_, v_, ema_, decay_, norm_partial_, workspace_, arena_;
+  Buffer m_, v_, ema_, rules_, norm_partial_, workspace_, arena_;
   size_t arena_bytes_ = 0;
 
   Tape tape_;

@@ -24,11 +24,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+}  // namespace
+
 std::string model_folder(const std::string& path) {
   if (fs::exists(path + "/config.json")) return path;
   if (fs::exists(path + "/model/config.json")) return path + "/model";
   if (!fs::exists(path)) {
-    throw Error(Errc::io, "model", path + " does not exist; give --model the folder of a run");
+    throw Error(Errc::io, "model", path + " does not exist; give the folder of a run or model");
   }
   const CheckpointStore checkpoints(path);
   std::vector<std::string> problems;
@@ -43,35 +45,52 @@ std::string model_folder(const std::string& path) {
   throw Error(
       Errc::io, "model",
       fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
-                  "checkpoint; give --model the folder of a run or of a Hugging Face model",
+                  "checkpoint; give the folder of a run or of a Hugging Face model",
                   path));
 }
 
-void check_vocabulary(const LoadedModel& m) {
+void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
+                      const Tokenizers& tokenizers) {
   const auto differs = [&](const char* side, int64_t model, int64_t tokenizer) {
     if (model == tokenizer) return;
     throw Error(
         Errc::invalid_argument, "model",
         fmt::format("{}: the model has a {} vocabulary of {} and its tokenizer {}; the files are "
                     "not of one training run",
-                    m.folder, side, model, tokenizer));
+                    folder, side, model, tokenizer));
   };
-  differs("target", m.config.vocab_target, m.tokenizers.target.vocab_size());
-  if (m.config.kind == model::ModelKind::encoder_decoder) {
-    differs("source", m.config.vocab_source, m.tokenizers.source.vocab_size());
+  differs("target", config.vocab_target, tokenizers.target.vocab_size());
+  if (config.kind == model::ModelKind::encoder_decoder) {
+    differs("source", config.vocab_source, tokenizers.source.vocab_size());
   }
 }
+
+Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config) {
+  const Tokenizers t = load_tokenizers(folder);
+  if (t.target.is_bytes() && config.vocab_target != t.target.vocab_size()) {
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{} has no SentencePiece model (target.spm, and source.spm), the only "
+                    "tokenizer that Saturate reads, and its vocabulary of {} is not that of "
+                    "bytes, {}; put the one it was trained with there under these names",
+                    folder, config.vocab_target, t.target.vocab_size()));
+  }
+  check_vocabulary(folder, config, t);
+  return t;
+}
+
+namespace {
 
 // Everything of the folder but the weights, which are only looked at.
 LoadedModel read_text_side(const std::string& folder) {
   const TimedPart part("configuration and tokenizers");
+  const model::ModelConfig config = model::read_model_config(folder);
   LoadedModel m{.folder = folder,
-                .config = model::read_model_config(folder),
+                .config = config,
                 .translate = model::read_translate_config(folder),
-                .tokenizers = load_tokenizers(folder),
+                .tokenizers = load_tokenizers_of(folder, config),
                 .store = nullptr,
                 .transformer = nullptr};
-  check_vocabulary(m);
   model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
   return m;
 }

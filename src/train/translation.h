@@ -31,6 +31,15 @@ struct LoadedModel {
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<model::Transformer> transformer;
 };
+// The folder with config.json that `path` names: itself, <path>/model, or its best or newest
+// whole checkpoint. Errors: io.
+std::string model_folder(const std::string& path);
+
+// The tokenizers of a model folder, whose vocabularies are those of `config`. Errors:
+// invalid_argument, when they are of another size or there is none that we read.
+Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config);
+void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
+                      const Tokenizers& tokenizers);
 
 // What may begin before the weights are there; called at most once each, one after the other, with
 // the model that load_model() will return (which then moves: keep what its pointers point to).

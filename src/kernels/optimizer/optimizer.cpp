@@ -73,7 +73,7 @@ void adamw(const Context& ctx, const AdamWArgs& args) {
                              {"m", args.m},
                              {"v", args.v},
                              {"grad", args.grad},
-                             {"decay", args.decay},
+                             {"rules", args.rules},
                              {"state", args.state}});
   if (args.compute != nullptr && args.compute_type != DType::bf16 &&
       args.compute_type != DType::f16) {

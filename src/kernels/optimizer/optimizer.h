@@ -13,6 +13,10 @@ namespace saturate::kernels {
 // so the optimizer is a few launches whatever the model.
 constexpr int64_t kParameterAlign = 256;
 
+// What a step does with a group of kParameterAlign elements: weight decay or none, or nothing at
+// all.
+enum class GroupRule : uint8_t { plain, decayed, frozen };
+
 // state->grad_square_sum = sum of grad[i]^2 as f64. Two-stage, bitwise repeatable; partial: scratch
 // of gradient_norm_scratch_bytes(). Runs after the gradients of all ranks have been summed.
 struct GradientNormArgs {
@@ -33,12 +37,12 @@ int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
 //   round(w)
 //
 // with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1,
-// and lr = learning_rate(schedule, step + 1). Nothing is written when norm is not finite or tokens
-// == 0.
+// and lr = learning_rate(schedule, step + 1), decay 1 in decayed groups and 0 in others. Nothing is
+// written when norm is not finite or tokens == 0, and nothing in a frozen group, whose gradient
+// must be zero: it would count in the norm.
 //
-// Shapes    flat (count), a multiple of kParameterAlign. decay: one byte per kParameterAlign
-// elements,
-//           1 where weight decay applies. compute (in compute_type) and ema may be null.
+// Shapes    flat (count), a multiple of kParameterAlign. rules: one per kParameterAlign elements.
+//           compute (in compute_type) and ema may be null.
 // Types     master, m, v, grad, ema in f32; compute bf16 or f16.
 // Order     elementwise: bitwise repeatable. State is read only: finish_step updates it.
 // Source    Loshchilov and Hutter, arXiv:1711.05101.
@@ -50,7 +54,7 @@ struct AdamWArgs {
   float* ema = nullptr;
   void* compute = nullptr;
   DType compute_type = DType::bf16;
-  const uint8_t* decay = nullptr;
+  const GroupRule* rules = nullptr;
   int64_t count = 0;
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 0.0f;  // 0: no clipping

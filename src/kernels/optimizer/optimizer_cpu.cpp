@@ -34,7 +34,8 @@ void adamw_cpu(const Context&, const AdamWArgs& x) {
     const AdamWArgs rates = x;
     const AdamWStep r = step;
     for (int64_t group = begin; group < end; ++group) {
-      const float decay = x.decay[group] != 0 ? step.decay : 0.0f;
+      if (x.rules[group] == GroupRule::frozen) continue;
+      const float decay = x.rules[group] == GroupRule::decayed ? step.decay : 0.0f;
       const int64_t first = group * kParameterAlign;
       float* __restrict w = x.master + first;
       float* __restrict m = x.m + first;

@@ -52,7 +52,7 @@ __global__ void gradient_norm_join_kernel(const double* partial, int parts, Step
 }
 
 // Blocks stay and walk the arrays, so that the scalars (powers and a cosine in double) are computed
-// once per block. A warp takes one group of `decay` at a time, as two halves in which neighbouring
+// once per block. A warp takes one group of `rules` at a time, as two halves in which neighbouring
 // lanes touch neighbouring 16 bytes.
 template <class C>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
@@ -68,6 +68,8 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
                 stride = static_cast<int64_t>(gridDim.x) * kWarps;
   int64_t group = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   for (; group < groups; group += stride) {
+    const GroupRule rule = x.rules[group];
+    if (rule == GroupRule::frozen) continue;
     const int64_t first = group * kParameterAlign + threadIdx.x % kWarp * kWide;
     float w[kHalves][kWide], m[kHalves][kWide], v[kHalves][kWide], g[kHalves][kWide],
         ema[kHalves][kWide] = {};
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
       load(v[h], static_cast<const float*>(x.v) + i);
       if (x.ema != nullptr) load(ema[h], static_cast<const float*>(x.ema) + i);
     }
-    const float decay = x.decay[group] != 0 ? step.decay : 0.0f;
+    const float decay = rule == GroupRule::decayed ? step.decay : 0.0f;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       const int64_t i = first + h * kWarp * kWide;

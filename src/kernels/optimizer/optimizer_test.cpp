@@ -97,15 +97,18 @@ class AdamW : public ::testing::TestWithParam<Case> {
     const auto n = static_cast<size_t>(c.count);
     std::vector<double> w = testing::random_values(c.count, f32, 1), m(n), v(n), ema = w,
                         decay(n / kParameterAlign);
-    std::vector<uint8_t> decay_bytes(decay.size());
-    for (size_t i = 0; i < decay.size(); ++i) decay[i] = decay_bytes[i] = i % 3 != 1;
+    std::vector<GroupRule> rules(decay.size());
+    for (size_t i = 0; i < decay.size(); ++i) {
+      decay[i] = i % 3 != 1;
+      rules[i] = i % 3 != 1 ? GroupRule::decayed : GroupRule::plain;
+    }
     const Guarded d_w(t.stream, f32, w), d_m(t.stream, f32, m), d_v(t.stream, f32, v),
         d_ema(t.stream, f32, ema);
     const DType half = c.compute == f32 ? bf16 : c.compute;
     const Guarded d_compute(t.stream, half, c.count), grad(t.stream, f32, c.count);
     const Guarded partial(t.stream, f64, gradient_norm_scratch_bytes(device, c.count) / 8);
-    Buffer d_decay(device, decay_bytes.size());
-    copy_to_device(t.stream, d_decay.data(), decay_bytes.data(), decay_bytes.size());
+    Buffer d_rules(device, rules.size());
+    copy_to_device(t.stream, d_rules.data(), rules.data(), rules.size());
     HostBuffer ring(device, sizeof(StepRecord) * 4);
     const Schedule schedule{
         .kind = ScheduleKind::cosine, .peak_lr = 0.01f, .warmup_steps = 2, .total_steps = 9};
@@ -117,7 +120,7 @@ class AdamW : public ::testing::TestWithParam<Case> {
                          .ema = c.ema > 0 ? d_ema.as<float>() : nullptr,
                          .compute = c.compute == f32 ? nullptr : d_compute.data(),
                          .compute_type = half,
-                         .decay = d_decay.as<uint8_t>(),
+                         .rules = d_rules.as<GroupRule>(),
                          .count = c.count,
                          .weight_decay = c.weight_decay,
                          .clip_norm = c.clip,
@@ -232,8 +235,8 @@ TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
         v(t.stream, f32, int64_t{256});
     const Guarded grad(t.stream, f32, testing::random_values(256, f32, 1)),
         compute(t.stream, bf16, int64_t{256});
-    Buffer decay(device, 1);
-    fill_bytes(t.stream, decay.data(), 1, 1);
+    Buffer rules(device, 1);
+    fill_bytes(t.stream, rules.data(), static_cast<int>(GroupRule::decayed), 1);
     for (const double sum : {1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       StepState s;
       s.grad_square_sum = sum;
@@ -244,11 +247,64 @@ TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
                       .v = v.as<float>(),
                       .grad = grad.as<float>(),
                       .compute = compute.data(),
-                      .decay = decay.as<uint8_t>(),
+                      .rules = rules.as<GroupRule>(),
                       .count = 256,
                       .state = state.device()});
       for (const Guarded* a : {&w, &m, &v, &compute}) {
         for (const char byte : a->bytes()) ASSERT_EQ(byte, '\xFF');
+      }
+    }
+  }
+}
+
+// Every second group; the average of a weight with itself would not be the weight to the last bit.
+TEST(AdamWRules, AFrozenGroupIsNotWritten) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    constexpr int64_t kGroups = 37, kCount = kGroups * kParameterAlign;
+    std::vector<double> gradient = testing::random_values(kCount, f32, 3);
+    std::vector<GroupRule> rules(kGroups, GroupRule::decayed);
+    for (int64_t i = 0; i < kCount; ++i) {
+      if (i / kParameterAlign % 2 == 0) continue;
+      gradient[static_cast<size_t>(i)] = 0;
+      rules[static_cast<size_t>(i / kParameterAlign)] = GroupRule::frozen;
+    }
+    const auto start = testing::random_values(kCount, f32, 1);
+    const Guarded w(t.stream, f32, start), ema(t.stream, f32, start), grad(t.stream, f32, gradient);
+    const Guarded m(t.stream, f32, std::vector<double>(kCount)),
+        v(t.stream, f32, std::vector<double>(kCount)), compute(t.stream, bf16, kCount);
+    const auto untouched = compute.bytes();
+    Buffer d_rules(device, rules.size());
+    copy_to_device(t.stream, d_rules.data(), rules.data(), rules.size());
+    StepState s;
+    s.grad_square_sum = 1.0;
+    s.totals[2] = 5;
+    state.set(s);
+    adamw(t.get(), {.master = w.as<float>(),
+                    .m = m.as<float>(),
+                    .v = v.as<float>(),
+                    .grad = grad.as<float>(),
+                    .ema = ema.as<float>(),
+                    .compute = compute.data(),
+                    .rules = d_rules.as<GroupRule>(),
+                    .count = kCount,
+                    .weight_decay = 0.1f,
+                    .ema_decay = 0.9f,
+                    .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
+                    .state = state.device()});
+    const auto got = w.values(), got_m = m.values(), got_v = v.values(), got_ema = ema.values();
+    const auto got_compute = compute.bytes();
+    for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
+      if (rules[i / kParameterAlign] == GroupRule::frozen) {
+        ASSERT_EQ(got[i], start[i]);
+        ASSERT_EQ(got_ema[i], start[i]);
+        ASSERT_EQ(got_m[i], 0.0);
+        ASSERT_EQ(got_v[i], 0.0);
+        ASSERT_EQ(got_compute[2 * i], untouched[2 * i]);
+        ASSERT_EQ(got_compute[2 * i + 1], untouched[2 * i + 1]);
+      } else {
+        ASSERT_NE(got[i], start[i]);
       }
     }
   }
@@ -325,9 +381,9 @@ TEST(BatchIntake, WalksTheSlotsAndCounts) {
 TEST(OptimizerRules, RejectsBadArguments) {
   const TestContext t({});
   alignas(16) float x[512] = {};
-  uint8_t decay[2] = {};
+  GroupRule rules[2] = {};
   StepState s;
-  AdamWArgs ok{.master = x, .m = x, .v = x, .grad = x, .decay = decay, .count = 256, .state = &s};
+  AdamWArgs ok{.master = x, .m = x, .v = x, .grad = x, .rules = rules, .count = 256, .state = &s};
   AdamWArgs bad = ok;
   bad.count = 255;
   EXPECT_THROW(adamw(t.get(), bad), Error);
