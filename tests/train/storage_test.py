@@ -3,17 +3,20 @@
 
 A model that is not finite is never kept, damage is seen, and model/ is at all times what the run calls its best.
 """
+import fcntl
 import json
 import os
 import pty
 import random
 import re
+import resource
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -373,7 +376,6 @@ class Disturbed(Storage):
         taken = sum(os.path.getsize(os.path.join(folder, name)) for folder, _, names in
                     os.walk(f"{run}/checkpoints/step-00000009") for name in names)
         # A file size limit makes the save fail, and its message names what it had asked for.
-        import resource
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (taken // 3, taken // 3))
         done = self.train(run, {"train.max_steps": 10, "validate.every_steps": 0}, resume=True, preexec_fn=limit)
         asked = int(re.search(r"(\d+) bytes are needed in all", done.stderr).group(1))
@@ -385,7 +387,7 @@ class Disturbed(Storage):
         main, side = pty.openpty()
         process = subprocess.Popen(self.command(run, {"train.max_steps": 10**6}), stdin=side, stdout=side, stderr=side,
                                    start_new_session=True,
-                                   preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(side)
         os.set_blocking(main, False)
         for _ in range(1200):
