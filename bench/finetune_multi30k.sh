@@ -31,7 +31,7 @@ run() {  # run NAME TEXT SETTINGS...
   "$program" eval --model "$name" --test "$data/test_2016_flickr.en" "$data/test_2016_flickr.de" --quiet \
     >"$name.score" 2>>"$name.log" || { cat "$name.log" >&2; exit 1; }
   awk -v name="$name" -v seconds="$(echo "$end $begin" | awk '{printf "%.1f", $1 - $2}')" \
-    '/^BLEU/ {bleu = $3} /^chrF/ {chrf = $3} END {printf "%-24s BLEU %6s  chrF %6s  %6s s\n", name, bleu, chrf, seconds}' "$name.score"
+    '/^BLEU[0-9]* = / {bleu = $3} /^chrF[0-9]* = / {chrf = $3} END {printf "%-24s BLEU %6s  chrF %6s  %6s s\n", name, bleu, chrf, seconds}' "$name.score"
 }
 
 "$program" info | head -12
@@ -49,7 +49,7 @@ valid = [r for r in rows if r["kind"] == "valid"]
 train = [r for r in rows if r["kind"] == "train"]
 shown = lambda r: f"step {r['step']}: loss {r['loss']:.4f}, BLEU {r['bleu']:.2f}"
 rate = sorted(r["target_tokens_per_s"] for r in train)[len(train) // 2]
-environment = next(r for r in rows if r["kind"] == "header")["environment"]
+environment = next(r for r in rows if r["kind"] == "run")["environment"]
 print(f"{sys.argv[1]}: validation {shown(valid[0])}; {shown(valid[-1])}; median {rate:,.0f} target tokens/s; "
       f"{environment.get('trainable', environment['parameters'])} of {environment['parameters']} parameters train")
 PY

@@ -180,6 +180,31 @@ class FineTuning(unittest.TestCase):
             if key.startswith("master/encoder.layers.1."):
                 self.assertEqual(many[key], self.state("base", 12)[key])
 
+    def test_a_vocabulary_with_ids_of_its_own(self):
+        # As Marian's published models have it: vocab.json gives other ids than the SentencePiece model.
+        folder = f"{self.root}/moved-ids"
+        shutil.copytree(f"{self.root}/base/model", folder)
+        os.remove(f"{folder}/manifest.json")
+        with open(f"{folder}/vocab.json", encoding="utf8") as file:
+            pieces = [piece for piece, _ in sorted(json.load(file).items(), key=lambda item: item[1])]
+        order = [0, 1, *reversed(range(2, len(pieces) - 1)), len(pieces) - 1]  # </s>, <unk> and <pad> stay
+        with open(f"{folder}/vocab.json", "w", encoding="utf8") as file:
+            json.dump({pieces[old]: new for new, old in enumerate(order)}, file)
+        with open(f"{folder}/model.safetensors", "r+b") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            begin, end = json.loads(file.read(size))["model.shared.weight"]["data_offsets"]
+            row = (end - begin) // len(pieces)
+            table = file.read(begin + end - begin)[begin:]
+            file.seek(8 + size + begin)
+            file.write(b"".join(table[old * row:(old + 1) * row] for old in order))
+        self.train("moved", 2, init="moved-ids", **{"optimizer.lr": 0})
+        base = self.rows("base", "valid")[-1]["loss"]
+        for row in self.rows("moved", "valid"):  # the sums go in another order
+            self.assertAlmostEqual(row["loss"], base, delta=1e-6 * base)
+        self.train("moved", 4, init="moved-ids", resume=True)
+        with open(f"{self.root}/moved/model/vocab.json", encoding="utf8") as file:
+            self.assertEqual(json.load(file), {pieces[old]: new for new, old in enumerate(order)})
+
     def test_language_models_too(self):
         lm = {"model.preset": "gpt2-124m", "model.d_model": 32, "model.heads": 2, "model.decoder_layers": 2,
               "data.vocab_size": 200, "data.max_length": 64}
