@@ -21,9 +21,9 @@ void BatchFiller::sort_by_id(const int32_t* ids, int64_t rows, int64_t vocab, in
 }
 
 void BatchFiller::fill_target(const PackedItem& item, int32_t* ids, int32_t* labels) const {
-  if (cache_.stats().monolingual == 0) {
+  if (cache_.head().monolingual == 0) {
     cache_.read_target(item.index, 0, item.target, labels);
-    ids[0] = cache_.stats().target_pad;
+    ids[0] = cache_.head().target_pad;
     std::copy_n(labels, item.target - 1, ids + 1);
   } else if (unit_ == PackUnit::stream) {
     cache_.read_stream(item.first, item.target, ids);
@@ -70,8 +70,8 @@ BatchStats BatchFiller::fill(const std::vector<PackedItem>& items, int32_t* word
     sort_by_id(words + side.ids, rows, vocab, words + side.order);
   };
   if (shape.source_rows > 0)
-    finish(layout_.source, stats.source_tokens, cache_.stats().source_vocab);
-  finish(layout_.target, stats.target_tokens, cache_.stats().target_vocab);
+    finish(layout_.source, stats.source_tokens, cache_.head().source_vocab);
+  finish(layout_.target, stats.target_tokens, cache_.head().target_vocab);
   return stats;
 }
 

@@ -21,13 +21,14 @@ struct Slot {
 }  // namespace
 
 struct BatchLoader::Impl {
-  Impl(const TokenCache& cache, const Setup& setup)
-      : rank(setup.rank),
+  Impl(const TokenCache& cache_in, const Setup& setup)
+      : cache(cache_in),
+        rank(setup.rank),
         ranks(setup.ranks),
-        packer(cache, setup.packing, setup.state),
+        packer(cache_in, setup.packing, setup.state),
         state(packer.state()) {
     SAT_ASSERT(rank >= 0 && rank < ranks && !setup.slots.empty());
-    for (int32_t* words : setup.slots) slots.emplace_back(cache, setup.packing, words);
+    for (int32_t* words : setup.slots) slots.emplace_back(cache_in, setup.packing, words);
     workers = std::make_unique<OrderedWorkers>(
         setup.threads, static_cast<int>(slots.size()),
         [this](int slot) { return plan(slots[static_cast<size_t>(slot)]); },
@@ -36,6 +37,9 @@ struct BatchLoader::Impl {
           s.stats = s.filler.fill(s.items, s.words);
         });
   }
+
+  // A thread that waits for the cache would keep the workers from ending.
+  ~Impl() { cache.stop_waiting(); }
 
   // Packs one batch for each rank and keeps ours: packing costs little beside filling.
   bool plan(Slot& slot) {
@@ -52,6 +56,7 @@ struct BatchLoader::Impl {
     return true;
   }
 
+  const TokenCache& cache;
   const int rank, ranks;
   Packer packer;  // used by plan alone
   PackerState state;

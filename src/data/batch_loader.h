@@ -21,7 +21,8 @@ struct LoadedBatch {
 // Packs and fills batches ahead, in worker threads, into memory of the caller (pinned, for copies
 // to a GPU). Of the one global sequence of batches, rank r of N gets r, r + N, r + 2N, ... At the
 // end of a finite sequence all ranks get the same number of batches, some of them without rows.
-// Threads: all functions from one thread. Errors: next() throws what packing or filling threw.
+// Threads: all functions from one thread. Errors: next() throws what packing or filling threw,
+// or waiting for the cache. The destructor ends all waiting for the cache.
 class BatchLoader {
  public:
   struct Setup {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <stop_token>
@@ -26,6 +27,12 @@ class ByteSource {
 // file that is missing, a directory, or cannot be read. Who reads from a terminal or a pipe waits;
 // asked to `stop`, the source ends there.
 std::unique_ptr<ByteSource> open_byte_source(const std::string& path, std::stop_token stop = {});
+
+// Which part of a file to read: about `bytes` of whole lines, see open_sampled_source; 0: all.
+struct Sample {
+  int64_t bytes = 0;
+  uint64_t seed = 0;
+};
 
 // How messages name a path: "<standard input>" for "-".
 std::string display_name(const std::string& path);

@@ -60,6 +60,13 @@ class ParallelCorpus : public Corpus {
   TextReader source_, target_;
 };
 
+void open_file(const CorpusSpec& spec, size_t file, std::optional<TextReader>& reader) {
+  if (file < spec.samples.size() && spec.samples[file].bytes > 0)
+    reader.emplace(spec.paths[file], spec.max_line_bytes, spec.samples[file]);
+  else
+    reader.emplace(spec.paths[file], spec.max_line_bytes);
+}
+
 // Files read one after the other, a record a line.
 class LineCorpus : public Corpus {
  public:
@@ -69,7 +76,7 @@ class LineCorpus : public Corpus {
     std::string_view line;
     while (!reader_ || !reader_->next(line)) {
       if (file_ == spec_.paths.size()) return false;
-      reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
+      open_file(spec_, file_++, reader_);
     }
     pair.source.clear();
     pair.target.clear();
@@ -139,7 +146,7 @@ class StreamCorpus : public Corpus {
   bool read(SentencePair& pair) override {
     while (!has_ahead_) {
       if (file_ == spec_.paths.size()) return false;
-      reader_.emplace(spec_.paths[file_++], spec_.max_line_bytes);
+      open_file(spec_, file_++, reader_);
       advance();
     }
     pair.source.clear();

@@ -27,6 +27,7 @@ struct CorpusSpec {
   std::string text_key = "text";
   int64_t max_line_bytes = kMaxLineBytes;
   bool skip_bad_lines = false;  // count them instead of failing
+  std::vector<Sample> samples;  // of each file, where not all is read; not for parallel text
   bool monolingual() const {
     return format == CorpusFormat::lines || format == CorpusFormat::stream ||
            (format == CorpusFormat::jsonl && source_key.empty());

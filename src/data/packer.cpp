@@ -31,12 +31,13 @@ bool fits(const PackedItem& item, const BatchShape& left) {
 Packer::Packer(const TokenCache& cache, const PackerOptions& options, const PackerState& state)
     : cache_(cache),
       options_(options),
+      order_(cache, options.order, options.unit, options.shape.max_target, options.seed),
       batches_(state.batches),
       epoch_(state.epoch),
       position_(state.position),
       pool_(state.carried.begin(), state.carried.end()) {
   const BatchShape& s = options.shape;
-  const bool monolingual = cache.stats().monolingual != 0;
+  const bool monolingual = cache.head().monolingual != 0;
   if (monolingual != (s.source_rows == 0) || (!monolingual && options.unit == PackUnit::stream))
     throw Error(Errc::invalid_argument, "batch",
                 monolingual ? "a language model's corpus needs a batch shape without source rows"
@@ -48,19 +49,15 @@ Packer::Packer(const TokenCache& cache, const PackerOptions& options, const Pack
         fmt::format("{} source rows, {} target rows and {} sequences cannot hold the longest "
                     "sentence of {} / {} tokens; raise the rows or lower the lengths",
                     s.source_rows, s.target_rows, s.sequences, s.max_source, s.max_target));
-  units_ = cache.pairs();
-  if (options.unit == PackUnit::stream) {
-    units_ =
-        (cache.stats().target_tokens - 1) / s.max_target;  // each needs one more token as label
-    if (units_ < 1)
-      throw Error(Errc::invalid_argument, "batch",
-                  fmt::format("the corpus has {} tokens, less than one sequence of {} and its last "
-                              "label; give more text or a shorter length",
-                              cache.stats().target_tokens, s.max_target));
-  }
-  if (epoch_ < 0 || batches_ < 0 || position_ < 0 || position_ > units_) bad_state();
+  if (order_.first_block() < 1)
+    throw Error(Errc::invalid_argument, "batch",
+                fmt::format("the corpus has {} tokens, less than one sequence of {} and its last "
+                            "label; give more text or a shorter length",
+                            cache.head().target_tokens, s.max_target));
+  if (epoch_ < 0 || batches_ < 0 || position_ < 0) bad_state();
+  if (position_ > 0 && order_.at(epoch_, position_ - 1) < 0) bad_state();
   for (PackedItem& item : pool_) {
-    if (item.index < 0 || item.index >= units_ || item.first < 0 || item.epoch < 0) bad_state();
+    if (!order_.has(item.index) || item.first < 0 || item.epoch < 0) bad_state();
     complete(item);
     if (item.target < 1) bad_state();
   }
@@ -75,7 +72,7 @@ void Packer::complete(PackedItem& item) const {
     return;
   }
   const PairLengths lengths = cache_.lengths(item.index);
-  if (cache_.stats().monolingual != 0) {
+  if (cache_.head().monolingual != 0) {
     item.target = std::min(s.max_target, lengths.target - 1 - item.first);
     return;
   }
@@ -91,22 +88,23 @@ void Packer::complete(PackedItem& item) const {
 
 // Moves one more unit of the epoch's order into the pool; false after the last epoch.
 bool Packer::draw() {
-  if (position_ == units_) {
+  const auto ended = [this] { return options_.epochs > 0 && epoch_ >= options_.epochs; };
+  if (ended()) return false;
+  PackedItem item;
+  item.index = order_.at(epoch_, position_);
+  if (item.index < 0) {
     position_ = 0;
     ++epoch_;
+    if (ended()) return false;
+    item.index = order_.at(epoch_, position_);
   }
-  if (options_.epochs > 0 && epoch_ >= options_.epochs) return false;
-  PackedItem item;
   item.epoch = epoch_;
-  item.index = options_.order == PackOrder::shuffled
-                   ? Permutation(units_, options_.seed, epoch_)(position_)
-                   : position_;
   ++position_;
   do {
     complete(item);
     if (item.target > 0) pool_.push_back(item);
     item.first += options_.shape.max_target;
-  } while (options_.unit == PackUnit::sentences && cache_.stats().monolingual != 0 &&
+  } while (options_.unit == PackUnit::sentences && cache_.head().monolingual != 0 &&
            item.target > 0);
   return true;
 }
@@ -189,7 +187,7 @@ BatchShape suggest_shape(const TokenCache& cache, int64_t target_rows, int64_t m
   const auto round_up = [](int64_t n, int64_t unit_size) {
     return (n + unit_size - 1) / unit_size * unit_size;
   };
-  const CacheStats& stats = cache.stats();
+  const CacheStats& stats = cache.head();
   const bool monolingual = stats.monolingual != 0;
   if (max_target < 1 || max_target > target_rows || (!monolingual && max_source < 1))
     throw Error(
@@ -208,9 +206,10 @@ BatchShape suggest_shape(const TokenCache& cache, int64_t target_rows, int64_t m
   // Sequences a batch holds on average, from a sample of lengths (pieces of documents are not
   // counted in the trailer).
   constexpr int64_t kSample = 4096;
-  const Permutation order(cache.pairs(), 0, 0);
+  const int64_t pairs = stats.counts.kept;
+  const Permutation order(pairs, 0, 0);
   double rows = 0, sequences = 0;
-  for (int64_t i = 0; i < std::min(kSample, cache.pairs()); ++i) {
+  for (int64_t i = 0; i < std::min(kSample, pairs); ++i) {
     const int64_t length = cache.lengths(order(i)).target - (monolingual ? 1 : 0);
     rows += static_cast<double>(length);
     sequences += static_cast<double>(monolingual ? round_up(length, max_target) / max_target : 1);

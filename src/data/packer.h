@@ -6,20 +6,14 @@
 #include <vector>
 
 #include "data/batch.h"
+#include "data/epoch_order.h"
 #include "data/token_cache.h"
 
 namespace saturate::data {
 
-enum class PackOrder : uint8_t { shuffled, sequential };
-
-// How a language model's documents become sequences. sentences: each document on its own, cut to
-// pieces of max_target. stream: all documents, laid end to end, cut to pieces of exactly
-// max_target.
 // to_longest fills a batch only as far as rows padded to its longest sentence would: what a trainer
 // without packing can do at the same cost. For comparison.
 enum class Padding : uint8_t { none, to_longest };
-
-enum class PackUnit : uint8_t { sentences, stream };
 
 struct PackerOptions {
   BatchShape shape;
@@ -55,8 +49,8 @@ struct PackerState {
 // Packs sentences in epoch order into batches: a function of (cache, options) alone, one global
 // sequence whatever the number of ranks. Most of a batch is taken in order; the last part is chosen
 // from a pool of kPoolItems so that source and target rows run out together. Every sentence occurs
-// once an epoch. Errors: invalid_argument when a sentence cannot fit the shape, or a state is not
-// of this cache.
+// once an epoch. Waits for what the cache has not got yet. Errors: invalid_argument when a sentence
+// cannot fit the shape, or a state is not of this cache; those of waiting for the cache.
 class Packer {
  public:
   Packer(const TokenCache& cache, const PackerOptions& options, const PackerState& state = {});
@@ -72,12 +66,12 @@ class Packer {
 
   const TokenCache& cache_;
   const PackerOptions options_;
-  int64_t units_ = 0;  // pairs, documents or pieces of the stream in an epoch
+  const EpochOrder order_;
   int64_t batches_ = 0, epoch_ = 0, position_ = 0;
   std::deque<PackedItem> pool_;
 };
 
-// The shape whose budgets fill evenly on this corpus: source_rows from the ratio of its token
+// The shape whose budgets fill evenly on the corpus's head: source_rows from the ratio of its token
 // counts, and as many sequences as batches may need. target_rows is rounded up to a multiple of 8
 // (stream: of max_target). Errors: invalid_argument when a limit is larger than the rows.
 BatchShape suggest_shape(const TokenCache& cache, int64_t target_rows, int64_t max_source,

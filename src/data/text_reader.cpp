@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "data/sampled_source.h"
 
 namespace saturate::data {
 
@@ -22,6 +23,13 @@ TextReader::TextReader(const std::string& path, int64_t max_line_bytes, EmptyTex
   if (at_end_ && empty == EmptyText::refused)
     throw Error(Errc::invalid_argument, "corpus",
                 name_ + ": is empty; give a file with at least one line of text");
+}
+
+TextReader::TextReader(const std::string& path, int64_t max_line_bytes, const Sample& sample)
+    : name_(display_name(path)),
+      max_line_bytes_(max_line_bytes),
+      source_(open_sampled_source(path, sample.bytes, sample.seed)) {
+  refill();
 }
 
 void TextReader::fail(const std::string& problem_and_remedy) const {

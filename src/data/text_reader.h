@@ -32,6 +32,9 @@ class TextReader {
  public:
   explicit TextReader(const std::string& path, int64_t max_line_bytes = kMaxLineBytes,
                       EmptyText empty = EmptyText::refused, std::stop_token stop = {});
+  // A sample of the file, when sample.bytes > 0: it may have no line, and its line numbers mean
+  // nothing.
+  TextReader(const std::string& path, int64_t max_line_bytes, const Sample& sample);
 
   // False at the end of the file. `line` is valid until the next call.
   bool next(std::string_view& line);

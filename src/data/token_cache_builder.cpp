@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "data/ordered_workers.h"
 #include "data/token_cache_format.h"
+#include "data/token_cache_state.h"
 
 namespace saturate::data {
 namespace {
@@ -23,10 +24,10 @@ constexpr int64_t kNarrowVocab = 65536;                              // ids fit 
 
 uint64_t cache_key(const TokenCacheSpec& spec) {
   std::string text = fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", kCacheVersion, static_cast<int>(spec.corpus.format),
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", kCacheVersion, static_cast<int>(spec.corpus.format),
       spec.corpus.source_key, spec.corpus.target_key, spec.corpus.text_key,
       spec.target.fingerprint(), spec.filter.max_source, spec.filter.max_target,
-      spec.filter.max_ratio, spec.corpus.skip_bad_lines);
+      spec.filter.max_ratio, spec.corpus.skip_bad_lines, spec.head_tokens);
   if (!spec.corpus.monolingual()) text += fmt::format("|{}", spec.source.fingerprint());
   for (const std::string& path : spec.corpus.paths) {
     struct stat info {};
@@ -146,48 +147,141 @@ void copy_into(DurableFile& file, const std::string& path) {
   if (in.bad() || !in.eof()) throw Error(Errc::io, "token cache", path + ": cannot be read back");
 }
 
-BadLines build(const TokenCacheSpec& spec, uint64_t key) {
-  const auto corpus = open_corpus(spec.corpus);
-  const bool monolingual = spec.corpus.monolingual();
-  DurableFile file(spec.path), index(spec.path + ".index");  // the index is never committed
-  CacheTrailer trailer;
-  trailer.key = key;
-  trailer.stats.source_vocab = monolingual ? 0 : spec.source.vocab_size();
-  trailer.stats.target_vocab = spec.target.vocab_size();
-  trailer.stats.source_eos = spec.source.eos_id();
-  trailer.stats.target_eos = spec.target.eos_id();
-  trailer.stats.target_pad = spec.target.pad_id();
-  trailer.stats.monolingual = monolingual ? 1 : 0;
-  trailer.id_bytes =
-      std::max(trailer.stats.source_vocab, trailer.stats.target_vocab) <= kNarrowVocab ? 2 : 4;
-
-  const int threads = std::max(1, spec.threads);
-  std::vector<Chunk> chunks(static_cast<size_t>(2 * threads + 1));
-  OrderedWorkers workers(
-      threads, static_cast<int>(chunks.size()),
-      [&](int slot) { return read_chunk(*corpus, chunks[static_cast<size_t>(slot)]); },
-      [&](int slot) { tokenize_chunk(spec, chunks[static_cast<size_t>(slot)]); });
-  for (int slot; (slot = workers.acquire()) >= 0; workers.release())
-    write_chunk(chunks[static_cast<size_t>(slot)], trailer, file, index);
-
-  trailer.stats.counts.bad = corpus->bad_lines().count;
-  check_not_empty(spec, trailer.stats.counts);
-  const char zeros[8] = {};
-  const int64_t index_at = cache_index_offset(trailer.tokens, trailer.id_bytes);
-  file.write(zeros, static_cast<size_t>(index_at - trailer.tokens * trailer.id_bytes));
-  copy_into(file, spec.path + ".index.tmp");
-  trailer.checksum = XXH3_64bits(&trailer, offsetof(CacheTrailer, checksum));
-  file.write(&trailer, sizeof trailer);
-  file.commit();
-  return corpus->bad_lines();
-}
-
 }  // namespace
 
-TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheReport* report) {
+// The thread that makes a cache, and what it tells those who read it.
+class TokenCacheBuild {
+ public:
+  using State = TokenCache::State;
+  TokenCacheBuild(TokenCacheSpec spec, uint64_t key, State& state)
+      : spec_(std::move(spec)), key_(key), state_(state) {}
+
+  void run() noexcept {
+    try {
+      make();
+    } catch (...) {
+      const std::lock_guard lock(state_.mutex);
+      state_.failure = std::current_exception();
+      state_.failed = true;
+    }
+    state_.changed.notify_all();
+  }
+
+  static TokenCache start(const TokenCacheSpec& spec, uint64_t key) {
+    auto state = std::make_shared<State>();
+    state->path = spec.path;
+    state->interrupt = spec.interrupt;
+    // The thread must not keep the state alive: its end is what stops the thread.
+    state->maker = std::thread(
+        [build = std::make_unique<TokenCacheBuild>(spec, key, *state)] { build->run(); });
+    state->await([&] { return state->head_known; },
+                 [&] {
+                   if (spec.progress) spec.progress(state->lines_read);
+                 });
+    return TokenCache(std::move(state));
+  }
+
+  static void wait(const TokenCache& cache, const TokenCacheSpec& spec) {
+    State& s = *cache.state_;
+    s.await([&] { return s.whole != nullptr; },
+            [&] {
+              if (spec.progress) spec.progress(s.lines_read);
+            });
+  }
+
+ private:
+  void make() {
+    const auto corpus = open_corpus(spec_.corpus);
+    DurableFile ids(spec_.path), index(spec_.path + ".index");  // the index is never committed
+    CacheTrailer trailer = empty_trailer();
+    state_.id_bytes = trailer.id_bytes;
+    state_.ids.open(spec_.path + ".tmp");
+    state_.index.open(spec_.path + ".index.tmp");
+
+    const int threads = std::max(1, spec_.threads);
+    std::vector<Chunk> chunks(static_cast<size_t>(2 * threads + 1));
+    OrderedWorkers workers(
+        threads, static_cast<int>(chunks.size()),
+        [&](int slot) { return read_chunk(*corpus, chunks[static_cast<size_t>(slot)]); },
+        [&](int slot) { tokenize_chunk(spec_, chunks[static_cast<size_t>(slot)]); });
+    for (int slot; (slot = workers.acquire()) >= 0; workers.release()) {
+      if (state_.stop) throw Interrupted();
+      write_chunk(chunks[static_cast<size_t>(slot)], trailer, ids, index);
+      publish(trailer);
+    }
+    trailer.stats.counts.bad = corpus->bad_lines().count;
+    check_not_empty(spec_, trailer.stats.counts);
+    if (trailer.head.counts.kept == 0 || trailer.head.counts.kept == trailer.stats.counts.kept)
+      trailer.head = trailer.stats;
+    finish(trailer, ids);
+    ids.commit();
+    publish_whole(corpus->bad_lines());
+  }
+
+  CacheTrailer empty_trailer() const {
+    CacheTrailer t;
+    const bool monolingual = spec_.corpus.monolingual();
+    t.key = key_;
+    t.stats.source_vocab = monolingual ? 0 : spec_.source.vocab_size();
+    t.stats.target_vocab = spec_.target.vocab_size();
+    t.stats.source_eos = spec_.source.eos_id();
+    t.stats.target_eos = spec_.target.eos_id();
+    t.stats.target_pad = spec_.target.pad_id();
+    t.stats.monolingual = monolingual ? 1 : 0;
+    t.id_bytes = std::max(t.stats.source_vocab, t.stats.target_vocab) <= kNarrowVocab ? 2 : 4;
+    return t;
+  }
+
+  // The head ends with the chunk in which it is full, and is known when a pair follows it: both
+  // depend on the corpus alone.
+  void publish(CacheTrailer& trailer) {
+    const CacheStats& now = trailer.stats;
+    CacheStats& head = trailer.head;
+    {
+      const std::lock_guard lock(state_.mutex);
+      state_.lines_read = now.counts.read;
+      state_.tokens = trailer.tokens;
+      state_.pairs = now.counts.kept;
+      if (head.counts.kept > 0 && now.counts.kept > head.counts.kept && !state_.head_known) {
+        state_.head = head;
+        state_.continues = state_.head_known = true;
+      }
+    }
+    state_.changed.notify_all();
+    if (head.counts.kept == 0 && trailer.tokens >= spec_.head_tokens) head = now;
+  }
+
+  void finish(CacheTrailer& trailer, DurableFile& ids) const {
+    const char zeros[8] = {};
+    const int64_t index_at = cache_index_offset(trailer.tokens, trailer.id_bytes);
+    ids.write(zeros, static_cast<size_t>(index_at - trailer.tokens * trailer.id_bytes));
+    copy_into(ids, spec_.path + ".index.tmp");
+    trailer.checksum = XXH3_64bits(&trailer, offsetof(CacheTrailer, checksum));
+    ids.write(&trailer, sizeof trailer);
+  }
+
+  void publish_whole(const BadLines& bad) {
+    auto whole = std::make_unique<const WholeCache>(spec_.path, key_);
+    {
+      const std::lock_guard lock(state_.mutex);
+      if (!state_.head_known) state_.head = whole->head;
+      state_.head_known = true;
+      state_.bad = bad;
+      state_.owned_whole = std::move(whole);
+      state_.whole = state_.owned_whole.get();
+    }
+    state_.changed.notify_all();
+  }
+
+  const TokenCacheSpec spec_;
+  const uint64_t key_;
+  State& state_;
+};
+
+TokenCache open_or_start_token_cache(const TokenCacheSpec& spec, CacheOrigin* origin) {
   const uint64_t key = cache_key(spec);
   const auto& paths = spec.corpus.paths;
-  if (report != nullptr) *report = {};
+  if (origin != nullptr) *origin = CacheOrigin::reused;
   if (std::find(paths.begin(), paths.end(), "-") == paths.end() &&
       std::filesystem::exists(spec.path)) {
     try {
@@ -196,9 +290,14 @@ TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheReport* re
       // Stale or damaged: made again below.
     }
   }
-  const BadLines bad = build(spec, key);
-  if (report != nullptr) *report = {CacheOrigin::built, bad};
-  return TokenCache(spec.path, key);
+  if (origin != nullptr) *origin = CacheOrigin::built;
+  return TokenCacheBuild::start(spec, key);
+}
+
+TokenCache open_or_build_token_cache(const TokenCacheSpec& spec, CacheOrigin* origin) {
+  TokenCache cache = open_or_start_token_cache(spec, origin);
+  TokenCacheBuild::wait(cache, spec);
+  return cache;
 }
 
 }  // namespace saturate::data

@@ -11,7 +11,7 @@
 namespace saturate::data {
 
 constexpr std::array<char, 8> kCacheMagic{'S', 'A', 'T', 'T', 'O', 'K', 'E', 'N'};
-constexpr uint32_t kCacheVersion = 2;
+constexpr uint32_t kCacheVersion = 3;
 
 struct CacheTrailer {
   std::array<char, 8> magic = kCacheMagic;
@@ -19,6 +19,7 @@ struct CacheTrailer {
   uint32_t id_bytes = 0;  // 2 or 4
   uint64_t key = 0;       // of tokenizers, inputs and filter: decides whether the cache is stale
   int64_t tokens = 0;
+  CacheStats head;  // of the pairs up to the head's end
   CacheStats stats;
   uint64_t checksum = 0;  // XXH3 of all bytes above
 };

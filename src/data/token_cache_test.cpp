@@ -76,9 +76,9 @@ TEST(TokenCache, IsMadeAgainWhenAnythingChanges) {
   const Tokenizer t = test_tokenizer();
   TokenCacheSpec spec{test_parallel_corpus(dir, 50), t, t, {}, dir.file("tokens"), 1};
   const auto origin = [&] {
-    CacheReport o;
+    CacheOrigin o{};
     open_or_build_token_cache(spec, &o);
-    return o.origin;
+    return o;
   };
   EXPECT_EQ(origin(), CacheOrigin::built);
   EXPECT_EQ(origin(), CacheOrigin::reused);

@@ -8,7 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/interrupt.h"
+
 namespace saturate::data {
+
+struct TokenizerProgress {
+  int64_t lines_read = 0;
+  int64_t lines_learnt_from = 0;  // 0 while lines are read
+};
 
 struct TokenizerTraining {
   enum class Kind : uint8_t { unigram, bpe, character };
@@ -23,9 +30,13 @@ struct TokenizerTraining {
   Text text = Text::normalised;
   int64_t vocab_size = 8000;  // an upper bound that counts every id, </s>, <unk> and <pad> included
   double character_coverage = 1.0;
-  int64_t max_lines = 1'000'000;       // a uniform sample of so many lines is used
+  int64_t max_lines = 100'000;         // a uniform sample of so many lines is used,
+  int64_t max_bytes = 12'800'000;      // and of those so many bytes: they decide the time it takes
   uint64_t seed = 1;                   // of that sample
   std::string text_name = "the text";  // for messages
+  Interrupt interrupt = {};
+  // Called several times a second, from the caller's thread.
+  std::function<void(const TokenizerProgress&)> progress = {};
 };
 
 // Text to ids and back. A value: copies share the same immutable tables, and all functions may be
@@ -38,7 +49,10 @@ class Tokenizer {
  public:
   // `next_line` gives the lines one by one, false at the end. A function of (lines, options). The
   // vocabulary is smaller than asked when the text has not enough pieces.
-  // Errors: invalid_argument when there is no text, or the vocabulary cannot hold its characters.
+  // Errors: invalid_argument when there is no text, or the vocabulary cannot hold its characters;
+  // Interrupted, within a fraction of a second. SentencePiece cannot be stopped: it then works on
+  // in a thread of its own, on data of its own, until the process ends, which must not run the
+  // destructors of static objects (std::_Exit).
   static Tokenizer train(const std::function<bool(std::string_view&)>& next_line,
                          const TokenizerTraining& options);
   // A SentencePiece .model. With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are

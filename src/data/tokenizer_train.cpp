@@ -3,7 +3,13 @@
 #include <fmt/format.h>
 #include <sentencepiece_trainer.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -29,6 +35,60 @@ class SampleIterator : public sentencepiece::SentenceIterator {
   size_t at_ = 0;
 };
 
+// Leaves lines out evenly until the rest has about `most` bytes.
+void thin_out(std::vector<std::string>& lines, int64_t most) {
+  int64_t bytes = 0;
+  for (const std::string& line : lines) bytes += std::ssize(line);
+  if (bytes <= most) return;
+  const double share = static_cast<double>(most) / static_cast<double>(bytes);
+  size_t kept = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const double due = static_cast<double>(i + 1) * share;
+    if (static_cast<double>(kept) < due) lines[kept++].swap(lines[i]);
+  }
+  lines.resize(kept);
+}
+
+// SentencePiece at work in a thread that an interrupt leaves behind: hence shared, and nothing
+// borrowed.
+struct Job {
+  std::vector<std::string> sample;
+  std::unordered_map<std::string, std::string> settings;
+  std::string model;
+  sentencepiece::util::Status status;
+  std::exception_ptr failure;  // out of memory
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+
+void run(const std::shared_ptr<Job>& job, const TokenizerTraining& options) {
+  std::thread worker([job] {
+    try {
+      SampleIterator lines(job->sample);
+      job->status = sentencepiece::SentencePieceTrainer::Train(job->settings, &lines, &job->model);
+    } catch (...) {
+      job->failure = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(job->mutex);
+      job->done = true;
+    }
+    job->changed.notify_one();
+  });
+  std::unique_lock lock(job->mutex);
+  while (!job->changed.wait_for(lock, std::chrono::milliseconds(100), [&] { return job->done; })) {
+    if (options.interrupt.requested()) {
+      worker.detach();
+      throw Interrupted();
+    }
+    if (options.progress) options.progress({.lines_learnt_from = std::ssize(job->sample)});
+  }
+  lock.unlock();
+  worker.join();
+  if (job->failure) std::rethrow_exception(job->failure);
+}
+
 // Uniform sample in one pass. Source: Vitter, "Random sampling with a reservoir", 1985, algorithm
 // R.
 std::vector<std::string> sample_lines(const std::function<bool(std::string_view&)>& next_line,
@@ -37,7 +97,11 @@ std::vector<std::string> sample_lines(const std::function<bool(std::string_view&
   const auto room = static_cast<uint64_t>(options.max_lines);
   uint64_t seen = 0;
   std::string_view line;
-  while (next_line(line)) {
+  for (int64_t read = 0; next_line(line);) {
+    if (++read % 1024 == 0) {
+      options.interrupt.check();
+      if (options.progress) options.progress({.lines_read = read});
+    }
     line = utf8_prefix(line, kMaxSampleBytes);
     if (line.empty()) continue;
     uint64_t at = seen++;
@@ -49,6 +113,7 @@ std::vector<std::string> sample_lines(const std::function<bool(std::string_view&
       sample.emplace_back(line);
     }
   }
+  thin_out(sample, options.max_bytes);
   return sample;
 }
 
@@ -81,27 +146,26 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
                 fmt::format("vocab_size {}, max_lines {}, character_coverage {}: they must be 8 to "
                             "1048576, at least 1, and above 0.9 up to 1",
                             options.vocab_size, options.max_lines, options.character_coverage));
-  const std::vector<std::string> sample = sample_lines(next_line, options);
-  if (sample.empty())
+  const auto job = std::make_shared<Job>();
+  job->sample = sample_lines(next_line, options);
+  if (job->sample.empty())
     throw Error(Errc::invalid_argument, "tokenizer",
                 options.text_name + ": no line has text to train the tokenizer on; give some text");
-  SampleIterator lines(sample);
-  std::string model;
   // num_threads is fixed because it decides the order of sums, and so the vocabulary.
-  std::unordered_map<std::string, std::string> settings{
-      {"model_type", model_type(options.kind)},
-      {"vocab_size", std::to_string(options.vocab_size - 1)},  // <pad> is ours
-      {"character_coverage", fmt::format("{}", options.character_coverage)},
-      {"hard_vocab_limit", "false"},
-      {"eos_id", "0"},
-      {"split_digits", "true"},  // numbers are copied and inflected digit by digit
-      {"unk_id", "1"},
-      {"bos_id", "-1"},
-      {"pad_id", "-1"},
-      {"input_sentence_size", "0"},
-      {"shuffle_input_sentence", "false"},
-      {"num_threads", "8"},
-      {"minloglevel", "3"}};
+  auto& settings = job->settings;
+  settings = {{"model_type", model_type(options.kind)},
+              {"vocab_size", std::to_string(options.vocab_size - 1)},  // <pad> is ours
+              {"character_coverage", fmt::format("{}", options.character_coverage)},
+              {"hard_vocab_limit", "false"},
+              {"eos_id", "0"},
+              {"split_digits", "true"},  // numbers are copied and inflected digit by digit
+              {"unk_id", "1"},
+              {"bos_id", "-1"},
+              {"pad_id", "-1"},
+              {"input_sentence_size", "0"},
+              {"shuffle_input_sentence", "false"},
+              {"num_threads", "8"},
+              {"minloglevel", "3"}};
   if (options.text == TokenizerTraining::Text::kept) {
     settings["normalization_rule_name"] = "identity";
     settings["remove_extra_whitespaces"] = "false";
@@ -110,15 +174,15 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
     settings["user_defined_symbols"] = "\n,\t";  // in training a tab separates, so none is learnt
     if (options.vocab_size >= TokenizerTraining::kByteFallback) settings["byte_fallback"] = "true";
   }
-  const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &lines, &model);
-  if (!status.ok())
+  run(job, options);
+  if (!job->status.ok())
     throw Error(
         Errc::invalid_argument, "tokenizer",
         fmt::format("{}: SentencePiece cannot train a vocabulary of {} on {} lines: {}; raise "
                     "data.vocab_size, lower data.character_coverage, or give more text",
-                    options.text_name, options.vocab_size, sample.size(),
-                    reason(status.ToString())));
-  return parse(model, "the trained tokenizer");
+                    options.text_name, options.vocab_size, job->sample.size(),
+                    reason(job->status.ToString())));
+  return parse(job->model, "the trained tokenizer");
 }
 
 }  // namespace saturate::data

@@ -33,9 +33,12 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
   const bool lm = model.kind == model::ModelKind::decoder_only;
   const int64_t limit = std::min(longest_sentence(config), model.max_positions);
   // No longer than the corpus needs: attention's grid covers the longest sentence of every
-  // sequence.
-  const int64_t longest_source = lm ? 0 : std::min(limit, cache.stats().longest_source);
-  const int64_t longest_target = lm ? limit : std::min(limit, cache.stats().longest_target);
+  // sequence. What stands after the head may be as long as the filter lets pass.
+  const auto longest = [&](int64_t in_head) {
+    return cache.continues_after_head() ? limit : std::min(limit, in_head);
+  };
+  const int64_t longest_source = lm ? 0 : longest(cache.head().longest_source);
+  const int64_t longest_target = lm ? limit : longest(cache.head().longest_target);
   const int64_t rows = (std::max(config.batch.target_tokens, longest_target) + 7) / 8 * 8;
   data::BatchShape s =
       data::suggest_shape(cache, rows, longest_source, longest_target, pack_unit(config));

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/corpus.h"
 #include "data/spool.h"
 #include "data/token_cache_builder.h"
@@ -68,34 +70,144 @@ data::TokenizerTraining tokenizer_options(const RunConfig& config, const CorpusS
   t.vocab_size = vocabulary_size(config);
   t.character_coverage = config.data.character_coverage;
   t.max_lines = config.data.tokenizer_sentences;
+  t.max_bytes = 128 * t.max_lines;  // a sentence in most languages; documents count for more
   t.seed = static_cast<uint64_t>(config.train.seed);
   t.text_name = config.data.train.at(0);
   return t;
 }
 
+// Shows how far a phase is, with the rate since it began.
+class Phase {
+ public:
+  Phase(Progress& progress, std::string name) : progress_(progress), name_(std::move(name)) {}
+  void counted(int64_t count, const char* of) const {
+    const std::chrono::duration<double> passed = Clock::now() - began_;
+    const auto n = static_cast<double>(count);
+    progress_.phase(name_, fmt::format("{} {}, {}/s", format_count(n), of,
+                                       format_count(n / std::max(passed.count(), 1e-3))));
+  }
+  void say(const std::string& text) const { progress_.phase(name_, text); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Progress& progress_;
+  const std::string name_;
+  const Clock::time_point began_ = Clock::now();
+};
+
 enum class Sides { source, target, both };
 
-// Reads the corpus once more for its own purpose: training a tokenizer on one side or both.
-Tokenizer train_tokenizer(const RunConfig& config, const CorpusSpec& spec, Sides sides) {
-  const auto corpus = data::open_corpus(spec);
-  data::SentencePair pair;
-  bool target_next = false;
-  return Tokenizer::train(
-      [&](std::string_view& line) {
-        if (sides == Sides::both && target_next) {
-          target_next = false;
-          line = pair.target;
-          return true;
-        }
-        if (!corpus->next(pair)) return false;
-        target_next = true;
-        line = sides == Sides::target ? pair.target : pair.source;
-        return true;
-      },
-      tokenizer_options(config, spec));
+// Text to learn a tokenizer from: all of it while that is quickly read, else a sample of the files,
+// so that a run's first step comes as soon with a large corpus as with a small one.
+class TokenizerText {
+ public:
+  TokenizerText(const CorpusSpec& spec, Sides sides, const data::TokenizerTraining& options)
+      : sides_(sides) {
+    const std::vector<data::Sample> samples = samples_of(spec, options);
+    const bool wrong = spec.format == CorpusFormat::parallel && spec.paths.size() != 2;
+    if (samples.empty() || wrong) {  // open_corpus says what is wrong
+      pairs_ = data::open_corpus(spec);
+      return;
+    }
+    if (spec.format != CorpusFormat::parallel) {
+      pairs_ = open_sample(spec, spec.format, {0, spec.paths.size()}, samples);
+      return;
+    }
+    if (sides != Sides::target) pairs_ = open_sample(spec, CorpusFormat::lines, {0, 1}, samples);
+    if (sides != Sides::source) other_ = open_sample(spec, CorpusFormat::lines, {1, 2}, samples);
+    if (!pairs_) pairs_ = std::move(other_);
+    sides_ = Sides::target;  // where a text alone stands
+  }
+
+  bool next(std::string_view& line) {
+    if (held_ == Held::target) {
+      held_ = Held::none;
+      line = pair_.target;
+      return true;
+    }
+    if (!pairs_->next(pair_)) {
+      if (!other_) return false;
+      pairs_ = std::move(other_);
+      return next(line);
+    }
+    if (sides_ == Sides::both) held_ = Held::target;
+    line = sides_ == Sides::target ? pair_.target : pair_.source;
+    return true;
+  }
+
+ private:
+  // Read for the sample at most: some hundred bytes for each line that is learnt from.
+  static constexpr int64_t kReadBytesPerLine = 512;
+  static constexpr int64_t kPackedFactor = 4;  // text is so many times as long as when compressed
+
+  // Empty: all of every file.
+  static std::vector<data::Sample> samples_of(const CorpusSpec& spec,
+                                              const data::TokenizerTraining& options) {
+    std::vector<int64_t> bytes;
+    int64_t all = 0;
+    for (const std::string& path : spec.paths) {
+      std::error_code none;  // opening the corpus reports it
+      const auto size = static_cast<int64_t>(fs::file_size(path, none));
+      const bool packed = path.ends_with(".gz") || path.ends_with(".zst");
+      bytes.push_back(none ? 0 : size * (packed ? kPackedFactor : 1));
+      all += bytes.back();
+    }
+    const int64_t most = options.max_lines * kReadBytesPerLine;
+    if (all <= most) return {};
+    const double share = static_cast<double>(most) / static_cast<double>(all);
+    std::vector<data::Sample> samples;
+    for (const int64_t n : bytes) {
+      const auto part = static_cast<int64_t>(static_cast<double>(n) * share);
+      samples.push_back({.bytes = std::max<int64_t>(1, part), .seed = options.seed});
+    }
+    return samples;
+  }
+
+  static std::unique_ptr<data::Corpus> open_sample(const CorpusSpec& spec, CorpusFormat format,
+                                                   std::pair<size_t, size_t> files,
+                                                   const std::vector<data::Sample>& samples) {
+    CorpusSpec s = spec;
+    s.format = format;
+    const auto part = [&files](const auto& all) {
+      const auto at = all.begin();
+      return std::vector(at + static_cast<std::ptrdiff_t>(files.first),
+                         at + static_cast<std::ptrdiff_t>(files.second));
+    };
+    s.paths = part(spec.paths);
+    s.samples = part(samples);
+    s.skip_bad_lines = true;  // they are reported when the corpus is tokenised, with their numbers
+    return data::open_corpus(s);
+  }
+
+  enum class Held { none, target };
+  Sides sides_;
+  std::unique_ptr<data::Corpus> pairs_, other_;
+  data::SentencePair pair_;
+  Held held_ = Held::none;
+};
+
+// The side of the text work that is told and can be stopped.
+struct Stage {
+  const Interrupt& interrupt;
+  Progress& progress;
+};
+
+Tokenizer train_tokenizer(const RunConfig& config, const CorpusSpec& spec, Sides sides,
+                          const Stage& stage) {
+  data::TokenizerTraining options = tokenizer_options(config, spec);
+  const Phase phase(stage.progress, "tokenizer");
+  options.interrupt = stage.interrupt;
+  options.progress = [&](const data::TokenizerProgress& p) {
+    if (p.lines_learnt_from == 0) return phase.counted(p.lines_read, "lines read");
+    phase.say(fmt::format("learning {} pieces from {} lines", options.vocab_size,
+                          format_count(static_cast<double>(p.lines_learnt_from))));
+  };
+  TokenizerText text(spec, sides, options);
+  return Tokenizer::train([&](std::string_view& line) { return text.next(line); }, options);
 }
 
-Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool lm) {
+Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool lm,
+                           const Stage& stage) {
   if (config.data.tokenizer_type == "byte") return {Tokenizer::bytes(), Tokenizer::bytes()};
   if (const std::string& path = config.data.tokenizer; path != "auto") {
     const size_t comma = path.find(',');
@@ -109,22 +221,22 @@ Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool
     return {source, comma == std::string::npos ? source : Tokenizer::load(path.substr(comma + 1))};
   }
   if (lm) {
-    const Tokenizer t = train_tokenizer(config, spec, Sides::target);
+    const Tokenizer t = train_tokenizer(config, spec, Sides::target, stage);
     return {t, t};
   }
   if (config.data.shared_vocabulary) {
-    const Tokenizer t = train_tokenizer(config, spec, Sides::both);
+    const Tokenizer t = train_tokenizer(config, spec, Sides::both, stage);
     return {t, t};
   }
-  return {train_tokenizer(config, spec, Sides::source),
-          train_tokenizer(config, spec, Sides::target)};
+  return {train_tokenizer(config, spec, Sides::source, stage),
+          train_tokenizer(config, spec, Sides::target, stage)};
 }
 
 // Takes the copy in place of every path that can be read only once, and copies those that have none
 // yet. With `keep` a copy that an earlier rank or run made serves, also when what it was made of is
 // gone, as the <(...) of another shell is.
 void use_copies(const std::string& folder, CorpusSpec& train, CorpusSpec& valid, bool keep,
-                const Interrupt& interrupt) {
+                const Stage& stage) {
   std::vector<data::SpoolItem> wanted;
   const auto use = [&](CorpusSpec& spec, const char* which) {
     for (size_t i = 0; i < spec.paths.size(); ++i) {
@@ -138,7 +250,11 @@ void use_copies(const std::string& folder, CorpusSpec& train, CorpusSpec& valid,
   };
   use(train, "train");
   use(valid, "valid");
-  data::spool(wanted, interrupt);
+  const Phase phase(stage.progress, "text");
+  data::spool(wanted, stage.interrupt, [&](int64_t bytes) {
+    phase.say(fmt::format("{} copied from what can be read once",
+                          format_bytes(static_cast<double>(bytes))));
+  });
 }
 
 struct ValidationText {
@@ -146,10 +262,12 @@ struct ValidationText {
 };
 
 // Up to `most` pairs (0: all; none of a language model's text); reads, and so checks, every line.
-ValidationText read_validation(const CorpusSpec& spec, int64_t most) {
+ValidationText read_validation(const CorpusSpec& spec, int64_t most, const Interrupt& interrupt) {
   ValidationText text;
   const auto corpus = data::open_corpus(spec);
+  int64_t read = 0;
   for (data::SentencePair p; corpus->next(p);) {
+    if (++read % 4096 == 0) interrupt.check();
     if (spec.monolingual() || (most > 0 && std::ssize(text.source) >= most)) continue;
     text.source.push_back(p.source);
     text.reference.push_back(p.target);
@@ -157,38 +275,63 @@ ValidationText read_validation(const CorpusSpec& spec, int64_t most) {
   return text;
 }
 
-void report_bad_lines(const char* what, int64_t count, const data::BadLines& bad) {
-  if (count == 0) return;
-  log_warning(fmt::format("{}: {} bad lines left out{}", what, count,
-                          bad.first.empty() ? "" : "; the first of them:"));
-  for (const std::string& line : bad.first) log_warning("  " + line);
+data::TokenCacheSpec cache_spec(const RunConfig& config, const CorpusSpec& spec,
+                                const Tokenizers& t, const std::string& path, const Stage& stage,
+                                const Phase& phase) {
+  return {.corpus = spec,
+          .source = t.source,
+          .target = t.target,
+          .filter = {.max_source = longest_sentence(config),
+                     .max_target = longest_sentence(config),
+                     .max_ratio = config.data.max_length_ratio},
+          .path = path,
+          .threads = static_cast<int>(config.data.workers),
+          .interrupt = stage.interrupt,
+          .progress = [&phase](int64_t lines) { phase.counted(lines, "lines read"); }};
+}
+
+// What is known of a cache that was opened or made.
+void tell(const char* what, const data::TokenCache& cache, data::CacheOrigin origin,
+          const Stage& stage) {
+  stage.progress.clear();
+  if (cache.whole() == nullptr) {
+    log_info(fmt::format(
+        "{}: training begins with the first {} {}, the rest is tokenised meanwhile", what,
+        cache.head().counts.kept, cache.head().monolingual != 0 ? "documents" : "pairs"));
+    return;
+  }
+  log_info(text_summary(what, cache.stats()) +
+           (origin == data::CacheOrigin::reused ? " (cached)" : ""));
+  report_bad_lines(what, cache.bad_lines());
 }
 
 data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, const Tokenizers& t,
-                             const std::string& path, const char* what) {
-  data::CacheReport report;
-  data::TokenCache cache =
-      data::open_or_build_token_cache({.corpus = spec,
-                                       .source = t.source,
-                                       .target = t.target,
-                                       .filter = {.max_source = longest_sentence(config),
-                                                  .max_target = longest_sentence(config),
-                                                  .max_ratio = config.data.max_length_ratio},
-                                       .path = path,
-                                       .threads = static_cast<int>(config.data.workers)},
-                                      &report);
-  const data::CacheStats& s = cache.stats();
-  log_info(fmt::format(
-      "{}: {} of {} {} kept ({} empty, {} too long, {} by ratio), {} source and {} target "
-      "tokens{}",
-      what, s.counts.kept, s.counts.read, s.monolingual ? "documents" : "pairs", s.counts.empty,
-      s.counts.too_long, s.counts.ratio, s.source_tokens, s.target_tokens,
-      report.origin == data::CacheOrigin::reused ? " (cached)" : ""));
-  report_bad_lines(what, s.counts.bad, report.bad);
+                             const std::string& path, const char* what, bool whole,
+                             const Stage& stage) {
+  const Phase phase(stage.progress, what);
+  const data::TokenCacheSpec made = cache_spec(config, spec, t, path, stage, phase);
+  data::CacheOrigin origin{};
+  data::TokenCache cache = whole ? data::open_or_build_token_cache(made, &origin)
+                                 : data::open_or_start_token_cache(made, &origin);
+  tell(what, cache, origin, stage);
   return cache;
 }
 
 }  // namespace
+
+std::string text_summary(const char* what, const data::CacheStats& s) {
+  return fmt::format(
+      "{}: {} of {} {} kept ({} empty, {} too long, {} by ratio), {} source and {} target tokens",
+      what, s.counts.kept, s.counts.read, s.monolingual != 0 ? "documents" : "pairs",
+      s.counts.empty, s.counts.too_long, s.counts.ratio, s.source_tokens, s.target_tokens);
+}
+
+void report_bad_lines(const char* what, const data::BadLines& bad) {
+  if (bad.count == 0) return;
+  log_warning(fmt::format("{}: {} bad lines left out{}", what, bad.count,
+                          bad.first.empty() ? "" : "; the first of them:"));
+  for (const std::string& line : bad.first) log_warning("  " + line);
+}
 
 std::string copy_of_text(const std::string& folder, const char* which, size_t index,
                          const std::string& path) {
@@ -229,7 +372,8 @@ Tokenizers load_tokenizers(const std::string& folder) {
 
 Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool lm,
                         const Tokenizers* given, parallel::Communicator& ranks,
-                        const Interrupt& interrupt) {
+                        const Interrupt& interrupt, Progress& progress) {
+  const Stage stage{interrupt, progress};
   const std::string data = folder + "/data";
   const bool validated = !config.data.valid.empty();
   const auto is_input = [](const std::string& path) { return path == "-"; };
@@ -244,15 +388,16 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool
   // `made`: what an earlier rank or run left is used; a new run makes its own.
   const auto prepare = [&](bool made) -> Corpora {
     fs::create_directories(data);
-    use_copies(folder, train, valid, made, interrupt);
+    use_copies(folder, train, valid, made, stage);
     // First the small text: its mistakes need not wait until the large one is through.
     ValidationText text;
-    if (validated) text = read_validation(valid, config.validate.max_sentences);
+    if (validated) text = read_validation(valid, config.validate.max_sentences, interrupt);
     // A resumed run keeps the tokenizer it began with, whatever has become of the text.
     const bool known = made && fs::exists(data + "/target.spm");
     const Tokenizers t = given   ? *given
                          : known ? load_tokenizers(data)
-                                 : make_tokenizers(config, train, lm);
+                                 : make_tokenizers(config, train, lm, stage);
+    progress.clear();
     if ((!known || given) && ranks.rank() == 0) save_tokenizers(data, t.source, t.target);
     if (has_line_feeds(train) && !t.target.keeps_lines()) {
       log_warning(fmt::format(
@@ -270,12 +415,14 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool
     }
     Corpora c{.source = t.source,
               .target = t.target,
-              .train = build_cache(config, train, t, data + "/train.tokens", "training text"),
+              .train = build_cache(config, train, t, data + "/train.tokens", "training text",
+                                   ranks.size() > 1, stage),
               .valid = {},
               .valid_source = std::move(text.source),
               .valid_reference = std::move(text.reference)};
     if (validated) {
-      c.valid.emplace(build_cache(config, valid, t, data + "/valid.tokens", "validation text"));
+      c.valid.emplace(
+          build_cache(config, valid, t, data + "/valid.tokens", "validation text", true, stage));
     }
     return c;
   };

@@ -11,6 +11,7 @@
 #include "data/token_cache.h"
 #include "data/tokenizer.h"
 #include "parallel/communicator.h"
+#include "train/progress.h"
 
 namespace saturate::train {
 
@@ -20,6 +21,11 @@ struct Corpora {
   std::optional<data::TokenCache> valid;
   std::vector<std::string> valid_source, valid_reference;  // text, for BLEU (encoder-decoder)
 };
+
+// What was kept and left out of a whole corpus, in a line.
+std::string text_summary(const char* what, const data::CacheStats& stats);
+// Warns of the lines left out; nothing when there are none.
+void report_bad_lines(const char* what, const data::BadLines& bad);
 
 // Where a run keeps its copy of the text number `index` of data.train or data.valid (`which`:
 // "train", "valid") when that can be read only once.
@@ -32,11 +38,13 @@ struct Tokenizers {
 };
 
 // Trains or loads the tokenizers (or takes `given`), tokenises the corpora into <folder>/data/ and
-// opens them. Rank 0 writes, the others wait and open what it wrote. `lm`: the model takes text
-// with one side. Errors: those of the data layer; Interrupted.
+// opens them. A single rank returns once the head of the training text is there, while the rest is
+// made. Of several rank 0 writes; the others wait until all is there and open what it wrote. `lm`:
+// the model takes text with one side. Shows what it does with `progress`. Errors: those of the data
+// layer; Interrupted.
 Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool lm,
                         const Tokenizers* given, parallel::Communicator& ranks,
-                        const Interrupt& interrupt);
+                        const Interrupt& interrupt, Progress& progress);
 
 Tokenizers load_tokenizers(const std::string& folder);
 void save_tokenizers(const std::string& folder, const data::Tokenizer& source,

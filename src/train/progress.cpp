@@ -108,11 +108,15 @@ void Progress::update(ProgressState state) {
 
 void Progress::draw() {
   pending_ = false;
-  std::string line = format_progress(state_);
+  put(format_progress(state_));
+}
+
+void Progress::put(std::string line) {
   if (options_.style == ProgressStyle::plain) {
     write_(line + '\n');
     return;
   }
+  shown_ = line;
   // The last column stays free: some terminals wrap when it is filled.
   const auto width = static_cast<size_t>(std::max(columns_() - 1, 1));
   line.resize(std::min(line.size(), width));
@@ -137,11 +141,34 @@ void Progress::message(std::string_view line) {
   const bool redraw = drawn_columns_ > 0;
   erase();
   write_(text + '\n');
-  if (redraw) draw();
+  if (!redraw) return;
+  if (started_)
+    draw();
+  else
+    put(shown_);
+}
+
+void Progress::clear() {
+  if (options_.style == ProgressStyle::terminal) erase();
+}
+
+void Progress::phase(std::string_view name, std::string_view detail) {
+  if (options_.style == ProgressStyle::quiet) return;
+  const auto now = clock_();
+  const bool plain = options_.style == ProgressStyle::plain;
+  const auto period = plain ? options_.interval : options_.redraw;
+  if (phase_ != name) {
+    phase_ = name;
+    phase_told_ = now - period + (plain ? std::chrono::seconds(1) : std::chrono::seconds(0));
+  }
+  if (now - phase_told_ < period) return;
+  phase_told_ = now;
+  put(fmt::format("{}: {}", name, detail));
 }
 
 void Progress::finish() {
-  if (options_.style == ProgressStyle::quiet || !started_) return;
+  if (options_.style == ProgressStyle::quiet) return;
+  if (!started_) return erase();  // a phase that was not finished
   if (pending_) {
     estimate(clock_());
     draw();

@@ -62,6 +62,11 @@ class Progress {
 
   // Cheap enough for every step. Fills in state.seconds_left where total_steps is known.
   void update(ProgressState state);
+  // What is done before the first step: "tokenizer: 120k lines read". In place on a terminal;
+  // plain, once a phase has lasted a second, and then at each interval.
+  void phase(std::string_view name, std::string_view detail);
+  // Takes the line in place away, for what others write.
+  void clear();
   // A line of its own above the progress line: validation scores, checkpoints, warnings. Control
   // characters in it become spaces. Not shown when quiet.
   void message(std::string_view line);
@@ -70,6 +75,7 @@ class Progress {
 
  private:
   void draw();
+  void put(std::string line);
   void erase();
   void estimate(std::chrono::steady_clock::time_point now);
 
@@ -80,7 +86,10 @@ class Progress {
   ProgressState state_;
   bool pending_ = false;  // state_ is newer than what is shown
   bool started_ = false;
-  size_t drawn_columns_ = 0;  // of the line in place
+  std::string phase_;
+  std::chrono::steady_clock::time_point phase_told_{};
+  std::string shown_;         // the line in place
+  size_t drawn_columns_ = 0;  // of it
   std::chrono::steady_clock::time_point last_draw_{}, last_rate_{};
   int64_t last_rate_step_ = 0;
   double rate_ = 0, rate_weight_ = 0;  // steps/s, exponential mean with a memory of 30 s

@@ -111,6 +111,32 @@ TEST(Progress, TerminalRedrawsInPlaceAndOverwritesWhatWasLonger) {
   EXPECT_EQ(screen.text, "\rstep 6  epoch 0\n");
 }
 
+TEST(Progress, TellsWhatIsDoneBeforeTheFirstStep) {
+  Screen screen;
+  {
+    Progress p = screen.open({.style = ProgressStyle::plain});
+    p.phase("text", "short");  // less than a second: not worth a line
+    for (int i = 0; i < 130; ++i) {
+      p.phase("tokenizer", std::to_string(i) + " lines");
+      screen.now += milliseconds(100);
+    }
+  }
+  EXPECT_EQ(screen.text, "tokenizer: 10 lines\ntokenizer: 110 lines\n");
+  screen.text.clear();
+  {
+    Progress p = screen.open({.style = ProgressStyle::terminal});
+    p.phase("a", "12");
+    p.phase("a", "13");  // too soon
+    p.phase("b", "1");
+    p.message("said");
+    p.update({.step = 1});
+  }
+  EXPECT_EQ(screen.text, "\ra: 12\rb: 1 \r    \rsaid\n\rb: 1\rstep 1  epoch 0\n");
+  screen.text.clear();
+  { screen.open({.style = ProgressStyle::terminal}).phase("a", "1"); }
+  EXPECT_EQ(screen.text, "\ra: 1\r    \r");
+}
+
 TEST(Progress, ColorOnlyWhenAsked) {
   Screen screen;
   Progress p = screen.open({.style = ProgressStyle::terminal, .color = true});

@@ -30,7 +30,19 @@ double seconds_since(std::chrono::steady_clock::time_point t) {
 
 double Run::elapsed() const { return progress_state_.elapsed_s + seconds_since(began_); }
 
+// Also ends the run at the first line that cannot be used, wherever training is.
+void Run::tell_when_text_is_whole() {
+  if (text_told_) return;
+  const data::CacheStats* stats = corpora_.train.whole();
+  if (stats == nullptr) return;
+  text_told_ = true;
+  progress_.message(text_summary("training text", *stats));
+  progress_.clear();
+  report_bad_lines("training text", corpora_.train.bad_lines());
+}
+
 bool Run::submit_step() {
+  tell_when_text_is_whole();
   // Slots whose copies have left go back to the loader. With prefetch one step's worth may stay on
   // its way meanwhile; without, the device has finished (train() saw to it) and all of them are
   // free.
@@ -175,7 +187,7 @@ void Run::save(Failure failure) {
   if (!output_ || saved_ == done_) return;
   throughput_->pause();
   RunProgress p = progress_state_;
-  p.loader = loader_->state();
+  p.loader = resume_from_ ? *resume_from_ : loader_->state();
   p.elapsed_s = elapsed();
   const auto write = [&](const std::string& folder) {
     write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
@@ -243,7 +255,15 @@ TrainEnd Run::train() {
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
     if ((stopped = agreed(time_is_over()))) break;
-    if (!submit_step()) break;  // the last epoch has ended
+    const data::PackerState before = loader_->state();
+    try {
+      if (!submit_step()) break;  // the last epoch has ended
+    } catch (const Interrupted&) {
+      // While it waited for text: of this step some micro-batches may have been taken.
+      resume_from_ = before;
+      stopped = true;
+      break;
+    }
     drain(!config_.train.prefetch);
     const int64_t at = step_->submitted();
     if (epoch_validation_is_due(epoch) || every(config_.validate.every_steps, at)) validate();

@@ -37,6 +37,7 @@ class Run {
   void start_or_resume();
   void start_loader();
   bool submit_step();
+  void tell_when_text_is_whole();
   void drain(bool until_idle);
   void account(const StepRecord& record);
   void log_progress();
@@ -78,6 +79,8 @@ class Run {
   double loss_sum_ = 0, tokens_ = 0;  // since the last row
   StepRecord last_{};
   bool stop_early_ = false;
+  bool text_told_ = false;                        // what was kept of the training text
+  std::optional<data::PackerState> resume_from_;  // when it is not the loader's state
   double pairs_per_token_ = 0;
 };
 

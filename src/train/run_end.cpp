@@ -104,8 +104,8 @@ void Run::finish(TrainEnd end) {
     results.emplace_back("best " + metric, score);
     summary.best = fmt::format("{} {} at step {}", metric, score, progress_state_.best_step);
   }
-  if (const int64_t bad = corpora_.train.stats().counts.bad; bad > 0)
-    results.emplace_back("bad lines left out", std::to_string(bad));
+  if (const data::CacheStats* text = corpora_.train.whole(); text && text->counts.bad > 0)
+    results.emplace_back("bad lines left out", std::to_string(text->counts.bad));
   RunOutput::Write write;
   // Weights that no step has touched, or of which no validation could make sense, are no model.
   const bool untouched = done_ == 0 && end == TrainEnd::interrupted;

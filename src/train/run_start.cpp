@@ -62,8 +62,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
                   : nullptr),
       initial_(std::move(initial)),
       corpora_(prepare_corpora(config, config.out, trains_language_model(config, initial_),
-                               initial_ ? &initial_->tokenizers : nullptr, ranks,
-                               Interrupt(signal))),
+                               initial_ ? &initial_->tokenizers : nullptr, ranks, Interrupt(signal),
+                               progress_)),
       store_(device, resolve_precision(config.train.precision, device)),
       model_config_(initial_ ? resolve_initial(config, *initial_)
                              : resolve_model(config, corpora_.source, corpora_.target)),
@@ -96,11 +96,12 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   }
   throughput_.emplace(matmul_ceiling(device, store_.compute_type()));
   // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.
-  const data::CacheStats& stats = corpora_.train.stats();
+  const data::CacheStats& stats = corpora_.train.head();
   const bool whole = pack_unit(config_) == data::PackUnit::stream;
   pairs_per_token_ =
       whole ? static_cast<double>(fitted_.shape.max_target)
             : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
+  text_told_ = corpora_.train.whole() != nullptr;
   start_loader();
 }
 

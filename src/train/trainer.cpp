@@ -57,7 +57,7 @@ TrainEnd run_training(const RunConfig& given) {
   } catch (const Interrupted& e) {
     ranks->report_failure(e);
     log_warning("stopped by a signal before the first step; nothing is lost, start it again");
-    return TrainEnd::interrupted;
+    return TrainEnd::interrupted_at_start;
   } catch (const std::exception& e) {
     ranks->report_failure(e);
     throw;

@@ -4,13 +4,15 @@
 
 namespace saturate::train {
 
-enum class TrainEnd { finished, stopped_early, interrupted };
+// interrupted_at_start: before the first step; a thread that nothing can stop may still be at work,
+// so that the process must leave by std::_Exit.
+enum class TrainEnd { finished, stopped_early, interrupted, interrupted_at_start };
 
 // A whole run: prepares text, model and step, trains until a limit of the configuration, validates,
-// saves, reports. SIGINT, SIGTERM, and SIGHUP and SIGPIPE unless they were ignored at the start, end
-// it after a checkpoint. Under a launcher every rank calls
-// it. Errors: everything a user can cause is an Error with file, line or key and remedy;
-// checkpoints and metrics written before stay whole.
+// saves, reports. SIGINT, SIGTERM, and SIGHUP and SIGPIPE unless they were ignored at the start,
+// end it after a checkpoint. Under a launcher every rank calls it. Errors: everything a user can
+// cause is an Error with file, line or key and remedy; checkpoints and metrics written before stay
+// whole.
 TrainEnd run_training(const RunConfig& config);
 
 }  // namespace saturate::train
