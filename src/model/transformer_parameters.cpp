@@ -62,13 +62,17 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store) : con
   const bool lm = config_.kind == ModelKind::decoder_only;
   const int64_t d = config_.d_model;
   const float embedding_std = lm ? 0.02f : 1.0f / std::sqrt(static_cast<float>(d));
-  const auto table = [&](const std::string& name, int64_t rows, float std) {
+  // Marian starts the decoder from a zero embedding, and transformers from the row of <pad>, which
+  // it keeps at zero: so do we, or what we train would be another model there.
+  const int64_t start_row = !lm && config_.decoder_start_id == config_.pad_id ? config_.pad_id : -1;
+  const auto table = [&](const std::string& name, int64_t rows, float std, int64_t zero_row = -1) {
     return store.add({.name = name,
                       .rows = rows,
                       .cols = d,
                       .init = Init::normal,
                       .init_scale = std,
-                      .decay = true});
+                      .decay = true,
+                      .zero_row = zero_row});
   };
   const int64_t source_rows = padded_vocab(config_.vocab_source);
   const int64_t target_rows = padded_vocab(config_.vocab_target);
@@ -76,10 +80,11 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store) : con
   if (lm) {
     target_embedding_ = table("decoder.embed.weight", target_rows, embedding_std);
   } else if (config_.shared_embeddings) {
-    source_embedding_ = target_embedding_ = table("shared.weight", target_rows, embedding_std);
+    source_embedding_ = target_embedding_ =
+        table("shared.weight", target_rows, embedding_std, start_row);
   } else {
     source_embedding_ = table("encoder.embed.weight", source_rows, embedding_std);
-    target_embedding_ = table("decoder.embed.weight", target_rows, embedding_std);
+    target_embedding_ = table("decoder.embed.weight", target_rows, embedding_std, start_row);
   }
   if (!lm) {
     if (learned)

@@ -35,6 +35,10 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
       },
       [=](Tape& t) {
         const Value d_y = t.gradient(y);
+        // Lookups come first in the forward pass, so here the products with the table have added
+        // theirs.
+        const int64_t zero_row =
+            t.parameters().specs()[static_cast<size_t>(t.info(table).parameter)].zero_row;
         bool first = false, first_position = false;
         const Value d_table = t.parameter_gradient(table, &first);
         const bool learned = positions_table && t.info(positions_table).parameter >= 0;
@@ -51,6 +55,7 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
                                                 .sequences = tokens.sequences,
                                                 .d_table = r(d_table),
                                                 .d_position_table = r(d_positions),
+                                                .zero_row = zero_row,
                                                 .accumulate = r.adds(first),
                                                 .accumulate_positions = r.adds(first_position)});
                  });

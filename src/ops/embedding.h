@@ -15,6 +15,7 @@ struct TokenArrays {
 };
 
 // y = dropout(scale * table[id] + positions_table[position]), (rows, C).
+// A parameter's zero_row gets no gradient.
 // positions_table is none, an external value (sinusoids) or a wide parameter (learned: gets a
 // gradient).
 Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positions_table,

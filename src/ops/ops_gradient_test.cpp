@@ -2,6 +2,8 @@
 // Every differentiable operation against central differences in double precision, through the tape.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
@@ -72,6 +74,43 @@ TEST_F(OpsGradient, EmbeddingTiedToTheOutput) {
   const auto r = check([](ParameterStore&) {}, [](Tape&, Value x) { return x; });
   EXPECT_LT(r.worst, kBound) << r.where;
   EXPECT_GE(r.checked, 10);
+}
+
+TEST_F(OpsGradient, AZeroRowStartsAtZeroAndGetsNoGradient) {
+  const auto gradients = [this](int64_t zero_row) {
+    ParameterStore store({}, DType::f64);
+    const ParameterId table = store.add({.name = "table",
+                                         .rows = kVocab,
+                                         .cols = kWidth,
+                                         .init = Init::normal,
+                                         .init_scale = 0.7f,
+                                         .zero_row = zero_row});
+    store.allocate(ParameterStore::Purpose::training);
+    store.initialise(Stream(store.device()), 1);
+    auto* row = static_cast<double*>(store.master(table)) + 3 * kWidth;
+    if (zero_row == 3) {
+      EXPECT_TRUE(std::all_of(row, row + kWidth, [](double x) { return x == 0.0; }));
+    }
+    std::fill_n(row, kWidth, 0.5);  // the other gradients are then those of an ordinary row
+    double totals[4] = {};
+    const uint64_t rng_state[2] = {11, 3};
+    Tape tape(store, TapeMode::training, rng_state);
+    const Value x = ops::embedding(tape, tokens_.arrays(), tape.parameter(table), {}, 1.5f, 0.0f);
+    ops::cross_entropy(tape, ops::linear(tape, x, tape.parameter(table)),
+                       {.labels = tokens_.labels.data(), .vocab = kVocab, .totals = totals});
+    tape.backward();
+    std::vector<char> arena(tape.plan() + 256);
+    tape.run({}, arena.data(), false);
+    tape.run({}, arena.data(), true);  // another micro-step adds to it
+    const auto* g = static_cast<const double*>(store.gradient(table));
+    return std::vector<double>(g, g + kVocab * kWidth);
+  };
+  const std::vector<double> free = gradients(-1), held = gradients(3);
+  for (int64_t i = 0; i < kVocab * kWidth; ++i) {
+    const auto e = static_cast<size_t>(i);
+    EXPECT_NE(free[e], 0.0) << i;
+    EXPECT_EQ(held[e], i / kWidth == 3 ? 0.0 : free[e]) << i;
+  }
 }
 
 TEST_F(OpsGradient, LearnedPositionsAndDropout) {

@@ -72,6 +72,7 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
     const ParameterSpec& p = specs_[i];
     values.resize(static_cast<size_t>(p.size()));
     for (int64_t e = 0; e < p.size(); ++e) values[static_cast<size_t>(e)] = draw(p, seed, i, e);
+    if (p.zero_row >= 0) std::fill_n(values.begin() + p.zero_row * p.cols, p.cols, 0.0f);
     set(stream, {static_cast<int32_t>(i)}, values.data());
   }
   refresh_compute(stream);

@@ -79,11 +79,12 @@ def torch_curve(name, start, data):
             "llama": transformers.LlamaForCausalLM}[name]
     model = kind.from_pretrained(start, torch_dtype=torch.float32, attn_implementation="eager").to(OPTIONS.device)
     model.train()
-    for module in model.modules():
-        # Marian starts decoding from <pad>: Saturate trains that row, PyTorch's padding_idx would not.
-        if isinstance(module, torch.nn.Embedding):
-            module.padding_idx = None
     config = model.config
+    if name == "marian":
+        # The decoder starts from <pad>, whose row Saturate holds at zero; padding_idx does so in lookups only.
+        held = torch.ones(config.vocab_size, 1, device=OPTIONS.device)
+        held[config.pad_token_id] = 0
+        model.get_decoder().embed_tokens.weight.register_hook(lambda gradient: gradient * held)
     if name == "marian":
         with open(f"{start}/vocab.json", encoding="utf8") as file:
             vocab = json.load(file)

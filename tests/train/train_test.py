@@ -106,6 +106,21 @@ class Training(unittest.TestCase):
             self.assertEqual(content(self.weights(f"{name}-whole", 30)), content(self.weights(f"{name}-parts", 30)))
             self.assertEqual(self.losses(f"{name}-whole"), self.losses(f"{name}-parts"))
 
+    def test_the_row_that_starts_the_decoder_stays_zero(self):
+        everything = {"optimizer.ema_decay": 0.9, "batch.accumulate": 2, "model.dropout": 0.2, "optimizer.weight_decay": 0.1}
+        for extra in [everything, {"data.shared_vocabulary": False}, {"model.tie_embeddings": False}]:
+            name = "zero-" + "-".join(extra)
+            self.train(name, 12, **extra)
+            with open(f"{self.root}/{name}/model/config.json", encoding="utf8") as file:
+                config = json.load(file)
+            row = slice(config["pad_token_id"] * 32, (config["pad_token_id"] + 1) * 32)
+            arrays = {key: values for key, values in tensors(self.weights(name, 12)).items()
+                      if key.endswith(("/shared.weight", "/decoder.embed.weight"))}
+            self.assertGreaterEqual(len(arrays), 3)  # masters and both moments; the average where there is one
+            for key, values in arrays.items():
+                self.assertEqual(set(values[row]), {0.0}, key)
+                self.assertTrue(any(values[:32]), key)
+
     def test_graph_and_prefetch_change_nothing(self):
         self.train("with", 12)
         self.train("without", 12, **{"train.prefetch": False, "train.graph": False})

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/embedding/embedding.h"
 
+#include <fmt/format.h>
+
 #include "kernels/dispatch.h"
 #include "kernels/embedding/embedding_impl.h"
 #include "kernels/host/validate.h"
@@ -61,6 +63,11 @@ void embedding_forward(const Context& ctx, const EmbeddingArgs& args) {
 void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& args) {
   constexpr const char* kOp = "embedding_backward";
   require_common(kOp, args.forward);
+  if (args.zero_row < -1 || args.zero_row >= args.forward.vocab) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("zero_row is {}; it must be a row of the table, below vocab {}, or -1",
+                            args.zero_row, args.forward.vocab));
+  }
   if (args.forward.cols == 0) return;
   require_pointers(kOp, {{"d_table", args.d_table}});
   if (args.forward.rows > 0) {

@@ -38,6 +38,8 @@ struct EmbeddingArgs {
 // Types     d_table, d_position_table in wide_of(dtype). accumulate adds to d_table; otherwise rows
 //           that occur are added to zero and ALL other rows are set to zero; accumulate_positions
 //           does the same for d_position_table.
+// Zero row  d_table[zero_row] is 0 afterwards, whatever was there or would be added: a row that
+//           must not learn (the padding symbol of translation models). -1: there is none.
 struct EmbeddingBackwardArgs {
   EmbeddingArgs forward;  // y is not read
   const void* d_y = nullptr;
@@ -47,6 +49,7 @@ struct EmbeddingBackwardArgs {
   int64_t sequences = 0;
   void* d_table = nullptr;
   void* d_position_table = nullptr;
+  int64_t zero_row = -1;
   bool accumulate = false;
   bool accumulate_positions = false;
 };

@@ -230,6 +230,11 @@ void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x)
                   static_cast<const char*>(ctx.workspace));
     wide ? launch<T, 4>(ctx, x) : launch<T, 1>(ctx, x);
   });
+  if (x.zero_row >= 0) {
+    float* row = static_cast<float*>(x.d_table) + x.zero_row * x.forward.cols;
+    const auto bytes = static_cast<size_t>(x.forward.cols) * sizeof(float);
+    SAT_CUDA(cudaMemsetAsync(row, 0, bytes, cuda::stream_of(ctx)));
+  }
 }
 
 }  // namespace saturate::kernels

@@ -87,6 +87,7 @@ void backward(const EmbeddingBackwardArgs& x) {
       }
     }
   });
+  if (x.zero_row >= 0) std::fill_n(d_table + x.zero_row * f.cols, f.cols, T{0});
   if (x.d_position_table == nullptr) return;
   T* d_position = static_cast<T*>(x.d_position_table);
   if (!x.accumulate_positions) zero_rows(d_position, f.max_positions, f.cols);

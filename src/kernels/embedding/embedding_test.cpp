@@ -292,8 +292,36 @@ TEST(EmbeddingRules, UnknownIdsGiveZerosAndNoGradient) {
   }
 }
 
+TEST(EmbeddingRules, TheZeroRowKeepsNoGradient) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const Guarded table(t.stream, f32, {1, 2, 3, 4, 5, 6}), ids(t.stream, DType::i32, {1, 0, 1});
+    const Guarded d_y(t.stream, f32, {1, 2, 3, 4, 5, 6}), order(t.stream, DType::i32, {1, 0, 2});
+    const Guarded valid(t.stream, DType::i32, std::vector<double>{3});
+    // What a tied output has added before is cleared too.
+    const Guarded d_table(t.stream, f32, {10, 20, 30, 40, 50, 60});
+    EmbeddingBackwardArgs args{.forward = {.table = table.data(),
+                                           .ids = ids.as<int32_t>(),
+                                           .rows = 3,
+                                           .cols = 2,
+                                           .vocab = 3},
+                               .d_y = d_y.data(),
+                               .order = order.as<int32_t>(),
+                               .valid_rows = valid.as<int32_t>(),
+                               .d_table = d_table.data(),
+                               .zero_row = 1,
+                               .accumulate = true};
+    embedding_backward(t.get(), args);
+    EXPECT_EQ(d_table.values(), (std::vector<double>{13, 24, 0, 0, 50, 60}));
+    args.accumulate = false;
+    embedding_backward(t.get(), args);
+    EXPECT_EQ(d_table.values(), (std::vector<double>{3, 4, 0, 0, 0, 0}));
+  }
+}
+
 TEST(EmbeddingRules, RejectsBadArguments) {
   const TestContext t({});
+  EXPECT_THROW(embedding_backward(t.get(), {.forward = {.vocab = 4}, .zero_row = 4}), Error);
   EXPECT_THROW(embedding_forward(t.get(), {.rows = 1, .cols = 1}), Error);
   EXPECT_THROW(embedding_forward(t.get(), {.rows = 0, .cols = 1, .dropout = 1.0f}), Error);
   EXPECT_THROW(embedding_backward(t.get(), {.forward = {.cols = 4}}), Error);
