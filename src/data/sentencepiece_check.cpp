@@ -3,63 +3,14 @@
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <vector>
+
+#include "data/protobuf_fields.h"
 
 namespace saturate::data {
 namespace {
 
 constexpr size_t kMaxTrieUnits = size_t{1} << 20;  // 16 times that of nmt_nfkc
-
-// Protocol buffer wire format.  Source: protobuf.dev, "Encoding".
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : rest_(bytes) {}
-
-  // The next field; `value` is filled for length-delimited ones. False at the end or when
-  // malformed.
-  bool next(uint64_t& number, std::string_view& value) {
-    value = {};
-    const auto tag = varint();
-    if (!tag) return false;
-    number = *tag >> 3;
-    switch (*tag & 7) {
-      case 0:
-        return varint().has_value();
-      case 1:
-        return skip(8);
-      case 2: {
-        const auto bytes = varint();
-        if (!bytes || *bytes > rest_.size()) return false;
-        value = rest_.substr(0, *bytes);
-        return skip(*bytes);
-      }
-      case 5:
-        return skip(4);
-      default:
-        return false;
-    }
-  }
-  bool at_end() const { return rest_.empty(); }
-
- private:
-  bool skip(uint64_t bytes) {
-    if (bytes > rest_.size()) return false;
-    rest_.remove_prefix(bytes);
-    return true;
-  }
-  std::optional<uint64_t> varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(rest_[0]);
-      rest_.remove_prefix(1);
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
-  std::string_view rest_;
-};
 
 // A unit of the trie.  Source: darts-clone (Yata), "Double-array trie", unit layout.
 struct Unit {
@@ -109,17 +60,13 @@ Fit charsmap_is_sound(std::string_view blob) {
 
 Fit sentencepiece_model_is_sound(std::string_view serialized) noexcept try {
   constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kPrecompiledCharsmap = 2;
-  Fields model(serialized);
-  uint64_t number = 0;
-  std::string_view value;
-  while (model.next(number, value)) {
-    if (number != kNormalizerSpec && number != kDenormalizerSpec) continue;
-    Fields spec(value);
-    uint64_t field = 0;
-    std::string_view charsmap;
-    while (spec.next(field, charsmap))
-      if (field == kPrecompiledCharsmap)
-        if (const Fit fit = charsmap_is_sound(charsmap); !fit) return fit;
+  ProtobufFields model(serialized);
+  for (ProtobufFields::Field part; model.next(part);) {
+    if (part.number != kNormalizerSpec && part.number != kDenormalizerSpec) continue;
+    ProtobufFields spec(part.bytes);
+    for (ProtobufFields::Field field; spec.next(field);)
+      if (field.number == kPrecompiledCharsmap)
+        if (const Fit fit = charsmap_is_sound(field.bytes); !fit) return fit;
     if (!spec.at_end()) return {"it is cut short or is no SentencePiece model"};
   }
   if (!model.at_end()) return {"it is cut short or is no SentencePiece model"};

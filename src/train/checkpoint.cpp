@@ -10,12 +10,12 @@
 #include "base/error.h"
 #include "model/finite.h"
 #include "model/hf_config.h"
-#include "model/hf_tokenizer.h"
 #include "model/hf_weights.h"
 #include "model/json_file.h"
 #include "model/model_folder.h"
 #include "model/safetensors.h"
 #include "train/frozen.h"
+#include "train/tokenizer_export.h"
 
 namespace saturate::train {
 namespace {
@@ -152,16 +152,7 @@ void write_model(const std::string& folder, const model::ModelConfig& config,
                  const Buffer& masters, const Corpora& corpora) {
   model::save_model(folder, config, translate, store, masters);
   save_tokenizers(folder, corpora.source, corpora.target);
-  if (config.kind != model::ModelKind::encoder_decoder || corpora.target.is_bytes()) return;
-  const bool joint = corpora.source.pieces() == corpora.target.pieces();
-  model::save_marian_tokenizer(
-      folder, {.source_spm = folder + "/source.spm",
-               .target_spm = folder + "/target.spm",
-               .source_pieces = corpora.source.pieces(),
-               .target_pieces = joint ? std::vector<std::string>{} : corpora.target.pieces(),
-               .source_language = {},
-               .target_language = {},
-               .max_length = config.max_positions});
+  export_tokenizer(folder, config, corpora.source, corpora.target);
 }
 
 uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,

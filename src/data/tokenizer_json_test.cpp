@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the file says; tests/interop asks the program that reads it.
+#include "data/tokenizer_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/error.h"
+
+namespace saturate::data {
+namespace {
+
+using nlohmann::json;
+
+Tokenizer trained(TokenizerTraining::Kind kind) {
+  int line = 0;
+  return Tokenizer::train(
+      [&line](std::string_view& text) {
+        text = line % 2 == 0 ? "the cat sat on the mat" : "the dog sat on the log";
+        return line++ < 200;
+      },
+      {.kind = kind, .vocab_size = 40});
+}
+
+TEST(TokenizerJson, NamesEveryByteOnce) {
+  const json file = json::parse(tokenizer_json(Tokenizer::bytes(), SentenceEnd::left_out));
+  const json& vocab = file["model"]["vocab"];
+  EXPECT_EQ(vocab.size(), 259u);
+  EXPECT_EQ(vocab["A"], 'A' + 2);
+  EXPECT_EQ(vocab["\u0120"], ' ' + 2);   // the stand-in of GPT-2 for a space
+  EXPECT_EQ(vocab["\u010A"], '\n' + 2);  // and for a line feed
+  EXPECT_EQ(vocab["\u0143"], 0xAD + 2);  // the last that is not printable
+  EXPECT_EQ(vocab["\u00FF"], 0xFF + 2);
+  EXPECT_EQ(file["added_tokens"].size(), 3u);
+  EXPECT_TRUE(file["post_processor"].is_null());
+}
+
+TEST(TokenizerJson, KeepsIdsAndEndsSentences) {
+  const Tokenizer t = trained(TokenizerTraining::Kind::unigram);
+  const json file = json::parse(tokenizer_json(t, SentenceEnd::appended));
+  const json& vocab = file["model"]["vocab"];
+  ASSERT_EQ(std::ssize(vocab), t.vocab_size());
+  for (int32_t id = 0; id < t.vocab_size(); ++id)
+    EXPECT_EQ(vocab[static_cast<size_t>(id)][0], t.piece(id));
+  EXPECT_EQ(file["model"]["unk_id"], t.unk_id());
+  EXPECT_EQ(file["post_processor"]["single"][1]["SpecialToken"]["id"], "</s>");
+  EXPECT_EQ(file["added_tokens"].back()["id"], t.pad_id());
+}
+
+TEST(TokenizerJson, MergesOnlyWhatIsThere) {
+  const Tokenizer t = trained(TokenizerTraining::Kind::bpe);
+  const json file = json::parse(tokenizer_json(t, SentenceEnd::left_out));
+  const json& vocab = file["model"]["vocab"];
+  EXPECT_EQ(std::ssize(vocab), t.vocab_size());
+  EXPECT_GT(file["model"]["merges"].size(), 5u);
+  for (const json& pair : file["model"]["merges"]) {
+    const auto left = pair[0].get<std::string>(), right = pair[1].get<std::string>();
+    EXPECT_TRUE(vocab.contains(left) && vocab.contains(right) && vocab.contains(left + right));
+  }
+}
+
+// trainer_spec (field 2) again at the end: the last value of a field counts.
+TEST(TokenizerJson, SaysWhatItCannotSay) {
+  const std::string model = trained(TokenizerTraining::Kind::unigram).serialized();
+  const auto with = [&model](std::string_view field) {
+    return Tokenizer::parse(model + "\x12" + static_cast<char>(field.size()) + std::string(field),
+                            "changed");
+  };
+  const Tokenizer suffix = with(std::string_view("\xC0\x01\x01", 3));  // field 24: 1
+  EXPECT_THROW(tokenizer_json(suffix, SentenceEnd::left_out), Error);
+  const Tokenizer same = with(std::string_view("\xC0\x01\x00", 3));
+  EXPECT_NO_THROW(tokenizer_json(same, SentenceEnd::left_out));
+}
+
+}  // namespace
+}  // namespace saturate::data
