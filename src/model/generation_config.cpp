@@ -26,10 +26,10 @@ std::optional<config::Value> plain(const Json& json) {
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
   Json out = Json::object({{"max_length", config.max_positions}});
   add_special_ids(out, config);
-  if (nearest_hf_class(config) != HfClass::marian) return out;
+  if (config.kind != ModelKind::encoder_decoder) return out;
   out.add("decoder_start_token_id", config.decoder_start_id);
   out.add("forced_eos_token_id", config.eos_id);
-  // Padding is an ordinary row of the output for Marian, so it must be forbidden by name.
+  // Padding is an ordinary row of the output there, so it must be forbidden by name.
   if (config.pad_id >= 0) out.add("bad_words_ids", Json::Array{Json::Array{config.pad_id}});
   out.add("num_beams", translate.beam);
   out.add("length_penalty", translate.length_penalty);

@@ -24,7 +24,7 @@ const char* hf_activation(ActivationKind kind) {
   return "";
 }
 
-// What Marian and GPT-2 have in common and Llama does not.
+// What Marian, Pegasus and GPT-2 have in common and Llama does not.
 const char* refusal_of_classic(const ModelConfig& c) {
   if (c.norm != NormKind::layer_norm) return " has layer_norm";
   if (c.gated) return " has no gated activation";
@@ -34,13 +34,25 @@ const char* refusal_of_classic(const ModelConfig& c) {
   return nullptr;
 }
 
-const char* refusal_of_marian(const ModelConfig& c) {
-  if (c.norm_position != NormPosition::post) return " is post-norm";
-  if (c.final_norm) return " has no final norm";
+const char* refusal_of_translator(const ModelConfig& c) {
   if (c.positions != PositionKind::sinusoidal) return " has sinusoidal positions";
   if (c.norm_eps != 1e-5f) return " has norm_eps 1e-5";
   if (c.pad_id < 0 || c.pad_id >= c.vocab_source) return " needs a pad_id of both vocabularies";
   return refusal_of_classic(c);
+}
+
+const char* refusal_of_marian(const ModelConfig& c) {
+  if (c.norm_position != NormPosition::post) return " is post-norm";
+  if (c.final_norm) return " has no final norm";
+  return refusal_of_translator(c);
+}
+
+const char* refusal_of_pegasus(const ModelConfig& c) {
+  if (c.norm_position != NormPosition::pre) return " is pre-norm";
+  if (!c.final_norm) return " has a final norm";
+  if (!c.shared_embeddings) return " has one vocabulary";
+  if (!c.tied_output) return " has the embeddings as its output";
+  return refusal_of_translator(c);
 }
 
 const char* refusal_of_gpt2(const ModelConfig& c) {
@@ -58,13 +70,13 @@ const char* refusal_of_llama(const ModelConfig& c) {
   return nullptr;
 }
 
-Json marian_config(const ModelConfig& c) {
-  Json out = Json::object({{"model_type", "marian"},
-                           {"architectures", Json::Array{"MarianMTModel"}},
+// The names are those of both classes; what only Marian has is added by marian_config.
+Json translator_config(const ModelConfig& c, const char* type, const char* architecture) {
+  const bool pre = c.norm_position == NormPosition::pre;
+  Json out = Json::object({{"model_type", type},
+                           {"architectures", Json::Array{architecture}},
                            {"is_encoder_decoder", true},
                            {"vocab_size", c.vocab_source},
-                           {"decoder_vocab_size", c.vocab_target},
-                           {"share_encoder_decoder_embeddings", c.shared_embeddings},
                            {"tie_word_embeddings", c.tied_output},
                            {"d_model", c.d_model},
                            {"encoder_layers", c.encoder_layers},
@@ -78,15 +90,22 @@ Json marian_config(const ModelConfig& c) {
                            {"max_position_embeddings", c.max_positions},
                            {"static_position_embeddings", true},
                            {"scale_embedding", c.scale_embedding},
-                           {"normalize_before", false},
+                           {"normalize_before", pre},
                            {"normalize_embedding", false},
-                           {"add_final_layer_norm", false},
+                           {"add_final_layer_norm", c.final_norm},
                            {"dropout", c.dropout},
                            {"attention_dropout", c.attention_dropout},
                            {"activation_dropout", c.activation_dropout},
                            {"decoder_start_token_id", c.decoder_start_id},
                            {"forced_eos_token_id", c.eos_id}});
   add_special_ids(out, c);
+  return out;
+}
+
+Json marian_config(const ModelConfig& c) {
+  Json out = translator_config(c, "marian", "MarianMTModel");
+  out.add("decoder_vocab_size", c.vocab_target);
+  out.add("share_encoder_decoder_embeddings", c.shared_embeddings);
   return out;
 }
 
@@ -141,7 +160,9 @@ void add_special_ids(Json& out, const ModelConfig& c) {
 }
 
 HfClass nearest_hf_class(const ModelConfig& config) {
-  if (config.kind == ModelKind::encoder_decoder) return HfClass::marian;
+  if (config.kind == ModelKind::encoder_decoder) {
+    return config.norm_position == NormPosition::pre ? HfClass::pegasus : HfClass::marian;
+  }
   return config.norm == NormKind::rms_norm ? HfClass::llama : HfClass::gpt2;
 }
 
@@ -151,6 +172,9 @@ std::optional<std::string> hf_refusal(const ModelConfig& config) {
   switch (nearest_hf_class(config)) {
     case HfClass::marian:
       why = refusal_of_marian(config);
+      break;
+    case HfClass::pegasus:
+      name = "PegasusForConditionalGeneration", why = refusal_of_pegasus(config);
       break;
     case HfClass::gpt2:
       name = "GPT2LMHeadModel", why = refusal_of_gpt2(config);
@@ -169,6 +193,9 @@ Json to_hf_config(const ModelConfig& config) {
   switch (nearest_hf_class(config)) {
     case HfClass::marian:
       out = marian_config(config);
+      break;
+    case HfClass::pegasus:
+      out = translator_config(config, "pegasus", "PegasusForConditionalGeneration");
       break;
     case HfClass::gpt2:
       out = gpt2_config(config);

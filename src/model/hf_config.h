@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model configurations as Hugging Face transformers writes them: marian, gpt2 and llama.
+// Model configurations as Hugging Face transformers writes them: marian, pegasus, gpt2 and llama.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace saturate::model {
 
-// The class that computes what this model computes: MarianMTModel, GPT2LMHeadModel,
-// LlamaForCausalLM.
-enum class HfClass : uint8_t { marian, gpt2, llama };
+// The class that computes what this model computes: MarianMTModel,
+// PegasusForConditionalGeneration (its pre-norm twin), GPT2LMHeadModel, LlamaForCausalLM.
+enum class HfClass : uint8_t { marian, pegasus, gpt2, llama };
 
-// The nearest class: marian for encoder_decoder, llama for rms_norm, gpt2 otherwise.
+// The nearest class: marian for a post-norm encoder_decoder, pegasus for a pre-norm one, llama for
+// rms_norm, gpt2 otherwise.
 HfClass nearest_hf_class(const ModelConfig& config);
 
-// Why no such class computes this model ("MarianMTModel is post-norm"); nothing when one does.
+// Why no such class computes this model ("MarianMTModel has no final norm"); nothing when one does.
 // Dropout rates that a class lacks are no reason: they change training only.
 std::optional<std::string> hf_refusal(const ModelConfig& config);
 

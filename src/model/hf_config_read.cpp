@@ -43,7 +43,8 @@ int64_t read_id(JsonFields& in, const Json& json, const char* key) {
   return *list->front().if_int();
 }
 
-ModelConfig read_marian(JsonFields& in) {
+// What Marian and Pegasus have in common.
+ModelConfig read_translator(JsonFields& in) {
   ModelConfig c;
   c.d_model = in.integer("d_model");
   c.encoder_layers = in.integer("encoder_layers");
@@ -51,8 +52,7 @@ ModelConfig read_marian(JsonFields& in) {
   c.heads = c.kv_heads = read_same(in, "encoder_attention_heads", "decoder_attention_heads");
   c.ffn = read_same(in, "encoder_ffn_dim", "decoder_ffn_dim");
   c.vocab_source = in.integer("vocab_size");
-  c.vocab_target = in.integer_or("decoder_vocab_size", c.vocab_source);
-  c.shared_embeddings = in.boolean_or("share_encoder_decoder_embeddings", true);
+  c.vocab_target = c.vocab_source;
   c.tied_output = in.boolean_or("tie_word_embeddings", true);
   c.activation = read_activation(in, "activation_function", "gelu");
   c.max_positions = in.integer_or("max_position_embeddings", 1024);
@@ -61,10 +61,27 @@ ModelConfig read_marian(JsonFields& in) {
   c.attention_dropout = static_cast<float>(in.number_or("attention_dropout", 0.0));
   c.activation_dropout = static_cast<float>(in.number_or("activation_dropout", 0.0));
   c.decoder_start_id = in.integer("decoder_start_token_id");
-  need_default(in, "normalize_before", false);
   need_default(in, "normalize_embedding", false);
-  need_default(in, "add_final_layer_norm", false);
   need_default(in, "static_position_embeddings", true);
+  return c;
+}
+
+ModelConfig read_marian(JsonFields& in) {
+  ModelConfig c = read_translator(in);
+  c.vocab_target = in.integer_or("decoder_vocab_size", c.vocab_source);
+  c.shared_embeddings = in.boolean_or("share_encoder_decoder_embeddings", true);
+  need_default(in, "normalize_before", false);
+  need_default(in, "add_final_layer_norm", false);
+  return c;
+}
+
+ModelConfig read_pegasus(JsonFields& in) {
+  ModelConfig c = read_translator(in);
+  c.norm_position = NormPosition::pre;
+  c.final_norm = true;
+  need_default(in, "tie_word_embeddings", true);
+  need_default(in, "normalize_before", true);
+  need_default(in, "add_final_layer_norm", true);
   return c;
 }
 
@@ -129,12 +146,14 @@ ModelConfig from_hf_config(const Json& json, const std::string& where) {
     c = model_config_from_json(json, where);
   } else if (type == "marian") {
     c = read_marian(in);
+  } else if (type == "pegasus") {
+    c = read_pegasus(in);
   } else if (type == "gpt2") {
     c = read_gpt2(in);
   } else if (type == "llama") {
     c = read_llama(in, json, where);
   } else {
-    in.fail("model_type", "Saturate reads marian, gpt2, llama and its own \"saturate\"");
+    in.fail("model_type", "Saturate reads marian, pegasus, gpt2, llama and its own \"saturate\"");
   }
   if (type != "saturate") {
     c.pad_id = read_id(in, json, "pad_token_id");

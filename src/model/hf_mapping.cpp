@@ -78,7 +78,7 @@ class Mapper {
   std::map<std::string, ParameterShape> shapes_;
 };
 
-void map_marian_stack(Mapper& m, const std::string& side, int64_t layers) {
+void map_translator_stack(Mapper& m, const std::string& side, int64_t layers) {
   const int64_t C = m.config().d_model;
   for (int64_t n = 0; n < layers; ++n) {
     const std::string from = fmt::format("{}.layers.{}.", side, n), to = "model." + from;
@@ -95,9 +95,11 @@ void map_marian_stack(Mapper& m, const std::string& side, int64_t layers) {
     m.linear(from + "ffn.out", to, {{"fc2", C}});
     m.norm(from + "ffn_norm", to + "final_layer_norm");
   }
+  if (m.config().final_norm) m.norm(side + ".final_norm", "model." + side + ".layer_norm");
 }
 
-void map_marian(Mapper& m) {
+// Marian and Pegasus.
+void map_translator(Mapper& m) {
   const std::string encoder = "model.encoder.embed_tokens.weight";
   const std::string decoder = "model.decoder.embed_tokens.weight";
   if (m.has("shared.weight")) {
@@ -106,17 +108,19 @@ void map_marian(Mapper& m) {
     m.whole("encoder.embed.weight", encoder);
     m.whole("decoder.embed.weight", decoder);
   }
-  map_marian_stack(m, "encoder", m.config().encoder_layers);
-  map_marian_stack(m, "decoder", m.config().decoder_layers);
+  map_translator_stack(m, "encoder", m.config().encoder_layers);
+  map_translator_stack(m, "decoder", m.config().decoder_layers);
   if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
-  m.out.push_back({"final_logits_bias",
-                   {1, m.config().vocab_target},
-                   "",
-                   0,
-                   1,
-                   m.config().vocab_target,
-                   false,
-                   {}});
+  const auto constant = [&m](const std::string& name, int64_t rows, int64_t cols, bool sinusoids) {
+    m.out.push_back({name, {rows, cols}, "", 0, rows, cols, false, {}, sinusoids});
+  };
+  constant("final_logits_bias", 1, m.config().vocab_target, false);
+  // transformers reports these as missing, and so to be trained, though Pegasus computes them.
+  if (nearest_hf_class(m.config()) != HfClass::pegasus) return;
+  for (const char* side : {"encoder", "decoder"}) {
+    constant(fmt::format("model.{}.embed_positions.weight", side), m.config().max_positions,
+             m.config().d_model, true);
+  }
 }
 
 void map_gpt2(Mapper& m) {
@@ -161,15 +165,19 @@ void map_llama(Mapper& m) {
 
 }  // namespace
 
-std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
+std::vector<TensorMapping> own_tensor_mapping(const ModelConfig& config) {
   Mapper m(config);
-  if (hf_refusal(config)) {
-    for (const ParameterShape& p : model_parameters(config)) m.whole(p.name, p.name);
-    return std::move(m.out);
-  }
+  for (const ParameterShape& p : model_parameters(config)) m.whole(p.name, p.name);
+  return std::move(m.out);
+}
+
+std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
+  if (hf_refusal(config)) return own_tensor_mapping(config);
+  Mapper m(config);
   switch (nearest_hf_class(config)) {
     case HfClass::marian:
-      map_marian(m);
+    case HfClass::pegasus:
+      map_translator(m);
       break;
     case HfClass::gpt2:
       map_gpt2(m);

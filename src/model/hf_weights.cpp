@@ -83,6 +83,15 @@ std::vector<const TensorView*> match(const SafetensorsReader& file, const ModelC
   return found;
 }
 
+// A folder says itself which names it has: what a class of transformers computes today may have
+// been written under our own names before that class was known here.
+std::vector<TensorMapping> mapping_of(const std::string& folder, const ModelConfig& config) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const Json json = read_json_file(path);
+  const bool own = JsonFields(json, "load", path).text("model_type") == "saturate";
+  return own ? own_tensor_mapping(config) : hf_tensor_mapping(config);
+}
+
 void need_zero(const TensorView& t, const std::string& file) {
   std::vector<float> values(static_cast<size_t>(t.elements()));
   read_floats(t, 0, values);
@@ -118,7 +127,11 @@ void save_hf(const std::string& folder, const ModelConfig& config, const Transla
   for (const TensorMapping& m : mappings) {
     const auto size = static_cast<size_t>(m.rows * m.cols);
     if (m.parameter.empty()) {
-      scratch.assign(size, 0.0f);
+      if (m.sinusoids) {
+        scratch = sinusoidal_positions(m.rows, m.cols);
+      } else {
+        scratch.assign(size, 0.0f);
+      }
       writer.write(std::span<const float>(scratch));
       continue;
     }
@@ -145,19 +158,19 @@ void save_hf(const std::string& folder, const ModelConfig& config, const Transla
 }
 
 void check_hf_weights(const std::string& folder, const ModelConfig& config) {
-  match(SafetensorsReader(folder), config, hf_tensor_mapping(config));
+  match(SafetensorsReader(folder), config, mapping_of(folder, config));
 }
 
 void load_hf_weights(const std::string& folder, const ModelConfig& config,
                      const SetParameter& set) {
   const SafetensorsReader file(folder);
-  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
+  const std::vector<TensorMapping> mappings = mapping_of(folder, config);
   const std::vector<const TensorView*> tensors = match(file, config, mappings);
   std::vector<float> values, scratch;
   for (size_t i = 0; i < mappings.size(); ++i) {
     const TensorMapping& m = mappings[i];
     if (m.parameter.empty()) {
-      if (tensors[i] != nullptr) need_zero(*tensors[i], file.path());
+      if (tensors[i] != nullptr && !m.sinusoids) need_zero(*tensors[i], file.path());
       continue;
     }
     const auto first = static_cast<size_t>(m.first_row * m.cols);

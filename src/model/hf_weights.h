@@ -17,14 +17,18 @@ namespace saturate::model {
 struct TensorMapping {
   std::string hf_name;
   std::vector<int64_t> hf_shape;
-  std::string parameter;  // empty: a constant zero (final_logits_bias of Marian)
+  std::string parameter;  // empty: a constant, for readers that miss it
   int64_t first_row = 0, rows = 0, cols = 1;
   bool transposed = false;           // the file has (cols, rows): Conv1D of GPT-2
   std::vector<std::string> aliases;  // other names under which files in the wild hold it
+  bool sinusoids = false;            // the constant is the table of positions; otherwise zero
 };
 
-// Every tensor of a model folder; tensors of one parameter follow each other and cover its rows.
+// Every tensor of a model folder as save_hf writes it; tensors of one parameter follow each other
+// and cover its rows.
 std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config);
+// The same for "model_type": "saturate": each parameter under its own name.
+std::vector<TensorMapping> own_tensor_mapping(const ModelConfig& config);
 
 // Values of one parameter, fp32, row-major; must stay valid until the next call.
 using GetParameter = std::function<std::span<const float>(const std::string& name)>;

@@ -74,6 +74,10 @@ std::vector<Variant> variants() {
   separate.shared_embeddings = separate.tied_output = false;
   separate.vocab_source = 13;
   all.push_back({"marian_separate", separate});
+  ModelConfig pre = small("base");
+  pre.norm_position = NormPosition::pre;
+  pre.final_norm = true;
+  all.push_back({"pegasus", pre});
   ModelConfig grouped = small("llama-110m");
   grouped.kv_heads = 1;
   grouped.head_size = 6;
@@ -132,6 +136,27 @@ TEST(HfWeights, FusedRowsGoWhereMarianReadsThem) {
   EXPECT_EQ(up, values.at("decoder.layers.0.ffn.in.weight"));
   EXPECT_EQ(file.find("final_logits_bias")->shape, (std::vector<int64_t>{1, 11}));
   EXPECT_EQ(file.find("model.shared.weight")->shape, (std::vector<int64_t>{11, 12}));
+}
+
+// What Pegasus computes was written under our own names before Pegasus was known here.
+TEST(HfWeights, ReadsOwnNamesWhereTheFolderHasThem) {
+  const TempFolder folder;
+  ModelConfig config = small("base");
+  config.norm_position = NormPosition::pre;
+  config.final_norm = true;
+  const Values values = numbered(config);
+  save(folder.path(), config, values);
+  EXPECT_NE(SafetensorsReader(folder.path()).find("model.decoder.layer_norm.weight"), nullptr);
+  std::vector<TensorSpec> specs;
+  for (const TensorMapping& m : own_tensor_mapping(config))
+    specs.push_back({m.hf_name, "F32", m.hf_shape});
+  SafetensorsWriter writer(folder / "model.safetensors", specs);
+  for (const TensorSpec& s : specs) writer.write(std::span<const float>(values.at(s.name)));
+  writer.commit();
+  write_json_file(folder / "config.json", to_json(config));
+  EXPECT_TRUE(read_model_config(folder.path()) == config);
+  check_hf_weights(folder.path(), config);
+  EXPECT_EQ(load(folder.path(), config), values);
 }
 
 TEST(HfWeights, Gpt2MatricesAreTransposed) {

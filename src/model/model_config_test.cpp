@@ -91,7 +91,8 @@ TEST(ModelConfig, SaysWhyThereIsNoHuggingFaceClass) {
   ModelConfig c = complete("base");
   c.norm_position = NormPosition::pre;
   c.final_norm = true;
-  EXPECT_EQ(*hf_refusal(c), "MarianMTModel is post-norm");
+  c.shared_embeddings = false;
+  EXPECT_EQ(*hf_refusal(c), "PegasusForConditionalGeneration has one vocabulary");
   EXPECT_EQ(*to_hf_config(c).find("model_type")->if_string(), "saturate");
   EXPECT_TRUE(from_hf_config(to_hf_config(c), "x") == c);
 
@@ -105,6 +106,18 @@ TEST(ModelConfig, SaysWhyThereIsNoHuggingFaceClass) {
   };
   EXPECT_EQ(refusal("base", [](auto& m) { m.final_norm = true; }),
             "MarianMTModel has no final norm");
+  const auto refusal_of_pre_norm = [&](const std::function<void(ModelConfig&)>& change) {
+    return refusal("base", [&](ModelConfig& m) {
+      m.norm_position = NormPosition::pre;
+      m.final_norm = true;
+      change(m);
+    });
+  };
+  EXPECT_EQ(refusal_of_pre_norm([](auto&) {}), "none");
+  EXPECT_EQ(refusal_of_pre_norm([](auto& m) { m.tied_output = false; }),
+            "PegasusForConditionalGeneration has the embeddings as its output");
+  EXPECT_EQ(refusal_of_pre_norm([](auto& m) { m.gated = true; }),
+            "PegasusForConditionalGeneration has no gated activation");
   EXPECT_EQ(refusal("base", [](auto& m) { m.gated = true; }),
             "MarianMTModel has no gated activation");
   EXPECT_EQ(refusal("base", [](auto& m) { m.biases = false; }), "MarianMTModel has biases");
@@ -141,6 +154,26 @@ TEST(HfConfig, ReadsPublishedMarian) {
   EXPECT_EQ(c.head_size, 64);
   EXPECT_EQ(c.decoder_start_id, 58100);
   EXPECT_TRUE(c.shared_embeddings && c.tied_output && c.scale_embedding);
+}
+
+// The fields of a published summariser (pegasus-xsum).
+TEST(HfConfig, ReadsPublishedPegasus) {
+  const Json json = parse_json(
+      R"({"model_type":"pegasus","activation_function":"relu","add_bias_logits":false,
+    "add_final_layer_norm":true,"d_model":1024,"decoder_attention_heads":16,"decoder_ffn_dim":4096,
+    "decoder_layers":16,"decoder_start_token_id":0,"encoder_attention_heads":16,"encoder_ffn_dim":4096,
+    "encoder_layers":16,"bos_token_id":0,"eos_token_id":1,"pad_token_id":0,"forced_eos_token_id":1,
+    "extra_pos_embeddings":1,"max_position_embeddings":512,"normalize_before":true,
+    "normalize_embedding":false,"scale_embedding":true,"static_position_embeddings":true,
+    "vocab_size":96103,"dropout":0.1,"num_beams":8,"length_penalty":0.6})",
+      "config.json");
+  const ModelConfig c = from_hf_config(json, "config.json");
+  EXPECT_EQ(c.norm_position, NormPosition::pre);
+  EXPECT_TRUE(c.final_norm && c.shared_embeddings && c.tied_output && c.scale_embedding);
+  EXPECT_EQ(c.vocab_source, 96103);
+  EXPECT_EQ(c.decoder_start_id, 0);
+  EXPECT_EQ(c.eos_id, 1);
+  EXPECT_FALSE(hf_refusal(c).has_value());
 }
 
 TEST(HfConfig, ReadsNewerLlama) {

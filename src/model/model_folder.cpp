@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/timed_part.h"
 #include "model/finite.h"
+#include "model/hf_config.h"
 #include "model/hf_weights.h"
 #include "model/transformer.h"
 
@@ -20,6 +23,25 @@ ParameterId need(const ParameterStore& store, const std::string& name) {
   const ParameterId id = store.find(name);
   SAT_ASSERT(id.index >= 0);
   return id;
+}
+
+std::span<const float> values_of(const ParameterStore& store, const std::vector<float>& masters,
+                                 const std::string& name) {
+  const ParameterSpec& p = store.spec(need(store, name));
+  return std::span<const float>(masters).subspan(static_cast<size_t>(p.offset),
+                                                 static_cast<size_t>(p.size()));
+}
+
+// Told once in a process, not with every checkpoint.
+void warn_of_start_row(const ModelConfig& config, std::span<const float> table) {
+  static std::atomic<bool> told = false;
+  const auto row = table.subspan(static_cast<size_t>(config.pad_id * config.d_model),
+                                 static_cast<size_t>(config.d_model));
+  if (std::ranges::all_of(row, [](float v) { return v == 0.0f; }) || told.exchange(true)) return;
+  log_warning(
+      "this model's pad row is not zero, as in those trained before it was held there: Saturate "
+      "and transformers translate with it, Marian and CTranslate2 take zeros and give other text; "
+      "train a new model where they must agree");
 }
 
 }  // namespace
@@ -47,11 +69,12 @@ void save_model(const std::string& folder, const ModelConfig& config,
   copy_to_host(stream, host.data(), masters.data(), masters.bytes());
   stream.synchronize();
   require_finite(store, host);
-  save_hf(folder, config, translate, [&](const std::string& name) {
-    const ParameterSpec& p = store.spec(need(store, name));
-    return std::span<const float>(host).subspan(static_cast<size_t>(p.offset),
-                                                static_cast<size_t>(p.size()));
-  });
+  if (!hf_refusal(config) && nearest_hf_class(config) == HfClass::marian &&
+      config.decoder_start_id == config.pad_id) {
+    warn_of_start_row(config, values_of(store, host, target_embedding_name(config)));
+  }
+  save_hf(folder, config, translate,
+          [&](const std::string& name) { return values_of(store, host, name); });
 }
 
 namespace {

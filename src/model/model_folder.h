@@ -17,8 +17,8 @@ namespace saturate::model {
 void require_finite(const ParameterStore& store, std::span<const float> masters);
 
 // save_hf() of `masters`, a flat fp32 array in the order of `store`: its own, or their average.
-// Rows that pad a vocabulary are left out. Synchronises. Errors: those of save_hf
-// and require_finite.
+// Rows that pad a vocabulary are left out. Warns of a Marian model whose decoder does not start
+// from zeros. Synchronises. Errors: those of save_hf and require_finite.
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store,
                 const Buffer& masters);

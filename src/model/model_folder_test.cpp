@@ -61,5 +61,55 @@ TEST(ModelFolder, RestoresEveryParameter) {
   }
 }
 
+// Only a translation model that starts from the padding symbol has such a row.
+TEST(ModelFolder, TheRowThatStartsTheDecoderIsZero) {
+  const Device cpu;
+  const Stream stream(cpu);
+  ModelConfig separate = small("base");
+  separate.shared_embeddings = false;
+  ModelConfig elsewhere = small("base");
+  elsewhere.decoder_start_id = 2;
+  struct Case {
+    ModelConfig config;
+    int64_t row;
+  };
+  for (const Case& c : {Case{small("base"), 0}, Case{separate, 0}, Case{elsewhere, -1},
+                        Case{small("gpt2-124m"), -1}}) {
+    ParameterStore store(cpu, DType::f32);
+    const Transformer transformer(c.config, store);
+    store.allocate(ParameterStore::Purpose::inference);
+    store.initialise(stream, 1);
+    const ParameterId table = store.find(target_embedding_name(c.config));
+    EXPECT_EQ(store.spec(table).zero_row, c.row);
+    const auto* values = static_cast<const float*>(store.master(table));
+    const bool zero =
+        std::all_of(values, values + c.config.d_model, [](float v) { return v == 0; });
+    EXPECT_EQ(zero, c.row == 0);
+    const auto others = std::count_if(store.specs().begin(), store.specs().end(),
+                                      [](const ParameterSpec& p) { return p.zero_row >= 0; });
+    EXPECT_EQ(others, c.row == 0 ? 1 : 0);
+  }
+}
+
+TEST(ModelFolder, WarnsOfAMarianModelThatStartsFromAnotherRow) {
+  const Device cpu;
+  const Stream stream(cpu);
+  const ModelConfig config = small("base");
+  ParameterStore store(cpu, DType::f32);
+  const Transformer transformer(config, store);
+  store.allocate(ParameterStore::Purpose::inference);
+  store.initialise(stream, 1);
+  const testing::TempFolder folder;
+  const auto messages = [&] {
+    ::testing::internal::CaptureStderr();
+    save_model(folder.path(), config, {}, store, store.masters());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(messages(), "");
+  static_cast<float*>(store.master(store.find("shared.weight")))[3] = 0.5f;
+  EXPECT_NE(messages().find("pad row is not zero"), std::string::npos);
+  EXPECT_EQ(messages(), "") << "told once";
+}
+
 }  // namespace
 }  // namespace saturate::model
