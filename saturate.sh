@@ -104,6 +104,12 @@ run_tests() {
   else
     echo "saturate.sh: the Python package is not tested: Python.h, venv or PyPI (nanobind, numpy, pytest) is out of reach" >&2
   fi
+  # The programs that must read what is written here.
+  if [[ -n "$python" ]] && ! "$python" -c 'import ctranslate2, sentencepiece, transformers' 2>/dev/null; then
+    timeout 600 "$python" -m pip install -q --disable-pip-version-check --retries 1 ctranslate2 sentencepiece transformers \
+      >/dev/null 2>&1 ||
+      echo "saturate.sh: the exchange with other programs is not tested: PyPI (ctranslate2, sentencepiece, transformers) is out of reach" >&2
+  fi
   # CuTe's headers, for the one kernel that is written with them.
   if [[ -n "$python" ]] && { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null; then
     if timeout 300 "$python" -m pip install -q --disable-pip-version-check --retries 1 --no-deps nvidia-cutlass >/dev/null 2>&1; then
