@@ -279,7 +279,7 @@ std::string tokenizer_json(const Tokenizer& t, SentenceEnd end) {
         {"pair", {text("A"), text("B"), symbol}},
         {"special_tokens", {{eos, {{"id", eos}, {"ids", {t.eos_id()}}, {"tokens", {eos}}}}}}};
   }
-  return out.dump(1);
+  return out.dump();
 }
 
 }  // namespace saturate::data

@@ -100,11 +100,12 @@ void read_flat(const model::SafetensorsReader& file, const std::string& array,
   stream.synchronize();
 }
 
-// Of what save_tokenizers and save_marian_tokenizer write: the model and a line for every piece.
-uint64_t tokenizer_bytes(const data::Tokenizer& t) {
+// Of what save_tokenizers and export_tokenizer write: the model as often as it is written
+// (tokenizer.json holds it once more) and a line for every piece.
+uint64_t tokenizer_bytes(const data::Tokenizer& t, uint64_t times) {
   constexpr uint64_t kLineBytes = 16;  // quotes, indent and number
   if (t.is_bytes()) return 0;
-  uint64_t bytes = t.serialized().size();
+  uint64_t bytes = times * t.serialized().size();
   for (const std::string& piece : t.pieces()) bytes += piece.size() + kLineBytes;
   return bytes;
 }
@@ -159,9 +160,11 @@ uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
                           const ParameterStore& store, const Corpora& corpora) {
   // About twelve files, the small ones of a few kilobytes, in blocks of up to 4 KiB.
   constexpr uint64_t kSmallFiles = uint64_t{96} << 10;
+  const uint64_t times = model::nearest_hf_class(config) == model::HfClass::marian ? 1 : 2;
   return model::hf_weights_bytes(config) +
          model::SafetensorsWriter::file_bytes(optimizer_specs(step, store)) +
-         tokenizer_bytes(corpora.source) + tokenizer_bytes(corpora.target) + kSmallFiles;
+         tokenizer_bytes(corpora.source, times) + tokenizer_bytes(corpora.target, times) +
+         kSmallFiles;
 }
 
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
