@@ -40,6 +40,7 @@ struct TranslateOptions {
   ModelOptions model;
   std::string input = "-", output = "-";  // - for standard input and output
   bool skip_bad_lines = false;            // a blank line stands for each
+  int64_t nbest = 0;                      // 0: the best translation alone, without scores
   DecodeOptions decode;
 };
 
@@ -56,7 +57,8 @@ struct GenerateOptions {
 
 struct EvalOptions {
   ModelOptions model;             // empty when only a hypothesis file is scored
-  std::vector<std::string> test;  // source and reference
+  std::vector<std::string> test;  // source and reference; the text of a language model
+  bool score = false;             // log-probabilities of the lines of `test`
   std::string hypothesis, reference;
   std::string output;  // where translations go; empty: nowhere
   DecodeOptions decode;

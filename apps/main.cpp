@@ -217,10 +217,15 @@ struct Program {
         ->capture_default_str();
     c.add_flag("--skip-bad-lines", translate.skip_bad_lines,
                "translate lines that are no text as blank ones, and count them");
+    c.add_option(
+         "--nbest", translate.nbest,
+         "so many translations of each line: LINE ||| TEXT ||| F0= LOG-PROBABILITY ||| SCORE")
+        ->check(CLI::Range(1, 64));
     add_decode_options(c, translate.decode);
     c.footer(
         "Examples:\n"
         "  echo 'A dog runs.' | saturate translate --model runs/ende\n"
+        "  saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest\n"
         "  saturate translate --model runs/ende --input test.en --output test.de --beam 5\n"
         "Without --beam and the like the model decodes as [translate] of its run says.");
   }
@@ -263,19 +268,29 @@ struct Program {
         "eval", "score a model on a test set, or a translation against its reference");
     CLI::App& c = *eval_command;
     add_model_options(c, eval.model);
-    auto* test = c.add_option("--test", eval.test, "source and reference, to translate and score")
-                     ->type_name("SOURCE REFERENCE")
-                     ->expected(2);
+    auto* test = c.add_option("--test", eval.test,
+                              "source and reference, to translate and score; the text of a "
+                              "language model")
+                     ->type_name("FILE...")
+                     ->expected(1, 2);
+    c.add_flag("--score", eval.score,
+               "a line for each of --test: its log-probability under the model, and its tokens")
+        ->needs(test);
     auto* hyp = c.add_option("--hyp", eval.hypothesis, "translation to score; needs no model")
                     ->type_name("FILE");
     c.add_option("--ref", eval.reference, "its reference")->type_name("FILE")->needs(hyp);
     hyp->needs("--ref")->excludes(test)->excludes("--model");
-    c.add_option("--output", eval.output, "also write the translations here")->type_name("FILE");
+    c.add_option(
+         "--output", eval.output,
+         "also write the translations here; with --score the scores, and not to standard output")
+        ->type_name("FILE");
     add_decode_options(c, eval.decode);
     c.footer(
         "Examples:\n"
         "  saturate eval --model runs/ende --test test.en test.de\n"
         "  saturate eval --hyp test.out.de --ref test.de\n"
+        "  saturate eval --model runs/lm --test test.txt                 # perplexity\n"
+        "  saturate eval --model runs/ende --score --test test.en test.de\n"
         "BLEU and chrF are those of sacreBLEU; their signatures are printed with them. Without "
         "--beam\n"
         "and the like the model decodes as [translate] of its run says.");

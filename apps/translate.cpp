@@ -42,6 +42,13 @@ void name_part_at_signals(const std::string& part) {
   }
 }
 
+// As Moses and Marian write it, lines counted from 0: one feature, the log-probability, and the
+// score by which the list is ordered.
+std::string nbest_line(int64_t line, const train::Translation& t) {
+  return fmt::format("{} ||| {} ||| F0= {:.6f} ||| {:.6f}", line, t.text, t.log_probability,
+                     t.score);
+}
+
 }  // namespace
 
 int run_translate(const TranslateOptions& o) {
@@ -57,6 +64,12 @@ int run_translate(const TranslateOptions& o) {
                   m.folder + " is a language model; use saturate generate");
     }
     decode = resolve_decoding(o.decode, m.translate);
+    if (o.nbest > decode.beam) {
+      throw Error(Errc::invalid_argument, "translate",
+                  fmt::format("--nbest {} asks for more translations than a beam of {} holds; give "
+                              "--beam {}",
+                              o.nbest, decode.beam, o.nbest));
+    }
     feed.emplace(
         o.input, kAhead,
         [source = m.tokenizers.source, limit = m.config.max_positions](std::string_view line,
@@ -66,7 +79,7 @@ int run_translate(const TranslateOptions& o) {
         o.skip_bad_lines ? OnBadLine::blank : OnBadLine::fail);
   };
   hooks.on_memory = [&](const train::LoadedModel& m) {
-    translator.emplace(m, decode);
+    translator.emplace(m, decode, o.nbest);
     if (m.store->device().is_cuda()) translator->warm_up(feed->ready());
   };
   model.emplace(train::load_model(o.model.model, o.model.device, o.model.precision, hooks));
@@ -82,8 +95,12 @@ int run_translate(const TranslateOptions& o) {
     for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids));
     std::optional<TimedPart> first;
     if (lines == 0 && !translator->idle()) first.emplace("first batch");
-    translator->translate_batch([&](std::string_view text) {
-      out.write(text);
+    translator->translate_batch([&](std::span<const train::Translation> translations) {
+      if (o.nbest == 0) {
+        out.write(translations.front().text);
+      } else {
+        for (const train::Translation& t : translations) out.write(nbest_line(lines, t));
+      }
       ++lines;
     });
     out.flush();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -141,6 +142,11 @@ struct Translator::Impl {
     return *plans[i];
   }
 
+  // Translates in batches; `done` gets each with the numbers of its sources and their best ids.
+  using Done = std::function<void(TranslatorPlan&, std::span<const size_t>,
+                                  std::vector<std::vector<int32_t>>&)>;
+  void run(std::span<const std::vector<int32_t>> sources, const Done& done);
+
   const Transformer& model;
   const ParameterStore& store;
   const TranslatorOptions options;
@@ -156,9 +162,8 @@ Translator::~Translator() = default;
 int64_t Translator::batch_sentences() const noexcept { return impl_->options.sentences; }
 int64_t Translator::batch_rows() const noexcept { return impl_->options.source_rows; }
 
-std::vector<std::vector<int32_t>> Translator::translate(
-    std::span<const std::vector<int32_t>> sources) {
-  impl_->check(sources);
+void Translator::Impl::run(std::span<const std::vector<int32_t>> sources, const Done& done) {
+  check(sources);
   // Sentences of one batch are of one length, so that they end at about the same step.
   std::vector<size_t> order(sources.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -167,11 +172,10 @@ std::vector<std::vector<int32_t>> Translator::translate(
   int64_t rows_left = 0;
   for (const auto& s : sources) rows_left += static_cast<int64_t>(s.size());
 
-  std::vector<std::vector<int32_t>> out(sources.size());
   for (size_t next = 0; next < order.size();) {
     const auto left = static_cast<int64_t>(order.size() - next);
-    const size_t p = impl_->shape_for(left, rows_left, std::ssize(sources[order[next]]));
-    const DecodeShape& shape = impl_->shapes[p];
+    const size_t p = shape_for(left, rows_left, std::ssize(sources[order[next]]));
+    const DecodeShape& shape = shapes[p];
     std::vector<DecodeItem> items;
     int64_t rows = 0;
     for (; next + items.size() < order.size();) {
@@ -181,14 +185,33 @@ std::vector<std::vector<int32_t>> Translator::translate(
           rows + length > shape.source_rows)
         break;
       rows += length;
-      items.push_back({&source, impl_->limit_of(source.size())});
+      items.push_back({&source, limit_of(source.size())});
     }
     std::vector<std::vector<int32_t>> results(items.size());
-    impl_->plan(p).run(items, results);
-    for (size_t i = 0; i < items.size(); ++i) out[order[next + i]] = std::move(results[i]);
+    TranslatorPlan& batch = plan(p);
+    batch.run(items, results);
+    done(batch, std::span(order).subspan(next, items.size()), results);
     next += items.size();
     rows_left -= rows;
   }
+}
+
+std::vector<std::vector<int32_t>> Translator::translate(
+    std::span<const std::vector<int32_t>> sources) {
+  std::vector<std::vector<int32_t>> out(sources.size());
+  impl_->run(sources, [&](TranslatorPlan&, std::span<const size_t> which, auto& ids) {
+    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = std::move(ids[i]);
+  });
+  return out;
+}
+
+std::vector<std::vector<Hypothesis>> Translator::search(
+    std::span<const std::vector<int32_t>> sources) {
+  std::vector<std::vector<Hypothesis>> out(sources.size());
+  impl_->run(sources, [&](TranslatorPlan& plan, std::span<const size_t> which, const auto& best) {
+    std::vector<std::vector<Hypothesis>> ended = plan.ended(best);
+    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = std::move(ended[i]);
+  });
   return out;
 }
 

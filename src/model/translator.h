@@ -24,6 +24,13 @@ struct TranslatorOptions {
   bool plan_by_length = false;
 };
 
+// A translation that beam search has ended.
+struct Hypothesis {
+  std::vector<int32_t> ids;    // without end-of-sentence
+  double log_probability = 0;  // sum over its tokens, end-of-sentence counted
+  double score = 0;            // log_probability / length^length_penalty
+};
+
 /// Translates token ids with a key/value cache. Everything is planned when a shape is first needed, and
 /// kept. The store's weights may change between calls; nothing of them is kept. One thread at a time.
 class Translator {
@@ -37,6 +44,10 @@ class Translator {
   // rounding of matrix products). Errors: invalid_argument naming the source that is empty or too long;
   // NonFiniteScores (finite.h).
   std::vector<std::vector<int32_t>> translate(std::span<const std::vector<int32_t>> sources);
+
+  // All that the search of each source had ended when it was over, at least one and at most `beam`,
+  // the largest score first: that is the one translate() gives. Errors: those of translate().
+  std::vector<std::vector<Hypothesis>> search(std::span<const std::vector<int32_t>> sources);
 
   // Sources that are no more than this are translated as one batch, if each of them fits.
   int64_t batch_sentences() const noexcept;

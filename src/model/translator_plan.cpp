@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -272,6 +273,40 @@ void TranslatorPlan::run(std::span<const DecodeItem> items, std::span<std::vecto
     SAT_ASSERT(r[0] > 0);
     out[s].assign(r + 1, r + r[0]);
   }
+}
+
+// A search that is done changes its state no more, so all of it can be read afterwards: a row whose
+// last token is end-of-sentence has ended, one without a score never was.
+std::vector<std::vector<Hypothesis>> TranslatorPlan::ended(
+    std::span<const std::vector<int32_t>> best) {
+  std::vector<int32_t> slots(static_cast<size_t>(shape_.slots)), tokens(slots.size());
+  copy_to_host(stream_, host_block_.data(), block_.data(), block_.bytes());
+  copy_to_host(stream_, slots.data(), slots_.data(), slots_.bytes());
+  copy_to_host(stream_, tokens.data(), tokens_.data(), tokens_.bytes());
+  stream_.synchronize();
+  const int32_t* host = host_block_.as<int32_t>();
+  const bool f64 = size_of(step_.wide_type()) == sizeof(double);
+  std::vector<std::vector<Hypothesis>> out(best.size());
+  for (size_t s = 0; s < best.size(); ++s) {
+    for (int64_t k = 0; k < options_.beam; ++k) {
+      const int64_t row = static_cast<int64_t>(s) * options_.beam + k;
+      const double sum = f64 ? host_scores_.as<double>()[row] : host_scores_.as<float>()[row];
+      if (host[layout_.ids + row] != model_.config().eos_id || !std::isfinite(sum)) continue;
+      const int32_t length = host[layout_.lengths + row];
+      Hypothesis h{.ids = {}, .log_probability = sum, .score = 0};
+      h.score = sum / std::pow(static_cast<double>(length), options_.length_penalty);
+      for (int32_t j = 1; j < length; ++j) {
+        const int32_t slot = slots[static_cast<size_t>(host[layout_.starts + row] + j)];
+        h.ids.push_back(tokens[static_cast<size_t>(slot)]);
+      }
+      out[s].push_back(std::move(h));
+    }
+    std::ranges::stable_sort(out[s], std::greater(), &Hypothesis::score);
+    // Of two that differ by rounding alone the device may have taken the other.
+    const auto taken = std::ranges::find(out[s], best[s], &Hypothesis::ids);
+    if (taken != out[s].end()) std::rotate(out[s].begin(), taken, std::next(taken));
+  }
+  return out;
 }
 
 }  // namespace saturate::model

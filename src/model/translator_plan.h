@@ -37,6 +37,9 @@ class TranslatorPlan {
   // Translates a batch that fits the shape. out[i] gets the ids for items[i]. Errors:
   // NonFiniteScores.
   void run(std::span<const DecodeItem> items, std::span<std::vector<int32_t>> out);
+  // Of the batch that ran last, whose results were `best`: every hypothesis that had ended, by
+  // falling score, the best first.
+  std::vector<std::vector<Hypothesis>> ended(std::span<const std::vector<int32_t>> best);
 
  private:
   // Arrays of 32-bit numbers that a batch starts with, in one block that one copy brings over.

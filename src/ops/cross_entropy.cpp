@@ -9,7 +9,8 @@ void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
   const Tape::Info li = tape.info(logits);
   const bool training = tape.training();
   const Value loss = tape.make("loss", tape.wide_type(), 1, li.rows);
-  const Value nll = tape.make("nll", tape.wide_type(), 1, li.rows);
+  const Value nll = s.nll != nullptr ? tape.external("nll", tape.wide_type(), 1, li.rows, s.nll)
+                                     : tape.make("nll", tape.wide_type(), 1, li.rows);
   const Value d_logits = tape.alias("d_logits", logits);
   tape.record("cross_entropy", {logits}, {d_logits, loss, nll}, [=](const Run& r) {
     kernels::cross_entropy(r.ctx, {.logits = r(logits),

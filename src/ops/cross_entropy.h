@@ -11,6 +11,7 @@ struct LossSpec {
   float grad_scale = 1.0f;              // 1 / token budget: keeps gradients near those of a mean
   const float* device_scale = nullptr;  // the loss scale
   double* totals = nullptr;  // loss, nll and token sums are added here (StepState::totals)
+  void* nll = nullptr;  // (rows), in wide_type: the loss of each without smoothing; null: nowhere
 };
 
 // The end of a step: where the loss is computed. In training the logits become their own gradient

@@ -29,9 +29,11 @@ model::TranslatorOptions options_of(const LoadedModel& model, const TranslateCon
 
 }  // namespace
 
-LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& config)
+LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& config,
+                               int64_t nbest)
     : target_(model.tokenizers.target),
       source_eos_(model.tokenizers.source.eos_id()),
+      nbest_(static_cast<size_t>(nbest)),
       translator_(*model.transformer, *model.store, options_of(model, config)) {}
 
 void LineTranslator::warm_up(int64_t lines) {
@@ -68,6 +70,29 @@ std::vector<int64_t> LineTranslator::choose() {
   return lines;
 }
 
+std::vector<std::vector<Translation>> LineTranslator::translate(
+    const std::vector<std::vector<int32_t>>& sources) {
+  std::vector<std::vector<Translation>> out(sources.size());
+  if (nbest_ == 0) {
+    const std::vector<std::vector<int32_t>> ids = translator_.translate(sources);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].push_back({.text = decode_translation(target_, sources[i].size(), ids[i])});
+    }
+    return out;
+  }
+  const std::vector<std::vector<model::Hypothesis>> found = translator_.search(sources);
+  for (size_t i = 0; i < out.size(); ++i) {
+    // A line without words has one translation, itself.
+    const size_t count = sources[i].size() > 1 ? std::min(nbest_, found[i].size()) : 1;
+    for (const model::Hypothesis& h : std::span(found[i]).first(count)) {
+      out[i].push_back({.text = decode_translation(target_, sources[i].size(), h.ids),
+                        .log_probability = h.log_probability,
+                        .score = h.score});
+    }
+  }
+  return out;
+}
+
 void LineTranslator::translate_batch(const Sink& sink) {
   if (idle()) return;
   const std::vector<int64_t> lines = choose();
@@ -75,10 +100,8 @@ void LineTranslator::translate_batch(const Sink& sink) {
   for (const int64_t line : lines) {
     sources.push_back(std::move(sources_.extract(line).mapped()));
   }
-  const std::vector<std::vector<int32_t>> ids = translator_.translate(sources);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    done_.emplace(lines[i], decode_translation(target_, sources[i].size(), ids[i]));
-  }
+  std::vector<std::vector<Translation>> translated = translate(sources);
+  for (size_t i = 0; i < lines.size(); ++i) done_.emplace(lines[i], std::move(translated[i]));
   for (; !done_.empty() && done_.begin()->first == given_; ++given_) {
     sink(done_.begin()->second);
     done_.erase(done_.begin());
@@ -94,7 +117,8 @@ std::vector<std::string> translate_lines(const LoadedModel& model, const Transla
   }
   std::vector<std::string> out;
   while (!translator.idle()) {
-    translator.translate_batch([&](std::string_view text) { out.emplace_back(text); });
+    translator.translate_batch(
+        [&](std::span<const Translation> t) { out.push_back(t.front().text); });
   }
   return out;
 }

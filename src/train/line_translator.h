@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,16 +20,24 @@ namespace saturate::train {
 std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
                                    std::string_view line, int64_t number);
 
+struct Translation {
+  std::string text;
+  double log_probability = 0;  // natural logarithm, a sum over its tokens and end-of-sentence
+  double score = 0;            // log_probability / length^length_penalty
+};
+
 /// Lines go in as they come and translations come out in the order of the lines, an empty one for
 /// an empty line. A batch is the oldest line that waits and those nearest to it in length: so the
 /// output goes on from the first batch, and a step of decoding is seldom for a few long sentences
 /// alone. Plans are kept. One thread at a time.
 class LineTranslator {
  public:
-  using Sink = std::function<void(std::string_view translation)>;
+  // Of one line, the best first: `nbest`, or as many as the search had ended.
+  using Sink = std::function<void(std::span<const Translation>)>;
 
   // What the pointers of `model` point to outlives this. Errors: invalid_argument, out_of_memory.
-  LineTranslator(const LoadedModel& model, const TranslateConfig& config);
+  // nbest 0: the best alone, without its scores.
+  LineTranslator(const LoadedModel& model, const TranslateConfig& config, int64_t nbest = 0);
 
   // Makes the plan for a batch of so many short lines and loads what it runs; the weights may be
   // any.
@@ -45,13 +54,15 @@ class LineTranslator {
 
  private:
   std::vector<int64_t> choose();
+  std::vector<std::vector<Translation>> translate(const std::vector<std::vector<int32_t>>& sources);
 
   const data::Tokenizer target_;
   const int32_t source_eos_;
+  const size_t nbest_;
   model::Translator translator_;
-  std::map<int64_t, std::vector<int32_t>> sources_;  // by line, of those that wait
-  std::set<std::pair<int64_t, int64_t>> waiting_;    // (tokens, line)
-  std::map<int64_t, std::string> done_;              // by line, not yet given away
+  std::map<int64_t, std::vector<int32_t>> sources_;   // by line, of those that wait
+  std::set<std::pair<int64_t, int64_t>> waiting_;     // (tokens, line)
+  std::map<int64_t, std::vector<Translation>> done_;  // by line, not yet given away
   int64_t added_ = 0, given_ = 0;
 };
 

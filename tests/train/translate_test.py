@@ -3,7 +3,9 @@
 
 Lines come out in order, each as soon as it is done; what is done outlives the process.
 """
+import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -51,7 +53,8 @@ class Translate(unittest.TestCase):
         self.root = tempfile.mkdtemp(dir=self.base)
 
     def command(self, *args):
-        return [PROGRAM, "translate", "--model", self.model, "--device", "cpu", "--beam", "2", *args]
+        beam = [] if "--beam" in args else ["--beam", "2"]
+        return [PROGRAM, "translate", "--model", self.model, "--device", "cpu", *beam, *args]
 
     def translate(self, *args, **more):
         done = subprocess.run(self.command(*args), capture_output=True, timeout=WAIT, check=False, **more)
@@ -137,6 +140,66 @@ class Translate(unittest.TestCase):
             self.assertIn(b"<standard input>:4:", done.stderr)
             self.assertEqual((content(f"{out}.part") if args else done.stdout).splitlines(), want)
         self.assertFalse(os.path.exists(out))
+
+    def test_n_best_lists_are_those_of_moses(self):
+        best = self.translate("--input", self.text, "--beam", "4").decode().splitlines()
+        lists = {}
+        for line in self.translate("--input", self.text, "--beam", "4", "--nbest", "3").decode().splitlines():
+            number, text, features, score = line.split(" ||| ")
+            name, log_probability = features.split(" ")
+            self.assertEqual(name, "F0=")
+            lists.setdefault(int(number), []).append((text, float(log_probability), float(score)))
+        self.assertEqual(list(lists), list(range(len(best))))  # every line, in its order
+        for text, found in zip(best, lists.values()):
+            self.assertEqual(found[0][0], text)
+            self.assertLessEqual(len(found), 3)
+            self.assertEqual([score for *_, score in found], sorted((score for *_, score in found), reverse=True))
+            self.assertTrue(all(p <= score <= 0 for _, p, score in found))  # a sum, and the same divided by the length
+        self.assertGreater(sum(len(found) == 3 for found in lists.values()), len(lists) // 2)
+        refused = subprocess.run(self.command("--nbest", "9"), input=b"a\n", capture_output=True, timeout=WAIT, check=False)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(b"give --beam 9", refused.stderr)
+
+        # The score of a translation is that of the same text given, where the model spelled it with
+        # the pieces that the tokenizer takes: this one, hardly trained, does so about half of the time.
+        # (scorer_test.cpp compares all, by their ids.)
+        target = f"{self.root}/target"
+        with open(target, "w", encoding="utf8") as file:
+            file.writelines(f"{found[0][0]}\n" for found in lists.values())
+        scores = subprocess.run([PROGRAM, "eval", "--model", self.model, "--device", "cpu", "--score", "--test", self.text,
+                                 target], capture_output=True, timeout=WAIT, check=True).stdout.decode().splitlines()
+        self.assertEqual(len(scores), len(lists))
+        equal = 0
+        for source, line, found in zip(self.lines, scores, lists.values()):
+            log_probability, tokens = line.split("\t")
+            self.assertGreaterEqual(int(tokens), 1)
+            equal += abs(float(log_probability) - found[0][1]) < 2e-3 or not source.strip()
+        self.assertGreater(equal, len(scores) // 4)
+
+    def test_perplexity_is_that_of_validation(self):
+        text = f"{self.root}/text"
+        with open(text, "wb") as file:
+            file.writelines(line for line in self.lines[:300] if line.strip())
+        settings = {"model.preset": "gpt2-124m", "model.d_model": 32, "model.heads": 2, "model.ffn": 64,
+                    "model.decoder_layers": 1, "model.max_positions": 64, "data.vocab_size": 150, "data.max_length": 64,
+                    "data.format": "lines", "batch.target_tokens": 512, "train.max_steps": 20, "train.device": "cpu",
+                    "optimizer.lr": 0.003}
+        line = [PROGRAM, "train", "--out", f"{self.root}/lm", "--train", text, "--valid", text]
+        for key, value in settings.items():
+            line += ["--set", f"{key}={value}"]
+        trained = subprocess.run(line, capture_output=True, timeout=WAIT, check=True).stderr.decode()
+        loss = float(re.findall(r"valid at step 20: loss ([0-9.]+)", trained)[-1])
+
+        def evaluate(*args):
+            return subprocess.run([PROGRAM, "eval", "--model", f"{self.root}/lm", "--device", "cpu", *args],
+                                  capture_output=True, timeout=WAIT, check=True).stdout.decode()
+        printed = evaluate("--test", text)
+        perplexity, mean, tokens = re.match(r"perplexity = ([0-9.]+) \(loss ([0-9.]+) a token, ([0-9]+) tokens", printed).groups()
+        self.assertAlmostEqual(float(mean), loss, delta=2e-4)  # both are rounded to 4 digits
+        self.assertAlmostEqual(math.log(float(perplexity)), float(mean), delta=2e-4)
+        scores = [line.split("\t") for line in evaluate("--score", "--test", text).splitlines()]
+        self.assertEqual(sum(int(count) for _, count in scores), int(tokens))
+        self.assertAlmostEqual(-sum(float(p) for p, _ in scores) / int(tokens), float(mean), delta=2e-4)
 
     def test_an_error_does_not_wait_for_input(self):
         process = self.start("--output", f"{self.root}/none/out")  # its input stays open and silent
