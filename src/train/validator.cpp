@@ -54,7 +54,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
     tape_.emplace(store_, TapeMode::inference, nullptr);
     record_loss(*tape_, model_, layout_, batch_.as<int32_t>(), {.totals = totals_.as<double>()});
     arena_ = Buffer(training.device(), tape_->plan());
-    // compute-sanitizer does not see what cuBLASLt stores with the copy engine and would report it
+    // compute-sanitizer does not see what cuBLASLt stores with TMA and would report it
     // as never written.
     fill_bytes(stream_, arena_.data(), 0, arena_.bytes());
   }

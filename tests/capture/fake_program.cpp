@@ -24,8 +24,8 @@ struct Options {
   long steps = 60, seconds = 0, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0,
        leak_mib = 0, exit_code = 0;
   std::string end = "return";  // return, _exit, abort, term, wait
-  bool fork = false, rival = false, graph = false, spawn = false, no_cuda = false, pooled = false,
-       stream = false, ahead = false;
+  bool fork = false, other_profiler = false, graph = false, spawn = false, no_cuda = false,
+       pooled = false, stream = false, ahead = false;
 };
 
 void step(const Options& o) {
@@ -45,18 +45,18 @@ void step(const Options& o) {
 }
 
 // A profiler of the program itself, as torch.profiler uses CUPTI. Counts the kernels it is told of.
-std::set<uint8_t*> rival_buffers;
-std::set<uint32_t> rival_numbers;  // which tell a profiler what call issued a kernel
-long rival_kernels = 0, unknown_buffers = 0;
+std::set<uint8_t*> other_buffers;
+std::set<uint32_t> other_numbers;  // which tell a profiler what call issued a kernel
+long other_kernels = 0, unknown_buffers = 0;
 
-void rival_requested(uint8_t** buffer, size_t* size, size_t* most) {
+void other_requested(uint8_t** buffer, size_t* size, size_t* most) {
   *size = 1 << 16;
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *size));
   *most = 0;
-  rival_buffers.insert(*buffer);
+  other_buffers.insert(*buffer);
 }
-void rival_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
-  if (rival_buffers.erase(buffer) == 0) {
+void other_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  if (other_buffers.erase(buffer) == 0) {
     ++unknown_buffers;
     return;
   }
@@ -64,21 +64,21 @@ void rival_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == 0) {
     const auto* kernel = static_cast<const cupti::KernelActivity*>(record);
     if (kernel->kind != cupti::kConcurrentKernel) continue;
-    ++rival_kernels;
-    rival_numbers.insert(kernel->correlation);
+    ++other_kernels;
+    other_numbers.insert(kernel->correlation);
   }
   std::free(buffer);
 }
 
 void profile(const Options& o) {
-  cuptiActivityRegisterCallbacks(rival_requested, rival_completed);
+  cuptiActivityRegisterCallbacks(other_requested, other_completed);
   cuptiActivityEnable(cupti::kConcurrentKernel);
   const int64_t before = fake_launches();
   for (int i = 0; i < 20; ++i) step(o);
   cuptiActivityDisable(cupti::kConcurrentKernel);
   cuptiActivityFlushAll(1);
-  std::printf("profiled %ld of %ld by %zu numbers, unknown %ld\n", rival_kernels,
-              static_cast<long>(fake_launches() - before), rival_numbers.size(), unknown_buffers);
+  std::printf("profiled %ld of %ld by %zu numbers, unknown %ld\n", other_kernels,
+              static_cast<long>(fake_launches() - before), other_numbers.size(), unknown_buffers);
 }
 
 Options parse(int argc, char** argv) {
@@ -96,7 +96,7 @@ Options parse(int argc, char** argv) {
     if (name == "--exit") o.exit_code = number();
     if (name == "--end" && i + 1 < argc) o.end = argv[++i];
     if (name == "--fork") o.fork = true;
-    if (name == "--rival") o.rival = true;
+    if (name == "--other-profiler") o.other_profiler = true;
     if (name == "--graph") o.graph = true;
     if (name == "--pooled") o.pooled = true;
     if (name == "--ahead") o.ahead = true;
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   }
   for (long i = o.steps / 2; i < o.steps; ++i) step(o);
   for (const time_t end = time(nullptr) + o.seconds; time(nullptr) < end;) step(o);
-  if (o.rival) profile(o);
+  if (o.other_profiler) profile(o);
   std::printf("launched %ld\n", static_cast<long>(fake_launches()));
   std::fflush(stdout);
   if (o.end == "_exit") {

@@ -96,7 +96,7 @@ class Watch(unittest.TestCase):
         self.assertFalse([n for n in report["capture"]["notes"] if "cut off" in n])
 
     def test_a_profiler_of_the_program_sees_everything(self):
-        report, out, _ = self.report("--rival", "--steps", "60")
+        report, out, _ = self.report("--other-profiler", "--steps", "60")
         self.assertIn("profiled 200 of 200 by 200 numbers, unknown 0\n", out)
         self.assertTrue([n for n in report["capture"]["notes"] if n.startswith("capture lost from second 0 on")])
         self.assertLess(sum(k["count"] for k in report["devices"][0]["kernels"]), 600)

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/attention/attention_dropout.h"
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_mma_features.h"
 #include "kernels/attention/bf16x6/bf16x6.h"
-#include "kernels/attention/attention_dropout.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
-#include "kernels/attention/hopper/placed.h"
 #include "kernels/attention/hopper/wide.h"
+#include "kernels/attention/hopper/windowed.h"
 #include "kernels/attention/tune/tune_attention.h"
 #include "runtime/device.h"
 
@@ -125,7 +125,7 @@ int cuda_compute_major(int device_index) noexcept {
 
 int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
   const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
-  if (!built || a.sequences == 0 || !attention::fits_placed(a)) return 0;
+  if (!built || a.sequences == 0 || !attention::fits_windowed(a)) return 0;
   if (!attention_hopper_dropout_fits(a)) return 0;
   if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
   if (const AttentionTable* const table = attention_table_in_use(device)) {

@@ -12,9 +12,10 @@ uint32_t features_of(const AttentionArgs& a) noexcept {
   const bool square = a.cu_q == a.cu_k;
   const bool left = a.window_left < longest;
   const bool right = a.window_right < longest && !a.causal;
-  const bool placed = a.causal || left || right || a.alibi_slopes || a.rotary_base > 0.0f;
+  const bool by_position = a.causal || left || right || a.alibi_slopes || a.rotary_base > 0.0f;
   uint32_t f = 0;
-  if (a.alignment == CausalAlignment::bottom_right && placed && !square) f |= kFeatureBottomRight;
+  if (a.alignment == CausalAlignment::bottom_right && by_position && !square)
+    f |= kFeatureBottomRight;
   if (left || right) f |= kFeatureWindow;
   if (a.soft_cap > 0.0f) f |= kFeatureSoftCap;
   if (a.bias) f |= kFeatureBias;

@@ -19,7 +19,7 @@
 #include <tuple>
 
 #include "observe/capture/cupti_library.h"
-#include "observe/capture/rival.h"
+#include "observe/capture/other_profiler.h"
 
 namespace saturate::observe::cupti {
 namespace {
@@ -131,7 +131,7 @@ bool Recorder::open(std::string& problem) {
                                         rank_suffix() + ".sat");
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
   started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
-  watch_for_rivals(api_, on_rival);
+  watch_other_profilers(api_, on_other_profiler);
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
@@ -213,7 +213,7 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
   r.buffers_.completed(buffer, valid);
 }
 
-void Recorder::on_rival() { the_recorder->yield(); }
+void Recorder::on_other_profiler() { the_recorder->yield(); }
 
 void Recorder::run() noexcept {
   for (bool first = true; !stopped_ && !dead_; first = false) {
@@ -238,7 +238,7 @@ void Recorder::run() noexcept {
 void Recorder::turn() {
   const int64_t now = now_ns();
   if (yielded_) return;
-  watch_for_rivals(api_, on_rival);
+  watch_other_profilers(api_, on_other_profiler);
   const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
                                            now - stretch_from_ns_ >= Schedule::kWindowNs);
   const Mode before = mode_;

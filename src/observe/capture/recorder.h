@@ -51,7 +51,7 @@ class Recorder {
   static void on_request(uint8_t** buffer, size_t* size, size_t* max_records);
   static void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid);
 
-  static void on_rival();
+  static void on_other_profiler();
 
   bool open(std::string& problem);
   void set_mode(Mode mode);

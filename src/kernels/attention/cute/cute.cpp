@@ -17,7 +17,7 @@ Fit attention_forward_cute_fits(const Context& ctx, const AttentionArgs& a) noex
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.k_rows == 0) return {"there are no keys"};
   if (a.q_rows > INT32_MAX / 2 || a.k_rows > INT32_MAX / 2)
-    return {"more than 2^30 rows (32-bit coordinates of the copy engine)"};
+    return {"more than 2^30 rows (32-bit coordinates of TMA)"};
   if (!ctx.device.is_cuda()) return {"the CPU does not compute it"};
   if (cuda_compute_major(ctx.device.index) != 9)
     return {"the GPU is not of compute capability 9.0"};

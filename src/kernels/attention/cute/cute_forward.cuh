@@ -3,7 +3,7 @@
 //
 // CuTe describes where things lie by layouts, functions from coordinates to offsets or to other
 // coordinates, and everything that hopper/ writes out as addresses follows from composing them:
-// what the copy engine is told, the descriptors of wgmma, which thread holds which number. Comments
+// what TMA is told, the descriptors of wgmma, which thread holds which number. Comments
 // give the shape of each tensor. Coordinates: i query, j key, d element of a head, n tile of keys.
 //
 // Three warpgroups: one brings tiles, two own 64 queries each. The scores of tile n are multiplied
@@ -28,7 +28,7 @@ struct CuteTraits {
   using Stages = Int<2>;
   static constexpr int kThreads = 384, kConsumers = 256;
 
-  // Tiles in shared memory: rows of 128 bytes, swizzled, as both the copy engine and wgmma know it.
+  // Tiles in shared memory: rows of 128 bytes, swizzled, as both TMA and wgmma know it.
   using Atom = GMMA::Layout_K_SW128_Atom<T>;
   using TileQ = decltype(tile_to_shape(Atom{}, Shape<Queries, D>{}));       // (i, d)
   using TileK = decltype(tile_to_shape(Atom{}, Shape<Keys, D, Stages>{}));  // (j, d, stage)
@@ -68,7 +68,7 @@ struct CuteShared {
   using Traits = CuteTraits<T, kD>;
   alignas(1024) array_aligned<T, cosize_v<typename Traits::TileQ>> q;
   alignas(1024) array_aligned<T, cosize_v<typename Traits::TileK>> k, v;
-  // full: the copy engine has written; empty: both consumers have read.
+  // full: TMA has written; empty: both consumers have read.
   uint64_t q_full, k_full[2], k_empty[2], v_full[2], v_empty[2];
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward pass for compute capability 9.0: f16 or bf16, head size 64 or 128; windows, alignment,
-// sinks, soft cap or ALiBi slopes (placed.h), or dropout.
+// sinks, soft cap or ALiBi slopes (windowed.h), or dropout.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_dropout.h"

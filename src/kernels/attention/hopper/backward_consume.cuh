@@ -9,8 +9,8 @@
 // With dropout see backward_dropout_steps.cuh.
 #pragma once
 #include "kernels/attention/hopper/backward_dropout.cuh"
-#include "kernels/attention/hopper/backward_placed.cuh"
-#include "kernels/attention/hopper/backward_scored.cuh"
+#include "kernels/attention/hopper/backward_windowed.cuh"
+#include "kernels/attention/hopper/backward_score_mod.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -68,8 +68,8 @@ struct Consumer {
   __device__ __forceinline__ void probabilities(uint32_t (&left)[kM / 16][4], float (&s)[kM / 2],
                                                 const float2 (&lse)[kM / 8], int m, float slope) {
     const int ahead = m * kM - n * kN, first = warp_row();
-    if constexpr (P::kScored) {
-      if (p.placed.slopes == nullptr)
+    if constexpr (P::kScoreMod) {
+      if (p.windowed.slopes == nullptr)
         capped_probabilities<P>(p, s, lse);
       else
         sloped_probabilities<P>(p, s, lse, slope, near(m));
@@ -82,8 +82,8 @@ struct Consumer {
           s[4 * j + e] = exp2_fast(s[4 * j + e] * p.score_scale - (e % 2 == 0 ? x.x : x.y));
       }
     }
-    if constexpr (P::kPlaced) {
-      mask_placed(s, ahead + shift(), first);
+    if constexpr (P::kWindowed) {
+      mask_windowed(s, ahead + shift(), first);
     } else if (keys < kN || (p.b.forward.causal && ahead < first + 15)) {
       const int l = lane();
 #pragma unroll
@@ -101,17 +101,17 @@ struct Consumer {
       for (int h = 0; h < 2; ++h)
         left[j / 2][j % 2 * 2 + h] = wgmma::pack<T>(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
   }
-  // Placed: what takes a query to its place among the keys, and the blocks of keys that add to d_q
+  // Windowed: what takes a query to its place among the keys, and the blocks of keys that add to d_q
   // of block m of queries.
-  __device__ __forceinline__ int shift() const { return p.placed.shift(queries, keys + n * kN); }
+  __device__ __forceinline__ int shift() const { return p.windowed.shift(queries, keys + n * kN); }
   __device__ __forceinline__ Adders adders_to(int m) const {
     return adders_at<P>(p, shift(), (keys + kN - 1) / kN + n, m);
   }
   // Probabilities of keys that a query does not see become zero; `place`: of the first query of the
   // tile, `first`: of this warp's keys, both from the first key of the block on.
-  __device__ __forceinline__ void mask_placed(float (&s)[kM / 2], int place, int first) {
-    const int left = p.placed.left, span = left + p.placed.right;
-    if (keys >= kN && first + 15 <= place + p.placed.right && first >= place + kM - 1 - left)
+  __device__ __forceinline__ void mask_windowed(float (&s)[kM / 2], int place, int first) {
+    const int left = p.windowed.left, span = left + p.windowed.right;
+    if (keys >= kN && first + 15 <= place + p.windowed.right && first >= place + kM - 1 - left)
       return;
     const int l = lane(), key = first + l / 4, low = place + l % 4 * 2 - left;
 #pragma unroll
@@ -123,7 +123,7 @@ struct Consumer {
           s[4 * j + e] = 0.0f;
       }
   }
-  // Scored (backward_scored.cuh): distance of a query of block m from a key, for elements of a
+  // Score modification (backward_score_mod.cuh): distance of a query of block m from a key, for elements of a
   // tile.
   __device__ __forceinline__ float near(int m) const {
     const int l = lane();
@@ -131,15 +131,15 @@ struct Consumer {
   }
   // Slope of head g of the group, for powers of two; 0 without slopes.
   __device__ __forceinline__ float slope_of(int g) const {
-    if constexpr (P::kScored) {
-      if (p.placed.slopes != nullptr)
-        return p.placed.slopes[read_work<P>(slot).kv * p.group + g] * kLog2e;
+    if constexpr (P::kScoreMod) {
+      if (p.windowed.slopes != nullptr)
+        return p.windowed.slopes[read_work<P>(slot).kv * p.group + g] * kLog2e;
     }
     return 0.0f;
   }
   // A warp's sum for head g leaves when `next_g` is another head.
   __device__ __forceinline__ void put_slope_sum(float& sum, int g, int next_g) const {
-    if constexpr (P::kScored) {
+    if constexpr (P::kScoreMod) {
       if (p.slope_sums == nullptr || g == next_g) return;
 #pragma unroll
       for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
@@ -157,9 +157,9 @@ struct Consumer {
                                                   uint32_t (&left)[kM / 16][4], uint32_t step,
                                                   int m, float& slope_sum) {
     const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
-    if constexpr (P::kScored) {
+    if constexpr (P::kScoreMod) {
       const uint32_t lse = shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
-      if (p.placed.slopes == nullptr) return capped_gradients<P>(p, packed, d_p, left, delta, lse);
+      if (p.windowed.slopes == nullptr) return capped_gradients<P>(p, packed, d_p, left, delta, lse);
       if (p.slope_sums != nullptr)
         return sloped_gradients<P>(packed, d_p, left, delta, near(m), slope_sum);
     }
@@ -200,7 +200,7 @@ struct Consumer {
                           here(static_cast<uint32_t>(thread)) % 128 * 16;
     barrier_wait(shared + P::kSumReady + me * 16 + buffer * 8, step / 2 & 1);
     bool waits = n > 0;  // for the sums of blocks of keys before this
-    if constexpr (P::kPlaced) waits = n > adders_to(x.m).first;
+    if constexpr (P::kWindowed) waits = n > adders_to(x.m).first;
     if (waits) {
       put_sums(sums, d_q);
       publish_stores();
@@ -210,7 +210,7 @@ struct Consumer {
     }
     const Work<P> w = read_work<P>(slot);
     bool more;
-    if constexpr (P::kPlaced)
+    if constexpr (P::kWindowed)
       more = adders_to(x.m).last > n;
     else
       more = adders<P>(p, w.key_blocks(), x.m) > 1;
@@ -311,11 +311,11 @@ struct Consumer {
                                                uint32_t& step, int begin, int end);
 
   // One unit; `step` counts steps of all units.
-  __device__ __forceinline__ void run(uint32_t& step, int begin, int placed_end) {
+  __device__ __forceinline__ void run(uint32_t& step, int begin, int windowed_end) {
     float d_k[kD / 2], d_v[kD / 2];
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
-    const int end = P::kPlaced ? placed_end : (queries + kM - 1) / kM;
+    const int end = P::kWindowed ? windowed_end : (queries + kM - 1) / kM;
     const int steps = (end - begin) * p.group;
     if constexpr (P::kDrops) {
       if (steps > 0) run_dropping(d_k, d_v, step, begin, end);

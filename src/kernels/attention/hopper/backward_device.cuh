@@ -15,12 +15,12 @@ constexpr int kConsumers = 256;
 
 // Bytes from the start of the shared memory, which is aligned to 1024. A tile of 64 w columns lies
 // as w panels of 64 columns, one after the other, rows of 128 bytes.
-// kPlaced: with windows and bottom-right alignment; kScored: with them, a cap or slopes (placed.h).
+// kWindowed: with windows and bottom-right alignment; kScoreMod: with them, a cap or slopes (windowed.h).
 // kDrops: with dropout.
-template <class T_, int kD_, bool kPlaced_ = false, bool kScored_ = false, bool kDrops_ = false>
+template <class T_, int kD_, bool kWindowed_ = false, bool kScoreMod_ = false, bool kDrops_ = false>
 struct Backward {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_, kScored = kScored_, kDrops = kDrops_;
+  static constexpr bool kWindowed = kWindowed_, kScoreMod = kScoreMod_, kDrops = kDrops_;
   static constexpr int kD = kD_, kPanels = kD / 64;
   static constexpr int kN = kBackwardKeys, kM = backward_queries(kD);
   // A block has what it was launched with, 3 x 168.
@@ -158,7 +158,7 @@ __device__ __forceinline__ void add_sums(float (&total)[16], const float* sum, u
   }
 }
 
-// --- the copy engine, linear pieces between shared and global memory
+// --- TMA, linear pieces between shared and global memory
 
 __device__ __forceinline__ void load_piece(uint32_t to, const void* from, uint32_t bytes,
                                            uint32_t bar) {

@@ -17,7 +17,7 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
   if (a.dtype != DType::bf16 && a.dtype != DType::f16)
     return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = attention::fits_placed(a); !f) return f;
+  if (const Fit f = attention::fits_windowed(a); !f) return f;
   if (const Fit f = attention_hopper_dropout_fits(a); !f) return f;
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(b.d_o, a.o_stride) ||
@@ -27,7 +27,7 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
   if (a.sequences * a.kv_heads * (a.max_k / kBackwardKeys + 1) > INT32_MAX / 2)
     return {"more than 2^30 blocks of keys (32-bit numbers)"};
   if (a.q_rows > INT32_MAX / 2 || a.k_rows > INT32_MAX / 2)
-    return {"more than 2^30 rows (32-bit coordinates of the copy engine)"};
+    return {"more than 2^30 rows (32-bit coordinates of TMA)"};
   if (a.heads * backward_query_blocks(a) > INT32_MAX / 4)
     return {"more than 2^29 blocks of queries (32-bit numbers)"};
   if (b.workspace == nullptr || b.workspace_bytes < attention_backward_hopper_workspace(a))
@@ -60,7 +60,7 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.key_blocks = static_cast<int>(std::max<int64_t>(1, wgmma::ceil_div(a.max_k, kBackwardKeys)));
   p.query_blocks = static_cast<int>(backward_query_blocks(a));
   p.units = static_cast<int>(a.sequences * a.kv_heads * p.key_blocks);
-  p.placed = attention::placed_of(a);
+  p.windowed = attention::windowed_of(a);
   p.band = a.head_size == 64 ? std::max(1, wgmma::blocks_of(ctx) / p.key_blocks) : 1;
   const int64_t pieces = a.heads * p.query_blocks;
   p.partial = static_cast<float*>(b.workspace);
@@ -73,18 +73,18 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
     p.added_bytes += static_cast<size_t>(a.heads * p.key_pieces) * kBackwardWarps * sizeof(float);
   }
   const uint32_t features = features_of(a) & ~kFeatureSinks;  // which are all in lse
-  const bool scored = (features & attention::kScoredFeatures) != 0;
+  const bool score_mod = (features & attention::kScoreModFeatures) != 0;
   const bool narrow = a.head_size == 64;
   const auto launch = [&](auto d64_bf16, auto d64_f16, auto d128_bf16, auto d128_f16) {
     if (a.dtype == DType::bf16) return narrow ? d64_bf16(ctx, p) : d128_bf16(ctx, p);
     narrow ? d64_f16(ctx, p) : d128_f16(ctx, p);
   };
-  if (scored)
-    launch(backward_scored_d64_bf16, backward_scored_d64_f16, backward_scored_d128_bf16,
-           backward_scored_d128_f16);
+  if (score_mod)
+    launch(backward_score_mod_d64_bf16, backward_score_mod_d64_f16, backward_score_mod_d128_bf16,
+           backward_score_mod_d128_f16);
   else if (features != kNoFeatures)
-    launch(backward_placed_d64_bf16, backward_placed_d64_f16, backward_placed_d128_bf16,
-           backward_placed_d128_f16);
+    launch(backward_windowed_d64_bf16, backward_windowed_d64_f16, backward_windowed_d128_bf16,
+           backward_windowed_d128_f16);
   else if (a.dropout > 0.0f)
     launch(backward_dropout_d64_bf16, backward_dropout_d64_f16, backward_dropout_d128_bf16,
            backward_dropout_d128_f16);

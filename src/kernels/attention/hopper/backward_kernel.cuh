@@ -4,7 +4,7 @@
 // probabilities are the left operand of the sums of d_v as they stand in registers; the gradients
 // of the scores go through shared memory, for d_k and d_q.
 //
-// The first warpgroup serves: warp 0 asks the copy engine for tiles, warp 1 loads what belongs to
+// The first warpgroup is the producer: warp 0 asks TMA for tiles, warp 1 loads what belongs to
 // rows of queries, warps 2 and 3 add the consumers' parts of d_q to those of other keys in global
 // memory. The other two warpgroups compute, 64 keys each (64 queries or half of the head for d_q).
 #pragma once
@@ -12,7 +12,7 @@
 
 #include "kernels/attention/hopper/backward_consume.cuh"
 #include "kernels/attention/hopper/backward_dropout_steps.cuh"
-#include "kernels/attention/hopper/backward_serve.cuh"
+#include "kernels/attention/hopper/backward_producer.cuh"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
 
@@ -24,11 +24,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char memory[];
   const uint32_t shared = shared_address(memory);
-  if (shared % 1024 != 0) __trap();  // the copy engine's swizzle
+  if (shared % 1024 != 0) __trap();  // TMA's swizzle
   constexpr uint32_t kWarps = kConsumers / 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < P::kStagesQ; ++s) {
-      barrier_init(shared + P::kFullQ + s * 8, 1 + 32);  // the copy engine, the row values
+      barrier_init(shared + P::kFullQ + s * 8, 1 + 32);  // TMA, the row values
       barrier_init(shared + P::kEmptyQ + s * 8, kWarps);
     }
     for (int s = 0; s < P::kStagesDO; ++s) {
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <class T, int kD, bool kPlaced = false, bool kScored = false, bool kDrops = false>
+template <class T, int kD, bool kWindowed = false, bool kScoreMod = false, bool kDrops = false>
 void launch_backward(const Context& ctx, const BackwardProblem& p) {
-  using P = Backward<T, kD, kPlaced, kScored, kDrops>;
+  using P = Backward<T, kD, kWindowed, kScoreMod, kDrops>;
   auto* const kernel = attention_backward_hopper_kernel<P>;
   SAT_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(P::kSharedBytes)));

@@ -4,7 +4,7 @@
 #include <cuda.h>
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/hopper/placed.h"
+#include "kernels/attention/hopper/windowed.h"
 
 namespace saturate::kernels::attention::hopper {
 
@@ -24,7 +24,7 @@ struct BackwardProblem {
   int* added;
   int* ticket;
   size_t added_bytes;  // with the ticket
-  PlacedArgs placed;   // read by the instances for it alone
+  WindowedArgs windowed;  // read by the instances for it alone
   // For the gradient of ALiBi slopes, or null: a sum for each (head, block of keys, warp). Blocks
   // of keys are numbered as those of queries are.
   float* slope_sums;
@@ -54,20 +54,20 @@ void backward_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_d64_f16(const Context& ctx, const BackwardProblem& p);
 void backward_d128_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_d128_f16(const Context& ctx, const BackwardProblem& p);
-// The same where windows or bottom-right alignment are wanted (placed.h).
-void backward_placed_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_placed_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_placed_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_placed_d128_f16(const Context& ctx, const BackwardProblem& p);
+// The same where windows or bottom-right alignment are wanted (windowed.h).
+void backward_windowed_d64_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_windowed_d64_f16(const Context& ctx, const BackwardProblem& p);
+void backward_windowed_d128_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_windowed_d128_f16(const Context& ctx, const BackwardProblem& p);
 // With dropout.
 void backward_dropout_d64_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_dropout_d64_f16(const Context& ctx, const BackwardProblem& p);
 void backward_dropout_d128_bf16(const Context& ctx, const BackwardProblem& p);
 void backward_dropout_d128_f16(const Context& ctx, const BackwardProblem& p);
 // Where a soft cap or ALiBi slopes are.
-void backward_scored_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_scored_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_scored_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_scored_d128_f16(const Context& ctx, const BackwardProblem& p);
+void backward_score_mod_d64_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_score_mod_d64_f16(const Context& ctx, const BackwardProblem& p);
+void backward_score_mod_d128_bf16(const Context& ctx, const BackwardProblem& p);
+void backward_score_mod_d128_f16(const Context& ctx, const BackwardProblem& p);
 
 }  // namespace saturate::kernels::attention::hopper

@@ -8,9 +8,9 @@ namespace saturate::kernels::attention::hopper {
 template <class P>
 struct Work;
 template <class P>
-__device__ __forceinline__ int placed_begin(const BackwardProblem& p, const Work<P>& w);
+__device__ __forceinline__ int windowed_begin(const BackwardProblem& p, const Work<P>& w);
 template <class P>
-__device__ __forceinline__ int placed_end(const BackwardProblem& p, const Work<P>& w);
+__device__ __forceinline__ int windowed_end(const BackwardProblem& p, const Work<P>& w);
 
 // A unit of work: one block of keys of one key head of one sequence, with all the queries that see
 // it. A block that is free takes the next number. Numbers go through a band of heads together, all
@@ -27,11 +27,11 @@ struct Work {
   __device__ __forceinline__ int query_blocks() const { return (q.count + P::kM - 1) / P::kM; }
   // Blocks of queries that see the keys: the first, and the one after the last.
   __device__ __forceinline__ int begin(const BackwardProblem& p) const {
-    if constexpr (P::kPlaced) return placed_begin<P>(p, *this);
+    if constexpr (P::kWindowed) return windowed_begin<P>(p, *this);
     return p.b.forward.causal ? min(n * P::kN / P::kM, query_blocks()) : 0;
   }
   __device__ __forceinline__ int end(const BackwardProblem& p) const {
-    if constexpr (P::kPlaced) return placed_end<P>(p, *this);
+    if constexpr (P::kWindowed) return windowed_end<P>(p, *this);
     return query_blocks();
   }
 };

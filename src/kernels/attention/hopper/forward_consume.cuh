@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A consumer warpgroup of the Hopper forward kernel: 64 query rows through their keys.
 #pragma once
-#include "kernels/attention/hopper/forward_placed.cuh"
+#include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/hopper/forward_softmax.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
 #include "kernels/gemm/wgmma/wgmma_mma.cuh"
@@ -124,20 +124,20 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, weight[2] = {0.0f, 0.0f}, shrink[2];
 #pragma unroll
     for (int j = 0; j < P::kD / 2; ++j) o[j] = 0.0f;
-    if constexpr (P::kPlaced) begin_with_sink(p, u, top, weight);
+    if constexpr (P::kWindowed) begin_with_sink(p, u, top, weight);
     query.wait_full(q_slot, q_step / 2);
     ++q_step;
     // From scores to weights, in place.
     const auto weigh = [&](int j) {
       const int first_key = j * P::kKeys;
-      if constexpr (P::kScored)
+      if constexpr (P::kScoreMod)
         score<P>(p, s, u.head, row + u.shift - (u.base + first_key + lane() % 4 * 2));
-      if constexpr (P::kPlaced)
-        mask_placed<P>(p, u, s, u.base + first_key, u.first + consumer * 64, row);
+      if constexpr (P::kWindowed)
+        mask_windowed<P>(p, u, s, u.base + first_key, u.first + consumer * 64, row);
       else if (first_key + P::kKeys > u.k.count ||
                (p.causal && first_key + P::kKeys - 1 > u.first + consumer * 64))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
-      softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
+      softmax<P>(s, top, weight, shrink, P::kScoreMod ? 1.0f : p.scale_log2);
       if constexpr (P::kDrops)
         drop<P>(p, s,
                 (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +
@@ -145,8 +145,8 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
     };
     // Tiles of keys that these 64 rows read; who takes turns does what the other does.
     int mine = u.tiles, begin = 0;
-    if constexpr (P::kPlaced && !P::kTurns) {
-      const TileRange range = tiles_of<P>(p.placed, u, u.first + consumer * 64);
+    if constexpr (P::kWindowed && !P::kTurns) {
+      const TileRange range = tiles_of<P>(p.windowed, u, u.first + consumer * 64);
       begin = range.begin, mine = range.end;
     } else if constexpr (!P::kTurns) {
       const int first = u.first + consumer * 64;
@@ -157,7 +157,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       const int whole = 2 * (u.tiles - mine);
       skip(static_cast<uint32_t>(P::kOverlaps && mine > 0 ? whole - 1 : whole));
     }
-    const int keys = P::kPlaced ? u.k.count - u.base : u.k.count;  // from tile 0 on
+    const int keys = P::kWindowed ? u.k.count - u.base : u.k.count;  // from tile 0 on
     if constexpr (!P::kOverlaps) {
       for (int j = mine - 1; j >= begin; --j) {
         arrived(step);
@@ -186,7 +186,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       wgmma::mma_wait<0>();
       wgmma::settle(o);
       if (mine > 0) release(step - 1);
-      if (P::kPlaced && begin > 0) skip(static_cast<uint32_t>(2 * begin));
+      if (P::kWindowed && begin > 0) skip(static_cast<uint32_t>(2 * begin));
       if (threadIdx.x % 128 == 0) query.release(q_slot);
     } else if (mine > 0) {
       arrived(step);

@@ -6,7 +6,7 @@
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
-#include "kernels/attention/hopper/placed_band.h"
+#include "kernels/attention/hopper/windowed_band.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
 
@@ -18,21 +18,21 @@ namespace {
 // 2048.
 constexpr int64_t kShortest = 96, kLong = 1536;
 
-bool is_placed(const AttentionArgs& a) noexcept { return features_of(a) != kNoFeatures; }
+bool is_windowed(const AttentionArgs& a) noexcept { return features_of(a) != kNoFeatures; }
 
 }  // namespace
 
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
   if (a.head_size != 64 && a.head_size != 128) return {"head size is neither 64 nor 128"};
-  if (const Fit f = attention::fits_placed(a); !f) return f;
+  if (const Fit f = attention::fits_windowed(a); !f) return f;
   if (const Fit f = attention_hopper_dropout_fits(a); !f) return f;
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.k_rows == 0) return {"there are no keys"};
   if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
-    return {"more than 2^30 rows or columns (coordinates of the copy engine)"};
+    return {"more than 2^30 rows or columns (coordinates of TMA)"};
   const int64_t tiles = wgmma::ceil_div(a.max_q, 64);  // of the smallest that may serve
   if (a.sequences * a.heads * std::max<int64_t>(tiles, 1) >= int64_t{1} << 30)
     return {"more than 2^30 tiles"};
@@ -46,9 +46,10 @@ Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& a) no
 
 void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   using namespace attention;
-  const bool placed = is_placed(a);
+  const bool windowed = is_windowed(a);
   // With dropout the large tiles have too few registers.
-  const bool is_long = a.q_rows >= kLong * a.sequences && !a.causal && !placed && a.dropout == 0.0f;
+  const bool is_long =
+      a.q_rows >= kLong * a.sequences && !a.causal && !windowed && a.dropout == 0.0f;
   const ForwardShape shape = forward_shape(static_cast<int>(a.head_size), is_long);
   ForwardProblem p{};
   const auto map = [&](const void* data, int64_t rows, int64_t heads, int64_t stride, int box) {
@@ -67,21 +68,22 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.heads = static_cast<int>(a.heads);
   p.group = static_cast<int>(a.heads / a.kv_heads);
   const int tiles = static_cast<int>(wgmma::ceil_div(a.max_q, shape.queries));
-  p.parts = a.causal && !placed ? (tiles + 1) / 2 : tiles;
+  p.parts = a.causal && !windowed ? (tiles + 1) / 2 : tiles;
   p.items = p.sequences * p.heads * p.parts;
   p.causal = a.causal;
   p.scale_log2 = a.scale * 1.44269504f;
   p.dropout = a.dropout;
   p.rng = a.rng;
-  p.placed = placed_of(a);
-  p.placed.tiles = tiles;
-  p.placed.band = placed_band(a);
+  p.windowed = windowed_of(a);
+  p.windowed.tiles = tiles;
+  p.windowed.band = windowed_band(a);
   const int blocks =
       std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
-  if (placed) {
-    const bool scored = (features_of(a) & kScoredFeatures) != 0, narrow = a.head_size == 64;
-    const auto launch = scored ? (narrow ? launch_forward_scored_d64 : launch_forward_scored_d128)
-                               : (narrow ? launch_forward_placed_d64 : launch_forward_placed_d128);
+  if (windowed) {
+    const bool score_mod = (features_of(a) & kScoreModFeatures) != 0, narrow = a.head_size == 64;
+    const auto launch =
+        score_mod ? (narrow ? launch_forward_score_mod_d64 : launch_forward_score_mod_d128)
+                  : (narrow ? launch_forward_windowed_d64 : launch_forward_windowed_d128);
     SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
     return;
   }

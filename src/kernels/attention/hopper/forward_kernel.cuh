@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward pass on Hopper: the copy engine brings tiles, wgmma multiplies, softmax in registers.
+// Forward pass on Hopper: TMA brings tiles, wgmma multiplies, softmax in registers.
 //
 // A block stays for the whole launch (persistent) and takes pieces of work in turn. One thread of
 // its last warpgroup for each team, the producer, runs ahead through the same pieces: queries two
@@ -122,11 +122,11 @@ cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blo
   return launch_forward_hopper<ForwardTile<T, kD, kDrops, false>>(p, blocks, stream);
 }
 
-template <int kD, bool kScored>
-cudaError_t launch_forward_placed(DType type, const ForwardProblem& p, int blocks,
+template <int kD, bool kScoreMod>
+cudaError_t launch_forward_windowed(DType type, const ForwardProblem& p, int blocks,
                                   cudaStream_t stream) {
-  using Half = ForwardTile<__half, kD, false, false, true, kScored>;
-  using Bfloat16 = ForwardTile<__nv_bfloat16, kD, false, false, true, kScored>;
+  using Half = ForwardTile<__half, kD, false, false, true, kScoreMod>;
+  using Bfloat16 = ForwardTile<__nv_bfloat16, kD, false, false, true, kScoreMod>;
   return type == DType::f16 ? launch_forward_hopper<Half>(p, blocks, stream)
                             : launch_forward_hopper<Bfloat16>(p, blocks, stream);
 }

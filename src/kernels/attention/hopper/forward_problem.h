@@ -8,7 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/philox.h"
-#include "kernels/attention/hopper/placed.h"
+#include "kernels/attention/hopper/windowed.h"
 
 namespace saturate::kernels::attention {
 
@@ -26,7 +26,7 @@ struct ForwardProblem {
   float scale_log2;             // scale * log2(e): softmax in powers of two
   float dropout;
   RngRef rng;
-  PlacedArgs placed;  // read by the instances for it alone
+  WindowedArgs windowed;  // read by the instances for it alone
 };
 
 // Rows of a tile, whether its warpgroups take turns, and how many teams of warpgroups, each with
@@ -55,14 +55,14 @@ cudaError_t launch_forward_dropout_d64(DType type, bool is_long, const ForwardPr
 cudaError_t launch_forward_dropout_d128(DType type, bool is_long, const ForwardProblem& p,
                                         int blocks, cudaStream_t stream);
 // Where windows, bottom-right alignment or sinks are wanted; no dropout.
-cudaError_t launch_forward_placed_d64(DType type, const ForwardProblem& p, int blocks,
-                                      cudaStream_t stream);
-cudaError_t launch_forward_placed_d128(DType type, const ForwardProblem& p, int blocks,
-                                       cudaStream_t stream);
+cudaError_t launch_forward_windowed_d64(DType type, const ForwardProblem& p, int blocks,
+                                        cudaStream_t stream);
+cudaError_t launch_forward_windowed_d128(DType type, const ForwardProblem& p, int blocks,
+                                         cudaStream_t stream);
 // And where a soft cap or ALiBi slopes are.
-cudaError_t launch_forward_scored_d64(DType type, const ForwardProblem& p, int blocks,
-                                      cudaStream_t stream);
-cudaError_t launch_forward_scored_d128(DType type, const ForwardProblem& p, int blocks,
-                                       cudaStream_t stream);
+cudaError_t launch_forward_score_mod_d64(DType type, const ForwardProblem& p, int blocks,
+                                         cudaStream_t stream);
+cudaError_t launch_forward_score_mod_d128(DType type, const ForwardProblem& p, int blocks,
+                                          cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention

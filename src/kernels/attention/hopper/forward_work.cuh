@@ -8,14 +8,14 @@
 
 namespace saturate::kernels::attention {
 
-// kPlaced: with windows, alignment and sinks; kScored: with them, a cap or slopes (placed.h).
-template <class T_, int kD_, bool kDrops_, bool kLong_, bool kPlaced_ = false,
-          bool kScored_ = false>
+// kWindowed: with windows, alignment and sinks; kScoreMod: with them, a cap or slopes (windowed.h).
+template <class T_, int kD_, bool kDrops_, bool kLong_, bool kWindowed_ = false,
+          bool kScoreMod_ = false>
 struct ForwardTile {
   using T = T_;
   static constexpr ForwardShape kShape = forward_shape(kD_, kLong_);
   static constexpr int kD = kD_, kQueries = kShape.queries, kKeys = kShape.keys;
-  static constexpr bool kDrops = kDrops_, kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kDrops = kDrops_, kWindowed = kWindowed_, kScoreMod = kScoreMod_;
   static constexpr int kConsumers = kQueries / 64;
   static constexpr int kTeams = kShape.teams;
   static constexpr bool kOverlaps = kTeams == 1;
@@ -33,7 +33,7 @@ struct ForwardTile {
   static constexpr uint32_t kSharedBytes = kTeams * kTeamBytes + 1024;
   static_assert(kSharedBytes <= 232448);
   static constexpr float kLazy = 8.0f;
-  static_assert(!kPlaced || kTurns || !kOverlaps);  // who has turns or no overlap skips tiles
+  static_assert(!kWindowed || kTurns || !kOverlaps);  // who has turns or no overlap skips tiles
 };
 
 // One tile of queries: where it is and the tiles of keys it reads, last first.
@@ -41,7 +41,7 @@ struct ForwardUnit {
   Rows q, k;
   int head, first;  // first query of the tile, in the sequence
   int tiles;        // of keys, 0..tiles-1
-  int base, shift;  // placed: first key of tile 0; what takes a query to its place among the keys
+  int base, shift;  // windowed: first key of tile 0; what takes a query to its place among the keys
 };
 
 // By way of lane 0 the compiler knows that a warp agrees, and keeps what follows from it (trip
@@ -52,10 +52,10 @@ __device__ __forceinline__ Rows agreed_rows(const int32_t* cu, int sequence) {
   return {first, __shfl_sync(here, cu[sequence + 1], 0) - first};
 }
 
-// Calls visit(unit) for every tile of a team of this block, in order. Placed instances have an
-// overload of their own (forward_placed.cuh).
+// Calls visit(unit) for every tile of a team of this block, in order. Windowed instances have an
+// overload of their own (forward_windowed.cuh).
 template <class P, class Visit>
-requires(!P::kPlaced) __device__ __forceinline__
+requires(!P::kWindowed) __device__ __forceinline__
     void for_each_unit(const ForwardProblem& p, int team, const Visit& visit) {
   for (int item = static_cast<int>(blockIdx.x) * P::kTeams + team; item < p.items;
        item += static_cast<int>(gridDim.x) * P::kTeams) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void produce_forward(const ForwardProblem& p, int tea
     ++step;
   };
   for_each_unit<P>(p, team, [&](const ForwardUnit& u) {
-    const int first_key = P::kPlaced ? u.k.first + u.base : u.k.first;
+    const int first_key = P::kWindowed ? u.k.first + u.base : u.k.first;
     const uint32_t slot = q_step % 2;
     query.wait_empty(slot, q_step / 2);
     wgmma::barrier_expect(query.full + slot * 8, P::kQueryBytes);

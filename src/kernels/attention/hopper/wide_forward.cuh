@@ -5,17 +5,17 @@
 // much longer than the exponentials that consumers take no turns.
 #pragma once
 #include "kernels/attention/hopper/forward_kernel.cuh"
-#include "kernels/attention/hopper/forward_placed.cuh"
+#include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/hopper/wide_mma.cuh"
 
 namespace saturate::kernels::attention::wide {
 
-// kD: of q and k, kV: of v and o. kPlaced: with windows, alignment and sinks; kScored: with them
-// and a soft cap (placed.h).
-template <class T_, int kD_, int kV_, int kKeys_, bool kPlaced_ = false, bool kScored_ = false>
+// kD: of q and k, kV: of v and o. kWindowed: with windows, alignment and sinks; kScoreMod: with them
+// and a soft cap (windowed.h).
+template <class T_, int kD_, int kV_, int kKeys_, bool kWindowed_ = false, bool kScoreMod_ = false>
 struct ForwardTile {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kWindowed = kWindowed_, kScoreMod = kScoreMod_;
   static constexpr int kD = kD_, kV = kV_, kKeys = kKeys_;
   static constexpr int kQueries = 128, kConsumers = 2, kTeams = 1, kThreads = 384, kStages = 2;
   static constexpr int kColumnBlocks = kV / 64;  // of a tile of values
@@ -47,13 +47,13 @@ struct ForwardRings {
 // Of tile 0 of a unit.
 template <class P>
 __device__ __forceinline__ int first_key_of(const ForwardUnit& u) {
-  return P::kPlaced ? u.base : 0;
+  return P::kWindowed ? u.base : 0;
 }
 // Tiles of a unit that 64 queries from `first` on read.
 template <class P>
 __device__ __forceinline__ TileRange tiles_read(const ForwardProblem& p, const ForwardUnit& u,
                                                 int first) {
-  if constexpr (P::kPlaced) return tiles_of<P>(p.placed, u, first);
+  if constexpr (P::kWindowed) return tiles_of<P>(p.windowed, u, first);
   if (first >= u.q.count) return {0, 0};
   return {0, p.causal ? min(u.tiles, (first + 64 + P::kKeys - 1) / P::kKeys) : u.tiles};
 }
@@ -65,7 +65,7 @@ __device__ inline void produce_forward(const ForwardProblem& p, uint32_t tiles) 
   for_each_unit<P>(p, 0, [&](const ForwardUnit& u) {
     rings.query.wait_empty(0, q_step++);
     wgmma::barrier_expect(rings.query.full, P::kQueryBytes);
-#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kD / 64)
     for (int c = 0; c < P::kD / 64; ++c)
       wgmma::load_box<false>(tiles + c * (P::kQueries * 128), p.q, rings.query.full,
                              u.head * P::kD + c * 64, u.q.first + u.first);
@@ -75,13 +75,13 @@ __device__ inline void produce_forward(const ForwardProblem& p, uint32_t tiles) 
       const int row = u.k.first + first_key_of<P>(u) + j * P::kKeys;
       rings.keys.wait_empty(slot, round);
       wgmma::barrier_expect(rings.keys.full + slot * 8, P::kKeyBytes);
-#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kD / 64)
       for (int c = 0; c < P::kD / 64; ++c)
         wgmma::load_box<false>(tiles + P::kKeysAt + slot * P::kKeyBytes + c * (P::kKeys * 128), p.k,
                                rings.keys.full + slot * 8, head * P::kD + c * 64, row);
       rings.values.wait_empty(slot, round);
       wgmma::barrier_expect(rings.values.full + slot * 8, P::kValueBytes);
-#pragma unroll(P::kPlaced ? 1 : P::kV / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kV / 64)
       for (int c = 0; c < P::kV / 64; ++c)
         wgmma::load_box<false>(tiles + P::kValuesAt + slot * P::kValueBytes + c * (P::kKeys * 128),
                                p.v, rings.values.full + slot * 8, head * P::kV + c * 64, row);
@@ -155,19 +155,19 @@ __device__ inline void consume_forward(const ForwardProblem& p, uint32_t tiles, 
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, weight[2] = {0.0f, 0.0f}, shrink[2];
 #pragma unroll
     for (int j = 0; j < P::kV / 2; ++j) o[j] = 0.0f;
-    if constexpr (P::kPlaced) begin_with_sink(p, u, top, weight);
+    if constexpr (P::kWindowed) begin_with_sink(p, u, top, weight);
     rings.query.wait_full(0, q_step++);
     const auto weigh = [&](int j) {
       const int first_key = first_key_of<P>(u) + j * P::kKeys;
-      if constexpr (P::kScored) {
+      if constexpr (P::kScoreMod) {
 #pragma unroll
-        for (float& x : s) x = p.placed.capped(x);
+        for (float& x : s) x = p.windowed.capped(x);
       }
-      if constexpr (P::kPlaced)
-        mask_placed<P>(p, u, s, first_key, first, row);
+      if constexpr (P::kWindowed)
+        mask_windowed<P>(p, u, s, first_key, first, row);
       else if (first_key + P::kKeys > u.k.count || (p.causal && first_key + P::kKeys - 1 > first))
         mask<P>(s, first_key + lane() % 4 * 2, u.k.count, p.causal, row);
-      softmax<P>(s, top, weight, shrink, P::kScored ? 1.0f : p.scale_log2);
+      softmax<P>(s, top, weight, shrink, P::kScoreMod ? 1.0f : p.scale_log2);
     };
     const auto clear = [&](int j) {
       const int keys = u.k.count - first_key_of<P>(u);

@@ -4,9 +4,9 @@
 #include "kernels/attention/attention_features.h"
 #include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_plain.h"
-#include "kernels/attention/hopper/placed_band.h"
 #include "kernels/attention/hopper/wide.h"
 #include "kernels/attention/hopper/wide_launch.h"
+#include "kernels/attention/hopper/windowed_band.h"
 #include "kernels/gemm/wgmma/wgmma_host.h"
 #include "runtime/cuda/check.h"
 
@@ -17,7 +17,7 @@ using namespace attention;
 
 // Whether a call needs the instances for windows, alignment and a soft cap, and for sinks, which
 // the backward pass finds in lse.
-bool is_placed(const AttentionArgs& a, bool forward) noexcept {
+bool is_windowed(const AttentionArgs& a, bool forward) noexcept {
   const uint32_t beside = kFeatureValueSize | (forward ? 0u : uint32_t{kFeatureSinks});
   return (features_of(a) & ~beside) != 0;
 }
@@ -46,8 +46,8 @@ void set_problem(ForwardProblem& p, const AttentionArgs& a, int queries, int key
   p.group = static_cast<int>(a.heads / a.kv_heads);
   p.causal = a.causal;
   p.scale_log2 = a.scale * 1.44269504f;
-  p.placed = placed_of(a);
-  p.placed.band = placed_band(a);
+  p.windowed = windowed_of(a);
+  p.windowed.band = windowed_band(a);
 }
 
 // Pieces of work for clusters of so many blocks: `tiles` of a sequence, or if causal pairs of them,
@@ -59,9 +59,9 @@ int set_items(const Context& ctx, ForwardProblem& p, int cluster, int64_t tiles,
 }
 
 // The same for tiles of queries where windows or alignment may be set: no pairs, since tiles cost
-// what they see (forward_placed.cuh).
-int set_placed_items(const Context& ctx, ForwardProblem& p, int64_t tiles) {
-  p.placed.tiles = static_cast<int>(tiles);
+// what they see (forward_windowed.cuh).
+int set_windowed_items(const Context& ctx, ForwardProblem& p, int64_t tiles) {
+  p.windowed.tiles = static_cast<int>(tiles);
   p.items = static_cast<int>(p.sequences * p.heads * tiles);
   return std::max(1, std::min(wgmma::blocks_of(ctx), p.items));
 }
@@ -88,7 +88,7 @@ Fit attention_forward_wide_fits(const Context& ctx, const AttentionArgs& a) noex
   const int64_t V = attention_v_head_size(a);
   if (!(a.head_size == 256 && V == 256) && !(a.head_size == 192 && V == 128))
     return {"head sizes are neither 256 nor 192 with values of 128"};
-  constexpr uint32_t kMore = kPlacedFeatures | kFeatureSoftCap;
+  constexpr uint32_t kMore = kWindowedFeatures | kFeatureSoftCap;
   if (const Fit f = fits_features(a, kFeatureValueSize | (a.head_size == 256 ? kMore : 0)); !f)
     return f;
   if (a.dropout > 0.0f) return {"dropout is not built for this kernel"};
@@ -97,7 +97,7 @@ Fit attention_forward_wide_fits(const Context& ctx, const AttentionArgs& a) noex
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.k_rows == 0) return {"there are no keys"};
   if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
-    return {"more than 2^30 rows or columns (coordinates of the copy engine)"};
+    return {"more than 2^30 rows or columns (coordinates of TMA)"};
   const int64_t longest = std::max<int64_t>(std::max(a.max_q, a.max_k), 1);
   if (a.sequences * a.heads * wgmma::ceil_div(longest, 64) >= int64_t{1} << 30)
     return {"more than 2^30 tiles"};
@@ -112,14 +112,15 @@ Fit attention_forward_wide_pays(const Context& ctx, const AttentionArgs& a) noex
 void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& a) {
   ForwardProblem p{};
   set_problem(p, a, wide::kForwardQueries, wide::forward_keys(a.head_size));
-  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256, placed = is_placed(a, true);
+  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256,
+             windowed = is_windowed(a, true);
   const int64_t tiles = wgmma::ceil_div(a.max_q, wide::kForwardQueries);
   const int blocks =
-      placed ? set_placed_items(ctx, p, tiles) : set_items(ctx, p, 1, tiles, a.heads);
+      windowed ? set_windowed_items(ctx, p, tiles) : set_items(ctx, p, 1, tiles, a.heads);
   const auto stream = cuda::stream_of(ctx);
-  if (placed)
-    SAT_CUDA(is_capped(a) ? wide::forward_scored_d256(a.dtype, p, blocks, stream)
-                          : wide::forward_placed_d256(a.dtype, p, blocks, stream));
+  if (windowed)
+    SAT_CUDA(is_capped(a) ? wide::forward_score_mod_d256(a.dtype, p, blocks, stream)
+                          : wide::forward_windowed_d256(a.dtype, p, blocks, stream));
   else if (d256)
     SAT_CUDA((bf16 ? wide::forward_d256_bf16 : wide::forward_d256_f16)(p, blocks, stream));
   else
@@ -146,12 +147,13 @@ void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArg
   const AttentionArgs& a = b.forward;
   if (b.d_sinks) backward_plain_sinks(ctx, b);
   if (a.sequences == 0) return;
-  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256, placed = is_placed(a, false);
+  const bool bf16 = a.dtype == DType::bf16, d256 = a.head_size == 256,
+             windowed = is_windowed(a, false);
   const auto stream = cuda::stream_of(ctx);
   // One of the four instances without features, or of the two with them.
   const auto launch = [&](const wide::BackwardProblem& p, int blocks, auto d256_bf16, auto d256_f16,
                           auto d192_bf16, auto d192_f16, auto with_places, auto with_cap) {
-    if (placed)
+    if (windowed)
       SAT_CUDA((is_capped(a) ? with_cap : with_places)(a.dtype, p, blocks, stream));
     else if (d256)
       SAT_CUDA((bf16 ? d256_bf16 : d256_f16)(p, blocks, stream));
@@ -162,15 +164,15 @@ void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArg
   wide::BackwardProblem keys = backward_problem(b, wide::kKeyRows / cluster, wide::kKeyRows);
   const int64_t key_tiles = wgmma::ceil_div(a.max_k, cluster * wide::kKeyRows);
   launch(keys, set_items(ctx, keys, cluster, key_tiles, a.kv_heads), wide::keys_d256_bf16,
-         wide::keys_d256_f16, wide::keys_d192_bf16, wide::keys_d192_f16, wide::keys_placed_d256,
-         wide::keys_scored_d256);
+         wide::keys_d256_f16, wide::keys_d192_bf16, wide::keys_d192_f16, wide::keys_windowed_d256,
+         wide::keys_score_mod_d256);
   wide::BackwardProblem queries =
       backward_problem(b, wide::kQueryRows, wide::query_keys(a.head_size));
   const int64_t query_tiles = wgmma::ceil_div(a.max_q, wide::kQueryRows);
-  const int blocks = placed ? set_placed_items(ctx, queries, query_tiles)
-                            : set_items(ctx, queries, 1, query_tiles, a.heads);
+  const int blocks = windowed ? set_windowed_items(ctx, queries, query_tiles)
+                              : set_items(ctx, queries, 1, query_tiles, a.heads);
   launch(queries, blocks, wide::queries_d256_bf16, wide::queries_d256_f16, wide::queries_d192_bf16,
-         wide::queries_d192_f16, wide::queries_placed_d256, wide::queries_scored_d256);
+         wide::queries_d192_f16, wide::queries_windowed_d256, wide::queries_score_mod_d256);
 }
 
 }  // namespace saturate::kernels

@@ -10,9 +10,9 @@
 // dS are left operands as they stand in registers. Each
 // step's sums are multiplied before the next step's scores, so that tiles leave early and others
 // come in time; what a consumer computes of its own runs under the other's products. The first
-// warpgroup serves (wide_keys_serve.cuh).
+// warpgroup is the producer (wide_keys_producer.cuh).
 #pragma once
-#include "kernels/attention/hopper/wide_keys_serve.cuh"
+#include "kernels/attention/hopper/wide_keys_producer.cuh"
 
 namespace saturate::kernels::attention::wide {
 
@@ -102,16 +102,16 @@ struct KeyConsumer {
     const int l = thread() % 32, key = thread() / 32 * 16 + l / 4;
     const uint32_t lse = tiles + P::kLse + n % P::kStages * kM * 4 + l % 4 * 8;
     // With a cap, the other consumer gets P times the cap's slope, which is all that it needs.
-    float slope[P::kScored ? kM / 2 : 1];
-    const float cap_factor = P::kScored ? __fdividef(1.0f, p.placed.cap_out) : 0.0f;
+    float slope[P::kScoreMod ? kM / 2 : 1];
+    const float cap_factor = P::kScoreMod ? __fdividef(1.0f, p.windowed.cap_out) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 x = hopper::load_pair(lse + j * 32);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& at = s[4 * j + e];
-        if constexpr (P::kScored) {
-          at = p.placed.capped(at);
+        if constexpr (P::kScoreMod) {
+          at = p.windowed.capped(at);
           const float bent = at * cap_factor;  // tanh of what was capped
           slope[4 * j + e] = 1.0f - bent * bent;
         } else {
@@ -121,23 +121,23 @@ struct KeyConsumer {
       }
     }
     // Queries from `ahead` keys after the first on.
-    const int left_bound = P::kPlaced ? p.placed.left : 0;
-    const int right = P::kPlaced ? p.placed.right : 0;
-    if (P::kPlaced ? ahead - (kN - 1) < -right || ahead + kM - 1 > left_bound
+    const int left_bound = P::kWindowed ? p.windowed.left : 0;
+    const int right = P::kWindowed ? p.windowed.right : 0;
+    if (P::kWindowed ? ahead - (kN - 1) < -right || ahead + kM - 1 > left_bound
                    : p.causal && ahead < kN - 1) {
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int behind = ahead + j * 8 + l % 4 * 2 + e % 2 - (key + e / 2 * 8);
-          if (behind < -right || (P::kPlaced && behind > left_bound)) s[4 * j + e] = 0.0f;
+          if (behind < -right || (P::kWindowed && behind > left_bound)) s[4 * j + e] = 0.0f;
         }
     }
     wgmma::barrier_wait(tiles + P::kEmptyP + n % 2 * 8, (n / 2 & 1) ^ 1);
     const uint32_t to = weights_at(n);
     pack(left, s);
     uint32_t shown[kM / 16][4];
-    if constexpr (P::kScored) {
+    if constexpr (P::kScoreMod) {
 #pragma unroll
       for (int i = 0; i < kM / 2; ++i) s[i] *= slope[i];
     }
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(P::kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char key_tiles[];
   const uint32_t tiles = wgmma::shared_address(key_tiles);
-  if (tiles % 1024 != 0) __trap();  // the copy engine's swizzle
+  if (tiles % 1024 != 0) __trap();  // TMA's swizzle
   if (threadIdx.x == 0) open_key_barriers<P>(tiles);
   // The next kernel reads nothing that this one writes, so its blocks may start where blocks of
   // this one have ended.

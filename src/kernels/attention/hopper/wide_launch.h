@@ -25,16 +25,18 @@ cudaError_t keys_d192_f16(const BackwardProblem& p, int blocks, cudaStream_t str
 cudaError_t keys_d256_bf16(const BackwardProblem& p, int blocks, cudaStream_t stream);
 cudaError_t keys_d256_f16(const BackwardProblem& p, int blocks, cudaStream_t stream);
 
-// With windows, bottom-right alignment or sinks, and with a soft cap (placed.h).
-cudaError_t forward_placed_d256(DType type, const ForwardProblem& p, int blocks,
+// With windows, bottom-right alignment or sinks, and with a soft cap (windowed.h).
+cudaError_t forward_windowed_d256(DType type, const ForwardProblem& p, int blocks,
+                                  cudaStream_t stream);
+cudaError_t forward_score_mod_d256(DType type, const ForwardProblem& p, int blocks,
+                                   cudaStream_t stream);
+cudaError_t queries_windowed_d256(DType type, const BackwardProblem& p, int blocks,
+                                  cudaStream_t stream);
+cudaError_t queries_score_mod_d256(DType type, const BackwardProblem& p, int blocks,
+                                   cudaStream_t stream);
+cudaError_t keys_windowed_d256(DType type, const BackwardProblem& p, int blocks,
+                               cudaStream_t stream);
+cudaError_t keys_score_mod_d256(DType type, const BackwardProblem& p, int blocks,
                                 cudaStream_t stream);
-cudaError_t forward_scored_d256(DType type, const ForwardProblem& p, int blocks,
-                                cudaStream_t stream);
-cudaError_t queries_placed_d256(DType type, const BackwardProblem& p, int blocks,
-                                cudaStream_t stream);
-cudaError_t queries_scored_d256(DType type, const BackwardProblem& p, int blocks,
-                                cudaStream_t stream);
-cudaError_t keys_placed_d256(DType type, const BackwardProblem& p, int blocks, cudaStream_t stream);
-cudaError_t keys_scored_d256(DType type, const BackwardProblem& p, int blocks, cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention::wide

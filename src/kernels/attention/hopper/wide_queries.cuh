@@ -14,10 +14,10 @@
 
 namespace saturate::kernels::attention::wide {
 
-template <class T_, int kD_, int kV_, bool kPlaced_ = false, bool kScored_ = false>
+template <class T_, int kD_, int kV_, bool kWindowed_ = false, bool kScoreMod_ = false>
 struct QueryTile {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kWindowed = kWindowed_, kScoreMod = kScoreMod_;
   static constexpr int kD = kD_, kV = kV_, kKeys = query_keys(kD_);
   static constexpr int kQueries = kQueryRows, kConsumers = 2, kTeams = 1, kThreads = 384;
   // A tile of keys is needed longer than its values.
@@ -61,7 +61,7 @@ __device__ inline void produce_queries(const BackwardProblem& p, uint32_t tiles)
   const auto load = [&]<int kRows, int kColumns>(const CUtensorMap& map, uint32_t to, uint32_t full,
                                                  int x, int y) {
     wgmma::barrier_expect(full, kRows * kColumns * 2);
-#pragma unroll(P::kPlaced ? 1 : kColumns / 64)
+#pragma unroll(P::kWindowed ? 1 : kColumns / 64)
     for (int c = 0; c < kColumns / 64; ++c)
       wgmma::load_box<false>(to + c * (kRows * 128), map, full, x + c * 64, y);
   };
@@ -103,7 +103,7 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
   const auto release = [&](Ring r, uint32_t slot) {
     if (threadIdx.x % 128 == 0) r.release(slot);
   };
-  const float cap_factor = P::kScored ? __fdividef(1.0f, p.placed.cap_out) : 0.0f;
+  const float cap_factor = P::kScoreMod ? __fdividef(1.0f, p.windowed.cap_out) : 0.0f;
   // Passes over tiles that these 64 rows do not read, see wide_forward.cuh.
   const auto skip = [&](int count) {
     if (count <= 0) return;
@@ -153,27 +153,27 @@ __device__ inline void consume_queries(const BackwardProblem& p, uint32_t tiles,
 #pragma unroll
       for (int i = 0; i < P::kKeys / 2; ++i) {
         const float error = d_p[i] - delta[i / 2 % 2];
-        if constexpr (P::kScored) {
-          const float x = p.placed.capped(s[i]), bent = x * cap_factor;  // tanh of what was capped
+        if constexpr (P::kScoreMod) {
+          const float x = p.windowed.capped(s[i]), bent = x * cap_factor;  // tanh of what was capped
           s[i] = exp2_fast(x - lse[i / 2 % 2]) * error * (1.0f - bent * bent);
         } else {
           s[i] = exp2_fast(s[i] * p.scale_log2 - lse[i / 2 % 2]) * error;
         }
       }
-      const int shift = P::kPlaced ? u.shift : 0, place = first + shift;
-      const int right = P::kPlaced ? p.placed.right : p.causal ? 0 : u.k.count;
-      const bool early = P::kPlaced && first_key < place + 63 - p.placed.left;
+      const int shift = P::kWindowed ? u.shift : 0, place = first + shift;
+      const int right = P::kWindowed ? p.windowed.right : p.causal ? 0 : u.k.count;
+      const bool early = P::kWindowed && first_key < place + 63 - p.windowed.left;
       if (early || first_key + P::kKeys > u.k.count || first_key + P::kKeys - 1 > place + right) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int at = row + half * 8 + shift, column = first_key + lane() % 4 * 2;
           const int end = min(u.k.count, at + right + 1) - column;
-          const int begin = P::kPlaced ? at - p.placed.left - column : 0;
+          const int begin = P::kWindowed ? at - p.windowed.left - column : 0;
 #pragma unroll
           for (int i = 0; i < P::kKeys / 8; ++i)
 #pragma unroll
             for (int c = 0; c < 2; ++c)
-              if (i * 8 + c >= end || (P::kPlaced && i * 8 + c < begin))
+              if (i * 8 + c >= end || (P::kWindowed && i * 8 + c < begin))
                 s[i * 4 + half * 2 + c] = 0.0f;
         }
       }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(P::kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char shared_tiles[];
   const uint32_t tiles = wgmma::shared_address(shared_tiles);
-  if (tiles % 1024 != 0) __trap();  // the copy engine's swizzle
+  if (tiles % 1024 != 0) __trap();  // TMA's swizzle
   if (threadIdx.x == 0) {
     const QueryRings<P> rings(tiles);
     const auto open = [](Ring ring, uint32_t count) {

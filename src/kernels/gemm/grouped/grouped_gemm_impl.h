@@ -19,7 +19,7 @@ void grouped_gemm_cpu(const Context& ctx, const GroupedGemmArgs& args);
 Fit grouped_gemm_plain_cuda_fits(const Context& ctx, const GroupedGemmArgs& args) noexcept;
 void grouped_gemm_plain_cuda(const Context& ctx, const GroupedGemmArgs& args);
 
-// Hopper's copy engine and tensor cores: bf16 and f16, n and k multiples of 8.
+// Hopper's TMA and tensor cores: bf16 and f16, n and k multiples of 8.
 Fit grouped_gemm_wgmma_cuda_fits(const Context& ctx, const GroupedGemmArgs& args) noexcept;
 void grouped_gemm_wgmma_cuda(const Context& ctx, const GroupedGemmArgs& args);
 

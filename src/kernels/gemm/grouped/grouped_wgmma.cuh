@@ -214,7 +214,7 @@ __device__ inline void clear_rows(uint32_t stage, int from, int consumer) {
   named_sync(3 + consumer, 128);
 }
 
-// The copy engine stores a box, or adds it to what is there (subnormal values count as zero).
+// TMA stores a box, or adds it to what is there (subnormal values count as zero).
 __device__ inline void store_box(const CUtensorMap& map, uint32_t from, int x, int y, int z,
                                  bool add) {
   if (add) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rung 9, Hopper: the copy engine feeds the multiply-adds.
+// Rung 9, Hopper: TMA feeds the multiply-adds.
 //
 // Idea       An FFMA a clock fills a scheduler's only issue slot, so every other instruction and
 // every
@@ -55,7 +55,7 @@ struct TmaTile {
   static_assert(kSharedBytes - 1024 >= kTmaRows * kCols * 4, "the sums of a cluster fit");
 };
 
-// A tile of kWidth rows that run along k, as the copy engine swizzled it, becomes kDepth rows
+// A tile of kWidth rows that run along k, as TMA swizzled it, becomes kDepth rows
 // across k: 4 x 4 elements at a time, through registers. Neighbours in a row of the result are
 // kWidth / 4 apart in the matrix, so that neighbouring lanes read neighbouring rows, whose chunks
 // lie in different banks, and write neighbouring groups.

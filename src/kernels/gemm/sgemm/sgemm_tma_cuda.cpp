@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rung 9's host side: what it takes, how a problem is cut, and the copy engine's maps.
+// Rung 9's host side: what it takes, how a problem is cut, and TMA's maps.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -167,9 +167,9 @@ int compute_major(int device) {
 Fit sgemm_tma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (x.ab_type != DType::f32 || x.d_type != DType::f32) return {"only f32 in and out"};
   if (x.allow_tf32) return {"TF32 is allowed: tensor cores are faster"};
-  if (compute_major(ctx.device.index) != 9) return {"needs the copy engine of sm_90"};
+  if (compute_major(ctx.device.index) != 9) return {"needs TMA (sm_90)"};
   if (x.k > 0 && (!on_16_bytes(x.a, x.lda) || !on_16_bytes(x.b, x.ldb)))
-    return {"rows of a and b must start on 16 bytes for the copy engine"};
+    return {"rows of a and b must start on 16 bytes for TMA"};
   const int64_t limit = std::numeric_limits<int32_t>::max() / 2;
   if (std::max({x.m, x.n, x.k}) > limit || (x.m / kTmaRows + 1) * (x.n / 128 + 1) > limit)
     return {"more than 2^30 rows, columns or tiles"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One instruction each: barriers in shared memory, the copy engine, clusters. sm_90 and later.
+// One instruction each: barriers in shared memory, TMA, clusters. sm_90 and later.
 #pragma once
 #include <cuda.h>
 
@@ -15,11 +15,11 @@ __device__ __forceinline__ void init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals)
                : "memory");
 }
-// Orders init() before what the copy engine does to the barrier.
+// Orders init() before what TMA does to the barrier.
 __device__ __forceinline__ void fence_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
 }
-// One arrival, and `bytes` to come from the copy engine.
+// One arrival, and `bytes` to come from TMA.
 __device__ __forceinline__ void expect(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address(barrier)),
                "r"(bytes)

@@ -6,7 +6,7 @@
 namespace saturate::kernels {
 
 // The tensor cores read tf32 with k innermost only: B that is not transposed (or A that is) is
-// first copied, transposed, into the workspace. The copy engine rounds both to tf32.
+// first copied, transposed, into the workspace. TMA rounds both to tf32.
 // Alignment: 16 bytes a row of what is not copied, 8 of D.
 //
 // Error     within (2^-10 + (k + 4) 2^-23) sum |a b|.

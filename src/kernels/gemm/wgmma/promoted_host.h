@@ -6,7 +6,7 @@
 
 namespace saturate::kernels::wgmma {
 
-// An operand (rows, k) of `type` with k innermost, as the copy engine sees it.
+// An operand (rows, k) of `type` with k innermost, as TMA sees it.
 struct Operand {
   const void* data;
   CUtensorMapDataType type;

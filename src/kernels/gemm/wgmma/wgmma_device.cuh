@@ -19,7 +19,7 @@ __device__ inline uint32_t shared_address(const void* p) {
 __device__ inline void barrier_init(uint32_t bar, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
 }
-// Makes the initialised barriers visible to the copy engine and to the cluster.
+// Makes the initialised barriers visible to TMA and to the cluster.
 __device__ inline void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -76,7 +76,7 @@ __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// --- the copy engine
+// --- TMA
 
 // Box at (x, y) of the map to shared memory; its bytes count at `bar`. With kMulticast it arrives
 // at the same place and barrier of both blocks of the cluster.

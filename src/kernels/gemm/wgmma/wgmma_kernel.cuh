@@ -3,13 +3,13 @@
 // fp32.
 //
 // One block an SM stays for the whole product (persistent). Its first warpgroup has one thread at
-// work, the producer: it asks the copy engine for tiles of A and B, kStages ahead. Two consumer
+// work, the producer: it asks TMA for tiles of A and B, kStages ahead. Two consumer
 // warpgroups multiply (wgmma reads both operands from shared memory) and write the result.
 //   cooperative  both consumers share a tile, each half of its rows: largest tile, least traffic.
 //   ping-pong    each consumer has a tile of its own; while one multiplies the other writes. For
 //                short sums (small K), where writing is a large share.
 // Blocks work in pairs (a cluster): two tiles, one below the other, need the same columns of B, so
-// each block loads half of them and the copy engine delivers to both.
+// each block loads half of them and TMA delivers to both.
 //
 // The order of every sum is fixed by the shape, so results repeat bit for bit.
 #pragma once
@@ -42,7 +42,7 @@ struct Tile {
   static constexpr int kProducerRegisters = kKMajorA && kKMajorB ? 40 : 56;
   static constexpr int kConsumerRegisters = kKMajorA && kKMajorB ? 232 : 224;
   static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
-  // 1024 more, because the copy engine's swizzle wants that alignment.
+  // 1024 more, because TMA's swizzle wants that alignment.
   static constexpr uint32_t kSharedBytes = kBarriersAt + kStages * 16 + 1024;
   static_assert(kSharedBytes <= 232448 && kMmas * kN <= 512 - 128);
 };

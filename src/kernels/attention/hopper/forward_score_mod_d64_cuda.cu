@@ -3,9 +3,9 @@
 
 namespace saturate::kernels::attention {
 
-cudaError_t launch_forward_placed_d64(DType type, const ForwardProblem& p, int blocks,
+cudaError_t launch_forward_score_mod_d64(DType type, const ForwardProblem& p, int blocks,
                                       cudaStream_t stream) {
-  return launch_forward_placed<64, false>(type, p, blocks, stream);
+  return launch_forward_windowed<64, true>(type, p, blocks, stream);
 }
 
 }  // namespace saturate::kernels::attention

@@ -17,7 +17,7 @@ namespace {
 constexpr auto kTopLeft = CausalAlignment::top_left;
 constexpr auto kBottomRight = CausalAlignment::bottom_right;
 
-FeatureSet placed(CausalAlignment alignment, int64_t left, int64_t right, bool sinks = false) {
+FeatureSet windowed(CausalAlignment alignment, int64_t left, int64_t right, bool sinks = false) {
   FeatureSet f;
   f.alignment = alignment, f.window_left = left, f.window_right = right, f.sinks = sinks;
   return f;
@@ -50,18 +50,18 @@ std::vector<Case> cases() {
   constexpr bool kCausal = true, kFull = false;
   const std::vector<int32_t> many(20, 140);
   const std::vector<Row> rows = {
-      {"local", {700, 131}, {700, 131}, 4, 2, kCausal, placed(kTopLeft, 127, kAll, true)},
-      {"odd_left", {515, 64, 0, 1}, {515, 64, 0, 1}, 2, 1, kCausal, placed(kTopLeft, 200, kAll)},
-      {"both_sides", {600, 200}, {500, 333}, 2, 2, kFull, placed(kTopLeft, 70, 90)},
-      {"right_only", {333}, {520}, 2, 1, kFull, placed(kTopLeft, kAll, 40, true)},
-      {"diagonal", {300}, {300}, 2, 2, kFull, placed(kTopLeft, 0, 0)},
+      {"local", {700, 131}, {700, 131}, 4, 2, kCausal, windowed(kTopLeft, 127, kAll, true)},
+      {"odd_left", {515, 64, 0, 1}, {515, 64, 0, 1}, 2, 1, kCausal, windowed(kTopLeft, 200, kAll)},
+      {"both_sides", {600, 200}, {500, 333}, 2, 2, kFull, windowed(kTopLeft, 70, 90)},
+      {"right_only", {333}, {520}, 2, 1, kFull, windowed(kTopLeft, kAll, 40, true)},
+      {"diagonal", {300}, {300}, 2, 2, kFull, windowed(kTopLeft, 0, 0)},
       {"more_keys",
        {200, 129, 5},
        {640, 400, 300},
        4,
        2,
        kCausal,
-       placed(kBottomRight, kAll, kAll)},
+       windowed(kBottomRight, kAll, kAll)},
       // The first queries of a sequence stand before its first key and see none.
       {"more_queries",
        {640, 400, 300},
@@ -69,14 +69,14 @@ std::vector<Case> cases() {
        2,
        1,
        kCausal,
-       placed(kBottomRight, 150, kAll, true)},
+       windowed(kBottomRight, 150, kAll, true)},
       // The last queries stand behind every window, and so do the last keys.
-      {"beyond", {700}, {150}, 2, 2, kFull, placed(kTopLeft, 30, 20, true)},
-      {"unseen_keys", {150}, {700}, 2, 2, kFull, placed(kTopLeft, 30, 20)},
-      {"sinks", {520, 77}, {520, 77}, 4, 4, kCausal, placed(kTopLeft, kAll, kAll, true)},
-      {"sinks_full", {200, 77}, {333, 520}, 4, 2, kFull, placed(kTopLeft, kAll, kAll, true)},
+      {"beyond", {700}, {150}, 2, 2, kFull, windowed(kTopLeft, 30, 20, true)},
+      {"unseen_keys", {150}, {700}, 2, 2, kFull, windowed(kTopLeft, 30, 20)},
+      {"sinks", {520, 77}, {520, 77}, 4, 4, kCausal, windowed(kTopLeft, kAll, kAll, true)},
+      {"sinks_full", {200, 77}, {333, 520}, 4, 2, kFull, windowed(kTopLeft, kAll, kAll, true)},
       // More tiles than a GPU has multiprocessors, so that every block takes several.
-      {"many", many, many, 8, 4, kCausal, placed(kTopLeft, 60, kAll, true)},
+      {"many", many, many, 8, 4, kCausal, windowed(kTopLeft, 60, kAll, true)},
       {"cap", {300, 129, 5}, {300, 129, 5}, 4, 2, kCausal, with_cap(1.5f, {})},
       {"cap_local",
        {333, 64},
@@ -84,21 +84,21 @@ std::vector<Case> cases() {
        2,
        1,
        kCausal,
-       with_cap(5.0f, placed(kTopLeft, 100, kAll, true))},
+       with_cap(5.0f, windowed(kTopLeft, 100, kAll, true))},
       {"cap_both_sides",
        {200, 300},
        {333, 150},
        2,
        2,
        kFull,
-       with_cap(30.0f, placed(kTopLeft, 70, 90))},
+       with_cap(30.0f, windowed(kTopLeft, 70, 90))},
       {"cap_more_keys",
        {200, 129},
        {520, 300},
        2,
        2,
        kCausal,
-       with_cap(2.0f, placed(kBottomRight, kAll, kAll))},
+       with_cap(2.0f, windowed(kBottomRight, kAll, kAll))},
       // Queries that see no key, with and without a cap; empty sequences of either side.
       {"cap_more_queries",
        {520, 0, 300},
@@ -106,21 +106,21 @@ std::vector<Case> cases() {
        2,
        2,
        kCausal,
-       with_cap(4.0f, placed(kBottomRight, kAll, kAll))},
+       with_cap(4.0f, windowed(kBottomRight, kAll, kAll))},
       {"groups",
        {0, 513, 64, 300, 0},
        {77, 401, 64, 0, 0},
        8,
        1,
        kCausal,
-       placed(kBottomRight, 90, kAll)},
+       windowed(kBottomRight, 90, kAll)},
       {"cap_groups",
        {257, 1, 0, 400},
        {257, 1, 0, 400},
        4,
        1,
        kCausal,
-       with_cap(3.0f, placed(kTopLeft, 260, kAll, true))},
+       with_cap(3.0f, windowed(kTopLeft, 260, kAll, true))},
       {"slopes", {300, 129, 5}, {300, 129, 5}, 4, 2, kCausal, with_slopes({})},
       {"slopes_local",
        {333, 64},
@@ -128,7 +128,7 @@ std::vector<Case> cases() {
        2,
        1,
        kCausal,
-       with_slopes(placed(kTopLeft, 100, kAll, true))},
+       with_slopes(windowed(kTopLeft, 100, kAll, true))},
       {"slopes_full", {200, 300}, {333, 150}, 4, 2, kFull, with_slopes({}, true)},
       {"slopes_more_queries",
        {520, 300},
@@ -136,7 +136,7 @@ std::vector<Case> cases() {
        2,
        2,
        kCausal,
-       with_slopes(placed(kBottomRight, kAll, kAll, true))},
+       with_slopes(windowed(kBottomRight, kAll, kAll, true))},
   };
   std::vector<Case> all;
   for (const Row& r : rows)
@@ -155,8 +155,8 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& i) {
   return std::string(s.name) + "_" + std::to_string(s.head_size) + "_" + name_of(i.param.dtype);
 }
 
-class AttentionPlacedCuda : public ::testing::TestWithParam<Case> {};
-TEST_P(AttentionPlacedCuda, MatchesReference) {
+class AttentionWindowedCuda : public ::testing::TestWithParam<Case> {};
+TEST_P(AttentionWindowedCuda, MatchesReference) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const Problem p(GetParam().shape, GetParam().dtype);
   const Device device{DeviceKind::cuda, 0};
@@ -176,7 +176,7 @@ TEST_P(AttentionPlacedCuda, MatchesReference) {
 #endif
   expect_all_right(p, device);
 }
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionPlacedCuda, ::testing::ValuesIn(cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionWindowedCuda, ::testing::ValuesIn(cases()), name_of_case);
 
 }  // namespace
 }  // namespace saturate::kernels

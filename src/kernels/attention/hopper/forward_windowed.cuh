@@ -10,28 +10,28 @@ namespace saturate::kernels::attention {
 // of heads together (their keys fit L2), the last tiles of all heads first (causal: the costliest),
 // and every second round in the other direction.
 template <class P, class Visit>
-requires(P::kPlaced) __device__ __forceinline__
+requires(P::kWindowed) __device__ __forceinline__
     void for_each_unit(const ForwardProblem& p, int team, const Visit& visit) {
   const int lanes = static_cast<int>(gridDim.x) * P::kTeams;
   const int own = static_cast<int>(blockIdx.x) * P::kTeams + team;
-  const int per_band = p.placed.band * p.placed.tiles, heads = p.sequences * p.heads;
+  const int per_band = p.windowed.band * p.windowed.tiles, heads = p.sequences * p.heads;
   for (int round = 0; round * lanes < p.items; ++round) {
     const int item = round * lanes + (round % 2 == 0 ? own : lanes - 1 - own);
     if (item >= p.items) continue;
     const int band = item / per_band, in_band = item % per_band;
-    const int width = min(p.placed.band, heads - band * p.placed.band);
-    const int head = band * p.placed.band + in_band % width;
+    const int width = min(p.windowed.band, heads - band * p.windowed.band);
+    const int head = band * p.windowed.band + in_band % width;
     ForwardUnit u;
     u.head = head % p.heads;
     const int sequence = head / p.heads;
     u.q = agreed_rows(p.cu_q, sequence);
     u.k = agreed_rows(p.cu_k, sequence);
-    u.first = (p.placed.tiles - 1 - in_band / width) * P::kQueries;
+    u.first = (p.windowed.tiles - 1 - in_band / width) * P::kQueries;
     if (u.first >= u.q.count) continue;
-    u.shift = p.placed.shift(u.q.count, u.k.count);
+    u.shift = p.windowed.shift(u.q.count, u.k.count);
     const int last = min(u.first + P::kQueries, u.q.count) - 1;
-    u.base = max(0, u.first + u.shift - p.placed.left) / P::kKeys * P::kKeys;
-    const int end = min(u.k.count, last + u.shift + p.placed.right + 1);
+    u.base = max(0, u.first + u.shift - p.windowed.left) / P::kKeys * P::kKeys;
+    const int end = min(u.k.count, last + u.shift + p.windowed.right + 1);
     u.tiles = max(0, end - u.base + P::kKeys - 1) / P::kKeys;
     visit(u);
   }
@@ -42,7 +42,7 @@ struct TileRange {
   int begin, end;
 };
 template <class P>
-__device__ __forceinline__ TileRange tiles_of(const PlacedArgs& p, const ForwardUnit& u,
+__device__ __forceinline__ TileRange tiles_of(const WindowedArgs& p, const ForwardUnit& u,
                                               int first) {
   if (first >= u.q.count) return {0, 0};
   const int place = first + u.shift - u.base;
@@ -54,8 +54,8 @@ __device__ __forceinline__ TileRange tiles_of(const PlacedArgs& p, const Forward
 // A sink is a key without a value, counted by one lane of a row.
 __device__ __forceinline__ void begin_with_sink(const ForwardProblem& p, const ForwardUnit& u,
                                                 float (&top)[2], float (&weight)[2]) {
-  if (p.placed.sinks == nullptr) return;
-  top[0] = top[1] = p.placed.sinks[u.head] * kLog2e;
+  if (p.windowed.sinks == nullptr) return;
+  top[0] = top[1] = p.windowed.sinks[u.head] * kLog2e;
   weight[0] = weight[1] = lane() % 4 == 0 ? 1.0f : 0.0f;
 }
 
@@ -64,12 +64,12 @@ __device__ __forceinline__ void begin_with_sink(const ForwardProblem& p, const F
 template <class P>
 __device__ __forceinline__ void score(const ForwardProblem& p, float (&s)[P::kKeys / 2], int head,
                                       int distance) {
-  if (p.placed.slopes == nullptr) {
+  if (p.windowed.slopes == nullptr) {
 #pragma unroll
-    for (int i = 0; i < P::kKeys / 2; ++i) s[i] = p.placed.capped(s[i]);
+    for (int i = 0; i < P::kKeys / 2; ++i) s[i] = p.windowed.capped(s[i]);
     return;
   }
-  const float slope = p.placed.slopes[head] * kLog2e;
+  const float slope = p.windowed.slopes[head] * kLog2e;
   const auto far = static_cast<float>(distance);
 #pragma unroll
   for (int i = 0; i < P::kKeys / 2; ++i) {
@@ -96,10 +96,10 @@ __device__ __forceinline__ void mask_left(float (&s)[P::kKeys / 2], int column) 
 // For a warpgroup whose first query is `first` and a thread whose upper one is `row`, both in the
 // sequence; key: the tile's first.
 template <class P>
-__device__ __forceinline__ void mask_placed(const ForwardProblem& p, const ForwardUnit& u,
+__device__ __forceinline__ void mask_windowed(const ForwardProblem& p, const ForwardUnit& u,
                                             float (&s)[P::kKeys / 2], int key, int first, int row) {
-  const int column = key + lane() % 4 * 2, right = u.shift + p.placed.right,
-            left = u.shift - p.placed.left;
+  const int column = key + lane() % 4 * 2, right = u.shift + p.windowed.right,
+            left = u.shift - p.windowed.left;
   if (key + P::kKeys > u.k.count || key + P::kKeys - 1 > first + right)
     mask<P>(s, column, u.k.count, true, row + right);
   if (key < first + 63 + left) mask_left<P>(s, column - row - left);

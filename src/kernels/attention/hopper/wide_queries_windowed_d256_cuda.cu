@@ -4,7 +4,7 @@
 
 namespace saturate::kernels::attention::wide {
 
-cudaError_t queries_placed_d256(DType type, const BackwardProblem& p, int blocks,
+cudaError_t queries_windowed_d256(DType type, const BackwardProblem& p, int blocks,
                                 cudaStream_t stream) {
   using Half = QueryTile<__half, 256, 256, true, false>;
   using Bfloat16 = QueryTile<__nv_bfloat16, 256, 256, true, false>;

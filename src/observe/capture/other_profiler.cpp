@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/capture/rival.h"
+#include "observe/capture/other_profiler.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -130,9 +130,9 @@ unsigned long long seen_loaded = 0;
 
 }  // namespace
 
-void watch_for_rivals(const Api& api, void (*before_rival)()) {
+void watch_other_profilers(const Api& api, void (*before_register)()) {
   if (!binds(ELF64_R_INFO(0, 7)) && !binds(ELF64_R_INFO(0, 1026))) return;
-  tell = before_rival;
+  tell = before_register;
   // libcupti's own table, for what binds later or looks the name up itself.
   Dl_info info{};
   const ElfW(Sym)* symbol = nullptr;

@@ -3,8 +3,8 @@
 
 namespace saturate::kernels::attention::hopper {
 
-void backward_placed_d128_bf16(const Context& ctx, const BackwardProblem& p) {
-  launch_backward<__nv_bfloat16, 128, true>(ctx, p);
+void backward_score_mod_d64_f16(const Context& ctx, const BackwardProblem& p) {
+  launch_backward<__half, 64, true, true>(ctx, p);
 }
 
 }  // namespace saturate::kernels::attention::hopper

@@ -3,7 +3,7 @@
 
 namespace saturate::kernels::attention::hopper {
 
-void backward_placed_d64_bf16(const Context& ctx, const BackwardProblem& p) {
+void backward_windowed_d64_bf16(const Context& ctx, const BackwardProblem& p) {
   launch_backward<__nv_bfloat16, 64, true>(ctx, p);
 }
 

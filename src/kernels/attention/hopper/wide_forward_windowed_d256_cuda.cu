@@ -4,10 +4,10 @@
 
 namespace saturate::kernels::attention::wide {
 
-cudaError_t forward_scored_d256(DType type, const ForwardProblem& p, int blocks,
+cudaError_t forward_windowed_d256(DType type, const ForwardProblem& p, int blocks,
                                 cudaStream_t stream) {
-  using Half = ForwardTile<__half, 256, 256, forward_keys(256), true, true>;
-  using Bfloat16 = ForwardTile<__nv_bfloat16, 256, 256, forward_keys(256), true, true>;
+  using Half = ForwardTile<__half, 256, 256, forward_keys(256), true, false>;
+  using Bfloat16 = ForwardTile<__nv_bfloat16, 256, 256, forward_keys(256), true, false>;
   return type == DType::f16 ? launch_forward<Half>(p, blocks, stream)
                             : launch_forward<Bfloat16>(p, blocks, stream);
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include <math_constants.h>
 
-#include "kernels/attention/hopper/backward_placed.cuh"
+#include "kernels/attention/hopper/backward_windowed.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -121,7 +121,7 @@ struct Collector {
   const BackwardProblem& p;
   uint32_t shared, consumer;
   int n, key_blocks, first;  // of the unit; where the pieces of its first head begin
-  int shift;                 // placed: of the sequence
+  int shift;                 // windowed: of the sequence
 
   __device__ __forceinline__ uint32_t ready(uint32_t step) const {
     return shared + P::kSumReady + consumer * 16 + step % 2 * 8;
@@ -138,7 +138,7 @@ struct Collector {
   }
   // Blocks of keys that add to block m of queries.
   __device__ __forceinline__ Adders adders_to(int m) const {
-    if constexpr (P::kPlaced) return adders_at<P>(p, shift, key_blocks, m);
+    if constexpr (P::kWindowed) return adders_at<P>(p, shift, key_blocks, m);
     return {0, adders<P>(p, key_blocks, m) - 1};
   }
   // Lets the consumer at the buffer of this step, which nobody reads any more.
@@ -163,7 +163,7 @@ struct Collector {
         begin = w.begin(p), end = w.end(p);
         if (w.k.count == 0 || begin == end) continue;
         n = w.n, key_blocks = w.key_blocks(), first = w.kv * p.group * p.query_blocks + w.piece;
-        if constexpr (P::kPlaced) shift = p.placed.shift(w.q.count, w.k.count);
+        if constexpr (P::kWindowed) shift = p.windowed.shift(w.q.count, w.k.count);
       }
       int under_way = -1, tell = 0;  // on its way to memory, and what to tell when it is there
       x = {begin, 0};
@@ -172,17 +172,17 @@ struct Collector {
       for (; x.g < p.group; x = after, ++step) {
         after = next(x, begin, end);
         // Others may wait for this step's sums: they go before waiting for others' sums.
-        const bool late = P::kPlaced && after.g < p.group && n > adders_to(x.m).first &&
+        const bool late = P::kWindowed && after.g < p.group && n > adders_to(x.m).first &&
                           n == adders_to(after.m).first;
         await_pieces_read();
         if (after.g < p.group && !late) prepare(after, step + 1);
         if (under_way >= 0) {
           await_pieces();
           tell_adders(p.added + under_way, tell);
-          if constexpr (P::kPlaced) under_way = -1;
+          if constexpr (P::kWindowed) under_way = -1;
         }
         barrier_wait(shared + P::kSumDone + consumer * 16 + step % 2 * 8, step / 2 & 1);
-        if (n == (P::kPlaced ? adders_to(x.m).first : 0)) continue;
+        if (n == (P::kWindowed ? adders_to(x.m).first : 0)) continue;
         under_way = half(x), tell = adders_to(x.m).last + 1 - n;
         if (tell > 1) {
           await_adders(p.added + under_way, tell - 1);

@@ -23,21 +23,21 @@ template <class P>
 __device__ __forceinline__ Adders adders_at(const BackwardProblem& p, int shift, int key_blocks,
                                             int m) {
   const int at = m * P::kM + shift;
-  return {min(max(floor_of<P::kN>(at - p.placed.left), 0), key_blocks - 1),
-          min(max(floor_of<P::kN>(at + P::kM - 1 + p.placed.right), 0), key_blocks - 1)};
+  return {min(max(floor_of<P::kN>(at - p.windowed.left), 0), key_blocks - 1),
+          min(max(floor_of<P::kN>(at + P::kM - 1 + p.windowed.right), 0), key_blocks - 1)};
 }
 
 // What adders_at() says, seen from the keys.
 template <class P>
-__device__ __forceinline__ int placed_begin(const BackwardProblem& p, const Work<P>& w) {
+__device__ __forceinline__ int windowed_begin(const BackwardProblem& p, const Work<P>& w) {
   if (w.n == 0) return 0;
-  const int at = w.n * P::kN - p.placed.shift(w.q.count, w.k.count) - p.placed.right;
+  const int at = w.n * P::kN - p.windowed.shift(w.q.count, w.k.count) - p.windowed.right;
   return min(max(floor_of<P::kM>(at), 0), w.query_blocks());
 }
 template <class P>
-__device__ __forceinline__ int placed_end(const BackwardProblem& p, const Work<P>& w) {
+__device__ __forceinline__ int windowed_end(const BackwardProblem& p, const Work<P>& w) {
   if (w.n >= w.key_blocks() - 1) return w.query_blocks();
-  const int at = (w.n + 1) * P::kN - 1 - p.placed.shift(w.q.count, w.k.count) + p.placed.left;
+  const int at = (w.n + 1) * P::kN - 1 - p.windowed.shift(w.q.count, w.k.count) + p.windowed.left;
   return min(max(floor_of<P::kM>(at) + 1, 0), w.query_blocks());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the placed instances of the Hopper forward kernels go through the heads at a time.
+// How far the windowed instances of the Hopper forward kernels go through the heads at a time.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace saturate::kernels::attention {
 
 // Heads whose tiles of queries are dealt together, so that the keys and values of heads at work at
 // one time stay in L2.
-inline int placed_band(const AttentionArgs& a) noexcept {
+inline int windowed_band(const AttentionArgs& a) noexcept {
   constexpr int64_t kBytes = int64_t{32} << 20;
   const auto ceil_div = [](int64_t x, int64_t y) { return (x + y - 1) / y; };
   const int64_t width = a.head_size + attention_v_head_size(a);

@@ -4,7 +4,7 @@
 
 namespace saturate::kernels::attention::wide {
 
-cudaError_t queries_scored_d256(DType type, const BackwardProblem& p, int blocks,
+cudaError_t queries_score_mod_d256(DType type, const BackwardProblem& p, int blocks,
                                 cudaStream_t stream) {
   using Half = QueryTile<__half, 256, 256, true, true>;
   using Bfloat16 = QueryTile<__nv_bfloat16, 256, 256, true, true>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which keys a query sees, for the instances of the Hopper kernels that know windows, bottom-right
-// alignment and sinks ("placed": what matters is where a query stands among the keys).
+// alignment and sinks ("windowed": what matters is where a query stands among the keys).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace saturate::kernels::attention {
 
-constexpr uint32_t kPlacedFeatures = kFeatureBottomRight | kFeatureWindow | kFeatureSinks;
-// What changes a score beyond hiding it has instances of its own ("scored"), which know the former
+constexpr uint32_t kWindowedFeatures = kFeatureBottomRight | kFeatureWindow | kFeatureSinks;
+// What changes a score beyond hiding it has instances of its own ("score_mod", as FlexAttention calls it), which know the former
 // too; a call may have a cap or slopes, not both.
-constexpr uint32_t kScoredFeatures = kFeatureSoftCap | kFeatureAlibi;
+constexpr uint32_t kScoreModFeatures = kFeatureSoftCap | kFeatureAlibi;
 
 // Query i of a sequence stands at i' = i + shift and sees the keys i' - left .. i' + right.
-struct PlacedArgs {
+struct WindowedArgs {
   int left, right;  // at most the longest sequence, so that sums of three positions fit 32 bits
   bool bottom_right;
   const float* sinks;  // one a head, or null
-  // Scored: factors of capped(), 0 without a cap; a slope a head, or null.
+  // Score modification: factors of capped(), 0 without a cap; a slope a head, or null.
   float cap_in, cap_out;
   const float* slopes;
   int tiles, band;  // forward: tiles of queries of a head; heads whose tiles are dealt together
@@ -40,15 +40,15 @@ struct PlacedArgs {
 };
 
 // Fits when a Hopper kernel serves the features of the call.
-inline Fit fits_placed(const AttentionArgs& a) noexcept {
-  if (const Fit f = fits_features(a, kPlacedFeatures | kScoredFeatures); !f) return f;
+inline Fit fits_windowed(const AttentionArgs& a) noexcept {
+  if (const Fit f = fits_features(a, kWindowedFeatures | kScoreModFeatures); !f) return f;
   if (a.soft_cap > 0.0f && a.alibi_slopes) return {"a soft cap and ALiBi slopes together"};
   return {};
 }
 
-inline PlacedArgs placed_of(const AttentionArgs& a) {
+inline WindowedArgs windowed_of(const AttentionArgs& a) {
   const int64_t longest = std::max(a.max_q, a.max_k);
-  PlacedArgs p{};
+  WindowedArgs p{};
   p.left = static_cast<int>(std::min(a.window_left, longest));
   p.right = a.causal ? 0 : static_cast<int>(std::min(a.window_right, longest));
   p.bottom_right = a.alignment == CausalAlignment::bottom_right;

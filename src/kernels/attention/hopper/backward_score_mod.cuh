@@ -22,7 +22,7 @@ __device__ __forceinline__ void capped_probabilities(const BackwardProblem& p,
                                                      float (&s)[P::kM / 2],
                                                      const float2 (&lse)[P::kM / 8]) {
 #pragma unroll
-  for (int i = 0; i < P::kM / 2; ++i) s[i] = exp2_fast(p.placed.capped(s[i]) - value_of(lse, i));
+  for (int i = 0; i < P::kM / 2; ++i) s[i] = exp2_fast(p.windowed.capped(s[i]) - value_of(lse, i));
 }
 // distance: of element 0.
 template <class P>
@@ -51,7 +51,7 @@ __device__ __forceinline__ void capped_gradients(const BackwardProblem& p,
                                                  const float (&d_p)[P::kM / 2],
                                                  const uint32_t (&left)[P::kM / 16][4],
                                                  uint32_t delta, uint32_t lse) {
-  const float factor = __fdividef(1.0f, p.placed.cap_out);
+  const float factor = __fdividef(1.0f, p.windowed.cap_out);
 #pragma unroll
   for (int j = 0; j < P::kM / 8; ++j) {
     const float2 x = load_pair(delta + j * 32), y = load_pair(lse + j * 32);

@@ -4,10 +4,10 @@
 
 namespace saturate::kernels::attention::wide {
 
-cudaError_t keys_placed_d256(DType type, const BackwardProblem& p, int blocks,
+cudaError_t keys_score_mod_d256(DType type, const BackwardProblem& p, int blocks,
                              cudaStream_t stream) {
-  using Half = KeyTile<__half, 256, 256, true, false>;
-  using Bfloat16 = KeyTile<__nv_bfloat16, 256, 256, true, false>;
+  using Half = KeyTile<__half, 256, 256, true, true>;
+  using Bfloat16 = KeyTile<__nv_bfloat16, 256, 256, true, true>;
   return type == DType::f16 ? launch_keys<Half>(p, blocks, stream)
                             : launch_keys<Bfloat16>(p, blocks, stream);
 }

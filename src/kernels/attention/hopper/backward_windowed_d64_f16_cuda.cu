@@ -3,8 +3,8 @@
 
 namespace saturate::kernels::attention::hopper {
 
-void backward_placed_d128_f16(const Context& ctx, const BackwardProblem& p) {
-  launch_backward<__half, 128, true>(ctx, p);
+void backward_windowed_d64_f16(const Context& ctx, const BackwardProblem& p) {
+  launch_backward<__half, 64, true>(ctx, p);
 }
 
 }  // namespace saturate::kernels::attention::hopper

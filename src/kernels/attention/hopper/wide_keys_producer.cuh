@@ -5,7 +5,7 @@
 #include <math_constants.h>
 
 #include "kernels/attention/hopper/backward_consume.cuh"
-#include "kernels/attention/hopper/backward_placed.cuh"
+#include "kernels/attention/hopper/backward_windowed.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
 #include "kernels/attention/hopper/wide_mma.cuh"
 #include "kernels/attention/hopper/wide_problem.h"
@@ -14,10 +14,10 @@ namespace saturate::kernels::attention::wide {
 
 // Bytes from the start of the shared memory, which is aligned to 1024; tiles as panels of 64
 // columns.
-template <class T_, int kD_, int kV_, bool kPlaced_ = false, bool kScored_ = false>
+template <class T_, int kD_, int kV_, bool kWindowed_ = false, bool kScoreMod_ = false>
 struct KeyTile {
   using T = T_;
-  static constexpr bool kPlaced = kPlaced_, kScored = kScored_;
+  static constexpr bool kWindowed = kWindowed_, kScoreMod = kScoreMod_;
   static constexpr int kCluster = key_cluster(kD_);
   static constexpr int kD = kD_, kV = kV_, kN = kKeyRows, kM = 64, kThreads = 384;
   static constexpr int kStages = kD == 256 ? 2 : 3;
@@ -39,7 +39,7 @@ struct KeyTile {
 template <class P>
 __device__ __forceinline__ void open_key_barriers(uint32_t tiles) {
   for (uint32_t s = 0; s < P::kStages; ++s) {
-    wgmma::barrier_init(tiles + P::kFullQ + s * 8, 1 + 32);  // the copy engine, the row values
+    wgmma::barrier_init(tiles + P::kFullQ + s * 8, 1 + 32);  // TMA, the row values
     wgmma::barrier_init(tiles + P::kFullDO + s * 8, 1 + 32);
     wgmma::barrier_init(tiles + P::kEmptyQ + s * 8, P::kCluster * 8);  // warps
     wgmma::barrier_init(tiles + P::kEmptyDO + s * 8, P::kCluster * 8);
@@ -58,7 +58,7 @@ struct KeyUnit {
   Rows q, k;
   int head, first;  // key head; first key, in the sequence
   int begin, end;
-  int shift;  // placed: what takes a query to its place among the keys
+  int shift;  // windowed: what takes a query to its place among the keys
   __device__ __forceinline__ int steps(int group) const { return (end - begin) * group; }
 };
 
@@ -79,16 +79,16 @@ __device__ __forceinline__ void for_each_key_unit(const BackwardProblem& p, cons
     const int blocks = (u.k.count + kKeys - 1) / kKeys, twin = blocks - 1 - part;
     if (p.causal ? part > twin : part >= blocks) continue;
     const int all = (u.q.count + P::kM - 1) / P::kM;
-    u.shift = P::kPlaced ? p.placed.shift(u.q.count, u.k.count) : 0;
+    u.shift = P::kWindowed ? p.windowed.shift(u.q.count, u.k.count) : 0;
 #pragma unroll 1
     for (int n = 0; n < (p.causal && part < twin ? 2 : 1); ++n) {
       const int first = (n == 0 ? part : twin) * kKeys;
       u.first = first + rank * P::kN;  // beyond the sequence for the last member, perhaps
       u.begin = p.causal ? min(first / P::kM, all) : 0;
       u.end = all;
-      if constexpr (P::kPlaced) {
-        const int low = first - u.shift - p.placed.right;  // first and last query that see them
-        const int high = first + kKeys - 1 - u.shift + p.placed.left;
+      if constexpr (P::kWindowed) {
+        const int low = first - u.shift - p.windowed.right;  // first and last query that see them
+        const int high = first + kKeys - 1 - u.shift + p.windowed.left;
         u.begin = min(max(hopper::floor_of<P::kM>(low), 0), all);
         u.end = min(max(hopper::floor_of<P::kM>(high) + 1, u.begin), all);
       }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void for_each_key_unit(const BackwardProblem& p, cons
   }
 }
 
-// One thread asks the copy engine for tiles.
+// One thread asks TMA for tiles.
 template <class P>
 __device__ inline void produce_keys(const BackwardProblem& p, uint32_t tiles) {
   constexpr bool kShared = P::kCluster > 1;
@@ -109,13 +109,13 @@ __device__ inline void produce_keys(const BackwardProblem& p, uint32_t tiles) {
     const int key = u.k.first + u.first;
     wgmma::barrier_wait(tiles + P::kEmptyK, (round & 1) ^ 1);
     wgmma::barrier_expect(tiles + P::kFullK, P::kValues - P::kK);
-#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kD / 64)
     for (int c = 0; c < P::kD / 64; ++c)
       wgmma::load_box<false>(tiles + P::kK + c * (P::kN * 128), p.k, tiles + P::kFullK,
                              u.head * P::kD + c * 64, key);
     wgmma::barrier_wait(tiles + P::kEmptyV, (round & 1) ^ 1);
     wgmma::barrier_expect(tiles + P::kFullV, P::kQ - P::kValues);
-#pragma unroll(P::kPlaced ? 1 : P::kV / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kV / 64)
     for (int c = 0; c < P::kV / 64; ++c)
       wgmma::load_box<false>(tiles + P::kValues + c * (P::kN * 128), p.v, tiles + P::kFullV,
                              u.head * P::kV + c * 64, key);
@@ -131,13 +131,13 @@ __device__ inline void produce_keys(const BackwardProblem& p, uint32_t tiles) {
         const uint32_t full_d_o = tiles + P::kFullDO + stage * 8;
         wgmma::barrier_wait(tiles + P::kEmptyQ + stage * 8, parity);
         wgmma::barrier_expect(full_q, P::kQueryTile);
-#pragma unroll(P::kPlaced ? 1 : P::kD / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kD / 64)
         for (int c = 0; c < P::kD / 64; ++c)
           wgmma::load_box<kShared>(query_at + c * (P::kM * 128), p.q, full_q, head * P::kD + c * 64,
                                    row);
         wgmma::barrier_wait(tiles + P::kEmptyDO + stage * 8, parity);
         wgmma::barrier_expect(full_d_o, P::kOutputTile);
-#pragma unroll(P::kPlaced ? 1 : P::kV / 64)
+#pragma unroll(P::kWindowed ? 1 : P::kV / 64)
         for (int c = 0; c < P::kV / 64; ++c)
           wgmma::load_box<kShared>(output_at + c * (P::kM * 128), p.d_o, full_d_o,
                                    head * P::kV + c * 64, row);
