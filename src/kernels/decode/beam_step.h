@@ -7,7 +7,7 @@
 
 namespace saturate::kernels {
 
-constexpr int64_t kMaxBeam = 32;
+constexpr int64_t kMaxBeam = 64;  // also the end of the range of the keys and flags of beams
 
 // The hypotheses of a batch, in device memory; rows [s * beam, (s + 1) * beam) belong to sentence
 // s. A row's token at position j lies in tokens[slots[starts[row] + j]]: histories are shared and

@@ -52,35 +52,46 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   }
 }
 
-// One warp, one sentence: lane k makes the new hypothesis k.
+// One warp, one sentence: lane k makes the new hypotheses k, k + 32, ... below `beam`, at most P of
+// them.
+template <int P>
 __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
-  __shared__ int32_t columns[kMaxBeam][kWarp];
-  __shared__ int32_t parent_starts[kMaxBeam], starts[kMaxBeam];
+  constexpr int kRows = P * kWarp;
+  static_assert(kRows <= 64, "ended_mask has a bit for each row");
+  __shared__ int32_t columns[kRows][kWarp];
+  __shared__ int32_t parent_starts[kRows], starts[kRows];
   constexpr uint32_t kAll = 0xFFFFFFFFu;
   const BeamState& b = a.state;
   const int s = blockIdx.x, lane = threadIdx.x, beam = static_cast<int>(a.beam);
-  const int64_t first = static_cast<int64_t>(s) * beam, row = first + lane;
-  const bool mine = lane < beam;
-  const bool was_ended = mine ? b.finished[row] != 0 : true;
-  const uint32_t ended_mask = __ballot_sync(kAll, was_ended);
-  if (ended_mask == kAll) return;
-  const int t = b.positions[first], limit = b.limits[s];
+  const int64_t first = static_cast<int64_t>(s) * beam;
   float* const scores = static_cast<float*>(b.scores);
   const float* const candidate_scores =
       static_cast<const float*>(a.candidate_scores) + first * beam;
   const int32_t* const candidate_ids = a.candidate_ids + first * beam;
-  const int old_length = mine ? b.lengths[row] : 0;
-  if (mine) starts[lane] = b.starts[row];
+  const auto is_row = [beam](int k) { return k < beam; };
+  uint64_t ended_mask = 0;
+  bool all_ended = true;
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int k = lane + p * kWarp;
+    const uint32_t ended = __ballot_sync(kAll, !is_row(k) || b.finished[first + k] != 0);
+    ended_mask |= static_cast<uint64_t>(ended) << (p * kWarp);
+    all_ended = all_ended && ended == kAll;
+    if (is_row(k)) starts[k] = b.starts[first + k];
+  }
+  if (all_ended) return;
+  const auto was_ended = [ended_mask](int k) { return (ended_mask >> k & 1u) != 0; };
+  const int t = b.positions[first], limit = b.limits[s];
   __syncwarp();  // starts are there
 
   // The beam largest of the candidates, one after the other.
-  uint64_t chosen = 0, last = ~uint64_t{0};
+  uint64_t chosen[P] = {}, last = ~uint64_t{0};
   for (int k = 0; k < beam; ++k) {
     uint64_t best = 0;
     for (int i = lane; i < beam * beam; i += kWarp) {
       const int parent = i / beam;
       uint64_t rank = 0;
-      if ((ended_mask >> parent & 1u) != 0) {
+      if (was_ended(parent)) {
         if (i % beam == 0) rank = rank_of(scores[first + parent], i);
       } else if (candidate_ids[i] >= 0) {
         rank = rank_of(candidate_scores[i], i);
@@ -88,25 +99,44 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
       if (rank < last && rank > best) best = rank;
     }
     last = warp_best(best);
-    if (lane == k) chosen = last;
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+      if (k == lane + p * kWarp) chosen[p] = last;
+    }
     if (last == 0) break;
   }
-  const int index = chosen != 0 ? ranked_index(chosen) : 0, parent = index / beam;
-  const bool kept = chosen != 0 && (ended_mask >> parent & 1u) != 0;
-  const int token = chosen != 0 && !kept ? candidate_ids[index] : a.eos;
-  const float score = chosen != 0 ? ranked_value(chosen) : kNever;
-  const int parent_length = __shfl_sync(kAll, old_length, parent);
-  const int length = kept ? parent_length : t + 1;
-  const bool ended = token == a.eos;
-  if (mine) {
-    parent_starts[lane] = starts[parent];
-    b.ids[row] = token;
-    b.positions[row] = t + 1;
-    b.lengths[row] = length;
-    scores[row] = score;
-    if (!ended) b.tokens[starts[lane] + t + 1] = token;
+  int parents[P], tokens[P], lengths[P];
+  float values[P];
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int index = chosen[p] != 0 ? ranked_index(chosen[p]) : 0;
+    parents[p] = index / beam;
+    const bool kept = chosen[p] != 0 && was_ended(parents[p]);
+    tokens[p] = chosen[p] != 0 && !kept ? candidate_ids[index] : a.eos;
+    lengths[p] = kept ? b.lengths[first + parents[p]] : t + 1;
   }
-  __syncwarp();  // parent_starts are there; every lane has read the old scores and lengths
+  __syncwarp();  // every lane has read the old scores and lengths
+  // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
+  float best_open = kNever, best_ended = kNever;
+  bool open = false;
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int k = lane + p * kWarp;
+    if (!is_row(k)) continue;
+    const bool ended = tokens[p] == a.eos;
+    const float score = chosen[p] != 0 ? ranked_value(chosen[p]) : kNever;
+    parent_starts[k] = starts[parents[p]];
+    b.ids[first + k] = tokens[p];
+    b.positions[first + k] = t + 1;
+    b.lengths[first + k] = lengths[p];
+    scores[first + k] = score;
+    if (!ended) b.tokens[starts[k] + t + 1] = tokens[p];
+    values[p] = score / powf(static_cast<float>(ended ? lengths[p] : limit), a.length_penalty);
+    open = open || !ended;
+    float& best = ended ? best_ended : best_open;
+    best = fmaxf(best, values[p]);
+  }
+  __syncwarp();  // parent_starts are there
 
   // Histories change places by columns: a lane reads all of a column before it writes it.
   for (int j = lane; j <= t; j += kWarp) {
@@ -117,18 +147,22 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     for (int k = 0; k < beam; ++k) b.slots[starts[k] + j] = columns[k][lane];
   }
 
-  // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
-  const float value = score / powf(static_cast<float>(ended ? length : limit), a.length_penalty);
-  const bool open = mine && !ended;
-  const float best_open = warp_max(open ? value : kNever);
-  const float best_ended = warp_max(mine && ended ? value : kNever);
+  best_open = warp_max(best_open);
+  best_ended = warp_max(best_ended);
   const bool done = !__any_sync(kAll, open) || (best_ended >= best_open && best_ended > kNever);
-  if (mine) b.finished[row] = ended || done ? 1 : 0;
+  int winner = kRows;  // the first of the best that ended
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int k = lane + p * kWarp;
+    const bool ended = is_row(k) && tokens[p] == a.eos;
+    if (is_row(k)) b.finished[first + k] = ended || done ? 1 : 0;
+    const uint32_t best = __ballot_sync(kAll, ended && values[p] == best_ended);
+    if (winner == kRows && best != 0) winner = p * kWarp + __ffs(static_cast<int>(best)) - 1;
+  }
   if (!done) return;
-  const uint32_t winners = __ballot_sync(kAll, mine && ended && value == best_ended);
-  const int winner = winners != 0 ? __ffs(static_cast<int>(winners)) - 1 : 0;
-  const int best_length = __shfl_sync(kAll, length, winner);
-  __syncwarp();  // slots that other lanes moved are read below
+  if (winner == kRows) winner = 0;
+  __syncwarp();  // lengths and slots that other lanes wrote are read below
+  const int best_length = b.lengths[first + winner];
   int32_t* const result = a.result + s * a.result_stride;
   for (int j = 1 + lane; j < best_length; j += kWarp) {
     result[j] = b.tokens[b.slots[starts[winner] + j]];
@@ -144,7 +178,9 @@ void launch(const Context& ctx, const BeamStepArgs& a) {
   beam_extend_kernel<T, N>
       <<<static_cast<unsigned>(a.sentences * a.beam), threads, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("beam_extend_kernel");
-  beam_merge_kernel<<<static_cast<unsigned>(a.sentences), kWarp, 0, cuda::stream_of(ctx)>>>(a);
+  static_assert(kMaxBeam <= 2 * kWarp);
+  const auto merge = a.beam <= kWarp ? beam_merge_kernel<1> : beam_merge_kernel<2>;
+  merge<<<static_cast<unsigned>(a.sentences), kWarp, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("beam_merge_kernel");
 }
 

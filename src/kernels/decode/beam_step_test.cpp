@@ -160,6 +160,7 @@ TEST_P(BeamStep, EqualsSearchOverLists) {
   for (const Search& s :
        {Search{3, 1, 2500, 2504, {6, 1, 9}, 1.0f}, Search{3, 5, 300, 303, {7, 2, 9}, 0.0f},
         Search{2, 4, 40, 64, {12, 8}, 1.0f}, Search{2, 32, 60, 64, {6, 5}, 2.0f},
+        Search{2, 33, 60, 64, {6, 5}, 1.0f}, Search{2, 64, 90, 96, {7, 5}, 0.5f},
         Search{1, 7, 4, 8, {5}, 0.6f}}) {
     if (narrow && s.beam > 1) continue;
     const auto got = device_search(s);
