@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "base/features.h"
 #include "base/text.h"
+#include "kernels/gemm/blas_library.h"
 #include "runtime/device.h"
 #include "runtime/parallel_for.h"
 
@@ -62,11 +63,6 @@ std::string mpi_version() {
   return "";
 }
 
-std::string openblas_version() {
-  auto* get = Library("libopenblas.so.0").symbol<char*()>("openblas_get_config");
-  return get ? std::string(get()) : "";
-}
-
 void line(const char* name, const std::string& found, const std::string& meaning) {
   fmt::print("  {:<14} {:<34} {}\n", name, found.empty() ? "not found" : found, meaning);
 }
@@ -118,7 +114,7 @@ void print_libraries() {
   } else {
     line("MPI", "not in this build", "one process only; install libopenmpi-dev and build again");
   }
-  const std::string blas = openblas_version();
+  const std::string blas = kernels::blas_description();
   line("OpenBLAS", blas.substr(0, blas.find(" DYNAMIC")),
        blas.empty() ? "no matrix products on the CPU" : "matrix products on the CPU");
   line("SentencePiece", SATURATE_SENTENCEPIECE_VERSION, "tokenizers are trained and loaded");

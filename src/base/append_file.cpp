@@ -40,7 +40,9 @@ void AppendFile::append(std::string_view record) {
     const int error_number = errno;
     const bool cut = ::ftruncate(fd_, static_cast<off_t>(bytes_)) == 0;
     throw Error(Errc::io, "write",
-                fmt::format("{}: {}; free some space{}", path_, std::strerror(error_number),
+                fmt::format("{}: {}; {}{}", path_, std::strerror(error_number),
+                            error_number == EFBIG ? "raise the limit of a file's size (ulimit -f)"
+                                                  : "free some space",
                             cut ? "" : " and remove what is behind its last whole record"));
   }
   bytes_ += static_cast<int64_t>(record.size());

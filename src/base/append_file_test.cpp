@@ -47,7 +47,7 @@ TEST(AppendFile, ARecordThatDoesNotFitLeavesNothing) {
   }
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  EXPECT_NE(what.find("log: File too large; free some space"), std::string::npos) << what;
+  EXPECT_NE(what.find("log: File too large; raise the limit of a file's size"), std::string::npos) << what;
   EXPECT_EQ(read_file(folder / "log"), "one\n");
   log.append("three\n");
   EXPECT_EQ(read_file(folder / "log"), "one\nthree\n");

@@ -98,13 +98,13 @@ void set_key(RunConfig& config, std::string_view assignment) {
   if (bad != std::string_view::npos) reject(fmt::format("--set: byte {} is not UTF-8", bad + 1));
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
-    reject(fmt::format("--set {} has no '='; write section.key=value", assignment));
+    reject(fmt::format("--set {:.100} has no '='; write section.key=value", assignment));
   }
   const std::string_view name = trim(assignment.substr(0, equals));
   const Key* key = config::find_key(name);
   if (!key) {
-    reject(fmt::format("unknown key '{}'{} (saturate train --help-config lists all keys)", name,
-                       did_you_mean(name, config::key_names())));
+    reject(fmt::format("unknown key '{:.100}'{} (saturate train --help-config lists all keys)",
+                       name, did_you_mean(name, config::key_names())));
   }
   const std::string problem =
       assign(*key, config, typed(*key, trim(assignment.substr(equals + 1))));
@@ -123,6 +123,10 @@ void check_config(const RunConfig& c) {
   if (needs_end && c.schedule.warmup_steps >= end) {
     reject(fmt::format("schedule.warmup_steps = {} must be below the last step, {}",
                        c.schedule.warmup_steps, end));
+  }
+  if (c.translate.max_length_factor == 0 && c.translate.max_length_offset == 0) {
+    reject("translate.max_length_factor and translate.max_length_offset are both 0, so that no "
+           "translation could have a word; raise one of them");
   }
   if (c.data.languages.size() != 0 && c.data.languages.size() != 2) {
     reject(fmt::format("data.languages names {} languages; give the source and the target",

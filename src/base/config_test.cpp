@@ -175,7 +175,7 @@ TEST(Config, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_EQ(set_message("optimizer.lr"),
             "[config] --set optimizer.lr has no '='; write section.key=value");
   EXPECT_EQ(set_message("train.max_steps=1e3"),
-            "[config] train.max_steps must be a whole number, 0 or more, got 1000.0");
+            "[config] train.max_steps must be a whole number, 0 or more (up to 1e15), got 1000.0");
   EXPECT_EQ(set_message("train.graph=maybe"),
             "[config] train.graph must be true or false, got \"maybe\"");
   EXPECT_EQ(set_message("train.memory=4GiX"),
@@ -220,6 +220,44 @@ TEST(Config, ChecksRulesBetweenKeys) {
             "[config] schedule.warmup_steps = 4000 must be below the last step, 100");
   EXPECT_EQ(problem({"data.languages=en"}),
             "[config] data.languages names 1 languages; give the source and the target");
+}
+
+TEST(Config, BothEndsOfARangeAreAllowedAndNothingBeyond) {
+  for (const config::Key& key : config::keys()) {
+    if (key.high == 0) continue;
+    RunConfig config;
+    const auto takes = [&](double value) {
+      const bool whole = std::holds_alternative<int64_t*>(key.slot(config)) ||
+                         std::holds_alternative<std::optional<int64_t>*>(key.slot(config)) ||
+                         std::holds_alternative<Bytes*>(key.slot(config));
+      return assign(key, config,
+                    whole ? config::Value(static_cast<int64_t>(value)) : config::Value(value)) == "";
+    };
+    EXPECT_TRUE(takes(key.low)) << key.name;
+    EXPECT_TRUE(takes(key.high)) << key.name;
+    EXPECT_FALSE(takes(key.low - 1)) << key.name;
+    EXPECT_FALSE(takes(key.high + 1)) << key.name;
+  }
+}
+
+TEST(Config, KeysOfManyDotsAreRefusedBeforeTablesAreMade) {
+  std::string many;
+  for (int i = 0; i < 50000; ++i) many += ".a";
+  for (const std::string& text : {"a" + many + " = 1\n", "[a" + many + "]\n", "[[a" + many + "]]\n",
+                                  "x = {a" + many + " = 1}\n", "\"a\"" + many + " = 1\n",
+                                  "out = \"b\"\na" + many + " = 1 # c\n"}) {
+    EXPECT_NE(toml_message(text).find("too many dots"), std::string::npos) << text.substr(0, 20);
+  }
+  EXPECT_NE(toml_message("# .\nout = '''\n..'''\n  a" + many).find("run.toml:4:"),
+            std::string::npos);
+  const std::string dots(90, '.');
+  RunConfig config;
+  merge_toml(config,
+             "out = \"\\\"" + dots + "\" # " + dots + "\n[data]\ntrain = ['" + dots + "', \"\"\"" +
+                 dots + "\"\"\", '''\n" + dots + "''']\n[optimizer]\nlr = 1.5e-3\n",
+             "run.toml");
+  EXPECT_EQ(config.out, "\"" + dots);
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{dots, dots, dots}));
 }
 
 TEST(Config, FilesAreBoundedAndNamed) {

@@ -38,6 +38,47 @@ std::optional<Value> value_of(const toml::node& node) {
   return Value(std::move(texts));
 }
 
+// toml++ builds one table a dotted part and frees them by recursion, so that 50,000 parts end the
+// stack. No key here has more than two; nested values it limits itself.
+void require_few_dots(std::string_view text, const std::string& source) {
+  constexpr int kMostDots = 16;
+  size_t line = 1, line_begin = 0;
+  int dots = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {  // a string: to its end, which toml++ judges
+      const std::string_view three = c == '"' ? "\"\"\"" : "'''";
+      const bool block = text.substr(i).starts_with(three);
+      for (i += block ? 3 : 1; i < text.size(); ++i) {
+        if (text[i] == '\n') {
+          if (!block) break;  // counted below
+          ++line;
+          line_begin = i + 1;
+        }
+        if (c == '"' && text[i] == '\\')
+          ++i;
+        else if (block ? text.substr(i).starts_with(three) : text[i] == c)
+          break;
+      }
+      if (block) i += 2;
+    } else if (c == '#') {
+      i = std::min(text.find('\n', i), text.size()) - 1;
+    } else if (c == '.') {
+      if (++dots > kMostDots)
+        reject(source,
+               {static_cast<toml::source_index>(line),
+                static_cast<toml::source_index>(i - line_begin + 1)},
+               "a key with too many dots; keys are written section.key");
+    } else if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) {
+      dots = 0;
+    }
+    if (i < text.size() && text[i] == '\n') {
+      ++line;
+      line_begin = i + 1;
+    }
+  }
+}
+
 class Merger {
  public:
   Merger(RunConfig& config, const std::string& source) : config_(config), source_(source) {}
@@ -74,11 +115,11 @@ class Merger {
     const config::Key* key = config::find_key(name);
     if (!key && node.is_table()) {
       reject(source_, at,
-             fmt::format("unknown section '{}'{}", name, did_you_mean(name, sections())));
+             fmt::format("unknown section '{:.100}'{}", name, did_you_mean(name, sections())));
     }
     if (!key) {
       reject(source_, at,
-             fmt::format("unknown key '{}'{}", name, did_you_mean(name, config::key_names())));
+             fmt::format("unknown key '{:.100}'{}", name, did_you_mean(name, config::key_names())));
     }
     const std::optional<Value> value = value_of(node);
     const auto& where = node.source().begin;
@@ -107,6 +148,7 @@ std::optional<std::string> config::toml_string(std::string_view quoted) {
 }
 
 void merge_toml(RunConfig& config, std::string_view text, const std::string& source) {
+  require_few_dots(text, source);
   RunConfig merged = config;
   try {
     const toml::table table = toml::parse(text, source);

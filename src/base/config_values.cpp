@@ -137,7 +137,7 @@ std::string type_text(const Key& key) {
           return "true or false";
         } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
           const char* kind = std::is_same_v<T, double> ? "a number" : "a whole number";
-          if (key.high == kUnbounded) return fmt::format("{}, {} or more", kind, key.low);
+          if (key.high == kUnbounded) return fmt::format("{}, {} or more (up to 1e15)", kind, key.low);
           return fmt::format("{} from {} to {}", kind, key.low, key.high);
         } else if constexpr (std::is_same_v<T, Bytes>) {
           return "an amount of memory such as \"4GiB\"";

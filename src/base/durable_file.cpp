@@ -102,10 +102,10 @@ void DurableFile::fail(const char* action, int error_number) const {
     message += "; choose a folder where this user may write";
   if (error_number == ENOSPC || error_number == EDQUOT || error_number == EFBIG) {
     message += fmt::format(
-        " ({} bytes needed, {} written, {} free); nothing under that name was changed; free some "
-        "space "
-        "or choose another folder",
-        std::max(expected_, written_), written_, free_disk_bytes(parent_of(path_)));
+        " ({} bytes needed, {} written, {} free); nothing under that name was changed; {}",
+        std::max(expected_, written_), written_, free_disk_bytes(parent_of(path_)),
+        error_number == EFBIG ? "raise the limit of a file's size (ulimit -f) or choose another file system"
+                              : "free some space or choose another folder");
   }
   throw Error(Errc::io, "write", message);
 }

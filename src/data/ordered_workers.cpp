@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "runtime/start_threads.h"
 
 namespace saturate::data {
 
@@ -11,15 +12,20 @@ OrderedWorkers::OrderedWorkers(int threads, int slots, std::function<bool(int)> 
                                std::function<void(int)> work)
     : slots_(slots), plan_(std::move(plan)), work_(std::move(work)), done_(slots), failure_(slots) {
   SAT_ASSERT(threads >= 1 && slots >= 1);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  start_threads(
+      threads_, threads, "data.workers", [this](int) { run(); }, [this] { stop(); });
 }
 
-OrderedWorkers::~OrderedWorkers() {
+void OrderedWorkers::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   may_plan_.notify_all();
+}
+
+OrderedWorkers::~OrderedWorkers() {
+  stop();
   for (std::thread& t : threads_) t.join();
 }
 

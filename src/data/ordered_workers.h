@@ -19,6 +19,7 @@ namespace saturate::data {
 // the consumer's thread only.
 class OrderedWorkers {
  public:
+  // Errors: out_of_memory when the system gives no more threads.
   OrderedWorkers(int threads, int slots, std::function<bool(int)> plan,
                  std::function<void(int)> work);
   ~OrderedWorkers();  // stops after the calls in progress
@@ -34,6 +35,7 @@ class OrderedWorkers {
 
  private:
   void run();
+  void stop();
 
   const int slots_;
   const std::function<bool(int)> plan_;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/start_threads.h"
 
 namespace saturate {
 namespace {
@@ -46,15 +47,11 @@ thread_local bool t_inside = false;
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+    start_threads(
+        workers_, threads - 1, "compute", [this](int i) { work(i + 1); }, [this] { stop(); });
   }
   ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-      ticket_.fetch_add(1, std::memory_order_release);
-    }
-    start_.notify_all();
+    stop();
     for (std::thread& t : workers_) t.join();
   }
 
@@ -80,6 +77,15 @@ class Pool {
  private:
   static constexpr int kSpins = 4000;  // about 50 us: a step's kernels follow closer than that
   static void pause() { __builtin_ia32_pause(); }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      ticket_.fetch_add(1, std::memory_order_release);
+    }
+    start_.notify_all();
+  }
 
   void run_chunk(int index) {
     if (index >= chunks_) return;

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cblas.h>
-
 #include <algorithm>
 #include <limits>
 
+#include "kernels/gemm/blas_library.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
 namespace {
 
-constexpr CBLAS_TRANSPOSE blas(Transpose t) {
-  return t == Transpose::yes ? CblasTrans : CblasNoTrans;
-}
-
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, float alpha,
-          const float* a, blasint lda, const float* b, blasint ldb, float beta, float* d,
-          blasint ldd) {
-  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, d, ldd);
-}
-void gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, blasint m, blasint n, blasint k, float alpha,
-          const double* a, blasint lda, const double* b, blasint ldb, float beta, double* d,
-          blasint ldd) {
-  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, static_cast<double>(alpha), a, lda, b, ldb,
-              static_cast<double>(beta), d, ldd);
-}
-
 struct Range {
   int64_t begin, end;
-  blasint size() const { return static_cast<blasint>(end - begin); }
+  int size() const { return static_cast<int>(end - begin); }
 };
 
 // The block of D in rows x cols, in the calling thread.
@@ -50,9 +33,15 @@ void block(const MatmulArgs& x, Range rows, Range cols) {
   }
   const T* a = static_cast<const T*>(x.a) + rows.begin * (x.ta == Transpose::yes ? 1 : x.lda);
   const T* b = static_cast<const T*>(x.b) + cols.begin * (x.tb == Transpose::yes ? x.ldb : 1);
-  gemm(blas(x.ta), blas(x.tb), rows.size(), cols.size(), static_cast<blasint>(x.k), x.alpha, a,
-       static_cast<blasint>(x.lda), b, static_cast<blasint>(x.ldb), static_cast<float>(beta),
-       d + rows.begin * x.ldd + cols.begin, static_cast<blasint>(x.ldd));
+  blas_gemm({.ta = x.ta == Transpose::yes,
+             .tb = x.tb == Transpose::yes,
+             .m = rows.size(),
+             .n = cols.size(),
+             .k = static_cast<int>(x.k),
+             .lda = static_cast<int>(x.lda),
+             .ldb = static_cast<int>(x.ldb),
+             .ldd = static_cast<int>(x.ldd)},
+            static_cast<T>(x.alpha), a, b, beta, d + rows.begin * x.ldd + cols.begin);
 }
 
 // D is cut into a grid of blocks, one a thread: rows x cols of them.
@@ -108,16 +97,14 @@ Fit matmul_blas_cpu_fits(const Context&, const MatmulArgs& x) noexcept {
   }
   if (!x.epilogue.is_plain()) return {"BLAS has no epilogue beyond the bias"};
   const int64_t largest = std::max({x.m, x.n, x.k, x.lda, x.ldb, x.ldd});
-  if (largest > std::numeric_limits<blasint>::max()) {
+  if (largest > std::numeric_limits<int>::max()) {
     return {"a size exceeds the integer type of BLAS"};
   }
   return {};
 }
 
 void matmul_blas_cpu(const Context&, const MatmulArgs& args) {
-  // Threads are ours (parallel_for); a second pool inside BLAS would fight it for the cores.
-  static const bool once = (openblas_set_num_threads(1), true);
-  static_cast<void>(once);
+  prepare_blas();
   each_product(args, [](const MatmulArgs& one) {
     one.ab_type == DType::f64 ? run<double>(one) : run<float>(one);
   });

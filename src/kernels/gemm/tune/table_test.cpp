@@ -171,6 +171,11 @@ TEST(GemmTableFile, HandBrokenEntriesNameTheFieldAndItsRule) {
   }
   write_file(path, std::string(100000, '['));
   EXPECT_NE(read_gemm_table(path, kHere).problem, "");
+  // Deep where an entry is: reading it must not take a call a level.
+  std::string deep = whole;
+  deep.replace(deep.find("[8,16,32]"), 9, std::string(1000000, '[') + std::string(1000000, ']'));
+  write_file(path, deep);
+  EXPECT_NE(read_gemm_table(path, kHere).problem, "");
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_NE(read_gemm_table(path, kHere).problem, "");

@@ -167,7 +167,10 @@ std::string read_tuned_file(const std::string& path, const char* kind, const Tun
   std::ifstream in(path, std::ios::binary);
   if (!in) return broken("it cannot be read");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const Json root = Json::parse(text, nullptr, false);
+  // What is nested deeper than an entry's fields is left out: it would be written by recursion.
+  constexpr int kDeepest = 8;
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDeepest; };
+  const Json root = Json::parse(text, shallow, false);
   if (root.is_discarded()) return broken("it is no JSON (torn, or edited by hand)");
   if (!root.is_object()) return broken("it is no table");
   const auto format = root.find("format");

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenBLAS, loaded when the first product on the CPU needs it: commands without one start faster,
+// and nothing of it runs where memory or processes are limited. Loaded before main() it starts
+// threads that retry a failed allocation for ever.
+#pragma once
+#include <string>
+
+namespace saturate::kernels {
+
+// Loads the library once, with threads of its own switched off, and sees to it that as many
+// products at once as there are threads (cpu_threads()) have their buffers: each holds 128 MiB of
+// address space, and OpenBLAS waits for ever where it gets none. Call before blas_gemm(), from any
+// thread. Errors: unsupported (it is not installed; names the package), out_of_memory (with the
+// remedy).
+void prepare_blas();
+
+// D = alpha op(A) op(B) + beta D, row-major, in the calling thread; m, n, k and the leading
+// dimensions as in cblas_sgemm.
+struct BlasShape {
+  bool ta, tb;
+  int m, n, k, lda, ldb, ldd;
+};
+void blas_gemm(const BlasShape& s, float alpha, const float* a, const float* b, float beta,
+               float* d);
+void blas_gemm(const BlasShape& s, double alpha, const double* a, const double* b, double beta,
+               double* d);
+
+// "OpenBLAS 0.3.21 ..." or "" when there is none.
+std::string blas_description();
+
+}  // namespace saturate::kernels
