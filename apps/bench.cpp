@@ -9,6 +9,7 @@
 #include "apps/report_output.h"
 #include "base/error.h"
 #include "kernels/gemm/matmul.h"
+#include "parallel/launch.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
 #include "train/model_setup.h"
@@ -82,7 +83,8 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
 int run_bench(const BenchOptions& o) {
   if (o.ladder && !o.plot.empty()) check_report_path("bench", o.plot);
   if (o.what == "step") {
-    fmt::print("{}\n", train::to_json(train::time_step(o.config, o.length, o.repeats)));
+    const train::StepTiming timing = train::time_step(o.config, o.length, o.repeats);
+    if (parallel::current_launch().rank == 0) fmt::print("{}\n", train::to_json(timing));
     return 0;
   }
   const Device device = parse_device(o.config.train.device);

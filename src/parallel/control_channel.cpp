@@ -41,7 +41,7 @@ std::unique_ptr<ControlChannel> ControlChannel::open(const LaunchInfo& launch,
                                                      ControlOptions options,
                                                      const Exchange& exchange) {
   SAT_ASSERT(launch.size > 1);
-  auto sockets = meet(launch, options.connect_timeout_s, exchange);
+  auto sockets = meet(launch, options.device, options.connect_timeout_s, exchange);
   return std::unique_ptr<ControlChannel>(
       new ControlChannel(launch, std::move(options), std::move(sockets)));
 }

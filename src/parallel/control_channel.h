@@ -18,6 +18,7 @@
 
 #include "base/dtype.h"
 #include "parallel/rendezvous.h"
+#include "runtime/device.h"
 
 namespace saturate::parallel {
 
@@ -25,6 +26,7 @@ enum class ReduceOp { sum, max };
 
 struct ControlOptions {
   double connect_timeout_s = 120;
+  DeviceKind device = DeviceKind::cpu;  // what this rank trains on; equal on all
   double heartbeat_s =
       30;  // a host silent for so long is lost; processes that end are noticed at once
   // Called on the watcher thread, once, with "rank 3 failed at step 120: cause". Without one the

@@ -61,6 +61,28 @@ TEST(ControlChannel, SumsBroadcastsAndLeavesInPeace) {
   });
 }
 
+TEST(ControlChannel, RanksOnDifferentDevicesAreToldSoAtOnce) {
+  const Clock::time_point begin = Clock::now();
+  std::vector<std::string> said(3);
+  on_ranks(3, [&](int rank) {
+    const DeviceKind device = rank == 2 ? DeviceKind::cuda : DeviceKind::cpu;
+    try {
+      const auto channel = ControlChannel::open(
+          local(rank, 3),
+          {.connect_timeout_s = 10, .device = device, .on_failure = [](const std::string&) {}});
+      if (rank == 0) said[0] = "went on";
+    } catch (const Error& e) {
+      said[static_cast<size_t>(rank)] = e.what();
+    }
+  });
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_NE(said[0].find("rank 0 is on the CPU and rank 2 is on a GPU"), std::string::npos)
+      << said[0];
+  EXPECT_EQ(said[1], "");  // it has met rank 0, and is told of its end like of any other
+  EXPECT_NE(said[2].find("rank 2 is on a GPU and rank 0 is on the CPU"), std::string::npos)
+      << said[2];
+}
+
 TEST(ControlChannel, AReportReachesRanksThatWait) {
   std::vector<std::string> lines(3);
   on_ranks(3, [&](int rank) {

@@ -63,6 +63,7 @@ std::unique_ptr<Communicator> on_cpus(const LaunchInfo& launch, ControlOptions o
 std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo& launch,
                                                 ControlOptions options) {
   if (launch.size == 1) return std::make_unique<SingleCommunicator>();
+  options.device = device.kind;
   return device.is_cuda() ? on_gpus(device, launch, std::move(options))
                           : on_cpus(launch, std::move(options));
 }

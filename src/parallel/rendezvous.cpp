@@ -2,6 +2,7 @@
 #include "parallel/rendezvous.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,8 +29,10 @@ const std::atomic<bool> kNeverCancelled = false;
 // knows that this connection was not given up in the meantime.
 struct Hello {
   uint32_t magic = static_cast<uint32_t>(FrameType::hello);
-  int32_t rank = 0, size = 0, unused = 0;
-  uint64_t token = 0;  // equal for the ranks of one job only
+  int32_t rank = 0, size = 0;
+  int32_t on_gpu = 0, unused = 0;  // ranks on different kinds of device make different calls
+  uint64_t token = 0;              // equal for the ranks of one job only
+  DeviceKind device() const { return on_gpu != 0 ? DeviceKind::cuda : DeviceKind::cpu; }
 };
 
 // Where rank 0 listens; crosses through the exchange.
@@ -58,20 +61,36 @@ bool receive_hello(const Descriptor& s, Hello& hello) {
          hello.magic == static_cast<uint32_t>(FrameType::hello);
 }
 
-std::string missing_ranks(const std::vector<Descriptor>& connections) {
-  std::string text;
-  int shown = 0;
-  for (size_t r = 1; r < connections.size(); ++r) {
-    if (connections[r]) continue;
-    if (++shown > 10) return text + ", ...";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
-  }
-  return text;
+std::string rank_list(const std::vector<size_t>& ranks) {
+  constexpr size_t kShown = 10;
+  return fmt::format(
+      "{}{}",
+      fmt::join(ranks.begin(),
+                ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kShown)), ", "),
+      ranks.size() > kShown ? ", ..." : "");
 }
 
-std::vector<Descriptor> accept_all(const LaunchInfo& launch, const Descriptor& listener,
-                                   uint64_t token, double timeout_s) {
+std::string missing_ranks(const std::vector<Descriptor>& connections) {
+  std::vector<size_t> missing;
+  for (size_t r = 1; r < connections.size(); ++r)
+    if (!connections[r]) missing.push_back(r);
+  return rank_list(missing);
+}
+
+const char* name_of(DeviceKind kind) { return kind == DeviceKind::cuda ? "a GPU" : "the CPU"; }
+
+[[noreturn]] void refuse_devices(const std::string& theirs, DeviceKind their_device,
+                                 const std::string& ours, DeviceKind our_device) {
+  throw Error(Errc::invalid_argument, "control_channel",
+              fmt::format("{} on {} and {} on {}: ranks of one job train on one kind of device; "
+                          "start all with the same train.device",
+                          ours, name_of(our_device), theirs, name_of(their_device)));
+}
+
+std::vector<Descriptor> accept_all(const LaunchInfo& launch, DeviceKind device,
+                                   const Descriptor& listener, uint64_t token, double timeout_s) {
   std::vector<Descriptor> connections(static_cast<size_t>(launch.size));
+  std::vector<size_t> on_other_device;  // they leave once they have heard where rank 0 is
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   for (int have = 1; have < launch.size;) {
     const auto left =
@@ -93,9 +112,17 @@ std::vector<Descriptor> accept_all(const LaunchInfo& launch, const Descriptor& l
               "a process says it is rank {} of {}, but rank 0 was told {} ranks: start all with "
               "one command",
               hello.rank, hello.size, launch.size));
-    const Hello answer{.rank = 0, .size = launch.size, .token = token};
-    if (!send_hello(s, answer) || !receive_hello(s, confirm) || confirm.rank != hello.rank)
+    const Hello answer{
+        .rank = 0, .size = launch.size, .on_gpu = device == DeviceKind::cuda, .token = token};
+    if (!send_hello(s, answer)) continue;
+    if (hello.device() != device) {
+      const auto rank = static_cast<size_t>(hello.rank);
+      if (std::ranges::find(on_other_device, rank) != on_other_device.end()) continue;
+      on_other_device.push_back(rank);
+      ++have;
       continue;
+    }
+    if (!receive_hello(s, confirm) || confirm.rank != hello.rank) continue;
     Descriptor& slot = connections[static_cast<size_t>(hello.rank)];
     if (slot)
       throw Error(
@@ -105,21 +132,35 @@ std::vector<Descriptor> accept_all(const LaunchInfo& launch, const Descriptor& l
     slot = std::move(s);
     ++have;
   }
+  if (!on_other_device.empty()) {
+    std::ranges::sort(on_other_device);
+    refuse_devices(
+        fmt::format("{} {} {}", on_other_device.size() == 1 ? "rank" : "ranks",
+                    rank_list(on_other_device), on_other_device.size() == 1 ? "is" : "are"),
+        device == DeviceKind::cpu ? DeviceKind::cuda : DeviceKind::cpu, "rank 0 is", device);
+  }
   return connections;
 }
 
-Descriptor reach_rank_0(const LaunchInfo& launch, const std::string& host, int first_port,
-                        int ports, uint64_t token, double timeout_s) {
+Descriptor reach_rank_0(const LaunchInfo& launch, DeviceKind device, const std::string& host,
+                        int first_port, int ports, uint64_t token, double timeout_s) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   auto pause = std::chrono::milliseconds(20);
   do {
     for (int port = first_port; port < first_port + ports; ++port) {
       Descriptor s = connect_to(host, port, kConnectTimeoutMs);
-      const Hello mine{.rank = launch.rank, .size = launch.size, .token = token};
+      const Hello mine{.rank = launch.rank,
+                       .size = launch.size,
+                       .on_gpu = device == DeviceKind::cuda,
+                       .token = token};
       Hello answer;
-      if (s && send_hello(s, mine) && receive_hello(s, answer) && answer.token == token &&
-          answer.rank == 0 && send_hello(s, mine))
-        return s;
+      if (!s || !send_hello(s, mine) || !receive_hello(s, answer) || answer.token != token ||
+          answer.rank != 0)
+        continue;
+      if (answer.device() != device)
+        refuse_devices("rank 0 is", answer.device(), fmt::format("rank {} is", launch.rank),
+                       device);
+      if (send_hello(s, mine)) return s;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongestPause);
@@ -152,7 +193,8 @@ Endpoint exchanged_endpoint(const LaunchInfo& launch, Descriptor& listener,
 
 }  // namespace
 
-std::vector<Descriptor> meet(const LaunchInfo& launch, double timeout_s, const Exchange& exchange) {
+std::vector<Descriptor> meet(const LaunchInfo& launch, DeviceKind device, double timeout_s,
+                             const Exchange& exchange) {
   Descriptor listener;
   std::string host = launch.one_host() ? "127.0.0.1" : launch.rendezvous_host;
   int port = launch.rendezvous_port, ports = kPorts;
@@ -173,9 +215,9 @@ std::vector<Descriptor> meet(const LaunchInfo& launch, double timeout_s, const E
   } else if (launch.rank == 0) {
     listen_on(launch.one_host() ? Reach::this_host : Reach::any_host, port, ports, listener);
   }
-  if (launch.rank == 0) return accept_all(launch, listener, token, timeout_s);
+  if (launch.rank == 0) return accept_all(launch, device, listener, token, timeout_s);
   std::vector<Descriptor> connections;
-  connections.push_back(reach_rank_0(launch, host, port, ports, token, timeout_s));
+  connections.push_back(reach_rank_0(launch, device, host, port, ports, token, timeout_s));
   return connections;
 }
 

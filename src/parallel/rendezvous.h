@@ -7,6 +7,7 @@
 
 #include "parallel/launch.h"
 #include "parallel/sockets.h"
+#include "runtime/device.h"
 
 namespace saturate::parallel {
 
@@ -18,8 +19,9 @@ using Exchange = std::function<void(void* data, int64_t bytes)>;
 // [0]. Rank 0 takes the first free of 8 ports from launch.rendezvous_port and the others try these
 // in turn, or, with `exchange`, any free port. One host: loopback only. Collective; launch.size is
 // at least 2. Errors: io (nobody there within `timeout_s`; names the missing ranks),
-// invalid_argument (ranks disagree on their number, two claim one rank, or neither address nor
-// exchange given).
-std::vector<Descriptor> meet(const LaunchInfo& launch, double timeout_s, const Exchange& exchange);
+// invalid_argument (ranks disagree on their number or on the kind of `device` that they train on,
+// two claim one rank, or neither address nor exchange given).
+std::vector<Descriptor> meet(const LaunchInfo& launch, DeviceKind device, double timeout_s,
+                             const Exchange& exchange);
 
 }  // namespace saturate::parallel

@@ -12,6 +12,7 @@
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
+#include "train/rank_agreement.h"
 #include "train/run.h"
 #include "train/tuned_tables.h"
 
@@ -69,6 +70,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
                              : resolve_model(config, corpora_.source, corpora_.target)),
       fitted_(fit_with_tables(config, corpora_.train, model_config_, store_.compute_type(), device,
                               ranks)) {
+  require_agreement(plan_of(corpora_, fitted_), ranks);
   ops::allow_tf32(config.train.tf32);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;

@@ -15,6 +15,7 @@
 #include "parallel/launch.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
+#include "train/rank_agreement.h"
 #include "train/throughput.h"
 #include "train/training_step.h"
 #include "train/tuned_tables.h"
@@ -73,14 +74,12 @@ std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
   return times;
 }
 
-}  // namespace
-
-StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
-  const parallel::LaunchInfo launch = parallel::current_launch();
-  Device device = parse_device(config.train.device);
-  if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
-  use_device(device);
-  const auto ranks = parallel::make_communicator(device, launch);
+StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, Device device,
+                     const parallel::LaunchInfo& launch, parallel::Communicator& ranks) {
+  Settings settings = settings_of(config, device);
+  settings.emplace_back("--length", fmt::format("{}", length));
+  settings.emplace_back("--repeats", fmt::format("{}", repeats));
+  require_agreement(settings, ranks);
   ops::allow_tf32(config.train.tf32);
   use_tuned_tables_of(config, device);
 
@@ -107,7 +106,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type());
   StepOptions options = resolve_step(config, shape);
-  TrainingStep step(model, store, options, *ranks);
+  TrainingStep step(model, store, options, ranks);
   store.initialise(step.stream(), 1);
   for (int64_t i = 0; i < step.slots(); ++i) {
     int32_t* words = step.host_slot(i);
@@ -124,7 +123,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   step.synchronize();
   while (step.poll(&record)) {
   }
-  ranks->barrier();
+  ranks.barrier();
   const std::vector<double> times = time_steps(step, repeats);
   const double median_ms = percentile(times, 0.5);
   const double sustained_ms = step.last_step_ms();
@@ -136,13 +135,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   b.model = preset_name(config);
   b.device = info.name;
   b.precision = name_of(store.compute_type());
-  b.ranks = ranks->size();
+  b.ranks = ranks.size();
   b.parameters = store.count();
-  b.target_tokens = static_cast<int64_t>(tokens) * ranks->size();
+  b.target_tokens = static_cast<int64_t>(tokens) * ranks.size();
   b.step_ms = median_ms;
   b.step_ms_p10 = percentile(times, 0.1);
   b.step_ms_p90 = percentile(times, 0.9);
-  b.tokens_per_s = tokens * ranks->size() / median_ms * 1e3;
+  b.tokens_per_s = tokens * ranks.size() / median_ms * 1e3;
   b.ceiling_tflops = ceiling / 1e12;
   b.model_tflops =
       model.training_flops(lm ? 0 : tokens, tokens, tokens * n, tokens * n / 2, tokens * n) /
@@ -154,6 +153,22 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
   b.graph = options.graph && device.is_cuda();
   return b;
+}
+
+}  // namespace
+
+StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
+  const parallel::LaunchInfo launch = parallel::current_launch();
+  Device device = parse_device(config.train.device);
+  if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
+  use_device(device);
+  const auto ranks = parallel::make_communicator(device, launch);
+  try {
+    return time_step(config, length, repeats, device, launch, *ranks);
+  } catch (const std::exception& e) {
+    ranks->report_failure(e);
+    throw;
+  }
 }
 
 std::string to_json(const StepTiming& b) {

@@ -10,6 +10,7 @@
 #include "train/frozen.h"
 #include "train/initial_model.h"
 #include "train/model_setup.h"
+#include "train/rank_agreement.h"
 #include "train/run.h"
 
 namespace saturate::train {
@@ -41,17 +42,18 @@ TrainEnd run_training(const RunConfig& given) {
   const parallel::LaunchInfo launch = parallel::current_launch();
   Device device = parse_device(config.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
-  // Mistakes that need no text are found before any of it is read.
-  resolve_precision(config.train.precision, device);
-  const model::ModelConfig model =
-      initial ? resolve_initial(config, *initial)
-              : resolve_model(config, data::Tokenizer::bytes(), data::Tokenizer::bytes());
-  ParameterStore names(device, DType::f32);  // never allocated
-  const model::Transformer declared(model, names);
-  freeze_parameters(names, config.optimizer.freeze);
   if (launch.rank != 0) set_log_level(LogLevel::warning);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
+    // Mistakes that need no text are found before any of it is read; by one rank or all of them.
+    const Settings settings = settings_of(config, device);
+    const model::ModelConfig model =
+        initial ? resolve_initial(config, *initial)
+                : resolve_model(config, data::Tokenizer::bytes(), data::Tokenizer::bytes());
+    ParameterStore names(device, DType::f32);  // never allocated
+    const model::Transformer declared(model, names);
+    freeze_parameters(names, config.optimizer.freeze);
+    require_agreement(settings, *ranks);
     use_device(device);
     return Run(config, std::move(initial), device, *ranks, g_signal).train();
   } catch (const Interrupted& e) {
