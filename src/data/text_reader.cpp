@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,22 @@
 #include "data/sampled_source.h"
 
 namespace saturate::data {
+
+namespace {
+
+// Which encodings of one byte a letter a line may be in. They give every byte a letter, so only the
+// reader can see which one is right; bytes from 0x80 to 0x9F are letters in those of Windows alone.
+const char* old_encodings(std::string_view line) {
+  const bool windows = std::ranges::any_of(line, [](char c) {
+    return static_cast<unsigned char>(c) >= 0x80 && static_cast<unsigned char>(c) < 0xA0;
+  });
+  return windows ? "iconv -f WINDOWS-1250 -t UTF-8 for Central European, WINDOWS-1251 Cyrillic, "
+                   "WINDOWS-1252 Western text"
+                 : "iconv -f ISO-8859-2 -t UTF-8 for Central European, ISO-8859-1 Western, "
+                   "ISO-8859-5 or KOI8-R Cyrillic text";
+}
+
+}  // namespace
 
 constexpr size_t kReadBytes = size_t{1} << 17;
 
@@ -63,11 +80,15 @@ void TextReader::check(std::string_view line) const {
         "the line has a NUL byte, so this is binary data or UTF-16; give UTF-8 text (iconv -f "
         "UTF-16 "
         "-t UTF-8 converts)");
-  if (const size_t at = find_invalid_utf8(line); at != std::string_view::npos)
-    fail(
-        fmt::format("byte {} of the line (0x{:02X}) is not valid UTF-8; convert the file (iconv -f "
-                    "LATIN1 -t UTF-8) or remove the line",
-                    at + 1, static_cast<unsigned char>(line[at])));
+  if (const size_t at = find_invalid_utf8(line); at != std::string_view::npos) {
+    const bool utf16 = line_ == 1 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
+    fail(fmt::format("byte {} of the line (0x{:02X}) is not valid UTF-8{}", at + 1,
+                     static_cast<unsigned char>(line[at]),
+                     utf16 ? ": the file begins like UTF-16; convert it (iconv -f UTF-16 -t UTF-8)"
+                           : fmt::format("; if the whole file is in another encoding, convert it "
+                                         "from that one ({}), else mend or remove the line",
+                                         old_encodings(line))));
+  }
 }
 
 bool TextReader::next(std::string_view& line) {

@@ -141,10 +141,10 @@ std::string reason(const std::string& status) {
 Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_line,
                            const TokenizerTraining& options) {
   if (options.vocab_size < 8 || options.vocab_size > (1 << 20) || options.max_lines < 1 ||
-      !(options.character_coverage > 0.9 && options.character_coverage <= 1.0))
+      !(options.character_coverage >= 0.98 && options.character_coverage <= 1.0))
     throw Error(Errc::invalid_argument, "tokenizer",
                 fmt::format("vocab_size {}, max_lines {}, character_coverage {}: they must be 8 to "
-                            "1048576, at least 1, and above 0.9 up to 1",
+                            "1048576, at least 1, and 0.98 to 1 (the range of SentencePiece)",
                             options.vocab_size, options.max_lines, options.character_coverage));
   const auto job = std::make_shared<Job>();
   job->sample = sample_lines(next_line, options);

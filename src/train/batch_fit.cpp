@@ -88,6 +88,9 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
   }
   if (fitted.memory.total() <= free_bytes || free_bytes == 0) return fitted;
   const FittedBatch wanted = fitted;
+  const auto also = [](const char* key, int64_t value) {  // what was given is halved as well
+    return value > 0 ? fmt::format(" --set batch.{}={}", key, value) : std::string();
+  };
   while (fitted.memory.total() > free_bytes && halve()) fitted = current();
   throw Error(
       Errc::out_of_memory, "train",
@@ -96,8 +99,10 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                   to_string(device), size_text(free_bytes),
                   fitted.memory.total() <= free_bytes
                       ? fmt::format("this fits, with the same result: --set batch.target_tokens={} "
-                                    "--set batch.accumulate={}",
-                                    fitted.batch.target_tokens, fitted.batch.accumulate)
+                                    "--set batch.accumulate={}{}{}",
+                                    fitted.batch.target_tokens, fitted.batch.accumulate,
+                                    also("source_tokens", fitted.batch.source_tokens),
+                                    also("sequences", fitted.batch.sequences))
                       : std::string("no batch of this model fits; use a smaller model")));
 }
 

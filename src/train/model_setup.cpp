@@ -115,7 +115,14 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
     m.vocab_source = source.vocab_size();
     m.shared_embeddings = config.data.shared_vocabulary;
     m.decoder_start_id = target.pad_id();
-    m.max_positions = std::max(m.max_positions, longest_sentence(config));
+    const int64_t longest = longest_sentence(config);
+    if (config.model.max_positions && m.max_positions < longest) {
+      throw Error(Errc::invalid_argument, "config",
+                  fmt::format("model.max_positions is {}, but sentences of up to data.max_length = "
+                              "{} tokens are trained on; raise the one or lower the other",
+                              m.max_positions, longest));
+    }
+    m.max_positions = std::max(m.max_positions, longest);
   }
   model::validate(m);
   return m;

@@ -103,8 +103,8 @@ model::TranslatorOptions translator_options(const TranslateConfig& config, int64
   o.beam = static_cast<int>(beam);
   o.length_penalty = static_cast<float>(config.length_penalty);
   o.max_source = max_source;
-  o.max_target = static_cast<int64_t>(config.max_length_factor * static_cast<double>(max_source)) +
-                 config.max_length_offset;
+  const double most = config.max_length_factor * static_cast<double>(max_source);
+  o.max_target = std::max<int64_t>(1, static_cast<int64_t>(most) + config.max_length_offset);
   o.length_factor = static_cast<float>(config.max_length_factor);
   o.length_offset = config.max_length_offset;
   o.source_rows = std::max(config.batch_tokens, max_source);

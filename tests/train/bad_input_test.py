@@ -138,6 +138,9 @@ class Corpora(BadInput):
         bad = lambda line: b"\n".join(text[:6] + [line] + text[7:])
         cases = [
             ("nul.en", bad(b"a\0b"), ":7: ", "NUL"), ("latin.en", bad(b"caf\xe9"), ":7: ", "iconv"),
+            ("latin2.en", bad("žába".encode("iso-8859-2")), ":7: ", "iconv -f ISO-8859-2 -t UTF-8"),
+            ("cp1250.en", bad("žába".encode("cp1250")), ":7: ", "iconv -f WINDOWS-1250 -t UTF-8"),
+            ("utf16cs.en", "žš".encode("utf-16"), ":1: ", "iconv -f UTF-16 -t UTF-8"),
             ("utf16.en", "a\nb".encode("utf-16"), ":1: ", "UTF-16"), ("empty.en", b"", "", "is empty"),
             ("long.en", bad(b"x" * 10_000_000), ":7: ", "longer than 1048576 bytes"),
             ("short.en", b"\n".join(text[:100]) + b"\n", "has 100 lines", "has 300"),
@@ -388,7 +391,7 @@ class Runs(BadInput):
         # No file may grow beyond the limit: what a full disk does, without needing one.
         limit = lambda size: lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         done = self.saturate(*self.train_command(f"{self.root}/out", self.pair), preexec_fn=limit(50_000))
-        self.refused(done, "source.spm", "free some", code=1)
+        self.refused(done, "source.spm", "ulimit -f", code=1)
         run = self.copy(self.run_folder)
         line = self.train_command(run, self.pair, {"train.max_steps": 6}, ["--resume"])
         done = self.saturate(*line, preexec_fn=limit(300_000))
@@ -407,7 +410,7 @@ class Runs(BadInput):
                 said = process.stderr.readline()
                 self.assertNotEqual(said, "")
                 if "is not saved" in said:
-                    self.assertRegex(said, "^saturate: warning: .*step (40|80) is not saved.*safetensors.*free some"
+                    self.assertRegex(said, "^saturate: warning: .*step (40|80) is not saved.*safetensors.*ulimit -f"
                                            ".*Earlier checkpoints are intact.*Training goes on")
             self.assertIn("step-00000004", os.listdir(f"{run}/checkpoints"))
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
@@ -547,6 +550,13 @@ class Models(BadInput):
         self.refused(self.saturate("generate", "--model", f"{self.base}/lm", "--prompt", b"caf\xe9".decode(errors="surrogateescape")),
                      "--prompt", "UTF-8")
         self.refused(self.saturate("generate", "--model", f"{self.base}/lm", "--prompt", "seven " * 200), "shorten the prompt")
+
+    def test_text_in_another_encoding(self):
+        central = self.file("latin2", "hello\nžába\n".encode("iso-8859-2"))
+        says = f"{central}:2: ", "iconv -f ISO-8859-2 -t UTF-8"
+        self.refused(self.translate(self.run_folder, "", "--input", central), *says)
+        self.refused(self.saturate("eval", "--hyp", central, "--ref", central), *says)
+        self.refused(self.saturate("eval", "--model", self.run_folder, "--test", central, central), *says)
 
     def test_what_was_in_the_output_file_stays_until_the_end(self):
         precious = self.file("out.txt", "precious\n")
