@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <system_error>
@@ -769,6 +771,27 @@ void require_open_files() {
                           given, kLeast));
 }
 
+constexpr char kOutOfMemory[] =
+    "[main] out of host memory; raise the limit of memory (ulimit -v) if there is one, or take a "
+    "smaller batch or model";
+
+// An exception that left a thread of a library's own (SentencePiece trains with some): told like any
+// other, where the default would be SIGABRT. Without memory nothing can be put together.
+[[noreturn]] void tell_and_end() {
+  const std::exception_ptr thrown = std::current_exception();
+  if (!thrown) std::abort();  // our bug
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "saturate: %s\n", kOutOfMemory);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "saturate: [main] %s\n", e.what());
+  } catch (...) {
+    std::fputs("saturate: [main] a library failed without a reason\n", stderr);
+  }
+  _exit(kExitMachine);
+}
+
 int run_program(int argc, char** argv) {
   require_stack();
   require_open_files();
@@ -791,6 +814,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace saturate;
+  std::set_terminate(apps::tell_and_end);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write, not the end
   // Where one was closed, a file would take its place and what is printed would go there; writing
   // to this one fails.
@@ -802,9 +826,7 @@ int main(int argc, char** argv) {
     log_error(e.what());
     return apps::exit_code_of(e.code());
   } catch (const std::bad_alloc&) {
-    log_error(
-        "[main] out of host memory; raise the limit of memory (ulimit -v) if there is one, or "
-        "take a smaller batch or model");
+    log_error(apps::kOutOfMemory);
     return apps::kExitMachine;
   } catch (const std::system_error& e) {
     const bool limit = e.code() == std::errc::resource_unavailable_try_again;
