@@ -23,8 +23,9 @@ struct ParameterSpec {
   float init_scale = 0;            // standard deviation (normal) or bound (uniform)
   bool decay = false;              // whether weight decay applies (matrices)
   bool frozen = false;             // training leaves it as it is; set by ParameterStore::freeze
-  // A row of a lookup table that starts at zero and stays as it is: ops::embedding gives it no
-  // gradient and clears what others have added before. -1: there is none.
+  // A row of a lookup table that starts at zero and stays zero: ops::embedding gives it no gradient
+  // and clears what others have added before. (Weight decay still shrinks a row that was loaded and
+  // is not zero.) -1: there is none.
   int64_t zero_row = -1;
   parallel::ShardSpec shard = {};  // replicated, until another axis of the mesh exceeds 1
   int64_t offset = 0;  // in elements from the start of every flat array; set by ParameterStore::add

@@ -32,19 +32,19 @@ void end_with_terminal() {
 }  // namespace
 
 TrainEnd run_training(const RunConfig& given) {
-  std::optional<InitialModel> initial = find_initial_model(given);
-  RunConfig config = given;
-  if (initial) settle(config, *initial);
   g_signal = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   end_with_terminal();
   const parallel::LaunchInfo launch = parallel::current_launch();
-  Device device = parse_device(config.train.device);
+  Device device = parse_device(given.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
   if (launch.rank != 0) set_log_level(LogLevel::warning);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
+    std::optional<InitialModel> initial = find_initial_model(given);
+    RunConfig config = given;
+    if (initial) settle(config, *initial);
     // Mistakes that need no text are found before any of it is read; by one rank or all of them.
     const Settings settings = settings_of(config, device);
     const model::ModelConfig model =
