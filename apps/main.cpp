@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/process_limits.h"
@@ -17,6 +18,7 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "train/named_text.h"
 #include "train/run_settings.h"
 
 namespace saturate::apps {
@@ -40,7 +42,8 @@ struct ConfigFlags {
   std::string file;
   std::vector<std::string> settings;   // --set
   std::vector<std::string> shorthand;  // "key=value" from flags such as --lr
-  std::vector<std::string> train, valid;
+  std::vector<std::string> train;
+  std::vector<std::string> valid, test;  // of every flag, one after the other with "" between
 
   void add_to(CLI::App& app) {
     app.add_option("--config", file, "TOML file with any of the keys of --help-config")
@@ -56,12 +59,37 @@ struct ConfigFlags {
     };
     app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
   }
+  static std::vector<std::vector<std::string>> text_sets(const std::vector<std::string>& given) {
+    std::vector<std::vector<std::string>> sets;
+    bool next = true;
+    for (const std::string& file : given) {
+      if (!file.empty()) {
+        if (std::exchange(next, false)) sets.emplace_back();
+        sets.back().push_back(file);
+      } else {
+        next = true;
+      }
+    }
+    return sets;
+  }
   // `config`: what holds where nothing is given.
   RunConfig build(RunConfig config = {}) const {
     if (!file.empty()) merge_toml_file(config, file);
     for (const std::string& s : shorthand) set_key(config, s);
     if (!train.empty()) config.data.train = train;
-    if (!valid.empty()) config.data.valid = valid;
+    if (const auto sets = text_sets(valid); !sets.empty()) {
+      const train::NamedText first = train::named_text(sets[0]);
+      config.data.valid = first.paths;
+      config.data.valid_name = train::has_name(sets[0][0]) ? first.name : DataConfig{}.valid_name;
+      std::vector<train::NamedText> more;
+      for (size_t i = 1; i < sets.size(); ++i) more.push_back(train::named_text(sets[i]));
+      config.data.more_valid = train::elements_of(more, {config.data.valid_name});
+    }
+    if (!test.empty()) {
+      std::vector<train::NamedText> sets;
+      for (const auto& files : text_sets(test)) sets.push_back(train::named_text(files));
+      config.data.test = train::elements_of(sets);
+    }
     for (const std::string& s : settings) set_key(config, s);
     return config;
   }
@@ -165,8 +193,15 @@ struct Program {
     c.add_option("--train", train_flags.train,
                  "training text: source and target file, or one TSV, JSONL or text file")
         ->type_name("FILE...");
-    c.add_option("--valid", train_flags.valid, "validation text, in the same form")
-        ->type_name("FILE...");
+    c.add_option("--valid", train_flags.valid,
+                 "validation text, in the same form; may be given again for further sets, of which "
+                 "the first decides what is best")
+        ->type_name("[NAME=]FILE...")
+        ->inject_separator();
+    c.add_option("--test", train_flags.test,
+                 "test text, scored with the best model at the end; may be given again")
+        ->type_name("[NAME=]FILE...")
+        ->inject_separator();
     c.add_flag_callback(
         "--skip-bad-lines", [this] { train_flags.shorthand.push_back("data.skip_bad_lines=true"); },
         "leave out lines that are no text or lack a field, and count them (data.skip_bad_lines)");
@@ -197,6 +232,9 @@ struct Program {
         "  saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende\n"
         "  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny "
         "--steps 5000\n"
+        "  saturate train --train corpus.en corpus.de --valid val.en val.de --valid web=web.en "
+        "web.de "
+        "--test t16.en t16.de --out runs/ende\n"
         "  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4\n"
         "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
         "  saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned\n"

@@ -35,6 +35,8 @@ struct InitConfig {
 
 struct DataConfig {
   std::vector<std::string> train, valid;
+  std::string valid_name = "valid";
+  std::vector<std::string> more_valid, test;
   std::string format = "auto";
   std::vector<std::string> languages;
   std::string tokenizer = "auto";

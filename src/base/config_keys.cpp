@@ -40,6 +40,9 @@ const Key kKeys[] = {
 
     {AT(data.train), "training text: two parallel files, or one TSV, JSONL or plain file, - for standard input; .gz and .zst are read as they are"},
     {AT(data.valid), "validation text, in the same form"},
+    {AT(data.valid_name), "its name in reports"},
+    {AT(data.more_valid), "further validation sets, each as \"NAME=SOURCE,TARGET\" or \"NAME=FILE\"; data.valid alone decides which model is the best"},
+    {AT(data.test), "test sets, in the same form: the best model is scored on them at the end of the run"},
     {AT(data.format), "auto: two files are parallel, one is known by its ending; lines and stream are text for a language model, a document a line or a file", 0, 0, "auto|parallel|tsv|jsonl|lines|stream"},
     {AT(data.languages), "source and target language, or the two JSONL fields; default: the files' endings"},
     {AT(data.tokenizer), "auto trains one on data.train; or the path of a SentencePiece .model (two, separated by a comma, when not shared)"},

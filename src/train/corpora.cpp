@@ -15,6 +15,7 @@
 #include "data/token_cache_builder.h"
 #include "model/json_file.h"
 #include "train/model_setup.h"
+#include "train/named_text.h"
 
 namespace saturate::train {
 namespace {
@@ -235,21 +236,20 @@ Tokenizers make_tokenizers(const RunConfig& config, const CorpusSpec& spec, bool
 // Takes the copy in place of every path that can be read only once, and copies those that have none
 // yet. With `keep` a copy that an earlier rank or run made serves, also when what it was made of is
 // gone, as the <(...) of another shell is.
-void use_copies(const std::string& folder, CorpusSpec& train, CorpusSpec& valid, bool keep,
+void use_copies(const std::string& folder,
+                const std::vector<std::pair<CorpusSpec*, std::string>>& texts, bool keep,
                 const Stage& stage) {
   std::vector<data::SpoolItem> wanted;
-  const auto use = [&](CorpusSpec& spec, const char* which) {
-    for (size_t i = 0; i < spec.paths.size(); ++i) {
-      std::string& path = spec.paths[i];
+  for (const auto& [spec, which] : texts) {
+    for (size_t i = 0; i < spec->paths.size(); ++i) {
+      std::string& path = spec->paths[i];
       const std::string copy = copy_of_text(folder, which, i, path);
       const bool usable = keep && fs::exists(copy);
       if (!data::is_read_once(path) && (fs::exists(path) || !usable)) continue;
       if (!usable) wanted.push_back({path, copy});
       path = copy;
     }
-  };
-  use(train, "train");
-  use(valid, "valid");
+  }
   const Phase phase(stage.progress, "text");
   data::spool(wanted, stage.interrupt, [&](int64_t bytes) {
     phase.say(fmt::format("{} copied from what can be read once",
@@ -333,7 +333,7 @@ void report_bad_lines(const char* what, const data::BadLines& bad) {
   for (const std::string& line : bad.first) log_warning("  " + line);
 }
 
-std::string copy_of_text(const std::string& folder, const char* which, size_t index,
+std::string copy_of_text(const std::string& folder, const std::string& which, size_t index,
                          const std::string& path) {
   const std::string stem = fmt::format("{}/data/{}", folder, which);
   return path == "-" ? stem + ".text" : fmt::format("{}.{}.text", stem, index + 1);
@@ -385,13 +385,32 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool
   }
   CorpusSpec train = corpus_spec(config, config.data.train, lm);
   CorpusSpec valid = validated ? corpus_spec(config, config.data.valid, lm) : CorpusSpec{};
+  struct FurtherSet {
+    NamedText text;
+    CorpusSpec spec;
+    std::string file;  // "valid-NAME" or "test-NAME", of what is kept of it
+    int64_t most;      // pairs that are translated
+    ValidationText lines;
+  };
+  std::vector<FurtherSet> further;
+  const auto add = [&](const std::vector<NamedText>& texts, const char* what, int64_t most) {
+    for (const NamedText& t : texts)
+      further.push_back(
+          {t, corpus_spec(config, t.paths, lm), fmt::format("{}-{}", what, t.name), most, {}});
+  };
+  add(further_validation_texts(config), "valid", config.validate.max_sentences);
+  const size_t first_test = further.size();
+  add(test_texts(config), "test", 0);
   // `made`: what an earlier rank or run left is used; a new run makes its own.
   const auto prepare = [&](bool made) -> Corpora {
     fs::create_directories(data);
-    use_copies(folder, train, valid, made, stage);
+    std::vector<std::pair<CorpusSpec*, std::string>> texts{{&train, "train"}, {&valid, "valid"}};
+    for (FurtherSet& f : further) texts.emplace_back(&f.spec, f.file);
+    use_copies(folder, texts, made, stage);
     // First the small text: its mistakes need not wait until the large one is through.
     ValidationText text;
     if (validated) text = read_validation(valid, config.validate.max_sentences, interrupt);
+    for (FurtherSet& f : further) f.lines = read_validation(f.spec, f.most, interrupt);
     // A resumed run keeps the tokenizer it began with, whatever has become of the text.
     const bool known = made && fs::exists(data + "/target.spm");
     const Tokenizers t = given   ? *given
@@ -419,10 +438,20 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool
                                    ranks.size() > 1, stage),
               .valid = {},
               .valid_source = std::move(text.source),
-              .valid_reference = std::move(text.reference)};
+              .valid_reference = std::move(text.reference),
+              .more_valid = {},
+              .test = {}};
     if (validated) {
       c.valid.emplace(
           build_cache(config, valid, t, data + "/valid.tokens", "validation text", true, stage));
+    }
+    for (size_t i = 0; i < further.size(); ++i) {
+      FurtherSet& f = further[i];
+      const std::string path = fmt::format("{}/{}.tokens", data, f.file);
+      (i < first_test ? c.more_valid : c.test)
+          .push_back({f.text.name,
+                      build_cache(config, f.spec, t, path, f.file.c_str(), true, stage),
+                      std::move(f.lines.source), std::move(f.lines.reference)});
     }
     return c;
   };

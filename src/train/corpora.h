@@ -15,11 +15,19 @@
 
 namespace saturate::train {
 
+// A named set beside data.valid: more validation, or a test at the end.
+struct NamedSet {
+  std::string name;
+  data::TokenCache tokens;
+  std::vector<std::string> source, reference;  // text; empty for a language model
+};
+
 struct Corpora {
   data::Tokenizer source, target;  // equal for a joint vocabulary; a language model uses target
   data::TokenCache train;
   std::optional<data::TokenCache> valid;
   std::vector<std::string> valid_source, valid_reference;  // text, for BLEU (encoder-decoder)
+  std::vector<NamedSet> more_valid, test;
 };
 
 // What was kept and left out of a whole corpus, in a line.
@@ -27,9 +35,9 @@ std::string text_summary(const char* what, const data::CacheStats& stats);
 // Warns of the lines left out; nothing when there are none.
 void report_bad_lines(const char* what, const data::BadLines& bad);
 
-// Where a run keeps its copy of the text number `index` of data.train or data.valid (`which`:
-// "train", "valid") when that can be read only once.
-std::string copy_of_text(const std::string& folder, const char* which, size_t index,
+// Where a run keeps its copy of the text number `index` of data.train, data.valid or a named set
+// (`which`: "train", "valid", "valid-NAME", "test-NAME") when that can be read only once.
+std::string copy_of_text(const std::string& folder, const std::string& which, size_t index,
                          const std::string& path);
 
 // The tokenizers a run or model folder holds (source.spm, target.spm, vocab.json, or bytes).

@@ -38,11 +38,23 @@ void visit_fields(Visit& v, TrainRow& r) {
 }
 template <class Visit>
 void visit_fields(Visit& v, ValidRow& r) {
+  v("set", r.set);
   v("epoch", r.epoch);
   v("elapsed_s", r.elapsed_s);
   v("loss", r.loss);
   v("bleu", r.bleu);
   v("chrf", r.chrf);
+}
+template <class Visit>
+void visit_fields(Visit& v, TestRow& r) {
+  v("set", r.set);
+  v("model_step", r.model_step);
+  v("loss", r.loss);
+  v("perplexity", r.perplexity);
+  v("bleu", r.bleu);
+  v("chrf", r.chrf);
+  v("bleu_signature", r.bleu_signature);
+  v("chrf_signature", r.chrf_signature);
 }
 template <class Visit>
 void visit_fields(Visit& v, SampleRow& r) {
@@ -117,6 +129,7 @@ std::optional<MetricsRow> parse_row(const std::string& line) {
   if (kind == "valid") return read_row<ValidRow>(json);
   if (kind == "sample") return read_row<SampleRow>(json);
   if (kind == "end") return read_row<RunEnd>(json);
+  if (kind == "test") return read_row<TestRow>(json);
   return std::nullopt;
 }
 
@@ -165,7 +178,7 @@ const std::filesystem::path& cut_after(const std::filesystem::path& file, int64_
 }  // namespace
 
 const char* kind_of(const MetricsRow& row) noexcept {
-  constexpr const char* kKinds[] = {"run", "train", "valid", "sample", "end"};
+  constexpr const char* kKinds[] = {"run", "train", "valid", "sample", "end", "test"};
   return kKinds[row.index()];
 }
 

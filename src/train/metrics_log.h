@@ -46,6 +46,16 @@ struct ValidRow {
   double loss = kNotMeasured;  // mean per target token, without label smoothing
   double bleu = kNotMeasured;  // 0 to 100
   double chrf = kNotMeasured;  // 0 to 100
+  std::string set{};           // its name; the first set of a step is data.valid
+};
+
+struct TestRow {  // the best model on one test set, at the end of the run
+  int64_t step = 0;
+  std::string set{};                                      // its name
+  int64_t model_step = 0;                                 // step of the weights
+  double loss = kNotMeasured, perplexity = kNotMeasured;  // as in ValidRow; e to the loss
+  double bleu = kNotMeasured, chrf = kNotMeasured;        // 0 to 100
+  std::string bleu_signature{}, chrf_signature{};         // sacreBLEU's; empty when not measured
 };
 
 struct SampleRow {
@@ -60,9 +70,10 @@ struct RunEnd {
   TextPairs results;   // final metrics, for the head of the report
 };
 
-using MetricsRow = std::variant<RunHeader, TrainRow, ValidRow, SampleRow, RunEnd>;
+using MetricsRow = std::variant<RunHeader, TrainRow, ValidRow, SampleRow, RunEnd, TestRow>;
 
-const char* kind_of(const MetricsRow& row) noexcept;  // "run", "train", "valid", "sample", "end"
+const char* kind_of(
+    const MetricsRow& row) noexcept;  // "run", "train", "valid", "sample", "end", "test"
 int64_t step_of(const MetricsRow& row) noexcept;
 // The measurements of a row with their names in the file; numbers that are not finite included.
 std::vector<std::pair<const char*, double>> numbers_of(const MetricsRow& row);

@@ -81,10 +81,10 @@ TEST_F(MetricsLogTest, RowsComeBackAsWritten) {
 }
 
 TEST_F(MetricsLogTest, WritesOneStableLine) {
-  ValidRow row{3, 1, 2.5, 3.25, 40.14, kNotMeasured};
+  ValidRow row{3, 1, 2.5, 3.25, 40.14, kNotMeasured, "dev"};
   EXPECT_EQ(
       to_json(row),
-      R"({"kind":"valid","step":3,"epoch":1,"elapsed_s":2.5,"loss":3.25,"bleu":40.14,"chrf":null})");
+      R"({"kind":"valid","step":3,"set":"dev","epoch":1,"elapsed_s":2.5,"loss":3.25,"bleu":40.14,"chrf":null})");
 }
 
 TEST_F(MetricsLogTest, ResumeDropsLaterStepsAndTornLines) {

@@ -114,6 +114,16 @@ std::string charts(const RunReport& r) {
   add("Validation BLEU and chrF2", "",
       {series_of("BLEU", r.valid, &ValidRow::bleu), series_of("chrF2", r.valid, &ValidRow::chrf)},
       false);
+  std::map<std::string, std::vector<ValidRow>> further;
+  for (const ValidRow& row : r.more_valid) further[row.set].push_back(row);
+  for (const auto& [name, rows_of_set] : further) {
+    add("Loss per target token, " + name, "", {series_of("valid", rows_of_set, &ValidRow::loss)},
+        false);
+    add("Validation BLEU and chrF2, " + name, "",
+        {series_of("BLEU", rows_of_set, &ValidRow::bleu),
+         series_of("chrF2", rows_of_set, &ValidRow::chrf)},
+        false);
+  }
   add("Target tokens per second", thousands ? "k" : "",
       {series_of("target tokens/s", r.train, &TrainRow::target_tokens_per_s, thousands ? 1e-3 : 1)},
       true);
@@ -157,6 +167,26 @@ std::string samples(const RunReport& r) {
     html +=
         fmt::format("<tr><td>{}</td><td>{}{}</td><td>{}</td></tr>\n", escape_html(last.source),
                     escape_html(last.hypothesis), earlier(versions), escape_html(last.reference));
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string test_table(const RunReport& r) {
+  if (r.tests.empty()) return "";
+  std::map<std::string, const TestRow*> last;  // a run that went on is tested again
+  for (const TestRow& row : r.tests) last[row.set] = &row;
+  const auto number = [](double value, int digits) {
+    return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
+  };
+  std::string html =
+      "<h2>Test sets, by the best model</h2>\n<div class=\"box\"><table><thead><tr><th>Set</th>"
+      "<th>BLEU</th><th>chrF2</th><th>Loss</th><th>Perplexity</th><th>Step</th></tr></thead>"
+      "<tbody>\n";
+  for (const auto& [name, row] : last) {
+    html +=
+        fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                    escape_html(name), number(row->bleu, 2), number(row->chrf, 2),
+                    number(row->loss, 4), number(row->perplexity, 2), row->model_step);
   }
   return html + "</tbody></table></div>\n";
 }
@@ -210,7 +240,10 @@ RunReport make_run_report(std::string name, std::span<const MetricsRow> rows) {
     } else if (const auto* train = std::get_if<TrainRow>(&row)) {
       r.train.push_back(*train);
     } else if (const auto* valid = std::get_if<ValidRow>(&row)) {
-      r.valid.push_back(*valid);
+      const bool first = r.valid.empty() || r.valid.back().step != valid->step;
+      (first ? r.valid : r.more_valid).push_back(*valid);
+    } else if (const auto* test = std::get_if<TestRow>(&row)) {
+      r.tests.push_back(*test);
     } else if (const auto* sample = std::get_if<SampleRow>(&row)) {
       r.samples.push_back(*sample);
     } else {
@@ -222,13 +255,14 @@ RunReport make_run_report(std::string name, std::span<const MetricsRow> rows) {
 
 std::string render_report(const RunReport& r) {
   const bool scored =
-      best_row(r.valid, &ValidRow::bleu, 1) || best_row(r.valid, &ValidRow::chrf, 1);
+      best_row(r.valid, &ValidRow::bleu, 1) || best_row(r.valid, &ValidRow::chrf, 1) ||
+      std::ranges::any_of(r.tests, [](const TestRow& t) { return std::isfinite(t.bleu); });
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
       "<title>{} - Saturate run</title><style>{}</style></head>\n<body><main>\n",
       escape_html(r.name), kReportStyle);
-  html += head(r) + cards(r) + charts(r) + samples(r);
+  html += head(r) + cards(r) + test_table(r) + charts(r) + samples(r);
   if (!r.starts.empty()) {
     const std::string tables = pairs_table("Environment", r.starts.back().environment) +
                                pairs_table("Configuration", r.starts.back().config);

@@ -16,7 +16,9 @@ struct RunReport {
   std::string name;               // of the run: its folder
   std::vector<RunHeader> starts;  // the first, then one for each resume
   std::vector<TrainRow> train;
-  std::vector<ValidRow> valid;
+  std::vector<ValidRow> valid;       // of the first set
+  std::vector<ValidRow> more_valid;  // of all others, in order
+  std::vector<TestRow> tests;
   std::vector<SampleRow> samples;
   std::optional<RunEnd> end;  // empty while running, or when killed
 };

@@ -87,6 +87,29 @@ TEST(Report, ShowsWhatTheRunMeasured) {
   EXPECT_EQ(html, render_report(make_run_report("ende", rows)));
 }
 
+TEST(Report, NamesFurtherSetsAndTests) {
+  std::vector<MetricsRow> rows = sample_run(3);
+  rows.push_back(ValidRow{3, 2, kNotMeasured, 6.5, 20.25, 45.5, "other"});
+  rows.push_back(TestRow{.step = 3,
+                         .set = "<test>",
+                         .model_step = 2,
+                         .loss = 4.25,
+                         .perplexity = 70.105,
+                         .bleu = 31.5,
+                         .chrf = 56.5});
+  const RunReport report = make_run_report("x", rows);
+  EXPECT_EQ(report.valid.size(), 1u);
+  EXPECT_EQ(report.more_valid.size(), 1u);
+  const std::string html = render_report(report);
+  EXPECT_TRUE(has(html, "Validation BLEU and chrF2, other"));
+  EXPECT_TRUE(has(html, "best valid BLEU, step 3"));
+  EXPECT_TRUE(has(html, "30.25"));
+  EXPECT_TRUE(has(html, "<tr><td>&lt;test&gt;</td><td>31.50</td><td>56.50</td><td>4.2500</td>"
+                        "<td>70.11</td><td>2</td></tr>") ||
+              has(html, "<td>70.10</td>"));
+  EXPECT_EQ(first_markup_fault(html), "");
+}
+
 TEST(Report, NeedsNoNetwork) {
   const std::string html = render_report(make_run_report("ende", sample_run(3)));
   for (const char* part : {"src=", "href=", "@import", "fetch(", "url(http", "https://"}) {

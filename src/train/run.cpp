@@ -149,12 +149,13 @@ void Run::validate() {
   throughput_->pause();
   if (validator_) {
     validator_->take_weights(*step_, store_);
-    const ValidationResult v = validator_->run();
+    const ValidationResult v = validator_->run(validator_->sets().at(0));
     ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
+    row.set = config_.data.valid_name;
     // What the run starts from is shown, so that one sees what is gained or forgotten; it is no
     // candidate for the best.
     const bool start = done_ == 0;
-    std::string line = fmt::format("valid at step {}: loss {:.4f}", done_, v.loss);
+    std::string line = fmt::format("{} at step {}: loss {:.4f}", row.set, done_, v.loss);
     if (v.translated) {
       row.bleu = v.bleu;
       row.chrf = v.chrf;
@@ -175,6 +176,7 @@ void Run::validate() {
       line += " (best)";
     }
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
+    validate_further();
   }
   // The first rank alone knows the scores.
   stop_early_ = ranks_.all_reduce_max(output_ && patience_is_over() ? 1 : 0) > 0;

@@ -43,6 +43,8 @@ class Run {
   void log_progress();
   void validate();
   bool take_if_best(double score);
+  void validate_further();  // run_sets.cpp
+  void evaluate_tests();    // run_sets.cpp
   void save(Failure failure);
   bool agreed(bool mine);
   bool time_is_over() const;

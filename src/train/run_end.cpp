@@ -93,6 +93,7 @@ void Run::finish(TrainEnd end) {
                      .best = {},
                      .folder = config_.out,
                      .language_model = lm};
+  if (end != TrainEnd::interrupted) evaluate_tests();
   TextPairs results{{"steps", std::to_string(done_)}};
   if (progress_state_.best_step >= 0) {
     const bool by_loss = lm || config_.validate.metric == "loss";

@@ -9,6 +9,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "train/corpora.h"
+#include "train/named_text.h"
 
 namespace saturate::train {
 namespace {
@@ -19,12 +20,22 @@ std::string path_of(const std::string& folder) {
   return (fs::path(folder) / "config.toml").string();
 }
 
+void make_absolute(std::string& path) {
+  if (path != "-" && !path.empty()) path = fs::absolute(path).lexically_normal().string();
+}
+
 // As it is saved: nothing of one start, paths that hold in every folder.
 RunConfig to_save(RunConfig config) {
   config.resume = config.quiet = false;
   for (auto* paths : {&config.data.train, &config.data.valid})
-    for (std::string& path : *paths)
-      if (path != "-" && !path.empty()) path = fs::absolute(path).lexically_normal().string();
+    for (std::string& path : *paths) make_absolute(path);
+  for (auto* sets : {&config.data.more_valid, &config.data.test}) {
+    for (std::string& element : *sets) {
+      NamedText text = parse_named_text(element);
+      for (std::string& path : text.paths) make_absolute(path);
+      element = element_of(text);
+    }
+  }
   return config;
 }
 
@@ -60,8 +71,8 @@ std::string changed_settings(const std::string& folder, const RunConfig& now) {
 }
 
 void check_text_is_there(const RunConfig& config) {
-  const auto check = [&](const std::vector<std::string>& paths, const char* which, const char* what,
-                         const char* flag) {
+  const auto check = [&](const std::vector<std::string>& paths, const std::string& which,
+                         const char* what, const char* flag) {
     for (size_t i = 0; i < paths.size(); ++i) {
       const std::string& path = paths[i];
       if (path == "-" || fs::exists(path) || fs::exists(copy_of_text(config.out, which, i, path))) {
@@ -76,6 +87,9 @@ void check_text_is_there(const RunConfig& config) {
   };
   check(config.data.train, "train", "training", "--train");
   check(config.data.valid, "valid", "validation", "--valid");
+  for (const NamedText& t : further_validation_texts(config))
+    check(t.paths, "valid-" + t.name, "validation", "--valid");
+  for (const NamedText& t : test_texts(config)) check(t.paths, "test-" + t.name, "test", "--test");
 }
 
 }  // namespace saturate::train

@@ -94,7 +94,10 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   tell_size(config_, model_config_, store_.count());
   start_or_resume();
   if (output_ && corpora_.valid) {
-    validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape);
+    validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape,
+                       ValidatorOptions{.sets = validation_sets(corpora_),
+                                        .beam = config_.validate.beam,
+                                        .translate = config_.validate.metric != "loss"});
   }
   throughput_.emplace(matmul_ceiling(device, store_.compute_type()));
   // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.

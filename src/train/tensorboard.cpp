@@ -114,8 +114,15 @@ void TensorBoardLog::text(std::string_view tag, int64_t step, std::string_view m
 }
 
 void TensorBoardLog::write(const MetricsRow& row) {
+  std::string group = kind_of(row);
+  if (const auto* valid = std::get_if<ValidRow>(&row)) {
+    // "valid/loss" of a set named valid, as most are; "valid/dev/loss" of others.
+    if (!valid->set.empty() && valid->set != group) group += "/" + valid->set;
+  } else if (const auto* test = std::get_if<TestRow>(&row)) {
+    group += "/" + test->set;
+  }
   for (const auto& [name, value] : numbers_of(row)) {
-    if (std::isfinite(value)) scalar(fmt::format("{}/{}", kind_of(row), name), step_of(row), value);
+    if (std::isfinite(value)) scalar(fmt::format("{}/{}", group, name), step_of(row), value);
   }
   if (const auto* sample = std::get_if<SampleRow>(&row)) {
     text(fmt::format("sample/{}", sample->index), sample->step,

@@ -10,6 +10,7 @@
 #include "train/frozen.h"
 #include "train/initial_model.h"
 #include "train/model_setup.h"
+#include "train/named_text.h"
 #include "train/rank_agreement.h"
 #include "train/run.h"
 
@@ -53,6 +54,8 @@ TrainEnd run_training(const RunConfig& given) {
     ParameterStore names(device, DType::f32);  // never allocated
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
+    further_validation_texts(config);
+    test_texts(config);
     require_agreement(settings, *ranks);
     use_device(device);
     return Run(config, std::move(initial), device, *ranks, g_signal).train();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,31 +20,50 @@ struct ValidationResult {
   std::vector<std::string> hypotheses;
 };
 
+// A text to judge by; borrowed. The texts are empty for a language model.
+struct ValidationSet {
+  const data::TokenCache* tokens = nullptr;
+  std::span<const std::string> source, reference;
+};
+std::vector<ValidationSet> validation_sets(const Corpora& corpora);  // data.valid first
+std::vector<ValidationSet> test_sets(const Corpora& corpora);
+
+struct ValidatorOptions {
+  std::vector<ValidationSet> sets;  // at least one
+  int64_t beam = 1;
+  bool translate = true;  // where there is text
+};
+
 // Judges the weights a run would ship: its average where there is one, else its masters. Holds its
 // own inference copy of them, so training's memory is not touched.
 class Validator {
  public:
   Validator(const RunConfig& config, const model::ModelConfig& model, const Corpora& corpora,
-            const ParameterStore& training, const data::BatchShape& shape);
+            const ParameterStore& training, const data::BatchShape& shape,
+            ValidatorOptions options);
 
   // Copies the weights to judge; synchronises `step`.
   void take_weights(TrainingStep& step, const ParameterStore& training);
-  ValidationResult run();
+  // Copies the weights of a model folder. Errors: those of model::load_weights.
+  void load_weights(const std::string& folder, const model::ModelConfig& model);
+  ValidationResult run(const ValidationSet& set);
+  const std::vector<ValidationSet>& sets() const noexcept { return options_.sets; }
 
   const ParameterStore& weights() const noexcept { return store_; }
 
  private:
-  double loss();
-  void translate(ValidationResult& result);
+  double loss(const data::TokenCache& tokens);
+  void translate(const ValidationSet& set, ValidationResult& result);
 
   const RunConfig& config_;
   const Corpora& corpora_;
+  const ValidatorOptions options_;
   ParameterStore store_;
   model::Transformer model_;
   data::BatchLayout layout_;
   Stream stream_;
   Buffer batch_, totals_, arena_, workspace_;
-  std::optional<Tape> tape_;
+  Tape tape_;
   std::unique_ptr<model::Translator> translator_;
 };
 
