@@ -31,7 +31,7 @@ done
 VERBOSE=1 timed "parts of the start, one line, beam 4" "$work/one" --beam 4
 
 python3 - "$program" "$text" "${arguments[@]}" <<'PY'
-import subprocess, sys, time
+import select, subprocess, sys, time
 
 command = [sys.argv[1], "translate", *sys.argv[3:], "--beam", "4", "--quiet"]
 begin = time.time()
@@ -44,13 +44,14 @@ with open(sys.argv[2], "rb") as text:
     print(f"end at {time.time() - begin:.3f} s")
 
 lines = open(sys.argv[2], "rb").read().splitlines(True)[:20]
-begin = time.time()
 process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 waits = []
 for line in lines:
     sent = time.time()
     process.stdin.write(line)
     process.stdin.flush()
+    if not select.select([process.stdout], [], [], 20)[0]:
+        sys.exit("no line within 20 s: this program reads its input to the end first")
     process.stdout.readline()
     waits.append(1e3 * (time.time() - sent))
 process.stdin.close()

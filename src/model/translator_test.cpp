@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "kernels/decode/beam_step.h"
 #include "model/decode_reference_test.h"
 #include "model/finite.h"
 #include "model/translator.h"
@@ -295,7 +296,7 @@ TEST(Translator, NamesTheSourceItCannotTake) {
   EXPECT_NE(message({{}}).find("source 0 has 0 tokens"), std::string::npos);
   EXPECT_NE(message({{4, 13, 2}}).find("source 0 holds id 13"), std::string::npos);
   EXPECT_TRUE(translator.translate({}).empty());
-  o.beam = 33;
+  o.beam = static_cast<int>(kernels::kMaxBeam) + 1;
   EXPECT_THROW(Translator(m.model, m.store, o), Error);
 }
 

@@ -75,6 +75,19 @@ class Hostile(unittest.TestCase):
             self.assertIn(text, done.stderr, note)
         return done
 
+    @classmethod
+    def loadable_kib(cls):
+        """The least address space in which the program can be loaded: with CUDA's libraries ten times as much as without.
+        Below it the loader or the kernel ends the process before its first line."""
+        least, most = 1_000, 64_000_000
+        while most - least > 1_000:
+            middle = (least + most) // 2
+            if cls.run_with({resource.RLIMIT_AS: middle * 1024}, ["--version"]).returncode == 0:
+                most = middle
+            else:
+                least = middle
+        return most
+
     def fresh(self):
         return tempfile.mkdtemp(dir=self.base) + "/out"
 
@@ -82,20 +95,21 @@ class Hostile(unittest.TestCase):
 @unittest.skipIf(sanitized(), "the program is built with a sanitizer")
 class Limits(Hostile):
     def test_memory(self):
-        # From too little to load the program to enough for it; in between some commands fail and some do not.
-        for kib in (60_000, 90_000, 100_000, 120_000, 150_000, 200_000, 230_000, 300_000, 500_000, 800_000, 1_000_000):
-            limits = {resource.RLIMIT_AS: kib * 1024}
+        # From just enough to load the program to enough for all; in between some commands fail and some do not.
+        loadable = self.loadable_kib()
+        for more in (0, 10_000, 20_000, 40_000, 70_000, 120_000, 150_000, 220_000, 420_000, 720_000, 920_000):
+            limits = {resource.RLIMIT_AS: (loadable + more) * 1024}
             self.ends_well(limits, ["--version"])
             self.ends_well(limits, self.train(self.fresh()))  # threads take their memory in another order each time
             self.ends_well(limits, self.train(self.fresh()))
             self.ends_well(limits, ["translate", "--model", self.model, "--device", "cpu"])
-        for kib in (100_000, 150_000, 300_000):
-            limits = {resource.RLIMIT_AS: kib * 1024}
+        for more in (20_000, 70_000, 220_000):
+            limits = {resource.RLIMIT_AS: (loadable + more) * 1024}
             self.ends_well(limits, ["info"])
             self.ends_well(limits, ["bench", "gemm", "--shape", "256", "256", "256", "--device", "cpu", "--repeats", "1"])
 
     def test_the_remedy_is_named(self):
-        done = self.ends_well({resource.RLIMIT_AS: 250_000 * 1024}, self.train(self.fresh()))
+        done = self.ends_well({resource.RLIMIT_AS: (self.loadable_kib() + 160_000) * 1024}, self.train(self.fresh()))
         self.assertEqual(done.returncode, 1)
         self.assertIn("ulimit -v", done.stderr)
 

@@ -211,7 +211,7 @@ class Training(unittest.TestCase):
         self.train("taken", 2)
         again = self.train("taken", 2, expect=2)
         self.assertIn("already holds a run", again.stderr)
-        bad = self.train("diverges", 200, expect=2, **{"optimizer.lr": 10, "optimizer.clip_norm": 0,
+        bad = self.train("diverges", 200, expect=2, **{"optimizer.lr": 10, "schedule.kind": "constant", "optimizer.clip_norm": 0,
                                                       "schedule.warmup_steps": 0, "train.stop_after_bad_steps": 3,
                                                       "optimizer.weight_decay": 1})
         self.assertIn("non-finite", bad.stderr)
