@@ -61,7 +61,6 @@ class Tape {
   Tape(const Tape&) = delete;
 
   // --- values
-  // -------------------------------------------------------------------------------------
   Value external(const char* label, DType dtype, int64_t rows, int64_t cols, void* memory);
   Value make(const char* label, DType dtype, int64_t rows, int64_t cols);
   Value alias(const char* label, Value of);  // same memory and shape; `of` must not be read later
@@ -85,9 +84,8 @@ class Tape {
   const Info& info(Value v) const { return values_[static_cast<size_t>(v.id)]; }
 
   // --- operations
-  // ----------------------------------------------------------------------------------- reads and
-  // writes must name every value `run` touches ("none" is ignored). `backward` is called by
-  // backward() when a value in `writes` has a gradient; it records the gradient's operations.
+  // reads and writes must name every value `run` touches ("none" is ignored). `backward` is called
+  // by backward() when a value in `writes` has a gradient; it records the gradient's operations.
   void record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
               BackwardFn backward = {});
   // An operation whose results are parameter gradients and scratch, so that nothing in the backward
@@ -102,9 +100,8 @@ class Tape {
   const ParameterStore& parameters() const noexcept { return parameters_; }
 
   // --- gradients
-  // ------------------------------------------------------------------------------------ Gradient
-  // of v so far, or none. An operation that contributes makes a new value that includes what was
-  // there and sets it.
+  // Gradient of v so far, or none. An operation that contributes makes a new value that includes
+  // what was there and sets it.
   Value gradient(Value v) const;
   void set_gradient(Value v, Value g);
   // Adds g to v's gradient with an operation of its own; for operations that cannot add by
@@ -129,8 +126,8 @@ class Tape {
   std::vector<FinishedGradient> finished_gradients() const;
 
   // --- planning and running
-  // ------------------------------------------------------------------------- Gives every value its
-  // place; returns the arena's size in bytes. Nothing may be recorded afterwards.
+  // Gives every value its place; returns the arena's size in bytes. Nothing may be recorded
+  // afterwards.
   size_t plan();
   // Runs operations [0, size) in order. `after` (may be empty) is called after each operation with
   // its index: where gradient buckets start their way to the other ranks. Never synchronises.

@@ -52,9 +52,9 @@ class Communicator {
 // mpirun (or srun with PMI), else TCP through rank 0, which is fit for tests and small models only.
 //
 // Order   results are bitwise repeatable for a given number of ranks: TCP adds in the order of
-// ranks; Open MPI
-//         chooses its algorithm by size and count alone; NCCL by topology and size (NCCL_ALGO and
-//         NCCL_PROTO pin it across machines; NCCL_NVLS_ENABLE and the like are left to the user).
+//         ranks; Open MPI chooses its algorithm by size and count alone; NCCL by topology and size
+//         (NCCL_ALGO and NCCL_PROTO pin it across machines; NCCL_NVLS_ENABLE and the like are left
+//         to the user).
 // Errors  unsupported (this build lacks NCCL or MPI; says what to do), io or invalid_argument (see
 // meet()).
 std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo& launch,

@@ -34,8 +34,8 @@ std::string tokenize_13a(std::string_view line);
 // Shapes    hypotheses and references pair up by index; UTF-8, ill-formed bytes count as U+FFFD.
 // Errors    invalid_argument when the numbers of lines differ or are 0.
 // Order     a function of the text alone: counts are integers, and the few floating-point
-// operations
-//           come in the order of sacreBLEU, so the score agrees with it to the last printed digit.
+//           operations come in the order of sacreBLEU, so the score agrees with it to the last
+//           printed digit.
 // Source    Papineni et al., ACL 2002; Post, arXiv:1804.08771; smoothing 3 of Chen and Cherry, WMT
 // 2014.
 BleuScore corpus_bleu(std::span<const std::string> hypotheses,

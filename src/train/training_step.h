@@ -54,9 +54,9 @@ class TrainingStep {
   ~TrainingStep();
 
   // --- the way in
-  // ----------------------------------------------------------------------------------- Host memory
-  // of slot i, where the loader writes micro-batch number m with m % slots == i. The loader calls
-  // wait_slot first: it returns when the copy of the slot's previous content has left it.
+  // Host memory of slot i, where the loader writes micro-batch number m with m % slots == i. The
+  // loader calls wait_slot first: it returns when the copy of the slot's previous content has left
+  // it.
   int64_t slots() const noexcept { return options_.slots; }
   int64_t next_slot() const noexcept { return micro_ % options_.slots; }
   int32_t* host_slot(int64_t i) noexcept;
@@ -69,15 +69,13 @@ class TrainingStep {
   void submit();
 
   // --- the way out
-  // ---------------------------------------------------------------------------------- The record
-  // of the next step that has finished, in order; false when none is new. Never blocks.
+  // The record of the next step that has finished, in order; false when none is new. Never blocks.
   bool poll(StepRecord* record);
   bool device_idle() const;  // everything submitted has finished
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
   // --- state (synchronise)
-  // --------------------------------------------------------------------------
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
   Buffer& first_moment() noexcept { return m_; }

@@ -37,13 +37,11 @@ struct BeamState {
 // both see.
 //
 // Shapes    logits (rows, ld), the first `vocab` columns count; candidate_scores (wide_of(dtype))
-// and
-//           candidate_ids (i32) are scratch of rows * beam elements.
+//           and candidate_ids (i32) are scratch of rows * beam elements.
 // Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers are never
 //           chosen; a hypothesis that nothing extends ends.
-// Stream    enqueued on ctx.stream; grid independent of the state (graph-capturable). Order:
-// bitwise
-//           repeatable, and a sentence's result depends on its own rows only.
+// Stream    enqueued on ctx.stream; grid independent of the state (graph-capturable).
+// Order     bitwise repeatable, and a sentence's result depends on its own rows only.
 // Cost      one read of the logits of open rows.
 struct BeamStepArgs {
   const void* logits = nullptr;

@@ -34,10 +34,9 @@ struct SampleState {
 // the smallest set of the likeliest with a share of at least top_p.
 //
 // Draw      tokens in order of falling logit, smaller id first; weight floor(2^32 e^((z - top) /
-// T)).
-//           Sums of weights are integers, so the order of summing does not matter. The token is the
-//           first whose running sum exceeds W x / 2^32, W the sum of those kept and x the first
-//           number of random_block(seed, streams[row], kSampleOp, position).
+//           T)). Sums of weights are integers, so the order of summing does not matter. The token
+//           is the first whose running sum exceeds W x / 2^32, W the sum of those kept and x the
+//           first number of random_block(seed, streams[row], kSampleOp, position).
 // Result    result[row * result_stride]: [0] tokens drawn so far, [1] 1 when the row has ended
 //           and 2 when it ended because its largest logit is not finite, [2 ...] the tokens without
 //           eos. The host may watch it, if both see that memory.

@@ -15,9 +15,8 @@ enum class Transpose : uint8_t { no, yes };
 // D[m][n] = alpha * sum_k op(A)[m][k] op(B)[k][n] + beta * C[m][n] + bias[n]
 //
 // Shapes    D, C (m, n); op(A) (m, k); op(B) (k, n); all row-major with leading dimensions in
-// elements.
-//           ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear layer's
-//           weight. bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
+//           elements. ta == yes: A is stored (k, m). tb == yes: B is stored (n, k), as a linear
+//           layer's weight. bias (n), or null. m, n or k may be 0 (k == 0 gives beta * C + bias).
 //           batch products, each operand stride_* elements after that of the product before; the
 //           bias serves all. epilogue.h says what an epilogue makes of D and of these shapes.
 // Types     A, B in ab_type; C, D in d_type, equal to ab_type or f32; bias in ab_type. Sums in fp32

@@ -38,8 +38,8 @@ struct AttentionTuneResult {
 // Stream    works on `stream` (ctx.stream is its handle) and waits for it; not during a capture.
 // Order     which one wins may change from call to call; results of each implementation do not.
 // Errors    unsupported when nothing fits, or the key has features (only plain shapes are
-// measured);
-//           invalid_argument for lengths that contradict each other; out_of_memory; device.
+//           measured); invalid_argument for lengths that contradict each other; out_of_memory;
+//           device.
 AttentionTuneResult tune_attention(const Context& ctx, const Stream& stream,
                                    const AttentionKey& key);
 

@@ -5,8 +5,7 @@
 //            shared loads feed 64 multiply-adds instead of 9 feeding 8.
 // Intensity  128 x 128 tiles: 32 flops a byte of global memory; 8 flops a shared load.
 // Occupancy  256 threads, 8 KB, about 140 registers a thread: one block, 12.5%. From here on
-// registers
-//            and not threads hide latency: 64 independent sums a thread.
+//            registers and not threads hide latency: 64 independent sums a thread.
 // Predicted  16 single loads for 64 multiply-adds of a warp, and a multiprocessor issues 4
 //            multiply-adds but one load a clock: 64 / 4 = 16 clocks against 16; with the bank
 //            conflicts of B (lanes 8 apart) about 30 TFLOP/s.

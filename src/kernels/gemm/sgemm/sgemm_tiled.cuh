@@ -13,9 +13,8 @@
 //            bytes for 128 multiply-adds, 95.5% of what is issued.
 // Occupancy  8 warps a multiprocessor, two a scheduler, about 210 registers a thread.
 // Predicted  66.9 TFLOP/s x 0.955 (loads) x 0.97 (last wave at 4096) x 0.85 (the rest) = 52
-// TFLOP/s.
-//            The SASS says 1.34 clocks a multiply-add (0.14 other instructions, 0.20 operands in
-//            one bank), which is 48.
+//            TFLOP/s. The SASS says 1.34 clocks a multiply-add (0.14 other instructions, 0.20
+//            operands in one bank), which is 48.
 //
 // This file compiles by itself (NVRTC: no include, no host code). SgemmTile::kValid has the rules:
 //   threads = 32 BM BN / (WM WN), at most 1024     BM % WM == 0, BN % WN == 0

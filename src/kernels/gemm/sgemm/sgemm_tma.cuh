@@ -2,8 +2,8 @@
 // Rung 9, Hopper: TMA feeds the multiply-adds.
 //
 // Idea       An FFMA a clock fills a scheduler's only issue slot, so every other instruction and
-// every
-//            lost operand read costs speed. Rung 8's 16 x 8 outputs a thread stay; what goes away:
+//            every lost operand read costs speed. Rung 8's 16 x 8 outputs a thread stay; what goes
+//            away:
 //            1. TMA: one thread asks for a whole tile with two instructions; addresses, bounds and
 //               the zeros outside the matrix are the engine's.
 //            2. mbarriers instead of block barriers: warps may drift apart by half a tile and more,
