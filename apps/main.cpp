@@ -9,16 +9,15 @@
 #include <exception>
 #include <new>
 #include <system_error>
-#include <utility>
 
 #include "apps/commands.h"
+#include "apps/config_flags.h"
 #include "apps/process_limits.h"
 #include "base/config.h"
 #include "base/error.h"
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "train/named_text.h"
 #include "train/run_settings.h"
 
 namespace saturate::apps {
@@ -37,63 +36,22 @@ CLI::Validator real_range(double least, double most) {
       fmt::format("FLOAT in [{:g} - {:g}]", least, most));
 }
 
-// A RunConfig as the command line gives it: file first, then flags, then --set, each over the last.
-struct ConfigFlags {
-  std::string file;
-  std::vector<std::string> settings;   // --set
-  std::vector<std::string> shorthand;  // "key=value" from flags such as --lr
-  std::vector<std::string> train;
-  std::vector<std::string> valid, test;  // of every flag, one after the other with "" between
+void add_config_file(CLI::App& app, ConfigFlags& flags) {
+  app.add_option("--config", flags.file, "TOML file with any of the keys of --help-config")
+      ->type_name("FILE");
+  app.add_option("--set", flags.settings, "set one key; may be given again, the last counts")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
 
-  void add_to(CLI::App& app) {
-    app.add_option("--config", file, "TOML file with any of the keys of --help-config")
-        ->type_name("FILE");
-    app.add_option("--set", settings, "set one key; may be given again, the last counts")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
-  }
-  void add_key(CLI::App& app, const std::string& flag, const std::string& key,
-               const std::string& help) {
-    const auto store = [this, key](const std::string& value) {
-      shorthand.push_back(key + "=" + value);
-    };
-    app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
-  }
-  static std::vector<std::vector<std::string>> text_sets(const std::vector<std::string>& given) {
-    std::vector<std::vector<std::string>> sets;
-    bool next = true;
-    for (const std::string& file : given) {
-      if (!file.empty()) {
-        if (std::exchange(next, false)) sets.emplace_back();
-        sets.back().push_back(file);
-      } else {
-        next = true;
-      }
-    }
-    return sets;
-  }
-  // `config`: what holds where nothing is given.
-  RunConfig build(RunConfig config = {}) const {
-    if (!file.empty()) merge_toml_file(config, file);
-    for (const std::string& s : shorthand) set_key(config, s);
-    if (!train.empty()) config.data.train = train;
-    if (const auto sets = text_sets(valid); !sets.empty()) {
-      const train::NamedText first = train::named_text(sets[0]);
-      config.data.valid = first.paths;
-      config.data.valid_name = train::has_name(sets[0][0]) ? first.name : DataConfig{}.valid_name;
-      std::vector<train::NamedText> more;
-      for (size_t i = 1; i < sets.size(); ++i) more.push_back(train::named_text(sets[i]));
-      config.data.more_valid = train::elements_of(more, {config.data.valid_name});
-    }
-    if (!test.empty()) {
-      std::vector<train::NamedText> sets;
-      for (const auto& files : text_sets(test)) sets.push_back(train::named_text(files));
-      config.data.test = train::elements_of(sets);
-    }
-    for (const std::string& s : settings) set_key(config, s);
-    return config;
-  }
-};
+// A flag that stands for a key of the configuration.
+void add_key(CLI::App& app, ConfigFlags& flags, const std::string& flag, const std::string& key,
+             const std::string& help) {
+  const auto store = [&flags, key](const std::string& value) {
+    flags.shorthand.push_back(key + "=" + value);
+  };
+  app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
+}
 
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
@@ -189,7 +147,7 @@ struct Program {
   void define_train() {
     train_command = app.add_subcommand("train", "train a translation model or a language model");
     CLI::App& c = *train_command;
-    train_flags.add_to(c);
+    add_config_file(c, train_flags);
     c.add_option("--train", train_flags.train,
                  "training text: source and target file, or one TSV, JSONL or text file")
         ->type_name("FILE...");
@@ -205,21 +163,21 @@ struct Program {
     c.add_flag_callback(
         "--skip-bad-lines", [this] { train_flags.shorthand.push_back("data.skip_bad_lines=true"); },
         "leave out lines that are no text or lack a field, and count them (data.skip_bad_lines)");
-    train_flags.add_key(c, "--out", "out", "folder of the run");
-    train_flags.add_key(c, "--init-from", "init.from",
-                        "start from this run or Hugging Face model: fine-tuning");
-    train_flags.add_key(c, "--preset", "model.preset",
-                        "shape of the model: tiny, base, big, gpt2-124m, ...");
-    train_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    train_flags.add_key(c, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
-    train_flags.add_key(c, "--steps", "train.max_steps", "stop after this many steps");
-    train_flags.add_key(c, "--epochs", "train.max_epochs",
-                        "stop after this many passes over the data");
-    train_flags.add_key(c, "--seconds", "train.max_seconds", "stop after this time");
-    train_flags.add_key(c, "--batch", "batch.target_tokens", "target tokens of a batch");
-    train_flags.add_key(c, "--lr", "optimizer.lr", "highest learning rate");
-    train_flags.add_key(c, "--memory", "train.memory", "device memory to use, as 4GiB");
-    train_flags.add_key(c, "--seed", "train.seed", "start of all random numbers");
+    add_key(c, train_flags, "--out", "out", "folder of the run");
+    add_key(c, train_flags, "--init-from", "init.from",
+            "start from this run or Hugging Face model: fine-tuning");
+    add_key(c, train_flags, "--preset", "model.preset",
+            "shape of the model: tiny, base, big, gpt2-124m, ...");
+    add_key(c, train_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
+    add_key(c, train_flags, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
+    add_key(c, train_flags, "--steps", "train.max_steps", "stop after this many steps");
+    add_key(c, train_flags, "--epochs", "train.max_epochs",
+            "stop after this many passes over the data");
+    add_key(c, train_flags, "--seconds", "train.max_seconds", "stop after this time");
+    add_key(c, train_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
+    add_key(c, train_flags, "--lr", "optimizer.lr", "highest learning rate");
+    add_key(c, train_flags, "--memory", "train.memory", "device memory to use, as 4GiB");
+    add_key(c, train_flags, "--seed", "train.seed", "start of all random numbers");
     c.add_flag("--resume", resume,
                "continue the run in --out from its last checkpoint, with its own settings; "
                "flags given beside go before them");
@@ -343,11 +301,11 @@ struct Program {
     c.add_option("what", bench.what, "step, gemm or attention")
         ->required()
         ->check(CLI::IsMember({"step", "gemm", "attention"}));
-    bench_flags.add_to(c);
-    bench_flags.add_key(c, "--preset", "model.preset", "shape of the model");
-    bench_flags.add_key(c, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    bench_flags.add_key(c, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
-    bench_flags.add_key(c, "--batch", "batch.target_tokens", "target tokens of a batch");
+    add_config_file(c, bench_flags);
+    add_key(c, bench_flags, "--preset", "model.preset", "shape of the model");
+    add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
+    add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
+    add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
         ->check(CLI::Range(2, 1 << 20))
         ->capture_default_str();
