@@ -34,4 +34,5 @@ set(CPACK_DEB_COMPONENT_INSTALL OFF)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # dependencies from the libraries the program is linked to
+set(CPACK_DEBIAN_PACKAGE_DEPENDS libopenblas0)  # opened by name at the first product, so not among those
 include(CPack)
