@@ -20,18 +20,29 @@ struct AttentionSpec {
   float dropout = 0.0f;
 };
 
-// Packed variable-length attention, scale 1/sqrt(head_size); see kernels/attention/attention.h.
-// Returns (q rows, heads * head_size). q, k and v must together cover the columns of what they
-// slice, and nothing else may read those values' gradients.
+// Packed variable-length attention, scale 1/sqrt(head_size).
+//
+// Shapes    q: heads * head_size columns of a value, k and v: kv_heads * head_size; returns
+//           (q rows, heads * head_size). q, k and v must together cover the columns of the values
+//           they slice.
+// Backward  one gradient for each distinct value among q, k and v, as that value lies. Nothing else
+//           may contribute to those gradients. Keeps q, k, v, the result and lse until then.
+// Errors    invalid_argument when the operation runs, as the kernel says; a value with another
+//           contribution to its gradient is a bug of the model's code (SAT_ASSERT).
+// Kernel    kernels/attention/attention.h
 Value attention(Tape& tape, const AttentionSpec& spec);
 
-// Rotates the heads in columns [column, column + heads * head_size) of x in place: returns an alias
-// of x.
 struct RotarySpec {
   int64_t heads = 0, head_size = 0;
   const int32_t* positions = nullptr;
   float base = 10000.0f;
 };
+// Rotates the heads in columns [column, column + heads * head_size) of x by their row's position.
+//
+// Shapes    x (rows, at least column + heads * head_size); returns an alias of it: in place.
+// Backward  the inverse rotation of the gradient, in place too.
+// Errors    invalid_argument when the operation runs, as the kernel says.
+// Kernel    kernels/rotary/rotary.h
 Value rotary(Tape& tape, Slice x, const RotarySpec& spec);
 
 }  // namespace saturate::ops

@@ -16,8 +16,14 @@ struct CachedAttentionSpec {
   const int32_t* finished = nullptr;
 };
 
-// qkv (rows, (heads + 2 kv_heads) * head_size), one token a row; returns (rows, heads * head_size),
-// scale 1/sqrt(head_size). For inference only.
+// One position of causal self-attention for every row, with its history from the cache; scale
+// 1/sqrt(head_size). For inference only: there is no backward pass.
+//
+// Shapes    qkv (rows, (heads + 2 kv_heads) * head_size), one token a row; returns
+//           (rows, heads * head_size).
+// Errors    invalid_argument when the operation runs, as the kernel says; another width of qkv or a
+//           tape for training is a bug of the model's code (SAT_ASSERT).
+// Kernel    kernels/decode/cached_attention.h
 Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& spec);
 
 }  // namespace saturate::ops

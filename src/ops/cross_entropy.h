@@ -16,6 +16,10 @@ struct LossSpec {
 
 // The end of a step: where the loss is computed. In training the logits become their own gradient
 // in place, so no second copy exists, and the tape's backward() starts from it.
+//
+// Shapes    logits (rows, at least vocab); further columns get gradient 0.
+// Errors    invalid_argument when the operation runs, as the kernel says.
+// Kernel    kernels/loss/cross_entropy.h
 void cross_entropy(Tape& tape, Value logits, const LossSpec& spec);
 
 }  // namespace saturate::ops

@@ -14,10 +14,13 @@ struct TokenArrays {
   int64_t rows = 0, sequences = 0;
 };
 
-// y = dropout(scale * table[id] + positions_table[position]), (rows, C).
-// A parameter's zero_row gets no gradient.
-// positions_table is none, an external value (sinusoids) or a wide parameter (learned: gets a
-// gradient).
+// y = dropout(scale * table[id] + positions_table[position])
+//
+// Shapes    table (vocab, C), a parameter; positions_table (positions, C): none, an external value
+//           (sinusoids) or a wide parameter (learned: gets a gradient); returns (rows, C).
+// Backward  adds to the gradients of the tables; the parameter's zero_row gets none.
+// Errors    invalid_argument when the operation runs, as the kernel says.
+// Kernel    kernels/embedding/embedding.h
 Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positions_table,
                 float scale, float dropout);
 

@@ -18,8 +18,13 @@ struct ResidualNorm {
 };
 
 // The joint between two sublayers: residual sum, dropout of the branch and normalisation in one
-// pass. x, branch (rows, cols); branch may be none. Pre-norm models carry `sum` on, post-norm
-// models `y`.
+// pass. Pre-norm models carry `sum` on, post-norm models `y`.
+//
+// Shapes    x, branch (rows, cols); branch may be none; sum, y (rows, cols).
+// Backward  d_x takes in what was x's gradient when there is no branch, and is added to it
+//           otherwise; d_branch is d_x through the dropout mask. Keeps sum, mean and rstd.
+// Errors    invalid_argument when the operation runs, as the kernel says.
+// Kernel    kernels/norm/norm.h
 ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParameters& norm,
                            float dropout);
 

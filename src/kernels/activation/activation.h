@@ -15,7 +15,12 @@ enum class ActivationKind : uint8_t { relu, gelu_tanh, gelu_erf, silu };
 // Shapes    y (rows, cols); x (rows, cols), gated (rows, 2 * cols): gate first, then up; dense.
 // Types     dtype in and out, arithmetic in wide_of(dtype).
 // Dropout   element r * cols + c of y: block = element / 4, word = element % 4; scaled by 1/(1-p).
-// Aliasing  none. Stream: enqueued on ctx.stream. Order: bitwise repeatable.
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: elementwise.
+// Errors    invalid_argument for sizes, pointers and dropout; unsupported when no implementation
+//           fits; device.
+// Cost      memory traffic: x read and y written once; backward reads x and d_y and writes d_x.
 // Source    Hendrycks and Gimpel, arXiv:1606.08415; Shazeer, arXiv:2002.05202 (gated).
 struct ActivationArgs {
   ActivationKind kind = ActivationKind::relu;
@@ -28,7 +33,7 @@ struct ActivationArgs {
   RngRef rng;
 };
 
-// d_x from d_y and the forward's x (recomputes f); d_x has x's shape.
+// d_x from d_y and the forward's x (recomputes f); d_x has x's shape, d_y that of y.
 struct ActivationBackwardArgs {
   ActivationArgs forward;  // y is not read and may be null
   const void* d_y = nullptr;

@@ -20,9 +20,12 @@ struct Conv2dAxis {
 //           y (batch, P, Q, filters), all dense; P and Q are output_height() and output_width().
 //           bias (filters), or null. Cross-correlation, as in other frameworks; one group.
 // Types     dtype throughout; sums in fp32 (f64 for f64).
-// Aliasing  none. Stream: enqueued on ctx.stream, uses ctx.workspace. Order: bitwise repeatable.
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; uses ctx.workspace; never synchronises.
+// Order     bitwise equal run to run: the weight gradient joins its splits in a fixed order.
 // Errors    invalid_argument for shapes; unsupported when no implementation fits; device.
 // Cost      2 batch P Q filters filter_height filter_width channels flops, each of the three.
+// Source    Chetlur et al., arXiv:1410.0759: a matrix product that gathers x as it goes.
 struct Conv2dArgs {
   const void* x = nullptr;
   const void* w = nullptr;

@@ -40,9 +40,14 @@ struct BeamState {
 //           and candidate_ids (i32) are scratch of rows * beam elements.
 // Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers are never
 //           chosen; a hypothesis that nothing extends ends.
+// Aliasing  none.
 // Stream    enqueued on ctx.stream; grid independent of the state (graph-capturable).
-// Order     bitwise repeatable, and a sentence's result depends on its own rows only.
+// Order     bitwise equal run to run, and a sentence's result depends on its own rows only.
+// Errors    invalid_argument for sizes, pointers, beam, eos and length_penalty; unsupported when no
+//           implementation fits; device.
 // Cost      one read of the logits of open rows.
+// Source    Sutskever et al., arXiv:1409.3215 (the search); length_penalty as fairseq's and
+//           CTranslate2's.
 struct BeamStepArgs {
   const void* logits = nullptr;
   BeamState state;

@@ -22,9 +22,8 @@ namespace saturate::kernels {
 //
 //   contiguous   starts[r] + j: row r owns the slots from starts[r] on
 //   slots        slots[starts[r] + j] for j < p (one entry for each slot), starts[r] + p for the
-//   new
-//                token: beams share a history and change places without moving keys; beam_step
-//                keeps the table
+//                new token: beams share a history and change their rows without moving keys;
+//                beam_step keeps the table
 //   paged        page_table[r * page_table_stride + j / page_size] * page_size + j % page_size:
 //                pages lie anywhere and rows may share those before the one that holds position p
 //
@@ -45,6 +44,11 @@ namespace saturate::kernels {
 // alone (graph-capturable). Order: bitwise repeatable.
 //
 // Errors: invalid_argument, unsupported (no implementation fits), device.
+//
+// Cost: reads the history once, 2 kv_heads head_size elements a position and row, and as many times
+// 2 heads / kv_heads flops.
+//
+// Source: the formula is attention.h's; pages: Kwon et al., arXiv:2309.06180.
 struct CachedAttentionArgs {
   const void* qkv = nullptr;
   void* cache = nullptr;

@@ -42,7 +42,13 @@ struct SampleState {
 //           eos. The host may watch it, if both see that memory.
 // Shapes    logits (rows, ld), the first `vocab` columns count. Logits that are not numbers are
 //           never drawn; a row whose largest logit is not finite, or without any number, ends.
-// Stream    enqueued on ctx.stream, graph-capturable. Order: bitwise repeatable, rows independent.
+// Types     logits in dtype; ids, lengths and results i32; weights as above, in integers.
+// Stream    enqueued on ctx.stream; graph-capturable; never synchronises.
+// Order     bitwise equal run to run; a row's token depends on its own row only.
+// Errors    invalid_argument for sizes, pointers and vocab; unsupported when no implementation
+//           fits; device.
+// Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut.
+// Source    Fan et al., arXiv:1805.04833 (top_k); Holtzman et al., arXiv:1904.09751 (top_p).
 struct SampleStepArgs {
   const void* logits = nullptr;
   SampleState state;

@@ -9,8 +9,14 @@ namespace saturate::kernels {
 // Second stage of column sums on the GPU: out[o][c] (+)= sum over g of partial[g][o][c], in order
 // of g.
 //
-// Shapes    partial (groups, outs, cols) fp32, outs 1 or 2; out[o] (cols) fp32; groups may be 0.
-//           A null out is skipped. Order: bitwise repeatable.
+// Shapes    partial (groups, outs, cols), outs 1 or 2; out[o] (cols); groups may be 0. A null out
+//           is skipped.
+// Types     fp32.
+// Stream    enqueued on ctx.stream, behind what writes partial.
+// Order     bitwise equal run to run: one thread adds a column, in order of g.
+// Errors    device; the callers have checked the arguments.
+// Cost      one read of partial.
+// Source    the second half of column_sum (elementwise.h) and norm_backward (norm.h).
 struct FoldColumnsArgs {
   const float* partial = nullptr;
   int64_t groups = 0, outs = 1, cols = 0;

@@ -1,4 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// Operations element by element, and sums of columns. For all of them:
+//
+// Types     dtype is f64, f32, bf16 or f16; f64 on the CPU only, 16 bits on a GPU only (cast: any).
+//           Arithmetic in wide_of(dtype).
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run.
+// Errors    invalid_argument for sizes, pointers, types and dropout; unsupported when no
+//           implementation fits; device.
+// Cost      memory traffic: every operand is read once and every result written once.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +17,11 @@
 
 namespace saturate::kernels {
 
-// y[i] = a[i] + b[i]; y may be a or b. count elements of dtype (any but i32).
+// y[i] = a[i] + b[i]
+//
+// Shapes    a, b, y (count).
+// Aliasing  y may be a or b.
+// Source    the formula.
 struct AddArgs {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -19,6 +32,10 @@ struct AddArgs {
 void add(const Context& ctx, const AddArgs& args);
 
 // y[i] = x[i] converted with round to nearest even. Any pair of f64, f32, bf16, f16.
+//
+// Shapes    x, y (count).
+// Aliasing  none.
+// Source    IEEE 754-2019, 4.3.1; bf16 likewise.
 struct CastArgs {
   const void* x = nullptr;
   void* y = nullptr;
@@ -27,9 +44,13 @@ struct CastArgs {
 };
 void cast(const Context& ctx, const CastArgs& args);
 
-// bias_grad[c] (+)= sum_r x[r][c]: the gradient of a linear layer's bias.
-// x (rows, cols) with ld, in dtype; out (cols) in wide_of(dtype); partial: scratch of
-// column_sum_scratch_bytes. Two-stage sum, bitwise repeatable.
+// out[c] (+)= sum_r x[r][c]: the gradient of a linear layer's bias.
+//
+// Shapes    x (rows, cols) with leading dimension ld, in dtype; out (cols) in wide_of(dtype);
+//           partial: scratch of column_sum_scratch_bytes.
+// Aliasing  none.
+// Order     two stages, each in a fixed order, no atomics.
+// Source    the formula.
 struct ColumnSumArgs {
   const void* x = nullptr;
   void* out = nullptr;
@@ -42,6 +63,10 @@ void column_sum(const Context& ctx, const ColumnSumArgs& args);
 int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& args);
 
 // y[i] = x[i] * keep(i) / (1 - p): dropout alone; backward is the same call on the gradient.
+//
+// Shapes    x, y (count).
+// Aliasing  y may be x.
+// Source    Srivastava et al., JMLR 15, 2014; the random numbers: base/philox.h.
 struct DropoutArgs {
   const void* x = nullptr;
   void* y = nullptr;

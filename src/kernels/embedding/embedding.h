@@ -15,6 +15,14 @@ namespace saturate::kernels {
 //           positions are clamped to the table.
 // Types     y, table in dtype; position_table in wide_of(dtype); arithmetic in wide_of(dtype).
 // Dropout   element t * cols + c: block = element / 4, word = element % 4; scaled by 1/(1-p).
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: no atomics, every sum in a fixed order.
+// Errors    invalid_argument for sizes, pointers, dropout and zero_row; unsupported when no
+//           implementation fits; device.
+// Cost      forward reads and writes rows * cols elements; backward reads d_y once for each table
+//           and writes the tables.
+// Source    Vaswani et al., arXiv:1706.03762, section 3.4.
 struct EmbeddingArgs {
   const void* table = nullptr;
   const void* position_table = nullptr;
@@ -29,8 +37,7 @@ struct EmbeddingArgs {
 };
 
 // d_table[v] (+)= scale * sum over rows t with ids[t] == v of drop'(d_y[t])
-// d_position_table[p] (+)= the same sum without scale over the rows at position p (null: not
-// wanted)
+// d_position_table[p] (+)= the same sum without scale over the rows at position p; null: not wanted
 //
 // `order` (rows) lists the valid rows sorted by id, stable; entries from *valid_rows on are not
 // read. It comes with the batch, so that each table row is summed in a fixed order without atomics.

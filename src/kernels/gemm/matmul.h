@@ -29,6 +29,7 @@ enum class Transpose : uint8_t { no, yes };
 // Order     bitwise equal run to run for the same shapes on one device.
 // Errors    invalid_argument for shapes; unsupported when no implementation fits; device.
 // Cost      2 m n k flops.
+// Source    gemm of the BLAS (Dongarra et al., ACM TOMS 16, 1990); epilogues as cuBLASLt's.
 struct MatmulArgs {
   const void* a = nullptr;
   const void* b = nullptr;

@@ -18,8 +18,12 @@ namespace saturate::kernels {
 // Types     logits in dtype, overwritten by d_z in dtype when `write_gradient`; loss, nll in
 //           wide_of(dtype). device_scale is an f32 device scalar (loss scale), or null for 1.
 // Aliasing  in place by contract: no second copy of the logits exists.
-// Stream    enqueued on ctx.stream. Order: bitwise repeatable.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: one block or thread sums a row, in a fixed order.
+// Errors    invalid_argument for sizes, pointers and label_smoothing; unsupported when no
+//           implementation fits; device.
 // Cost      one read, and with gradient one write, of rows * ld * sizeof(dtype) bytes.
+// Source    Szegedy et al., arXiv:1512.00567, section 7 (label smoothing).
 struct CrossEntropyArgs {
   void* logits = nullptr;
   const int32_t* targets = nullptr;
@@ -37,7 +41,15 @@ void cross_entropy(const Context& ctx, const CrossEntropyArgs& args);
 
 // totals[0] (+)= sum loss[t], totals[1] (+)= sum nll[t], totals[2] (+)= count of targets >= 0, as
 // f64 (three device doubles, so that sums over any run length stay exact enough to compare ranks).
-// Bitwise repeatable.
+//
+// Shapes    loss, nll, targets (rows); totals (3).
+// Types     loss, nll in wide_of(dtype); totals in f64.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: a fixed order, no atomics.
+// Errors    invalid_argument for sizes and pointers; unsupported when no implementation fits;
+//           device.
+// Cost      one read of loss, nll and targets.
+// Source    the formula.
 struct LossTotalsArgs {
   const void* loss = nullptr;
   const void* nll = nullptr;

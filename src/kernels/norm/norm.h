@@ -12,16 +12,22 @@ enum class NormKind : uint8_t { layer_norm, rms_norm };
 
 // The joint between two sublayers in one pass: dropout of the branch, residual sum, normalisation.
 //
-//   sum[r][c] = x[r][c] + drop(branch[r][c])          (branch may be null: sum is x and is not
-//   written) y[r][c]   = (sum[r][c] - mean[r]) * rstd[r] * weight[c] + bias[c] rstd[r]   = 1 /
-//   sqrt(mean_c((sum[r][c] - mean[r])^2) + eps);  rms_norm: mean = 0, no bias
+//   sum[r][c] = x[r][c] + drop(branch[r][c])
+//   y[r][c]   = (sum[r][c] - mean[r]) * rstd[r] * weight[c] + bias[c]
+//   rstd[r]   = 1 / sqrt(mean_c((sum[r][c] - mean[r])^2) + eps);  rms_norm: mean = 0, no bias
+//
+// branch may be null: sum is then x and is not written.
 //
 // Shapes    x, branch, sum, y (rows, cols) dense row-major; weight, bias (cols); mean, rstd (rows).
 //           bias may be null; mean is not written by rms_norm.
 // Types     x, branch, sum, y in dtype; weight, bias, mean, rstd in wide_of(dtype); sums in it too.
 //           The statistics are those of the sum as rounded to dtype.
 // Dropout   element r * cols + c: block = element / 4, word = element % 4; kept ones times 1/(1-p).
-// Aliasing  none. Stream: enqueued on ctx.stream, never synchronises. Order: bitwise repeatable.
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: one block or thread sums a row, in a fixed order.
+// Errors    invalid_argument for sizes, pointers, dropout and a bias of rms_norm; unsupported when
+//           no implementation fits; device.
 // Cost      rows * cols * (reads of x and branch + writes of sum and y).
 // Source    Ba et al., arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467.
 struct NormForwardArgs {
@@ -43,11 +49,20 @@ struct NormForwardArgs {
 
 // d_x[r][c]      = d_sum[r][c] + gradient of y through the norm     (d_sum may be null)
 // d_branch[r][c] = d_x[r][c] through the dropout mask               (may be null: not wanted)
-// d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten; may be
-// null.
+// d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten. Either
+// may be null.
 //
-// `sum` is the forward's sum (x when there was no branch). partial: scratch of
-// norm_backward_scratch_bytes(args). Order: bitwise repeatable (two-stage column sums, no atomics).
+// `sum` is the forward's sum (x when there was no branch).
+//
+// Shapes    as forward; d_x, d_branch, d_sum, d_y (rows, cols) dense; d_weight, d_bias (cols);
+//           partial: scratch of norm_backward_scratch_bytes.
+// Types     d_y, d_sum, d_x, d_branch in dtype; d_weight, d_bias in wide_of(dtype).
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: column sums in two stages, no atomics.
+// Errors    as forward.
+// Cost      reads of d_y, d_sum and sum, writes of d_x and d_branch, rows * cols elements each.
+// Source    as forward.
 struct NormBackwardArgs {
   NormKind kind = NormKind::layer_norm;
   const void* d_y = nullptr;

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// What ends a training step. For all of it:
+//
+// Aliasing  none.
+// Stream    enqueued on ctx.stream; graph-capturable; never synchronises.
+// Order     bitwise equal run to run.
+// Errors    invalid_argument for sizes, pointers and arrays off 16 bytes; device.
 #pragma once
 #include <cstdint>
 
@@ -13,12 +19,18 @@ namespace saturate::kernels {
 // so the optimizer is a few launches whatever the model.
 constexpr int64_t kParameterAlign = 256;
 
-// What a step does with a group of kParameterAlign elements: weight decay or none, or nothing at
-// all.
+// What a step does with a group of kParameterAlign elements: weight decay, none, or nothing at all.
 enum class GroupRule : uint8_t { plain, decayed, frozen };
 
-// state->grad_square_sum = sum of grad[i]^2 as f64. Two-stage, bitwise repeatable; partial: scratch
-// of gradient_norm_scratch_bytes(). Runs after the gradients of all ranks have been summed.
+// state->grad_square_sum = sum of grad[i]^2. Runs after the gradients of all ranks have been
+// summed.
+//
+// Shapes    grad (count), count a multiple of kParameterAlign; partial: scratch of
+//           gradient_norm_scratch_bytes().
+// Types     grad in f32; sums in f64.
+// Order     two stages, each in a fixed order, the same on every device.
+// Cost      one read of grad.
+// Source    Pascanu et al., arXiv:1211.5063 (what the norm is for).
 struct GradientNormArgs {
   const float* grad = nullptr;
   int64_t count = 0;
@@ -33,8 +45,8 @@ int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
 //   g = grad * unscale * min(1, clip_norm / norm),  unscale = token_budget / (loss_scale * tokens)
 //   m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
 //   w = w - lr * (m / (1-b1^t) / (sqrt(v / (1-b2^t)) + eps) + weight_decay * decay * w)
-//   ema = ema_t * ema + (1-ema_t) * w, ema_t = min(ema_decay, (1 + t) / (10 + t));  compute =
-//   round(w)
+//   ema = ema_t * ema + (1-ema_t) * w, ema_t = min(ema_decay, (1 + t) / (10 + t))
+//   compute = round(w)
 //
 // with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1,
 // and lr = learning_rate(schedule, step + 1), decay 1 in decayed groups and 0 in others. Nothing is
@@ -44,7 +56,8 @@ int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
 // Shapes    flat (count), a multiple of kParameterAlign. rules: one per kParameterAlign elements.
 //           compute (in compute_type) and ema may be null.
 // Types     master, m, v, grad, ema in f32; compute bf16 or f16.
-// Order     elementwise: bitwise repeatable. State is read only: finish_step updates it.
+// Order     elementwise. State is read only: finish_step updates it.
+// Cost      28 bytes of memory traffic an element, 8 more with ema and 2 with compute.
 // Source    Loshchilov and Hutter, arXiv:1711.05101.
 struct AdamWArgs {
   float* master = nullptr;
@@ -69,6 +82,11 @@ void adamw(const Context& ctx, const AdamWArgs& args);
 // step, doubled after growth_interval good ones, within [1/65536, 2^24]), counts, stores lr, writes
 // ring[step % ring_slots] (step: steps finished before this one, so the record's own step - 1), and
 // clears totals for the next step. `sequence` is stored last, with release (CUDA: system fence).
+//
+// Shapes    ring (ring_slots), mapped host memory; state: one.
+// Types     StepState and StepRecord (step_state.h).
+// Cost      one thread.
+// Source    Micikevicius et al., arXiv:1710.03740, section 3.2 (the dynamic loss scale).
 struct FinishStepArgs {
   StepState* state = nullptr;
   StepRecord* ring = nullptr;  // mapped host memory
@@ -83,6 +101,11 @@ void finish_step(const Context& ctx, const FinishStepArgs& args);
 // Brings the next batch to where the graph reads it: copies `words` 32-bit words from
 // slots[micro_step % slot_count] to dst, then adds 1 to state->rng[1]. Slots are device memory;
 // `slots` itself is a device array of device pointers.
+//
+// Shapes    slots (slot_count) of (words); dst (words).
+// Types     32-bit words, whatever they hold.
+// Cost      one read and one write of the words.
+// Source    docs/adr/0004: the graph's arguments never change.
 struct BatchIntakeArgs {
   const int32_t* const* slots = nullptr;
   int64_t slot_count = 0;

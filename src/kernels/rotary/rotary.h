@@ -13,7 +13,12 @@ namespace saturate::kernels {
 //
 // Shapes    x, y (rows, heads, head_size) with strides in elements between rows; positions (rows).
 // Types     dtype in and out; angles and arithmetic in wide_of(dtype).
-// Aliasing  y may be x. Stream: enqueued on ctx.stream. Order: bitwise repeatable.
+// Aliasing  y may be x.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run: elementwise.
+// Errors    invalid_argument for sizes, strides, pointers, an odd head_size and base; unsupported
+//           when no implementation fits; device.
+// Cost      one read of x and one write of y.
 // Source    Su et al., arXiv:2104.09864; the halves layout is the one of Hugging Face's Llama.
 struct RotaryArgs {
   const void* x = nullptr;

@@ -12,6 +12,11 @@ namespace saturate::kernels {
 // Shapes   s, p (sequences * heads * queries rows of `keys`, `stride` elements apart); lse (heads,
 //          sequences * queries), as attention.h has it. queries, keys and rows are above 0.
 // Types    s and lse in wide_of(dtype), p in dtype; p may be s where the types are equal.
+// Stream   enqueued on ctx.stream; never synchronises.
+// Order    bitwise equal run to run on one device: one block or thread sums a row.
+// Errors   device; materialised.h has checked the arguments.
+// Cost     reads of s and writes of p, once each.
+// Source   the formula.
 struct RowSoftmaxArgs {
   const void* s = nullptr;
   void* p = nullptr;

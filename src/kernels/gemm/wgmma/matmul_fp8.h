@@ -25,7 +25,8 @@ enum class Fp8 : uint8_t { e4m3, e5m2 };  // as the OCP's 8-bit specification; o
 //           for shapes and null pointers.
 // Stream    enqueued on ctx.stream; never synchronises. No workspace.
 // Order     bitwise equal run to run for the same shapes.
-// Method    promotion of short sums to fp32 registers: DeepSeek-V3 technical report,
+// Cost      2 m n k flops; m k + n k bytes of operands.
+// Source    promotion of short sums to fp32 registers: DeepSeek-V3 technical report,
 //           arXiv:2412.19437, section 3.3.2.
 struct MatmulFp8Args {
   const void* a = nullptr;
