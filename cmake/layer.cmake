@@ -97,6 +97,7 @@ function(saturate_test target)
     target_link_libraries(${target} PRIVATE saturate_${l})
   endforeach()
   target_link_libraries(${target} PRIVATE saturate_flags GTest::gtest GTest::gtest_main ${T_LIBS})
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/include)  # <layer>/testing/*.h
   target_compile_definitions(${target} PRIVATE
                              SATURATE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SATURATE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)

@@ -8,7 +8,7 @@ install(TARGETS ${layers} EXPORT saturate-targets ARCHIVE COMPONENT development)
 foreach(target ${layers})
   string(REPLACE saturate_ "" name ${target})
   install(DIRECTORY src/${name} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/saturate COMPONENT development
-          FILES_MATCHING PATTERN "*.h" PATTERN testing EXCLUDE)
+          FILES_MATCHING PATTERN "*.h" PATTERN testing EXCLUDE PATTERN "*_test.h" EXCLUDE)
 endforeach()
 install(FILES ${CMAKE_BINARY_DIR}/generated/base/features.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/saturate/base COMPONENT development)

@@ -15,6 +15,15 @@ if(NOT output STREQUAL "saturate ${VERSION}\n")
   message(FATAL_ERROR "the installed program says '${output}', not version ${VERSION}")
 endif()
 
+# What tests share is no part of the library.
+file(GLOB_RECURSE headers ${work}/prefix/include/*.h)
+foreach(header ${headers})
+  file(STRINGS ${header} of_tests REGEX "include .gtest|/testing/")
+  if(of_tests OR header MATCHES "/testing/|_test\\.h$")
+    message(FATAL_ERROR "${header} is for tests and was installed")
+  endif()
+endforeach()
+
 set(flags "")
 if(SANITIZE)
   set(flags -DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE})
