@@ -5,7 +5,8 @@
 # A comparison that fails says so on standard error and the others go on. Takes about ten minutes on an H200.
 set -euo pipefail
 out=${1:-/dev/stdout} peers="$(dirname "${BASH_SOURCE[0]}")/peers"
-run() { python3 "$peers/$1" "${@:2}" >> "$out" || echo "bench/peers.sh: $* failed" >&2; }
+record() { python3 "$peers/../../tools/check_results.py" --stamp >> "$out"; }
+run() { python3 "$peers/$1" "${@:2}" | record || echo "bench/peers.sh: $* failed" >&2; }
 
 for mode in eager graphs; do
   run pytorch_step.py --preset base --batch 25088 --mode "$mode"
