@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels/attention/attention_mma_device.cuh"
 #include "kernels/attention/hopper/backward_problem.h"
-#include "kernels/gemm/wgmma/wgmma_kernel.cuh"
-#include "kernels/gemm/wgmma/wgmma_mma.cuh"
+#include "kernels/hopper/registers.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 namespace saturate::kernels::attention::hopper {
 

@@ -6,7 +6,7 @@
 #include "kernels/attention/attention_plain.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/backward_problem.h"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/hopper/tensor_map.h"
 
 namespace saturate::kernels {
 

@@ -13,7 +13,7 @@
 #include "kernels/attention/hopper/backward_consume.cuh"
 #include "kernels/attention/hopper/backward_dropout_steps.cuh"
 #include "kernels/attention/hopper/backward_producer.cuh"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/hopper/tensor_map.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention::hopper {

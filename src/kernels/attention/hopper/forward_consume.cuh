@@ -4,7 +4,7 @@
 #include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/hopper/forward_softmax.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
-#include "kernels/gemm/wgmma/wgmma_mma.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 namespace saturate::kernels::attention {
 

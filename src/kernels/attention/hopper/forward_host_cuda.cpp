@@ -7,7 +7,7 @@
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/attention/hopper/windowed_band.h"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/hopper/tensor_map.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {

@@ -6,7 +6,7 @@
 #include "kernels/attention/attention_mma_device.cuh"
 #include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/hopper/forward_problem.h"
-#include "kernels/gemm/wgmma/wgmma_result.cuh"
+#include "kernels/hopper/registers.cuh"
 
 namespace saturate::kernels::attention {
 

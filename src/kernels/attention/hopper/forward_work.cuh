@@ -4,7 +4,7 @@
 #pragma once
 #include "kernels/attention/attention_device.cuh"
 #include "kernels/attention/hopper/forward_problem.h"
-#include "kernels/gemm/wgmma/wgmma_device.cuh"
+#include "kernels/hopper/instructions.cuh"
 
 namespace saturate::kernels::attention {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// More shapes of wgmma (gemm/wgmma/wgmma_mma.cuh has the layout of sums and operands), for the
+// More shapes of wgmma (hopper/wgmma.cuh has the layout of sums and operands), for the
 // tiles of wide heads.
 #pragma once
-#include "kernels/gemm/wgmma/wgmma_mma.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
-#include "kernels/gemm/wgmma/wgmma_list.h"
+#include "kernels/hopper/wgmma_list.h"
 
 namespace saturate::kernels::attention::wide {
 
@@ -71,4 +71,4 @@ __device__ __forceinline__ void mma_from_registers(float (&d)[kN / 2], const uin
 
 }  // namespace saturate::kernels::attention::wide
 
-#include "kernels/gemm/wgmma/wgmma_unlist.h"
+#include "kernels/hopper/wgmma_unlist.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/attention/attention_features.h"
-#include "kernels/gemm/tune/table_in_use.h"
-#include "kernels/gemm/tune/tuned_file.h"
+#include "kernels/tune/table_in_use.h"
+#include "kernels/tune/tuned_file.h"
 
 namespace saturate::kernels {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `saturate tune attention` found, as a file and as a lookup: for a shape of attention and a
-// direction, the implementation that won. The file's rules are those of gemm/tune/table.h.
+// direction, the implementation that won. The file's rules are those of kernels/tune.
 //
 // Where several kernels serve a shape (tiles of Hopper, of mma.sync, of the features' kernels, of
 // whole short sequences), the order of the list decides without a table. A lookup measures nothing
@@ -14,7 +14,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/dispatch.h"
-#include "kernels/gemm/tune/table.h"
+#include "kernels/tune/machine.h"
 
 namespace saturate::kernels {
 

@@ -354,14 +354,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-template <class P>
+template <class T, GroupedForm kForm>
 cudaError_t launch_grouped(const GroupedProblem& p, int blocks, cudaStream_t stream) {
-  return launch_pairs<grouped_wgmma_kernel<Grouped<P>>, Grouped<P>::kGroupedBytes>(p, blocks,
-                                                                                   stream);
+  using Sums =
+      Tile<T, T, kGroupedTileM, kGroupedTileN, 4, false, true, kForm == GroupedForm::forward>;
+  using Weights = Tile<T, float, kGroupedTileM, kGroupedWeightTileN, 4, true, false, false>;
+  using P = Grouped<std::conditional_t<kForm == GroupedForm::weight_gradient, Weights, Sums>>;
+  return launch_pairs<grouped_wgmma_kernel<P>, P::kGroupedBytes>(p, blocks, stream);
 }
-template <class T, bool kKMajorB>
-using GroupedTile = Tile<T, T, kGroupedTileM, kGroupedTileN, 4, false, true, kKMajorB>;
-template <class T>
-using GroupedWeightTile = Tile<T, float, kGroupedTileM, kGroupedWeightTileN, 4, true, false, false>;
 
 }  // namespace saturate::kernels::wgmma

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/grouped/grouped_gemm.h"
+
 namespace saturate::kernels::wgmma {
 
 constexpr int kMostGroups = 1024;
@@ -24,12 +26,9 @@ struct GroupedProblem {
   int band;      // pairs of rows of tiles that are walked together
 };
 
-cudaError_t launch_grouped_forward_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_grouped_forward_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_grouped_input_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_grouped_input_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_grouped_weight_bf16(const GroupedProblem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_grouped_weight_f16(const GroupedProblem& p, int blocks, cudaStream_t stream);
+// T: __nv_bfloat16 or __half (instances: cmake/gemm_instances.cmake).
+template <class T, GroupedForm kForm>
+cudaError_t launch_grouped(const GroupedProblem& p, int blocks, cudaStream_t stream);
 
 // Tiles of a weight gradient and of the two others.
 constexpr int kGroupedTileM = 128, kGroupedTileN = 256, kGroupedWeightTileN = 192;

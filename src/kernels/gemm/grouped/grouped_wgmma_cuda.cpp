@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/grouped/grouped_wgmma.h"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/hopper/tensor_map.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -18,6 +21,16 @@ int64_t most_units(const GroupedGemmArgs& x) {
     return x.groups * ceil_div(x.n, pair) * ceil_div(x.k, wgmma::kGroupedWeightTileN);
   const int64_t columns = x.form == GroupedForm::forward ? x.n : x.k;
   return (x.rows / pair + std::min(x.groups, x.rows)) * ceil_div(columns, wgmma::kGroupedTileN);
+}
+
+template <class T>
+cudaError_t launch_any_form(GroupedForm form, const wgmma::GroupedProblem& p, int blocks,
+                            cudaStream_t stream) {
+  using F = GroupedForm;
+  const auto launch = form == F::forward          ? wgmma::launch_grouped<T, F::forward>
+                      : form == F::input_gradient ? wgmma::launch_grouped<T, F::input_gradient>
+                                                  : wgmma::launch_grouped<T, F::weight_gradient>;
+  return launch(p, blocks, stream);
 }
 
 }  // namespace
@@ -38,7 +51,7 @@ Fit grouped_gemm_wgmma_cuda_fits(const Context& ctx, const GroupedGemmArgs& x) n
 
 void grouped_gemm_wgmma_cuda(const Context& ctx, const GroupedGemmArgs& x) {
   const bool forward = x.form == GroupedForm::forward;
-  const bool weights = x.form == GroupedForm::weight_gradient, bf16 = x.dtype == DType::bf16;
+  const bool weights = x.form == GroupedForm::weight_gradient;
   wgmma::GroupedProblem p{};
   p.a = wgmma::map_of(x.a, x.dtype, x.rows, forward ? x.k : x.n, forward ? x.k : x.n, 64);
   p.b = weights ? wgmma::map_of(x.b, x.dtype, x.rows, x.k, x.k, 32)
@@ -56,11 +69,9 @@ void grouped_gemm_wgmma_cuda(const Context& ctx, const GroupedGemmArgs& x) {
   p.k_blocks = static_cast<int>(ceil_div(forward ? x.k : x.n, 64));
   p.band = 8;
   const auto launch =
-      weights   ? (bf16 ? wgmma::launch_grouped_weight_bf16 : wgmma::launch_grouped_weight_f16)
-      : forward ? (bf16 ? wgmma::launch_grouped_forward_bf16 : wgmma::launch_grouped_forward_f16)
-                : (bf16 ? wgmma::launch_grouped_input_bf16 : wgmma::launch_grouped_input_f16);
+      x.dtype == DType::bf16 ? launch_any_form<__nv_bfloat16> : launch_any_form<__half>;
   const auto blocks = std::min<int64_t>(wgmma::blocks_of(ctx), 2 * most_units(x));
-  SAT_CUDA(launch(p, static_cast<int>(blocks), cuda::stream_of(ctx)));
+  SAT_CUDA(launch(x.form, p, static_cast<int>(blocks), cuda::stream_of(ctx)));
 }
 
 }  // namespace saturate::kernels

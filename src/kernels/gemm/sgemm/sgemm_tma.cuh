@@ -361,4 +361,11 @@ TmaKernel tma_kernel() {
           TmaTile<kCols, kAAlongK, kBAlongK>::kSharedBytes};
 }
 
+template <int kCols>
+TmaKernel sgemm_tma_kernel_of(bool a_along_k, bool b_along_k) {
+  if (a_along_k)
+    return b_along_k ? tma_kernel<kCols, true, true>() : tma_kernel<kCols, true, false>();
+  return b_along_k ? tma_kernel<kCols, false, true>() : tma_kernel<kCols, false, false>();
+}
+
 }  // namespace saturate::kernels

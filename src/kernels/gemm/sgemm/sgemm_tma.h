@@ -23,8 +23,9 @@ struct TmaKernel {
   int threads, shared_bytes;
 };
 // along_k: each row of the stored matrix runs along k (A not transposed, B transposed).
-TmaKernel sgemm_tma_kernel_256(bool a_along_k, bool b_along_k);
-TmaKernel sgemm_tma_kernel_128(bool a_along_k, bool b_along_k);
+// kColumns: 128 or 256 (instances: cmake/gemm_instances.cmake).
+template <int kColumns>
+TmaKernel sgemm_tma_kernel_of(bool a_along_k, bool b_along_k);
 
 // Of a tile along k. Two blocks of 128 columns share a multiprocessor's memory.
 constexpr int tma_depth(int columns) { return columns == 256 ? 32 : 16; }

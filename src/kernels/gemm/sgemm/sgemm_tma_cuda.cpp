@@ -13,6 +13,7 @@
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/sgemm/sgemm_tma.h"
+#include "kernels/hopper/tensor_map.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -58,8 +59,8 @@ const Loaded& loaded(int device, int columns, bool a_along_k, bool b_along_k) {
   Loaded& l = at->second;
   if (!is_new) return l;
   l.columns = columns;
-  l.kernel = columns == 256 ? sgemm_tma_kernel_256(a_along_k, b_along_k)
-                            : sgemm_tma_kernel_128(a_along_k, b_along_k);
+  l.kernel = columns == 256 ? sgemm_tma_kernel_of<256>(a_along_k, b_along_k)
+                            : sgemm_tma_kernel_of<128>(a_along_k, b_along_k);
   SAT_CUDA(cudaFuncSetAttribute(l.kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 l.kernel.shared_bytes));
   for (size_t i = 0; i < kSplits.size(); ++i) {
@@ -116,20 +117,6 @@ Plan plan_of(const Context& ctx, const MatmulArgs& x) {
   return best;
 }
 
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-// From the driver that is there, so that the program needs no link to it.
-Encode encoder() {
-  static const Encode found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    SAT_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                              cudaEnableDefault, &result));
-    return reinterpret_cast<Encode>(function);
-  }();
-  return found;
-}
-
 // Boxes of `outer` rows of a stored matrix (rows, cols). Along k a row of a box is 128 bytes and
 // swizzled; across k it is as wide as the tile.
 CUtensorMap map_of(const char* name, const void* data, int64_t rows, int64_t cols, int64_t ld,
@@ -140,12 +127,12 @@ CUtensorMap map_of(const char* name, const void* data, int64_t rows, int64_t col
   const auto wide = static_cast<cuuint32_t>(width), deep = static_cast<cuuint32_t>(depth);
   const cuuint32_t box[] = {along_k ? deep : wide, along_k ? wide : deep}, steps[] = {1, 1};
   const CUresult result =
-      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, const_cast<void*>(data), size, pitch, box,
-                steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                !along_k      ? CU_TENSOR_MAP_SWIZZLE_NONE
-                : depth == 32 ? CU_TENSOR_MAP_SWIZZLE_128B
-                              : CU_TENSOR_MAP_SWIZZLE_64B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      wgmma::encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, const_cast<void*>(data), size,
+                       pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       !along_k      ? CU_TENSOR_MAP_SWIZZLE_NONE
+                       : depth == 32 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : CU_TENSOR_MAP_SWIZZLE_64B,
+                       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(Errc::device, "matmul",
                 fmt::format("cuTensorMapEncodeTiled returned {} for {} stored as ({}, {}) with "
@@ -155,25 +142,17 @@ CUtensorMap map_of(const char* name, const void* data, int64_t rows, int64_t col
   return map;
 }
 
-int compute_major(int device) {
-  int major = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess
-             ? major
-             : 0;
-}
-
 }  // namespace
 
 Fit sgemm_tma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (x.ab_type != DType::f32 || x.d_type != DType::f32) return {"only f32 in and out"};
   if (x.allow_tf32) return {"TF32 is allowed: tensor cores are faster"};
-  if (compute_major(ctx.device.index) != 9) return {"needs TMA (sm_90)"};
   if (x.k > 0 && (!on_16_bytes(x.a, x.lda) || !on_16_bytes(x.b, x.ldb)))
     return {"rows of a and b must start on 16 bytes for TMA"};
   const int64_t limit = std::numeric_limits<int32_t>::max() / 2;
   if (std::max({x.m, x.n, x.k}) > limit || (x.m / kTmaRows + 1) * (x.n / 128 + 1) > limit)
     return {"more than 2^30 rows, columns or tiles"};
-  return {};
+  return wgmma::device_fits(ctx);
 }
 
 void sgemm_tma_cuda(const Context& ctx, const MatmulArgs& x) {

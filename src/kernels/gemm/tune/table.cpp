@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <bit>
-#include <cmath>
-
-#include "kernels/gemm/tune/table_in_use.h"
+#include "kernels/tune/table_in_use.h"
 
 namespace saturate::kernels {
 namespace {
@@ -43,11 +40,6 @@ std::string text_of(const GemmKey& key) {
                      key.ta == Transpose::yes ? "T" : "N", key.tb == Transpose::yes ? "T" : "N",
                      key.m, key.n, key.k, key.accumulates ? " + c" : "", key.bias ? " + bias" : "",
                      key.aligned ? "" : " unaligned");
-}
-
-int64_t shape_class(int64_t size) noexcept {
-  if (size <= 1) return 0;
-  return std::llround(2.0 * std::log2(static_cast<double>(size)));
 }
 
 GemmKey class_of(const GemmKey& key) noexcept {

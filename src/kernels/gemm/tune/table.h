@@ -15,7 +15,7 @@
 
 #include "base/dtype.h"
 #include "kernels/gemm/matmul.h"
-#include "runtime/device.h"
+#include "kernels/tune/machine.h"
 
 namespace saturate::kernels {
 
@@ -31,8 +31,6 @@ struct GemmKey {
 GemmKey gemm_key(const MatmulArgs& args) noexcept;
 std::string text_of(const GemmKey& key);  // "bf16 NT 16384x3072x1024 + bias"
 
-// Half powers of two: round(2 log2(size)); 0 for sizes up to 1.
-int64_t shape_class(int64_t size) noexcept;
 GemmKey class_of(const GemmKey& key) noexcept;  // m, n, k replaced by their classes
 
 struct GemmChoice {
@@ -42,17 +40,6 @@ struct GemmChoice {
   double default_ms = 0;  // of what runs without a table
   friend bool operator==(const GemmChoice&, const GemmChoice&) = default;
 };
-
-// What a measurement holds for. A table of another machine is stale.
-struct TuneMachine {
-  std::string gpu;        // "NVIDIA H200"
-  std::string compute;    // "9.0"
-  std::string driver;     // "580.159.04", or CUDA's number where the kernel module does not say
-  std::string libraries;  // "cuBLASLt 13.0.2, kernels 2"
-  friend bool operator==(const TuneMachine&, const TuneMachine&) = default;
-};
-// Errors: unsupported for a CPU.
-TuneMachine tune_machine(Device device);
 
 /// Entries with a lookup by problem. Plain data: const use from several threads is safe.
 class GemmTable {
@@ -69,8 +56,6 @@ class GemmTable {
   std::map<GemmKey, GemmKey> representative_;  // class -> exact key
 };
 
-// $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate; "" when none of them is set.
-std::string tune_cache_folder();
 // The table of one kind of GPU in that folder: "<folder>/gemm-nvidia-h200-9.0.json".
 std::string gemm_table_path(const std::string& folder, const TuneMachine& machine);
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entries of the table of matrix products in its file (tuned_file.h).
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "kernels/gemm/tune/table.h"
-#include "kernels/gemm/tune/tuned_file.h"
+#include "kernels/tune/tuned_file.h"
 
 namespace saturate::kernels {
 namespace {
@@ -55,17 +54,6 @@ std::string read_entry(TunedEntry& f, GemmTable& table) {
 }
 
 }  // namespace
-
-std::string tune_cache_folder() {
-  const auto set = [](const char* name) {
-    const char* v = std::getenv(name);
-    return std::string(v != nullptr ? v : "");
-  };
-  if (const std::string own = set("SATURATE_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = set("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/saturate";
-  if (const std::string home = set("HOME"); !home.empty()) return home + "/.cache/saturate";
-  return "";
-}
 
 std::string gemm_table_path(const std::string& folder, const TuneMachine& machine) {
   return tuned_file_path(folder, kKind, machine);

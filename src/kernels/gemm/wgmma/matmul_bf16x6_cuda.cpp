@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/gemm/wgmma/wgmma_args.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -123,29 +123,13 @@ void run_piece(const Context& ctx, const MatmulArgs& x) {
   };
   cut(a, x.a, x.lda, a_parts);
   cut(b, x.b, x.ldb, b_parts);
-  wgmma::Problem p{};
+  wgmma::Problem p = wgmma::problem_of(x, kTile, kTile, wgmma::kTileK, 1, 8);
   p.a = wgmma::map_of(a_parts, DType::bf16, a.map_rows(), a.map_cols(), a.ld,
                       a.k_major ? kTile : wgmma::kTileK);
   p.b = wgmma::map_of(b_parts, DType::bf16, b.map_rows(), b.map_cols(), b.ld,
                       b.k_major ? kTile / 2 : wgmma::kTileK / 2);
-  p.out = x.d;
-  p.c = x.c;
-  p.bias = x.bias;
-  p.ldc = x.ldc;
-  p.ldd = x.ldd;
-  p.alpha = x.alpha;
-  p.beta = x.beta;
-  p.m = static_cast<int>(x.m);
-  p.n = static_cast<int>(x.n);
-  p.k_blocks = static_cast<int>(ceil_div(x.k, wgmma::kTileK));
-  p.split_blocks = p.k_blocks;
   p.part_k = p.k_blocks * wgmma::kTileK;
-  p.pairs_m = static_cast<int>(ceil_div(x.m, 2 * kTile));
-  p.tiles_n = static_cast<int>(ceil_div(x.n, kTile));
-  p.units = p.pairs_m * p.tiles_n;
-  p.band = std::min(8, p.pairs_m);
-  const int blocks = std::min(wgmma::blocks_of(ctx), 2 * p.units);
-  SAT_CUDA(wgmma::launch_parts(form, p, blocks, cuda::stream_of(ctx)));
+  SAT_CUDA(wgmma::launch_parts(form, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
 }
 
 }  // namespace

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/gemm/wgmma/promoted_host.h"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/gemm/wgmma/wgmma_args.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -14,19 +13,14 @@ int64_t copied_row(const MatmulArgs& x) { return (x.k + 31) / 32 * 32; }
 bool copies_a(const MatmulArgs& x) { return x.ta == Transpose::yes; }
 bool copies_b(const MatmulArgs& x) { return x.tb == Transpose::no; }
 
-// The operand (rows, k) with k innermost; where it is not stored so, its copy at `copy`.
-wgmma::Operand operand(const float* data, int64_t ld, bool copied, int64_t rows,
-                       const MatmulArgs& x, float* copy, cudaStream_t stream) {
-  if (copied) {
-    wgmma::transpose_f32(data, ld, x.k, rows, copy, copied_row(x), stream);
-    SAT_CUDA_LAUNCHED("transpose_f32");
-  }
-  return {.data = copied ? copy : data,
-          .type = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-          .type_bytes = 4,
-          .rows = rows,
-          .k = x.k,
-          .ld = copied ? copied_row(x) : ld};
+// TMA's map of the operand (rows, k) with k innermost; where it is not stored so, of its copy at
+// `copy`.
+CUtensorMap operand(const void* data, int64_t ld, bool copied, int64_t rows, const MatmulArgs& x,
+                    float* copy, int box_rows, cudaStream_t stream) {
+  if (!copied) return wgmma::tf32_map_of(data, rows, x.k, ld, box_rows);
+  wgmma::transpose_f32(static_cast<const float*>(data), ld, x.k, rows, copy, copied_row(x), stream);
+  SAT_CUDA_LAUNCHED("transpose_f32");
+  return wgmma::tf32_map_of(copy, rows, x.k, copied_row(x), box_rows);
 }
 
 }  // namespace
@@ -55,19 +49,11 @@ void matmul_tf32_cuda(const Context& ctx, const MatmulArgs& x) {
   const cudaStream_t stream = cuda::stream_of(ctx);
   auto* const copy_a = static_cast<float*>(ctx.workspace);
   float* const copy_b = copy_a + (copies_a(x) ? x.m * copied_row(x) : 0);
-  const auto a =
-      operand(static_cast<const float*>(x.a), x.lda, copies_a(x), x.m, x, copy_a, stream);
-  const auto b =
-      operand(static_cast<const float*>(x.b), x.ldb, copies_b(x), x.n, x, copy_b, stream);
-  wgmma::PromotedProblem p = wgmma::promoted_problem(a, b);
-  p.out = x.d;
-  p.c = x.c;
-  p.bias = x.bias;
-  p.ldc = x.ldc;
-  p.ldd = x.ldd;
-  p.alpha = x.alpha;
-  p.beta = x.beta;
-  SAT_CUDA(wgmma::launch_tf32(p, wgmma::promoted_blocks(ctx, p), stream));
+  wgmma::Problem p =
+      wgmma::problem_of(x, wgmma::kTf32TileM, wgmma::kTf32TileN, wgmma::kTf32TileK, 1, 8);
+  p.a = operand(x.a, x.lda, copies_a(x), x.m, x, copy_a, wgmma::kTf32TileM, stream);
+  p.b = operand(x.b, x.ldb, copies_b(x), x.n, x, copy_b, wgmma::kTf32TileN / 2, stream);
+  SAT_CUDA(wgmma::launch_tf32(p, wgmma::blocks_for(ctx, p), stream));
 }
 
 }  // namespace saturate::kernels

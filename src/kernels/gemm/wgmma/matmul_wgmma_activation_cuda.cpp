@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
 
-#include <algorithm>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 #include "kernels/gemm/wgmma/wgmma_activation.h"
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/gemm/wgmma/wgmma_args.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -26,26 +27,14 @@ Fit matmul_wgmma_activation_cuda_fits(const Context& ctx, const MatmulArgs& x) n
 
 void matmul_wgmma_activation_cuda(const Context& ctx, const MatmulArgs& x) {
   constexpr int kM = 128, kN = 256;
-  wgmma::Problem p{};
+  wgmma::Problem p = wgmma::problem_of(x, kM, kN, wgmma::kTileK, 1, 8);
   p.a = wgmma::map_of(x.a, x.ab_type, x.m, x.k, x.lda, kM);
   p.b = wgmma::map_of(x.b, x.ab_type, x.n, x.k, x.ldb, kN / 2);
-  p.out = x.d;
   p.c = x.epilogue.aux;
-  p.bias = x.bias;
   p.ldc = x.epilogue.ld_aux;
-  p.ldd = x.ldd;
-  p.alpha = x.alpha;
-  p.m = static_cast<int>(x.m);
-  p.n = static_cast<int>(x.n);
-  p.k_blocks = p.split_blocks = static_cast<int>(wgmma::ceil_div(x.k, 64));
-  p.pairs_m = static_cast<int>(wgmma::ceil_div(x.m, 2 * kM));
-  p.tiles_n = static_cast<int>(wgmma::ceil_div(x.n, kN));
-  p.units = p.pairs_m * p.tiles_n;
-  p.band = std::min(8, p.pairs_m);
-  const int blocks = std::min(wgmma::blocks_of(ctx), 2 * p.units);
-  const auto launch =
-      x.ab_type == DType::bf16 ? wgmma::launch_activation_bf16 : wgmma::launch_activation_f16;
-  SAT_CUDA(launch(x.epilogue.activation, p, blocks, cuda::stream_of(ctx)));
+  const auto launch = x.ab_type == DType::bf16 ? wgmma::launch_activation<__nv_bfloat16>
+                                               : wgmma::launch_activation<__half>;
+  SAT_CUDA(launch(x.epilogue.activation, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
 }
 
 }  // namespace saturate::kernels

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "kernels/gemm/wgmma/wgmma_host.h"
+#include "kernels/gemm/wgmma/wgmma_args.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -46,6 +48,15 @@ double predicted_clocks(const Context& ctx, const MatmulArgs& x, const WgmmaPlan
   const double reduce =
       plan.splits > 1 ? static_cast<double>(x.m * x.n * plan.splits) * 4 / 2000 : 0;
   return rounds * unit + 3000 + reduce;
+}
+
+template <class T>
+cudaError_t launch_any_form(Form form, Shape shape, const wgmma::Problem& p, int blocks,
+                            cudaStream_t stream) {
+  const auto launch = form == Form::forward          ? wgmma::launch_form<T, Form::forward>
+                      : form == Form::input_gradient ? wgmma::launch_form<T, Form::input_gradient>
+                                                     : wgmma::launch_form<T, Form::weight_gradient>;
+  return launch(shape, p, blocks, stream);
 }
 
 }  // namespace
@@ -126,31 +137,17 @@ void matmul_wgmma_run(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& 
   const Form form = form_of(x);
   const auto& shape = kShapeInfo[plan.shape];
   const bool k_major_a = form != Form::weight_gradient, k_major_b = form == Form::forward;
-  wgmma::Problem p{};
+  wgmma::Problem p = wgmma::problem_of(x, shape.m, shape.n, kTileK, plan.splits, plan.band);
   p.a = k_major_a ? map_of(x.a, x.ab_type, x.m, x.k, x.lda, shape.m)
                   : map_of(x.a, x.ab_type, x.k, x.m, x.lda, kTileK);
   p.b = k_major_b ? map_of(x.b, x.ab_type, x.n, x.k, x.ldb, shape.n / 2)
                   : map_of(x.b, x.ab_type, x.k, x.n, x.ldb, kTileK / 2);
-  p.out = x.d;
-  p.c = x.c;
-  p.bias = x.bias;
   p.partial = static_cast<float*>(ctx.workspace);
-  p.ldc = x.ldc;
-  p.ldd = x.ldd;
-  p.alpha = x.alpha;
-  p.beta = x.beta;
-  p.m = static_cast<int>(x.m);
-  p.n = static_cast<int>(x.n);
-  p.k_blocks = static_cast<int>(ceil_div(x.k, kTileK));
-  p.split_blocks = static_cast<int>(ceil_div(p.k_blocks, plan.splits));
-  const auto splits = static_cast<int>(ceil_div(p.k_blocks, p.split_blocks));
-  p.pairs_m = static_cast<int>(ceil_div(x.m, 2 * shape.m));
-  p.tiles_n = static_cast<int>(ceil_div(x.n, shape.n));
-  p.units = p.pairs_m * p.tiles_n * splits;
-  p.band = std::min(plan.band, p.pairs_m);
-  const int blocks = std::min(blocks_of(ctx), 2 * p.units);
-  const auto launch = x.ab_type == DType::bf16 ? wgmma::launch_bf16 : wgmma::launch_f16;
-  SAT_CUDA(launch(form, static_cast<Shape>(plan.shape), p, blocks, cuda::stream_of(ctx)));
+  const auto launch =
+      x.ab_type == DType::bf16 ? launch_any_form<__nv_bfloat16> : launch_any_form<__half>;
+  SAT_CUDA(launch(form, static_cast<Shape>(plan.shape), p, wgmma::blocks_for(ctx, p),
+                  cuda::stream_of(ctx)));
+  const int splits = p.units / (p.pairs_m * p.tiles_n);
   if (splits > 1) {
     wgmma::add_partials(p.partial, splits - 1, static_cast<float*>(x.d), x.ldd, p.m, p.n,
                         cuda::stream_of(ctx));

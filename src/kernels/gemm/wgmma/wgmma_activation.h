@@ -7,9 +7,9 @@ namespace saturate::kernels::wgmma {
 
 // The forward product in tiles of 128 x 256 with the activation: relu, gelu_tanh or gelu_erf. `c`
 // and `ldc` of the problem say where the values before it go (null: nowhere); beta is 0, splits 1.
-cudaError_t launch_activation_bf16(ActivationKind kind, const Problem& p, int blocks,
-                                   cudaStream_t stream);
-cudaError_t launch_activation_f16(ActivationKind kind, const Problem& p, int blocks,
-                                  cudaStream_t stream);
+// T: __nv_bfloat16 or __half.
+template <class T>
+cudaError_t launch_activation(ActivationKind kind, const Problem& p, int blocks,
+                              cudaStream_t stream);
 
 }  // namespace saturate::kernels::wgmma

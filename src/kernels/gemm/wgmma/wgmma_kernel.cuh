@@ -13,9 +13,9 @@
 //
 // The order of every sum is fixed by the shape, so results repeat bit for bit.
 #pragma once
-#include "kernels/gemm/wgmma/wgmma_mma.cuh"
 #include "kernels/gemm/wgmma/wgmma_problem.h"
 #include "kernels/gemm/wgmma/wgmma_result.cuh"
+#include "kernels/hopper/wgmma.cuh"
 
 namespace saturate::kernels::wgmma {
 

@@ -31,30 +31,22 @@ cudaError_t launch(const Problem& p, int blocks, cudaStream_t stream) {
   return launch_pairs<matmul_wgmma_kernel<P>, P::kSharedBytes>(p, blocks, stream);
 }
 
-// The instances of one form: every shape with 16-bit results, the cooperative ones with fp32
-// results (long sums, for which the time to write does not count).
-template <class T, bool kKMajorB>
-cudaError_t launch_narrow(Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
+// Every shape with 16-bit results, the cooperative ones with fp32 results (long sums, for which the
+// time to write does not count).
+template <class T, Form kForm>
+cudaError_t launch_form(Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
+  constexpr bool kKMajorA = kForm != Form::weight_gradient, kKMajorB = kForm == Form::forward;
+  using Out = std::conditional_t<kKMajorA, T, float>;
   switch (shape) {
     case Shape::cooperative_128x256:
-      return launch<Tile<T, T, 128, 256, 4, false, true, kKMajorB>>(p, blocks, stream);
-    case Shape::ping_pong_128x192:
-      return launch<Tile<T, T, 128, 192, 5, true, true, kKMajorB>>(p, blocks, stream);
+      return launch<Tile<T, Out, 128, 256, 4, false, kKMajorA, kKMajorB>>(p, blocks, stream);
     case Shape::cooperative_256x192:
-      return launch<Tile<T, T, 256, 192, 4, false, true, kKMajorB>>(p, blocks, stream);
+      return launch<Tile<T, Out, 256, 192, 4, false, kKMajorA, kKMajorB>>(p, blocks, stream);
+    case Shape::ping_pong_128x192:
+      if constexpr (kKMajorA)
+        return launch<Tile<T, Out, 128, 192, 5, true, kKMajorA, kKMajorB>>(p, blocks, stream);
   }
   return cudaErrorInvalidValue;
-}
-template <class T>
-cudaError_t launch_wide(Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
-  switch (shape) {
-    case Shape::cooperative_128x256:
-      return launch<Tile<T, float, 128, 256, 4, false, false, false>>(p, blocks, stream);
-    case Shape::cooperative_256x192:
-      return launch<Tile<T, float, 256, 192, 4, false, false, false>>(p, blocks, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
 }
 
 }  // namespace saturate::kernels::wgmma

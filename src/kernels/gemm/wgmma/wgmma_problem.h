@@ -19,7 +19,7 @@ struct Problem {
   int64_t ldc, ldd;
   float alpha, beta;
   int m, n;
-  int k_blocks, split_blocks;  // of 64: in all, and in one split
+  int k_blocks, split_blocks;  // of 64 (tf32: 32) values: in all, and in one split
   int part_k;                  // operands in three parts: values of k from one to the next
   int pairs_m, tiles_n;        // tiles: pairs of rows of tiles, columns of tiles
   int units;                   // pairs of tiles times splits
@@ -37,10 +37,11 @@ constexpr ShapeInfo kShapeInfo[kShapes] = {{"cooperative 128x256", 128, 256},
                                            {"ping-pong 128x192", 128, 192},
                                            {"cooperative 256x192", 256, 192}};
 
-// Launches on `blocks` blocks (an even number). Which exist: forward and input gradient with
-// results in the operands' type, weight gradient with results in f32. Returns the launch's error.
-cudaError_t launch_bf16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream);
-cudaError_t launch_f16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream);
+// Launches on `blocks` blocks (an even number). T: __nv_bfloat16 or __half; forward and input
+// gradient with results in T, weight gradient with results in f32 (instances:
+// cmake/gemm_instances.cmake). Returns the launch's error.
+template <class T, Form kForm>
+cudaError_t launch_form(Shape shape, const Problem& p, int blocks, cudaStream_t stream);
 
 // d (m, n) += the `count` matrices (m, n) of `partial`, in order; n is even, rows of d 8-byte
 // aligned.
@@ -55,5 +56,13 @@ cudaError_t cut_in_parts(const float* from, int64_t rows, int64_t cols, int64_t 
                          cudaStream_t stream);
 // The product of operands in three parts, in tiles of 128 x 128; results, C and bias in fp32.
 cudaError_t launch_parts(Form form, const Problem& p, int blocks, cudaStream_t stream);
+
+// fp32 operands, both with k innermost and rounded to tf32 by their maps; results, C and bias in
+// fp32. Tiles and blocks of k as here.
+constexpr int kTf32TileM = 128, kTf32TileN = 256, kTf32TileK = 32;
+cudaError_t launch_tf32(const Problem& p, int blocks, cudaStream_t stream);
+// to (columns, rows) with `ld_to` = from (rows, columns)^T.
+void transpose_f32(const float* from, int64_t ld, int64_t rows, int64_t columns, float* to,
+                   int64_t ld_to, cudaStream_t stream);
 
 }  // namespace saturate::kernels::wgmma

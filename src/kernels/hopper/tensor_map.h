@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host does before a launch of the Hopper kernels.
+// What the host does before a launch of the Hopper kernels: tensor maps for TMA, and how many blocks.
 #pragma once
-#include "kernels/gemm/matmul.h"
-#include "kernels/gemm/wgmma/wgmma_problem.h"
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "runtime/context.h"
 
 namespace saturate::kernels::wgmma {
 
@@ -18,15 +23,14 @@ Fit device_fits(const Context& ctx) noexcept;
 // Blocks that run together: one a multiprocessor, in pairs.
 int blocks_of(const Context& ctx);
 
-// Not for both operands transposed.
-Form form_of(const MatmulArgs& args);
-
 // Matrix (rows, cols) of bf16, f16 or f32 by rows; boxes of `box_rows` rows of 128 bytes, swizzled
 // over 128 bytes. Errors: device, when the driver refuses.
 CUtensorMap map_of(const void* data, DType type, int64_t rows, int64_t cols, int64_t ld,
                    int box_rows);
-// `matrices` such matrices, one after the other without gaps: boxes of one of them, which the copy
-// engine fills with zeros where that matrix ends.
+// The same of f32, which TMA rounds to tf32 on the way.
+CUtensorMap tf32_map_of(const void* data, int64_t rows, int64_t cols, int64_t ld, int box_rows);
+// `matrices` such matrices, one after the other without gaps: boxes of one of them, which TMA fills
+// with zeros where that matrix ends.
 CUtensorMap map_of_stack(const void* data, DType type, int64_t matrices, int64_t rows, int64_t cols,
                          int box_rows);
 

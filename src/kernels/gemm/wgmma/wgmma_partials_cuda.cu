@@ -22,39 +22,6 @@ __global__ void add_partials_kernel(const float* partial, int count, float* d, i
 
 }  // namespace
 
-#define SAT_DECLARE(NAME) \
-  cudaError_t NAME(Shape shape, const Problem& p, int blocks, cudaStream_t stream);
-SAT_DECLARE(launch_forward_bf16)
-SAT_DECLARE(launch_forward_f16)
-SAT_DECLARE(launch_input_bf16)
-SAT_DECLARE(launch_input_f16)
-SAT_DECLARE(launch_weight_bf16)
-SAT_DECLARE(launch_weight_f16)
-#undef SAT_DECLARE
-
-cudaError_t launch_bf16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
-  switch (form) {
-    case Form::forward:
-      return launch_forward_bf16(shape, p, blocks, stream);
-    case Form::input_gradient:
-      return launch_input_bf16(shape, p, blocks, stream);
-    case Form::weight_gradient:
-      return launch_weight_bf16(shape, p, blocks, stream);
-  }
-  return cudaErrorInvalidValue;
-}
-cudaError_t launch_f16(Form form, Shape shape, const Problem& p, int blocks, cudaStream_t stream) {
-  switch (form) {
-    case Form::forward:
-      return launch_forward_f16(shape, p, blocks, stream);
-    case Form::input_gradient:
-      return launch_input_f16(shape, p, blocks, stream);
-    case Form::weight_gradient:
-      return launch_weight_f16(shape, p, blocks, stream);
-  }
-  return cudaErrorInvalidValue;
-}
-
 void add_partials(const float* partial, int count, float* d, int64_t ldd, int m, int n,
                   cudaStream_t stream) {
   const int64_t pairs = int64_t{m} * (n / 2);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "kernels/gemm/tune/table.h"
+#include "kernels/tune/machine.h"
 
 namespace saturate::kernels {
 

@@ -6,8 +6,8 @@
 #pragma once
 #include <type_traits>
 
-#include "kernels/gemm/wgmma/wgmma_device.cuh"
-#include "kernels/gemm/wgmma/wgmma_list.h"
+#include "kernels/hopper/instructions.cuh"
+#include "kernels/hopper/wgmma_list.h"
 
 namespace saturate::kernels::wgmma {
 
@@ -67,4 +67,4 @@ __device__ inline void mma_from_registers(float (&d)[kN / 2], const uint32_t (&a
 
 }  // namespace saturate::kernels::wgmma
 
-#include "kernels/gemm/wgmma/wgmma_unlist.h"
+#include "kernels/hopper/wgmma_unlist.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions of Hopper that a matrix product is made of, one function each. Semantics: PTX
-// ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor", "wgmma" and "setmaxnreg".
+// Hopper's instructions for barriers, TMA, clusters and the tensor cores, one function each.
+// Semantics: PTX ISA 9.0, sections "mbarrier", "cp.async.bulk.tensor", "wgmma" and "setmaxnreg".
 #pragma once
 #include <cuda.h>
 #include <cuda_bf16.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/gemm/tune/tuned_file.h"
+#include "kernels/tune/tuned_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/durable_file.h"
+#include "base/error.h"
 #include "base/log.h"
 
 namespace saturate::kernels {
@@ -119,6 +121,17 @@ std::vector<int64_t> TunedEntry::whole_numbers(const char* name, size_t count, i
   }
   if (whole) return numbers;
   return fail(name, rule), std::vector<int64_t>();
+}
+
+std::string tune_cache_folder() {
+  const auto set = [](const char* name) {
+    const char* v = std::getenv(name);
+    return std::string(v != nullptr ? v : "");
+  };
+  if (const std::string own = set("SATURATE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = set("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/saturate";
+  if (const std::string home = set("HOME"); !home.empty()) return home + "/.cache/saturate";
+  return "";
 }
 
 std::string tuned_file_path(const std::string& folder, const char* kind,

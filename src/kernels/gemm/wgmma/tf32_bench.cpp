@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of tf32 and fp8 on Hopper's tensor cores against the
-// best of cuBLASLt's first eight algorithms, in one process: every candidate in every round,
-// operands rotate past L2, medians. Errors against double precision on a few rows, divided by
-// sqrt(k). One JSON line a product. usage: saturate_precision_bench [--trace] [tf32|fp8]
-#include <cublasLt.h>
-#include <cuda_fp8.h>
+// Products of tf32 on Hopper's tensor cores against the best of cuBLASLt's first eight algorithms,
+// in one process: every candidate in every round, operands rotate past L2, medians. Errors against
+// double precision on a few rows, divided by sqrt(k). One JSON line a product.
+// usage: saturate_tf32_bench [--trace]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +12,6 @@
 #include <random>
 
 #include "kernels/gemm/matmul_impl.h"
-#include "kernels/gemm/wgmma/matmul_fp8.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
@@ -180,118 +177,16 @@ void measure_tf32(const Stream& stream, const char* form, int64_t s) {
   std::fflush(stdout);
 }
 
-// cuBLASLt's fp8 product D (m, n) = A B^T of e4m3, D bf16.
-class PeerFp8 {
- public:
-  PeerFp8(const Context& ctx, int64_t s, bool fast, const float* one) : ctx_(ctx) {
-    static cublasLtHandle_t shared = nullptr;
-    if (shared == nullptr) cublasLtCreate(&shared);
-    handle_ = shared;
-    cublasLtMatmulDescInit(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    const cublasOperation_t yes = CUBLAS_OP_T;
-    const auto quick = static_cast<int8_t>(fast);
-    cublasLtMatmulDescSetAttribute(&desc_, CUBLASLT_MATMUL_DESC_TRANSA, &yes, sizeof(yes));
-    cublasLtMatmulDescSetAttribute(&desc_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &quick, sizeof(quick));
-    cublasLtMatmulDescSetAttribute(&desc_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &one, sizeof(one));
-    cublasLtMatmulDescSetAttribute(&desc_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &one, sizeof(one));
-    const auto size = static_cast<uint64_t>(s);
-    cublasLtMatrixLayoutInit(&operand_, CUDA_R_8F_E4M3, size, size, s);
-    cublasLtMatrixLayoutInit(&d_, CUDA_R_16BF, size, size, s);
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulPreferenceInit(&preference);
-    const uint64_t bytes = ctx.workspace_bytes;
-    cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &bytes, sizeof(bytes));
-    cublasLtMatmulAlgoGetHeuristic(handle_, &desc_, &operand_, &operand_, &d_, &d_, &preference,
-                                   kPeers, found_, &count_);
-  }
-  int count() const { return count_; }
-  void run(int i, const void* a, const void* b, void* d) {
-    const float alpha = 1, beta = 0;
-    const auto status = cublasLtMatmul(
-        handle_, &desc_, &alpha, b, &operand_, a, &operand_, &beta, d, &d_, d, &d_, &found_[i].algo,
-        ctx_.workspace, ctx_.workspace_bytes, static_cast<cudaStream_t>(ctx_.stream));
-    if (status != CUBLAS_STATUS_SUCCESS)
-      fmt::print("cublasLtMatmul: {}\n", static_cast<int>(status));
-  }
-
- private:
-  Context ctx_;
-  cublasLtHandle_t handle_;
-  cublasLtMatmulDescOpaque_t desc_;
-  cublasLtMatrixLayoutOpaque_t operand_, d_;
-  cublasLtMatmulHeuristicResult_t found_[kPeers];
-  int count_ = 0;
-};
-
-void measure_fp8(const Stream& stream, int64_t s) {
-  const size_t sets = kRotate / static_cast<size_t>(s * s * 2) + 1;
-  std::vector<Buffer> a, b;
-  const auto va = random_values<__nv_fp8_e4m3>(s * s, 1),
-             vb = random_values<__nv_fp8_e4m3>(s * s, 2);
-  for (size_t i = 0; i < sets; ++i) {
-    a.push_back(on_device(stream, va));
-    b.push_back(on_device(stream, vb));
-  }
-  const Buffer d(stream.device(), static_cast<size_t>(s * s) * 2);
-  const Buffer workspace(stream.device(), kWorkspaceBytes);
-  const Buffer one = on_device(stream, std::vector<float>{1.0f});
-  const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
-  std::vector<Candidate> all;
-  PeerFp8 exact(ctx, s, false, one.as<float>()), fast(ctx, s, true, one.as<float>());
-  for (PeerFp8* peer : {&exact, &fast}) {
-    for (int i = 0; i < peer->count(); ++i) {
-      all.push_back(
-          {fmt::format("{} {}", peer == &exact ? "cuBLASLt" : "fast cuBLASLt", i),
-           [&, peer, i](size_t set) { peer->run(i, a[set].data(), b[set].data(), d.data()); }});
-    }
-  }
-  all.push_back({"ours", [&](size_t set) {
-                   matmul_fp8_cuda(ctx, {.a = a[set].data(),
-                                         .b = b[set].data(),
-                                         .d = d.data(),
-                                         .scale_a = one.as<float>(),
-                                         .scale_b = one.as<float>(),
-                                         .m = s,
-                                         .n = s,
-                                         .k = s,
-                                         .lda = s,
-                                         .ldb = s,
-                                         .ldd = s});
-                 }});
-  const double flops =
-      2.0 * static_cast<double>(s) * static_cast<double>(s) * static_cast<double>(s);
-  measure(stream, all, sets, flops);
-  const auto tflops = [&](Candidate& c) { return flops / c.median() / 1e9; };
-  fmt::print(
-      R"({{"what":"gemm fp8 e4m3 to bf16","form":"NT","size":{},"cublaslt_tflops":{:.1f},)"
-      R"("cublaslt_fast_tflops":{:.1f},"tflops":{:.1f},"ratio":{:.3f},"ratio_to_fast":{:.3f}}})"
-      "\n",
-      s, tflops(best(all, "cuBLASLt")), tflops(best(all, "fast")), tflops(all.back()),
-      best(all, "cuBLASLt").median() / all.back().median(),
-      best(all, "fast").median() / all.back().median());
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string only;
-  for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--trace"))
-      trace = true;
-    else
-      only = argv[i];
-  }
+  for (int i = 1; i < argc; ++i) trace |= !std::strcmp(argv[i], "--trace");
   if (cuda_device_count() == 0) {
-    fmt::print(stderr, "saturate_precision_bench: no GPU\n");
+    fmt::print(stderr, "saturate_tf32_bench: no GPU\n");
     return 1;
   }
   const Stream stream({DeviceKind::cuda, 0});
   for (const int64_t s : {4096, 8192}) {
-    if (only.empty() || only == "fp8") measure_fp8(stream, s);
-    for (const char* form : {"NT", "NN", "TN"}) {
-      if (only.empty() || only == "tf32") measure_tf32(stream, form, s);
-    }
+    for (const char* form : {"NT", "NN", "TN"}) measure_tf32(stream, form, s);
   }
 }

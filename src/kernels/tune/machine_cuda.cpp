@@ -5,7 +5,8 @@
 
 #include <fstream>
 
-#include "kernels/gemm/tune/table.h"
+#include "base/error.h"
+#include "kernels/tune/machine.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "kernels/conv/conv2d_mma.cuh"
-#include "kernels/conv/conv2d_products.cuh"
-
-namespace saturate::kernels::conv {
-template void forward<__half>(const Context&, const Conv2dArgs&);
-template void input_gradient<__half>(const Context&, const Conv2dBackwardArgs&);
-template void weight_gradient<__half>(const Context&, const Conv2dBackwardArgs&, const Split&);
-}  // namespace saturate::kernels::conv
