@@ -18,9 +18,8 @@
 #include "apps/ladder_plot.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "kernels/attention/attention_impl.h"
 #include "kernels/attention/cute/cute.h"
-#include "kernels/attention/fp8/fp8.h"
+#include "kernels/attention/impl.h"
 #include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
 #include "runtime/context.h"
@@ -227,36 +226,6 @@ std::vector<Rung> rungs_beside(const Context& ctx, const Stream& stream, const P
   return rungs;
 }
 
-// Eight bits in, bf16 out: q, k and v of the same shape with e4m3 values up to 1.875.
-std::vector<Rung> eight_bit_rung(const Context& ctx, const Stream& stream, const Problem& problem,
-                                 int64_t repeats) {
-  std::vector<uint8_t> pattern(65521);  // a prime, so that rows differ
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const uint32_t dice = random_block(6, 0, 0, i).x[0];
-    pattern[i] = static_cast<uint8_t>(dice % 0x40 | (dice >> 24 & 0x80));
-  }
-  std::vector<kernels::AttentionFp8Args> calls;
-  std::vector<Buffer> inputs;
-  for (const AttentionBackwardArgs& set : problem.args()) {
-    const auto bytes = static_cast<size_t>(set.forward.q_rows * set.forward.q_stride);
-    std::vector<uint8_t> host(bytes);
-    for (size_t i = 0; i < bytes; ++i) host[i] = pattern[i % pattern.size()];
-    inputs.emplace_back(ctx.device, bytes);
-    copy_to_device(stream, inputs.back().data(), host.data(), bytes);
-    stream.synchronize();
-    const int64_t width = set.forward.heads * set.forward.head_size;
-    calls.push_back({.attention = set.forward});
-    calls.back().attention.q = inputs.back().as<uint8_t>();
-    calls.back().attention.k = inputs.back().as<uint8_t>() + width;
-    calls.back().attention.v = inputs.back().as<uint8_t>() + 2 * width;
-  }
-  if (!kernels::attention_forward_fp8_fits(ctx, calls.front())) return {};
-  const double ms = median_ms(ctx, stream, problem, repeats, [&](const AttentionBackwardArgs& set) {
-    kernels::attention_forward_fp8(ctx, calls[static_cast<size_t>(&set - problem.args().data())]);
-  });
-  return {{"attention_forward_fp8", ms}};
-}
-
 // Puts the peers' times of this problem at the end of the rungs; returns how many peers had some.
 size_t add_peers(const std::vector<AttentionPeer>& peers, const Shape& x, DType type,
                  std::vector<Rung>& forward, std::vector<Rung>& backward) {
@@ -349,8 +318,6 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
       auto forward = climb(
           ctx, stream, problem, o.repeats, kernels::attention_forward_impls(),
           [](const AttentionBackwardArgs& set) -> const AttentionArgs& { return set.forward; });
-      if (type == DType::bf16)
-        for (const Rung& r : eight_bit_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
       for (const Rung& r : rungs_beside(ctx, stream, problem, o.repeats)) forward.push_back(r);
       for (const Rung& r : first_rung(ctx, stream, problem, o.repeats)) forward.push_back(r);
       auto backward = climb(

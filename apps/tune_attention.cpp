@@ -8,7 +8,7 @@
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "kernels/attention/tune/tune_attention.h"
+#include "kernels/attention/tune/tune.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
 

@@ -1,14 +1,56 @@
-# The instances of the attention kernels that serve features and head sizes on tensor cores. Each is a source of its own,
-# made here, because each takes long to compile: forward and backward, bf16 and f16, and where the set holds a bias also
-# its gradient.
+# The instances of the attention kernels, a source each (kernel_instances.cmake), by room of src/kernels/attention.
+set(types "bf16=__nv_bfloat16 f16=__half")
+set(space saturate::kernels::attention)
+set(forward "(const Context&, const AttentionArgs&)")
+set(backward "(const Context&, const AttentionBackwardArgs&)")
+set(bias ${backward})
+
+foreach(pass forward backward)
+  kernel_instances(attention/plain/${pass} NAMESPACE ${space} INCLUDE kernels/attention/plain/${pass}.cuh
+                   AXES "few=false features=true" TEXT "template void launch_${pass}_plain<@1@>${${pass}};")
+  kernel_instances(attention/mma/${pass} NAMESPACE ${space} INCLUDE kernels/attention/mma/${pass}.cuh
+                   AXES "d32=32 d64=64" TEXT "template void launch_${pass}_mma<@1@>${${pass}};")
+  kernel_instances(attention/bf16x6/${pass} NAMESPACE ${space} INCLUDE kernels/attention/bf16x6/${pass}.cuh
+                   AXES "d32=32 d64=64 d128=128" TEXT "template void launch_${pass}_bf16x6<@1@>${${pass}};")
+endforeach()
+kernel_instances(attention/short/backward NAMESPACE ${space} INCLUDE kernels/attention/short/backward.cuh
+                 AXES "d32=32 d64=64" "${types}"
+                 TEXT "template void launch_short_backward<@2@, @1@>(const Context&, const AttentionBackwardArgs&, int64_t);")
+
+# hopper/: windows, a modified score and dropout are instances of their own.
+kernel_instances(attention/hopper/forward NAMESPACE ${space} INCLUDE kernels/attention/hopper/forward_kernel.cuh
+                 AXES "plain=false dropout=true" "d64=64 d128=128"
+                 TEXT "template cudaError_t launch_forward_types<@2@, @1@>(DType, bool, const ForwardProblem&, int, cudaStream_t);")
+kernel_instances(attention/hopper/forward NAMESPACE ${space} INCLUDE kernels/attention/hopper/forward_kernel.cuh
+                 AXES "windowed=false score_mod=true" "d64=64 d128=128"
+                 TEXT "template cudaError_t launch_forward_windowed<@2@, @1@>(DType, const ForwardProblem&, int, cudaStream_t);")
+kernel_instances(attention/hopper/backward NAMESPACE ${space}::hopper INCLUDE kernels/attention/hopper/backward_kernel.cuh
+                 AXES "plain=false,false,false dropout=false,false,true windowed=true,false,false score_mod=true,true,false"
+                      "d64=64 d128=128" "${types}"
+                 TEXT "template void launch_backward<@5@, @4@, @1@, @2@, @3@>(const Context&, const BackwardProblem&);")
+
+# wide/: head size 256, and 192 without features.
+foreach(part forward queries keys)
+  set(problem BackwardProblem)
+  if(part STREQUAL forward)
+    set(problem ForwardProblem)
+  endif()
+  kernel_instances(attention/wide/${part} NAMESPACE ${space}::wide INCLUDE kernels/attention/wide/${part}.cuh
+                   AXES "d192=192,false,false d256=256,false,false windowed_d256=256,true,false score_mod_d256=256,true,true"
+                        "${types}"
+                   TEXT "template cudaError_t launch_${part}<@4@, @1@, @2@, @3@>(const ${problem}&, int, cudaStream_t);")
+endforeach()
+
+# mma/features_*: every feature and head size on tensor cores; forward and backward, bf16 and f16, and where the set holds
+# a bias also its gradient.
 #
-# An entry HEAD:VALUE:SET serves heads of q and k of up to HEAD elements with heads of v of up to VALUE and the features
-# of that set (attention_mma_features.h). A call takes the first entry that serves it, so the list runs from narrow to
-# wide and from few features to all. The last entry serves every call.
+# An entry HEAD:VALUE:SET is for heads of q and k of up to HEAD elements with heads of v of up to VALUE and the features
+# of that set (mma/features.h). A call takes the first entry that has what it needs, so the list runs from narrow to
+# wide and from few features to all. The last entry has all.
 set(SATURATE_ATTENTION_INSTANCES
     64:64:Few   64:64:All
     96:96:Few   96:96:All
-    128:128:Few 128:128:All
+    128:128:Few 128:128:Drop 128:128:All
     192:128:Few
     256:256:Few 256:256:Cap 256:256:All)
 
@@ -20,37 +62,17 @@ foreach(entry ${SATURATE_ATTENTION_INSTANCES})
   list(GET parts 2 set)
   string(TOLOWER ${set} name)
   string(APPEND macro " \\\n  X(${head}, ${value}, k${set}Features)")
-  if(NOT SATURATE_WITH_CUDA)
-    continue()
-  endif()
   set(passes forward backward)
   if(set STREQUAL All)
     list(APPEND passes bias)
   endif()
   foreach(pass ${passes})
-    set(arguments AttentionBackwardArgs)
-    if(pass STREQUAL forward)
-      set(arguments AttentionArgs)
-    endif()
-    foreach(type bf16 f16)
-      set(element __half)
-      if(type STREQUAL bf16)
-        set(element __nv_bfloat16)
-      endif()
-      set(out ${CMAKE_BINARY_DIR}/generated/kernels/attention/features_${pass}_${head}_${value}_${name}_${type}_cuda.cu)
-      file(CONFIGURE OUTPUT ${out} @ONLY CONTENT
-"// Generated by cmake/attention_instances.cmake.
-#include \"kernels/attention/attention_mma_features_@pass@.cuh\"
-
-namespace saturate::kernels::attention {
-template void launch_@pass@_features<@element@, @head@, @value@, k@set@Features>(const Context&, const @arguments@&);
-}  // namespace saturate::kernels::attention
-")
-      target_sources(saturate_kernels PRIVATE ${out})
-    endforeach()
+    kernel_instances(attention/mma/features_${pass} NAMESPACE ${space} INCLUDE kernels/attention/mma/features_${pass}.cuh
+                     AXES "${head}_${value}_${name}=${head},${value},k${set}Features" "${types}"
+                     TEXT "template void launch_${pass}_features<@4@, @1@, @2@, @3@>${${pass}};")
   endforeach()
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/kernels/attention/attention_instances.h @ONLY CONTENT
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/kernels/attention/mma/instances.h @ONLY CONTENT
 "// Generated by cmake/attention_instances.cmake: X(widest head of q and k, widest head of v, set of features).
 #pragma once
 @macro@

@@ -8,7 +8,7 @@ trap 'rm -f "$log"' EXIT
 status=$?
 cat "$log" >&2
 case "$*" in
-  */gemm/wgmma/* | */gemm/grouped/* | */attention/hopper/forward* | */attention/hopper/wide_forward_[dw]* | */attention/cute/*)
+  */gemm/wgmma/* | */gemm/grouped/* | */attention/hopper/forward* | */attention/wide/forward_[dw]* | */attention/cute/*)
     if grep -Eq 'C75[0-9][0-9]|[Rr]egisters are spilled' "$log"; then
       echo "strict_cuda.sh: spilled registers or serialised wgmma in a Hopper kernel are errors" >&2
       exit 1

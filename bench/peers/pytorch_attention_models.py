@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-# As in src/kernels/attention/attention_models_bench.cpp.
+# As in src/kernels/attention/bench/attention_models_bench.cpp.
 CASES = {
     "gemma2_local": dict(batch=1, heads=8, kv_heads=4, length=8192, size=256, window=4095, cap=50.0),
     "gemma2_global": dict(batch=1, heads=8, kv_heads=4, length=8192, size=256, cap=50.0),

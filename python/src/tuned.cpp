@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "kernels/attention/tune/attention_table.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/gemm/tune/table.h"
 #include "tensor.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/durable_file.h"
 #include "base/log.h"
-#include "kernels/attention/tune/attention_table.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/gemm/tune/table.h"
 
 namespace saturate::train {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "base/testing/temp_folder.h"
-#include "kernels/attention/tune/attention_table.h"
+#include "kernels/attention/tune/table.h"
 #include "parallel/launch.h"
 
 namespace saturate::train {

@@ -6,16 +6,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/attention/attention_dropout.h"
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
-#include "kernels/attention/attention_mma_features.h"
 #include "kernels/attention/bf16x6/bf16x6.h"
+#include "kernels/attention/dropout.h"
+#include "kernels/attention/features.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
-#include "kernels/attention/hopper/wide.h"
 #include "kernels/attention/hopper/windowed.h"
-#include "kernels/attention/tune/tune_attention.h"
+#include "kernels/attention/impl.h"
+#include "kernels/attention/mma/features.h"
+#include "kernels/attention/tune/tune.h"
+#include "kernels/attention/wide/wide.h"
 #include "runtime/device.h"
 
 namespace saturate::kernels {
@@ -48,8 +48,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 
 [[maybe_unused]] Fit fits_mma(const Context& c, const AttentionArgs& a) noexcept {
   if (!is_16_bit(a.dtype)) return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
-  if (a.head_size != 32 && a.head_size != 64 && a.head_size != 128)
-    return {"head size is none of 32, 64, 128"};
+  if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
@@ -69,7 +68,6 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 [[maybe_unused]] Fit fits_short_backward(const Context& c,
                                          const AttentionBackwardArgs& b) noexcept {
   const AttentionArgs& a = b.forward;
-  if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
   if (attention_mean_length(a) > 64) return {"sequences are longer than 64 rows in the mean"};
   // A block goes through its sequence alone, in a time that grows with the square of its length:
   // one long sequence would end last, after all the others.

@@ -58,7 +58,7 @@ constexpr int64_t kUnlimitedWindow = INT64_MAX;
 //
 // Dropout: probability p, taken as the nearest multiple of 2^-15 below 1, on p[i][j] after the
 // softmax, kept ones scaled by 1/(1-p). What is kept is a function of the counters, the head,
-// q_rows, the first row of the sequence's queries, i and j (attention_dropout.h), the same in every
+// q_rows, the first row of the sequence's queries, i and j (dropout.h), the same in every
 // implementation and both directions.
 //
 // Stream: enqueued on ctx.stream; grid independent of lengths (graph-capturable); never
@@ -122,7 +122,7 @@ struct AttentionBackwardArgs {
   void* d_v = nullptr;
   int64_t d_q_stride = 0, d_k_stride = 0, d_v_stride = 0;
   void* delta = nullptr;      // scratch (heads, q_rows) in wide_of(dtype)
-  void* workspace = nullptr;  // scratch; without it slower implementations serve
+  void* workspace = nullptr;  // scratch; without it slower implementations run
   int64_t workspace_bytes = 0;
 
   bool deterministic = true;
@@ -133,7 +133,7 @@ struct AttentionBackwardArgs {
 };
 
 // Bytes of workspace, aligned to 256, with which the fastest implementation for such arguments
-// serves on that device; 0 when it needs none. Reads what is not a pointer to data; set cu_q and
+// runs on that device; 0 when it needs none. Reads what is not a pointer to data; set cu_q and
 // cu_k, which say whether queries and keys have the same lengths.
 int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& args) noexcept;
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/attention/attention_dropout.h"
-#include "kernels/attention/attention_impl.h"
 #include "kernels/attention/attention_values.h"
+#include "kernels/attention/dropout.h"
+#include "kernels/attention/impl.h"
 
 namespace saturate::kernels {
 

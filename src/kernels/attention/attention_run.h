@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/attention/attention_problem.h"
-#include "kernels/attention/attention_reference.h"
 #include "kernels/attention/hopper/backward.h"
+#include "kernels/attention/reference.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 

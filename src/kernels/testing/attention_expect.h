@@ -8,7 +8,7 @@
 
 #include "kernels/attention/attention_run.h"
 #include "kernels/attention/hopper/forward.h"
-#include "kernels/attention/hopper/wide.h"
+#include "kernels/attention/wide/wide.h"
 
 namespace saturate::kernels {
 
@@ -177,9 +177,7 @@ inline void expect_right(const Problem& p, const Result& got, const Expected& ex
   expect_untouched("d_slopes and d_sinks", got.d_per_head, want.d_per_head);
 }
 
-inline void expect_right(const Problem& p, const Result& got) {
-  expect_right(p, got, Expected(p));
-}
+inline void expect_right(const Problem& p, const Result& got) { expect_right(p, got, Expected(p)); }
 
 inline bool same_bits(const Values& x, const Values& y) {
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(double)) == 0;

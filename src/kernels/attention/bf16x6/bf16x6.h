@@ -16,13 +16,11 @@ void attention_forward_bf16x6_cuda(const Context& ctx, const AttentionArgs& args
 void attention_backward_bf16x6_cuda(const Context& ctx, const AttentionBackwardArgs& args);
 
 namespace attention {
-// One source each, because each takes long to compile.
-void forward_bf16x6_d32(const Context& ctx, const AttentionArgs& a);
-void forward_bf16x6_d64(const Context& ctx, const AttentionArgs& a);
-void forward_bf16x6_d128(const Context& ctx, const AttentionArgs& a);
-void backward_bf16x6_d32(const Context& ctx, const AttentionBackwardArgs& b);
-void backward_bf16x6_d64(const Context& ctx, const AttentionBackwardArgs& b);
-void backward_bf16x6_d128(const Context& ctx, const AttentionBackwardArgs& b);
+// Head sizes 32, 64 and 128 (cmake/attention_instances.cmake).
+template <int kD>
+void launch_forward_bf16x6(const Context& ctx, const AttentionArgs& a);
+template <int kD>
+void launch_backward_bf16x6(const Context& ctx, const AttentionBackwardArgs& b);
 }  // namespace attention
 
 }  // namespace saturate::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/bf16x6/bf16x6.h"
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/features.h"
+#include "kernels/attention/impl.h"
 
 namespace saturate::kernels {
 namespace {
@@ -35,17 +35,17 @@ Fit attention_backward_bf16x6_fits(const Context& ctx, const AttentionBackwardAr
 }
 
 void attention_forward_bf16x6_cuda(const Context& ctx, const AttentionArgs& a) {
-  if (a.head_size == 32) return attention::forward_bf16x6_d32(ctx, a);
-  if (a.head_size == 64) return attention::forward_bf16x6_d64(ctx, a);
-  attention::forward_bf16x6_d128(ctx, a);
+  if (a.head_size == 32) return attention::launch_forward_bf16x6<32>(ctx, a);
+  if (a.head_size == 64) return attention::launch_forward_bf16x6<64>(ctx, a);
+  attention::launch_forward_bf16x6<128>(ctx, a);
 }
 
 void attention_backward_bf16x6_cuda(const Context& ctx, const AttentionBackwardArgs& b) {
   attention_backward_prepare_cuda(ctx, b);
   if (b.forward.sequences == 0) return;
-  if (b.forward.head_size == 32) return attention::backward_bf16x6_d32(ctx, b);
-  if (b.forward.head_size == 64) return attention::backward_bf16x6_d64(ctx, b);
-  attention::backward_bf16x6_d128(ctx, b);
+  if (b.forward.head_size == 32) return attention::launch_backward_bf16x6<32>(ctx, b);
+  if (b.forward.head_size == 64) return attention::launch_backward_bf16x6<64>(ctx, b);
+  attention::launch_backward_bf16x6<128>(ctx, b);
 }
 
 }  // namespace saturate::kernels

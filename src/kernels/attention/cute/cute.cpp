@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/cute/cute.h"
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/features.h"
+#include "kernels/attention/impl.h"
 
 namespace saturate::kernels {
 

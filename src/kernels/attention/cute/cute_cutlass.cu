@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/cute/cute.h"
-#include "kernels/attention/cute/cute_forward.cuh"
+#include "kernels/attention/cute/forward.cuh"
 
 namespace saturate::kernels {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/attention/attention_features.h"
+#include "kernels/attention/features.h"
 #include "kernels/testing/attention_expect.h"
 
 namespace saturate::kernels {

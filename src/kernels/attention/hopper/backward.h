@@ -3,8 +3,8 @@
 // sinks, soft cap or ALiBi slopes (windowed.h), or dropout.
 #pragma once
 #include "kernels/attention/attention.h"
-#include "kernels/attention/attention_dropout.h"
-#include "kernels/attention/attention_features.h"
+#include "kernels/attention/dropout.h"
+#include "kernels/attention/features.h"
 #include "kernels/dispatch.h"
 
 namespace saturate::kernels {
@@ -19,7 +19,7 @@ inline int64_t attention_backward_hopper_workspace(const AttentionArgs& a) noexc
          256;
 }
 
-// Fits when the Hopper kernels, forward and backward, serve the dropout of the call.
+// Fits when the Hopper kernels, forward and backward, have the dropout of the call.
 inline Fit attention_hopper_dropout_fits(const AttentionArgs& a) noexcept {
   if (a.dropout > 0.0f && features_of(a) != kNoFeatures) return {"dropout together with a feature"};
   if (a.dropout > kAttentionDropoutPairs) return {"dropout is above 31/32"};

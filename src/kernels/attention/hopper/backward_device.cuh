@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of the Hopper backward kernel: its shape, its shared memory, the way of results to memory.
 #pragma once
-#include "kernels/attention/attention_mma_device.cuh"
 #include "kernels/attention/hopper/backward_problem.h"
+#include "kernels/attention/mma/device.cuh"
 #include "kernels/hopper/registers.cuh"
 #include "kernels/hopper/wgmma.cuh"
 

@@ -7,8 +7,8 @@
 // r is left to the results, 1 - p is in delta. P and K share registers: until the gradients of the
 // scores are made the sign says whether a probability is dropped, afterwards dropped ones are 0.
 #pragma once
-#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/hopper/backward_device.cuh"
+#include "kernels/attention/mma/dropout.cuh"
 
 namespace saturate::kernels::attention::hopper {
 

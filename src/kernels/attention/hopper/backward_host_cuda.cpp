@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
-#include "kernels/attention/attention_plain.h"
+#include "kernels/attention/features.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/backward_problem.h"
+#include "kernels/attention/impl.h"
+#include "kernels/attention/plain/plain.h"
 #include "kernels/hopper/tensor_map.h"
 
 namespace saturate::kernels {
@@ -74,22 +77,17 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   }
   const uint32_t features = features_of(a) & ~kFeatureSinks;  // which are all in lse
   const bool score_mod = (features & attention::kScoreModFeatures) != 0;
-  const bool narrow = a.head_size == 64;
-  const auto launch = [&](auto d64_bf16, auto d64_f16, auto d128_bf16, auto d128_f16) {
-    if (a.dtype == DType::bf16) return narrow ? d64_bf16(ctx, p) : d128_bf16(ctx, p);
-    narrow ? d64_f16(ctx, p) : d128_f16(ctx, p);
+  const auto launch = [&]<class T, int kD>() {
+    if (score_mod) return launch_backward<T, kD, true, true, false>(ctx, p);
+    if (features != kNoFeatures) return launch_backward<T, kD, true, false, false>(ctx, p);
+    if (a.dropout > 0.0f) return launch_backward<T, kD, false, false, true>(ctx, p);
+    launch_backward<T, kD, false, false, false>(ctx, p);
   };
-  if (score_mod)
-    launch(backward_score_mod_d64_bf16, backward_score_mod_d64_f16, backward_score_mod_d128_bf16,
-           backward_score_mod_d128_f16);
-  else if (features != kNoFeatures)
-    launch(backward_windowed_d64_bf16, backward_windowed_d64_f16, backward_windowed_d128_bf16,
-           backward_windowed_d128_f16);
-  else if (a.dropout > 0.0f)
-    launch(backward_dropout_d64_bf16, backward_dropout_d64_f16, backward_dropout_d128_bf16,
-           backward_dropout_d128_f16);
-  else
-    launch(backward_d64_bf16, backward_d64_f16, backward_d128_bf16, backward_d128_f16);
+  const auto launch_size = [&]<class T>() {
+    a.head_size == 64 ? launch.template operator()<T, 64>() : launch.template operator()<T, 128>();
+  };
+  a.dtype == DType::bf16 ? launch_size.operator()<__nv_bfloat16>()
+                         : launch_size.operator()<__half>();
   if (b.d_alibi_slopes) backward_slopes(ctx, p);
 }
 

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <class T, int kD, bool kWindowed = false, bool kScoreMod = false, bool kDrops = false>
+template <class T, int kD, bool kWindowed, bool kScoreMod, bool kDrops>
 void launch_backward(const Context& ctx, const BackwardProblem& p) {
   using P = Backward<T, kD, kWindowed, kScoreMod, kDrops>;
   auto* const kernel = attention_backward_hopper_kernel<P>;

@@ -23,7 +23,7 @@ struct BackwardProblem {
   float* partial;
   int* added;
   int* ticket;
-  size_t added_bytes;  // with the ticket
+  size_t added_bytes;     // with the ticket
   WindowedArgs windowed;  // read by the instances for it alone
   // For the gradient of ALiBi slopes, or null: a sum for each (head, block of keys, warp). Blocks
   // of keys are numbered as those of queries are.
@@ -50,24 +50,10 @@ constexpr int kBackwardWarps = 8;  // that compute
 // d_alibi_slopes from slope_sums.
 void backward_slopes(const Context& ctx, const BackwardProblem& p);
 
-void backward_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_d128_f16(const Context& ctx, const BackwardProblem& p);
-// The same where windows or bottom-right alignment are wanted (windowed.h).
-void backward_windowed_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_windowed_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_windowed_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_windowed_d128_f16(const Context& ctx, const BackwardProblem& p);
-// With dropout.
-void backward_dropout_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_dropout_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_dropout_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_dropout_d128_f16(const Context& ctx, const BackwardProblem& p);
-// Where a soft cap or ALiBi slopes are.
-void backward_score_mod_d64_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_score_mod_d64_f16(const Context& ctx, const BackwardProblem& p);
-void backward_score_mod_d128_bf16(const Context& ctx, const BackwardProblem& p);
-void backward_score_mod_d128_f16(const Context& ctx, const BackwardProblem& p);
+// The instances of cmake/attention_instances.cmake: bf16 or f16, head size 64 or 128; windows,
+// bottom-right alignment or sinks, with or without a soft cap or ALiBi slopes (windowed.h), or
+// dropout.
+template <class T, int kD, bool kWindowed, bool kScoreMod, bool kDrops>
+void launch_backward(const Context& ctx, const BackwardProblem& p);
 
 }  // namespace saturate::kernels::attention::hopper

@@ -109,7 +109,7 @@ __device__ __forceinline__ void await_adders(const int* added, int count) {
   } while (now != count);
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-__device__ __forceinline__ void tell_adders(int* added, int count) {
+__device__ __forceinline__ void publish_adders(int* added, int count) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(added), "r"(count) : "memory");
 }
@@ -165,7 +165,7 @@ struct Collector {
         n = w.n, key_blocks = w.key_blocks(), first = w.kv * p.group * p.query_blocks + w.piece;
         if constexpr (P::kWindowed) shift = p.windowed.shift(w.q.count, w.k.count);
       }
-      int under_way = -1, tell = 0;  // on its way to memory, and what to tell when it is there
+      int under_way = -1, adders = 0;  // on its way to memory, and the count to publish after it
       x = {begin, 0};
       prepare(x, step);
 #pragma unroll 1
@@ -178,14 +178,14 @@ struct Collector {
         if (after.g < p.group && !late) prepare(after, step + 1);
         if (under_way >= 0) {
           await_pieces();
-          tell_adders(p.added + under_way, tell);
+          publish_adders(p.added + under_way, adders);
           if constexpr (P::kWindowed) under_way = -1;
         }
         barrier_wait(shared + P::kSumDone + consumer * 16 + step % 2 * 8, step / 2 & 1);
         if (n == (P::kWindowed ? adders_to(x.m).first : 0)) continue;
-        under_way = half(x), tell = adders_to(x.m).last + 1 - n;
-        if (tell > 1) {
-          await_adders(p.added + under_way, tell - 1);
+        under_way = half(x), adders = adders_to(x.m).last + 1 - n;
+        if (adders > 1) {
+          await_adders(p.added + under_way, adders - 1);
           add_piece(memory(under_way), sums(step), P::kSumBytes);
         } else {
           store_piece(memory(under_way), sums(step), P::kSumBytes);
@@ -193,14 +193,14 @@ struct Collector {
         commit_pieces();
         if (late) {
           await_pieces();
-          tell_adders(p.added + under_way, tell);
+          publish_adders(p.added + under_way, adders);
           under_way = -1;
           prepare(after, step + 1);
         }
       }
       if (under_way >= 0) {
         await_pieces();
-        tell_adders(p.added + under_way, tell);
+        publish_adders(p.added + under_way, adders);
       }
     }
   }

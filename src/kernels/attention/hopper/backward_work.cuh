@@ -52,7 +52,7 @@ __device__ __forceinline__ bool make_work(Work<P>& w, const BackwardProblem& p, 
   return w.n < max(1, w.key_blocks()) && w.q.count + w.k.count > 0;
 }
 
-// A slot in shared memory by which one thread tells the others their next unit.
+// A slot in shared memory by which one thread hands the others their next unit.
 template <class P>
 __device__ __forceinline__ void put_work(uint32_t slot, const Work<P>& w) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(slot), "r"(w.q.first),

@@ -6,7 +6,7 @@
 namespace saturate::kernels {
 
 // Hopper's forward pass (hopper/forward_kernel.cuh): bf16 and f16, head sizes 64 and 128, causal,
-// any lengths; dropout, or of attention_features.h what windowed.h names.
+// any lengths; dropout, or of features.h what windowed.h names.
 // Errors: device.
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& args) noexcept;
 // Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/features.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/hopper/forward.h"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/attention/hopper/windowed_band.h"
+#include "kernels/attention/impl.h"
 #include "kernels/hopper/tensor_map.h"
 #include "runtime/cuda/check.h"
 
@@ -33,7 +33,7 @@ Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& a) no
   if (a.k_rows == 0) return {"there are no keys"};
   if (std::max(a.q_rows, a.k_rows) >= int64_t{1} << 30 || a.heads * a.head_size >= int64_t{1} << 30)
     return {"more than 2^30 rows or columns (coordinates of TMA)"};
-  const int64_t tiles = wgmma::ceil_div(a.max_q, 64);  // of the smallest that may serve
+  const int64_t tiles = wgmma::ceil_div(a.max_q, 64);  // of the smallest
   if (a.sequences * a.heads * std::max<int64_t>(tiles, 1) >= int64_t{1} << 30)
     return {"more than 2^30 tiles"};
   return wgmma::device_fits(ctx);
@@ -79,18 +79,16 @@ void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& a) {
   p.windowed.band = windowed_band(a);
   const int blocks =
       std::max(1, std::min(wgmma::blocks_of(ctx), (p.items + shape.teams - 1) / shape.teams));
-  if (windowed) {
-    const bool score_mod = (features_of(a) & kScoreModFeatures) != 0, narrow = a.head_size == 64;
-    const auto launch =
-        score_mod ? (narrow ? launch_forward_score_mod_d64 : launch_forward_score_mod_d128)
-                  : (narrow ? launch_forward_windowed_d64 : launch_forward_windowed_d128);
-    SAT_CUDA(launch(a.dtype, p, blocks, cuda::stream_of(ctx)));
-    return;
-  }
-  const bool drops = a.dropout > 0.0f, narrow = a.head_size == 64;
-  const auto launch = drops ? (narrow ? launch_forward_dropout_d64 : launch_forward_dropout_d128)
-                            : (narrow ? launch_forward_d64 : launch_forward_d128);
-  SAT_CUDA(launch(a.dtype, is_long, p, blocks, cuda::stream_of(ctx)));
+  const auto stream = cuda::stream_of(ctx);
+  const bool score_mod = (features_of(a) & kScoreModFeatures) != 0, drops = a.dropout > 0.0f;
+  const auto launch = [&]<int kD>() {
+    if (windowed)
+      return score_mod ? launch_forward_windowed<kD, true>(a.dtype, p, blocks, stream)
+                       : launch_forward_windowed<kD, false>(a.dtype, p, blocks, stream);
+    return drops ? launch_forward_types<kD, true>(a.dtype, is_long, p, blocks, stream)
+                 : launch_forward_types<kD, false>(a.dtype, is_long, p, blocks, stream);
+  };
+  SAT_CUDA(a.head_size == 64 ? launch.operator()<64>() : launch.operator()<128>());
 }
 
 }  // namespace saturate::kernels

@@ -44,25 +44,15 @@ constexpr ForwardShape forward_shape(int head_size, bool is_long) {
   return {128, 128, true};
 }
 
-// On `blocks` blocks. Head size 64 or 128, bf16 or f16. Returns the launch's error.
-cudaError_t launch_forward_d64(DType type, bool is_long, const ForwardProblem& p, int blocks,
-                               cudaStream_t stream);
-cudaError_t launch_forward_d128(DType type, bool is_long, const ForwardProblem& p, int blocks,
-                                cudaStream_t stream);
-// The same with dropout.
-cudaError_t launch_forward_dropout_d64(DType type, bool is_long, const ForwardProblem& p,
-                                       int blocks, cudaStream_t stream);
-cudaError_t launch_forward_dropout_d128(DType type, bool is_long, const ForwardProblem& p,
-                                        int blocks, cudaStream_t stream);
-// Where windows, bottom-right alignment or sinks are wanted; no dropout.
-cudaError_t launch_forward_windowed_d64(DType type, const ForwardProblem& p, int blocks,
-                                        cudaStream_t stream);
-cudaError_t launch_forward_windowed_d128(DType type, const ForwardProblem& p, int blocks,
-                                         cudaStream_t stream);
-// And where a soft cap or ALiBi slopes are.
-cudaError_t launch_forward_score_mod_d64(DType type, const ForwardProblem& p, int blocks,
-                                         cudaStream_t stream);
-cudaError_t launch_forward_score_mod_d128(DType type, const ForwardProblem& p, int blocks,
-                                          cudaStream_t stream);
+// The instances of cmake/attention_instances.cmake: head size 64 or 128, bf16 or f16; on `blocks`
+// blocks. Return the launch's error.
+template <int kD, bool kDrops>
+cudaError_t launch_forward_types(DType type, bool is_long, const ForwardProblem& p, int blocks,
+                                 cudaStream_t stream);
+// Where windows, bottom-right alignment or sinks are wanted, and kScoreMod: a soft cap or ALiBi
+// slopes; no dropout.
+template <int kD, bool kScoreMod>
+cudaError_t launch_forward_windowed(DType type, const ForwardProblem& p, int blocks,
+                                    cudaStream_t stream);
 
 }  // namespace saturate::kernels::attention

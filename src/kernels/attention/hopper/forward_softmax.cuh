@@ -3,9 +3,9 @@
 #pragma once
 #include <math_constants.h>
 
-#include "kernels/attention/attention_mma_device.cuh"
-#include "kernels/attention/attention_mma_dropout.cuh"
 #include "kernels/attention/hopper/forward_problem.h"
+#include "kernels/attention/mma/device.cuh"
+#include "kernels/attention/mma/dropout.cuh"
 #include "kernels/hopper/registers.cuh"
 
 namespace saturate::kernels::attention {

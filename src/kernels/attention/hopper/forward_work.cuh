@@ -2,7 +2,7 @@
 // What the blocks of the Hopper forward kernel work on, in which order, and what the producer
 // brings.
 #pragma once
-#include "kernels/attention/attention_device.cuh"
+#include "kernels/attention/device.cuh"
 #include "kernels/attention/hopper/forward_problem.h"
 #include "kernels/hopper/instructions.cuh"
 

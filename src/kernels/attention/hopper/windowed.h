@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention/attention_features.h"
+#include "kernels/attention/features.h"
 
 namespace saturate::kernels::attention {
 
@@ -39,7 +39,7 @@ struct WindowedArgs {
 #endif
 };
 
-// Fits when a Hopper kernel serves the features of the call.
+// Fits when a Hopper kernel has the features of the call.
 inline Fit fits_windowed(const AttentionArgs& a) noexcept {
   if (const Fit f = fits_features(a, kWindowedFeatures | kScoreModFeatures); !f) return f;
   if (a.soft_cap > 0.0f && a.alibi_slopes) return {"a soft cap and ALiBi slopes together"};

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention/attention_features.h"
+#include "kernels/attention/features.h"
 
 namespace saturate::kernels::attention {
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
-#include "kernels/attention/int8/int8_problem.h"
+#include "kernels/attention/features.h"
+#include "kernels/attention/impl.h"
+#include "kernels/attention/int8/problem.h"
 
 namespace saturate::kernels {
 

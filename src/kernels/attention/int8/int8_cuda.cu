@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/attention/int8/int8_forward.cuh"
+#include "kernels/attention/int8/forward.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {

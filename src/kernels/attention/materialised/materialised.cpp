@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/attention/attention_features.h"
-#include "kernels/attention/attention_impl.h"
+#include "kernels/attention/features.h"
+#include "kernels/attention/impl.h"
 #include "kernels/attention/materialised/row_softmax.h"
 #include "kernels/gemm/matmul.h"
 
