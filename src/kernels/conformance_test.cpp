@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the contract of every operation promises alike, on every device and type: the same bits when it runs again, every
+// element of a result written, nothing written beside it, inputs left alone. An operation without an entry here fails.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "kernels/activation/activation.h"
+#include "kernels/attention/attention.h"
+#include "kernels/conv/conv2d.h"
+#include "kernels/decode/beam_step.h"
+#include "kernels/decode/cached_attention.h"
+#include "kernels/decode/sample_step.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gemm/grouped/grouped_gemm.h"
+#include "kernels/gemm/matmul.h"
+#include "kernels/loss/cross_entropy.h"
+#include "kernels/norm/norm.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/rotary/rotary.h"
+#include "kernels/testing/targets.h"
+
+namespace saturate::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::Target;
+using testing::Values;
+
+// The arrays of one call, in the memory of the target's device. Numbers come from a counter, so that every call of an
+// entry gets the same ones.
+class Call {
+ public:
+  explicit Call(Target target)
+      : dtype(target.dtype),
+        wide(wide_of(dtype)),
+        context_(Device{target.kind, 0}),
+        rng_(context_.stream, kDropout) {}
+
+  static constexpr float kDropout = 0.25f;
+  const DType dtype, wide;
+  Context ctx() const { return context_.get(); }
+  Device device() const { return context_.stream.device(); }
+  RngRef rng() const { return rng_.ref(); }
+
+  const void* in(int64_t count) { return in(dtype, random(count, dtype)); }
+  const void* wide_in(int64_t count) { return in(wide, random(count, wide)); }
+  const void* in(DType type, const Values& values) {
+    return add("input", Use::input, type, values).data();
+  }
+  const int32_t* ints(const Values& values) {
+    return static_cast<const int32_t*>(in(DType::i32, values));
+  }
+  void* out(int64_t count) { return out(dtype, count); }
+  void* wide_out(int64_t count) { return out(wide, count); }
+  void* out(DType type, int64_t count) {
+    return add("result", Use::result, type, Values(static_cast<size_t>(count), NAN)).data();
+  }
+  void* changed(DType type, const Values& values) {
+    return add("array that changes", Use::changed, type, values).data();
+  }
+  int32_t* changed_ints(const Values& values) {
+    return static_cast<int32_t*>(changed(DType::i32, values));
+  }
+  void* changed(DType type, int64_t count) { return changed(type, random(count, type)); }
+  // Bytes whose values nobody reads afterwards.
+  void* scratch(int64_t bytes) {
+    return add("scratch", Use::scratch, DType::f32, Values(static_cast<size_t>(bytes + 3) / 4, NAN))
+        .data();
+  }
+  template <class T>
+  const T* in_object(const T& value) {
+    return object("input", Use::input, value);
+  }
+  template <class T>
+  T* changed_object(const T& value) {
+    return object("object that changes", Use::changed, value);
+  }
+  template <class T>
+  T* host_object() {
+    host_.emplace_back(device(), sizeof(T));
+    return new (host_.back().data()) T{};
+  }
+
+  // All that the call may have changed; fails the test where it changed what it may not.
+  std::vector<std::vector<char>> results() {
+    context_.stream.synchronize();
+    std::vector<std::vector<char>> all;
+    int number = 0;
+    for (const Array& a : arrays_) {
+      SCOPED_TRACE(std::string(a.what) + " " + std::to_string(number++));
+      std::vector<char> bytes = a.guarded.bytes();
+      if (a.use == Use::input) {
+        EXPECT_TRUE(bytes == a.before) << "an input was written";
+      }
+      if (a.use == Use::result) {
+        const Values values = a.guarded.values();
+        for (size_t i = 0; i < values.size(); ++i)
+          if (std::isnan(values[i])) {
+            ADD_FAILURE() << "element " << i << " of " << values.size() << " was not written";
+            break;
+          }
+      }
+      if (a.use == Use::result || a.use == Use::changed) all.push_back(std::move(bytes));
+    }
+    for (const HostBuffer& h : host_) all.emplace_back(h.as<char>(), h.as<char>() + h.bytes());
+    return all;
+  }
+
+ private:
+  enum class Use { input, result, changed, scratch };
+  struct Array {
+    const char* what;
+    Use use;
+    Guarded guarded;
+    std::vector<char> before;
+    void* data() const { return guarded.data(); }
+  };
+  Array& add(const char* what, Use use, DType type, const Values& values) {
+    arrays_.push_back({what, use, Guarded(context_.stream, type, values), {}});
+    if (use == Use::input) arrays_.back().before = arrays_.back().guarded.bytes();
+    return arrays_.back();
+  }
+  template <class T>
+  T* object(const char* what, Use use, const T& value) {
+    static_assert(sizeof(T) % 4 == 0);
+    Array& a = add(what, use, DType::i32, Values(sizeof(T) / 4));
+    copy_to_device(context_.stream, a.data(), &value, sizeof(T));
+    a.before = a.guarded.bytes();
+    return static_cast<T*>(a.data());
+  }
+  Values random(int64_t count, DType type) {
+    return testing::random_values(count, type, ++seed_, 0.5);
+  }
+
+  testing::TestContext context_;
+  testing::TestRng rng_;
+  std::deque<Array> arrays_;
+  std::deque<HostBuffer> host_;
+  uint64_t seed_ = 0;
+};
+
+constexpr int64_t kRows = 7, kCols = 36, kVocab = 11;
+
+ActivationArgs activation_args(Call& c) {
+  return {.kind = ActivationKind::silu,
+          .gated = true,
+          .x = c.in(kRows * 2 * kCols),
+          .rows = kRows,
+          .cols = kCols,
+          .dtype = c.dtype,
+          .dropout = Call::kDropout,
+          .rng = c.rng()};
+}
+EmbeddingArgs embedding_args(Call& c) {
+  return {.table = c.in(kVocab * kCols),
+          .position_table = c.wide_in(4 * kCols),
+          .ids = c.ints({3, 1, 3, 0, 2, 10, 0}),
+          .positions = c.ints({0, 1, 2, 0, 1, 2, 0}),
+          .rows = kRows,
+          .cols = kCols,
+          .vocab = kVocab,
+          .max_positions = 4,
+          .dtype = c.dtype,
+          .scale = 1.5f,
+          .dropout = Call::kDropout,
+          .rng = c.rng()};
+}
+Conv2dArgs conv_args(Call& c) {
+  Conv2dArgs a{.x = c.in(2 * 6 * 5 * 3),
+               .w = c.in(4 * 3 * 2 * 3),
+               .bias = c.in(4),
+               .batch = 2,
+               .height = 6,
+               .width = 5,
+               .channels = 3,
+               .filters = 4,
+               .filter_height = 3,
+               .filter_width = 2,
+               .dtype = c.dtype};
+  a.vertical = {.stride = 2, .padding = 1, .dilation = 1};
+  return a;
+}
+int64_t outputs_of(const Conv2dArgs& a) {
+  return a.batch * a.output_height() * a.output_width() * a.filters;
+}
+// Two sequences of three and four tokens, two heads on one key head.
+AttentionArgs attention_args(Call& c, const void* o, const void* lse) {
+  constexpr int64_t kSize = 32, kWidth = 4 * kSize;
+  const auto* qkv = static_cast<const char*>(c.in(kRows * kWidth));
+  const auto at = [&](int64_t head) {
+    return qkv + head * kSize * static_cast<int64_t>(size_of(c.dtype));
+  };
+  const int32_t* cu = c.ints({0, 3, 7});
+  return {.q = at(0),
+          .k = at(2),
+          .v = at(3),
+          .o = const_cast<void*>(o),
+          .lse = const_cast<void*>(lse),
+          .cu_q = cu,
+          .cu_k = cu,
+          .sequences = 2,
+          .heads = 2,
+          .kv_heads = 1,
+          .head_size = kSize,
+          .q_rows = kRows,
+          .k_rows = kRows,
+          .max_q = 4,
+          .max_k = 4,
+          .q_stride = kWidth,
+          .k_stride = kWidth,
+          .v_stride = kWidth,
+          .o_stride = 2 * kSize,
+          .dtype = c.dtype,
+          .causal = true,
+          .scale = 0.2f,
+          .dropout = Call::kDropout,
+          .rng = c.rng()};
+}
+StepState state_of_a_step() {
+  StepState s;
+  s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
+  return s;
+}
+
+struct Operation {
+  const char* name;
+  std::function<void(Call&)> run;
+  bool reads_types =
+      true;  // false: its arrays have fixed types, so that one target a device is enough
+};
+
+// clang-format off
+const std::vector<Operation>& operations() {
+  static const std::vector<Operation> all = {
+      {"activation_forward", [](Call& c) {
+         ActivationArgs a = activation_args(c);
+         a.y = c.out(kRows * kCols);
+         activation_forward(c.ctx(), a);
+       }},
+      {"activation_backward", [](Call& c) {
+         activation_backward(c.ctx(), {.forward = activation_args(c), .d_y = c.in(kRows * kCols),
+                                       .d_x = c.out(kRows * 2 * kCols)});
+       }},
+      {"add", [](Call& c) {
+         add(c.ctx(), {.a = c.in(1001), .b = c.in(1001), .y = c.out(1001), .count = 1001, .dtype = c.dtype});
+       }},
+      {"cast", [](Call& c) {
+         const DType to = c.dtype == DType::f32 ? DType::bf16 : DType::f32;
+         cast(c.ctx(), {.x = c.in(1001), .y = c.out(to, 1001), .count = 1001, .x_type = c.dtype, .y_type = to});
+       }},
+      {"column_sum", [](Call& c) {
+         ColumnSumArgs a{.x = c.in(300 * kCols), .out = c.changed(c.wide, kCols), .rows = 300, .cols = kCols,
+                         .ld = kCols, .dtype = c.dtype, .accumulate = true};
+         a.partial = c.scratch(column_sum_scratch_bytes(c.device(), a));
+         column_sum(c.ctx(), a);
+       }},
+      {"dropout", [](Call& c) {
+         dropout(c.ctx(), {.x = c.in(1001), .y = c.out(1001), .count = 1001, .dtype = c.dtype,
+                           .dropout = Call::kDropout, .rng = c.rng()});
+       }},
+      {"embedding_forward", [](Call& c) {
+         EmbeddingArgs a = embedding_args(c);
+         a.y = c.out(kRows * kCols);
+         embedding_forward(c.ctx(), a);
+       }},
+      {"embedding_backward", [](Call& c) {
+         embedding_backward(c.ctx(), {.forward = embedding_args(c), .d_y = c.in(kRows * kCols),
+                                      .order = c.ints({3, 6, 1, 4, 0, 2, 5}), .valid_rows = c.ints({7}),
+                                      .cu = c.ints({0, 3, 6, 7}), .sequences = 3,
+                                      .d_table = c.wide_out(kVocab * kCols),
+                                      .d_position_table = c.changed(c.wide, 4 * kCols),
+                                      .zero_row = 2, .accumulate_positions = true});
+       }},
+      {"cross_entropy", [](Call& c) {
+         cross_entropy(c.ctx(), {.logits = c.changed(c.dtype, kRows * 16), .targets = c.ints({3, 1, -1, 0, 2, 10, 0}),
+                                 .loss = c.wide_out(kRows), .nll = c.wide_out(kRows), .rows = kRows, .vocab = kVocab,
+                                 .ld = 16, .dtype = c.dtype, .label_smoothing = 0.1f, .grad_scale = 0.5f});
+       }},
+      {"loss_totals", [](Call& c) {
+         loss_totals(c.ctx(), {.loss = c.wide_in(kRows), .nll = c.wide_in(kRows), .targets = c.ints({3, 1, -1, 0, 2, 10, 0}),
+                               .rows = kRows, .dtype = c.dtype,
+                               .totals = static_cast<double*>(c.changed(DType::f64, {1, 2, 3})), .accumulate = true});
+       }},
+      {"norm_forward", [](Call& c) {
+         norm_forward(c.ctx(), {.x = c.in(kRows * kCols), .branch = c.in(kRows * kCols), .sum = c.out(kRows * kCols),
+                                .weight = c.wide_in(kCols), .bias = c.wide_in(kCols), .y = c.out(kRows * kCols),
+                                .mean = c.wide_out(kRows), .rstd = c.wide_out(kRows), .rows = kRows, .cols = kCols,
+                                .dtype = c.dtype, .dropout = Call::kDropout, .rng = c.rng()});
+       }},
+      {"norm_backward", [](Call& c) {
+         NormBackwardArgs a{.kind = NormKind::rms_norm, .d_y = c.in(kRows * kCols), .d_sum = c.in(kRows * kCols),
+                            .sum = c.in(kRows * kCols), .weight = c.wide_in(kCols), .rstd = c.wide_in(kRows),
+                            .d_x = c.out(kRows * kCols), .d_branch = c.out(kRows * kCols),
+                            .d_weight = c.changed(c.wide, kCols), .accumulate = true, .rows = kRows, .cols = kCols,
+                            .dtype = c.dtype, .dropout = Call::kDropout, .rng = c.rng()};
+         a.partial = c.scratch(norm_backward_scratch_bytes(c.device(), a));
+         norm_backward(c.ctx(), a);
+       }},
+      {"rotary", [](Call& c) {
+         rotary(c.ctx(), {.x = c.in(kRows * kCols), .y = c.out(kRows * kCols), .positions = c.ints({0, 1, 2, 3, 0, 900, 2}),
+                          .rows = kRows, .heads = 3, .head_size = 12, .x_stride = kCols, .y_stride = kCols,
+                          .dtype = c.dtype});
+       }},
+      {"matmul", [](Call& c) {
+         matmul(c.ctx(), {.a = c.in(33 * 24), .b = c.in(40 * 24), .c = c.in(33 * 40), .d = c.out(33 * 40),
+                          .bias = c.in(40), .m = 33, .n = 40, .k = 24, .lda = 24, .ldb = 24, .ldc = 40, .ldd = 40,
+                          .tb = Transpose::yes, .ab_type = c.dtype, .d_type = c.dtype, .alpha = 0.5f, .beta = 1.0f});
+       }},
+      {"grouped_gemm", [](Call& c) {
+         const int32_t* offsets = c.ints({0, 4, 4, 7});
+         const void *x = c.in(kRows * 24), *w = c.in(3 * 16 * 24), *d_y = c.in(kRows * 16);
+         const DType of_weights = c.dtype == DType::f64 ? DType::f64 : DType::f32;
+         GroupedGemmArgs a{.a = x, .b = w, .d = c.out(kRows * 16), .offsets = offsets, .groups = 3, .rows = kRows,
+                           .n = 16, .k = 24, .dtype = c.dtype};
+         grouped_gemm(c.ctx(), a);
+         a.form = GroupedForm::input_gradient, a.a = d_y, a.d = c.out(kRows * 24);
+         grouped_gemm(c.ctx(), a);
+         a.form = GroupedForm::weight_gradient, a.b = x, a.d = c.changed(of_weights, 3 * 16 * 24), a.beta = 1.0f;
+         grouped_gemm(c.ctx(), a);
+       }},
+      {"conv2d_forward", [](Call& c) {
+         Conv2dArgs a = conv_args(c);
+         a.y = c.out(outputs_of(a));
+         conv2d_forward(c.ctx(), a);
+       }},
+      {"conv2d_backward", [](Call& c) {
+         const Conv2dArgs a = conv_args(c);
+         conv2d_backward(c.ctx(), {.forward = a, .d_y = c.in(outputs_of(a)), .d_x = c.out(2 * 6 * 5 * 3),
+                                   .d_w = c.out(4 * 3 * 2 * 3)});
+       }},
+      {"attention_forward", [](Call& c) {
+         void *o = c.out(kRows * 64), *lse = c.wide_out(2 * kRows);
+         attention_forward(c.ctx(), attention_args(c, o, lse));
+       }},
+      {"attention_backward", [](Call& c) {
+         AttentionBackwardArgs b{.forward = attention_args(c, c.in(kRows * 64), c.wide_in(2 * kRows)),
+                                 .d_o = c.in(kRows * 64), .d_q_stride = 64, .d_k_stride = 32, .d_v_stride = 32,
+                                 .delta = c.scratch(2 * kRows * 8)};
+         b.d_q = c.out(kRows * 64), b.d_k = c.out(kRows * 32), b.d_v = c.out(kRows * 32);
+         b.workspace_bytes = attention_backward_workspace_bytes(c.device(), b.forward);
+         b.workspace = c.scratch(b.workspace_bytes);
+         attention_backward(c.ctx(), b);
+       }},
+      {"cached_attention", [](Call& c) {
+         cached_attention(c.ctx(), {.qkv = c.in(4 * 64), .cache = c.changed(c.dtype, 4 * 8 * 32), .o = c.out(4 * 32),
+                                    .positions = c.ints({0, 3, 7, 5}), .starts = c.ints({0, 8, 16, 24}),
+                                    .finished = c.ints({0, 0, 1, 0}), .rows = 4, .heads = 2, .kv_heads = 1,
+                                    .head_size = 16, .max_positions = 8, .dtype = c.dtype, .scale = 0.25f});
+       }},
+      {"beam_step", [](Call& c) {
+         const BeamState state{.ids = c.changed_ints({1, 1, 1, 1}), .positions = c.changed_ints({0, 0, 0, 0}),
+                               .finished = c.changed_ints({0, 0, 0, 0}), .lengths = c.changed_ints({0, 0, 0, 0}),
+                               .scores = c.changed(c.wide, {0, -INFINITY, 0, -INFINITY}),
+                               .slots = c.changed_ints(Values(12)), .tokens = c.changed_ints(Values(12)),
+                               .starts = c.ints({0, 3, 6, 9}), .limits = c.ints({3, 3})};
+         beam_step(c.ctx(), {.logits = c.in(4 * 16), .state = state, .candidate_scores = c.scratch(4 * 2 * 8),
+                             .candidate_ids = static_cast<int32_t*>(c.scratch(4 * 2 * 4)),
+                             .result = c.changed_ints(Values(8)), .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16,
+                             .result_stride = 4, .dtype = c.dtype, .eos = 2, .banned = 0});
+       }},
+      {"sample_step", [](Call& c) {
+         const SampleState state{.ids = c.changed_ints({1, 1, 1}), .positions = c.changed_ints({0, 0, 0}),
+                                 .finished = c.changed_ints({0, 1, 0}), .prompts = c.ints({1, 4, 1, 4, 1, 4}),
+                                 .prompt_lengths = c.ints({1, 2, 2}), .limits = c.ints({9, 9, 9}),
+                                 .streams = c.ints({0, 1, 2})};
+         sample_step(c.ctx(), {.logits = c.in(3 * 16), .state = state,
+                               .controls = c.in_object(SampleControls{.seed = 7, .top_p = 0.9f, .top_k = 5, .eos = 2}),
+                               .result = c.changed_ints(Values(12)), .rows = 3, .vocab = kVocab, .ld = 16,
+                               .prompt_stride = 2, .result_stride = 4, .dtype = c.dtype});
+       }},
+      {"gradient_norm", [](Call& c) {
+         constexpr int64_t kCount = 40 * kParameterAlign;
+         const Values gradient = testing::random_values(kCount, DType::f32, 3);
+         gradient_norm(c.ctx(), {.grad = static_cast<const float*>(c.in(DType::f32, gradient)), .count = kCount,
+                                 .partial = c.scratch(gradient_norm_scratch_bytes(c.device(), kCount)),
+                                 .state = c.changed_object(state_of_a_step())});
+       }, false},
+      {"adamw", [](Call& c) {
+         constexpr int64_t kCount = 4 * kParameterAlign;
+         const auto values = [&](uint64_t seed) { return testing::random_values(kCount, DType::f32, seed); };
+         const auto array = [&](uint64_t seed) { return static_cast<float*>(c.changed(DType::f32, values(seed))); };
+         adamw(c.ctx(), {.master = array(1), .m = array(2),
+                         .v = static_cast<float*>(c.changed(DType::f32, Values(kCount, 0.5))),
+                         .grad = static_cast<const float*>(c.in(DType::f32, values(4))), .ema = array(5),
+                         .compute = c.out(DType::bf16, kCount),
+                         .rules = reinterpret_cast<const GroupRule*>(c.ints({0x00000100})), .count = kCount,
+                         .weight_decay = 0.1f, .clip_norm = 1.0f, .ema_decay = 0.9f,
+                         .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
+                         .state = c.in_object(state_of_a_step())});
+       }, false},
+      {"finish_step", [](Call& c) {
+         finish_step(c.ctx(), {.state = c.changed_object(state_of_a_step()), .ring = c.host_object<StepRecord>(),
+                               .ring_slots = 1, .dynamic_loss_scale = true, .growth_interval = 1});
+       }, false},
+      {"batch_intake", [](Call& c) {
+         struct Slots { const int32_t* at[2]; };
+         const Slots slots{{c.ints(Values(1027, 3)), c.ints(Values(1027, 4))}};
+         batch_intake(c.ctx(), {.slots = c.in_object(slots)->at, .slot_count = 2,
+                                .dst = static_cast<int32_t*>(c.changed(DType::i32, Values(1027, 0))),
+                                .words = 1027, .state = c.changed_object(state_of_a_step())});
+       }, false},
+  };
+  return all;
+}
+// clang-format on
+
+class Conformance : public ::testing::TestWithParam<Target> {};
+INSTANTIATE_TEST_SUITE_P(Targets, Conformance, testing::all_targets(), testing::target_name);
+
+TEST_P(Conformance, OperationsRepeatBitForBitAndKeepToTheirArrays) {
+  if (GetParam().kind == DeviceKind::cuda && cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const Operation& op : operations()) {
+    if (!op.reads_types && GetParam().dtype != DType::f32) continue;
+    SCOPED_TRACE(op.name);
+    Call first(GetParam()), again(GetParam());
+    op.run(first);
+    op.run(again);
+    EXPECT_TRUE(first.results() == again.results()) << "differs run to run";
+  }
+}
+
+// Functions that choose one of several implementations, as the headers declare them.
+std::set<std::string> declared_operations() {
+  std::set<std::string> names;
+  const std::filesystem::path root = std::filesystem::path(SATURATE_SOURCE_DIR) / "src/kernels";
+  const std::regex declaration(R"(\nvoid (\w+)\(const Context& ctx, const \w+Args& \w+\);)");
+  // One implementation: its family's test runs it by name.
+  const std::regex implementation(R"(.*_(cuda|cpu|d\d+)|matmul_tune)");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with(".h") || path.ends_with("_impl.h")) continue;
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (text.find("\nnamespace saturate::kernels {") == std::string::npos) continue;
+    for (std::sregex_iterator m(text.begin(), text.end(), declaration), end; m != end; ++m)
+      if (!std::regex_match((*m)[1].str(), implementation)) names.insert((*m)[1]);
+  }
+  return names;
+}
+
+TEST(ConformanceList, NamesEveryOperation) {
+  // Rungs of the ladder of attention with interfaces of their own, which dispatch never chooses: their tests lie in their
+  // folders and check the same.
+  const std::set<std::string> elsewhere = {"attention_forward_cute", "attention_forward_fp8",
+                                           "attention_forward_int8",
+                                           "attention_forward_materialised"};
+  std::set<std::string> entries;
+  for (const Operation& op : operations()) entries.insert(op.name);
+  const std::set<std::string> declared = declared_operations();
+  EXPECT_GE(declared.size(), entries.size());
+  for (const std::string& name : declared)
+    EXPECT_TRUE(entries.contains(name) || elsewhere.contains(name))
+        << name << " has no entry in operations() of " << __FILE__;
+  for (const std::string& name : entries)
+    EXPECT_TRUE(declared.contains(name)) << name << " is in no header of src/kernels any more";
+}
+
+}  // namespace
+}  // namespace saturate::kernels
