@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: the same (seed, step, op, element) gives the same bits on CPU and
-// GPU, in forward and in backward, whatever the order of execution.
+// Counter-based random numbers: the same (seed, micro-batch, site, element) gives the same bits on
+// CPU and GPU, in forward and in backward, whatever the order of execution and on however many
+// ranks.
 //
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Seven rounds pass
 // BigCrush (their table 2).
@@ -50,18 +51,30 @@ SAT_HD Random4 philox4x32(uint64_t key, uint64_t counter_low, uint64_t counter_h
   return {{c0, c1, c2, c3}};
 }
 
-// What a kernel needs to draw its numbers. `state` lies in the memory of the device that runs the
-// kernel and holds {seed, micro-step}: it changes between replays of one captured graph.
+// The random numbers of one operation: a matrix that lies over all ranks, and where in it this
+// rank's element (0, 0) is. So a rank draws for its part what one rank alone would draw there.
+//   number of element (r, c) = (first_row + r) * columns + first_column + c
+// Attention has heads for columns (kernels/attention/dropout.h). `state` lies in the memory of the
+// device that runs the kernel: it changes between replays of one captured graph.
 struct RngRef {
-  const uint64_t* state = nullptr;  // [0] seed (mixed with the rank), [1] micro-step number
-  uint32_t op = 0;                  // unique to the operation within the step
+  const uint64_t* state = nullptr;  // [0] seed, [1] logical micro-batch: its number over all ranks
+  uint32_t site = 0;                // unique to the operation within the model; 24 bits
+  int64_t first_row = 0, first_column = 0;
+  int64_t rows = 0, columns = 0;  // of the matrix over all ranks; 0: the operation's own
+
+  SAT_HD int64_t first() const { return first_row * columns + first_column; }
+  // Whether every four columns from a multiple of four on share one draw; cols: the operation's
+  // own.
+  SAT_HD bool draws_in_fours(int64_t cols) const {
+    return first() % 4 == 0 && (columns == cols || columns % 4 == 0);
+  }
 };
 
-// Four uniform 32-bit numbers for elements 4*block .. 4*block+3 of operation `op`.
-// `op` takes the top 24 bits of the second counter word, the micro-step the low 40.
-SAT_HD Random4 random_block(uint64_t seed, uint64_t micro_step, uint32_t op, uint64_t block) {
+// Four uniform 32-bit numbers for elements 4*block .. 4*block+3 of site `site`.
+// `site` takes the top 24 bits of the second counter word, the micro-batch the low 40.
+SAT_HD Random4 random_block(uint64_t seed, uint64_t micro_batch, uint32_t site, uint64_t block) {
   return philox4x32(seed, block,
-                    (static_cast<uint64_t>(op) << 40) | (micro_step & 0xFFFFFFFFFFull));
+                    (static_cast<uint64_t>(site) << 40) | (micro_batch & 0xFFFFFFFFFFull));
 }
 
 // Dropout keeps an element when its random number is >= threshold: P(drop) = p to 2^-32.

@@ -263,10 +263,6 @@ const std::vector<Operation>& operations() {
          a.partial = c.scratch(column_sum_scratch_bytes(c.device(), a));
          column_sum(c.ctx(), a);
        }},
-      {"dropout", [](Call& c) {
-         dropout(c.ctx(), {.x = c.in(1001), .y = c.out(1001), .count = 1001, .dtype = c.dtype,
-                           .dropout = Call::kDropout, .rng = c.rng()});
-       }},
       {"embedding_forward", [](Call& c) {
          EmbeddingArgs a = embedding_args(c);
          a.y = c.out(kRows * kCols);

@@ -252,23 +252,17 @@ Differentiable rotation() {
   return {"rotary", {kRows * kCols}, [=](const Inputs& x) { return turn(x[0], false); },
           [=](const Inputs&, const Values&, const Values& d_y) { return Inputs{turn(d_y, true)}; }};
 }
-
-Differentiable dropped() {
-  const auto drop = [](const Values& x) {
-    Values y(x.size());
-    dropout({}, {.x = x.data(), .y = y.data(), .count = static_cast<int64_t>(x.size()), .dtype = DType::f64,
-                 .dropout = 0.3f, .rng = kRng});
-    return y;
-  };
-  return {"dropout", {kRows * kCols}, [=](const Inputs& x) { return drop(x[0]); },
-          [=](const Inputs&, const Values&, const Values& d_y) { return Inputs{drop(d_y)}; }};
-}
 // clang-format on
 
 std::vector<Differentiable> all_of_them() {
-  std::vector<Differentiable> all{embedding(),      convolution(),          attention(),
-                                  linear_product(), grouped_product(),      rotation(),
-                                  dropped(),        cross_entropy_of(0.0f), cross_entropy_of(0.2f)};
+  std::vector<Differentiable> all{embedding(),
+                                  convolution(),
+                                  attention(),
+                                  linear_product(),
+                                  grouped_product(),
+                                  rotation(),
+                                  cross_entropy_of(0.0f),
+                                  cross_entropy_of(0.2f)};
   for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,
                           ActivationKind::silu})
     for (const bool gated : {false, true}) all.push_back(activation_of(kind, gated));

@@ -81,8 +81,12 @@ Value Transformer::encode(Tape& tape, const PackedSide& source) const {
   const bool pre = config_.norm_position == NormPosition::pre;
   const int64_t q_width = config_.heads * config_.head_size;
   const int64_t kv_width = config_.kv_heads * config_.head_size;
+  tape.layer(Stack::encoder, 0, 0);
   Residual s{embed(tape, source_embedding_, source_positions_, source), {}};
-  for (const LayerIds& layer : encoder_) {
+  for (size_t i = 0; i < encoder_.size(); ++i) {
+    const LayerIds& layer = encoder_[i];
+    const auto index = static_cast<int64_t>(i);
+    tape.layer(Stack::encoder, index, 0);
     Value x = s.enter(tape, norm(tape, layer.self_norm), pre, config_.dropout);
     const Value qkv = self_projection(tape, layer, x, source.tokens.positions);
     const Value heads = ops::attention(tape, {.q = {qkv, 0},
@@ -99,10 +103,12 @@ Value Transformer::encode(Tape& tape, const PackedSide& source) const {
                                               .dropout = config_.attention_dropout});
     s.leave(tape, apply(tape, layer.self_out, heads), norm(tape, layer.self_norm), pre,
             config_.dropout);
+    tape.layer(Stack::encoder, index, 1);
     x = s.enter(tape, norm(tape, layer.ffn_norm), pre, config_.dropout);
     s.leave(tape, feed_forward(tape, layer, x), norm(tape, layer.ffn_norm), pre, config_.dropout);
   }
   if (encoder_final_.weight.index < 0) return s.carried;
+  tape.layer(Stack::encoder, std::ssize(encoder_), 0);
   return ops::residual_norm(tape, s.carried, s.branch, norm(tape, encoder_final_), config_.dropout)
       .y;
 }
@@ -150,23 +156,28 @@ Value Transformer::decode_with(Tape& tape, const PackedSide& target,
                                const DecoderAttention& attention) const {
   const bool pre = config_.norm_position == NormPosition::pre;
   const float drop = config_.dropout;
+  tape.layer(Stack::decoder, 0, 0);
   Residual s{embed(tape, target_embedding_, target_positions_, target), {}};
   for (size_t i = 0; i < decoder_.size(); ++i) {
     const LayerIds& layer = decoder_[i];
     const auto index = static_cast<int64_t>(i);
+    tape.layer(Stack::decoder, index, 0);
     Value x = s.enter(tape, norm(tape, layer.self_norm), pre, drop);
     const Value qkv = self_projection(tape, layer, x, target.tokens.positions);
     const Value self = attention.self(index, qkv);
     s.leave(tape, apply(tape, layer.self_out, self), norm(tape, layer.self_norm), pre, drop);
     if (attention.cross) {
+      tape.layer(Stack::decoder, index, 1);
       x = s.enter(tape, norm(tape, layer.cross_norm), pre, drop);
       const Value cross = attention.cross(index, apply(tape, layer.cross_q, x));
       s.leave(tape, apply(tape, layer.cross_out, cross), norm(tape, layer.cross_norm), pre, drop);
     }
+    tape.layer(Stack::decoder, index, 2);
     x = s.enter(tape, norm(tape, layer.ffn_norm), pre, drop);
     s.leave(tape, feed_forward(tape, layer, x), norm(tape, layer.ffn_norm), pre, drop);
   }
   if (decoder_final_.weight.index < 0) return s.carried;
+  tape.layer(Stack::decoder, std::ssize(decoder_), 0);
   return ops::residual_norm(tape, s.carried, s.branch, norm(tape, decoder_final_), drop).y;
 }
 

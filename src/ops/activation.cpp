@@ -4,6 +4,7 @@
 namespace saturate::ops {
 
 Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout) {
+  const float p = tape.training() ? dropout : 0.0f;
   const Tape::Info xi = tape.info(x);
   const int64_t cols = gated ? xi.cols / 2 : xi.cols;
   const Value y = tape.make("activation", xi.dtype, xi.rows, cols);
@@ -12,8 +13,8 @@ Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, 
                                      .rows = xi.rows,
                                      .cols = cols,
                                      .dtype = xi.dtype,
-                                     .dropout = tape.training() ? dropout : 0.0f,
-                                     .rng = tape.next_rng()};
+                                     .dropout = p,
+                                     .rng = p > 0 ? tape.random(MaskKind::activation) : RngRef{}};
   const auto bind = [=](const Run& r) {
     kernels::ActivationArgs a = args;
     a.x = r(x);

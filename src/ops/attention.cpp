@@ -43,6 +43,12 @@ PackedGradients make_gradients(Tape& t, const AttentionSpec& s) {
 Value attention(Tape& tape, const AttentionSpec& s) {
   const Tape::Info q = tape.info(s.q.of), k = tape.info(s.k.of), v = tape.info(s.v.of);
   const int64_t width = s.heads * s.head_size;
+  const float p = tape.training() ? s.dropout : 0.0f;
+  RngRef rng;
+  if (p > 0) {
+    rng = tape.random(MaskKind::attention);
+    rng.rows = q.rows, rng.columns = s.heads;
+  }
   const Value o = tape.make("attention", q.dtype, q.rows, width);
   const Value lse = tape.make("attention_lse", tape.wide_type(), s.heads, q.rows);
   kernels::AttentionArgs args{.cu_q = s.cu_q,
@@ -62,8 +68,8 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                               .dtype = q.dtype,
                               .causal = s.causal,
                               .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
-                              .dropout = tape.training() ? s.dropout : 0.0f,
-                              .rng = tape.next_rng()};
+                              .dropout = p,
+                              .rng = rng};
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
     a.q = at(r, s.q, a.dtype);

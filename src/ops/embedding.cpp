@@ -7,6 +7,7 @@ namespace saturate::ops {
 
 Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positions_table,
                 float scale, float dropout) {
+  const float p = tape.training() ? dropout : 0.0f;
   const Tape::Info ti = tape.info(table);
   const Value y = tape.make("embedding", ti.dtype, tokens.rows, ti.cols);
   const kernels::EmbeddingArgs args{
@@ -18,8 +19,8 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
       .max_positions = positions_table ? tape.info(positions_table).rows : 0,
       .dtype = ti.dtype,
       .scale = scale,
-      .dropout = tape.training() ? dropout : 0.0f,
-      .rng = tape.next_rng()};
+      .dropout = p,
+      .rng = p > 0 ? tape.random(MaskKind::embedding) : RngRef{}};
   const auto bind = [=](const Run& r) {
     kernels::EmbeddingArgs a = args;
     a.table = r(table);

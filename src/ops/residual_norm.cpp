@@ -68,7 +68,11 @@ ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParamete
                            float dropout) {
   const Tape::Info xi = tape.info(x);
   const float p = tape.training() && branch ? dropout : 0.0f;
-  Saved s{.x = x, .branch = branch, .norm = norm, .dropout = p, .rng = tape.next_rng()};
+  Saved s{.x = x,
+          .branch = branch,
+          .norm = norm,
+          .dropout = p,
+          .rng = p > 0 ? tape.random(MaskKind::residual) : RngRef{}};
   s.sum = branch ? tape.make("residual", xi.dtype, xi.rows, xi.cols) : x;
   s.y = tape.make("norm", xi.dtype, xi.rows, xi.cols);
   const bool centred = norm.kind == kernels::NormKind::layer_norm;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/tape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <set>
 
 #include "kernels/elementwise/elementwise.h"
 #include "ops/arena_plan.h"
@@ -71,6 +72,29 @@ Value Tape::wide_parameter(ParameterId id) {
     at(v).parameter = id.index;
   }
   return v;
+}
+
+// 24 bits: stack 2, layer 12, mixer 5, kind 5.
+void Tape::layer(Stack stack, int64_t layer, int64_t mixer) {
+  if (layer < 0 || layer >= 1 << 12 || mixer < 0 || mixer >= 1 << 5) {
+    throw Error(Errc::invalid_argument, "tape",
+                fmt::format("layer {}, mixer {}: masks know layers below 4096 and mixers below 32",
+                            layer, mixer));
+  }
+  site_ = static_cast<uint32_t>(stack) << 22 | static_cast<uint32_t>(layer) << 10 |
+          static_cast<uint32_t>(mixer) << 5;
+}
+
+RngRef Tape::random(MaskKind kind) {
+  const uint32_t site = site_ | static_cast<uint32_t>(kind);
+  if (!sites_.insert(site).second) {
+    throw Error(
+        Errc::invalid_argument, "tape",
+        fmt::format("two operations of kind {} in layer {}, mixer {} of stack {} would draw "
+                    "the same masks; give each its layer() or a kind of its own",
+                    site & 31, site >> 10 & 4095, site >> 5 & 31, site >> 22));
+  }
+  return {.state = rng_state_, .site = site};
 }
 
 int32_t Tape::storage_of(Value v) const { return info(v).root >= 0 ? info(v).root : v.id; }

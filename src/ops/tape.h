@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct Value {
 };
 
 class Tape;
+
+// What names an operation's random masks: where it stands in the model and what it does there, so
+// that neither the order of recording nor recomputation nor a layer's rank changes a mask. Numbers
+// enter masks: append, never renumber.
+enum class Stack : uint8_t { encoder, decoder };
+enum class MaskKind : uint8_t { embedding, attention, activation, residual };
 
 // What a recorded operation sees while it runs.
 class Run {
@@ -92,7 +99,12 @@ class Tape {
   // pass waits for it: backward() may move it towards the end.
   void record_parameter_gradient(const char* op, std::vector<Value> reads,
                                  std::vector<Value> writes, RunFn run);
-  RngRef next_rng() noexcept { return {rng_state_, rng_op_++}; }
+  // Operations recorded from here on belong to this mixer (attention, feed-forward, ...) of a
+  // layer.
+  void layer(Stack stack, int64_t layer, int64_t mixer);
+  // Random numbers of the one operation of this kind there. Errors: invalid_argument when another
+  // operation has them, or the model has more layers (4096) or mixers (32) than sites.
+  RngRef random(MaskKind kind);
   bool training() const noexcept { return mode_ == TapeMode::training; }
   DType compute_type() const noexcept { return parameters_.compute_type(); }
   DType wide_type() const noexcept { return parameters_.wide_type(); }
@@ -157,7 +169,8 @@ class Tape {
   const ParameterStore& parameters_;
   TapeMode mode_;
   const uint64_t* rng_state_;
-  uint32_t rng_op_ = 0;
+  uint32_t site_ = 0;         // of the layer and mixer recorded now
+  std::set<uint32_t> sites_;  // that operations have
   std::vector<Info> values_;
   std::vector<Operation> operations_;
   std::vector<Value> gradients_;  // by value id

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 namespace saturate {
@@ -97,6 +98,47 @@ TEST_F(DeferredGradients, WhatLiesBelowAFrozenParameterIsReached) {
   store_.freeze({2});
   EXPECT_EQ(order(false), (std::vector<std::string>{"d_y", "d_x", "d_table", "d_first"}));
   ASSERT_EQ(finished_.size(), 2u);
+}
+
+TEST(TapeMasks, NameTheirPlaceInTheModel) {
+  const ParameterStore store({}, DType::f32);
+  const uint64_t state[2] = {1, 2};
+  // The second tape is of a rank that has another layer only, and meets its kinds in another order.
+  Tape all(store, TapeMode::training, state), part(store, TapeMode::training, state);
+  std::set<uint32_t> sites;
+  for (const Stack stack : {Stack::encoder, Stack::decoder}) {
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      for (int64_t mixer = 0; mixer < 3; ++mixer) {
+        all.layer(stack, layer, mixer);
+        for (const MaskKind kind : {MaskKind::attention, MaskKind::residual}) {
+          const RngRef rng = all.random(kind);
+          EXPECT_EQ(rng.state, state);
+          EXPECT_LT(rng.site, 1u << 24);
+          EXPECT_TRUE(sites.insert(rng.site).second);
+        }
+      }
+    }
+  }
+  part.layer(Stack::decoder, 2, 1);
+  part.random(MaskKind::residual);
+  Tape same(store, TapeMode::training, state);
+  same.layer(Stack::decoder, 2, 1);
+  EXPECT_EQ(part.random(MaskKind::attention).site, same.random(MaskKind::attention).site);
+}
+
+TEST(TapeMasks, TwoOperationsMayNotShareThem) {
+  const ParameterStore store({}, DType::f32);
+  Tape t(store, TapeMode::training, nullptr);
+  t.layer(Stack::decoder, 4, 2);
+  t.random(MaskKind::activation);
+  t.random(MaskKind::attention);
+  EXPECT_THROW(t.random(MaskKind::activation), Error);
+  t.layer(Stack::decoder, 5, 2);
+  EXPECT_NO_THROW(t.random(MaskKind::activation));
+  t.layer(Stack::decoder, 4, 2);  // back again: the sites are still taken
+  EXPECT_THROW(t.random(MaskKind::attention), Error);
+  EXPECT_THROW(t.layer(Stack::encoder, 4096, 0), Error);
+  EXPECT_THROW(t.layer(Stack::encoder, 0, 32), Error);
 }
 
 }  // namespace

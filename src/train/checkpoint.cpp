@@ -225,7 +225,7 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   model::JsonFields f(json, "checkpoint", state_path);
   check_frozen(json, state_path, store);
   RunProgress p;
-  StepState s = step.state();  // keeps this rank's seed
+  StepState s = step.state();  // keeps the seed
   s.step = f.integer("step");
   s.rng[1] = static_cast<uint64_t>(f.integer("micro_step"));
   s.updates = static_cast<int32_t>(f.integer("updates"));

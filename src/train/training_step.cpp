@@ -133,7 +133,7 @@ void TrainingStep::allocate_device() {
   slot_pointers_ = Buffer(device, slots * sizeof(int32_t*));
   copy_to_device(compute_, slot_pointers_.data(), pointers.data(), slots * sizeof(int32_t*));
   StepState state;
-  state.rng[0] = options_.seed + 0x9E3779B97F4A7C15ull * static_cast<uint64_t>(ranks_.rank());
+  state.rng[0] = options_.seed;
   if (store_.compute_type() == DType::f16) state.loss_scale = 32768.0f;
   set_state(state);
 }
@@ -171,6 +171,8 @@ void TrainingStep::enqueue() {
                                 .slot_count = options_.slots,
                                 .dst = batch_.as<int32_t>(),
                                 .words = layout_.words,
+                                .rank = ranks_.rank(),
+                                .ranks = ranks_.size(),
                                 .state = state_.as<StepState>()});
     size_t next = 0;
     std::function<void(int32_t)> reduce;
@@ -288,14 +290,19 @@ StepState TrainingStep::state() {
   StepState s;
   copy_to_host(compute_, &s, state_.data(), sizeof s);
   compute_.synchronize();
+  s.rng[1] = micro_batches_taken(s.rng[1], static_cast<uint64_t>(ranks_.rank()),
+                                 static_cast<uint64_t>(ranks_.size()));
   return s;
 }
 
-void TrainingStep::set_state(const StepState& state) {
+void TrainingStep::set_state(const StepState& host) {
+  StepState state = host;
+  state.rng[1] = micro_batch_counter(host.rng[1], static_cast<uint64_t>(ranks_.rank()),
+                                     static_cast<uint64_t>(ranks_.size()));
   copy_to_device(compute_, state_.data(), &state, sizeof state);
   compute_.synchronize();
   submitted_ = polled_ = first_polled_ = state.step;
-  micro_ = static_cast<int64_t>(state.rng[1]);
+  micro_ = static_cast<int64_t>(host.rng[1]);
 }
 
 void TrainingStep::reset_average() {

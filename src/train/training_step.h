@@ -75,7 +75,7 @@ class TrainingStep {
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
-  // --- state (synchronise)
+  // --- state (synchronise); rng[1] is the number of micro-batches that this rank has taken
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
   Buffer& first_moment() noexcept { return m_; }

@@ -28,22 +28,25 @@ constexpr Impl<ActivationBackwardArgs> kBackward[] = {SAT_CUDA_IMPL(
     {"activation_backward_cuda", DeviceKind::cuda, backward_fits_cuda, activation_backward_cuda}){
     "activation_backward_cpu", DeviceKind::cpu, backward_fits_cpu, activation_backward_cpu}};
 
-void check(const char* op, const ActivationArgs& a) {
+void check(const char* op, ActivationArgs& a) {
   require_float(op, a.dtype);
   require_sizes(op, {{"rows", a.rows}, {"cols", a.cols}});
   require_dropout(op, a.dropout, a.rng);
+  a.rng = whole_matrix(op, a.rng, a.rows, a.cols);
 }
 
 }  // namespace
 
-void activation_forward(const Context& ctx, const ActivationArgs& a) {
+void activation_forward(const Context& ctx, const ActivationArgs& args) {
+  ActivationArgs a = args;
   check("activation_forward", a);
   if (a.rows == 0 || a.cols == 0) return;
   require_pointers("activation_forward", {{"x", a.x}, {"y", a.y}});
   dispatch<ActivationArgs>("activation_forward", ctx, a, kForward);
 }
 
-void activation_backward(const Context& ctx, const ActivationBackwardArgs& a) {
+void activation_backward(const Context& ctx, const ActivationBackwardArgs& args) {
+  ActivationBackwardArgs a = args;
   check("activation_backward", a.forward);
   if (a.forward.rows == 0 || a.forward.cols == 0) return;
   require_pointers("activation_backward", {{"x", a.forward.x}, {"d_y", a.d_y}, {"d_x", a.d_x}});

@@ -14,7 +14,8 @@ enum class ActivationKind : uint8_t { relu, gelu_tanh, gelu_erf, silu };
 //
 // Shapes    y (rows, cols); x (rows, cols), gated (rows, 2 * cols): gate first, then up; dense.
 // Types     dtype in and out, arithmetic in wide_of(dtype).
-// Dropout   element r * cols + c of y: block = element / 4, word = element % 4; scaled by 1/(1-p).
+// Dropout   element of y as RngRef numbers it: block = element / 4, word = element % 4; times
+//           1/(1-p).
 // Aliasing  none.
 // Stream    enqueued on ctx.stream; never synchronises.
 // Order     bitwise equal run to run: elementwise.

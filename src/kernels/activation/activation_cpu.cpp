@@ -38,8 +38,9 @@ inline Curve<T> curve(T x) {
 template <class T, class Body>
 void for_chunks(const ActivationArgs& a, const Body& body) {
   const HostDropout drop(a.rng, a.dropout);
-  // Ungated rows follow each other without a gap, so they are one long row.
-  const int64_t rows = a.gated ? a.rows : 1, cols = a.gated ? a.cols : a.rows * a.cols;
+  // Rows that follow each other without a gap, in x and in the random numbers, are one long row.
+  const bool dense = !a.gated && a.rng.columns == a.cols;
+  const int64_t rows = dense ? 1 : a.rows, cols = dense ? a.rows * a.cols : a.cols;
   const int64_t chunks = (cols + HostDropout::kChunk - 1) / HostDropout::kChunk;
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::min(cols, HostDropout::kChunk));
   parallel_for(rows * chunks, grain, [&](int64_t begin, int64_t end) {
@@ -48,7 +49,7 @@ void for_chunks(const ActivationArgs& a, const Body& body) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / chunks, c = i % chunks * HostDropout::kChunk;
       const int64_t n = std::min(HostDropout::kChunk, cols - c);
-      if (drop.active()) drop.factors(r * cols + c, n, factor);
+      if (drop.active()) drop.factors(drop.row(r) + c, n, factor);
       body(r * cols + c, n, a.gated ? 2 * r * cols + c : r * cols + c, factor);
     }
   });

@@ -30,7 +30,7 @@ struct ForwardBody {
     }
 #pragma unroll
     for (int i = 0; i < N; ++i) y[i] *= curve<kKind>(x[i]).value;
-    drop.apply(y, first);
+    drop.apply(y, drop.flat(first, a.cols));
     store(static_cast<T*>(a.y) + first, y);
   }
 };
@@ -48,7 +48,7 @@ struct BackwardBody {
     float x[N], g[N];
     load(x, x_at);
     load(g, static_cast<const T*>(b.d_y) + first);
-    drop.apply(g, first);
+    drop.apply(g, drop.flat(first, a.cols));
     if constexpr (kGated) {
       float up[N], d_up[N];
       load(up, x_at + a.cols);
@@ -92,8 +92,11 @@ void with_variant(const ActivationArgs& a, const Body& body) {
   });
 }
 
-// Gated, a group of 8 must not cross the end of a row.
-bool rows_allow_groups(const ActivationArgs& a) { return !a.gated || a.cols % kFlatWidth == 0; }
+// Gated, or of a part of the columns, a group of 8 must not cross the end of a row.
+bool rows_allow_groups(const ActivationArgs& a) {
+  const bool dense = !a.gated && a.rng.columns == a.cols;
+  return (dense || a.cols % kFlatWidth == 0) && a.rng.draws_in_fours(a.cols);
+}
 
 }  // namespace
 

@@ -78,7 +78,7 @@ struct Problem {
     // As attention_forward() does for callers: the rate that is drawn.
     a.dropout = static_cast<float>(attention_dropout_least(s.dropout)) / 32768.0f;
     a.scale = static_cast<float>(1.5 / std::sqrt(static_cast<double>(s.head_size)));
-    a.rng.op = 7;
+    a.rng.site = 7;
     input = random(input_size, 1);
     d_o = random(o_size, 2);
     make_features();

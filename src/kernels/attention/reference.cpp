@@ -29,7 +29,7 @@ double dot(const double* a, const double* b, int64_t n) {
 double kept(const AttentionArgs& a, int64_t h, int64_t first_row, int64_t i, int64_t j) {
   if (a.dropout == 0.0f) return 1;
   const bool keeps =
-      attention_dropout_keeps(a.rng.state[0], a.rng.state[1], a.rng.op,
+      attention_dropout_keeps(a.rng.state[0], a.rng.state[1], a.rng.site,
                               attention_dropout_least(a.dropout), h * a.q_rows + first_row, i, j);
   return keeps ? 1.0 / (1.0 - a.dropout) : 0.0;
 }

@@ -149,16 +149,6 @@ void report(int64_t cols) {
                                     .d_x = b.array(s, 3)});
     };
   };
-  const auto drop = [&](float p) {
-    return [&, p](size_t s) {
-      dropout(b.ctx(), {.x = b.array(s, 0),
-                        .y = b.array(s, 1),
-                        .count = kRows * cols,
-                        .dtype = DType::bf16,
-                        .dropout = p,
-                        .rng = rng});
-    };
-  };
   constexpr float kP = 0.1f;
   const Line lines[] = {
       {"copy (cudaMemcpyAsync)", 2,
@@ -189,15 +179,13 @@ void report(int64_t cols) {
                               .ld = cols,
                               .dtype = DType::bf16});
        }},
-      {"add", 3,
-       [&](size_t s) {
+      {"add", 3, [&](size_t s) {
          add(b.ctx(), {.a = b.array(s, 0),
                        .b = b.array(s, 1),
                        .y = b.array(s, 2),
                        .count = kRows * cols,
                        .dtype = DType::bf16});
-       }},
-      {"dropout", 2, drop(kP)}};
+       }}};
   double copy_rate = 0;
   for (const Line& line : lines) {
     const double ms = b.time(line.call);

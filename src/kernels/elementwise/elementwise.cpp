@@ -34,9 +34,6 @@ constexpr Impl<CastArgs> kCast[] = {
 constexpr Impl<ColumnSumArgs> kColumnSum[] = {SAT_CUDA_IMPL(
     {"column_sum_cuda", DeviceKind::cuda, typed_fits_cuda<ColumnSumArgs>, column_sum_cuda}){
     "column_sum_cpu", DeviceKind::cpu, typed_fits_cpu<ColumnSumArgs>, column_sum_cpu}};
-constexpr Impl<DropoutArgs> kDropout[] = {
-    SAT_CUDA_IMPL({"dropout_cuda", DeviceKind::cuda, typed_fits_cuda<DropoutArgs>, dropout_cuda}){
-        "dropout_cpu", DeviceKind::cpu, typed_fits_cpu<DropoutArgs>, dropout_cpu}};
 
 }  // namespace
 
@@ -73,15 +70,6 @@ void column_sum(const Context& ctx, const ColumnSumArgs& a) {
 int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& a) {
   const int64_t groups = device.is_cuda() ? kColumnSumCudaGroups : kColumnSumCpuGroups;
   return groups * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
-}
-
-void dropout(const Context& ctx, const DropoutArgs& a) {
-  require_float("dropout", a.dtype);
-  require_sizes("dropout", {{"count", a.count}});
-  require_dropout("dropout", a.dropout, a.rng);
-  if (a.count == 0) return;
-  require_pointers("dropout", {{"x", a.x}, {"y", a.y}});
-  dispatch<DropoutArgs>("dropout", ctx, a, kDropout);
 }
 
 }  // namespace saturate::kernels

@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/philox.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
@@ -61,20 +60,5 @@ struct ColumnSumArgs {
 };
 void column_sum(const Context& ctx, const ColumnSumArgs& args);
 int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& args);
-
-// y[i] = x[i] * keep(i) / (1 - p): dropout alone; backward is the same call on the gradient.
-//
-// Shapes    x, y (count).
-// Aliasing  y may be x.
-// Source    Srivastava et al., JMLR 15, 2014; the random numbers: base/philox.h.
-struct DropoutArgs {
-  const void* x = nullptr;
-  void* y = nullptr;
-  int64_t count = 0;
-  DType dtype = DType::f32;
-  float dropout = 0.0f;
-  RngRef rng;
-};
-void dropout(const Context& ctx, const DropoutArgs& args);
 
 }  // namespace saturate::kernels

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "kernels/elementwise/elementwise_impl.h"
-#include "kernels/host/dropout.h"
 #include "kernels/host/half.h"
 #include "runtime/parallel_for.h"
 
@@ -85,27 +84,6 @@ void column_sum_of(const ColumnSumArgs& a) {
   }
 }
 
-template <class T>
-void dropout_of(const DropoutArgs& a) {
-  const HostDropout drop(a.rng, a.dropout);
-  const T* x = static_cast<const T*>(a.x);
-  T* y = static_cast<T*>(a.y);
-  if (!drop.active()) {
-    std::copy_n(x, a.count, y);
-    return;
-  }
-  const int64_t chunks = (a.count + HostDropout::kChunk - 1) / HostDropout::kChunk;
-  parallel_for(chunks, 8, [&](int64_t begin, int64_t end) {
-    T factor[HostDropout::kChunk];
-    for (int64_t first = begin * HostDropout::kChunk;
-         first < std::min(end * HostDropout::kChunk, a.count); first += HostDropout::kChunk) {
-      const int64_t n = std::min(HostDropout::kChunk, a.count - first);
-      drop.factors(first, n, factor);
-      for (int64_t i = 0; i < n; ++i) y[first + i] = x[first + i] * factor[i];
-    }
-  });
-}
-
 }  // namespace
 
 void add_cpu(const Context&, const AddArgs& args) {
@@ -129,10 +107,6 @@ void cast_cpu(const Context&, const CastArgs& args) {
 
 void column_sum_cpu(const Context&, const ColumnSumArgs& args) {
   args.dtype == DType::f64 ? column_sum_of<double>(args) : column_sum_of<float>(args);
-}
-
-void dropout_cpu(const Context&, const DropoutArgs& args) {
-  args.dtype == DType::f64 ? dropout_of<double>(args) : dropout_of<float>(args);
 }
 
 }  // namespace saturate::kernels

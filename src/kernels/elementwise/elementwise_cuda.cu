@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/device/dropout.cuh"
 #include "kernels/device/flat.cuh"
 #include "kernels/elementwise/elementwise_impl.h"
 
@@ -31,19 +30,6 @@ struct CastBody {
   }
 };
 
-template <class T>
-struct DropoutBody {
-  DropoutArgs a;
-  template <int N>
-  __device__ void at(int64_t first) const {
-    const Dropout drop(a.rng, a.dropout);
-    float x[N];
-    load(x, static_cast<const T*>(a.x) + first);
-    drop.apply(x, first);
-    store(static_cast<T*>(a.y) + first, x);
-  }
-};
-
 }  // namespace
 
 void add_cuda(const Context& ctx, const AddArgs& a) {
@@ -59,13 +45,6 @@ void cast_cuda(const Context& ctx, const CastArgs& a) {
       launch_flat(ctx, "cast", a.count, aligned16(a.x, a.y),
                   CastBody<typename decltype(from)::type, typename decltype(to)::type>{a});
     });
-  });
-}
-
-void dropout_cuda(const Context& ctx, const DropoutArgs& a) {
-  with_device_type(a.dtype, [&](auto tag) {
-    launch_flat(ctx, "dropout", a.count, aligned16(a.x, a.y),
-                DropoutBody<typename decltype(tag)::type>{a});
   });
 }
 

@@ -13,11 +13,9 @@ constexpr int64_t kColumnSumCudaGroups = 264;
 void add_cpu(const Context& ctx, const AddArgs& args);
 void cast_cpu(const Context& ctx, const CastArgs& args);
 void column_sum_cpu(const Context& ctx, const ColumnSumArgs& args);
-void dropout_cpu(const Context& ctx, const DropoutArgs& args);
 
 void add_cuda(const Context& ctx, const AddArgs& args);
 void cast_cuda(const Context& ctx, const CastArgs& args);
 void column_sum_cuda(const Context& ctx, const ColumnSumArgs& args);
-void dropout_cuda(const Context& ctx, const DropoutArgs& args);
 
 }  // namespace saturate::kernels

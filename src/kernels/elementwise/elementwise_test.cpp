@@ -45,27 +45,6 @@ TEST_P(ElementwiseOn, AddMatchesTheDefinition) {
     }
 }
 
-TEST_P(ElementwiseOn, DropoutDrawsTheSameMaskEverywhere) {
-  for (const float p : {0.0f, 0.1f, 0.9f})
-    for (const int64_t n : kCounts)
-      for (const int64_t offset : {0, 1}) {
-        const Values x = random(n + offset, 1);
-        const TestRng rng(stream(), p);
-        const Guarded g_x = array(x), y = poison(n + offset);
-        const DropoutArgs args{.x = at(g_x, offset),
-                               .y = at(y, offset),
-                               .count = n,
-                               .dtype = dtype(),
-                               .dropout = p,
-                               .rng = rng.ref()};
-        dropout(ctx(), args);
-        Values got = y.values(), want;
-        got.erase(got.begin(), got.begin() + offset);
-        for (int64_t i = 0; i < n; ++i) want.push_back(x[i + offset] * rng.factor(i));
-        expect_close("y", got, want, unit() / 2 + 2 * wide_unit());  // dropped ones exactly 0
-      }
-}
-
 TEST_P(ElementwiseOn, ColumnSumMatchesTheDefinition) {
   struct Case {
     int64_t rows, cols, ld;
@@ -161,22 +140,6 @@ TEST(Cast, RoundsToNearestEvenBetweenAllPairs) {
         }
       }
   }
-}
-
-TEST(Dropout, KeepsTheShareItShould) {
-  constexpr int64_t kCount = 100000;
-  uint64_t state[2] = {1, 2};
-  std::vector<float> x(kCount, 1.0f), y(kCount);
-  dropout({}, {.x = x.data(),
-               .y = y.data(),
-               .count = kCount,
-               .dtype = DType::f32,
-               .dropout = 0.3f,
-               .rng = {state, 1}});
-  const auto kept =
-      static_cast<double>(std::count_if(y.begin(), y.end(), [](float v) { return v > 0; }));
-  // Binomial: five standard deviations.
-  EXPECT_NEAR(kept, 0.7 * kCount, 5 * std::sqrt(0.3 * 0.7 * kCount));
 }
 
 template <class Body>

@@ -36,17 +36,19 @@ constexpr Impl<EmbeddingBackwardArgs> kBackward[] = {
 };
 // clang-format on
 
-void require_common(const char* op, const EmbeddingArgs& a) {
+void require_common(const char* op, EmbeddingArgs& a) {
   require_float(op, a.dtype);
   require_sizes(
       op,
       {{"rows", a.rows}, {"cols", a.cols}, {"vocab", a.vocab}, {"max_positions", a.max_positions}});
   require_dropout(op, a.dropout, a.rng);
+  a.rng = whole_matrix(op, a.rng, a.rows, a.cols);
 }
 
 }  // namespace
 
-void embedding_forward(const Context& ctx, const EmbeddingArgs& args) {
+void embedding_forward(const Context& ctx, const EmbeddingArgs& given) {
+  EmbeddingArgs args = given;
   require_common("embedding_forward", args);
   if (args.rows == 0 || args.cols == 0) return;
   require_pointers("embedding_forward", {{"table", args.table}, {"ids", args.ids}, {"y", args.y}});
@@ -60,7 +62,8 @@ void embedding_forward(const Context& ctx, const EmbeddingArgs& args) {
   dispatch("embedding_forward", ctx, args, std::span<const Impl<EmbeddingArgs>>(kForward));
 }
 
-void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& args) {
+void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& given) {
+  EmbeddingBackwardArgs args = given;
   constexpr const char* kOp = "embedding_backward";
   require_common(kOp, args.forward);
   if (args.zero_row < -1 || args.zero_row >= args.forward.vocab) {

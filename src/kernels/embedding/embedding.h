@@ -14,7 +14,7 @@ namespace saturate::kernels {
 //           ids, positions (rows), i32. Ids outside [0, vocab) are the caller's bug and give zeros;
 //           positions are clamped to the table.
 // Types     y, table in dtype; position_table in wide_of(dtype); arithmetic in wide_of(dtype).
-// Dropout   element t * cols + c: block = element / 4, word = element % 4; scaled by 1/(1-p).
+// Dropout   element as RngRef numbers it: block = element / 4, word = element % 4; times 1/(1-p).
 // Aliasing  none.
 // Stream    enqueued on ctx.stream; never synchronises.
 // Order     bitwise equal run to run: no atomics, every sum in a fixed order.

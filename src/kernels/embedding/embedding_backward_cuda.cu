@@ -87,7 +87,7 @@ __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch
       for (int u = 0; u < kAhead; ++u) {
         const int i = i0 + u;
         if (i < entries) {
-          dropout.apply(d_y[u], rows[i] * f.cols + c);
+          dropout.apply(d_y[u], dropout.row(rows[i]) + c);
 #pragma unroll
           for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
           const bool last = tile + i + 1 == end;
@@ -162,7 +162,7 @@ __global__ void embedding_backward_position_kernel(EmbeddingBackwardArgs x) {
       if (c >= f.cols) continue;
       float d_y[N];
       load(d_y, static_cast<const T*>(x.d_y) + t * f.cols + c);
-      dropout.apply(d_y, t * f.cols + c);
+      dropout.apply(d_y, dropout.row(t) + c);
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[j] += d_y[j];
     }
@@ -224,7 +224,7 @@ void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x)
   with_device_type(x.forward.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const bool wide =
-        x.forward.cols % 4 == 0 &&
+        x.forward.cols % 4 == 0 && x.forward.rng.draws_in_fours(x.forward.cols) &&
         aligned16(static_cast<const char*>(x.d_y), static_cast<const char*>(x.d_table),
                   static_cast<const char*>(x.d_position_table),
                   static_cast<const char*>(ctx.workspace));

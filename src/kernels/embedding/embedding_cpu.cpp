@@ -34,7 +34,7 @@ void forward(const EmbeddingArgs& x) {
       T factors[HostDropout::kChunk];
       for (int64_t c = 0; c < x.cols; c += HostDropout::kChunk) {
         const int64_t n = std::min(x.cols - c, HostDropout::kChunk);
-        dropout.factors(t * x.cols + c, n, factors);
+        dropout.factors(dropout.row(t) + c, n, factors);
         for (int64_t i = 0; i < n; ++i) y[c + i] *= factors[i];
       }
     }
@@ -54,7 +54,7 @@ void add_row(const EmbeddingBackwardArgs& x, const HostDropout& dropout, int64_t
   T factors[HostDropout::kChunk];
   for (int64_t c = 0; c < cols; c += HostDropout::kChunk) {
     const int64_t n = std::min(cols - c, HostDropout::kChunk);
-    dropout.factors(t * cols + c, n, factors);
+    dropout.factors(dropout.row(t) + c, n, factors);
     for (int64_t i = 0; i < n; ++i) sum[c + i] += scale * factors[i] * d_y[c + i];
   }
 }

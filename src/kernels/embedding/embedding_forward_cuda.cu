@@ -32,7 +32,7 @@ __global__ void embedding_forward_kernel(EmbeddingArgs x) {
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] += p[i];
     }
-    dropout.apply(v, t * x.cols + c);
+    dropout.apply(v, dropout.row(t) + c);
     store(static_cast<T*>(x.y) + t * x.cols + c, v);
   }
 }
@@ -52,7 +52,7 @@ void embedding_forward_cuda(const Context& ctx, const EmbeddingArgs& x) {
   with_device_type(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const bool wide =
-        x.cols % kWidth<T> == 0 &&
+        x.cols % kWidth<T> == 0 && x.rng.draws_in_fours(x.cols) &&
         aligned16(static_cast<const char*>(x.table), static_cast<const char*>(x.position_table),
                   static_cast<const char*>(x.y));
     wide ? launch<T, kWidth<T>>(ctx, x) : launch<T, 1>(ctx, x);

@@ -11,10 +11,11 @@ class HostDropout {
  public:
   static constexpr int64_t kChunk = 1024;  // elements of one call of factors()
 
-  HostDropout(RngRef rng, float p);
+  HostDropout(const RngRef& rng, float p);  // `rng` as whole_matrix() returns it
   bool active() const noexcept { return threshold_ != 0; }
+  int64_t row(int64_t r) const noexcept { return rng_.first() + r * rng_.columns; }  // its column 0
 
-  // out[i] = 0 or 1/(1-p) for element first + i, i < n <= kChunk. T is float or double.
+  // out[i] = 0 or 1/(1-p) for element number first + i, i < n <= kChunk. T is float or double.
   template <class T>
   void factors(int64_t first, int64_t n, T* out) const;
 

@@ -39,4 +39,17 @@ void require_dropout(const char* op, float p, const RngRef& rng) {
   }
 }
 
+RngRef whole_matrix(const char* op, RngRef rng, int64_t rows, int64_t cols) {
+  if (rng.rows == 0) rng.rows = rng.first_row + rows;
+  if (rng.columns == 0) rng.columns = rng.first_column + cols;
+  if (rng.first_row < 0 || rng.first_column < 0 || rng.first_row + rows > rng.rows ||
+      rng.first_column + cols > rng.columns) {
+    throw Error(Errc::invalid_argument, op,
+                fmt::format("rows {} + {} and columns {} + {} of random numbers do not lie in the "
+                            "matrix ({}, {}): give the place and the size of the whole",
+                            rng.first_row, rows, rng.first_column, cols, rng.rows, rng.columns));
+  }
+  return rng;
+}
+
 }  // namespace saturate::kernels

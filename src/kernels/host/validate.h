@@ -24,6 +24,9 @@ void require_pointers(const char* op, std::initializer_list<NamedPointer> pointe
 void require_float(const char* op, DType dtype);                                      // not i32
 // p in [0, 1), and counters to draw from when p > 0.
 void require_dropout(const char* op, float p, const RngRef& rng);
+// `rng` with the size of its matrix filled in where it is the operation's own, (rows, cols), which
+// must lie inside.
+RngRef whole_matrix(const char* op, RngRef rng, int64_t rows, int64_t cols);
 
 // Why an implementation refuses a dtype; null when it takes it.
 constexpr Fit fits_cpu(DType dtype) noexcept {

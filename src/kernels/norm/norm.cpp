@@ -38,11 +38,13 @@ bool has_mean(NormKind kind) { return kind == NormKind::layer_norm; }
 
 }  // namespace
 
-void norm_forward(const Context& ctx, const NormForwardArgs& a) {
+void norm_forward(const Context& ctx, const NormForwardArgs& args) {
   constexpr const char* kOp = "norm_forward";
+  NormForwardArgs a = args;
   require_float(kOp, a.dtype);
   require_sizes(kOp, {{"rows", a.rows}, {"cols", a.cols}});
   require_dropout(kOp, a.branch != nullptr ? a.dropout : 0.0f, a.rng);
+  a.rng = whole_matrix(kOp, a.rng, a.rows, a.cols);
   if (a.rows == 0 || a.cols == 0) return;
   require_pointers(kOp, {{"x", a.x}, {"weight", a.weight}, {"y", a.y}, {"rstd", a.rstd}});
   if (has_mean(a.kind)) require_pointers(kOp, {{"mean", a.mean}});
@@ -53,11 +55,13 @@ void norm_forward(const Context& ctx, const NormForwardArgs& a) {
   dispatch<NormForwardArgs>(kOp, ctx, a, kForward);
 }
 
-void norm_backward(const Context& ctx, const NormBackwardArgs& a) {
+void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
   constexpr const char* kOp = "norm_backward";
+  NormBackwardArgs a = args;
   require_float(kOp, a.dtype);
   require_sizes(kOp, {{"rows", a.rows}, {"cols", a.cols}});
   require_dropout(kOp, a.d_branch != nullptr ? a.dropout : 0.0f, a.rng);
+  a.rng = whole_matrix(kOp, a.rng, a.rows, a.cols);
   if (a.cols == 0) return;
   if (a.rows > 0) {
     require_pointers(

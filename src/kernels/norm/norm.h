@@ -22,7 +22,8 @@ enum class NormKind : uint8_t { layer_norm, rms_norm };
 //           bias may be null; mean is not written by rms_norm.
 // Types     x, branch, sum, y in dtype; weight, bias, mean, rstd in wide_of(dtype); sums in it too.
 //           The statistics are those of the sum as rounded to dtype.
-// Dropout   element r * cols + c: block = element / 4, word = element % 4; kept ones times 1/(1-p).
+// Dropout   element as RngRef numbers it: block = element / 4, word = element % 4; kept ones times
+//           1/(1-p).
 // Aliasing  none.
 // Stream    enqueued on ctx.stream; never synchronises.
 // Order     bitwise equal run to run: one block or thread sums a row, in a fixed order.

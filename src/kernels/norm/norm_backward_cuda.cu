@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
         }
         store(static_cast<T*>(a.d_x) + row + c, d_x);
         if (a.d_branch == nullptr) continue;
-        drop.apply(d_x, row + c);
+        drop.apply(d_x, drop.row(r0 + k) + c);
         store(static_cast<T*>(a.d_branch) + row + c, d_x);
       }
     }
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(256) norm_backward_any_kernel(NormBackwardArgs
       if (a.d_sum != nullptr) d_x[0] += to_float(static_cast<const T*>(a.d_sum)[r * a.cols + c]);
       store(static_cast<T*>(a.d_x) + r * a.cols + c, d_x);
       if (a.d_branch == nullptr) continue;
-      drop.apply(d_x, r * a.cols + c);
+      drop.apply(d_x, drop.row(r) + c);
       store(static_cast<T*>(a.d_branch) + r * a.cols + c, d_x);
     }
   }
@@ -206,7 +206,7 @@ int64_t launch_any(const Context& ctx, const NormBackwardArgs& a) {
 template <class T>
 int64_t launch_rows(const Context& ctx, const NormBackwardArgs& a) {
   constexpr int64_t kWarpCols = kWarp * kVec, kBlockCols = kBlockThreads * kVec;
-  const bool wide = a.cols % kVec == 0 &&
+  const bool wide = a.cols % kVec == 0 && a.rng.draws_in_fours(a.cols) &&
                     aligned16(a.d_y, a.d_sum, a.sum, a.weight, a.d_x, a.d_branch, a.partial);
   if (!wide || a.cols > 2 * kBlockCols) return launch_any<T>(ctx, a);
   if (a.cols <= kWarpCols) return launch<T, Team::warp, 1, 2>(ctx, a);

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kGrainElements =
     16384;  // about 10 us of work, well above the cost of a hand-over
 
-// y[c] = a[c] + b[c] * factor of element first + c. `a` null counts as zeros.
+// y[c] = a[c] + b[c] * factor of element number first + c. `a` null counts as zeros.
 template <class T>
 void add_dropped(const HostDropout& drop, int64_t first, int64_t cols, const T* a, const T* b,
                  T* y) {
@@ -39,7 +39,7 @@ void forward_row(const NormForwardArgs& a, const HostDropout& drop, int64_t r) {
   const T* s = static_cast<const T*>(a.x) + r * cols;
   if (a.branch != nullptr) {
     T* sum = static_cast<T*>(a.sum) + r * cols;
-    add_dropped(drop, r * cols, cols, s, static_cast<const T*>(a.branch) + r * cols, sum);
+    add_dropped(drop, drop.row(r), cols, s, static_cast<const T*>(a.branch) + r * cols, sum);
     s = sum;
   }
   const T count = static_cast<T>(cols);
@@ -98,7 +98,7 @@ void backward_row(const NormBackwardArgs& a, const HostDropout& drop, int64_t r,
     for (int64_t c = 0; c < cols; ++c) d_x[c] += d_sum[c];
   }
   if (a.d_branch != nullptr) {
-    add_dropped<T>(drop, r * cols, cols, nullptr, d_x, static_cast<T*>(a.d_branch) + r * cols);
+    add_dropped<T>(drop, drop.row(r), cols, nullptr, d_x, static_cast<T*>(a.d_branch) + r * cols);
   }
   if (d_weight != nullptr) {
     for (int64_t c = 0; c < cols; ++c) d_weight[c] += d_y[c] * ((s[c] - mean) * rstd);

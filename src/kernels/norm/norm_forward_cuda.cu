@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
     for (int p = 0; p < kPacks; ++p) {
       const int c = (p * size + member) * kVec;
       if (c >= cols) continue;
-      drop.apply(b[p], row + c);
+      drop.apply(b[p], drop.row(r) + c);
 #pragma unroll
       for (int i = 0; i < kVec; ++i) v[p][i] = round_to<T>(v[p][i] + b[p][i]);
       store(static_cast<T*>(a.sum) + row + c, v[p]);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(256) norm_forward_any_kernel(NormForwardArgs a
     T* sum = static_cast<T*>(a.sum) + row;
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
       float b[1] = {to_float(static_cast<const T*>(a.branch)[row + c])};
-      drop.apply(b, row + c);
+      drop.apply(b, drop.row(r) + c);
       sum[c] = from_float<T>(to_float(s[c]) + b[0]);
     }
     s = sum;  // each thread reads back what it wrote itself
@@ -159,7 +159,8 @@ void norm_forward_cuda(const Context& ctx, const NormForwardArgs& a) {
   with_device_type(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr int64_t kWarpCols = kWarp * kVec, kBlockCols = 2 * 1024 * kVec;
-    const bool wide = a.cols % kVec == 0 && aligned16(a.x, a.branch, a.sum, a.y, a.weight, a.bias);
+    const bool wide = a.cols % kVec == 0 && a.rng.draws_in_fours(a.cols) &&
+                      aligned16(a.x, a.branch, a.sum, a.y, a.weight, a.bias);
     if (!wide || a.cols > kBlockCols) return launch_any<T>(ctx, a);
     if (a.cols <= kWarpCols) return launch<T, Team::warp, 1>(ctx, a);
     if (a.cols <= 2 * kWarpCols) return launch<T, Team::warp, 2>(ctx, a);

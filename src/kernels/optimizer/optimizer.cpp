@@ -102,6 +102,11 @@ void batch_intake(const Context& ctx, const BatchIntakeArgs& args) {
     throw Error(Errc::invalid_argument, "batch_intake",
                 fmt::format("slot_count is {}; it must be at least 1", args.slot_count));
   }
+  if (args.rank < 0 || args.rank >= args.ranks) {
+    throw Error(
+        Errc::invalid_argument, "batch_intake",
+        fmt::format("rank is {} of {}; it must be in 0 .. ranks - 1", args.rank, args.ranks));
+  }
   dispatch("batch_intake", ctx, args, std::span<const Impl<BatchIntakeArgs>>(kBatchIntake));
 }
 

@@ -99,8 +99,9 @@ struct FinishStepArgs {
 void finish_step(const Context& ctx, const FinishStepArgs& args);
 
 // Brings the next batch to where the graph reads it: copies `words` 32-bit words from
-// slots[micro_step % slot_count] to dst, then adds 1 to state->rng[1]. Slots are device memory;
-// `slots` itself is a device array of device pointers.
+// slots[t % slot_count] to dst, t being the micro-batches that this rank has taken, then counts
+// this one in state->rng[1] (micro_batch_counter). Slots are device memory; `slots` itself is a
+// device array of device pointers.
 //
 // Shapes    slots (slot_count) of (words); dst (words).
 // Types     32-bit words, whatever they hold.
@@ -111,6 +112,7 @@ struct BatchIntakeArgs {
   int64_t slot_count = 0;
   int32_t* dst = nullptr;
   int64_t words = 0;
+  int64_t rank = 0, ranks = 1;  // data parallel
   StepState* state = nullptr;
 };
 void batch_intake(const Context& ctx, const BatchIntakeArgs& args);

@@ -67,9 +67,10 @@ void finish_step_cpu(const Context&, const FinishStepArgs& x) {
 }
 
 void batch_intake_cpu(const Context&, const BatchIntakeArgs& x) {
-  const auto slot = x.state->rng[1] % static_cast<uint64_t>(x.slot_count);
-  std::copy_n(x.slots[slot], x.words, x.dst);
-  x.state->rng[1] += 1;
+  const auto rank = static_cast<uint64_t>(x.rank), ranks = static_cast<uint64_t>(x.ranks);
+  const uint64_t taken = micro_batches_taken(x.state->rng[1], rank, ranks);
+  std::copy_n(x.slots[taken % static_cast<uint64_t>(x.slot_count)], x.words, x.dst);
+  x.state->rng[1] += ranks;
 }
 
 }  // namespace saturate::kernels

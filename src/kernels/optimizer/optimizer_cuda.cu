@@ -110,7 +110,9 @@ __global__ void finish_step_kernel(FinishStepArgs x) {
 }
 
 __global__ void batch_intake_kernel(BatchIntakeArgs x) {
-  const int32_t* src = x.slots[x.state->rng[1] % static_cast<uint64_t>(x.slot_count)];
+  const uint64_t taken = micro_batches_taken(x.state->rng[1], static_cast<uint64_t>(x.rank),
+                                             static_cast<uint64_t>(x.ranks));
+  const int32_t* src = x.slots[taken % static_cast<uint64_t>(x.slot_count)];
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const bool wide =
@@ -123,7 +125,9 @@ __global__ void batch_intake_kernel(BatchIntakeArgs x) {
 }
 
 // A launch of its own: every block of the copy must have read the number first.
-__global__ void next_micro_step_kernel(StepState* state) { state->rng[1] += 1; }
+__global__ void next_micro_batch_kernel(StepState* state, uint64_t ranks) {
+  state->rng[1] += ranks;
+}
 
 }  // namespace
 
@@ -166,8 +170,9 @@ void batch_intake_cuda(const Context& ctx, const BatchIntakeArgs& x) {
   const auto blocks = static_cast<unsigned>(needed < 1 ? 1 : (needed > 256 ? 256 : needed));
   batch_intake_kernel<<<blocks, kThreads, 0, cuda::stream_of(ctx)>>>(x);
   SAT_CUDA_LAUNCHED("batch_intake_kernel");
-  next_micro_step_kernel<<<1, 1, 0, cuda::stream_of(ctx)>>>(x.state);
-  SAT_CUDA_LAUNCHED("next_micro_step_kernel");
+  next_micro_batch_kernel<<<1, 1, 0, cuda::stream_of(ctx)>>>(x.state,
+                                                             static_cast<uint64_t>(x.ranks));
+  SAT_CUDA_LAUNCHED("next_micro_batch_kernel");
 }
 
 }  // namespace saturate::kernels

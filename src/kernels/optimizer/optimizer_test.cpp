@@ -378,6 +378,41 @@ TEST(BatchIntake, WalksTheSlotsAndCounts) {
   }
 }
 
+// One rank and two ranks take the same micro-batches and count them alike: in masks rank 1 of 2 is
+// in its second micro-step where one rank is in its fourth.
+TEST(BatchIntake, CountsMicroBatchesOverAllRanks) {
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    const Guarded slot(t.stream, DType::i32, std::vector<double>{7});
+    const Guarded dst(t.stream, DType::i32, 1);
+    const void* address = slot.data();
+    Buffer pointers(device, sizeof(void*));
+    copy_to_device(t.stream, pointers.data(), &address, sizeof(void*));
+    for (const int64_t ranks : {1, 2, 3}) {
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const auto n = static_cast<uint64_t>(ranks), d = static_cast<uint64_t>(rank);
+        StepState s;
+        s.rng[1] = micro_batch_counter(0, d, n);
+        EXPECT_EQ(micro_batches_taken(s.rng[1], d, n), 0u);
+        state.set(s);
+        for (uint64_t taken = 1; taken < 5; ++taken) {
+          batch_intake(t.get(), {.slots = pointers.as<const int32_t*>(),
+                                 .slot_count = 1,
+                                 .dst = dst.as<int32_t>(),
+                                 .words = 1,
+                                 .rank = rank,
+                                 .ranks = ranks,
+                                 .state = state.device()});
+          EXPECT_EQ(state.get().rng[1], (taken - 1) * n + d + 1);
+          EXPECT_EQ(state.get().rng[1], micro_batch_counter(taken, d, n));
+          EXPECT_EQ(micro_batches_taken(state.get().rng[1], d, n), taken);
+        }
+      }
+    }
+  }
+}
+
 TEST(OptimizerRules, RejectsBadArguments) {
   const TestContext t({});
   alignas(16) float x[512] = {};

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/philox.h"
+
 namespace saturate {
 
 struct StepState {
-  uint64_t rng[2] = {0,
-                     0};  // [0] seed mixed with the rank, [1] micro-step: RngRef::state points here
-  int64_t step = 0;       // optimizer steps finished, skipped ones included
+  // RngRef::state points here: [0] seed, [1] micro-batch counter (below).
+  uint64_t rng[2] = {0, 0};
+  int64_t step = 0;  // optimizer steps finished, skipped ones included
   double totals[4] =
       {};  // loss sum, nll sum, target tokens of this step over all ranks; [3] unused
   double grad_square_sum = 0;  // of the gradients as stored (scaled); inf or NaN marks a bad step
@@ -22,6 +24,16 @@ struct StepState {
   float padding = 0.0f;
 };
 static_assert(std::is_trivially_copyable_v<StepState>);
+
+// Micro-batches are numbered over all data-parallel ranks: rank d of n takes d, d + n, ... The
+// counter of a rank is 1 + the number of the one it took last, so that masks do not depend on n;
+// before the first, d + 1 - n in 64 bits without sign.
+SAT_HD uint64_t micro_batch_counter(uint64_t taken, uint64_t rank, uint64_t ranks) {
+  return taken * ranks + rank + 1 - ranks;
+}
+SAT_HD uint64_t micro_batches_taken(uint64_t counter, uint64_t rank, uint64_t ranks) {
+  return (counter + ranks - 1 - rank) / ranks;
+}
 
 // One finished step as the host sees it: written by the device into a ring in mapped host memory.
 // `sequence` (step number from 1) is written last, so a record is whole when sequence is what was

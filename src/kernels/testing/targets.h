@@ -56,16 +56,16 @@ class TestRng {
     copy_to_device(stream, buffer_.data(), kState, sizeof(kState));
     stream.synchronize();
   }
-  RngRef ref() const { return {buffer_.as<uint64_t>(), kOp}; }
+  RngRef ref() const { return {buffer_.as<uint64_t>(), kSite}; }
   double factor(int64_t element) const {
     if (p_ == 0.0f) return 1.0;
-    const Random4 r = random_block(kState[0], kState[1], kOp, static_cast<uint64_t>(element / 4));
+    const Random4 r = random_block(kState[0], kState[1], kSite, static_cast<uint64_t>(element / 4));
     return r.x[element % 4] >= dropout_threshold(p_) ? 1.0 / (1.0 - static_cast<double>(p_)) : 0.0;
   }
 
  private:
   static constexpr uint64_t kState[2] = {0x1234567890ABCDEFull, 77};
-  static constexpr uint32_t kOp = 5;
+  static constexpr uint32_t kSite = 5;
   float p_;
   Buffer buffer_;
 };

@@ -168,7 +168,7 @@ struct AttentionCpu {
     const uint64_t first = attention_dropout_block(h * a.q_rows + first_row, i, 0);
     const uint32_t least = attention_dropout_least(a.dropout);
     const uint64_t seed = a.rng.state[0], step = a.rng.state[1];
-    const uint32_t op = a.rng.op;
+    const uint32_t op = a.rng.site;
     const int word = attention_dropout_word(i, 0);
     // A block has four of this row's numbers, for keys j, j + 1, j + 8 and j + 9.
     for (int64_t b = 0; b < (keys + 15) / 16 * 4; ++b) {

@@ -17,7 +17,7 @@ struct DropoutBits {
   __device__ __forceinline__ DropoutBits(RngRef rng, float p, bool drops) {
     if (!drops) return;
     seed = rng.state[0], micro_step = rng.state[1];
-    op = rng.op, least = attention_dropout_least(p);
+    op = rng.site, least = attention_dropout_least(p);
   }
   __device__ __forceinline__ Random4 block(uint64_t number) const {
     return random_block(seed, micro_step, op, number);
