@@ -18,18 +18,21 @@ Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, 
   const auto bind = [=](const Run& r) {
     kernels::ActivationArgs a = args;
     a.x = r(x);
-    a.y = r(y);
+    a.rng = r(args.rng);
     return a;
   };
   tape.record(
-      "activation", {x}, {y}, [=](const Run& r) { kernels::activation_forward(r.ctx, bind(r)); },
+      "activation", {x}, {y},
+      [=](const Run& r) {
+        kernels::ActivationArgs a = bind(r);
+        a.y = r(y);
+        kernels::activation_forward(r.ctx, a);
+      },
       [=](Tape& t) {
         const Value d_y = t.gradient(y);
         const Value d_x = t.make("d_activation", xi.dtype, xi.rows, xi.cols);
         t.record("activation_backward", {x, d_y}, {d_x}, [=](const Run& r) {
-          kernels::ActivationArgs forward = args;
-          forward.x = r(x);
-          kernels::activation_backward(r.ctx, {.forward = forward, .d_y = r(d_y), .d_x = r(d_x)});
+          kernels::activation_backward(r.ctx, {.forward = bind(r), .d_y = r(d_y), .d_x = r(d_x)});
         });
         t.add_gradient(x, d_x);
       });

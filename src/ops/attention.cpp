@@ -72,6 +72,9 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                               .rng = rng};
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
+    a.cu_q = r(args.cu_q);
+    a.cu_k = r(args.cu_k);
+    a.rng = r(args.rng);
     a.q = at(r, s.q, a.dtype);
     a.k = at(r, s.k, a.dtype);
     a.v = at(r, s.v, a.dtype);
@@ -120,7 +123,7 @@ Value rotary(Tape& tape, Slice x, const RotarySpec& s) {
           void* data = at(r, {v, x.column}, xi.dtype);
           kernels::rotary(r.ctx, {.x = data,
                                   .y = data,
-                                  .positions = s.positions,
+                                  .positions = r(s.positions),
                                   .rows = xi.rows,
                                   .heads = s.heads,
                                   .head_size = s.head_size,

@@ -14,7 +14,7 @@ void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
   const Value d_logits = tape.alias("d_logits", logits);
   tape.record("cross_entropy", {logits}, {d_logits, loss, nll}, [=](const Run& r) {
     kernels::cross_entropy(r.ctx, {.logits = r(logits),
-                                   .targets = s.labels,
+                                   .targets = r(s.labels),
                                    .loss = r(loss),
                                    .nll = r(nll),
                                    .rows = li.rows,
@@ -29,7 +29,7 @@ void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
   tape.record("loss_totals", {loss, nll}, {}, [=](const Run& r) {
     kernels::loss_totals(r.ctx, {.loss = r(loss),
                                  .nll = r(nll),
-                                 .targets = s.labels,
+                                 .targets = r(s.labels),
                                  .rows = li.rows,
                                  .dtype = li.dtype,
                                  .totals = s.totals,

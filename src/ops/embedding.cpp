@@ -23,6 +23,9 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
       .rng = p > 0 ? tape.random(MaskKind::embedding) : RngRef{}};
   const auto bind = [=](const Run& r) {
     kernels::EmbeddingArgs a = args;
+    a.ids = r(args.ids);
+    a.positions = r(args.positions);
+    a.rng = r(args.rng);
     a.table = r(table);
     a.position_table = r(positions_table);
     return a;
@@ -50,9 +53,9 @@ Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positi
                    kernels::embedding_backward(r.ctx,
                                                {.forward = bind(r),
                                                 .d_y = r(d_y),
-                                                .order = tokens.order,
-                                                .valid_rows = tokens.valid,
-                                                .cu = tokens.cu,
+                                                .order = r(tokens.order),
+                                                .valid_rows = r(tokens.valid),
+                                                .cu = r(tokens.cu),
                                                 .sequences = tokens.sequences,
                                                 .d_table = r(d_table),
                                                 .d_position_table = r(d_positions),

@@ -52,6 +52,7 @@ void record_backward(Tape& t, const Saved& s) {
              a.d_bias = r(d_bias);
              a.accumulate = r.adds(first);
              a.partial = r(partial);
+             a.rng = r(s.rng);
              kernels::norm_backward(r.ctx, a);
            });
   if (!s.branch) {
@@ -96,7 +97,7 @@ ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParamete
                                       .dtype = xi.dtype,
                                       .eps = s.norm.eps,
                                       .dropout = s.dropout,
-                                      .rng = s.rng});
+                                      .rng = r(s.rng)});
       },
       [=](Tape& t) { record_backward(t, s); });
   return {s.sum, s.y};

@@ -5,10 +5,18 @@
 //
 // Values are written once (in-place operations make an alias and end the life of what they
 // overwrite), so lifetimes are exact and gradients can share storage without copies.
+//
+// The list is cut into segments (forward, backward). Segments of several micro-batches, each in a
+// slot, may run in any order that keeps those of a slot in turn: what lives from one segment to
+// another has a copy for each slot (the stash), the rest of the arena is shared (the scratch).
+// Operations lie on lanes, which are streams: see tape_plan.cpp for what orders them.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +24,9 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "ops/parameters.h"
+#include "ops/tape_plan.h"
 #include "runtime/context.h"
+#include "runtime/stream.h"
 
 namespace saturate {
 
@@ -26,6 +36,7 @@ struct Value {
   explicit operator bool() const noexcept { return id >= 0; }
   friend bool operator==(Value, Value) = default;
 };
+using Renames = std::map<int32_t, Value>;  // by the id that closures hold
 
 class Tape;
 
@@ -38,25 +49,60 @@ enum class MaskKind : uint8_t { embedding, attention, activation, residual };
 // What a recorded operation sees while it runs.
 class Run {
  public:
-  Run(const Context& context, const Tape& tape, char* arena, bool accumulate)
-      : ctx(context), tape_(tape), arena_(arena), accumulate_(accumulate) {}
+  Run(const Context& context, const Tape& tape, char* arena, bool accumulate, int32_t slot = 0,
+      const Renames* renames = nullptr)
+      : ctx(context),
+        tape_(tape),
+        arena_(arena),
+        accumulate_(accumulate),
+        slot_(slot),
+        renames_(renames) {}
   const Context& ctx;
   void* operator()(Value v) const;  // its memory; null for "none"
   template <class T>
   T* as(Value v) const {
     return static_cast<T*>((*this)(v));
   }
+  // Memory given to the tape by address, of this run's slot (Tape::per_slot); null stays null.
+  template <class T>
+  T* operator()(T* p) const {
+    return static_cast<T*>(const_cast<void*>(of_slot(p)));
+  }
+  RngRef operator()(RngRef rng) const {
+    rng.state = (*this)(rng.state);
+    return rng;
+  }
   // Whether a parameter gradient is added to what is there: always except for the first
   // contribution of the first micro-step.
   bool adds(bool first_contribution) const noexcept { return accumulate_ || !first_contribution; }
 
  private:
+  const void* of_slot(const void* p) const;
+
   const Tape& tape_;
   char* arena_;
   bool accumulate_;
+  int32_t slot_;
+  const Renames* renames_;
 };
 
 enum class TapeMode : uint8_t { training, inference };
+
+// Collectives and transfers are operations like others; what they move, among whom and beside what
+// is data for those who check lists of ranks against each other and who estimate times.
+enum class OperationKind : uint8_t { compute, collective, transfer };
+struct OperationTraits {
+  OperationKind kind = OperationKind::compute;
+  int32_t group = 0;  // of the communicator, for collectives and transfers
+  int64_t bytes = 0;  // that cross the link
+  int32_t lane = 0;
+};
+
+// A lane's stream, and a context on it whose workspace no other lane has.
+struct Lane {
+  const Stream* stream = nullptr;
+  Context ctx;
+};
 
 class Tape {
  public:
@@ -73,7 +119,13 @@ class Tape {
   Value alias(const char* label, Value of);  // same memory and shape; `of` must not be read later
   Value parameter(ParameterId id);           // copy in the compute dtype, for matrix products
   Value wide_parameter(ParameterId id);      // the fp32 master, for norms and position tables
-  void keep(Value v);                        // readable after the run has ended
+  // The compute copy of a parameter as a value of the arena, which an operation writes (a gather of
+  // its parts) before others read it.
+  Value gathered_parameter(ParameterId id);
+  void keep(Value v);  // readable after the run has ended
+  // Addresses in [base, base + bytes), given to operations or as external memory, stand for those
+  // of slot 0: slot s has its own `stride` * s bytes further. Batches and random state are such.
+  void per_slot(const void* base, size_t bytes, size_t stride);
 
   struct Info {
     const char* label;
@@ -81,24 +133,42 @@ class Tape {
     int64_t rows, cols;
     bool external = false;  // memory given by the caller (null while only planning)
     void* memory = nullptr;
-    int32_t root = -1;              // for an alias: the value that owns the storage
-    int32_t parameter = -1;         // index in the store
-    bool kept = false;              // alive after the run
-    int32_t first = -1, last = -1;  // operations between which the storage is alive, set by plan()
-    int64_t offset = -1;            // in the arena, set by plan()
+    int32_t root = -1;       // for an alias: the value that owns the storage
+    int32_t parameter = -1;  // index in the store
+    bool kept = false;       // alive after the run
     size_t bytes() const { return static_cast<size_t>(rows * cols) * size_of(dtype); }
   };
   const Info& info(Value v) const { return values_[static_cast<size_t>(v.id)]; }
+  int32_t storage_of(Value v) const;  // id of the value that owns the memory
+  int32_t values() const noexcept { return static_cast<int32_t>(values_.size()); }
 
   // --- operations
+  struct Operation {
+    const char* name;
+    std::vector<Value> reads, writes;
+    RunFn run;
+    BackwardFn backward;
+    OperationTraits traits;
+    int32_t segment = 0;
+    bool deferrable = false;
+    std::shared_ptr<const Renames> renames = {};
+  };
   // reads and writes must name every value `run` touches ("none" is ignored). `backward` is called
   // by backward() when a value in `writes` has a gradient; it records the gradient's operations.
   void record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
-              BackwardFn backward = {});
+              BackwardFn backward = {}, OperationTraits traits = {});
   // An operation whose results are parameter gradients and scratch, so that nothing in the backward
   // pass waits for it: backward() may move it towards the end.
   void record_parameter_gradient(const char* op, std::vector<Value> reads,
                                  std::vector<Value> writes, RunFn run);
+  // Operations recorded from here on belong to a segment of this name, the next after those there
+  // are. The first is "forward"; backward() begins "backward".
+  void segment(const char* name);
+  // Operations recorded between these two run again before their gradients do, into other storage,
+  // so that of their results only those live on that others read. Results are bitwise the same: the
+  // same launches on the same values. Nothing in between may overwrite a value from outside.
+  void begin_recompute();
+  void end_recompute();
   // Operations recorded from here on belong to this mixer (attention, feed-forward, ...) of a
   // layer.
   void layer(Stack stack, int64_t layer, int64_t mixer);
@@ -110,6 +180,8 @@ class Tape {
   DType wide_type() const noexcept { return parameters_.wide_type(); }
   Device device() const noexcept { return parameters_.device(); }
   const ParameterStore& parameters() const noexcept { return parameters_; }
+  size_t operations() const noexcept { return operations_.size(); }
+  const Operation& operation(size_t i) const { return operations_[i]; }
 
   // --- gradients
   // Gradient of v so far, or none. An operation that contributes makes a new value that includes
@@ -138,30 +210,37 @@ class Tape {
   std::vector<FinishedGradient> finished_gradients() const;
 
   // --- planning and running
-  // Gives every value its place; returns the arena's size in bytes. Nothing may be recorded
-  // afterwards.
-  size_t plan();
-  // Runs operations [0, size) in order. `after` (may be empty) is called after each operation with
-  // its index: where gradient buckets start their way to the other ranks. Never synchronises.
+  // Gives every value its place; returns the arena's size in bytes for so many slots. Nothing may
+  // be recorded afterwards.
+  size_t plan(int32_t slots = 1);
+  const TapePlan& layout() const noexcept { return plan_; }
+  // Operations of a segment; all of them without a name. Errors: invalid_argument (no such name).
+  OperationRange range(const char* segment = nullptr) const;
+  struct RunOptions {
+    OperationRange range;  // whole segments
+    int32_t slot = 0;
+    bool accumulate = false;
+    // Lanes 0, 1, ...: `ctx` is lane 0's. Empty: all operations run on `ctx`, in order.
+    std::span<const Lane> lanes = {};
+    std::function<void(int32_t)> after = {};
+  };
+  // Enqueues the range's operations in order. `after` (may be empty) is called after each operation
+  // with its index: where gradient buckets start their way to the other ranks. Lanes start behind
+  // what lane 0 holds, and lane 0 goes on when all have finished. Never synchronises.
+  void run(const Context& ctx, void* arena, const RunOptions& options) const;
   void run(const Context& ctx, void* arena, bool accumulate,
-           const std::function<void(int32_t)>& after = {}) const;
-  size_t operations() const noexcept { return operations_.size(); }
+           const std::function<void(int32_t)>& after = {}) const {
+    run(ctx, arena, {.range = range(), .accumulate = accumulate, .after = after});
+  }
   // Sum of all values' sizes: what memory would be without sharing (for the guide and `--verbose`).
   size_t unshared_bytes() const;
 
  private:
   friend class Run;
-  struct Operation {
-    const char* name;
-    std::vector<Value> reads, writes;
-    RunFn run;
-    BackwardFn backward;
-    bool deferrable = false;
-  };
   Info& at(Value v) { return values_[static_cast<size_t>(v.id)]; }
   Value add(Info info);
-  void touch(Value v, int32_t operation);
-  int32_t storage_of(Value v) const;  // id of the value that owns the memory
+  Value renamed(Value v) const;
+  void run_again(OperationRange region);
   void leave_out_unread();
   void defer_parameter_gradients();
   void reorder(const std::vector<int32_t>& order);
@@ -173,11 +252,21 @@ class Tape {
   std::set<uint32_t> sites_;  // that operations have
   std::vector<Info> values_;
   std::vector<Operation> operations_;
+  std::vector<const char*> segments_{"forward"};
+  std::vector<OperationRange> recomputed_;
+  std::shared_ptr<Renames> renames_;  // while gradients of a region that runs again are recorded
+  struct SlotBlock {
+    const char* base;
+    size_t bytes, stride;
+  };
+  std::vector<SlotBlock> slot_blocks_;
   std::vector<Value> gradients_;  // by value id
   std::vector<Value> parameter_values_, wide_parameter_values_,
       parameter_gradients_;                 // by parameter
   std::vector<int32_t> last_contribution_;  // operation index, by parameter
   bool planned_ = false;
+  TapePlan plan_;
+  mutable std::vector<Event> events_;  // by operation that another lane waits for, then fork, joins
 };
 
 }  // namespace saturate

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/elementwise/elementwise.h"
+#include "ops/tape.h"
+
+namespace saturate {
+
+Value Tape::gradient(Value v) const { return v ? gradients_[static_cast<size_t>(v.id)] : Value{}; }
+
+void Tape::set_gradient(Value v, Value g) { gradients_[static_cast<size_t>(v.id)] = g; }
+
+void Tape::add_gradient(Value v, Value g) {
+  const Value before = gradient(v);
+  if (!before) {
+    set_gradient(v, g);
+    return;
+  }
+  const Info i = info(v);
+  const Value sum = make("gradient_sum", i.dtype, i.rows, i.cols);
+  record("gradient_sum", {before, g}, {sum}, [=](const Run& r) {
+    kernels::add(
+        r.ctx,
+        {.a = r(before), .b = r(g), .y = r(sum), .count = i.rows * i.cols, .dtype = i.dtype});
+  });
+  set_gradient(v, sum);
+}
+
+Value Tape::parameter_gradient(Value parameter, bool* first) {
+  const int32_t p = info(parameter).parameter;
+  SAT_ASSERT(p >= 0);
+  const ParameterSpec& s = parameters_.specs()[static_cast<size_t>(p)];
+  Value& g = parameter_gradients_[static_cast<size_t>(p)];
+  *first = !g;
+  if (!g) {
+    g = s.frozen ? make("frozen_gradient", wide_type(), s.rows, s.cols)
+                 : external("parameter_gradient", wide_type(), s.rows, s.cols,
+                            parameters_.gradient({p}));
+  }
+  if (!s.frozen)
+    last_contribution_[static_cast<size_t>(p)] = static_cast<int32_t>(operations_.size());
+  return g;
+}
+
+void Tape::backward() {
+  SAT_ASSERT(training());
+  segment("backward");
+  auto region = recomputed_.rbegin();
+  for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
+    if (region != recomputed_.rend() && i + 1 == region->end) run_again(*region);
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    const bool reached = o.backward && std::any_of(o.writes.begin(), o.writes.end(),
+                                                   [&](Value v) { return v && gradient(v); });
+    if (reached) {
+      const BackwardFn backward = std::move(operations_[static_cast<size_t>(i)].backward);
+      backward(*this);  // recording moves operations_
+    }
+    if (region != recomputed_.rend() && i == region->begin) {
+      renames_ = nullptr;
+      ++region;
+    }
+  }
+  const auto& specs = parameters_.specs();
+  if (!recomputed_.empty() ||
+      std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
+    leave_out_unread();
+  defer_parameter_gradients();
+}
+
+// Records the region's operations again with every result renamed. Closures keep the names they
+// were recorded with, here and in the gradients recorded next, and find the new storage through the
+// table. What nothing reads goes in leave_out_unread().
+void Tape::run_again(OperationRange region) {
+  renames_ = std::make_shared<Renames>();
+  for (int32_t i = region.begin; i < region.end; ++i) {
+    Operation again = operations_[static_cast<size_t>(i)];
+    for (Value& v : again.reads) v = renamed(v);
+    for (Value& v : again.writes) {
+      if (!v || info(v).external) continue;
+      Info copy = info(v);
+      copy.kept = false;
+      if (copy.root >= 0) {
+        const Value root = renamed({copy.root});
+        SAT_ASSERT(root.id != copy.root);  // else it would overwrite a value from outside
+        copy.root = root.id;
+      }
+      const Value name = v;
+      v = add(copy);
+      renames_->emplace(name.id, v);
+    }
+    again.backward = {};
+    again.segment = static_cast<int32_t>(segments_.size()) - 1;
+    again.renames = renames_;
+    operations_.push_back(std::move(again));
+  }
+}
+
+// Backwards: an operation stays when somebody outside or an operation that stays reads one of its
+// results. By storage, as aliases share it: too much may stay, too little cannot.
+void Tape::leave_out_unread() {
+  std::set<int32_t> read;
+  std::vector<int32_t> order;
+  for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    const bool stays =
+        o.writes.empty() || std::any_of(o.writes.begin(), o.writes.end(), [&](Value v) {
+          if (!v) return false;
+          const Info& owner = values_[static_cast<size_t>(storage_of(v))];
+          return owner.external || owner.kept || read.contains(storage_of(v));
+        });
+    if (!stays) continue;
+    order.push_back(i);
+    for (Value v : o.reads) {
+      if (v) read.insert(storage_of(v));
+    }
+  }
+  std::reverse(order.begin(), order.end());
+  reorder(order);
+}
+
+// Operation order[i] becomes operation i; those that `order` does not name go.
+void Tape::reorder(const std::vector<int32_t>& order) {
+  std::vector<Operation> operations;
+  std::vector<int32_t> place(operations_.size(), -1);
+  for (int32_t from : order) {
+    place[static_cast<size_t>(from)] = static_cast<int32_t>(operations.size());
+    operations.push_back(std::move(operations_[static_cast<size_t>(from)]));
+  }
+  operations_ = std::move(operations);
+  for (int32_t& last : last_contribution_) {
+    if (last >= 0) last = place[static_cast<size_t>(last)];
+  }
+}
+
+void Tape::defer_parameter_gradients() {
+  const auto elements = [this](const Operation& o) {
+    int64_t n = 0;
+    for (Value v : o.writes) {
+      if (v && info(v).external) n += info(v).rows * info(v).cols;
+    }
+    return n;
+  };
+  // A quarter: an element of a weight gradient takes 2 rows flops, one of the last gradient 4 bytes
+  // on the wire twice. At 600 TFLOP/s and 230 GB/s, 10,000 rows make these times equal.
+  int64_t wanted = 0;
+  for (const Operation& o : operations_) {
+    if (!o.deferrable && elements(o) > 0) wanted = elements(o) / 4;
+  }
+  // From the end: an operation may pass those behind it that stay when neither writes what the
+  // other touches. Those that move keep their order.
+  std::set<int32_t> read, written;  // storage that the operations that stay touch
+  const auto meets = [this](const std::vector<Value>& values, const std::set<int32_t>& storage) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](Value v) { return v && storage.contains(storage_of(v)); });
+  };
+  std::vector<int32_t> order, moved;  // both backwards
+  for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    if (o.deferrable && wanted > 0 && !meets(o.reads, written) && !meets(o.writes, written) &&
+        !meets(o.writes, read)) {
+      wanted -= elements(o);
+      moved.push_back(i);
+      continue;
+    }
+    order.push_back(i);
+    for (Value v : o.reads) {
+      if (v) read.insert(storage_of(v));
+    }
+    for (Value v : o.writes) {
+      if (v) written.insert(storage_of(v));
+    }
+  }
+  order.insert(order.begin(), moved.begin(), moved.end());
+  std::reverse(order.begin(), order.end());
+  reorder(order);
+}
+
+std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {
+  std::vector<FinishedGradient> finished;
+  for (size_t p = 0; p < last_contribution_.size(); ++p) {
+    if (last_contribution_[p] >= 0)
+      finished.push_back({static_cast<int32_t>(p), last_contribution_[p]});
+  }
+  std::sort(finished.begin(), finished.end(), [](const auto& a, const auto& b) {
+    return a.operation != b.operation ? a.operation < b.operation : a.parameter < b.parameter;
+  });
+  return finished;
+}
+
+}  // namespace saturate

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/tape.h"
+
+namespace saturate {
+
+Tape::Tape(const ParameterStore& parameters, TapeMode mode, const uint64_t* rng_state)
+    : parameters_(parameters), mode_(mode), rng_state_(rng_state) {
+  const size_t n = parameters.specs().size();
+  parameter_values_.resize(n);
+  wide_parameter_values_.resize(n);
+  parameter_gradients_.resize(n);
+  last_contribution_.assign(n, -1);
+}
+
+Value Tape::add(Info info) {
+  SAT_ASSERT(!planned_);
+  values_.push_back(info);
+  gradients_.push_back({});
+  return {static_cast<int32_t>(values_.size() - 1)};
+}
+
+Value Tape::external(const char* label, DType dtype, int64_t rows, int64_t cols, void* memory) {
+  return add({.label = label,
+              .dtype = dtype,
+              .rows = rows,
+              .cols = cols,
+              .external = true,
+              .memory = memory});
+}
+
+Value Tape::make(const char* label, DType dtype, int64_t rows, int64_t cols) {
+  return add({.label = label, .dtype = dtype, .rows = rows, .cols = cols});
+}
+
+Value Tape::alias(const char* label, Value of) {
+  of = renamed(of);
+  Info i = info(of);
+  i.label = label;
+  if (i.root < 0) i.root = of.id;
+  i.parameter = -1;
+  return add(i);
+}
+
+Value Tape::parameter(ParameterId id) {
+  Value& v = parameter_values_[static_cast<size_t>(id.index)];
+  if (!v) {
+    const ParameterSpec& s = parameters_.spec(id);
+    v = external(s.name.c_str(), compute_type(), s.rows, s.cols, parameters_.compute(id));
+    at(v).parameter = id.index;
+  }
+  return v;
+}
+
+Value Tape::wide_parameter(ParameterId id) {
+  Value& v = wide_parameter_values_[static_cast<size_t>(id.index)];
+  if (!v) {
+    const ParameterSpec& s = parameters_.spec(id);
+    v = external(s.name.c_str(), wide_type(), s.rows, s.cols, parameters_.master(id));
+    at(v).parameter = id.index;
+  }
+  return v;
+}
+
+Value Tape::gathered_parameter(ParameterId id) {
+  const ParameterSpec& s = parameters_.spec(id);
+  const Value v = make(s.name.c_str(), compute_type(), s.rows, s.cols);
+  at(v).parameter = id.index;
+  return v;
+}
+
+int32_t Tape::storage_of(Value v) const { return info(v).root >= 0 ? info(v).root : v.id; }
+
+void Tape::keep(Value v) { values_[static_cast<size_t>(storage_of(v))].kept = true; }
+
+void Tape::per_slot(const void* base, size_t bytes, size_t stride) {
+  slot_blocks_.push_back({static_cast<const char*>(base), bytes, stride});
+}
+
+// 24 bits: stack 2, layer 12, mixer 5, kind 5.
+void Tape::layer(Stack stack, int64_t layer, int64_t mixer) {
+  if (layer < 0 || layer >= 1 << 12 || mixer < 0 || mixer >= 1 << 5) {
+    throw Error(Errc::invalid_argument, "tape",
+                fmt::format("layer {}, mixer {}: masks know layers below 4096 and mixers below 32",
+                            layer, mixer));
+  }
+  site_ = static_cast<uint32_t>(stack) << 22 | static_cast<uint32_t>(layer) << 10 |
+          static_cast<uint32_t>(mixer) << 5;
+}
+
+RngRef Tape::random(MaskKind kind) {
+  const uint32_t site = site_ | static_cast<uint32_t>(kind);
+  if (!sites_.insert(site).second) {
+    throw Error(
+        Errc::invalid_argument, "tape",
+        fmt::format("two operations of kind {} in layer {}, mixer {} of stack {} would draw "
+                    "the same masks; give each its layer() or a kind of its own",
+                    site & 31, site >> 10 & 4095, site >> 5 & 31, site >> 22));
+  }
+  return {.state = rng_state_, .site = site};
+}
+
+Value Tape::renamed(Value v) const {
+  if (!renames_) return v;
+  const auto other = renames_->find(v.id);
+  return other == renames_->end() ? v : other->second;
+}
+
+void Tape::record(const char* op, std::vector<Value> reads, std::vector<Value> writes, RunFn run,
+                  BackwardFn backward, OperationTraits traits) {
+  SAT_ASSERT(!planned_ && traits.lane >= 0);
+  for (Value& v : reads) v = renamed(v);
+  operations_.push_back({.name = op,
+                         .reads = std::move(reads),
+                         .writes = std::move(writes),
+                         .run = std::move(run),
+                         .backward = training() ? std::move(backward) : BackwardFn{},
+                         .traits = traits,
+                         .segment = static_cast<int32_t>(segments_.size()) - 1,
+                         .renames = renames_});
+}
+
+void Tape::record_parameter_gradient(const char* op, std::vector<Value> reads,
+                                     std::vector<Value> writes, RunFn run) {
+  record(op, std::move(reads), std::move(writes), std::move(run));
+  operations_.back().deferrable = true;
+}
+
+void Tape::segment(const char* name) { segments_.push_back(name); }
+
+void Tape::begin_recompute() {
+  SAT_ASSERT(recomputed_.empty() || recomputed_.back().end >= 0);
+  recomputed_.push_back({static_cast<int32_t>(operations_.size()), -1});
+}
+
+void Tape::end_recompute() {
+  SAT_ASSERT(!recomputed_.empty() && recomputed_.back().end < 0);
+  recomputed_.back().end = static_cast<int32_t>(operations_.size());
+}
+
+}  // namespace saturate
