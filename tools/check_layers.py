@@ -19,7 +19,7 @@ ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 LONGEST = 800
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 THIRD_PARTY = re.compile(
-    r"^(fmt/|CLI/|toml|nlohmann/|spdlog/|sentencepiece|zstd|zlib|xxhash|sqlite|cblas|mpi|nccl|gtest|gmock|benchmark/"
+    r"^(fmt/|CLI/|toml|nlohmann/|spdlog/|sentencepiece|zstd|zlib|xxhash|sqlite|cblas|mpi|nccl|gloo/|gtest|gmock|benchmark/"
     r"|cub/|thrust/|cooperative_groups|cuda/std)")
 MAY_HOLD_TESTS = re.compile(r"_(test|bench|fuzz)\.|/testing/")
 
