@@ -100,8 +100,8 @@ class Problem {
                        .d_k_stride = 3 * width,
                        .d_v_stride = 3 * width,
                        .delta = b.delta.data()});
-      const int64_t scratch =
-          kernels::attention_backward_workspace_bytes(ctx.device, args_.back().forward);
+      args_.back().workspace_bytes = kernels::kAnyWorkspace;
+      const int64_t scratch = kernels::plan_attention(ctx, args_.back()).workspace_bytes;
       workspaces_.emplace_back(ctx.device, static_cast<size_t>(scratch));
       args_.back().workspace = workspaces_.back().data();
       args_.back().workspace_bytes = scratch;

@@ -99,8 +99,11 @@ void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor&
 // What the backward pass of these arguments can use.
 int64_t backward_workspace_bytes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                                  const Tensor& lse, const AttentionOptions& options) {
-  const AttentionArgs a = attention_args("attention backward", q, k, v, o, lse, options);
-  return kernels::attention_backward_workspace_bytes(q.device, a);
+  AttentionBackwardArgs b;
+  b.forward = attention_args("attention backward", q, k, v, o, lse, options);
+  b.deterministic = options.deterministic;
+  b.workspace_bytes = kernels::kAnyWorkspace;
+  return kernels::plan_attention(context(q, 0), b).workspace_bytes;
 }
 
 }  // namespace

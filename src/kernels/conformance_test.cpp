@@ -342,7 +342,8 @@ const std::vector<Operation>& operations() {
                                  .d_o = c.in(kRows * 64), .d_q_stride = 64, .d_k_stride = 32, .d_v_stride = 32,
                                  .delta = c.scratch(2 * kRows * 8)};
          b.d_q = c.out(kRows * 64), b.d_k = c.out(kRows * 32), b.d_v = c.out(kRows * 32);
-         b.workspace_bytes = attention_backward_workspace_bytes(c.device(), b.forward);
+         b.workspace_bytes = kAnyWorkspace;
+         b.workspace_bytes = plan_attention(c.ctx(), b).workspace_bytes;
          b.workspace = c.scratch(b.workspace_bytes);
          attention_backward(c.ctx(), b);
        }},

@@ -17,11 +17,19 @@ bool dispatch_is_verbose() noexcept {
   return verbose;
 }
 
-void note_dispatch(const char* op, const char* impl, const char* refusal) {
+std::string text_of(std::span<const Refusal> refused) {
+  std::string text;
+  for (const Refusal& r : refused)
+    text += std::string(text.empty() ? "" : "; ") + r.impl + ": " + r.reason;
+  return text;
+}
+
+void note_dispatch(const char* op, const std::string& shape, const char* impl,
+                   const char* refusal) {
   static std::mutex mutex;
   static std::set<std::string> seen;  // a step repeats the same choices thousands of times
-  std::string line = std::string("dispatch: ") + op + ": " + impl +
-                     (refusal ? std::string(" refused: ") + refusal : " runs");
+  std::string line = std::string("dispatch: ") + op + (shape.empty() ? "" : " " + shape) + ": " +
+                     impl + (refusal ? std::string(" refused: ") + refusal : " runs");
   const std::lock_guard lock(mutex);
   if (seen.insert(line).second) std::fprintf(stderr, "%s\n", line.c_str());
 }

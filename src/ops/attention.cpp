@@ -14,6 +14,11 @@ void* at(const Run& r, const Slice& s, DType type) {
   return r.as<char>(s.of) + static_cast<size_t>(s.column) * size_of(type);
 }
 
+// For a plan: a pointer with the alignment that the slice has, since values are aligned to 256.
+void* aligned_as(const Slice& s, DType type) {
+  return reinterpret_cast<void*>(uintptr_t{256} + static_cast<size_t>(s.column) * size_of(type));
+}
+
 // Gradients lie as the values do: one packed matrix for each distinct value among q, k and v.
 struct PackedGradients {
   Slice q, k, v;
@@ -70,6 +75,10 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                               .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
                               .dropout = p,
                               .rng = rng};
+  args.q = aligned_as(s.q, q.dtype), args.k = aligned_as(s.k, q.dtype);
+  args.v = aligned_as(s.v, q.dtype);
+  const Context planned_for{tape.device()};
+  const auto plan = kernels::plan_attention(planned_for, args);
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
     a.cu_q = r(args.cu_q);
@@ -84,31 +93,38 @@ Value attention(Tape& tape, const AttentionSpec& s) {
   };
   tape.record(
       "attention", {s.q.of, s.k.of, s.v.of}, {o, lse},
-      [=](const Run& r) { kernels::attention_forward(r.ctx, bind(r)); },
+      [=](const Run& r) { kernels::attention_forward(r.ctx, plan, bind(r)); },
       [=](Tape& t) {
         const Value d_o = t.gradient(o);
         const PackedGradients g = make_gradients(t, s);
         const Value delta = t.make("attention_delta", t.wide_type(), s.heads, q.rows);
-        const int64_t bytes = kernels::attention_backward_workspace_bytes(t.device(), args);
+        kernels::AttentionBackwardArgs b{.forward = args,
+                                         .d_q = aligned_as(g.q, q.dtype),
+                                         .d_k = aligned_as(g.k, q.dtype),
+                                         .d_v = aligned_as(g.v, q.dtype),
+                                         .d_q_stride = q.cols,
+                                         .d_k_stride = k.cols,
+                                         .d_v_stride = v.cols,
+                                         .workspace_bytes = kernels::kAnyWorkspace};
+        const auto plan_back = kernels::plan_attention(planned_for, b);
+        const int64_t bytes = b.workspace_bytes = plan_back.workspace_bytes;
         const Value workspace =
             bytes > 0 ? t.make("attention_workspace", DType::f32, 1, (bytes + 3) / 4) : Value{};
         std::vector<Value> writes = g.all;
         writes.push_back(delta);
         if (workspace) writes.push_back(workspace);
-        t.record(
-            "attention_backward", {s.q.of, s.k.of, s.v.of, o, lse, d_o}, writes, [=](const Run& r) {
-              kernels::attention_backward(r.ctx, {.forward = bind(r),
-                                                  .d_o = r(d_o),
-                                                  .d_q = at(r, g.q, q.dtype),
-                                                  .d_k = at(r, g.k, q.dtype),
-                                                  .d_v = at(r, g.v, q.dtype),
-                                                  .d_q_stride = q.cols,
-                                                  .d_k_stride = k.cols,
-                                                  .d_v_stride = v.cols,
-                                                  .delta = r(delta),
-                                                  .workspace = bytes > 0 ? r(workspace) : nullptr,
-                                                  .workspace_bytes = bytes});
-            });
+        t.record("attention_backward", {s.q.of, s.k.of, s.v.of, o, lse, d_o}, writes,
+                 [=](const Run& r) {
+                   kernels::AttentionBackwardArgs x = b;
+                   x.forward = bind(r);
+                   x.d_o = r(d_o);
+                   x.d_q = at(r, g.q, q.dtype);
+                   x.d_k = at(r, g.k, q.dtype);
+                   x.d_v = at(r, g.v, q.dtype);
+                   x.delta = r(delta);
+                   x.workspace = workspace ? r(workspace) : nullptr;
+                   kernels::attention_backward(r.ctx, plan_back, x);
+                 });
       });
   return o;
 }

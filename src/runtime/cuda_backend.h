@@ -11,6 +11,7 @@ namespace saturate::cuda {
 
 int device_count() noexcept;
 DeviceInfo device_info(int index);
+Capability capability(int index) noexcept;
 void set_device(int index);
 
 void* allocate(int device, size_t bytes);

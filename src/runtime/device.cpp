@@ -36,6 +36,18 @@ DeviceInfo device_info(Device device) {
   return device.is_cuda() ? cuda::device_info(device.index) : cpu_info();
 }
 
+const Capability& capability_of(Device device) noexcept {
+  static const Capability none;
+  if (!device.is_cuda()) return none;
+  static const std::vector<Capability> known = [] {
+    std::vector<Capability> all(static_cast<size_t>(cuda_device_count()));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = cuda::capability(static_cast<int>(i));
+    return all;
+  }();
+  const auto at = static_cast<size_t>(device.index);
+  return at < known.size() ? known[at] : none;
+}
+
 Device parse_device(const std::string& text) {
   const int count = cuda_device_count();
   if (text == "cpu") return {};

@@ -24,6 +24,17 @@ struct DeviceInfo {
   int multiprocessors = 0;
 };
 
+// What decides which kernels a device can run. Plain data, so that tests may ask for any GPU; zeros
+// for the CPU and where there is no such GPU.
+struct Capability {
+  int major = 0, minor = 0;  // of the compute capability
+  int multiprocessors = 0;
+  int shared_bytes = 0;      // of a block, at most
+  bool tensor_maps = false;  // the driver encodes those of TMA
+};
+// Read from the driver once for each device. Never throws.
+const Capability& capability_of(Device device) noexcept;
+
 // GPUs that a driver offers; 0 without a driver or in a build without CUDA. Never throws.
 int cuda_device_count() noexcept;
 DeviceInfo device_info(Device device);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/attention.h"
 
-#include <array>
-#include <atomic>
+#include <fmt/format.h>
+
 #include <cstdint>
-#include <vector>
 
 #include "kernels/attention/bf16x6/bf16x6.h"
 #include "kernels/attention/dropout.h"
@@ -14,14 +13,11 @@
 #include "kernels/attention/hopper/windowed.h"
 #include "kernels/attention/impl.h"
 #include "kernels/attention/mma/features.h"
-#include "kernels/attention/tune/tune.h"
 #include "kernels/attention/wide/wide.h"
-#include "runtime/device.h"
+#include "kernels/tuning.h"
 
 namespace saturate::kernels {
 namespace {
-
-constexpr const char* kBackwardHopper = "attention_backward_hopper_cuda";
 
 Fit fits_cpu(const Context&, const AttentionArgs& a) noexcept {
   if (a.dtype != DType::f32 && a.dtype != DType::f64) return {"dtype is neither f32 nor f64"};
@@ -52,8 +48,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
-  if (cuda_compute_major(c.device.index) < 8)
-    return {"the GPU is older than compute capability 8.0"};
+  if (capability_of(c).major < 8) return {"the GPU is older than compute capability 8.0"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   return attention_fits_grid(a);
 }
@@ -105,47 +100,16 @@ int64_t attention_mean_length(const AttentionArgs& a) noexcept {
   return mean < longest ? mean : longest;
 }
 
-int cuda_compute_major(int device_index) noexcept {
-  static std::array<std::atomic<int>, 64> cache{};  // major + 1; 0: not yet asked
-  if (device_index < 0 || device_index >= static_cast<int>(cache.size())) return 0;
-  std::atomic<int>& slot = cache[static_cast<size_t>(device_index)];
-  if (int known = slot.load(std::memory_order_relaxed)) return known - 1;
-  int major = 0;
-  try {
-    if (device_index < cuda_device_count())
-      major = device_info({DeviceKind::cuda, device_index}).compute_major;
-  } catch (const std::exception&) {
-    return 0;  // the launch itself will report what is wrong with the device
-  }
-  slot.store(major + 1, std::memory_order_relaxed);
-  return major;
-}
-
-int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& a) noexcept {
-  const bool built = is_16_bit(a.dtype) && (a.head_size == 64 || a.head_size == 128);
-  if (!built || a.sequences == 0 || !attention::fits_windowed(a)) return 0;
-  if (!attention_hopper_dropout_fits(a)) return 0;
-  if (!device.is_cuda() || cuda_compute_major(device.index) != 9) return 0;
-  if (const AttentionTable* const table = attention_table_in_use(device)) {
-    const AttentionChoice* const choice = table->find(attention_key(a, AttentionPass::backward));
-    if (choice != nullptr)
-      return choice->impl == kBackwardHopper ? attention_backward_hopper_workspace(a) : 0;
-  }
-  // Blocks of 128 keys by 64 or 128 queries: short sequences are for tiles of their own size, which
-  // exist at head size 64. The bounds are measured (hopper/LADDER.md).
-  const int64_t rows = a.q_rows < a.k_rows ? a.q_rows : a.k_rows;
-  const int64_t shortest = a.head_size == 64 ? 80 : 64;
-  return rows / a.sequences < shortest ? 0 : attention_backward_hopper_workspace(a);
-}
-
 // clang-format cannot read list entries that a build without CUDA leaves out.
 // clang-format off
 std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
   static constexpr Impl<AttentionArgs> kList[] = {
       SAT_CUDA_IMPL({"attention_forward_hopper_cuda", DeviceKind::cuda,
-                     attention_forward_hopper_pays, attention_forward_hopper_cuda})
+                     attention_forward_hopper_fits, attention_forward_hopper_cuda, nullptr,
+                     attention_forward_hopper_pays})
       SAT_CUDA_IMPL({"attention_forward_wide_cuda", DeviceKind::cuda,
-                     attention_forward_wide_pays, attention_forward_wide_cuda})
+                     attention_forward_wide_fits, attention_forward_wide_cuda, nullptr,
+                     attention_forward_wide_pays})
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
                      attention_forward_mma_cuda})
       SAT_CUDA_IMPL({"attention_forward_bf16x6_cuda", DeviceKind::cuda,
@@ -160,10 +124,12 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
 
 std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept {
   static constexpr Impl<AttentionBackwardArgs> kList[] = {
-      SAT_CUDA_IMPL({kBackwardHopper, DeviceKind::cuda,
-                     attention_backward_hopper_fits, attention_backward_hopper_cuda})
+      SAT_CUDA_IMPL({"attention_backward_hopper_cuda", DeviceKind::cuda,
+                     attention_backward_hopper_fits, attention_backward_hopper_cuda,
+                     attention_backward_hopper_workspace, attention_backward_hopper_pays})
       SAT_CUDA_IMPL({"attention_backward_wide_cuda", DeviceKind::cuda,
-                     attention_backward_wide_pays, attention_backward_wide_cuda})
+                     attention_backward_wide_fits, attention_backward_wide_cuda, nullptr,
+                     attention_backward_wide_pays})
       SAT_CUDA_IMPL({"attention_backward_short_cuda", DeviceKind::cuda, fits_short_backward,
                      attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,
@@ -177,51 +143,93 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
       {"attention_backward_cpu", DeviceKind::cpu, fits_cpu_backward, attention_backward_cpu}};
   return kList;
 }
-
-std::span<const Impl<AttentionArgs>> attention_forward_candidates() noexcept {
-  static const std::vector<Impl<AttentionArgs>> list = [] {
-    const std::span<const Impl<AttentionArgs>> all = attention_forward_impls();
-    std::vector<Impl<AttentionArgs>> made(all.begin(), all.end());
-#if SATURATE_WITH_CUDA
-    for (Impl<AttentionArgs>& impl : made)
-      if (impl.launch == attention_forward_hopper_cuda) impl.fits = attention_forward_hopper_fits;
-#endif
-    return made;
-  }();
-  return list;
-}
 // clang-format on
+
+AttentionArgs attention_resolved(AttentionArgs a) {
+  a.dropout = static_cast<float>(attention_dropout_least(a.dropout)) / 32768.0f;
+  a.rng = attention_dropout_rows(a.rng, a.q_rows);
+  return a;
+}
 
 namespace {
 
-// The rate that is drawn: a multiple of 2^-15, so that what is kept is scaled by its very inverse.
-AttentionArgs drawn(AttentionArgs a) {
-  a.dropout = static_cast<float>(attention_dropout_least(a.dropout)) / 32768.0f;
-  return a;
+constexpr const char *kForward = "attention_forward", *kBackward = "attention_backward";
+
+const AttentionArgs& forward_of(const AttentionArgs& a) noexcept { return a; }
+const AttentionArgs& forward_of(const AttentionBackwardArgs& b) noexcept { return b.forward; }
+
+// What was measured for these arguments, where it fits; else the first of the list that does.
+template <class Args>
+Plan<Args> plan(const char* op, const Context& ctx, const Args& args, AttentionPass pass,
+                std::span<const Impl<Args>> list) {
+  const auto shape = [&] { return text_of(attention_key(forward_of(args), pass)); };
+  const AttentionTable* const table =
+      ctx.tuning == nullptr ? attention_table_in_use(ctx.device) : &ctx.tuning->attention;
+  const AttentionChoice* const choice =
+      table == nullptr ? nullptr : table->find(attention_key(forward_of(args), pass));
+  for (const Impl<Args>& impl : list) {
+    if (choice == nullptr || choice->impl != impl.name || impl.device != ctx.device.kind) continue;
+    const Fit fit = impl.fits(ctx, args);
+    if (dispatch_is_verbose()) note_dispatch(op, shape() + " (tuned)", impl.name, fit.reason);
+    if (fit) return {&impl, impl.workspace == nullptr ? 0 : impl.workspace(ctx, args), {}};
+  }
+  return plan_of(op, ctx, args, list, shape);
+}
+
+bool is_empty(const AttentionBackwardArgs& b) noexcept {
+  const bool sums = b.d_bias || b.d_alibi_slopes || b.d_sinks;  // zero without rows
+  return b.forward.q_rows == 0 && b.forward.k_rows == 0 && !sums;
+}
+
+// The pointers of a call may fit less than those it was planned with.
+template <class Args>
+void run(const char* op, const Context& ctx, const Plan<Args>& plan, const Args& args) {
+  if (const Fit fit = plan.impl->fits(ctx, args); !fit)
+    throw Error(
+        Errc::unsupported, op,
+        fmt::format("planned as {}, which refuses this call: {}", plan.impl->name, fit.reason));
+  plan.run(ctx, args);
 }
 
 }  // namespace
 
+Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args) {
+  return plan(kForward, ctx, args, AttentionPass::forward, attention_forward_impls());
+}
+
+Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args) {
+  return plan(kBackward, ctx, args, AttentionPass::backward, attention_backward_impls());
+}
+
+void attention_forward(const Context& ctx, const Plan<AttentionArgs>& plan,
+                       const AttentionArgs& args) {
+  check_attention(kForward, args);
+  if (args.q_rows > 0) run(kForward, ctx, plan, attention_resolved(args));
+}
+
+void attention_backward(const Context& ctx, const Plan<AttentionBackwardArgs>& plan,
+                        const AttentionBackwardArgs& given) {
+  check_attention(kBackward, given);
+  if (is_empty(given)) return;
+  AttentionBackwardArgs args = given;
+  args.forward = attention_resolved(given.forward);
+  run(kBackward, ctx, plan, args);
+}
+
 void attention_forward(const Context& ctx, const AttentionArgs& given) {
-  constexpr const char* op = "attention_forward";
-  check_attention(op, given);
+  check_attention(kForward, given);
   if (given.q_rows == 0) return;
-  const AttentionArgs args = drawn(given);
-  if (const auto* const tuned = tuned_impl(op, ctx, args, attention_forward_candidates()))
-    return tuned->launch(ctx, args);
-  dispatch(op, ctx, args, attention_forward_impls());
+  const AttentionArgs args = attention_resolved(given);
+  plan_attention(ctx, args).run(ctx, args);
 }
 
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& given) {
-  constexpr const char* op = "attention_backward";
-  check_attention(op, given);
-  const bool sums = given.d_bias || given.d_alibi_slopes || given.d_sinks;  // zero without rows
-  if (given.forward.q_rows == 0 && given.forward.k_rows == 0 && !sums) return;
+  check_attention(kBackward, given);
+  if (is_empty(given)) return;
   AttentionBackwardArgs args = given;
-  args.forward = drawn(given.forward);
-  if (const auto* const tuned = tuned_impl(op, ctx, args, attention_backward_impls()))
-    return tuned->launch(ctx, args);
-  dispatch(op, ctx, args, attention_backward_impls());
+  args.forward = attention_resolved(given.forward);
+  if (args.workspace == nullptr) args.workspace_bytes = 0;
+  plan_attention(ctx, args).run(ctx, args);
 }
 
 }  // namespace saturate::kernels

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "kernels/dispatch.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
@@ -57,8 +58,8 @@ constexpr int64_t kUnlimitedWindow = INT64_MAX;
 // rotated q and k rounded to dtype.
 //
 // Dropout: probability p, taken as the nearest multiple of 2^-15 below 1, on p[i][j] after the
-// softmax, kept ones scaled by 1/(1-p). What is kept is a function of the counters, the head,
-// q_rows, the first row of the sequence's queries, i and j (dropout.h), the same in every
+// softmax, kept ones scaled by 1/(1-p). What is kept is a function of the counters, i, j, and of head
+// and row in the matrix of all ranks that rng describes (dropout.h), the same in every
 // implementation and both directions.
 //
 // Stream: enqueued on ctx.stream; grid independent of lengths (graph-capturable); never
@@ -122,7 +123,7 @@ struct AttentionBackwardArgs {
   void* d_v = nullptr;
   int64_t d_q_stride = 0, d_k_stride = 0, d_v_stride = 0;
   void* delta = nullptr;      // scratch (heads, q_rows) in wide_of(dtype)
-  void* workspace = nullptr;  // scratch; without it slower implementations run
+  void* workspace = nullptr;  // scratch, aligned to 256; without it slower implementations run
   int64_t workspace_bytes = 0;
 
   bool deterministic = true;
@@ -132,11 +133,23 @@ struct AttentionBackwardArgs {
   void* d_sinks = nullptr;         // (heads)
 };
 
-// Bytes of workspace, aligned to 256, with which the fastest implementation for such arguments
-// runs on that device; 0 when it needs none. Reads what is not a pointer to data; set cu_q and
-// cu_k, which say whether queries and keys have the same lengths.
-int64_t attention_backward_workspace_bytes(Device device, const AttentionArgs& args) noexcept;
+// The implementation for arguments of these sizes, types, strides, alignments of pointers and null
+// pointers, on that device and after what was measured on it (Context::tuning); no pointer is
+// followed. Set cu_q and cu_k: equal ones say that queries and keys have the same lengths. Backward,
+// workspace_bytes is the most the caller would give (kAnyWorkspace: what the plan asks for);
+// workspace itself is not read.
+//
+// Errors: invalid_argument, unsupported (no implementation fits).
+Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args);
+Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args);
+constexpr int64_t kAnyWorkspace = INT64_MAX;
 
+// Run a plan made for such arguments. Backward needs plan.workspace_bytes of workspace.
+void attention_forward(const Context& ctx, const Plan<AttentionArgs>& plan,
+                       const AttentionArgs& args);
+void attention_backward(const Context& ctx, const Plan<AttentionBackwardArgs>& plan,
+                        const AttentionBackwardArgs& args);
+// Plan and run; backward with the workspace that there is.
 void attention_forward(const Context& ctx, const AttentionArgs& args);
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& args);
 

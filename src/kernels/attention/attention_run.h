@@ -101,6 +101,7 @@ inline Result run(const Problem& p, Device device, const Impl<AttentionArgs>* fo
                          static_cast<size_t>(attention_backward_hopper_workspace(b.forward)));
   b.workspace = workspace.data(), b.workspace_bytes = static_cast<int64_t>(workspace.bytes());
   const Context ctx{device, m.stream.native(), nullptr, 0};
+  b.forward = attention_resolved(b.forward);  // implementations are launched by themselves
   forward ? forward->launch(ctx, b.forward) : attention_forward(ctx, b.forward);
   backward ? backward->launch(ctx, b) : attention_backward(ctx, b);
   m.stream.synchronize();

@@ -97,6 +97,13 @@ void check_attention(const char* op, const AttentionArgs& a) {
   if (a.dropout > 0.0f && a.rng.state == nullptr)
     refuse(op, fmt::format("dropout is {} but rng.state is null; pass {{seed, micro-step}}",
                            a.dropout));
+  if (a.dropout > 0.0f && (a.rng.first_row < 0 || a.rng.first_column < 0 ||
+                           (a.rng.rows != 0 && a.rng.first_row + a.q_rows > a.rng.rows)))
+    refuse(op,
+           fmt::format("rng.first_row is {}, rng.first_column {} and rng.rows {} with {} query "
+                       "rows: pass the first row and head of all ranks' and how many rows there "
+                       "are, or 0 for the call's own",
+                       a.rng.first_row, a.rng.first_column, a.rng.rows, a.q_rows));
   if (a.dropout > 0.0f && a.max_k > kMaxDropoutKeys)
     refuse(op, fmt::format("max_k is {}; with dropout a sequence may have at most {} keys", a.max_k,
                            kMaxDropoutKeys));

@@ -41,9 +41,13 @@ __device__ void zero_tail(const AttentionArgs& a, int head, int tile, int tiles)
   }
 }
 
-// Number of the block of random numbers of a query row and key 0 (dropout.h).
+// Number of the block of random numbers of a query row and key 0 (dropout.h); rng as
+// attention_dropout_rows leaves it.
+__device__ __forceinline__ uint64_t random_row(const RngRef& rng, int head, int64_t row) {
+  return static_cast<uint64_t>(head * rng.rows + rng.first_row + row) << 14;
+}
 __device__ __forceinline__ uint64_t random_row(const AttentionArgs& a, int head, int64_t row) {
-  return static_cast<uint64_t>(head * a.q_rows + row) << 14;
+  return random_row(a.rng, head, row);
 }
 
 }  // namespace saturate::kernels::attention

@@ -22,8 +22,19 @@ SAT_HD uint32_t attention_dropout_least(float p) {
 // p up to this: least is then no more than the bits of infinity.
 constexpr float kAttentionDropoutPairs = 31.0f / 32;
 
-// Block of random numbers for query i and key j. first_row: head * q_rows + the sequence's first
-// row of q. Keys count below 2^16.
+// The rows of random numbers of a call: head h's row r of q is row h * rows + first_row + r of the
+// result, so that a rank with some of the heads (from first_column on) or some of the rows draws
+// what one rank alone would draw there. Cuts between sequences may be anywhere, within a sequence at
+// multiples of 16 queries; keys are not cut. Set rows, else the call's own q_rows are all.
+SAT_HD RngRef attention_dropout_rows(RngRef rng, int64_t q_rows) {
+  if (rng.rows == 0) rng.rows = q_rows;
+  rng.first_row += rng.first_column * rng.rows;
+  rng.first_column = 0;
+  return rng;
+}
+
+// Block of random numbers for query i and key j. first_row: of the head (above) plus the sequence's
+// first row of q. Keys count below 2^16.
 SAT_HD uint64_t attention_dropout_block(int64_t first_row, int64_t i, int64_t j) {
   const int64_t row = first_row + i / 16 * 16 + i % 8;
   return static_cast<uint64_t>(row << 14 | (j / 16 * 4 + j % 8 / 2));

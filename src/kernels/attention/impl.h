@@ -15,7 +15,12 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
 void check_attention(const char* op, const AttentionArgs& args);
 void check_attention(const char* op, const AttentionBackwardArgs& args);
 
-// Launchers; the arguments have been validated and fit.
+// The arguments as launchers take them: the rate of dropout that is drawn, a multiple of 2^-15, so
+// that what is kept is scaled by its very inverse, and rows of dropout's numbers counted from that
+// of head 0 and row 0.
+AttentionArgs attention_resolved(AttentionArgs args);
+
+// Launchers; the arguments have been validated, fit and been resolved.
 void attention_forward_cpu(const Context& ctx, const AttentionArgs& args);
 void attention_backward_cpu(const Context& ctx, const AttentionBackwardArgs& args);
 // Any GPU, f32, f16 or bf16, head size up to 256: fp32 arithmetic without tensor cores.
@@ -38,8 +43,5 @@ int64_t attention_mean_length(const AttentionArgs& args) noexcept;
 // First step of both backward passes: delta[h][i] = sum_d d_o[i][h][d] o[i][h][d]; gradients of the
 // rows outside every sequence become zero.
 void attention_backward_prepare_cuda(const Context& ctx, const AttentionBackwardArgs& args);
-
-// 0 when there is no such GPU; read from the driver once per device.
-int cuda_compute_major(int device_index) noexcept;
 
 }  // namespace saturate::kernels

@@ -28,9 +28,11 @@ double dot(const double* a, const double* b, int64_t n) {
 // 0 or 1/(1-p): what the dropout multiplies p[i][j] with, i and j from the sequence's first row on.
 double kept(const AttentionArgs& a, int64_t h, int64_t first_row, int64_t i, int64_t j) {
   if (a.dropout == 0.0f) return 1;
+  const int64_t rows = a.rng.rows > 0 ? a.rng.rows : a.q_rows;
+  const int64_t first = (a.rng.first_column + h) * rows + a.rng.first_row;
   const bool keeps =
       attention_dropout_keeps(a.rng.state[0], a.rng.state[1], a.rng.site,
-                              attention_dropout_least(a.dropout), h * a.q_rows + first_row, i, j);
+                              attention_dropout_least(a.dropout), first + first_row, i, j);
   return keeps ? 1.0 / (1.0 - a.dropout) : 0.0;
 }
 

@@ -107,7 +107,7 @@ bool run_tuned(const Context& ctx, const MatmulArgs& x) {
   const GemmChoice* const choice = table != nullptr ? table->find(gemm_key(x)) : nullptr;
   if (choice == nullptr) {
     if (table != nullptr && dispatch_is_verbose())
-      note_dispatch("matmul", ("tuned " + text_of(gemm_key(x))).c_str(), "nothing measured");
+      note_dispatch("matmul", text_of(gemm_key(x)), "tuned", "nothing measured");
     return false;
   }
   const ConfiguredImpl* const configured = find_configured(choice->impl);
@@ -125,7 +125,7 @@ bool run_tuned(const Context& ctx, const MatmulArgs& x) {
   if (dispatch_is_verbose()) {
     const std::string what = "tuned " + text_of(gemm_key(x)) + ": " + choice->impl +
                              (choice->config.empty() ? "" : " " + choice->config);
-    note_dispatch("matmul", what.c_str(), fit.reason);
+    note_dispatch("matmul", {}, what.c_str(), fit.reason);
   }
   if (!fit) return false;
   if (configured != nullptr && !(choice->config.empty() && plain != nullptr)) {

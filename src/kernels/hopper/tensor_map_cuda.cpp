@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::wgmma {
@@ -24,34 +22,14 @@ Encode encoder() {
   return found;
 }
 
-namespace {
-
-int device_attribute(int device, cudaDeviceAttr what) {
-  int value = 0;
-  SAT_CUDA(cudaDeviceGetAttribute(&value, what, device));
-  return value;
-}
-
-}  // namespace
-
 Fit device_fits(const Context& ctx) noexcept {
-  try {
-    if (device_attribute(ctx.device.index, cudaDevAttrComputeCapabilityMajor) != 9)
-      return {"needs compute capability 9.0"};
-  } catch (const Error&) {
-    return {"the device does not answer"};
-  }
-  if (encoder() == nullptr) return {"the driver has no tensor maps"};
+  const Capability& gpu = capability_of(ctx);
+  if (gpu.major != 9) return {"needs compute capability 9.0"};
+  if (!gpu.tensor_maps) return {"the driver has no tensor maps"};
   return {};
 }
 
-int blocks_of(const Context& ctx) {
-  static std::array<int, 64> known{};
-  int& blocks = known[static_cast<size_t>(ctx.device.index) % known.size()];
-  if (blocks == 0)
-    blocks = device_attribute(ctx.device.index, cudaDevAttrMultiProcessorCount) / 2 * 2;
-  return blocks;
-}
+int blocks_of(const Context& ctx) { return capability_of(ctx).multiprocessors / 2 * 2; }
 
 namespace {
 

@@ -7,8 +7,6 @@
 #include <cstring>
 
 #include "kernels/attention/attention_run.h"
-#include "kernels/attention/hopper/forward.h"
-#include "kernels/attention/wide/wide.h"
 
 namespace saturate::kernels {
 
@@ -200,30 +198,6 @@ inline void expect_all_right(const Problem& p, Device device) {
     expect_right(p, first, expected);
     EXPECT_TRUE(same_bits(first.o, again.o)) << "differs run to run";
   }
-#if SATURATE_WITH_CUDA
-  // Also where they would not be chosen.
-  static constexpr struct {
-    Impl<AttentionArgs> impl;
-    Fit (*pays)(const Context&, const AttentionArgs&) noexcept;
-  } kForward[] = {{{"attention_forward_hopper_cuda though short", DeviceKind::cuda,
-                    attention_forward_hopper_fits, attention_forward_hopper_cuda},
-                   attention_forward_hopper_pays},
-                  {{"attention_forward_wide_cuda though short", DeviceKind::cuda,
-                    attention_forward_wide_fits, attention_forward_wide_cuda},
-                   attention_forward_wide_pays}};
-  for (const auto& f : kForward) {
-    if (!device.is_cuda() || !f.impl.fits(ctx, args.forward) || f.pays(ctx, args.forward)) continue;
-    SCOPED_TRACE(f.impl.name);
-    expect_right(p, run(p, device, &f.impl, nullptr), expected);
-  }
-  static constexpr Impl<AttentionBackwardArgs> kWide{"attention_backward_wide_cuda though short",
-                                                     DeviceKind::cuda, attention_backward_wide_fits,
-                                                     attention_backward_wide_cuda};
-  if (device.is_cuda() && kWide.fits(ctx, args) && !attention_backward_wide_pays(ctx, args)) {
-    SCOPED_TRACE(kWide.name);
-    expect_right(p, run(p, device, nullptr, &kWide), expected);
-  }
-#endif
   for (const auto& b : attention_backward_impls()) {
     if (b.device != device.kind || !b.fits(ctx, args)) continue;
     SCOPED_TRACE(b.name);

@@ -49,6 +49,25 @@ DeviceInfo device_info(int index) {
   return {p.name, total, free_bytes, p.major, p.minor, p.multiProcessorCount};
 }
 
+Capability capability(int index) noexcept {
+  const auto attribute = [&](cudaDeviceAttr what) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, what, index) == cudaSuccess) return value;
+    cudaGetLastError();  // the launch itself will report what is wrong with the device
+    return 0;
+  };
+  void* encoder = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const bool asked = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encoder, 12000,
+                                                      cudaEnableDefault, &found) == cudaSuccess;
+  if (!asked) cudaGetLastError();
+  return {.major = attribute(cudaDevAttrComputeCapabilityMajor),
+          .minor = attribute(cudaDevAttrComputeCapabilityMinor),
+          .multiprocessors = attribute(cudaDevAttrMultiProcessorCount),
+          .shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+          .tensor_maps = asked && found == cudaDriverEntryPointSuccess};
+}
+
 void set_device(int index) { SAT_CUDA(cudaSetDevice(index)); }
 
 void* allocate(int device, size_t bytes) {

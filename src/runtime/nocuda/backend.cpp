@@ -12,6 +12,7 @@ namespace {
 
 int device_count() noexcept { return 0; }
 DeviceInfo device_info(int) { absent(); }
+Capability capability(int) noexcept { return {}; }
 void set_device(int) { absent(); }
 void* allocate(int, size_t) { absent(); }
 void release(int, void*) noexcept {}

@@ -106,9 +106,7 @@ void measure(const BenchCase& c, Device device, const Stream& stream, bool forwa
   sizes.dtype = c.dtype, sizes.heads = c.heads, sizes.head_size = c.head_size;
   sizes.q_rows = rows, sizes.sequences = c.sequences;
   sizes.k_rows = rows, sizes.dropout = c.dropout;
-  const auto workspace =
-      static_cast<size_t>(chosen != nullptr ? attention_backward_hopper_workspace(sizes)
-                                            : attention_backward_workspace_bytes(device, sizes));
+  const auto workspace = static_cast<size_t>(attention_backward_hopper_workspace(sizes));
   std::vector<Set> sets;
   for (int s = 0; s < kSets; ++s)
     sets.push_back(

@@ -311,7 +311,9 @@ class Bench {
            room(rows * c.heads, 4), room(rows * c.heads, 4), room(rows * c.heads * D, 2),
            room(rows * c.kv_heads * D, 2), room(rows * c.kv_heads * V, 2), Buffer()});
       Set& set = sets_.back();
-      const int64_t bytes = attention_backward_workspace_bytes(device, args_of(set).forward);
+      AttentionBackwardArgs any = args_of(set);
+      any.workspace_bytes = kAnyWorkspace;
+      const int64_t bytes = plan_attention(ctx_, any).workspace_bytes;
       set.workspace = Buffer(device, static_cast<size_t>(bytes));
     }
     stream.synchronize();

@@ -271,7 +271,7 @@ template <int kD>
 void launch_backward_bf16x6(const Context& ctx, const AttentionBackwardArgs& b) {
   if constexpr (kD == 128) {
     using Wide = BackwardBf16x6<kD, 8, 16, 1>;
-    Wide::kSharedBytes <= shared_bytes(ctx.device.index)
+    Wide::kSharedBytes <= capability_of(ctx).shared_bytes
         ? Wide::launch(ctx, b)
         : BackwardBf16x6<kD, 2, 16, 1>::launch(ctx, b);
   } else {

@@ -21,8 +21,7 @@ Fit attention_forward_bf16x6_fits(const Context& ctx, const AttentionArgs& a) no
   if (!aligned(a.q, a.q_stride) || !aligned(a.k, a.k_stride) || !aligned(a.v, a.v_stride) ||
       !aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 4"};
-  if (cuda_compute_major(ctx.device.index) < 8)
-    return {"the GPU is older than compute capability 8.0"};
+  if (capability_of(ctx).major < 8) return {"the GPU is older than compute capability 8.0"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   return attention_fits_grid(a);
 }

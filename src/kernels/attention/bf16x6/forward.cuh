@@ -160,7 +160,7 @@ template <int kD>
 void launch_forward_bf16x6(const Context& ctx, const AttentionArgs& a) {
   if constexpr (kD == 128) {
     using Wide = ForwardBf16x6<kD, 8, 32, 1>;
-    Wide::kSharedBytes <= shared_bytes(ctx.device.index)
+    Wide::kSharedBytes <= capability_of(ctx).shared_bytes
         ? Wide::launch(ctx, a)
         : ForwardBf16x6<kD, 4, 32, 2>::launch(ctx, a);
   } else {

@@ -165,7 +165,8 @@ struct AttentionCpu {
   // bits: as many as there are keys, rounded up to 16.
   SAT_INLINE void drop(const AttentionArgs& a, int64_t h, int64_t first_row, int64_t i,
                        int64_t keys, uint32_t* bits, T* p) {
-    const uint64_t first = attention_dropout_block(h * a.q_rows + first_row, i, 0);
+    const uint64_t first =
+        attention_dropout_block(h * a.rng.rows + a.rng.first_row + first_row, i, 0);
     const uint32_t least = attention_dropout_least(a.dropout);
     const uint64_t seed = a.rng.state[0], step = a.rng.state[1];
     const uint32_t op = a.rng.site;

@@ -28,7 +28,8 @@ std::vector<Shape> shapes() {
 
 TEST(AttentionCute, MatchesReference) {
   if (const Fit f = attention_cute_is_built(); !f) GTEST_SKIP() << f.reason;
-  if (cuda_compute_major(0) != 9) GTEST_SKIP() << "no GPU of compute capability 9.0";
+  if (capability_of(Device{DeviceKind::cuda, 0}).major != 9)
+    GTEST_SKIP() << "no GPU of compute capability 9.0";
   static constexpr Impl<AttentionArgs> kImpl{"attention_forward_cute", DeviceKind::cuda,
                                              attention_forward_cute_fits, attention_forward_cute};
   const Device device{DeviceKind::cuda, 0};

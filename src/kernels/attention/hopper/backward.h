@@ -26,7 +26,14 @@ inline Fit attention_hopper_dropout_fits(const AttentionArgs& a) noexcept {
   return {};
 }
 
+inline int64_t attention_backward_hopper_workspace(const Context&,
+                                                   const AttentionBackwardArgs& b) noexcept {
+  return attention_backward_hopper_workspace(b.forward);
+}
+
 Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
+// Refuses short sequences, which are for tiles of their own size.
+Fit attention_backward_hopper_pays(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
 // b.workspace holds sums of d_q, fp32; the contract is attention.h's.
 void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardArgs& b);
 

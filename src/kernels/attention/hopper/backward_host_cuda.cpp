@@ -33,9 +33,19 @@ Fit attention_backward_hopper_fits(const Context& ctx, const AttentionBackwardAr
     return {"more than 2^30 rows (32-bit coordinates of TMA)"};
   if (a.heads * backward_query_blocks(a) > INT32_MAX / 4)
     return {"more than 2^29 blocks of queries (32-bit numbers)"};
-  if (b.workspace == nullptr || b.workspace_bytes < attention_backward_hopper_workspace(a))
+  if (b.workspace_bytes < attention_backward_hopper_workspace(a))
     return {"the workspace is too small for the fp32 sums of d_q"};
   return wgmma::device_fits(ctx);
+}
+
+Fit attention_backward_hopper_pays(const Context&, const AttentionBackwardArgs& b) noexcept {
+  const AttentionArgs& a = b.forward;
+  // Blocks of 128 keys by 64 or 128 queries; tiles for short sequences exist at head size 64. The
+  // bounds are measured (LADDER.md).
+  const int64_t shortest = a.head_size == 64 ? 80 : 64;
+  if (a.sequences == 0 || std::min(a.q_rows, a.k_rows) / a.sequences < shortest)
+    return {"sequences are short in the mean"};
+  return {};
 }
 
 void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardArgs& b) {

@@ -9,7 +9,7 @@ namespace saturate::kernels {
 // any lengths; dropout, or of features.h what windowed.h names.
 // Errors: device.
 Fit attention_forward_hopper_fits(const Context& ctx, const AttentionArgs& args) noexcept;
-// Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
+// Refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
 Fit attention_forward_hopper_pays(const Context& ctx, const AttentionArgs& args) noexcept;
 void attention_forward_hopper_cuda(const Context& ctx, const AttentionArgs& args);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A consumer warpgroup of the Hopper forward kernel: 64 query rows through their keys.
 #pragma once
-#include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/hopper/forward_softmax.cuh"
+#include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/hopper/forward_work.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
@@ -140,7 +140,7 @@ __device__ __forceinline__ void consume_forward(const ForwardProblem& p, int tea
       softmax<P>(s, top, weight, shrink, P::kScoreMod ? 1.0f : p.scale_log2);
       if constexpr (P::kDrops)
         drop<P>(p, s,
-                (static_cast<uint64_t>(u.head * p.q_rows + u.q.first + u.first + warp_row) << 14) +
+                random_row(p.rng, u.head, u.q.first + u.first + warp_row) +
                     static_cast<uint64_t>(first_key / 4));
     };
     // Tiles of keys that these 64 rows read; who takes turns does what the other does.

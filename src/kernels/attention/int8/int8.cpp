@@ -19,8 +19,7 @@ Fit attention_forward_int8_fits(const Context& ctx, const AttentionArgs& a) noex
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (a.q_rows * a.heads > INT32_MAX) return {"more than 2^31 rows of heads (grid size)"};
   if (!ctx.device.is_cuda()) return {"the CPU does not compute it"};
-  if (cuda_compute_major(ctx.device.index) < 8)
-    return {"the GPU is older than compute capability 8.0"};
+  if (capability_of(ctx).major < 8) return {"the GPU is older than compute capability 8.0"};
   return attention_fits_grid(a);
 }
 

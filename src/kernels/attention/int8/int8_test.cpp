@@ -119,7 +119,7 @@ double expect_within_bounds(const Problem& p, const Result& got) {
 // 0.06.
 constexpr double kMostError = 0.03;
 
-bool have_gpu() { return cuda_compute_major(0) >= 8; }
+bool have_gpu() { return capability_of(Device{DeviceKind::cuda, 0}).major >= 8; }
 
 TEST(AttentionInt8, MatchesReference) {
   if (!have_gpu()) GTEST_SKIP() << "no GPU of compute capability 8.0";

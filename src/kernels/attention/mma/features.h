@@ -33,8 +33,6 @@ constexpr int backward_bytes(int head, int value, int own) {
   const int other = other_rows(head, value);
   return (own + 2 * other) * (padded_bytes(head) + padded_bytes(value)) + 16 * other;
 }
-// What a block may have on that device; 0 if it cannot be read.
-int shared_bytes(int device_index) noexcept;
 
 }  // namespace attention
 

@@ -334,7 +334,7 @@ void launch_backward_rows(const Context& ctx, const AttentionBackwardArgs& b) {
 template <class T, int kD, int kV, uint32_t kMay>
 void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b) {
   if constexpr (kD + kV >= 512) {
-    if (shared_bytes(ctx.device.index) >= backward_bytes(kD, kV, kManyRows))
+    if (capability_of(ctx).shared_bytes >= backward_bytes(kD, kV, kManyRows))
       return launch_backward_rows<T, kD, kV, kMay, kManyRows>(ctx, b);
   }
   launch_backward_rows<T, kD, kV, kMay, kOwnRows>(ctx, b);

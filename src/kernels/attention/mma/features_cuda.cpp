@@ -3,10 +3,6 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
-#include <array>
-#include <atomic>
 
 #include "kernels/attention/features.h"
 #include "kernels/attention/mma/instances.h"
@@ -22,19 +18,6 @@ template <class T, int kD, int kV, uint32_t kMay>
 void launch_backward_features(const Context& ctx, const AttentionBackwardArgs& b);
 template <class T, int kD, int kV, uint32_t kMay>
 void launch_bias_features(const Context& ctx, const AttentionBackwardArgs& b);
-
-int shared_bytes(int device_index) noexcept {
-  static std::array<std::atomic<int>, 64> cache{};
-  if (device_index < 0 || device_index >= static_cast<int>(cache.size())) return 0;
-  std::atomic<int>& slot = cache[static_cast<size_t>(device_index)];
-  int bytes = slot.load(std::memory_order_relaxed);
-  if (bytes > 0) return bytes;
-  if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index) !=
-      cudaSuccess)
-    return 0;
-  slot.store(bytes, std::memory_order_relaxed);
-  return bytes;
-}
 
 }  // namespace attention
 
@@ -86,9 +69,8 @@ Fit fits(const Context& ctx, const AttentionArgs& a, int (*bytes_of)(int, int)) 
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
-  if (cuda_compute_major(ctx.device.index) < 8)
-    return {"the GPU is older than compute capability 8.0"};
-  if (attention::shared_bytes(ctx.device.index) < bytes_of(instance->head, instance->value))
+  if (capability_of(ctx).major < 8) return {"the GPU is older than compute capability 8.0"};
+  if (capability_of(ctx).shared_bytes < bytes_of(instance->head, instance->value))
     return {"the GPU has too little shared memory for heads this wide"};
   return attention_fits_grid(a);
 }

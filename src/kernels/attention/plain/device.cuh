@@ -30,8 +30,8 @@ struct PlainDropout {
   // What p[i][j] is multiplied with; first_row: of the sequence's queries.
   __device__ __forceinline__ float factor(int head, int first_row, int i, int j) const {
     if (least == 0) return scale;
-    return keeps(seed, micro_step, a.rng.site, least, head * a.q_rows + first_row, i, j) ? scale
-                                                                                         : 0.0f;
+    const int64_t first = head * a.rng.rows + a.rng.first_row + first_row;
+    return keeps(seed, micro_step, a.rng.site, least, first, i, j) ? scale : 0.0f;
   }
   // Not inlined: the numbers of a thread's 16 elements side by side would fill the registers.
   static __device__ __noinline__ bool keeps(uint64_t seed, uint64_t micro_step, uint32_t op,

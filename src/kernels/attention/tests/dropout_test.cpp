@@ -139,7 +139,7 @@ TEST_P(AttentionDropout, ForwardAndBackwardUseTheSameMask) {
     any.workspace = any.delta;  // run() gives one
     any.workspace_bytes = attention_backward_hopper_workspace(any.forward);
     int tried = 0;
-    for (const auto& f : attention_forward_candidates()) {
+    for (const auto& f : attention_forward_impls()) {
       if (f.device != device().kind || !f.fits(ctx, any.forward)) continue;
       EXPECT_EQ(forward_mask(p, run(p, device(), &f, nullptr)), want) << f.name;
       ++tried;
@@ -156,7 +156,7 @@ TEST_P(AttentionDropout, ForwardAndBackwardUseTheSameMask) {
     EXPECT_GE(tried, 2);
   }
   const bool narrow = wide_of(GetParam().dtype) != GetParam().dtype;
-  if (device().is_cuda() && cuda_compute_major(0) == 9) {
+  if (device().is_cuda() && capability_of(Device{DeviceKind::cuda, 0}).major == 9) {
     EXPECT_EQ(hopper, narrow);
   }
 }
@@ -200,6 +200,47 @@ TEST_P(AttentionDropout, AnotherMicroStepHasAnotherMask) {
   for (size_t i = 0; i < one.size(); ++i) equal += one[i] == two[i];
   const double share = 0.8 * 0.8 + 0.2 * 0.2, n = static_cast<double>(one.size());
   EXPECT_NEAR(equal, n * share, 5 * std::sqrt(n * share * (1 - share)));
+}
+
+// Ranks with some of the heads and some of the sequences draw what one rank alone draws there.
+TEST_P(AttentionDropout, APartDrawsItsShareOfTheWholeMask) {
+  const Context ctx{device(), nullptr, nullptr, 0};
+  const Problem whole = unit_problem(kWhole, GetParam().dtype, kRate);
+  const Mask all = forward_mask(whole, truth(whole));
+  Problem part = unit_problem({"part", {64}, 64}, GetParam().dtype, kRate);
+  RngRef& rng = part.args.forward.rng;
+  rng.first_row = 128, rng.rows = 192;  // the third sequence
+  rng.first_column = 2, rng.columns = 6;
+  constexpr size_t kMatrix = 64 * 64, kShared = 2 * kMatrix;  // heads 2 and 3 are in both
+  const auto share = [&](const Mask& m, size_t matrix) {
+    const auto begin = m.begin() + static_cast<std::ptrdiff_t>(matrix * kMatrix);
+    return Mask(begin, begin + static_cast<std::ptrdiff_t>(kShared));
+  };
+  const Mask want = share(all, 2 * kHeads + 2);
+  EXPECT_EQ(share(forward_mask(part, truth(part)), 0), want) << "reference";
+  EXPECT_EQ(share(forward_mask(part, run(part, device(), nullptr, nullptr)), 0), want);
+  AttentionBackwardArgs any = part.with_any_pointers();
+  any.workspace = any.delta;  // run() gives one
+  any.workspace_bytes = attention_backward_hopper_workspace(any.forward);
+  for (const auto& f : attention_forward_impls())
+    if (f.device == device().kind && f.fits(ctx, any.forward)) {
+      EXPECT_EQ(share(forward_mask(part, run(part, device(), &f, nullptr)), 0), want) << f.name;
+    }
+  for (const auto& b : attention_backward_impls())
+    if (b.device == device().kind && b.fits(ctx, any)) {
+      EXPECT_EQ(share(d_v_mask(part, run(part, device(), nullptr, &b)), 0), want) << b.name;
+    }
+}
+// And a sequence may be cut between ranks at multiples of 16 queries.
+TEST(AttentionDropoutRule, GoesOnAcrossACutOfASequence) {
+  for (int64_t i = 0; i < 40; ++i)
+    for (int64_t j = 0; j < 50; ++j)
+      EXPECT_EQ(attention_dropout_keeps(1, 2, 3, 16384, 100, i + 16, j),
+                attention_dropout_keeps(1, 2, 3, 16384, 116, i, j));
+  const RngRef rows = attention_dropout_rows({.first_row = 5, .first_column = 2, .rows = 9}, 4);
+  EXPECT_EQ(rows.first_row, 2 * 9 + 5);
+  EXPECT_EQ(rows.first_column, 0);
+  EXPECT_EQ(attention_dropout_rows({}, 4).rows, 4);
 }
 
 // The rule of dropout.h, written out once more.

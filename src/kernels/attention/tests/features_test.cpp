@@ -183,7 +183,8 @@ TEST_P(AttentionFeaturesWideCuda, MatchReference) {
     return std::string_view(impl.name) == "attention_forward_features_cuda" &&
            impl.fits({device, nullptr, nullptr, 0}, p.with_any_pointers().forward);
   });
-  EXPECT_TRUE(runs || cuda_compute_major(0) < 8) << "no tensor-core kernel runs this row";
+  EXPECT_TRUE(runs || capability_of(Device{DeviceKind::cuda, 0}).major < 8)
+      << "no tensor-core kernel runs this row";
   expect_all_right(p, device);
 }
 INSTANTIATE_TEST_SUITE_P(Pairs, AttentionFeaturesWideCuda,

@@ -161,7 +161,7 @@ TEST_P(AttentionWindowedCuda, MatchesReference) {
   const Problem p(GetParam().shape, GetParam().dtype);
   const Device device{DeviceKind::cuda, 0};
 #if SATURATE_WITH_CUDA
-  if (cuda_compute_major(0) == 9) {
+  if (capability_of(Device{DeviceKind::cuda, 0}).major == 9) {
     const Context ctx{device, nullptr, nullptr, 0};
     AttentionBackwardArgs b = p.with_any_pointers();
     b.workspace = b.delta;

@@ -8,12 +8,9 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
-#include <type_traits>
 
 #include "kernels/attention/attention.h"
-#include "kernels/dispatch.h"
 #include "kernels/tune/machine.h"
 
 namespace saturate::kernels {
@@ -78,40 +75,10 @@ ReadAttentionTable read_attention_table(const std::string& path, const TuneMachi
 void merge_attention_table(const std::string& path, const TuneMachine& machine,
                            const AttentionTable& found);
 
-// The table that attention_forward, attention_backward and attention_backward_workspace_bytes
-// consult for `device`, process-wide; an empty one ends that. Call before a step is recorded, not
-// between its forward and backward pass, nor while another thread computes.
+// The table that plan_attention consults for `device` where the context names none, process-wide;
+// an empty one ends that. Not while another thread plans.
 void use_attention_table(Device device, AttentionTable table);
 // null when there is none for `device`.
 const AttentionTable* attention_table_in_use(Device device) noexcept;
-
-inline const AttentionArgs& forward_of(const AttentionArgs& args) { return args; }
-inline const AttentionArgs& forward_of(const AttentionBackwardArgs& args) { return args.forward; }
-
-// What the table in use says for these arguments, if it names one of `list` that fits them; null
-// otherwise (SATURATE_VERBOSE=dispatch says why).
-template <class Args>
-const Impl<Args>* tuned_impl(const char* op, const Context& ctx, const Args& args,
-                             std::span<const Impl<Args>> list) {
-  const AttentionTable* const table = attention_table_in_use(ctx.device);
-  if (table == nullptr) return nullptr;
-  constexpr bool kForward = std::is_same_v<Args, AttentionArgs>;
-  const AttentionKey key =
-      attention_key(forward_of(args), kForward ? AttentionPass::forward : AttentionPass::backward);
-  const AttentionChoice* const choice = table->find(key);
-  Fit fit{choice == nullptr ? "nothing measured" : "this build has no such implementation"};
-  const Impl<Args>* found = nullptr;
-  for (const Impl<Args>& impl : list) {
-    if (choice == nullptr || choice->impl != impl.name || impl.device != ctx.device.kind) continue;
-    found = &impl;
-    fit = impl.fits(ctx, args);
-  }
-  if (dispatch_is_verbose()) {
-    const std::string what =
-        "tuned " + text_of(key) + (choice == nullptr ? "" : ": " + choice->impl);
-    note_dispatch(op, what.c_str(), fit.reason);
-  }
-  return fit ? found : nullptr;
-}
 
 }  // namespace saturate::kernels

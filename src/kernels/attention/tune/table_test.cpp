@@ -6,6 +6,7 @@
 #include "base/testing/temp_folder.h"
 #include "kernels/attention/attention_problem.h"
 #include "kernels/attention/features.h"
+#include "kernels/tuning.h"
 
 namespace saturate::kernels {
 namespace {
@@ -130,43 +131,33 @@ TEST(AttentionTableFile, BrokenFilesAreOneProblemThatNamesTheRemedy) {
   }
 }
 
-// A list of two that both compute, and of one that refuses.
-int ran = 0;
-Fit fits_all(const Context&, const AttentionArgs&) noexcept { return {}; }
-Fit fits_nothing(const Context&, const AttentionArgs&) noexcept { return {"never"}; }
-constexpr Impl<AttentionArgs> kFakes[] = {
-    {"first", DeviceKind::cpu, fits_all, [](const Context&, const AttentionArgs&) { ran = 1; }},
-    {"second", DeviceKind::cpu, fits_all, [](const Context&, const AttentionArgs&) { ran = 2; }},
-    {"never", DeviceKind::cpu, fits_nothing, [](const Context&, const AttentionArgs&) { ran = 3; }},
-    {"gpu", DeviceKind::cuda, fits_all, [](const Context&, const AttentionArgs&) { ran = 4; }}};
-
-TEST(AttentionTable, ChoosesFromAListWhatItNamesAndOnlyWhatFits) {
-  const Context ctx{};
-  const Problem p({"", {64}, {64}, 2, 2, 64}, DType::f32);
+#if SATURATE_WITH_CUDA
+TEST(AttentionTable, DecidesWhatIsPlannedWhereThatFits) {
+  const Capability hopper{
+      .major = 9, .multiprocessors = 132, .shared_bytes = 232448, .tensor_maps = true};
+  Tuning tuning;
+  const Context ctx{{DeviceKind::cuda, 0}, nullptr, nullptr, 0, &tuning, &hopper};
+  const Problem p({"", {64, 64}, {64, 64}, 2, 2, 64}, DType::bf16);
   const AttentionArgs& args = p.args.forward;
   const AttentionKey k = attention_key(args, AttentionPass::forward);
-  const std::span<const Impl<AttentionArgs>> list(kFakes);
-  const auto chosen = [&](const char* name) {
-    use_attention_table(ctx.device, table_of({{k, {name, 1, 1}}}));
-    const Impl<AttentionArgs>* impl = tuned_impl("fake", ctx, args, list);
-    ran = 0;
-    if (impl != nullptr) impl->launch(ctx, args);
-    return ran;
+  const auto chosen = [&](const AttentionKey& key, const char* name) {
+    tuning.attention = table_of({{key, {name, 1, 1}}});
+    return std::string(plan_attention(ctx, args).impl->name);
   };
-  EXPECT_EQ(chosen("first"), 1);
-  EXPECT_EQ(chosen("second"), 2);
-  EXPECT_EQ(chosen("never"), 0) << "refuses, so the list decides";
-  EXPECT_EQ(chosen("gpu"), 0) << "of another kind of device";
-  EXPECT_EQ(chosen("no such thing"), 0);
+  const std::string first = "attention_forward_mma_cuda";  // Hopper's does not pay
+  EXPECT_EQ(plan_attention(ctx, args).impl->name, first);
+  EXPECT_EQ(plan_attention(ctx, args).refused.size(), 2u);
+  EXPECT_EQ(chosen(k, "attention_forward_features_cuda"), "attention_forward_features_cuda");
+  EXPECT_EQ(chosen(k, "attention_forward_hopper_cuda"), "attention_forward_hopper_cuda")
+      << "it fits, though it is not expected to pay";
+  EXPECT_EQ(chosen(k, "attention_forward_wide_cuda"), first) << "refuses, so the list decides";
+  EXPECT_EQ(chosen(k, "attention_forward_cpu"), first) << "of another kind of device";
+  EXPECT_EQ(chosen(k, "no such thing"), first);
   AttentionKey backward = k;
   backward.pass = AttentionPass::backward;
-  use_attention_table(ctx.device, table_of({{backward, {"second", 1, 1}}}));
-  EXPECT_EQ(tuned_impl("fake", ctx, args, list), nullptr) << "measured backward only";
-  use_attention_table({DeviceKind::cuda, 0}, table_of({{k, {"second", 1, 1}}}));
-  EXPECT_EQ(tuned_impl("fake", ctx, args, list), nullptr) << "measured on another device";
-  use_attention_table(ctx.device, {});
-  EXPECT_EQ(attention_table_in_use(ctx.device), nullptr);
+  EXPECT_EQ(chosen(backward, "attention_forward_features_cuda"), first) << "measured backward only";
 }
+#endif
 
 }  // namespace
 }  // namespace saturate::kernels

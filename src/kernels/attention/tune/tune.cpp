@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/tuning.h"
 #include "runtime/memory.h"
 
 namespace saturate::kernels {
@@ -67,6 +68,7 @@ class AttentionProblem {
     a.dropout = key.dropout ? 0.1f : 0.0f;
     a.rng = {rng_.as<uint64_t>(), 1};
     a.cu_q = cu_q_.as<int32_t>(), a.cu_k = cu_k_.as<int32_t>();
+    a = attention_resolved(a);  // implementations are launched by themselves
     make_pattern();
     for (int s = 0; s < kSets; ++s) add_set();
   }
@@ -243,19 +245,12 @@ class Tuner {
   void launch(const Impl<Args>& impl, const AttentionBackwardArgs& b) const {
     impl.launch(ctx_, args_of(b));
   }
-  // What runs without a table; backward that depends on how much workspace is asked for.
+  // What runs without a table.
   const Impl<Args>& usual_impl() const {
-    AttentionBackwardArgs b = problem_.set(0);
-    const char* name = nullptr;
-    if constexpr (std::is_same_v<Args, AttentionArgs>) {
-      name = kernels::choose("tune", ctx_, b.forward, attention_forward_impls()).name;
-    } else {
-      b.workspace_bytes = attention_backward_workspace_bytes(ctx_.device, b.forward);
-      if (b.workspace_bytes == 0) b.workspace = nullptr;
-      name = kernels::choose("tune", ctx_, b, attention_backward_impls()).name;
-    }
-    return *std::find_if(list_.begin(), list_.end(),
-                         [&](const Impl<Args>& impl) { return impl.name == std::string(name); });
+    const kernels::Tuning nothing;
+    Context ctx = ctx_;
+    ctx.tuning = &nothing;
+    return *plan_attention(ctx, args_of(problem_.set(0))).impl;
   }
   std::string difference(const std::vector<std::vector<float>>& got,
                          const std::vector<std::vector<float>>& expected) const {
@@ -328,7 +323,7 @@ AttentionTuneResult tune_attention(const Context& ctx, const Stream& stream,
     throw Error(Errc::unsupported, "tune",
                 text_of(key) + ": only shapes without features are tuned");
   if (key.pass == AttentionPass::forward)
-    return Tuner<AttentionArgs>(ctx, stream, key, attention_forward_candidates()).run();
+    return Tuner<AttentionArgs>(ctx, stream, key, attention_forward_impls()).run();
   return Tuner<AttentionBackwardArgs>(ctx, stream, key, attention_backward_impls()).run();
 }
 

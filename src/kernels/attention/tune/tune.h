@@ -11,10 +11,6 @@
 
 namespace saturate::kernels {
 
-// What a table may name: as attention_forward_impls, but with what can run and not only with what
-// is expected to pay. Backward, the list itself.
-std::span<const Impl<AttentionArgs>> attention_forward_candidates() noexcept;
-
 struct AttentionTuneRow {
   std::string impl;
   double ms = 0;  // median

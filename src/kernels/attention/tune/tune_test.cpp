@@ -48,7 +48,8 @@ TEST(TuneAttention, RefusesWhatItCannotMeasure) {
 }
 
 TEST(TuneAttention, MeasuresEveryKernelThatFits) {
-  if (cuda_compute_major(0) < 8) GTEST_SKIP() << "no GPU of compute capability 8.0";
+  if (capability_of(Device{DeviceKind::cuda, 0}).major < 8)
+    GTEST_SKIP() << "no GPU of compute capability 8.0";
   const TestContext t(kGpu);
   const Context ctx = t.get();
   for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
@@ -68,7 +69,8 @@ TEST(TuneAttention, MeasuresEveryKernelThatFits) {
 // Whatever a table names, results are right, are those of that kernel, and are the same under
 // capture, where nothing may be measured.
 TEST(TuneAttention, EveryChoiceIsRightAlsoInAGraph) {
-  if (cuda_compute_major(0) < 8) GTEST_SKIP() << "no GPU of compute capability 8.0";
+  if (capability_of(Device{DeviceKind::cuda, 0}).major < 8)
+    GTEST_SKIP() << "no GPU of compute capability 8.0";
   const Context ctx{kGpu, nullptr, nullptr, 0};
   const Shape shape{"", {70, 128, 3}, {70, 128, 3}, 4, 2, 64, true, 0.0f, true, 1, 1};
   const Problem p(shape, DType::bf16);
@@ -85,7 +87,7 @@ TEST(TuneAttention, EveryChoiceIsRightAlsoInAGraph) {
         stream.synchronize();
       }};
   int tried = 0;
-  for (const Impl<AttentionArgs>& impl : attention_forward_candidates()) {
+  for (const Impl<AttentionArgs>& impl : attention_forward_impls()) {
     if (impl.device != kGpu.kind || !impl.fits(ctx, any.forward)) continue;
     SCOPED_TRACE(impl.name);
     AttentionTable table;
@@ -113,7 +115,8 @@ TEST(TuneAttention, EveryChoiceIsRightAlsoInAGraph) {
     expect_right(p, tuned);
     EXPECT_TRUE(same_bits(direct.d_input, tuned.d_input));
     // Memory is asked for only where the choice takes it.
-    EXPECT_EQ(attention_backward_workspace_bytes(kGpu, any.forward) > 0,
+    any.workspace_bytes = kAnyWorkspace;
+    EXPECT_EQ(plan_attention(ctx, any).workspace_bytes > 0,
               std::string(impl.name) == "attention_backward_hopper_cuda");
   }
   use_attention_table(kGpu, {});

@@ -121,9 +121,9 @@ Fit attention_forward_wide_fits(const Context& ctx, const AttentionArgs& a) noex
   return wgmma::device_fits(ctx);
 }
 
-Fit attention_forward_wide_pays(const Context& ctx, const AttentionArgs& a) noexcept {
+Fit attention_forward_wide_pays(const Context&, const AttentionArgs& a) noexcept {
   if (a.q_rows < kShortest * a.sequences) return {"sequences are short in the mean"};
-  return attention_forward_wide_fits(ctx, a);
+  return {};
 }
 
 void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& a) {
@@ -146,11 +146,11 @@ Fit attention_backward_wide_fits(const Context& ctx, const AttentionBackwardArgs
   return attention_forward_wide_fits(ctx, b.forward);
 }
 
-Fit attention_backward_wide_pays(const Context& ctx, const AttentionBackwardArgs& b) noexcept {
+Fit attention_backward_wide_pays(const Context&, const AttentionBackwardArgs& b) noexcept {
   const AttentionArgs& a = b.forward;
   if (std::min(a.q_rows, a.k_rows) < kShortest * a.sequences)
     return {"sequences are short in the mean"};
-  return attention_backward_wide_fits(ctx, b);
+  return {};
 }
 
 void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArgs& b) {

@@ -10,13 +10,13 @@
 namespace saturate::kernels {
 
 Fit attention_forward_wide_fits(const Context& ctx, const AttentionArgs& args) noexcept;
-// Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
+// Refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
 Fit attention_forward_wide_pays(const Context& ctx, const AttentionArgs& args) noexcept;
 // Errors: device. The contract is attention.h's.
 void attention_forward_wide_cuda(const Context& ctx, const AttentionArgs& args);
 
 Fit attention_backward_wide_fits(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
-// Also refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
+// Refuses sequences so short in the mean that tiles of 128 rows would be mostly empty.
 Fit attention_backward_wide_pays(const Context& ctx, const AttentionBackwardArgs& b) noexcept;
 // Errors: device. The contract is attention.h's.
 void attention_backward_wide_cuda(const Context& ctx, const AttentionBackwardArgs& b);
