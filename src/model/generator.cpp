@@ -11,7 +11,7 @@
 #include "model/finite.h"
 #include "ops/cached_attention.h"
 #include "runtime/memory.h"
-#include "runtime/stream.h"
+#include "runtime/replay.h"
 
 namespace saturate::model {
 namespace {
@@ -60,7 +60,6 @@ struct Generator::Impl {
            std::vector<std::vector<int32_t>>& out);
   int64_t fill(std::span<const std::vector<int32_t>> prompts, size_t first, size_t count,
                const SamplingOptions& sampling);
-  void enqueue_step(const Context& ctx);
   // Hands over what has come since the last call; true when every sequence has ended.
   bool collect(size_t first, size_t count, const OnToken& on_token,
                std::vector<std::vector<int32_t>>& out) const;
@@ -92,16 +91,15 @@ struct Generator::Impl {
   HostBuffer host_block, host_controls, result;
   std::vector<Buffer> caches;  // by layer
   Tape tape;
-  Graph graph;
-  bool warm =
-      false;  // the step ran once without a graph, so that nothing loads lazily under capture
+  Replay step;
 };
 
 Generator::Impl::Impl(const Transformer& m, const ParameterStore& store, const GeneratorOptions& o)
     : model(m),
       options(checked(o, m.config())),
       stream(store.device()),
-      tape(store, TapeMode::inference, nullptr) {
+      tape(store, TapeMode::inference, nullptr),
+      step(options.graph) {
   const Device where = store.device();
   const ModelConfig& c = model.config();
   const auto zeroed = [&](int64_t bytes) {
@@ -220,16 +218,6 @@ int64_t Generator::Impl::fill(std::span<const std::vector<int32_t>> prompts, siz
   return steps;
 }
 
-void Generator::Impl::enqueue_step(const Context& ctx) {
-  if (!ctx.device.is_cuda() || !options.graph || !warm) {
-    tape.run(ctx, arena.data(), false);
-    warm = true;
-    return;
-  }
-  if (!graph) graph = Graph::capture(stream, [&] { tape.run(ctx, arena.data(), false); });
-  graph.launch(stream);
-}
-
 bool Generator::Impl::collect(size_t first, size_t count, const OnToken& on_token,
                               std::vector<std::vector<int32_t>>& out) const {
   bool ended = true;
@@ -258,7 +246,7 @@ void Generator::Impl::run(std::span<const std::vector<int32_t>> prompts, size_t 
   // The host waits for the step before last only, so that the device always has one to do.
   Event passed[2] = {Event(stream.device()), Event(stream.device())};
   for (int64_t t = 0; t < steps; ++t) {
-    enqueue_step(ctx);
+    step.enqueue(stream, [&] { tape.run(ctx, arena.data(), false); });
     passed[t % 2].record(stream);
     if (t == 0 && ctx.device.is_cuda()) continue;
     passed[ctx.device.is_cuda() ? (t - 1) % 2 : t % 2].synchronize();

@@ -54,7 +54,8 @@ TranslatorPlan::TranslatorPlan(const Transformer& model, const ParameterStore& s
       layout_(shape, o.beam),
       stream_(store.device()),
       encoder_(store, TapeMode::inference, nullptr),
-      step_(store, TapeMode::inference, nullptr) {
+      step_(store, TapeMode::inference, nullptr),
+      replay_(o.graph, "  first step of a plan", "  graph of a plan") {
   const Device device = store.device();
   const ModelConfig& c = model.config();
   const size_t wide = size_of(store.wide_type());
@@ -209,35 +210,17 @@ bool TranslatorPlan::all_done(int64_t sentences) const {
   return true;
 }
 
-void TranslatorPlan::enqueue_step(const Context& ctx) {
-  if (!warm_) {
-    const TimedPart part("  first step of a plan");
-    step_.run(ctx, step_arena_.data(), false);
-    warm_ = true;
-    return;
-  }
-  if (!ctx.device.is_cuda() || !options_.graph) {
-    step_.run(ctx, step_arena_.data(), false);
-    return;
-  }
-  if (!graph_) {
-    const TimedPart part("  graph of a plan");
-    graph_ = Graph::capture(stream_, [&] { step_.run(ctx, step_arena_.data(), false); });
-  }
-  graph_.launch(stream_);
-}
-
 void TranslatorPlan::decode(int64_t sentences, int64_t longest) {
   const Context ctx{stream_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};
   {
     std::optional<TimedPart> part;
-    if (!warm_) part.emplace("  first encoder of a plan");
+    if (!replay_.ran()) part.emplace("  first encoder of a plan");
     encoder_.run(ctx, encoder_arena_.data(), false);
   }
   // The host looks at the result of the step before last, so that the device always has one to do.
   Event passed[2] = {Event(stream_.device()), Event(stream_.device())};
   for (int64_t t = 0; t < longest; ++t) {
-    enqueue_step(ctx);
+    replay_.enqueue(stream_, [&] { step_.run(ctx, step_arena_.data(), false); });
     passed[t % 2].record(stream_);
     if (t == 0 && ctx.device.is_cuda()) continue;
     passed[ctx.device.is_cuda() ? (t - 1) % 2 : t % 2].synchronize();

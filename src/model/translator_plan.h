@@ -11,7 +11,7 @@
 #include "model/translator.h"
 #include "ops/tape.h"
 #include "runtime/memory.h"
-#include "runtime/stream.h"
+#include "runtime/replay.h"
 
 namespace saturate::model {
 
@@ -51,7 +51,6 @@ class TranslatorPlan {
   void record_encoder();
   void record_step();
   void fill(std::span<const DecodeItem> items);
-  void enqueue_step(const Context& ctx);
   void decode(int64_t sentences, int64_t longest);
   bool all_done(int64_t sentences) const;
   void require_scores(int64_t sentences);
@@ -69,9 +68,7 @@ class TranslatorPlan {
   Tape encoder_, step_;
   std::vector<Value> cross_;  // keys and values of the memory by layer, on the encoder's tape
   Buffer encoder_arena_, step_arena_;
-  Graph graph_;
-  bool warm_ =
-      false;  // the step ran once without a graph, so that nothing loads lazily under capture
+  Replay replay_;
 };
 
 }  // namespace saturate::model

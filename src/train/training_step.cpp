@@ -64,7 +64,8 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       compute_(store.device()),
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
-      tape_(store, TapeMode::training, state_.as<StepState>()->rng) {
+      tape_(store, TapeMode::training, state_.as<StepState>()->rng),
+      replay_(options.graph) {
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   record(tape_, model_, layout_, batch_.as<int32_t>(), state_.as<StepState>(),
@@ -246,13 +247,7 @@ void TrainingStep::submit() {
   }
   const size_t timed = static_cast<size_t>(submitted_) % kTimedSteps;
   begin_[timed].record(compute_);
-  if (gpu && options_.graph && warm_) {
-    if (!graph_) graph_ = Graph::capture(compute_, [this] { enqueue(); });
-    graph_.launch(compute_);
-  } else {
-    enqueue();
-    warm_ = true;
-  }
+  replay_.enqueue(compute_, [this] { enqueue(); });
   end_[timed].record(compute_);
   for (size_t slot : used) consumed_[slot].record(compute_);
   ++submitted_;

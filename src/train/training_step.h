@@ -12,6 +12,7 @@
 #include "model/transformer.h"
 #include "parallel/communicator.h"
 #include "runtime/memory.h"
+#include "runtime/replay.h"
 
 namespace saturate::train {
 
@@ -84,7 +85,7 @@ class TrainingStep {
   void reset_average();                        // average = masters
 
   const Stream& stream() const noexcept { return compute_; }
-  size_t graph_nodes() const noexcept { return graph_.nodes(); }
+  size_t graph_nodes() const noexcept { return replay_.nodes(); }
   size_t operations() const noexcept { return tape_.operations(); }
   size_t arena_bytes() const noexcept { return arena_bytes_; }
   // GPU time of the last submitted step, begin to end of its work, once it has finished; 0 on the
@@ -122,11 +123,10 @@ class TrainingStep {
     int64_t offset, count;
   };
   std::vector<Bucket> buckets_;
-  Graph graph_;
+  Replay replay_;
   int64_t submitted_ = 0;                  // steps
   int64_t micro_ = 0;                      // micro-batches
   int64_t polled_ = 0, first_polled_ = 0;  // the first: where this process began
-  bool warm_ = false;  // ran once without a graph, so that nothing loads lazily under capture
 };
 
 }  // namespace saturate::train
