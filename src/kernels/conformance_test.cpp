@@ -374,22 +374,29 @@ const std::vector<Operation>& operations() {
                                .result = c.changed_ints(Values(12)), .rows = 3, .vocab = kVocab, .ld = 16,
                                .prompt_stride = 2, .result_stride = 4, .dtype = c.dtype});
        }},
-      {"gradient_norm", [](Call& c) {
+      {"gradient_norm_blocks", [](Call& c) {
          constexpr int64_t kCount = 40 * kParameterAlign;
+         const OwnedRange second_half{.begin = kNormBlock, .end = kCount};
          const Values gradient = testing::random_values(kCount, DType::f32, 3);
-         gradient_norm(c.ctx(), {.grad = static_cast<const float*>(c.in(DType::f32, gradient)), .count = kCount,
-                                 .partial = c.scratch(gradient_norm_scratch_bytes(c.device(), kCount)),
-                                 .state = c.changed_object(state_of_a_step())});
+         gradient_norm_blocks(c.ctx(), {.grad = c.in(DType::f32, gradient), .count = kCount, .ranges = {&second_half, 1},
+                                        .partial = static_cast<double*>(c.out(DType::f64, norm_blocks(kCount))),
+                                        .state = c.changed_object(state_of_a_step())});
+       }, false},
+      {"gradient_norm_join", [](Call& c) {
+         constexpr int64_t kCount = 40 * kParameterAlign;
+         const Values sums = testing::random_values(norm_blocks(kCount), DType::f32, 3);
+         gradient_norm_join(c.ctx(), {.count = kCount, .ranges = {},
+                                      .partial = static_cast<double*>(c.changed(DType::f64, sums)),
+                                      .state = c.changed_object(state_of_a_step())});
        }, false},
       {"adamw", [](Call& c) {
          constexpr int64_t kCount = 4 * kParameterAlign;
+         const OwnedRange whole{.begin = 0, .end = kCount};
          const auto values = [&](uint64_t seed) { return testing::random_values(kCount, DType::f32, seed); };
-         const auto array = [&](uint64_t seed) { return static_cast<float*>(c.changed(DType::f32, values(seed))); };
-         adamw(c.ctx(), {.master = array(1), .m = array(2),
-                         .v = static_cast<float*>(c.changed(DType::f32, Values(kCount, 0.5))),
-                         .grad = static_cast<const float*>(c.in(DType::f32, values(4))), .ema = array(5),
-                         .compute = c.out(DType::bf16, kCount),
-                         .rules = reinterpret_cast<const GroupRule*>(c.ints({0x00000100})), .count = kCount,
+         const auto array = [&](uint64_t seed) { return c.changed(DType::f32, values(seed)); };
+         adamw(c.ctx(), {.master = array(1), .m = array(2), .v = c.changed(DType::f32, Values(kCount, 0.5)),
+                         .grad = c.in(DType::f32, values(4)), .ema = array(5), .compute = c.out(DType::bf16, kCount),
+                         .rules = reinterpret_cast<const DecayRule*>(c.ints({0x00000100})), .ranges = {&whole, 1},
                          .weight_decay = 0.1f, .clip_norm = 1.0f, .ema_decay = 0.9f,
                          .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
                          .state = c.in_object(state_of_a_step())});

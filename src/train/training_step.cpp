@@ -98,19 +98,24 @@ void TrainingStep::allocate_device() {
     ema_ = Buffer(device, n * sizeof(float));
     reset_average();
   }
-  std::vector<kernels::GroupRule> rules(n / kernels::kParameterAlign);
+  std::vector<kernels::DecayRule> rules(n / kernels::kParameterAlign);
   for (const ParameterSpec& p : store_.specs()) {
     const int64_t first = p.offset / kernels::kParameterAlign;
-    const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign;
-    std::fill(rules.begin() + first, rules.begin() + last + 1,
-              p.frozen  ? kernels::GroupRule::frozen
-              : p.decay ? kernels::GroupRule::decayed
-                        : kernels::GroupRule::plain);
+    const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign + 1;
+    std::fill(rules.begin() + first, rules.begin() + last,
+              p.decay ? kernels::DecayRule::decayed : kernels::DecayRule::plain);
+    if (p.frozen) continue;
+    const int64_t begin = first * kernels::kParameterAlign, end = last * kernels::kParameterAlign;
+    if (!trained_.empty() && trained_.back().end == begin) {
+      trained_.back().end = end;
+    } else {
+      trained_.push_back({begin, end, begin});
+    }
   }
   rules_ = Buffer(device, rules.size());
   copy_to_device(compute_, rules_.data(), rules.data(), rules.size());
-  norm_partial_ = Buffer(device, static_cast<size_t>(kernels::gradient_norm_scratch_bytes(
-                                     device, store_.padded_count())));
+  norm_partial_ = Buffer(
+      device, static_cast<size_t>(kernels::norm_blocks(store_.padded_count())) * sizeof(double));
   for (size_t i = 0; i < kTimedSteps; ++i) {
     begin_.emplace_back(device, Event::Timing::on);
     end_.emplace_back(device, Event::Timing::on);
@@ -199,19 +204,23 @@ void TrainingStep::optimize() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
   auto* state = state_.as<StepState>();
   const auto budget = static_cast<float>(options_.shape.target_rows);
-  kernels::gradient_norm(ctx, {.grad = store_.gradients().as<float>(),
-                               .count = store_.padded_count(),
-                               .partial = norm_partial_.data(),
-                               .state = state});
-  kernels::adamw(ctx, {.master = store_.masters().as<float>(),
-                       .m = m_.as<float>(),
-                       .v = v_.as<float>(),
-                       .grad = store_.gradients().as<float>(),
-                       .ema = ema_.as<float>(),
+  const std::vector<kernels::OwnedRange> whole{{0, store_.padded_count(), 0}};
+  const kernels::GradientNormArgs norm{.grad = store_.gradients().data(),
+                                       .count = store_.padded_count(),
+                                       .ranges = whole,
+                                       .partial = norm_partial_.as<double>(),
+                                       .state = state};
+  kernels::gradient_norm_blocks(ctx, norm);
+  kernels::gradient_norm_join(ctx, norm);
+  kernels::adamw(ctx, {.master = store_.masters().data(),
+                       .m = m_.data(),
+                       .v = v_.data(),
+                       .grad = store_.gradients().data(),
+                       .ema = ema_.data(),
                        .compute = store_.computes().data(),
                        .compute_type = store_.compute_type(),
-                       .rules = rules_.as<kernels::GroupRule>(),
-                       .count = store_.padded_count(),
+                       .rules = rules_.as<kernels::DecayRule>(),
+                       .ranges = trained_,
                        .beta1 = options_.beta1,
                        .beta2 = options_.beta2,
                        .eps = options_.eps,

@@ -115,6 +115,7 @@ class TrainingStep {
   std::vector<Event> begin_, end_;  // of the last kTimedSteps steps
   double device_ms_ = 0;
   Buffer m_, v_, ema_, rules_, norm_partial_, workspace_, arena_;
+  std::vector<kernels::OwnedRange> trained_;
   size_t arena_bytes_ = 0;
 
   Tape tape_;

@@ -11,18 +11,27 @@ namespace saturate::kernels {
 namespace {
 
 template <class Args>
+Fit fits_dtype(const Context& ctx, const Args& args) noexcept {
+  return ctx.device.is_cuda() ? fits_cuda(args.dtype) : fits_cpu(args.dtype);
+}
+
+template <class Args>
 Fit always(const Context&, const Args&) noexcept {
   return {};
 }
 
 // clang-format off
-constexpr Impl<GradientNormArgs> kGradientNorm[] = {
-    SAT_CUDA_IMPL({"gradient_norm_cuda", DeviceKind::cuda, always<GradientNormArgs>, gradient_norm_cuda})
-    {"gradient_norm_cpu", DeviceKind::cpu, always<GradientNormArgs>, gradient_norm_cpu},
+constexpr Impl<GradientNormArgs> kNormBlocks[] = {
+    SAT_CUDA_IMPL({"gradient_norm_blocks_cuda", DeviceKind::cuda, fits_dtype<GradientNormArgs>, gradient_norm_blocks_cuda})
+    {"gradient_norm_blocks_cpu", DeviceKind::cpu, fits_dtype<GradientNormArgs>, gradient_norm_blocks_cpu},
+};
+constexpr Impl<GradientNormArgs> kNormJoin[] = {
+    SAT_CUDA_IMPL({"gradient_norm_join_cuda", DeviceKind::cuda, always<GradientNormArgs>, gradient_norm_join_cuda})
+    {"gradient_norm_join_cpu", DeviceKind::cpu, always<GradientNormArgs>, gradient_norm_join_cpu},
 };
 constexpr Impl<AdamWArgs> kAdamW[] = {
-    SAT_CUDA_IMPL({"adamw_cuda", DeviceKind::cuda, always<AdamWArgs>, adamw_cuda})
-    {"adamw_cpu", DeviceKind::cpu, always<AdamWArgs>, adamw_cpu},
+    SAT_CUDA_IMPL({"adamw_cuda", DeviceKind::cuda, fits_dtype<AdamWArgs>, adamw_cuda})
+    {"adamw_cpu", DeviceKind::cpu, fits_dtype<AdamWArgs>, adamw_cpu},
 };
 constexpr Impl<FinishStepArgs> kFinishStep[] = {
     SAT_CUDA_IMPL({"finish_step_cuda", DeviceKind::cuda, always<FinishStepArgs>, finish_step_cuda})
@@ -35,11 +44,7 @@ constexpr Impl<BatchIntakeArgs> kBatchIntake[] = {
 // clang-format on
 
 // The arrays start on 16 bytes so that every access of the GPU is one of 16 bytes.
-void require_flat(const char* op, int64_t count, std::initializer_list<NamedPointer> arrays) {
-  if (count < 0 || count % kParameterAlign != 0) {
-    throw Error(Errc::invalid_argument, op,
-                fmt::format("count is {}; it must be a multiple of {}", count, kParameterAlign));
-  }
+void require_aligned(const char* op, std::initializer_list<NamedPointer> arrays) {
   for (const NamedPointer& a : arrays) {
     if (reinterpret_cast<uintptr_t>(a.pointer) % 16 != 0) {
       throw Error(Errc::invalid_argument, op, fmt::format("{} is not aligned to 16 bytes", a.name));
@@ -47,28 +52,57 @@ void require_flat(const char* op, int64_t count, std::initializer_list<NamedPoin
   }
 }
 
-}  // namespace
-
-void gradient_norm(const Context& ctx, const GradientNormArgs& args) {
-  require_flat("gradient_norm", args.count, {{"grad", args.grad}});
-  require_pointers("gradient_norm", {{"partial", args.partial}, {"state", args.state}});
-  if (args.count > 0) require_pointers("gradient_norm", {{"grad", args.grad}});
-  dispatch("gradient_norm", ctx, args, std::span<const Impl<GradientNormArgs>>(kGradientNorm));
+// Ascending and apart; both ends are multiples of `align`, but for an end that is `count`.
+void require_ranges(const char* op, std::span<const OwnedRange> ranges, int64_t align,
+                    int64_t count) {
+  int64_t before = 0;
+  for (const OwnedRange& r : ranges) {
+    const bool ends = r.end % align == 0 || r.end == count;
+    if (r.begin < before || r.end < r.begin || r.end > count || r.begin % align != 0 || !ends ||
+        r.local < 0 || r.local % kParameterAlign != 0) {
+      throw Error(Errc::invalid_argument, op,
+                  fmt::format("range [{}, {}) at {}: ranges must ascend within {} elements, in "
+                              "multiples of {}",
+                              r.begin, r.end, r.local, count, align));
+    }
+    before = r.end;
+  }
 }
 
-int64_t gradient_norm_scratch_bytes(Device, int64_t count) {
-  return norm_parts(count) * static_cast<int64_t>(sizeof(double));
+void require_norm(const char* op, const GradientNormArgs& args) {
+  if (args.count < 0 || args.count % kParameterAlign != 0) {
+    throw Error(
+        Errc::invalid_argument, op,
+        fmt::format("count is {}; it must be a multiple of {}", args.count, kParameterAlign));
+  }
+  require_pointers(op, {{"partial", args.partial}, {"state", args.state}});
+}
+
+}  // namespace
+
+void gradient_norm_blocks(const Context& ctx, const GradientNormArgs& args) {
+  constexpr const char* kOp = "gradient_norm_blocks";
+  require_norm(kOp, args);
+  require_aligned(kOp, {{"grad", args.grad}});
+  require_ranges(kOp, args.ranges, kNormBlock, args.count);
+  if (args.count > 0) require_pointers(kOp, {{"grad", args.grad}});
+  dispatch(kOp, ctx, args, std::span<const Impl<GradientNormArgs>>(kNormBlocks));
+}
+
+void gradient_norm_join(const Context& ctx, const GradientNormArgs& args) {
+  require_norm("gradient_norm_join", args);
+  dispatch("gradient_norm_join", ctx, args, std::span<const Impl<GradientNormArgs>>(kNormJoin));
 }
 
 void adamw(const Context& ctx, const AdamWArgs& args) {
-  require_flat("adamw", args.count,
-               {{"master", args.master},
-                {"m", args.m},
-                {"v", args.v},
-                {"grad", args.grad},
-                {"ema", args.ema},
-                {"compute", args.compute}});
-  if (args.count == 0) return;
+  require_aligned("adamw", {{"master", args.master},
+                            {"m", args.m},
+                            {"v", args.v},
+                            {"grad", args.grad},
+                            {"ema", args.ema},
+                            {"compute", args.compute}});
+  require_ranges("adamw", args.ranges, kParameterAlign, INT64_MAX);
+  if (args.ranges.empty()) return;
   require_pointers("adamw", {{"master", args.master},
                              {"m", args.m},
                              {"v", args.v},

@@ -7,6 +7,7 @@
 // Errors    invalid_argument for sizes, pointers and arrays off 16 bytes; device.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "base/dtype.h"
 #include "kernels/optimizer/schedule.h"
@@ -15,30 +16,48 @@
 
 namespace saturate::kernels {
 
-// All parameters lie in flat arrays of `count` elements, each parameter padded to kParameterAlign,
-// so the optimizer is a few launches whatever the model.
+// The parameters of a group lie in flat arrays of `count` elements, each parameter padded to
+// kParameterAlign, so the optimizer is a few launches whatever the model.
 constexpr int64_t kParameterAlign = 256;
 
-// What a step does with a group of kParameterAlign elements: weight decay, none, or nothing at all.
-enum class GroupRule : uint8_t { plain, decayed, frozen };
+// Weight decay for a piece of kParameterAlign elements, or none.
+enum class DecayRule : uint8_t { plain, decayed };
 
-// state->grad_square_sum = sum of grad[i]^2. Runs after the gradients of all ranks have been
-// summed.
+// Elements [begin, end) of a group, which this rank updates. Elements are numbered as on every
+// other rank: that is their place in grad, rules and compute. Of the optimizer's arrays (master, m,
+// v, ema) a rank may hold its own ranges alone: `local` is the place of `begin` there.
+struct OwnedRange {
+  int64_t begin = 0, end = 0, local = 0;
+  friend bool operator==(const OwnedRange&, const OwnedRange&) = default;
+};
+
+// Squares are summed in blocks of this many elements, counted from the start of the group. A range
+// starts at the start of a block and ends at the end of one or of the group, so that a block's sum
+// does not depend on how many ranks share the group.
+constexpr int64_t kNormBlock = 4096;
+constexpr int64_t norm_blocks(int64_t count) { return (count + kNormBlock - 1) / kNormBlock; }
+
+// state->grad_square_sum = sum of grad[i]^2, in two calls: gradient_norm_blocks() writes the sum of
+// each block of the own ranges to `partial` and zero for all others; gradient_norm_join() adds the
+// blocks up. Between the two, ranks that hold different ranges add up their `partial`: the result
+// is the same to the last bit for any number of ranks. Runs after the gradients of all ranks have
+// been summed.
 //
-// Shapes    grad (count), count a multiple of kParameterAlign; partial: scratch of
-//           gradient_norm_scratch_bytes().
-// Types     grad in f32; sums in f64.
-// Order     two stages, each in a fixed order, the same on every device.
-// Cost      one read of grad.
+// Shapes    grad (count), count a multiple of kParameterAlign; partial (norm_blocks(count)).
+// Types     grad in f32, or f64 on the CPU; sums in f64.
+// Order     inside a block and over the blocks fixed, by `count` alone.
+// Cost      one read of the own ranges of grad.
 // Source    Pascanu et al., arXiv:1211.5063 (what the norm is for).
 struct GradientNormArgs {
-  const float* grad = nullptr;
+  const void* grad = nullptr;
+  DType dtype = DType::f32;
   int64_t count = 0;
-  void* partial = nullptr;
+  std::span<const OwnedRange> ranges;  // ascending; read before the call returns
+  double* partial = nullptr;
   StepState* state = nullptr;
 };
-void gradient_norm(const Context& ctx, const GradientNormArgs& args);
-int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
+void gradient_norm_blocks(const Context& ctx, const GradientNormArgs& args);
+void gradient_norm_join(const Context& ctx, const GradientNormArgs& args);
 
 // One AdamW step with decoupled weight decay, clipping, unscaling, EMA and the low-precision copy:
 //
@@ -49,26 +68,27 @@ int64_t gradient_norm_scratch_bytes(Device device, int64_t count);
 //   compute = round(w)
 //
 // with norm = unscale * sqrt(state->grad_square_sum), tokens = state->totals[2], t = updates + 1,
-// and lr = learning_rate(schedule, step + 1), decay 1 in decayed groups and 0 in others. Nothing is
-// written when norm is not finite or tokens == 0, and nothing in a frozen group, whose gradient
-// must be zero: it would count in the norm.
+// and lr = learning_rate(schedule, step + 1), decay 1 where the rule is `decayed` and 0 elsewhere.
+// Nothing is written when norm is not finite or tokens == 0, and nothing outside the own ranges.
 //
-// Shapes    flat (count), a multiple of kParameterAlign. rules: one per kParameterAlign elements.
+// Shapes    grad, compute (count); master, m, v, ema: the own ranges, see OwnedRange::local; rules:
+//           one per kParameterAlign elements of the group; ranges in multiples of kParameterAlign.
 //           compute (in compute_type) and ema may be null.
-// Types     master, m, v, grad, ema in f32; compute bf16 or f16.
+// Types     master, m, v, grad, ema in f32, or all in f64 on the CPU; compute bf16 or f16.
 // Order     elementwise. State is read only: finish_step updates it.
-// Cost      28 bytes of memory traffic an element, 8 more with ema and 2 with compute.
+// Cost      28 bytes of memory traffic an element in f32, 8 more with ema and 2 with compute.
 // Source    Loshchilov and Hutter, arXiv:1711.05101.
 struct AdamWArgs {
-  float* master = nullptr;
-  float* m = nullptr;
-  float* v = nullptr;
-  const float* grad = nullptr;
-  float* ema = nullptr;
+  void* master = nullptr;
+  void* m = nullptr;
+  void* v = nullptr;
+  const void* grad = nullptr;
+  void* ema = nullptr;
   void* compute = nullptr;
+  DType dtype = DType::f32;
   DType compute_type = DType::bf16;
-  const GroupRule* rules = nullptr;
-  int64_t count = 0;
+  const DecayRule* rules = nullptr;
+  std::span<const OwnedRange> ranges;  // ascending; read before the call returns
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 0.0f;  // 0: no clipping
   float ema_decay = 0.0f;

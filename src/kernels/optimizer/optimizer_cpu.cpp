@@ -10,51 +10,81 @@
 
 namespace saturate::kernels {
 
-void gradient_norm_cpu(const Context&, const GradientNormArgs& x) {
-  const int64_t parts = norm_parts(x.count), length = (x.count + parts - 1) / parts;
-  double* partial = static_cast<double*>(x.partial);
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t first = std::min(p * length, x.count), last = std::min(first + length, x.count);
-      partial[p] = lane_sum<double>(last - first, [g = x.grad + first](int64_t i) {
-        return static_cast<double>(g[i]) * static_cast<double>(g[i]);
-      });
-    }
+namespace {
+
+template <class T>
+double block_sum(const T* grad, int64_t count) {
+  return lane_sum<double>(count, [grad](int64_t i) {
+    return static_cast<double>(grad[i]) * static_cast<double>(grad[i]);
   });
+}
+
+template <class T>
+void adamw_piece(const AdamWArgs& x, const AdamWStep<T>& step, int64_t from, int64_t local) {
+  // Copies that nothing written below can alias: otherwise the loop is not vectorised.
+  const AdamWArgs rates = x;
+  const AdamWStep<T> r = step;
+  const T decay = x.rules[from / kParameterAlign] == DecayRule::decayed ? step.decay : T(0);
+  T* __restrict w = static_cast<T*>(x.master) + local;
+  T* __restrict m = static_cast<T*>(x.m) + local;
+  T* __restrict v = static_cast<T*>(x.v) + local;
+  const T* __restrict g = static_cast<const T*>(x.grad) + from;
+  for (int64_t i = 0; i < kParameterAlign; ++i)
+    adamw_element<T>(rates, r, decay, g[i], w[i], m[i], v[i]);
+  if (x.ema != nullptr) {
+    T* ema = static_cast<T*>(x.ema) + local;
+    for (int64_t i = 0; i < kParameterAlign; ++i)
+      ema[i] = step.ema * ema[i] + (T(1) - step.ema) * w[i];
+  }
+  if (x.compute == nullptr) return;
+  auto* compute = static_cast<uint16_t*>(x.compute) + from;
+  const bool bf16 = x.compute_type == DType::bf16;
+  for (int64_t i = 0; i < kParameterAlign; ++i) {
+    const auto value = static_cast<float>(w[i]);
+    compute[i] = bf16 ? to_bf16(value).bits : to_f16(value).bits;
+  }
+}
+
+template <class T>
+void adamw_of(const AdamWArgs& x) {
+  const AdamWStep<T> step = adamw_step<T>(x);
+  if (!step.good) return;
+  for (const OwnedRange& range : x.ranges) {
+    const int64_t pieces = (range.end - range.begin) / kParameterAlign;
+    parallel_for(pieces, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t at = p * kParameterAlign;
+        adamw_piece<T>(x, step, range.begin + at, range.local + at);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void gradient_norm_blocks_cpu(const Context&, const GradientNormArgs& x) {
+  std::fill_n(x.partial, norm_blocks(x.count), 0.0);
+  for (const OwnedRange& range : x.ranges) {
+    const int64_t first = range.begin / kNormBlock;
+    parallel_for(norm_blocks(range.end) - first, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t b = first + begin; b < first + end; ++b) {
+        const int64_t from = b * kNormBlock, n = std::min(kNormBlock, range.end - from);
+        x.partial[b] = x.dtype == DType::f64
+                           ? block_sum(static_cast<const double*>(x.grad) + from, n)
+                           : block_sum(static_cast<const float*>(x.grad) + from, n);
+      }
+    });
+  }
+}
+
+void gradient_norm_join_cpu(const Context&, const GradientNormArgs& x) {
   double sum = 0;
-  for (int64_t p = 0; p < parts; ++p) sum += partial[p];
+  for (int64_t b = 0; b < norm_blocks(x.count); ++b) sum += x.partial[b];
   x.state->grad_square_sum = sum;
 }
 
 void adamw_cpu(const Context&, const AdamWArgs& x) {
-  const AdamWStep step = adamw_step(x);
-  if (!step.good) return;
-  parallel_for(x.count / kParameterAlign, 64, [&](int64_t begin, int64_t end) {
-    // Copies that no float written below can alias: otherwise the loop is not vectorised.
-    const AdamWArgs rates = x;
-    const AdamWStep r = step;
-    for (int64_t group = begin; group < end; ++group) {
-      if (x.rules[group] == GroupRule::frozen) continue;
-      const float decay = x.rules[group] == GroupRule::decayed ? step.decay : 0.0f;
-      const int64_t first = group * kParameterAlign;
-      float* __restrict w = x.master + first;
-      float* __restrict m = x.m + first;
-      float* __restrict v = x.v + first;
-      const float* __restrict g = x.grad + first;
-      for (int64_t i = 0; i < kParameterAlign; ++i)
-        adamw_element(rates, r, decay, g[i], w[i], m[i], v[i]);
-      if (x.ema != nullptr) {
-        float* ema = x.ema + first;
-        for (int64_t i = 0; i < kParameterAlign; ++i)
-          ema[i] = step.ema * ema[i] + (1.0f - step.ema) * w[i];
-      }
-      if (x.compute == nullptr) continue;
-      auto* compute = static_cast<uint16_t*>(x.compute) + first;
-      const bool bf16 = x.compute_type == DType::bf16;
-      for (int64_t i = 0; i < kParameterAlign; ++i)
-        compute[i] = bf16 ? to_bf16(w[i]).bits : to_f16(w[i]).bits;
-    }
-  });
+  x.dtype == DType::f64 ? adamw_of<double>(x) : adamw_of<float>(x);
 }
 
 void finish_step_cpu(const Context&, const FinishStepArgs& x) {

@@ -10,6 +10,29 @@ namespace {
 
 constexpr int kThreads = 256;
 
+constexpr int kJoinThreads = 1024;
+
+// Ranges as an argument of a kernel: they need no memory on the device that a captured graph would
+// have to keep. Longer lists take several launches.
+struct RangeList {
+  static constexpr int kMost = 64;
+  OwnedRange at[kMost];
+  int count = 0;
+};
+
+template <class Launch>
+void for_lists(std::span<const OwnedRange> ranges, const Launch& launch) {
+  for (size_t first = 0; first < ranges.size(); first += RangeList::kMost) {
+    RangeList list;
+    int64_t elements = 0;
+    for (size_t i = first; i < ranges.size() && list.count < RangeList::kMost; ++i) {
+      list.at[list.count++] = ranges[i];
+      elements += ranges[i].end - ranges[i].begin;
+    }
+    if (elements > 0) launch(list, elements);
+  }
+}
+
 // Thread 0 gets the sum; `shared` holds one double a warp.
 __device__ __forceinline__ double block_sum_of_doubles(double v, double* shared) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2)
@@ -24,79 +47,97 @@ __device__ __forceinline__ double block_sum_of_doubles(double v, double* shared)
 }
 
 // Doubles throughout: a square may neither overflow nor vanish, and memory is slower than this
-// anyway.
-__global__ void gradient_norm_part_kernel(const float* grad, int64_t count, int64_t length,
-                                          double* partial) {
-  constexpr int kWide = 4, kInFlight = 4;
+// anyway. One CUDA block for each block of the list's ranges.
+__global__ void gradient_norm_blocks_kernel(const float* grad, RangeList list, double* partial) {
+  constexpr int kWide = 4, kLoads = kNormBlock / (kThreads * kWide);
+  static_assert(kLoads * kThreads * kWide == kNormBlock);
   __shared__ double shared[kThreads / kWarp];
-  const int64_t first = blockIdx.x * length;
-  const int64_t end = first + length < count ? first + length : count;
-  double sum = 0.0;
-#pragma unroll kInFlight
-  for (int64_t i = first + threadIdx.x * kWide; i < end; i += kThreads * kWide) {
-    float g[kWide];
-    load(g, grad + i);
+  int64_t block = blockIdx.x;
+  int r = 0;
+  while (block >= norm_blocks(list.at[r].end - list.at[r].begin))
+    block -= norm_blocks(list.at[r].end - list.at[r++].begin);
+  const int64_t first = list.at[r].begin + block * kNormBlock, end = list.at[r].end;
+  float g[kLoads][kWide] = {};
 #pragma unroll
-    for (int j = 0; j < kWide; ++j) sum += static_cast<double>(g[j]) * static_cast<double>(g[j]);
+  for (int k = 0; k < kLoads; ++k) {
+    const int64_t i = first + (k * kThreads + threadIdx.x) * kWide;
+    if (i < end) load(g[k], grad + i);
+  }
+  double sum = 0.0;
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+#pragma unroll
+    for (int j = 0; j < kWide; ++j)
+      sum += static_cast<double>(g[k][j]) * static_cast<double>(g[k][j]);
   }
   sum = block_sum_of_doubles(sum, shared);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (threadIdx.x == 0) partial[first / kNormBlock] = sum;
 }
 
-__global__ void gradient_norm_join_kernel(const double* partial, int parts, StepState* state) {
-  __shared__ double shared[kThreads / kWarp];
+__global__ void gradient_norm_join_kernel(const double* partial, int64_t blocks, StepState* state) {
+  __shared__ double shared[kJoinThreads / kWarp];
   double sum = 0.0;
-  for (int i = threadIdx.x; i < parts; i += kThreads) sum += partial[i];
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < blocks; i += kJoinThreads) sum += partial[i];
   sum = block_sum_of_doubles(sum, shared);
   if (threadIdx.x == 0) state->grad_square_sum = sum;
 }
 
-// Blocks stay and walk the arrays, so that the scalars (powers and a cosine in double) are computed
-// once per block. A warp takes one group of `rules` at a time, as two halves in which neighbouring
-// lanes touch neighbouring 16 bytes.
+// Blocks stay and walk the ranges, so that the scalars (powers and a cosine in double) are computed
+// once per block. A warp takes one piece with one rule at a time, as two halves in which
+// neighbouring lanes touch neighbouring 16 bytes.
 template <class C>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x) {
+__global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x, RangeList list) {
   constexpr int kWide = 4, kHalves = 2;
   static_assert(kWarp * kWide * kHalves == kParameterAlign);
-  __shared__ AdamWStep shared;
-  if (threadIdx.x == 0) shared = adamw_step(x);
+  __shared__ AdamWStep<float> shared;
+  if (threadIdx.x == 0) shared = adamw_step<float>(x);
   __syncthreads();  // the step's factors are there
-  const AdamWStep step = shared;
+  const AdamWStep<float> step = shared;
   if (!step.good) return;
+  auto* const master = static_cast<float*>(x.master);
+  auto* const m_array = static_cast<float*>(x.m);
+  auto* const v_array = static_cast<float*>(x.v);
+  auto* const average = static_cast<float*>(x.ema);
+  const auto* const grad = static_cast<const float*>(x.grad);
   constexpr int kWarps = kThreads / kWarp;
-  const int64_t groups = x.count / kParameterAlign,
-                stride = static_cast<int64_t>(gridDim.x) * kWarps;
-  int64_t group = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  for (; group < groups; group += stride) {
-    const GroupRule rule = x.rules[group];
-    if (rule == GroupRule::frozen) continue;
-    const int64_t first = group * kParameterAlign + threadIdx.x % kWarp * kWide;
-    float w[kHalves][kWide], m[kHalves][kWide], v[kHalves][kWide], g[kHalves][kWide],
-        ema[kHalves][kWide] = {};
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps;
+  int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  for (int r = 0; r < list.count; ++r) {
+    const OwnedRange range = list.at[r];
+    const int64_t pieces = (range.end - range.begin) / kParameterAlign;
+    for (; piece < pieces; piece += stride) {
+      const int64_t from = range.begin + piece * kParameterAlign + threadIdx.x % kWarp * kWide;
+      const int64_t local = from - range.begin + range.local;
+      float w[kHalves][kWide], m[kHalves][kWide], v[kHalves][kWide], g[kHalves][kWide],
+          ema[kHalves][kWide] = {};
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const int64_t i = first + h * kWarp * kWide;
-      load(g[h], x.grad + i);
-      load(w[h], static_cast<const float*>(x.master) + i);
-      load(m[h], static_cast<const float*>(x.m) + i);
-      load(v[h], static_cast<const float*>(x.v) + i);
-      if (x.ema != nullptr) load(ema[h], static_cast<const float*>(x.ema) + i);
-    }
-    const float decay = rule == GroupRule::decayed ? step.decay : 0.0f;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const int64_t i = first + h * kWarp * kWide;
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) {
-        adamw_element(x, step, decay, g[h][j], w[h][j], m[h][j], v[h][j]);
-        ema[h][j] = step.ema * ema[h][j] + (1.0f - step.ema) * w[h][j];
+      for (int h = 0; h < kHalves; ++h) {
+        const int64_t i = local + h * kWarp * kWide;
+        load(g[h], grad + from + h * kWarp * kWide);
+        load(w[h], static_cast<const float*>(master) + i);
+        load(m[h], static_cast<const float*>(m_array) + i);
+        load(v[h], static_cast<const float*>(v_array) + i);
+        if (average != nullptr) load(ema[h], static_cast<const float*>(average) + i);
       }
-      store(x.master + i, w[h]);
-      store(x.m + i, m[h]);
-      store(x.v + i, v[h]);
-      if (x.compute != nullptr) store(static_cast<C*>(x.compute) + i, w[h]);
-      if (x.ema != nullptr) store(x.ema + i, ema[h]);
+      const float decay = x.rules[from / kParameterAlign] == DecayRule::decayed ? step.decay : 0.0f;
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        const int64_t i = local + h * kWarp * kWide;
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          adamw_element<float>(x, step, decay, g[h][j], w[h][j], m[h][j], v[h][j]);
+          ema[h][j] = step.ema * ema[h][j] + (1.0f - step.ema) * w[h][j];
+        }
+        store(master + i, w[h]);
+        store(m_array + i, m[h]);
+        store(v_array + i, v[h]);
+        if (x.compute != nullptr)
+          store(static_cast<C*>(x.compute) + from + h * kWarp * kWide, w[h]);
+        if (average != nullptr) store(average + i, ema[h]);
+      }
     }
+    piece -= pieces;  // its number in the next range
   }
 }
 
@@ -131,17 +172,25 @@ __global__ void next_micro_batch_kernel(StepState* state, uint64_t ranks) {
 
 }  // namespace
 
-void gradient_norm_cuda(const Context& ctx, const GradientNormArgs& x) {
-  const int64_t parts = norm_parts(x.count);
-  // Whole groups of 256, so that every part starts on 16 bytes.
-  const int64_t length =
-      ((x.count + parts - 1) / parts + kParameterAlign - 1) / kParameterAlign * kParameterAlign;
-  double* partial = static_cast<double*>(x.partial);
+void gradient_norm_blocks_cuda(const Context& ctx, const GradientNormArgs& x) {
   const cudaStream_t stream = cuda::stream_of(ctx);
-  gradient_norm_part_kernel<<<static_cast<unsigned>(parts), kThreads, 0, stream>>>(x.grad, x.count,
-                                                                                   length, partial);
-  SAT_CUDA_LAUNCHED("gradient_norm_part_kernel");
-  gradient_norm_join_kernel<<<1, kThreads, 0, stream>>>(partial, static_cast<int>(parts), x.state);
+  const bool whole = x.ranges.size() == 1 && x.ranges[0].begin == 0 && x.ranges[0].end == x.count;
+  if (!whole) {
+    const auto bytes = static_cast<size_t>(norm_blocks(x.count)) * sizeof(double);
+    SAT_CUDA(cudaMemsetAsync(x.partial, 0, bytes, stream));
+  }
+  for_lists(x.ranges, [&](const RangeList& list, int64_t) {
+    int64_t blocks = 0;
+    for (int r = 0; r < list.count; ++r) blocks += norm_blocks(list.at[r].end - list.at[r].begin);
+    gradient_norm_blocks_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+        static_cast<const float*>(x.grad), list, x.partial);
+    SAT_CUDA_LAUNCHED("gradient_norm_blocks_kernel");
+  });
+}
+
+void gradient_norm_join_cuda(const Context& ctx, const GradientNormArgs& x) {
+  gradient_norm_join_kernel<<<1, kJoinThreads, 0, cuda::stream_of(ctx)>>>(
+      x.partial, norm_blocks(x.count), x.state);
   SAT_CUDA_LAUNCHED("gradient_norm_join_kernel");
 }
 
@@ -151,13 +200,15 @@ void adamw_cuda(const Context& ctx, const AdamWArgs& x) {
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ctx.device.index));
   constexpr int64_t kPerBlock = kThreads * 8;
   constexpr int64_t kResident = 8;  // blocks a multiprocessor can hold (2048 threads)
-  const int64_t needed = (x.count + kPerBlock - 1) / kPerBlock;
-  const int64_t blocks =
-      needed < kResident * multiprocessors ? needed : kResident * multiprocessors;
   auto* const kernel =
       x.compute_type == DType::f16 ? adamw_kernel<__half> : adamw_kernel<__nv_bfloat16>;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, cuda::stream_of(ctx)>>>(x);
-  SAT_CUDA_LAUNCHED("adamw_kernel");
+  for_lists(x.ranges, [&](const RangeList& list, int64_t elements) {
+    const int64_t needed = (elements + kPerBlock - 1) / kPerBlock;
+    const int64_t blocks =
+        needed < kResident * multiprocessors ? needed : kResident * multiprocessors;
+    kernel<<<static_cast<unsigned>(blocks), kThreads, 0, cuda::stream_of(ctx)>>>(x, list);
+    SAT_CUDA_LAUNCHED("adamw_kernel");
+  });
 }
 
 void finish_step_cuda(const Context& ctx, const FinishStepArgs& x) {

@@ -36,26 +36,88 @@ class State {
   Buffer memory_;
 };
 
+// One range from the start to the end of a group.
+std::vector<OwnedRange> whole(int64_t count) { return {{0, count, 0}}; }
+
+void norm(const TestContext& t, const GradientNormArgs& args) {
+  gradient_norm_blocks(t.get(), args);
+  gradient_norm_join(t.get(), args);
+}
+
+std::vector<DType> wide_types(Device device) {
+  return device.is_cuda() ? std::vector{f32} : std::vector{f32, f64};
+}
+
 TEST(GradientNorm, SumsSquaresInAFixedOrder) {
   for (const Device device : testing::devices()) {
     const TestContext t(device);
     const State state(t);
-    for (const int64_t count :
-         {int64_t{0}, int64_t{256}, int64_t{4096 + 256}, int64_t{1} << 20, int64_t{4197120}}) {
-      auto values = testing::random_values(count, f32, static_cast<uint64_t>(count));
-      if (count > 256) values[77] = static_cast<double>(1e30f);  // its square is beyond float
-      const Guarded grad(t.stream, f32, values);
-      const Guarded partial(t.stream, f64, gradient_norm_scratch_bytes(device, count) / 8);
-      double want = 0;
-      for (const double v : values) want += v * v;
-      state.set({});
-      const GradientNormArgs args{grad.as<float>(), count, partial.data(), state.device()};
-      gradient_norm(t.get(), args);
-      const double first = state.get().grad_square_sum;
-      EXPECT_NEAR(first, want, epsilon_of(f64) * std::sqrt(static_cast<double>(count)) * want);
-      gradient_norm(t.get(), args);
-      EXPECT_EQ(state.get().grad_square_sum, first);
-      partial.bytes();  // checks the guards
+    for (const DType type : wide_types(device)) {
+      for (const int64_t count :
+           {int64_t{0}, int64_t{256}, int64_t{4096 + 256}, int64_t{1} << 20, int64_t{4197120}}) {
+        auto values = testing::random_values(count, f32, static_cast<uint64_t>(count));
+        if (count > 256) values[77] = static_cast<double>(1e30f);  // its square is beyond float
+        const Guarded grad(t.stream, type, values);
+        const Guarded partial(t.stream, f64, norm_blocks(count));
+        double want = 0;
+        for (const double v : values) want += v * v;
+        state.set({});
+        const auto ranges = whole(count);
+        const GradientNormArgs args{.grad = grad.data(),
+                                    .dtype = type,
+                                    .count = count,
+                                    .ranges = ranges,
+                                    .partial = partial.as<double>(),
+                                    .state = state.device()};
+        norm(t, args);
+        const double first = state.get().grad_square_sum;
+        EXPECT_NEAR(first, want, epsilon_of(f64) * std::sqrt(static_cast<double>(count)) * want);
+        norm(t, args);
+        EXPECT_EQ(state.get().grad_square_sum, first);
+        partial.bytes();  // checks the guards
+      }
+    }
+  }
+}
+
+// What 1 to 7 ranks write adds up to what one writes, to the last bit, and each leaves the blocks
+// of the others at zero. Ranges end inside the last block only.
+TEST(GradientNorm, DoesNotDependOnWhoHoldsIt) {
+  constexpr int64_t kCount = 131 * kNormBlock + 3 * kParameterAlign;
+  const int64_t blocks = norm_blocks(kCount);
+  for (const Device device : testing::devices()) {
+    const TestContext t(device);
+    const State state(t);
+    const Guarded grad(t.stream, f32, testing::random_values(kCount, f32, 5));
+    const Guarded partial(t.stream, f64, blocks);
+    const auto alone = whole(kCount);
+    GradientNormArgs args{.grad = grad.data(),
+                          .count = kCount,
+                          .ranges = alone,
+                          .partial = partial.as<double>(),
+                          .state = state.device()};
+    norm(t, args);
+    const double want = state.get().grad_square_sum;
+    for (const int64_t ranks : {1, 2, 4, 7}) {
+      std::vector<double> sum(static_cast<size_t>(blocks));
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        // With one rank more ranges than one launch takes.
+        std::vector<OwnedRange> mine;
+        const int64_t step = ranks == 1 ? 1 : 2;
+        for (int64_t b = rank * step; b < blocks; b += ranks * step)
+          mine.push_back({b * kNormBlock, std::min((b + step) * kNormBlock, kCount), 0});
+        args.ranges = mine;
+        gradient_norm_blocks(t.get(), args);
+        const auto got = partial.values();
+        for (size_t b = 0; b < sum.size(); ++b) {
+          const bool own = static_cast<int64_t>(b) / step % ranks == rank;
+          EXPECT_EQ(got[b] != 0, own) << "block " << b << " of rank " << rank;
+          sum[b] += got[b];
+        }
+      }
+      partial.set(sum);
+      gradient_norm_join(t.get(), args);
+      EXPECT_EQ(state.get().grad_square_sum, want) << ranks << " ranks";
     }
   }
 }
@@ -67,9 +129,13 @@ TEST(GradientNorm, ShowsInfinityAndNan) {
     for (const double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       auto values = testing::random_values(20480, f32, 1);
       values[20479] = bad;
-      const Guarded grad(t.stream, f32, values),
-          partial(t.stream, f64, gradient_norm_scratch_bytes(device, 20480) / 8);
-      gradient_norm(t.get(), {grad.as<float>(), 20480, partial.data(), state.device()});
+      const Guarded grad(t.stream, f32, values), partial(t.stream, f64, norm_blocks(20480));
+      const auto ranges = whole(20480);
+      norm(t, {.grad = grad.data(),
+               .count = 20480,
+               .ranges = ranges,
+               .partial = partial.as<double>(),
+               .state = state.device()});
       EXPECT_FALSE(std::isfinite(state.get().grad_square_sum));
     }
   }
@@ -78,7 +144,8 @@ TEST(GradientNorm, ShowsInfinityAndNan) {
 struct Case {
   const char* name;
   int64_t count;
-  DType compute;  // f32: none
+  DType type;     // of the arrays
+  DType compute;  // the same: none
   float clip, ema, weight_decay;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -97,31 +164,34 @@ class AdamW : public ::testing::TestWithParam<Case> {
     const auto n = static_cast<size_t>(c.count);
     std::vector<double> w = testing::random_values(c.count, f32, 1), m(n), v(n), ema = w,
                         decay(n / kParameterAlign);
-    std::vector<GroupRule> rules(decay.size());
+    std::vector<DecayRule> rules(decay.size());
     for (size_t i = 0; i < decay.size(); ++i) {
       decay[i] = i % 3 != 1;
-      rules[i] = i % 3 != 1 ? GroupRule::decayed : GroupRule::plain;
+      rules[i] = i % 3 != 1 ? DecayRule::decayed : DecayRule::plain;
     }
-    const Guarded d_w(t.stream, f32, w), d_m(t.stream, f32, m), d_v(t.stream, f32, v),
-        d_ema(t.stream, f32, ema);
-    const DType half = c.compute == f32 ? bf16 : c.compute;
-    const Guarded d_compute(t.stream, half, c.count), grad(t.stream, f32, c.count);
-    const Guarded partial(t.stream, f64, gradient_norm_scratch_bytes(device, c.count) / 8);
+    const Guarded d_w(t.stream, c.type, w), d_m(t.stream, c.type, m), d_v(t.stream, c.type, v),
+        d_ema(t.stream, c.type, ema);
+    const bool copies = c.compute != c.type;
+    const DType half = copies ? c.compute : bf16;
+    const Guarded d_compute(t.stream, half, c.count), grad(t.stream, c.type, c.count);
+    const Guarded partial(t.stream, f64, norm_blocks(c.count));
+    const auto ranges = whole(c.count);
     Buffer d_rules(device, rules.size());
     copy_to_device(t.stream, d_rules.data(), rules.data(), rules.size());
     HostBuffer ring(device, sizeof(StepRecord) * 4);
     const Schedule schedule{
         .kind = ScheduleKind::cosine, .peak_lr = 0.01f, .warmup_steps = 2, .total_steps = 9};
     const float budget = 100.0f;
-    const AdamWArgs args{.master = d_w.as<float>(),
-                         .m = d_m.as<float>(),
-                         .v = d_v.as<float>(),
-                         .grad = grad.as<float>(),
-                         .ema = c.ema > 0 ? d_ema.as<float>() : nullptr,
-                         .compute = c.compute == f32 ? nullptr : d_compute.data(),
+    const AdamWArgs args{.master = d_w.data(),
+                         .m = d_m.data(),
+                         .v = d_v.data(),
+                         .grad = grad.data(),
+                         .ema = c.ema > 0 ? d_ema.data() : nullptr,
+                         .compute = copies ? d_compute.data() : nullptr,
+                         .dtype = c.type,
                          .compute_type = half,
-                         .rules = d_rules.as<GroupRule>(),
-                         .count = c.count,
+                         .rules = d_rules.as<DecayRule>(),
+                         .ranges = ranges,
                          .weight_decay = c.weight_decay,
                          .clip_norm = c.clip,
                          .ema_decay = c.ema,
@@ -140,7 +210,12 @@ class AdamW : public ::testing::TestWithParam<Case> {
       now.totals[1] = 5.0 * step;
       now.totals[2] = 80.0 + step;
       state.set(now);
-      gradient_norm(t.get(), {grad.as<float>(), c.count, partial.data(), state.device()});
+      norm(t, {.grad = grad.data(),
+               .dtype = c.type,
+               .count = c.count,
+               .ranges = ranges,
+               .partial = partial.as<double>(),
+               .state = state.device()});
       adamw(t.get(), args);
       finish_step(t.get(), {.state = state.device(),
                             .ring = ring.as<StepRecord>(),
@@ -152,9 +227,9 @@ class AdamW : public ::testing::TestWithParam<Case> {
       t.stream.synchronize();
 
       const double unscale = budget / (scale * (80.0 + step)), lr = learning_rate(schedule, step);
-      double norm = 0;
-      for (const double x : g) norm += x * x;
-      norm = unscale * std::sqrt(norm);
+      double length = 0;
+      for (const double x : g) length += x * x;
+      length = unscale * std::sqrt(length);
       const StepRecord& record = ring.as<StepRecord>()[(step - 1) % 4];
       EXPECT_EQ(record.sequence, static_cast<uint64_t>(step));
       EXPECT_EQ(record.step, step);
@@ -166,9 +241,9 @@ class AdamW : public ::testing::TestWithParam<Case> {
       EXPECT_EQ(record.skipped, bad ? 1 : 0);
       EXPECT_EQ(record.bad_steps_in_row, bad ? 1 : 0);
       if (!bad) {
-        EXPECT_NEAR(record.grad_norm, norm, 1e-6 * norm);
+        EXPECT_NEAR(record.grad_norm, length, 1e-6 * length);
         ++updates;
-        const double clip = c.clip > 0 && norm > c.clip ? c.clip / norm : 1.0;
+        const double clip = c.clip > 0 && length > c.clip ? c.clip / length : 1.0;
         const double b1 = 0.9f, b2 = 0.98f,
                      ema_t = std::min<double>(c.ema, (1.0 + updates) / (10.0 + updates));
         for (size_t i = 0; i < n; ++i) {
@@ -193,7 +268,7 @@ class AdamW : public ::testing::TestWithParam<Case> {
 
       // Each step rounds w at its size, m and v at theirs; the update is lr times numbers near 1,
       // rounded a dozen times.
-      const double eps = epsilon_of(f32);
+      const double eps = epsilon_of(c.type);
       const auto got_w = d_w.values(), got_m = d_m.values(), got_v = d_v.values(),
                  got_ema = d_ema.values();
       const auto got_compute = d_compute.values();
@@ -207,7 +282,7 @@ class AdamW : public ::testing::TestWithParam<Case> {
         if (c.ema > 0) {
           ASSERT_NEAR(got_ema[i], ema[i], 2 * w_bound) << "ema " << i;
         }
-        if (c.compute != f32 && updates > 0) {
+        if (copies && updates > 0) {
           ASSERT_EQ(got_compute[i], testing::value_of(testing::bits_of(got_w[i], half), half)) << i;
         }
       }
@@ -218,13 +293,15 @@ class AdamW : public ::testing::TestWithParam<Case> {
 TEST_P(AdamW, MatchesDoublesOverStepsOnCpu) { run({}); }
 TEST_P(AdamW, MatchesDoublesOverStepsOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  if (GetParam().type == f64) GTEST_SKIP() << "f64 is for the CPU";
   run({DeviceKind::cuda, 0});
 }
 INSTANTIATE_TEST_SUITE_P(Cases, AdamW,
-                         ::testing::Values(Case{"plain", 256, f32, 0.0f, 0.0f, 0.0f},
-                                           Case{"decay_clip", 2304, bf16, 0.5f, 0.0f, 0.1f},
-                                           Case{"ema", 7936, f16, 0.0f, 0.95f, 0.01f},
-                                           Case{"many", 256 * 301, bf16, 1000.0f, 0.9f, 0.1f}),
+                         ::testing::Values(Case{"plain", 256, f32, f32, 0.0f, 0.0f, 0.0f},
+                                           Case{"decay_clip", 2304, f32, bf16, 0.5f, 0.0f, 0.1f},
+                                           Case{"ema", 7936, f32, f16, 0.0f, 0.95f, 0.01f},
+                                           Case{"f64", 2304, f64, f64, 0.5f, 0.95f, 0.1f},
+                                           Case{"many", 256 * 301, f32, bf16, 1000.0f, 0.9f, 0.1f}),
                          [](const auto& i) { return std::string(i.param.name); });
 
 TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
@@ -236,19 +313,20 @@ TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
     const Guarded grad(t.stream, f32, testing::random_values(256, f32, 1)),
         compute(t.stream, bf16, int64_t{256});
     Buffer rules(device, 1);
-    fill_bytes(t.stream, rules.data(), static_cast<int>(GroupRule::decayed), 1);
+    fill_bytes(t.stream, rules.data(), static_cast<int>(DecayRule::decayed), 1);
+    const auto ranges = whole(256);
     for (const double sum : {1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       StepState s;
       s.grad_square_sum = sum;
       s.totals[2] = sum == 1.0 ? 0 : 5;
       state.set(s);
-      adamw(t.get(), {.master = w.as<float>(),
-                      .m = m.as<float>(),
-                      .v = v.as<float>(),
-                      .grad = grad.as<float>(),
+      adamw(t.get(), {.master = w.data(),
+                      .m = m.data(),
+                      .v = v.data(),
+                      .grad = grad.data(),
                       .compute = compute.data(),
-                      .rules = rules.as<GroupRule>(),
-                      .count = 256,
+                      .rules = rules.as<DecayRule>(),
+                      .ranges = ranges,
                       .state = state.device()});
       for (const Guarded* a : {&w, &m, &v, &compute}) {
         for (const char byte : a->bytes()) ASSERT_EQ(byte, '\xFF');
@@ -257,54 +335,77 @@ TEST(AdamWRules, AStepWithoutTokensOrWithBadGradientsWritesNothing) {
   }
 }
 
-// Every second group; the average of a weight with itself would not be the weight to the last bit.
-TEST(AdamWRules, AFrozenGroupIsNotWritten) {
+// Ranks that hold the optimizer's arrays of their own ranges alone write together what one rank
+// with everything writes, bit for bit.
+TEST(AdamWRules, RangesGiveWhatTheWholeGives) {
+  constexpr int64_t kPieces = 143, kCount = kPieces * kParameterAlign;
+  const auto n = static_cast<size_t>(kCount);
   for (const Device device : testing::devices()) {
     const TestContext t(device);
     const State state(t);
-    constexpr int64_t kGroups = 37, kCount = kGroups * kParameterAlign;
-    std::vector<double> gradient = testing::random_values(kCount, f32, 3);
-    std::vector<GroupRule> rules(kGroups, GroupRule::decayed);
-    for (int64_t i = 0; i < kCount; ++i) {
-      if (i / kParameterAlign % 2 == 0) continue;
-      gradient[static_cast<size_t>(i)] = 0;
-      rules[static_cast<size_t>(i / kParameterAlign)] = GroupRule::frozen;
-    }
-    const auto start = testing::random_values(kCount, f32, 1);
-    const Guarded w(t.stream, f32, start), ema(t.stream, f32, start), grad(t.stream, f32, gradient);
-    const Guarded m(t.stream, f32, std::vector<double>(kCount)),
-        v(t.stream, f32, std::vector<double>(kCount)), compute(t.stream, bf16, kCount);
-    const auto untouched = compute.bytes();
-    Buffer d_rules(device, rules.size());
-    copy_to_device(t.stream, d_rules.data(), rules.data(), rules.size());
     StepState s;
-    s.grad_square_sum = 1.0;
+    s.grad_square_sum = 9.0;
     s.totals[2] = 5;
     state.set(s);
-    adamw(t.get(), {.master = w.as<float>(),
-                    .m = m.as<float>(),
-                    .v = v.as<float>(),
-                    .grad = grad.as<float>(),
-                    .ema = ema.as<float>(),
-                    .compute = compute.data(),
-                    .rules = d_rules.as<GroupRule>(),
-                    .count = kCount,
-                    .weight_decay = 0.1f,
-                    .ema_decay = 0.9f,
-                    .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
-                    .state = state.device()});
-    const auto got = w.values(), got_m = m.values(), got_v = v.values(), got_ema = ema.values();
-    const auto got_compute = compute.bytes();
-    for (size_t i = 0; i < static_cast<size_t>(kCount); ++i) {
-      if (rules[i / kParameterAlign] == GroupRule::frozen) {
-        ASSERT_EQ(got[i], start[i]);
-        ASSERT_EQ(got_ema[i], start[i]);
-        ASSERT_EQ(got_m[i], 0.0);
-        ASSERT_EQ(got_v[i], 0.0);
-        ASSERT_EQ(got_compute[2 * i], untouched[2 * i]);
-        ASSERT_EQ(got_compute[2 * i + 1], untouched[2 * i + 1]);
-      } else {
-        ASSERT_NE(got[i], start[i]);
+    std::vector<DecayRule> rules(kPieces);
+    for (size_t i = 0; i < rules.size(); ++i)
+      rules[i] = i % 3 == 1 ? DecayRule::decayed : DecayRule::plain;
+    Buffer d_rules(device, rules.size());
+    copy_to_device(t.stream, d_rules.data(), rules.data(), rules.size());
+    const auto start = testing::random_values(kCount, f32, 1);
+    const Guarded grad(t.stream, f32, testing::random_values(kCount, f32, 3));
+    for (const DType type : wide_types(device)) {
+      const Guarded d_grad(t.stream, type, grad.values());
+      // The arrays {master, m, v, average, compute} after a step over `ranges` of `count` elements.
+      const auto step = [&](const std::vector<OwnedRange>& ranges, int64_t count) {
+        std::vector<double> own(static_cast<size_t>(count));
+        for (const OwnedRange& r : ranges)
+          std::copy(start.begin() + r.begin, start.begin() + r.end, own.begin() + r.local);
+        const Guarded w(t.stream, type, own), ema(t.stream, type, own);
+        const Guarded m(t.stream, type, std::vector<double>(own.size())),
+            v(t.stream, type, std::vector<double>(own.size())), compute(t.stream, bf16, kCount);
+        adamw(t.get(), {.master = w.data(),
+                        .m = m.data(),
+                        .v = v.data(),
+                        .grad = d_grad.data(),
+                        .ema = ema.data(),
+                        .compute = compute.data(),
+                        .dtype = type,
+                        .rules = d_rules.as<DecayRule>(),
+                        .ranges = ranges,
+                        .weight_decay = 0.1f,
+                        .clip_norm = 1.0f,
+                        .ema_decay = 0.9f,
+                        .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
+                        .state = state.device()});
+        return std::vector{w.values(), m.values(), v.values(), ema.values(), compute.values()};
+      };
+      const auto want = step(whole(kCount), kCount);
+      for (const int64_t ranks : {2, 4, 7}) {
+        auto got = std::vector(5, std::vector<double>(n));
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          std::vector<OwnedRange> mine;
+          int64_t held = 0;
+          // Pieces of 1 to 3: neighbours that are not adjacent in the group are so in the arrays.
+          for (int64_t p = 0; p < kPieces;) {
+            const int64_t end = std::min(p + 1 + p % 3, kPieces),
+                          length = (end - p) * kParameterAlign;
+            if (p % ranks == rank) {
+              mine.push_back({p * kParameterAlign, end * kParameterAlign, held});
+              held += length;
+            }
+            p = end;
+          }
+          if (mine.empty()) continue;
+          const auto part = step(mine, held);
+          for (const OwnedRange& r : mine) {
+            for (size_t a = 0; a < 5; ++a) {
+              const int64_t from = a == 4 ? r.begin : r.local;
+              std::copy_n(part[a].begin() + from, r.end - r.begin, got[a].begin() + r.begin);
+            }
+          }
+        }
+        for (size_t a = 0; a < 5; ++a) ASSERT_EQ(got[a], want[a]) << ranks << " ranks, array " << a;
       }
     }
   }
@@ -416,22 +517,54 @@ TEST(BatchIntake, CountsMicroBatchesOverAllRanks) {
 TEST(OptimizerRules, RejectsBadArguments) {
   const TestContext t({});
   alignas(16) float x[512] = {};
-  GroupRule rules[2] = {};
+  alignas(16) double partial[2] = {};
+  DecayRule rules[2] = {};
   StepState s;
-  AdamWArgs ok{.master = x, .m = x, .v = x, .grad = x, .rules = rules, .count = 256, .state = &s};
+  const std::vector<OwnedRange> one = whole(256), cut = {{0, 255, 0}},
+                                back = {{256, 512, 0}, {0, 256, 0}};
+  AdamWArgs ok{.master = x, .m = x, .v = x, .grad = x, .rules = rules, .ranges = one, .state = &s};
   AdamWArgs bad = ok;
-  bad.count = 255;
-  EXPECT_THROW(adamw(t.get(), bad), Error);
+  for (const auto* ranges : {&cut, &back}) {
+    bad.ranges = *ranges;
+    EXPECT_THROW(adamw(t.get(), bad), Error);
+  }
   bad = ok;
   bad.master = x + 1;
+  EXPECT_THROW(adamw(t.get(), bad), Error);
+  bad = ok;
+  bad.dtype = bf16;
   EXPECT_THROW(adamw(t.get(), bad), Error);
   bad = ok;
   bad.compute = x;
   bad.compute_type = f32;
   EXPECT_THROW(adamw(t.get(), bad), Error);
+  // 256 elements are not a whole block, unless the group ends there.
+  GradientNormArgs norm{.grad = x, .count = 256, .ranges = one, .partial = partial, .state = &s};
+  gradient_norm_blocks(t.get(), norm);
+  norm.count = 512;
+  EXPECT_THROW(gradient_norm_blocks(t.get(), norm), Error);
+  norm.count = 255;
+  EXPECT_THROW(gradient_norm_join(t.get(), norm), Error);
+  norm.count = 256;
+  norm.dtype = bf16;
+  EXPECT_THROW(gradient_norm_blocks(t.get(), norm), Error);
   StepRecord record;
   EXPECT_THROW(finish_step(t.get(), {.state = &s, .ring = &record}), Error);
   EXPECT_THROW(batch_intake(t.get(), {}), Error);
+}
+
+TEST(OptimizerRules, RefusesDoublesOnTheGpu) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const Buffer memory(t.stream.device(), 4096);
+  const auto ranges = whole(256);
+  EXPECT_THROW(gradient_norm_blocks(t.get(), {.grad = memory.data(),
+                                              .dtype = f64,
+                                              .count = 256,
+                                              .ranges = ranges,
+                                              .partial = memory.as<double>(),
+                                              .state = memory.as<StepState>()}),
+               Error);
 }
 
 }  // namespace

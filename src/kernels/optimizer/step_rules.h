@@ -17,36 +17,43 @@ SAT_HD double norm_of(const StepState& s, float token_budget) {
 }
 SAT_HD bool is_good(double norm) { return norm - norm == 0.0; }  // false for inf and NaN
 
-// Factors of one AdamW step.
+// Factors of one AdamW step, rounded to the type of the arrays.
+template <class T>
 struct AdamWStep {
   bool good = false;
-  float gradient = 0, lr = 0, m_correction = 0, v_correction = 0, decay = 0, ema = 0;
+  T gradient = 0, lr = 0, m_correction = 0, v_correction = 0, decay = 0, ema = 0;
 };
 
-SAT_HD AdamWStep adamw_step(const AdamWArgs& x) {
-  AdamWStep r;
+template <class T>
+SAT_HD AdamWStep<T> adamw_step(const AdamWArgs& x) {
+  AdamWStep<T> r;
   const StepState& s = *x.state;
   const double norm = norm_of(s, x.token_budget);
   r.good = is_good(norm);
   const double clip = x.clip_norm > 0.0f && norm > x.clip_norm ? x.clip_norm / norm : 1.0;
-  r.gradient = static_cast<float>(unscale_of(s, x.token_budget) * clip);
+  r.gradient = static_cast<T>(unscale_of(s, x.token_budget) * clip);
   r.lr = learning_rate(x.schedule, s.step + 1);
   const double t = s.updates + 1.0;
-  r.m_correction = static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(x.beta1), t)));
-  r.v_correction = static_cast<float>(1.0 / sqrt(1.0 - pow(static_cast<double>(x.beta2), t)));
+  r.m_correction = static_cast<T>(1.0 / (1.0 - pow(static_cast<double>(x.beta1), t)));
+  r.v_correction = static_cast<T>(1.0 / sqrt(1.0 - pow(static_cast<double>(x.beta2), t)));
   r.decay = x.weight_decay;
   const double early = (1.0 + t) / (10.0 + t);
-  r.ema = static_cast<float>(x.ema_decay < early ? x.ema_decay : early);
+  r.ema = static_cast<T>(x.ema_decay < early ? x.ema_decay : early);
   return r;
 }
 
+SAT_HD float root(float x) { return sqrtf(x); }
+SAT_HD double root(double x) { return sqrt(x); }
+
 // One element. `decay` is weight_decay or 0; sqrt(v / (1 - b2^t)) = sqrt(v) * v_correction.
-SAT_HD void adamw_element(const AdamWArgs& x, const AdamWStep& r, float decay, float grad, float& w,
-                          float& m, float& v) {
-  const float g = grad * r.gradient;
-  m = x.beta1 * m + (1.0f - x.beta1) * g;
-  v = x.beta2 * v + (1.0f - x.beta2) * g * g;
-  w -= r.lr * (m * r.m_correction / (sqrtf(v) * r.v_correction + x.eps) + decay * w);
+template <class T>
+SAT_HD void adamw_element(const AdamWArgs& x, const AdamWStep<T>& r, T decay, T grad, T& w, T& m,
+                          T& v) {
+  const T beta1 = x.beta1, beta2 = x.beta2, eps = x.eps;
+  const T g = grad * r.gradient;
+  m = beta1 * m + (T(1) - beta1) * g;
+  v = beta2 * v + (T(1) - beta2) * g * g;
+  w -= r.lr * (m * r.m_correction / (root(v) * r.v_correction + eps) + decay * w);
 }
 
 // Moves the state to the next step and returns the record of the one that ends, `sequence` still 0.
