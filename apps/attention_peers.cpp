@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace saturate::apps {
 namespace {
@@ -20,16 +20,18 @@ std::optional<DType> type_called(const std::string& name) {
   return std::nullopt;
 }
 
-std::optional<AttentionPeer> peer_of(const nlohmann::json& line) {
-  if (!line.is_object() || line.value("what", "") != "attention") return std::nullopt;
-  const std::optional<DType> type = type_called(line.value("type", ""));
-  AttentionPeer p{.name = line.value("implementation", "")};
+std::optional<AttentionPeer> peer_of(const std::string& text) {
+  const Json line = parse_json(text, "the line");
+  JsonFields f(line, "bench", "the line");
+  if (f.text_or("what", "") != "attention") return std::nullopt;
+  const std::optional<DType> type = type_called(f.text_or("type", ""));
+  AttentionPeer p{.name = f.text_or("implementation", "")};
   if (!type || p.name.empty() || p.name == "saturate") return std::nullopt;
   p.type = *type;
-  p.batch = line.at("batch"), p.heads = line.at("heads"), p.length = line.at("length");
-  p.head_size = line.at("head_size"), p.causal = line.value("causal", false);
-  p.forward_ms = line.at("forward_ms");
-  if (const double both = line.value("forward_and_backward_ms", 0.0); both > p.forward_ms)
+  p.batch = f.integer("batch"), p.heads = f.integer("heads"), p.length = f.integer("length");
+  p.head_size = f.integer("head_size"), p.causal = f.boolean_or("causal", false);
+  p.forward_ms = f.number("forward_ms");
+  if (const double both = f.number_or("forward_and_backward_ms", 0); both > p.forward_ms)
     p.backward_ms = both - p.forward_ms;
   return p;
 }
@@ -44,8 +46,8 @@ std::vector<AttentionPeer> read_attention_peers(const std::string& path) {
   for (int64_t number = 1; std::getline(in, text); ++number) {
     std::optional<AttentionPeer> p;
     try {
-      if (!text.empty()) p = peer_of(nlohmann::json::parse(text));
-    } catch (const nlohmann::json::exception& e) {
+      if (!text.empty()) p = peer_of(text);
+    } catch (const Error& e) {
       throw Error(Errc::invalid_argument, "bench",
                   fmt::format("{}:{}: not a line of bench/peers/pytorch_attention.py ({})", path,
                               number, e.what()));

@@ -5,12 +5,12 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "lab/measure.h"
 #include "runtime/device.h"
 
@@ -56,7 +56,7 @@ int run(const LabOptions& o) {
 }
 
 // The same program in `kProcesses` processes at once, each started by this program's own file.
-std::vector<nlohmann::json> run_processes(const LabOptions& o) {
+std::vector<Json> run_processes(const LabOptions& o) {
   std::array<std::FILE*, kProcesses> outputs{};
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = fmt::format("'{}' lab run launch_loop --json --steps {} --device {}",
@@ -65,12 +65,12 @@ std::vector<nlohmann::json> run_processes(const LabOptions& o) {
     out = popen(command.c_str(), "r");
     if (out == nullptr) throw Error(Errc::io, "lab", "cannot start " + self);
   }
-  std::vector<nlohmann::json> results;
+  std::vector<Json> results;
   for (std::FILE* out : outputs) {
     std::string line;
     for (int c = std::fgetc(out); c != EOF; c = std::fgetc(out)) line += static_cast<char>(c);
     if (pclose(out) != 0) throw Error(Errc::device, "lab", "a process of the comparison failed");
-    results.push_back(nlohmann::json::parse(line));
+    results.push_back(parse_json(line, "a process of the comparison"));
   }
   return results;
 }
@@ -96,17 +96,18 @@ int compare(const LabOptions& o) {
   rows.push_back(row_of("CUDA graphs of 50", measure("launch_loop", Remedy::applied), 1));
   rows.push_back(row_of("batch x10", measure("launch_batch", Remedy::none), 1));
   Row several{fmt::format("{} processes", kProcesses), 0, 0, 0, 0, 0};
-  const std::vector<nlohmann::json> results = run_processes(o);
-  for (const nlohmann::json& r : results) {
-    several.cycle_ms += r["step_ms"].get<double>() / kProcesses / kProcesses;
-    several.total_s = std::max(several.total_s, r["seconds"].get<double>() / kProcesses);
-    several.voluntary += r["voluntary"].get<double>() / kProcesses;
-    several.involuntary += r["involuntary"].get<double>() / kProcesses;
+  const std::vector<Json> results = run_processes(o);
+  for (const Json& r : results) {
+    JsonFields f(r, "lab", "a process of the comparison");
+    several.cycle_ms += f.number("step_ms") / kProcesses / kProcesses;
+    several.total_s = std::max(several.total_s, f.number("seconds") / kProcesses);
+    several.voluntary += f.number("voluntary") / kProcesses;
+    several.involuntary += f.number("involuntary") / kProcesses;
   }
   several.busy = std::min(1.0, plain.device_ms / several.cycle_ms);
   rows.push_back(several);
   if (o.json) {
-    nlohmann::ordered_json j = nlohmann::ordered_json::array();
+    Json j = Json::Array{};
     for (const Row& r : rows)
       j.push_back({{"variant", r.name},
                    {"cycle_ms", r.cycle_ms},

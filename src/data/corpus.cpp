@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace saturate::data {
 namespace {
@@ -110,29 +110,29 @@ class TsvCorpus : public LineCorpus {
 
 class JsonCorpus : public LineCorpus {
   using LineCorpus::LineCorpus;
-  using Json = nlohmann::json;
-
   void take(const Json& object, const std::string& key, std::string& dst) {
-    const auto it = object.find(key);
-    if (it == object.end() || !it->is_string())
+    const std::string* text = object[key].if_string();
+    if (text == nullptr)
       reader_->fail(
           fmt::format("the object has no string under \"{}\"; fix the line or name the keys "
                       "with data.languages",
                       key));
-    dst = it->get_ref<const std::string&>();
+    dst = *text;
     if (dst.find('\0') != std::string::npos)
       reader_->fail(fmt::format("the string under \"{}\" has a NUL character; remove it", key));
   }
 
   void parse(std::string_view line, SentencePair& pair) override {
-    const Json value = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (!value.is_object())
+    constexpr JsonLimits kLenient{
+        .max_bytes = SIZE_MAX, .max_values = SIZE_MAX, .max_depth = 512, .unique_names = false};
+    const std::optional<Json> value = try_parse_json(line, kLenient);
+    if (!value || !value->if_object())
       reader_->fail(
           "the line is not a JSON object; JSONL has one object such as {\"source\": \"...\", "
           "\"target\": \"...\"} on each line");
-    if (spec_.monolingual()) return take(value, spec_.text_key, pair.target);
-    const auto inner = value.find("translation");
-    const Json& object = inner != value.end() && inner->is_object() ? *inner : value;
+    if (spec_.monolingual()) return take(*value, spec_.text_key, pair.target);
+    const Json& inner = std::as_const(*value)["translation"];
+    const Json& object = inner.if_object() ? inner : *value;
     take(object, spec_.source_key, pair.source);
     take(object, spec_.target_key, pair.target);
   }

@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <unordered_map>
 
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "data/sentencepiece_check.h"
 
 namespace saturate::data {
@@ -45,18 +45,20 @@ std::string read_file(const std::string& path) {
 
 // Pieces by id from vocab.json.
 std::vector<std::string> parse_vocab(const std::string& text, const std::string& name) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.empty())
+  constexpr JsonLimits kLimits{.max_bytes = kMaxModelBytes, .max_values = kMaxVocab + 1};
+  const std::optional<Json> json = try_parse_json(text, kLimits);
+  if (!json || !json->if_object() || json->size() == 0)
     fail(name, "is not a JSON object of piece: id; copy it again");
-  std::vector<std::string> pieces(json.size());
-  std::vector<char> seen(json.size());
-  for (const auto& [piece, id] : json.items()) {
-    if (!id.is_number_integer() || id < 0 || id >= json.size() || seen[id.get<size_t>()])
+  std::vector<std::string> pieces(json->size());
+  std::vector<char> seen(json->size());
+  for (const auto& [piece, number] : *json->if_object()) {
+    const int64_t* id = number.if_int();
+    if (!id || *id < 0 || *id >= std::ssize(pieces) || seen[static_cast<size_t>(*id)])
       fail(name, fmt::format("gives \"{}\" an id that is no integer, used twice, or not "
                              "below the number of pieces {}",
-                             piece, json.size()));
-    seen[id.get<size_t>()] = 1;
-    pieces[id.get<size_t>()] = piece;
+                             piece, json->size()));
+    seen[static_cast<size_t>(*id)] = 1;
+    pieces[static_cast<size_t>(*id)] = piece;
   }
   return pieces;
 }

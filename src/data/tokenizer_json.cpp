@@ -4,16 +4,14 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/protobuf_fields.h"
 
 namespace saturate::data {
 namespace {
-
-using nlohmann::json;
 
 constexpr std::string_view kSpace = "\u2581";  // SentencePiece's mark of a space
 
@@ -106,15 +104,15 @@ std::string byte_character(int byte) {
   return utf8(0x100 + place);
 }
 
-json added_token(int32_t id, const std::string& text, bool special) {
+Json added_token(int32_t id, const std::string& text, bool special) {
   return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
-json sequence(const char* of, json parts) { return {{"type", "Sequence"}, {of, std::move(parts)}}; }
+Json sequence(const char* of, Json parts) { return {{"type", "Sequence"}, {of, std::move(parts)}}; }
 
-json normalizer(const SpmModel& m) {
-  json steps = json::array();
+Json normalizer(const SpmModel& m) {
+  Json steps = Json::Array{};
   if (!m.charsmap.empty())
     steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", base64(m.charsmap)}});
   if (m.remove_extra_whitespaces) {
@@ -127,7 +125,7 @@ json normalizer(const SpmModel& m) {
 }
 
 // Words apart, which is quicker and changes nothing where no piece reaches over a space.
-json pre_tokenizer(const SpmModel& m) {
+Json pre_tokenizer(const SpmModel& m) {
   for (const SpmModel::Piece& p : m.pieces) {
     if (p.kind == SpmModel::normal && p.text.find(kSpace, 1) != std::string_view::npos) return {};
   }
@@ -137,8 +135,8 @@ json pre_tokenizer(const SpmModel& m) {
           {"invert", false}};
 }
 
-json decoder(const SpmModel& m) {
-  json steps = json::array();
+Json decoder(const SpmModel& m) {
+  Json steps = Json::Array{};
   steps.push_back({{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}});
   if (m.byte_fallback) steps.push_back({{"type", "ByteFallback"}});
   steps.push_back({{"type", "Fuse"}});
@@ -149,7 +147,7 @@ json decoder(const SpmModel& m) {
 
 // Every way to put a piece together from two others, best piece first: SentencePiece takes the pair
 // whose sum has the best score.
-json merges(const SpmModel& m, const std::unordered_map<std::string_view, int32_t>& ids) {
+Json merges(const SpmModel& m, const std::unordered_map<std::string_view, int32_t>& ids) {
   std::unordered_map<std::string_view, float> known;
   std::vector<const SpmModel::Piece*> order;
   for (const SpmModel::Piece& p : m.pieces) {
@@ -158,23 +156,25 @@ json merges(const SpmModel& m, const std::unordered_map<std::string_view, int32_
     order.push_back(&p);
   }
   std::ranges::stable_sort(order, [](const auto* a, const auto* b) { return a->score > b->score; });
-  json pairs = json::array();
+  Json pairs = Json::Array{};
   for (const SpmModel::Piece* p : order) {
     for (size_t cut = 1; cut < p->text.size(); ++cut) {
       const std::string_view left = p->text.substr(0, cut), right = p->text.substr(cut);
-      if (known.contains(left) && known.contains(right)) pairs.push_back({left, right});
+      if (known.contains(left) && known.contains(right)) pairs.push_back(Json::Array{left, right});
     }
   }
   return pairs;
 }
 
 // Unigram also does for character models: their pieces leave one way to cut a text.
-json spm_model(const SpmModel& m, const Tokenizer& t) {
+Json spm_model(const SpmModel& m, const Tokenizer& t) {
   std::unordered_map<std::string_view, int32_t> ids;
   for (int32_t id = 0; id < t.vocab_size(); ++id) ids.emplace(t.piece(id), id);
   if (m.type == SpmModel::bpe) {
-    json vocab = json::object();
-    for (const auto& [piece, id] : ids) vocab[std::string(piece)] = id;
+    Json vocab = Json::Object{};
+    for (int32_t id = 0; id < t.vocab_size(); ++id) {
+      if (ids.at(t.piece(id)) == id) vocab.add(t.piece(id), id);
+    }
     return {{"type", "BPE"},
             {"dropout", nullptr},
             {"unk_token", t.piece(t.unk_id())},
@@ -193,11 +193,12 @@ json spm_model(const SpmModel& m, const Tokenizer& t) {
     lowest = std::min(lowest, p.score);
     scores.emplace(p.text, p.score);
   }
-  json vocab = json::array();
+  Json vocab = Json::Array{};
   for (const std::string& piece : t.pieces()) {
     const auto at = scores.find(piece);
     // What stands for something else (bytes, <pad>) must not win where a text has its letters.
-    vocab.push_back({piece, at == scores.end() ? 1000 * lowest - 1000 : at->second});
+    const double score = at == scores.end() ? 1000 * lowest - 1000 : at->second;
+    vocab.push_back(Json::Array{piece, score});
   }
   return {{"type", "Unigram"},
           {"unk_id", t.unk_id()},
@@ -205,15 +206,15 @@ json spm_model(const SpmModel& m, const Tokenizer& t) {
           {"vocab", std::move(vocab)}};
 }
 
-json byte_model(const Tokenizer& t) {
-  json vocab = json::object();
+Json byte_model(const Tokenizer& t) {
+  Json vocab = Json::Object{};
   for (const int32_t id : {t.eos_id(), t.unk_id(), t.pad_id()}) vocab[t.piece(id)] = id;
   std::vector<int32_t> id;
   for (int byte = 0; byte < 256; ++byte) {
     id.clear();
     const char text = static_cast<char>(byte);
     t.encode({&text, 1}, id);
-    vocab[byte_character(byte)] = id.at(0);
+    vocab.add(byte_character(byte), id.at(0));
   }
   return {{"type", "BPE"},
           {"dropout", nullptr},
@@ -224,7 +225,7 @@ json byte_model(const Tokenizer& t) {
           {"byte_fallback", false},
           {"ignore_merges", false},
           {"vocab", std::move(vocab)},
-          {"merges", json::array()}};
+          {"merges", Json::Array{}}};
 }
 
 [[noreturn]] void cannot(const char* what) {
@@ -236,17 +237,18 @@ json byte_model(const Tokenizer& t) {
 }  // namespace
 
 std::string tokenizer_json(const Tokenizer& t, SentenceEnd end) {
-  std::map<int32_t, json> added;
+  std::map<int32_t, Json> added;
   for (const int32_t id : {t.eos_id(), t.unk_id(), t.pad_id()})
     added[id] = added_token(id, t.piece(id), true);
-  json out = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
+  Json out = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   if (t.is_bytes()) {
-    const json byte_level = {{"type", "ByteLevel"},
+    const Json byte_level = {{"type", "ByteLevel"},
                              {"add_prefix_space", false},
                              {"trim_offsets", true},
                              {"use_regex", false}};
     out["normalizer"] = nullptr;
-    out["pre_tokenizer"] = out["decoder"] = byte_level;
+    out["pre_tokenizer"] = byte_level;
+    out["decoder"] = byte_level;
     out["model"] = byte_model(t);
   } else {
     const SpmModel m = read_model(t.serialized());
@@ -264,20 +266,21 @@ std::string tokenizer_json(const Tokenizer& t, SentenceEnd end) {
     out["decoder"] = decoder(m);
     out["model"] = spm_model(m, t);
   }
-  out["added_tokens"] = json::array();
+  out["added_tokens"] = Json::Array{};
   for (auto& [id, token] : added) out["added_tokens"].push_back(std::move(token));
   out["post_processor"] = nullptr;
   if (end == SentenceEnd::appended) {
     const std::string& eos = t.piece(t.eos_id());
-    const json symbol = {{"SpecialToken", {{"id", eos}, {"type_id", 0}}}};
+    const Json symbol = {{"SpecialToken", {{"id", eos}, {"type_id", 0}}}};
     const auto text = [](const char* id) {
-      return json{{"Sequence", {{"id", id}, {"type_id", 0}}}};
+      return Json{{"Sequence", {{"id", id}, {"type_id", 0}}}};
     };
     out["post_processor"] = {
         {"type", "TemplateProcessing"},
-        {"single", {text("A"), symbol}},
-        {"pair", {text("A"), text("B"), symbol}},
-        {"special_tokens", {{eos, {{"id", eos}, {"ids", {t.eos_id()}}, {"tokens", {eos}}}}}}};
+        {"single", Json::Array{text("A"), symbol}},
+        {"pair", Json::Array{text("A"), text("B"), symbol}},
+        {"special_tokens",
+         {{eos, {{"id", eos}, {"ids", Json::Array{t.eos_id()}}, {"tokens", Json::Array{eos}}}}}}};
   }
   return out.dump();
 }

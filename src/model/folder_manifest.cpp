@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 #include "model/safetensors.h"
 
 namespace saturate::model {
@@ -77,10 +77,10 @@ void write_manifest(const std::string& folder, int64_t step) {
   Json files{Json::Object{}};
   for (const fs::path& path : paths) {
     files.add(path.lexically_relative(folder).generic_string(),
-              Json::object({{"bytes", static_cast<int64_t>(fs::file_size(path))},
-                            {"xxh3", checksum_text(path.string())}}));
+              Json{{"bytes", static_cast<int64_t>(fs::file_size(path))},
+                   {"xxh3", checksum_text(path.string())}});
   }
-  write_json_file(manifest_path(folder), Json::object({{"step", step}, {"files", files}}));
+  write_json_file(manifest_path(folder), Json{{"step", step}, {"files", files}});
 }
 
 std::optional<std::string> manifest_damage(const std::string& folder) {

@@ -24,7 +24,7 @@ std::optional<config::Value> plain(const Json& json) {
 }  // namespace
 
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
-  Json out = Json::object({{"max_length", config.max_positions}});
+  Json out = {{"max_length", config.max_positions}};
   add_special_ids(out, config);
   if (config.kind != ModelKind::encoder_decoder) return out;
   out.add("decoder_start_token_id", config.decoder_start_id);
@@ -33,9 +33,9 @@ Json to_generation_config(const ModelConfig& config, const TranslateConfig& tran
   if (config.pad_id >= 0) out.add("bad_words_ids", Json::Array{Json::Array{config.pad_id}});
   out.add("num_beams", translate.beam);
   out.add("length_penalty", translate.length_penalty);
-  out.add("saturate", Json::object({{"max_length_factor", translate.max_length_factor},
-                                    {"max_length_offset", translate.max_length_offset},
-                                    {"batch_tokens", translate.batch_tokens}}));
+  out.add("saturate", Json{{"max_length_factor", translate.max_length_factor},
+                           {"max_length_offset", translate.max_length_offset},
+                           {"batch_tokens", translate.batch_tokens}});
   return out;
 }
 

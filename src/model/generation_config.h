@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/config.h"
-#include "model/json_file.h"
+#include "base/json.h"
 #include "model/model_config.h"
 
 namespace saturate::model {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "model/json_file.h"
+#include "base/json.h"
 #include "model/model_config.h"
 
 namespace saturate::model {

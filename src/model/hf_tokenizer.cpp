@@ -12,7 +12,7 @@
 
 #include "base/durable_file.h"
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 
 namespace saturate::model {
 namespace {
@@ -58,12 +58,9 @@ void save_marian_tokenizer(const std::string& folder, const MarianTokenizerFiles
   if (separate) write_vocabulary(in_folder("target_vocab.json"), files.target_pieces, files);
   copy_durably(files.source_spm, in_folder("source.spm"));
   copy_durably(files.target_spm, in_folder("target.spm"));
-  Json config = Json::object({{"tokenizer_class", "MarianTokenizer"},
-                              {"separate_vocabs", separate},
-                              {"unk_token", files.unk_piece},
-                              {"eos_token", files.eos_piece},
-                              {"pad_token", files.pad_piece},
-                              {"model_max_length", files.max_length}});
+  Json config = {{"tokenizer_class", "MarianTokenizer"}, {"separate_vocabs", separate},
+                 {"unk_token", files.unk_piece},         {"eos_token", files.eos_piece},
+                 {"pad_token", files.pad_piece},         {"model_max_length", files.max_length}};
   if (!files.source_language.empty()) config.add("source_lang", files.source_language);
   if (!files.target_language.empty()) config.add("target_lang", files.target_language);
   write_json_file(in_folder("tokenizer_config.json"), config);

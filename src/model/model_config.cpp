@@ -91,7 +91,7 @@ std::string_view name_of(NormKind kind) { return kNorms[static_cast<size_t>(kind
 std::string_view name_of(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
 
 Json to_json(const ModelConfig& config) {
-  Json out = Json::object({{"model_type", "saturate"}});
+  Json out = {{"model_type", "saturate"}};
   visit_fields(config, FieldWriter{out});
   return out;
 }

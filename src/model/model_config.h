@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "kernels/activation/activation.h"
 #include "kernels/norm/norm.h"
-#include "model/json_file.h"
 
 namespace saturate::model {
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 
 namespace saturate::model {
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 #include "model/safetensors.h"
 
 namespace saturate::model {

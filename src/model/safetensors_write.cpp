@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 #include "model/safetensors.h"
 
 namespace saturate::model {
@@ -33,9 +33,9 @@ Layout lay_out(const std::vector<TensorSpec>& tensors,
     const auto begin = static_cast<int64_t>(layout.data_bytes);
     layout.data_bytes += bytes;
     const auto end = static_cast<int64_t>(layout.data_bytes);
-    header.add(t.name, Json::object({{"dtype", t.dtype},
-                                     {"shape", std::move(shape)},
-                                     {"data_offsets", Json::Array{begin, end}}}));
+    header.add(t.name, Json{{"dtype", t.dtype},
+                            {"shape", std::move(shape)},
+                            {"data_offsets", Json::Array{begin, end}}});
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');

@@ -8,10 +8,10 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
-#include "model/json_file.h"
 #include "model/model_folder.h"
 #include "model/safetensors.h"
 #include "train/frozen.h"
@@ -19,8 +19,6 @@
 
 namespace saturate::train {
 namespace {
-
-using model::Json;
 
 // A flat array of a parameter store, on the host.
 std::vector<float> to_host(const Stream& stream, const Buffer& flat) {
@@ -113,20 +111,20 @@ uint64_t tokenizer_bytes(const data::Tokenizer& t, uint64_t times) {
 Json state_json(const StepState& s, const RunProgress& p, const ParameterStore& store) {
   Json::Array frozen;
   for (std::string& name : frozen_names(store)) frozen.emplace_back(std::move(name));
-  return Json::object({{"step", s.step},
-                       {"micro_step", static_cast<int64_t>(s.rng[1])},
-                       {"updates", int64_t{s.updates}},
-                       {"loss_scale", static_cast<double>(s.loss_scale)},
-                       {"good_steps", int64_t{s.good_steps}},
-                       {"bad_steps_in_row", int64_t{s.bad_steps_in_row}},
-                       {"elapsed_s", p.elapsed_s},
-                       {"best_score", p.best_score},
-                       {"best_step", p.best_step},
-                       {"validations_without_gain", p.validations_without_gain},
-                       {"loader", p.loader.to_json()},
-                       {"frozen", std::move(frozen)},
-                       {"started_from", p.origin.from},
-                       {"initial_weights", p.origin.weights}});
+  return Json{{"step", s.step},
+              {"micro_step", static_cast<int64_t>(s.rng[1])},
+              {"updates", int64_t{s.updates}},
+              {"loss_scale", static_cast<double>(s.loss_scale)},
+              {"good_steps", int64_t{s.good_steps}},
+              {"bad_steps_in_row", int64_t{s.bad_steps_in_row}},
+              {"elapsed_s", p.elapsed_s},
+              {"best_score", p.best_score},
+              {"best_step", p.best_step},
+              {"validations_without_gain", p.validations_without_gain},
+              {"loader", p.loader.to_json()},
+              {"frozen", std::move(frozen)},
+              {"started_from", p.origin.from},
+              {"initial_weights", p.origin.weights}};
 }
 
 // What was frozen has no moments and what was not has them, so the set cannot change on the way.
@@ -176,8 +174,7 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
               step.average().data() ? step.average() : store.masters(), corpora);
   std::filesystem::create_directories(folder + "/training");
   write_optimizer(folder + "/training/optimizer.safetensors", step, store);
-  model::write_json_file(folder + "/training/state.json",
-                         state_json(step.state(), progress, store));
+  write_json_file(folder + "/training/state.json", state_json(step.state(), progress, store));
 }
 
 void check_continues(const std::string& folder, const model::ModelConfig& config,
@@ -211,7 +208,7 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
 
 int64_t best_step_of(const std::string& folder) {
   try {
-    const Json state = model::read_json_file(folder + "/training/state.json");
+    const Json state = read_json_file(folder + "/training/state.json");
     const Json* step = state.find("best_step");
     if (step != nullptr && step->if_int() != nullptr) return *step->if_int();
   } catch (const Error&) {  // a damaged checkpoint names none
@@ -221,8 +218,8 @@ int64_t best_step_of(const std::string& folder) {
 
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store) {
   const std::string state_path = folder + "/training/state.json";
-  const Json json = model::read_json_file(state_path);
-  model::JsonFields f(json, "checkpoint", state_path);
+  const Json json = read_json_file(state_path);
+  JsonFields f(json, "checkpoint", state_path);
   check_frozen(json, state_path, store);
   RunProgress p;
   StepState s = step.state();  // keeps the seed

@@ -8,12 +8,12 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/corpus.h"
 #include "data/spool.h"
 #include "data/token_cache_builder.h"
-#include "model/json_file.h"
 #include "train/model_setup.h"
 #include "train/named_text.h"
 
@@ -348,10 +348,10 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
   source.save(folder + "/source.spm");
   target.save(folder + "/target.spm");
   const auto save_ids = [&](const char* name, const Tokenizer& t) {
-    model::Json::Object ids;
+    Json::Object ids;
     for (size_t id = 0; id < t.pieces().size(); ++id)
       ids.push_back({t.pieces()[id], static_cast<int64_t>(id)});
-    model::write_json_file(folder + "/" + name, model::Json(std::move(ids)));
+    write_json_file(folder + "/" + name, Json(std::move(ids)));
   };
   if (!source.has_own_ids() && !target.has_own_ids()) return;
   save_ids("vocab.json", source);

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "model/folder_manifest.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
-#include "model/json_file.h"
 #include "model/model_folder.h"
 #include "model/safetensors.h"
 #include "train/checkpoint_store.h"
@@ -22,7 +22,6 @@ namespace saturate::train {
 namespace {
 
 namespace fs = std::filesystem;
-using model::Json;
 
 // As config.toml has it, so that a run can be resumed from any folder.
 std::string whole_path(const std::string& path) {
@@ -190,8 +189,8 @@ InitialModel open_folder(const RunConfig& config, const std::string& from) {
 std::optional<InitialModel> read_record(const std::string& out) {
   const std::string path = record_path(out);
   if (!fs::exists(path)) return std::nullopt;
-  const Json json = model::read_json_file(path);
-  model::JsonFields f(json, "resume", path);
+  const Json json = read_json_file(path);
+  JsonFields f(json, "resume", path);
   const Json* config = json.find("model");
   if (config == nullptr) f.fail("model", "it is missing; restore the file");
   return InitialModel{.from = f.text("from"),
@@ -273,9 +272,9 @@ void load_initial_weights(InitialModel& initial, ParameterStore& store,
 }
 
 void keep_initial_model(const std::string& out, const InitialModel& initial) {
-  model::write_json_file(record_path(out), Json::object({{"from", initial.from},
-                                                         {"weights", initial.weights},
-                                                         {"model", to_json(initial.config)}}));
+  write_json_file(record_path(out), Json{{"from", initial.from},
+                                         {"weights", initial.weights},
+                                         {"model", to_json(initial.config)}});
 }
 
 }  // namespace saturate::train

@@ -5,15 +5,13 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace saturate::train {
 namespace {
-
-using Json = nlohmann::ordered_json;  // keys stay in the order of the structs
 
 // One visit per row type names its members once, for writing and for reading.
 template <class Visit>
@@ -73,35 +71,30 @@ void visit_fields(Visit& v, RunEnd& r) {
 struct Writer {
   Json& json;
   void operator()(const char* key, double value) {
-    json[key] = std::isfinite(value) ? Json(value) : Json(nullptr);
+    json.add(key, value);  // null when not finite
   }
-  void operator()(const char* key, int64_t value) { json[key] = value; }
-  void operator()(const char* key, const std::string& value) { json[key] = value; }
+  void operator()(const char* key, int64_t value) { json.add(key, value); }
+  void operator()(const char* key, const std::string& value) { json.add(key, value); }
   void operator()(const char* key, const TextPairs& pairs) {
-    Json& object = json[key] = Json::object();
-    for (const auto& [name, value] : pairs) object[name] = value;
+    Json object = Json::Object{};
+    for (const auto& [name, value] : pairs) object.add(name, value);
+    json.add(key, std::move(object));
   }
 };
 
+// What a row lacks keeps its default.
 struct Reader {
   const Json& json;
-  const Json* find(const char* key) const {
-    const auto it = json.find(key);
-    return it == json.end() || it->is_null() ? nullptr : &*it;
-  }
-  void operator()(const char* key, double& value) const {
-    if (const Json* j = find(key)) value = j->get<double>();
-  }
-  void operator()(const char* key, int64_t& value) const {
-    if (const Json* j = find(key)) value = j->get<int64_t>();
-  }
-  void operator()(const char* key, std::string& value) const {
-    if (const Json* j = find(key)) value = j->get<std::string>();
-  }
+  JsonFields& fields;
+  void operator()(const char* key, double& value) const { value = fields.number_or(key, value); }
+  void operator()(const char* key, int64_t& value) const { value = fields.integer_or(key, value); }
+  void operator()(const char* key, std::string& value) const { value = fields.text_or(key, value); }
   void operator()(const char* key, TextPairs& pairs) const {
-    const Json* j = find(key);
-    if (j == nullptr) return;
-    for (const auto& [name, value] : j->items()) pairs.emplace_back(name, value.get<std::string>());
+    if (!fields.has(key)) return;
+    const Json& object = json[key];
+    JsonFields texts(object, "metrics", key);
+    for (const auto& [name, value] : *object.if_object())
+      pairs.emplace_back(name, texts.text(name));
   }
 };
 
@@ -113,23 +106,24 @@ struct NumberCollector {
 };
 
 template <class Row>
-MetricsRow read_row(const Json& json) {
+MetricsRow read_row(const Json& json, JsonFields& fields) {
   Row row;
-  row.step = json.at("step").get<int64_t>();
-  const Reader reader{json};
+  row.step = fields.integer("step");
+  const Reader reader{json, fields};
   visit_fields(reader, row);
   return row;
 }
 
 std::optional<MetricsRow> parse_row(const std::string& line) {
-  const Json json = Json::parse(line);
-  const std::string kind = json.at("kind").get<std::string>();
-  if (kind == "run") return read_row<RunHeader>(json);
-  if (kind == "train") return read_row<TrainRow>(json);
-  if (kind == "valid") return read_row<ValidRow>(json);
-  if (kind == "sample") return read_row<SampleRow>(json);
-  if (kind == "end") return read_row<RunEnd>(json);
-  if (kind == "test") return read_row<TestRow>(json);
+  const Json json = parse_json(line, "the line");
+  JsonFields fields(json, "metrics", "the line");
+  const std::string& kind = fields.text("kind");
+  if (kind == "run") return read_row<RunHeader>(json, fields);
+  if (kind == "train") return read_row<TrainRow>(json, fields);
+  if (kind == "valid") return read_row<ValidRow>(json, fields);
+  if (kind == "sample") return read_row<SampleRow>(json, fields);
+  if (kind == "end") return read_row<RunEnd>(json, fields);
+  if (kind == "test") return read_row<TestRow>(json, fields);
   return std::nullopt;
 }
 
@@ -149,7 +143,7 @@ void for_each_row(const std::filesystem::path& file, Use use) {
     end += line.size() + 1;
     try {
       if (const auto row = parse_row(line); row && !use(*row, end)) return;
-    } catch (const Json::exception& e) {
+    } catch (const Error& e) {
       throw Error(
           Errc::invalid_argument, "metrics",
           fmt::format("{}:{}: not a row of metrics ({}); remove the line or restore the file",
@@ -198,7 +192,7 @@ std::string to_json(const MetricsRow& row) {
   json["step"] = step_of(row);
   Writer writer{json};
   std::visit([&](auto r) { visit_fields(writer, r); }, row);
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();
 }
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& file) {

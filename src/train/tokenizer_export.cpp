@@ -14,7 +14,6 @@ namespace saturate::train {
 namespace {
 
 using data::Tokenizer;
-using model::Json;
 
 void write_fast_tokenizer(const std::string& folder, const model::ModelConfig& config,
                           const Tokenizer& t) {
@@ -29,15 +28,15 @@ void write_fast_tokenizer(const std::string& folder, const model::ModelConfig& c
     return;
   }
   write_durable_file(folder + "/tokenizer.json", text);
-  Json out = Json::object({{"tokenizer_class", "PreTrainedTokenizerFast"},
-                           {"unk_token", t.piece(t.unk_id())},
-                           {"eos_token", t.piece(t.eos_id())},
-                           {"pad_token", t.piece(t.pad_id())},
-                           {"clean_up_tokenization_spaces", false},
-                           {"model_input_names", Json::Array{"input_ids", "attention_mask"}},
-                           {"model_max_length", config.max_positions}});
+  Json out = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"unk_token", t.piece(t.unk_id())},
+              {"eos_token", t.piece(t.eos_id())},
+              {"pad_token", t.piece(t.pad_id())},
+              {"clean_up_tokenization_spaces", false},
+              {"model_input_names", Json::Array{"input_ids", "attention_mask"}},
+              {"model_max_length", config.max_positions}};
   if (!translates) out.add("bos_token", t.piece(t.eos_id()));
-  model::write_json_file(folder + "/tokenizer_config.json", out);
+  write_json_file(folder + "/tokenizer_config.json", out);
 }
 
 }  // namespace

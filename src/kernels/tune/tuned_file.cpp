@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/durable_file.h"
 #include "base/error.h"
@@ -21,7 +21,6 @@
 namespace saturate::kernels {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr uintmax_t kLargest = 16u << 20;  // bytes; 30,000 entries take 6 MB
@@ -37,9 +36,8 @@ std::string difference(const Json& root, const TuneMachine& machine) {
                                                               {"driver", &machine.driver},
                                                               {"libraries", &machine.libraries}};
   for (const auto& [name, now] : parts) {
-    const auto at = root.find(name);
-    const std::string then =
-        at != root.end() && at->is_string() ? at->get<std::string>() : "unknown";
+    const std::string* given = root[name].if_string();
+    const std::string then = given != nullptr ? *given : "unknown";
     if (then != *now) return fmt::format("{} {}, now {}", name, then, *now);
   }
   return "";
@@ -69,58 +67,29 @@ class FileLock {
 
 }  // namespace
 
-struct TunedEntry::Fields {
-  Json object;
-  std::string problem;
-  const Json* find(const char* name) const {
-    const auto at = object.find(name);
-    return at == object.end() ? nullptr : &*at;
-  }
-};
+double TunedEntry::not_negative(std::string_view key) {
+  const double v = number(key);
+  if (!(v >= 0)) fail(key, "a number from 0 is needed");
+  return v;
+}
 
-TunedEntry::TunedEntry(const std::string& json)
-    : fields_(std::make_unique<Fields>(Fields{Json::parse(json, nullptr, false), ""})) {}
-TunedEntry::~TunedEntry() = default;
-TunedEntry::TunedEntry(TunedEntry&&) noexcept = default;
-
-bool TunedEntry::is_object() const { return fields_->object.is_object(); }
-const std::string& TunedEntry::problem() const { return fields_->problem; }
-void TunedEntry::fail(const char* name, const char* rule) {
-  if (fields_->problem.empty()) fields_->problem = fmt::format("\"{}\" must be {}", name, rule);
-}
-std::string TunedEntry::text(const char* name) {
-  const Json* v = fields_->find(name);
-  if (v != nullptr && v->is_string()) return v->get<std::string>();
-  return fail(name, "text"), "";
-}
-bool TunedEntry::flag(const char* name) {
-  const Json* v = fields_->find(name);
-  if (v != nullptr && v->is_boolean()) return v->get<bool>();
-  return fail(name, "true or false"), false;
-}
-double TunedEntry::number(const char* name) {
-  const Json* v = fields_->find(name);
-  if (v != nullptr && v->is_number() && v->get<double>() >= 0) return v->get<double>();
-  return fail(name, "a number from 0"), 0;
-}
-std::optional<DType> TunedEntry::type(const char* name) {
-  const std::string given = text(name);
+DType TunedEntry::type(std::string_view key) {
+  const std::string& given = text(key);
   for (const DType t : kTypes) {
     if (given == name_of(t)) return t;
   }
-  return fail(name, "a type"), std::nullopt;
+  fail(key, "a type is needed");
 }
-std::vector<int64_t> TunedEntry::whole_numbers(const char* name, size_t count, int64_t least,
-                                               const char* rule) {
-  const Json* v = fields_->find(name);
+
+std::vector<int64_t> TunedEntry::whole_numbers(std::string_view key, size_t count, int64_t least,
+                                               std::string_view rule) {
   std::vector<int64_t> numbers;
-  bool whole = v != nullptr && v->is_array() && v->size() == count;
-  for (size_t i = 0; whole && i < count; ++i) {
-    whole = (*v)[i].is_number_integer() && (*v)[i].get<int64_t>() >= least;
-    if (whole) numbers.push_back((*v)[i].get<int64_t>());
+  for (const Json& v : list(key)) {
+    if (v.if_int() == nullptr || *v.if_int() < least) fail(key, rule);
+    numbers.push_back(*v.if_int());
   }
-  if (whole) return numbers;
-  return fail(name, rule), std::vector<int64_t>();
+  if (numbers.size() != count) fail(key, rule);
+  return numbers;
 }
 
 std::string tune_cache_folder() {
@@ -154,7 +123,7 @@ std::string tuned_file_text(const char* kind, const TuneMachine& machine,
       {"compute", machine.compute},
       {"driver", machine.driver},
       {"libraries", machine.libraries}};
-  std::string text = head.dump(1, ' ', false, Json::error_handler_t::replace);
+  std::string text = head.dump(1);
   text.resize(text.rfind('\n'));  // without the last brace: entries follow, one a line
   text += ",\n \"entries\": [";
   const char* separator = "\n  ";
@@ -166,7 +135,7 @@ std::string tuned_file_text(const char* kind, const TuneMachine& machine,
 }
 
 std::string read_tuned_file(const std::string& path, const char* kind, const TuneMachine& machine,
-                            bool& exists, const std::function<std::string(TunedEntry&)>& add) {
+                            bool& exists, const std::function<void(TunedEntry&)>& add) {
   const auto broken = [&](const std::string& what) {
     return fmt::format("{} is not used: {}; run `saturate tune {}` again, or delete the file", path,
                        what, kind);
@@ -180,25 +149,22 @@ std::string read_tuned_file(const std::string& path, const char* kind, const Tun
   std::ifstream in(path, std::ios::binary);
   if (!in) return broken("it cannot be read");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  // What is nested deeper than an entry's fields is left out: it would be written by recursion.
-  constexpr int kDeepest = 8;
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDeepest; };
-  const Json root = Json::parse(text, shallow, false);
-  if (root.is_discarded()) return broken("it is no JSON (torn, or edited by hand)");
-  if (!root.is_object()) return broken("it is no table");
-  const auto format = root.find("format");
-  if (format == root.end() || *format != format_of(kind)) {
+  const std::optional<Json> parsed = try_parse_json(text);
+  if (!parsed) return broken("it is no JSON (torn, or edited by hand)");
+  const Json& root = *parsed;
+  if (root["format"] != format_of(kind))
     return broken(fmt::format("its \"format\" is not \"{}\"", format_of(kind)));
-  }
-  if (const std::string other = difference(root, machine); !other.empty()) {
+  if (const std::string other = difference(root, machine); !other.empty())
     return broken(fmt::format("it was measured with {}", other));
-  }
-  const auto entries = root.find("entries");
-  if (entries == root.end() || !entries->is_array()) return broken("\"entries\" must be a list");
-  for (size_t i = 0; i < entries->size(); ++i) {
-    TunedEntry entry((*entries)[i].dump(-1, ' ', false, Json::error_handler_t::replace));
-    const std::string problem = entry.is_object() ? add(entry) : "is no object";
-    if (!problem.empty()) return broken(fmt::format("entry {}: {}", i, problem));
+  const Json::Array* entries = root["entries"].if_array();
+  if (entries == nullptr) return broken("\"entries\" must be a list");
+  try {
+    for (size_t i = 0; i < entries->size(); ++i) {
+      TunedEntry entry((*entries)[i], "tune", fmt::format("entry {}", i));
+      add(entry);
+    }
+  } catch (const Error& e) {
+    return broken(e.what());
   }
   return "";
 }

@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
 
@@ -244,17 +243,16 @@ std::string findings_text(const std::vector<Finding>& findings) {
 }
 
 std::string findings_json(const std::vector<Finding>& findings) {
-  nlohmann::ordered_json j;
+  Json j;
   j["schema"] = kCheckSchema;
   j["ready"] = !any_failed(findings);
-  j["findings"] = nlohmann::ordered_json::array();
+  j["findings"] = Json::Array{};
   for (const Finding& f : findings)
     j["findings"].push_back({{"name", f.name},
                              {"grade", grade_name(f.grade)},
                              {"found", printable(f.found)},
-                             {"remedy", f.remedy.empty() ? nlohmann::ordered_json(nullptr)
-                                                         : nlohmann::ordered_json(f.remedy)}});
-  return j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+                             {"remedy", f.remedy.empty() ? Json() : Json(f.remedy)}});
+  return j.dump(2) + "\n";
 }
 
 bool any_failed(const std::vector<Finding>& findings) {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "observe/testing/fake_gpu.h"
 #include "observe/testing/proc_tree.h"
 
@@ -51,7 +51,7 @@ TEST(Check, HealthyMachineIsAllOk) {
   const auto findings = check_machine(input(tree, monitor.get()));
   for (const Finding& f : findings) EXPECT_EQ(f.grade, Grade::ok) << f.name << ": " << f.found;
   EXPECT_FALSE(any_failed(findings));
-  const auto j = nlohmann::json::parse(findings_json(findings));
+  const Json j = parse_json(findings_json(findings), "test");
   EXPECT_EQ(j["ready"], true);
   EXPECT_EQ(j["findings"].size(), findings.size());
 }

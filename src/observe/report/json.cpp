@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/report/json.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "observe/report/memory.h"
 #include "observe/report/rooflines.h"
 #include "observe/report/text.h"
@@ -10,10 +9,8 @@
 namespace saturate::observe {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 Json budget_json(const Budget& budget) {
-  Json j = Json::object();
+  Json j = Json::Object{};
   for (size_t l = 0; l < kLeaves; ++l)
     j[std::string(leaf_info(static_cast<Leaf>(l)).id)] = budget.ns[l];
   return j;
@@ -21,8 +18,8 @@ Json budget_json(const Budget& budget) {
 
 // [nanoseconds since the first sample, value]
 Json curve_json(const Curve& curve) {
-  Json points = Json::array();
-  for (const Curve::Point& p : curve.points()) points.push_back({p.time_ns, p.most});
+  Json points = Json::Array{};
+  for (const Curve::Point& p : curve.points()) points.push_back(Json::Array{p.time_ns, p.most});
   return points;
 }
 
@@ -112,15 +109,15 @@ Json device_json(const DeviceAnalysis& d) {
   j["launches"] = d.launches;
   j["launch_calls_ns"] = d.launch_ns;
   j["leaves_ns"] = budget_json(d.budget);
-  Json& evidence = j["idle_by_call"] = Json::array();
+  Json& evidence = j["idle_by_call"] = Json::Array{};
   for (const auto& [key, time] : d.evidence)
     evidence.push_back({{"leaf", leaf_info(key.first).id},
                         {"name", printable(key.second)},
                         {"ns", time.ns},
                         {"gaps", time.count}});
-  Json& kernels = j["kernels"] = Json::array();
+  Json& kernels = j["kernels"] = Json::Array{};
   for (const KernelStat& k : d.kernels) kernels.push_back(kernel_json(k, peaks));
-  Json& copies = j["copies"] = Json::array();
+  Json& copies = j["copies"] = Json::Array{};
   for (const auto& [key, c] : d.copies)
     copies.push_back({{"kind", copy_name(key.first)},
                       {"host_memory", memory_name(key.second)},
@@ -156,7 +153,7 @@ std::string render_json(const Diagnosis& g) {
                   {"next", printable(g.verdict.next)}};
   j["capture"] = {{"source", a.source},    {"framework", a.framework}, {"records", a.records},
                   {"dropped", a.dropped},  {"malformed", a.malformed}, {"slowdown", a.slowdown},
-                  {"notes", Json::array()}};
+                  {"notes", Json::Array{}}};
   for (const std::string& note : a.notes) j["capture"]["notes"].push_back(printable(note));
   const StepAnalysis& s = a.steps;
   j["steps"] = {{"found", s.found},         {"rule", printable(s.rule)}, {"count", s.count},
@@ -172,13 +169,13 @@ std::string render_json(const Diagnosis& g) {
                  {"whole_steps", f.whole_steps},
                  {"dispatch_scale", f.dispatch.factor},
                  {"dispatch_assumed", f.dispatch.assumed}};
-  Json& fixes = j["fixes"] = Json::array();
-  Json& not_cause = j["not_the_cause"] = Json::array();
+  Json& fixes = j["fixes"] = Json::Array{};
+  Json& not_cause = j["not_the_cause"] = Json::Array{};
   if (f.numbers) {
     for (const Fix& fix : f.worth) fixes.push_back(fix_json(fix));
     for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
   }
-  Json& counters = j["counters"] = Json::array();
+  Json& counters = j["counters"] = Json::Array{};
   for (const Counter& c : g.counters.values)
     counters.push_back({{"id", c.info->id},
                         {"gpu", c.gpu < 0 ? Json(nullptr) : Json(c.gpu)},
@@ -195,9 +192,9 @@ std::string render_json(const Diagnosis& g) {
   if (const std::optional<RunRate> run = run_rate(g.counters))
     j["run_at_most"] = {{"gpu", run->device}, {"tflops", run->tflops}, {"gb_per_s", run->gb_per_s}};
   j["shapes"] = a.shapes;
-  Json& clocks = j["clocks"] = Json::array();
+  Json& clocks = j["clocks"] = Json::Array{};
   for (const auto& [gpu, c] : g.counters.clocks) {
-    Json reasons = Json::array();
+    Json reasons = Json::Array{};
     for (const auto& [bit, n] : c.by_reason)
       reasons.push_back({{"reason", clock_reason_names(bit)},
                          {"share", static_cast<double>(n) / std::max(1, c.samples)}});
@@ -208,14 +205,14 @@ std::string render_json(const Diagnosis& g) {
                       {"speed", c.speed},
                       {"reasons", std::move(reasons)}});
   }
-  Json& memory = j["gpu_memory"] = Json::array();
+  Json& memory = j["gpu_memory"] = Json::Array{};
   for (const auto& [gpu, used] : g.counters.memory)
     memory.push_back({{"gpu", gpu},
                       {"most", used.most()},
                       {"growth", lasting_growth(used.points())},
                       {"used_over_time", curve_json(used)}});
   j["memory_drift"] = memory_drift(g);
-  Json& devices = j["devices"] = Json::array();
+  Json& devices = j["devices"] = Json::Array{};
   for (const DeviceAnalysis& d : a.devices) devices.push_back(device_json(d));
   return j.dump(2) + "\n";
 }

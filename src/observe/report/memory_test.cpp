@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"
 #include "observe/report/text.h"
@@ -43,8 +43,8 @@ TEST(Memory, PeakGrowthAndPictureAreReported) {
             std::string::npos);
   EXPECT_NE(render_text(g).find("at most 1.7 GiB allocated of 8.0 GiB reserved"), std::string::npos)
       << memory_text(g);
-  const auto json = nlohmann::json::parse(render_json(g));
-  EXPECT_NEAR(json["devices"][0]["memory"]["growth"].get<double>(), m.growth, 1e-9);
+  const Json json = parse_json(render_json(g), "test");
+  EXPECT_NEAR(json["devices"][0]["memory"]["growth"].number().value(), m.growth, 1e-9);
   EXPECT_GT(json["devices"][0]["memory"]["allocated_over_time"].size(), 20u);
   EXPECT_NE(render_html(g).find("aria-label=\"memory over time\""), std::string::npos);
 }
@@ -73,7 +73,7 @@ TEST(Memory, WhatIsTakenOnceIsNoGrowth) {
   EXPECT_EQ(g.device().memory.growth, 1);
   EXPECT_NE(render_text(g).find("Memory that the program took from CUDA"), std::string::npos);
   EXPECT_NE(memory_html(g).find("by the program's calls to CUDA"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(render_json(g))["devices"][0]["memory"]["source"], "cuda_calls");
+  EXPECT_EQ(parse_json(render_json(g), "test")["devices"][0]["memory"]["source"], "cuda_calls");
 }
 
 TEST(Memory, WhatWasTakenBeforeTheStepsCounts) {

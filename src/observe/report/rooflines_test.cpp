@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"
 #include "observe/report/text.h"
@@ -48,15 +48,15 @@ Diagnosis diagnosed(bool shapes, const char* device) {
 
 TEST(Rooflines, EachKernelGetsItsRateAndShare) {
   const Diagnosis g = diagnosed(true, "NVIDIA H200");
-  const auto json = nlohmann::json::parse(render_json(g));
-  for (const auto& k : json["devices"][0]["kernels"]) {
+  const Json json = parse_json(render_json(g), "test");
+  for (const Json& k : *json["devices"][0]["kernels"].if_array()) {
     if (k["name"] == "sm90_gemm_bf16bf16") {
       const double tflops = 2.0 * 4096 * 4096 * 4096 / 250e-6 * 1e-12;
-      EXPECT_NEAR(k["tflops"].get<double>(), tflops, 1e-6);
-      EXPECT_NEAR(k["roofline_share"].get<double>(), tflops / 989, 1e-6);
+      EXPECT_NEAR(k["tflops"].number().value(), tflops, 1e-6);
+      EXPECT_NEAR(k["roofline_share"].number().value(), tflops / 989, 1e-6);
       EXPECT_EQ(k["bound"], "arithmetic");
     } else {
-      EXPECT_NEAR(k["gb_per_s"].get<double>(), 3.0 * (1 << 26) / 50e3, 1e-6);
+      EXPECT_NEAR(k["gb_per_s"].number().value(), 3.0 * (1 << 26) / 50e3, 1e-6);
       EXPECT_EQ(k["bound"], "memory");
     }
   }
@@ -74,13 +74,13 @@ TEST(Rooflines, MissingShapesAndUnknownDevicesSaySo) {
   const Diagnosis none = diagnosed(false, "NVIDIA H200");
   EXPECT_NE(render_text(none).find("record_shapes=True"), std::string::npos);
   EXPECT_EQ(render_html(none).find("aria-label=\"roofline\""), std::string::npos);
-  const auto json = nlohmann::json::parse(render_json(none));
+  const Json json = parse_json(render_json(none), "test");
   EXPECT_TRUE(json["devices"][0]["kernels"][0]["tflops"].is_null());
   const Diagnosis strange = diagnosed(true, "Somebody's GPU");
   EXPECT_NE(render_text(strange).find("the peaks of this device are not known"), std::string::npos);
   EXPECT_NE(render_text(strange).find("550 TFLOP/s "), std::string::npos);
   EXPECT_EQ(render_html(strange).find("aria-label=\"roofline\""), std::string::npos);
-  EXPECT_TRUE(nlohmann::json::parse(render_json(strange))["devices"][0]["peaks"].is_null());
+  EXPECT_TRUE(parse_json(render_json(strange), "test")["devices"][0]["peaks"].is_null());
 }
 
 }  // namespace

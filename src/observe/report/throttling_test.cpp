@@ -2,10 +2,10 @@
 // Clocks that something held down, from the driver's samples to the reports.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
 #include "base/testing/temp_folder.h"
 #include "observe/report/counters_rows.h"
+#include "base/json.h"
 #include "observe/report/diagnosis.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"
@@ -86,8 +86,8 @@ TEST(Throttling, IsAFixWithACeilingAndAnOverlay) {
             std::string::npos)
       << text;
   EXPECT_NE(html.find("Clocks held down"), std::string::npos);
-  const auto json = nlohmann::json::parse(render_json(g));
-  EXPECT_NEAR(json["clocks"][0]["held_share"].get<double>(), 0.6, 1e-9);
+  const Json json = parse_json(render_json(g), "test");
+  EXPECT_NEAR(json["clocks"][0]["held_share"].number().value(), 0.6, 1e-9);
   EXPECT_EQ(json["clocks"][0]["reasons"][0]["reason"], "power cap");
   EXPECT_EQ(json["fixes"][0]["id"], "clocks");
 }
@@ -121,8 +121,8 @@ TEST(Rooflines, OfAWatchedRunAreUpperEstimates) {
             std::string::npos)
       << text;
   EXPECT_NE(render_html(g).find("The ring is the whole run"), std::string::npos);
-  const auto json = nlohmann::json::parse(render_json(g));
-  EXPECT_NEAR(json["run_at_most"]["gb_per_s"].get<double>(), 1200, 1e-6);
+  const Json json = parse_json(render_json(g), "test");
+  EXPECT_NEAR(json["run_at_most"]["gb_per_s"].number().value(), 1200, 1e-6);
 }
 
 }  // namespace

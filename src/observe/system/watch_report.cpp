@@ -3,16 +3,14 @@
 
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
 #include "observe/system/watch.h"
 
 namespace saturate::observe {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string span(const Range& r, const std::function<std::string(double)>& show) {
   return fmt::format("{} ({} to {})", show(r.mean), show(r.least), show(r.most));
@@ -40,7 +38,6 @@ Json range_json(const std::optional<Range>& r) {
   if (!r) return nullptr;
   return {{"mean", r->mean}, {"least", r->least}, {"most", r->most}, {"samples", r->samples}};
 }
-Json number_json(const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); }
 
 const char* next_step(std::string_view word) {
   if (word == "busy")
@@ -141,10 +138,10 @@ std::string watch_json(const WatchReport& r) {
   j["clock_reasons"] = clock_reason_names(r.clock_reasons);
   j["pcie_received_bytes_per_s"] = range_json(r.pcie_received);
   j["pcie_sent_bytes_per_s"] = range_json(r.pcie_sent);
-  j["gpu_memory_first_bytes"] = number_json(r.gpu_memory_first);
-  j["gpu_memory_last_bytes"] = number_json(r.gpu_memory_last);
+  j["gpu_memory_first_bytes"] = r.gpu_memory_first;
+  j["gpu_memory_last_bytes"] = r.gpu_memory_last;
   j["cpu_cores"] = range_json(r.cpu);
-  j["cpu_limit_cores"] = number_json(r.cpu_limit);
+  j["cpu_limit_cores"] = r.cpu_limit;
   j["throttled_share"] = range_json(r.throttled);
   j["workers"] = r.workers;
   j["workers_cpu_cores"] = range_json(r.workers_cpu);
@@ -152,10 +149,10 @@ std::string watch_json(const WatchReport& r) {
   j["involuntary_switches_per_s"] = range_json(r.involuntary);
   j["read_bytes_per_s"] = range_json(r.read_rate);
   j["write_bytes_per_s"] = range_json(r.write_rate);
-  j["resident_first_bytes"] = number_json(r.resident_first);
-  j["resident_last_bytes"] = number_json(r.resident_last);
+  j["resident_first_bytes"] = r.resident_first;
+  j["resident_last_bytes"] = r.resident_last;
   j["threads"] = r.threads;
-  j["busiest_threads"] = Json::array();
+  j["busiest_threads"] = Json::Array{};
   for (const WatchReport::Thread& t : r.busiest)
     j["busiest_threads"].push_back({{"id", t.id},
                                     {"name", printable(t.name)},
@@ -163,8 +160,8 @@ std::string watch_json(const WatchReport& r) {
                                     {"ready_share", t.ready},
                                     {"asleep_share", t.asleep},
                                     {"waits_in", printable(t.waits_in)}});
-  j["unknown"] = r.unknown;
-  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  j["unknown"] = Json::Array(r.unknown.begin(), r.unknown.end());
+  return j.dump(2) + "\n";
 }
 
 }  // namespace saturate::observe

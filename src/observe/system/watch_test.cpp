@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "observe/testing/fake_gpu.h"
 #include "observe/testing/proc_tree.h"
 
@@ -70,7 +70,7 @@ TEST(Watch, ThreadThatRunsAllTheTime) {
   for (const char* part : {"VERDICT  launch-bound?", "47%", "Not known from outside",
                            "GPM counters", "python train.py"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
-  const auto j = nlohmann::json::parse(watch_json(r));
+  const Json j = parse_json(watch_json(r), "test");
   EXPECT_EQ(j["verdict"], "launch-bound?");
   EXPECT_TRUE(j["sm_active_percent"].is_null());
 }

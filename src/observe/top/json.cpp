@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/top/json.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace saturate::observe {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json reasons_json(const std::optional<uint64_t>& reasons) {
   if (!reasons) return nullptr;
-  Json list = Json::array();
+  Json list = Json::Array{};
   for (uint64_t bit = 1; bit <= kReasonDisplayClocks; bit <<= 1) {
     if (*reasons & bit) list.push_back(clock_reason_names(bit));
   }
@@ -30,29 +22,29 @@ Json gpu_json(const GpuView& g) {
   j["index"] = g.info.index;
   j["name"] = printable(g.info.name);
   j["uuid"] = printable(g.info.uuid);
-  j["mig"] = or_null(g.info.mig);
+  j["mig"] = g.info.mig;
   j["lost"] = r.lost.empty() ? Json(nullptr) : Json(r.lost);
-  j["utilisation_percent"] = or_null(r.utilisation);
-  j["memory_utilisation_percent"] = or_null(r.memory_utilisation);
-  j["sm_active_percent"] = or_null(r.activity.sm);
-  j["sm_occupancy_percent"] = or_null(r.activity.occupancy);
-  j["tensor_active_percent"] = or_null(r.activity.tensor);
-  j["dram_active_percent"] = or_null(r.activity.dram);
-  j["memory_used_bytes"] = or_null(r.memory_used);
-  j["memory_total_bytes"] = or_null(r.memory_total);
-  j["power_w"] = or_null(r.power_w);
-  j["power_limit_w"] = or_null(r.power_limit_w);
-  j["energy_j"] = or_null(r.energy_j);
-  j["sm_clock_mhz"] = or_null(r.sm_mhz);
-  j["sm_clock_max_mhz"] = or_null(g.info.max_sm_mhz);
-  j["memory_clock_mhz"] = or_null(r.memory_mhz);
+  j["utilisation_percent"] = r.utilisation;
+  j["memory_utilisation_percent"] = r.memory_utilisation;
+  j["sm_active_percent"] = r.activity.sm;
+  j["sm_occupancy_percent"] = r.activity.occupancy;
+  j["tensor_active_percent"] = r.activity.tensor;
+  j["dram_active_percent"] = r.activity.dram;
+  j["memory_used_bytes"] = r.memory_used;
+  j["memory_total_bytes"] = r.memory_total;
+  j["power_w"] = r.power_w;
+  j["power_limit_w"] = r.power_limit_w;
+  j["energy_j"] = r.energy_j;
+  j["sm_clock_mhz"] = r.sm_mhz;
+  j["sm_clock_max_mhz"] = g.info.max_sm_mhz;
+  j["memory_clock_mhz"] = r.memory_mhz;
   j["clock_reasons"] = reasons_json(r.clock_reasons);
-  j["temperature_c"] = or_null(r.temperature_c);
-  j["fan_percent"] = or_null(r.fan_percent);
-  j["pcie_received_bytes_per_s"] = or_null(r.pcie_received);
-  j["pcie_sent_bytes_per_s"] = or_null(r.pcie_sent);
-  j["nvlink_received_bytes_per_s"] = or_null(r.activity.nvlink_received);
-  j["nvlink_sent_bytes_per_s"] = or_null(r.activity.nvlink_sent);
+  j["temperature_c"] = r.temperature_c;
+  j["fan_percent"] = r.fan_percent;
+  j["pcie_received_bytes_per_s"] = r.pcie_received;
+  j["pcie_sent_bytes_per_s"] = r.pcie_sent;
+  j["nvlink_received_bytes_per_s"] = r.activity.nvlink_received;
+  j["nvlink_sent_bytes_per_s"] = r.activity.nvlink_sent;
   return j;
 }
 
@@ -65,36 +57,35 @@ Json process_json(const ProcessView& p) {
   j["guessed"] = p.guessed;
   j["worker"] = p.worker;
   j["parent"] = p.seen ? Json(p.parent) : Json(nullptr);
-  j["container_pid"] = or_null(p.container_pid);
+  j["container_pid"] = p.container_pid;
   j["user"] = printable(p.user);
   j["command"] = printable(p.command);
   j["state"] = std::string(1, p.state);
-  j["gpus"] = Json::array();
+  j["gpus"] = Json::Array{};
   for (const GpuUse& g : p.gpus)
-    j["gpus"].push_back({{"gpu", g.gpu},
-                         {"memory_bytes", or_null(g.memory)},
-                         {"utilisation_percent", or_null(g.utilisation)}});
-  j["cpu_cores"] = or_null(p.cpu);
-  j["cpu_limit_cores"] = or_null(p.cpu_limit);
-  j["throttled_share"] = or_null(p.throttled);
-  j["resident_bytes"] = or_null(p.resident);
-  j["resident_growth_bytes_per_s"] = or_null(p.resident_growth);
-  j["voluntary_switches_per_s"] = or_null(p.voluntary);
-  j["involuntary_switches_per_s"] = or_null(p.involuntary);
-  j["read_bytes_per_s"] = or_null(p.read_rate);
-  j["write_bytes_per_s"] = or_null(p.write_rate);
+    j["gpus"].push_back(
+        {{"gpu", g.gpu}, {"memory_bytes", g.memory}, {"utilisation_percent", g.utilisation}});
+  j["cpu_cores"] = p.cpu;
+  j["cpu_limit_cores"] = p.cpu_limit;
+  j["throttled_share"] = p.throttled;
+  j["resident_bytes"] = p.resident;
+  j["resident_growth_bytes_per_s"] = p.resident_growth;
+  j["voluntary_switches_per_s"] = p.voluntary;
+  j["involuntary_switches_per_s"] = p.involuntary;
+  j["read_bytes_per_s"] = p.read_rate;
+  j["write_bytes_per_s"] = p.write_rate;
   j["threads"] = p.threads;
   if (!p.thread_rates.empty()) {
     const ThreadRates& t = p.thread_rates[0];
     j["busiest_thread"] = {{"id", t.id},
                            {"name", printable(t.name)},
-                           {"running_share", or_null(t.running)},
-                           {"ready_share", or_null(t.ready)},
+                           {"running_share", t.running},
+                           {"ready_share", t.ready},
                            {"waits_in", printable(t.waits_in)}};
   }
   if (p.worker) return j;
   j["workers"] = p.workers;
-  j["workers_cpu_cores"] = or_null(p.workers_cpu);
+  j["workers_cpu_cores"] = p.workers_cpu;
   j["verdict"] = p.verdict.word;
   j["evidence"] = printable(p.verdict.evidence);
   return j;
@@ -108,19 +99,18 @@ std::string snapshot_json(const Snapshot& s, bool indented) {
   j["time_unix_s"] = s.unix_s;
   j["interval_s"] = s.interval_s;
   j["driver"] = s.driver;
-  j["cuda"] = or_null(s.cuda);
+  j["cuda"] = s.cuda;
   j["no_gpu"] = s.no_gpu.empty() ? Json(nullptr) : Json(printable(s.no_gpu));
   j["host"] = {{"cores", s.cores},
-               {"cpu_share", or_null(s.host_cpu)},
-               {"io_wait_share", or_null(s.host_io_wait)},
-               {"memory_total_bytes", or_null(s.memory_total)},
-               {"memory_available_bytes", or_null(s.memory_available)}};
-  j["gpus"] = Json::array();
+               {"cpu_share", s.host_cpu},
+               {"io_wait_share", s.host_io_wait},
+               {"memory_total_bytes", s.memory_total},
+               {"memory_available_bytes", s.memory_available}};
+  j["gpus"] = Json::Array{};
   for (const GpuView& g : s.gpus) j["gpus"].push_back(gpu_json(g));
-  j["processes"] = Json::array();
+  j["processes"] = Json::Array{};
   for (const ProcessView& p : s.processes) j["processes"].push_back(process_json(p));
-  // A name may hold what is almost UTF-8.
-  return j.dump(indented ? 2 : -1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return j.dump(indented ? 2 : -1) + "\n";
 }
 
 }  // namespace saturate::observe

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "observe/top/json.h"
 #include "observe/top/plot.h"
 
@@ -128,7 +128,7 @@ TEST(Screen, NamesCannotDriveTheTerminal) {
   const std::string text = draw_once(s, v, 160);
   for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
   EXPECT_EQ(text.find("\xc2\x9b"), std::string::npos);
-  EXPECT_NE(nlohmann::json::parse(snapshot_json(s, false)).size(), 0u);
+  EXPECT_NE(parse_json(snapshot_json(s, false), "test").size(), 0u);
 }
 
 TEST(Screen, LostGpuSaysSo) {
@@ -160,16 +160,16 @@ TEST(Plot, Columns) {
 
 TEST(TopJson, UnknownIsNull) {
   Snapshot s = machine(1);
-  const auto j = nlohmann::json::parse(snapshot_json(s, true));
+  const Json j = parse_json(snapshot_json(s, true), "test");
   EXPECT_EQ(j["schema"], kTopSchema);
   EXPECT_EQ(j["gpus"][0]["utilisation_percent"], 83);
   EXPECT_TRUE(j["gpus"][0]["power_w"].is_null());
-  EXPECT_EQ(j["gpus"][0]["clock_reasons"], nlohmann::json::array({"power cap"}));
+  EXPECT_EQ(j["gpus"][0]["clock_reasons"], (Json::Array{"power cap"}));
   EXPECT_TRUE(j["processes"][0]["resident_bytes"].is_null());
   EXPECT_EQ(j["processes"][0]["verdict"], "launch-bound?");
-  EXPECT_TRUE(j["processes"][1]["worker"]);
+  EXPECT_EQ(j["processes"][1]["worker"], true);
   s.processes[0].pid = -30;
-  const auto hidden = nlohmann::json::parse(snapshot_json(s, false));
+  const Json hidden = parse_json(snapshot_json(s, false), "test");
   EXPECT_TRUE(hidden["processes"][0]["pid"].is_null());
   EXPECT_EQ(hidden["processes"][0]["driver_pid"], 30);
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "kernels/attention/features.h"
@@ -12,8 +11,6 @@
 
 namespace saturate::kernels {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kKind = "attention";
 
@@ -33,29 +30,27 @@ const char* name_of(AttentionPass pass) noexcept {
 std::string entry_text(const AttentionKey& k, const AttentionChoice& c) {
   const Json json = {{"pass", name_of(k.pass)},
                      {"type", name_of(k.dtype)},
-                     {"head_sizes", Json::array({k.head_size, k.v_head_size})},
-                     {"heads", Json::array({k.heads, k.kv_heads})},
-                     {"sequences", Json::array({k.sequences})},
-                     {"lengths", Json::array({k.queries, k.keys, k.longest})},
-                     {"features", Json::array({k.features})},
+                     {"head_sizes", Json::Array{k.head_size, k.v_head_size}},
+                     {"heads", Json::Array{k.heads, k.kv_heads}},
+                     {"sequences", Json::Array{k.sequences}},
+                     {"lengths", Json::Array{k.queries, k.keys, k.longest}},
+                     {"features", Json::Array{k.features}},
                      {"causal", k.causal},
                      {"dropout", k.dropout},
                      {"impl", c.impl},
                      {"ms", c.ms},
                      {"default_ms", c.default_ms}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();
 }
 
-// "" or what is wrong.
-std::string read_entry(TunedEntry& f, AttentionTable& table) {
+void read_entry(TunedEntry& f, AttentionTable& table) {
+  constexpr std::string_view kPasses[] = {"forward", "backward"};
   AttentionKey k;
-  const std::string pass = f.text("pass");
-  if (pass != "forward" && pass != "backward") f.fail("pass", "forward or backward");
-  k.pass = pass == "backward" ? AttentionPass::backward : AttentionPass::forward;
-  k.dtype = f.type("type").value_or(DType::f32);
-  const auto take = [&](const char* name, std::vector<int64_t*> to, int64_t least,
-                        const char* rule) {
-    const std::vector<int64_t> numbers = f.whole_numbers(name, to.size(), least, rule);
+  k.pass = f.choice("pass", kPasses) == 1 ? AttentionPass::backward : AttentionPass::forward;
+  k.dtype = f.type("type");
+  const auto take = [&](std::string_view key, std::vector<int64_t*> to, int64_t least,
+                        std::string_view rule) {
+    const std::vector<int64_t> numbers = f.whole_numbers(key, to.size(), least, rule);
     for (size_t i = 0; i < numbers.size(); ++i) *to[i] = numbers[i];
   };
   int64_t features = 0;
@@ -65,12 +60,9 @@ std::string read_entry(TunedEntry& f, AttentionTable& table) {
   take("lengths", {&k.queries, &k.keys, &k.longest}, 0, "three whole numbers from 0");
   take("features", {&features}, 0, "one whole number from 0");
   k.features = static_cast<uint32_t>(features);
-  k.causal = f.flag("causal");
-  k.dropout = f.flag("dropout");
-  AttentionChoice choice{f.text("impl"), f.number("ms"), f.number("default_ms")};
-  if (!f.problem().empty()) return f.problem();
-  table.set(k, std::move(choice));
-  return "";
+  k.causal = f.boolean("causal");
+  k.dropout = f.boolean("dropout");
+  table.set(k, {f.text("impl"), f.not_negative("ms"), f.not_negative("default_ms")});
 }
 
 // Never destroyed: a thread may look a choice up while the process ends.
@@ -160,7 +152,7 @@ std::string to_json(const TuneMachine& machine, const AttentionTable& table) {
 ReadAttentionTable read_attention_table(const std::string& path, const TuneMachine& machine) {
   ReadAttentionTable result;
   result.problem = read_tuned_file(path, kKind, machine, result.exists,
-                                   [&](TunedEntry& e) { return read_entry(e, result.table); });
+                                   [&](TunedEntry& e) { read_entry(e, result.table); });
   if (!result.problem.empty()) result.table = {};
   return result;
 }

@@ -110,12 +110,12 @@ TEST(AttentionTableFile, BrokenFilesAreOneProblemThatNamesTheRemedy) {
   const std::string path = folder / "attention.json";
   const std::string whole = to_json(kHere, table_of({{key(8, 16, 32), {"a", 1, 1}}}));
   const std::tuple<const char*, const char*, const char*> edits[] = {
-      {"\"backward\"", "\"sideways\"", "\"pass\" must be forward or backward"},
-      {"\"bf16\"", "\"bf17\"", "\"type\" must be a type"},
-      {"[16,16]", "[16,0]", "\"heads\" must be two whole numbers from 1"},
-      {"[32,32,32]", "[32,32]", "\"lengths\" must be three whole numbers from 0"},
-      {"\"causal\":false", "\"causal\":0", "\"causal\" must be true or false"},
-      {"\"impl\":\"a\"", "\"impl\":null", "\"impl\" must be text"},
+      {"\"backward\"", "\"sideways\"", "pass is \"sideways\": it must be one of forward, backward"},
+      {"\"bf16\"", "\"bf17\"", "type is \"bf17\": a type"},
+      {"[16,16]", "[16,0]", "heads is [16,0]: two whole numbers from 1"},
+      {"[32,32,32]", "[32,32]", "lengths is [32,32]: three whole numbers from 0"},
+      {"\"causal\":false", "\"causal\":0", "causal is 0: true or false"},
+      {"\"impl\":\"a\"", "\"impl\":null", "impl is null: a text"},
       {"580.159.04", "580.1", "it was measured with driver 580.1, now 580.159.04"},
       {"saturate attention table 1", "saturate gemm table 1", "its \"format\" is not"},
   };

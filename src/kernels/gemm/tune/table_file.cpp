@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entries of the table of matrix products in its file (tuned_file.h).
-#include <nlohmann/json.hpp>
 
 #include "kernels/gemm/tune/table.h"
 #include "kernels/tune/tuned_file.h"
 
 namespace saturate::kernels {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kKind = "gemm";
 
@@ -21,36 +18,30 @@ std::string entry_text(const GemmKey& k, const GemmChoice& c) {
                      {"accumulate", k.accumulates},
                      {"bias", k.bias},
                      {"aligned", k.aligned},
-                     {"shape", Json::array({k.m, k.n, k.k})},
+                     {"shape", Json::Array{k.m, k.n, k.k}},
                      {"impl", c.impl},
                      {"config", c.config},
                      {"ms", c.ms},
                      {"default_ms", c.default_ms}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();
 }
 
-// "" or what is wrong.
-std::string read_entry(TunedEntry& f, GemmTable& table) {
+void read_entry(TunedEntry& f, GemmTable& table) {
+  constexpr std::string_view kLayouts[] = {"NN", "NT", "TN", "TT"};
   GemmKey k;
-  k.ab_type = f.type("type").value_or(DType::f32);
-  k.d_type = f.type("out").value_or(DType::f32);
-  const std::string layout = f.text("layout");
-  if (layout.size() != 2 || layout.find_first_not_of("NT") != std::string::npos) {
-    f.fail("layout", "NN, NT, TN or TT");
-  } else {
-    k.ta = layout[0] == 'T' ? Transpose::yes : Transpose::no;
-    k.tb = layout[1] == 'T' ? Transpose::yes : Transpose::no;
-  }
-  k.tf32 = f.flag("tf32");
-  k.accumulates = f.flag("accumulate");
-  k.bias = f.flag("bias");
-  k.aligned = f.flag("aligned");
+  k.ab_type = f.type("type");
+  k.d_type = f.type("out");
+  const size_t layout = f.choice("layout", kLayouts);
+  k.ta = layout >= 2 ? Transpose::yes : Transpose::no;
+  k.tb = layout % 2 == 1 ? Transpose::yes : Transpose::no;
+  k.tf32 = f.boolean("tf32");
+  k.accumulates = f.boolean("accumulate");
+  k.bias = f.boolean("bias");
+  k.aligned = f.boolean("aligned");
   const std::vector<int64_t> shape = f.whole_numbers("shape", 3, 1, "three whole numbers from 1");
-  if (!shape.empty()) k.m = shape[0], k.n = shape[1], k.k = shape[2];
-  GemmChoice choice{f.text("impl"), f.text("config"), f.number("ms"), f.number("default_ms")};
-  if (!f.problem().empty()) return f.problem();
-  table.set(k, std::move(choice));
-  return "";
+  k.m = shape[0], k.n = shape[1], k.k = shape[2];
+  table.set(k,
+            {f.text("impl"), f.text("config"), f.not_negative("ms"), f.not_negative("default_ms")});
 }
 
 }  // namespace
@@ -68,7 +59,7 @@ std::string to_json(const TuneMachine& machine, const GemmTable& table) {
 ReadGemmTable read_gemm_table(const std::string& path, const TuneMachine& machine) {
   ReadGemmTable result;
   result.problem = read_tuned_file(path, kKind, machine, result.exists,
-                                   [&](TunedEntry& e) { return read_entry(e, result.table); });
+                                   [&](TunedEntry& e) { read_entry(e, result.table); });
   if (!result.problem.empty()) result.table = {};
   return result;
 }

@@ -146,14 +146,14 @@ TEST(GemmTableFile, HandBrokenEntriesNameTheFieldAndItsRule) {
   const std::string path = folder / "gemm.json";
   const std::string whole = to_json(kHere, table_of({{key(8, 16, 32), {"a", "b", 1, 1}}}));
   const std::tuple<const char*, const char*, const char*> edits[] = {
-      {"\"bf16\"", "\"bf17\"", "\"type\" must be a type"},
-      {"\"TN\"", "\"TX\"", "\"layout\" must be NN, NT, TN or TT"},
-      {"[8,16,32]", "[8,16]", "\"shape\" must be three whole numbers"},
-      {"[8,16,32]", "[8,-16,32]", "\"shape\" must be three whole numbers"},
-      {"[8,16,32]", "[8,1e99,32]", "\"shape\" must be three whole numbers"},
-      {"\"aligned\":true", "\"aligned\":1", "\"aligned\" must be true or false"},
-      {"\"ms\":1.0", "\"ms\":\"fast\"", "\"ms\" must be a number"},
-      {"\"impl\":\"a\"", "\"impl\":null", "\"impl\" must be text"},
+      {"\"bf16\"", "\"bf17\"", "entry 0: type is \"bf17\": a type"},
+      {"\"TN\"", "\"TX\"", "layout is \"TX\": it must be one of NN, NT, TN, TT"},
+      {"[8,16,32]", "[8,16]", ": three whole numbers from 1"},
+      {"[8,16,32]", "[8,-16,32]", ": three whole numbers from 1"},
+      {"[8,16,32]", "[8,1e99,32]", ": three whole numbers from 1"},
+      {"\"aligned\":true", "\"aligned\":1", "aligned is 1: true or false"},
+      {"\"ms\":1.0", "\"ms\":\"fast\"", "ms is \"fast\": a number"},
+      {"\"impl\":\"a\"", "\"impl\":null", "impl is null: a text"},
       {"saturate gemm table 1", "saturate gemm table 9", "its \"format\" is not"},
   };
   for (const auto& [from, to, expected] : edits) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/json_file.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/testing/temp_folder.h"
 
-namespace saturate::model {
+namespace saturate {
 namespace {
 
 std::string error_of(const std::string& text, const JsonLimits& limits = {}) {
@@ -23,20 +23,51 @@ std::string error_of(const std::string& text, const JsonLimits& limits = {}) {
 }
 
 TEST(Json, WritesWhatItReads) {
-  const Json json = Json::object({{"text", "a\"\\\n\x01 é"},
-                                  {"whole", std::numeric_limits<int64_t>::min()},
-                                  {"real", 0.1f},
-                                  {"yes", true},
-                                  {"none", Json()},
-                                  {"list", Json::Array{1, "two", Json::Array{}}},
-                                  {"empty", Json(Json::Object{})}});
-  const std::string text = json.dump();
-  EXPECT_EQ(parse_json(text, "here").dump(), text);
+  const Json json = {{"text", "a\"\\\n\x01 é"},
+                     {"whole", std::numeric_limits<int64_t>::min()},
+                     {"real", 0.1f},
+                     {"yes", true},
+                     {"none", nullptr},
+                     {"absent", std::optional<double>()},
+                     {"list", Json::Array{1, "two", Json::Array{}}},
+                     {"empty", Json::Object{}}};
+  EXPECT_EQ(parse_json(json.dump(), "here"), json);
+  const std::string text = json.dump(2);
+  EXPECT_EQ(parse_json(text, "here").dump(2), text);
   EXPECT_NE(text.find("\"real\": 0.1,"), std::string::npos) << text;
   EXPECT_EQ(*parse_json(text, "here").find("text")->if_string(), "a\"\\\n\x01 é");
   EXPECT_EQ(Json(std::nan("")).dump(), "null");
   EXPECT_EQ(Json(-0.0).dump(), "-0.0");
   EXPECT_EQ(Json(10000.0f).dump(), "10000.0");
+}
+
+TEST(Json, IndentsObjectsAndKeepsPlainListsOnOneLine) {
+  Json json = {{"a", Json::Array{1, 2}}, {"b", Json::Array{Json{{"c", 1}}, Json::Object{}}}};
+  json["b"].push_back("x") = 1.5;
+  json["b"].push_back("\xC3(");
+  json["d"]["e"] = nullptr;
+  EXPECT_EQ(json.dump(1),
+            "{\n \"a\": [1, 2],\n \"b\": [\n  {\n   \"c\": 1\n  },\n  {},\n  1.5,\n  "
+            "\"\uFFFD(\"\n ],\n \"d\": {\n  \"e\": null\n }\n}");
+  EXPECT_EQ(json.dump(), "{\"a\":[1,2],\"b\":[{\"c\":1},{},1.5,\"\uFFFD(\"],\"d\":{\"e\":null}}");
+}
+
+TEST(Json, WhatIsAbsentReadsAsNull) {
+  const Json json = {{"list", Json::Array{1.0, Json{{"x", "y"}}}}};
+  EXPECT_EQ(json["list"][0], 1);
+  EXPECT_EQ(json["list"][1]["x"], "y");
+  EXPECT_TRUE(json["list"][2].is_null() && json["list"]["x"].is_null() &&
+              json["none"][0].is_null());
+  EXPECT_EQ(json["list"].size(), 2u);
+  EXPECT_FALSE(json["list"] == (Json::Array{1, 2}));
+}
+
+TEST(Json, TheLastMemberOfANameCountsWhereNamesMayRepeat) {
+  JsonLimits limits;
+  EXPECT_FALSE(try_parse_json(R"({"a":1,"a":2})", limits));
+  limits.unique_names = false;
+  const Json json = try_parse_json(R"({"a":1,"a":2})", limits).value();
+  EXPECT_EQ(json["a"], 2);
 }
 
 TEST(Json, RefusesWhatIsNotJson) {
@@ -85,4 +116,4 @@ TEST(Json, MissingFileIsAnIoError) {
 }
 
 }  // namespace
-}  // namespace saturate::model
+}  // namespace saturate

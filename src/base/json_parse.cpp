@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 
-namespace saturate::model {
+namespace saturate {
 namespace {
 
 // Builds our values from the parser's events and stops at the first breach of a limit. The parser
@@ -15,6 +15,12 @@ namespace {
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+
+  bool read(std::string_view text) {
+    if (text.size() > limits_.max_bytes)
+      return stop(fmt::format("larger than {} bytes", limits_.max_bytes));
+    return nlohmann::json::sax_parse(text.begin(), text.end(), this) || stop("no valid JSON");
+  }
 
   bool null() override { return put(Json()); }
   bool boolean(bool v) override { return put(Json(v)); }
@@ -34,6 +40,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(std::size_t) override { return open(Kind::array); }
   bool end_object() override {
     Level level = close();
+    if (!limits_.unique_names) return put(Json(std::move(level.members)));
     std::vector<const std::string*> keys;
     for (const Json::Member& m : level.members) keys.push_back(&m.key);
     std::sort(keys.begin(), keys.end(), [](auto* a, auto* b) { return *a < *b; });
@@ -102,16 +109,14 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
 Json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   Builder builder(limits);
-  if (text.size() > limits.max_bytes) {
-    builder.error = fmt::format("larger than {} bytes", limits.max_bytes);
-  } else if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder) &&
-             builder.error.empty()) {
-    builder.error = "no valid JSON";
-  }
-  if (!builder.error.empty()) {
-    throw Error(Errc::invalid_argument, "json", fmt::format("{}: {}", where, builder.error));
-  }
-  return std::move(builder.root);
+  if (builder.read(text)) return std::move(builder.root);
+  throw Error(Errc::invalid_argument, "json", fmt::format("{}: {}", where, builder.error));
 }
 
-}  // namespace saturate::model
+std::optional<Json> try_parse_json(std::string_view text, const JsonLimits& limits) {
+  Builder builder(limits);
+  if (builder.read(text)) return std::move(builder.root);
+  return std::nullopt;
+}
+
+}  // namespace saturate

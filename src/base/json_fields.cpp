@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/json_file.h"
+#include "base/json.h"
 
-namespace saturate::model {
+namespace saturate {
 
 JsonFields::JsonFields(const Json& object, std::string op, std::string where)
     : object_(object), op_(std::move(op)), where_(std::move(where)) {
@@ -43,11 +43,9 @@ int64_t JsonFields::integer(std::string_view key) {
 }
 
 double JsonFields::number(std::string_view key) {
-  const Json& value = at(key);
-  if (const int64_t* i = value.if_int()) return static_cast<double>(*i);
-  const double* d = value.if_double();
-  if (d == nullptr) fail(key, "a number is needed");
-  return *d;
+  const std::optional<double> v = at(key).number();
+  if (!v) fail(key, "a number is needed");
+  return *v;
 }
 
 bool JsonFields::boolean(std::string_view key) {
@@ -59,6 +57,12 @@ bool JsonFields::boolean(std::string_view key) {
 const std::string& JsonFields::text(std::string_view key) {
   const std::string* v = at(key).if_string();
   if (v == nullptr) fail(key, "a text is needed");
+  return *v;
+}
+
+const Json::Array& JsonFields::list(std::string_view key) {
+  const Json::Array* v = at(key).if_array();
+  if (v == nullptr) fail(key, "a list [...] is needed");
   return *v;
 }
 
@@ -91,4 +95,4 @@ void JsonFields::reject_others() const {
   }
 }
 
-}  // namespace saturate::model
+}  // namespace saturate
