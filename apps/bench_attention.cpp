@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "kernels/attention/cute/cute.h"
 #include "kernels/attention/impl.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
 #include "runtime/context.h"
@@ -34,6 +35,10 @@ namespace {
 using kernels::AttentionArgs;
 using kernels::AttentionBackwardArgs;
 using train::random_buffer;
+
+const kernels::AttentionTable* measured(const Context& ctx) {
+  return kernels::attention_table_in_use(ctx.device);
+}
 
 struct Shape {
   int64_t batch, heads, length, head_size;
@@ -101,7 +106,7 @@ class Problem {
                        .d_v_stride = 3 * width,
                        .delta = b.delta.data()});
       args_.back().workspace_bytes = kernels::kAnyWorkspace;
-      const int64_t scratch = kernels::plan_attention(ctx, args_.back()).workspace_bytes;
+      const int64_t scratch = kernels::plan_attention(ctx, args_.back(), measured(ctx)).workspace_bytes;
       workspaces_.emplace_back(ctx.device, static_cast<size_t>(scratch));
       args_.back().workspace = workspaces_.back().data();
       args_.back().workspace_bytes = scratch;
@@ -269,12 +274,17 @@ void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream
                          DType type) {
   const Shape x = shape_of(o);
   const Problem problem(ctx, stream, x, type);
-  const double forward = median_ms(
-      ctx, stream, problem, o.repeats,
-      [&](const AttentionBackwardArgs& set) { kernels::attention_forward(ctx, set.forward); });
+  const AttentionBackwardArgs& any = problem.args().front();
+  const auto plan = kernels::plan_attention(ctx, any.forward, measured(ctx));
+  const auto plan_back = kernels::plan_attention(ctx, any, measured(ctx));
+  const double forward =
+      median_ms(ctx, stream, problem, o.repeats, [&](const AttentionBackwardArgs& set) {
+        kernels::attention_forward(ctx, plan, set.forward);
+      });
   const double backward =
-      median_ms(ctx, stream, problem, o.repeats,
-                [&](const AttentionBackwardArgs& set) { kernels::attention_backward(ctx, set); });
+      median_ms(ctx, stream, problem, o.repeats, [&](const AttentionBackwardArgs& set) {
+        kernels::attention_backward(ctx, plan_back, set);
+      });
   fmt::print(R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
              R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
              R"("backward_tflops":{:.1f}}})"

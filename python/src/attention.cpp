@@ -7,6 +7,7 @@
 
 #include "attention_options.h"
 #include "base/error.h"
+#include "kernels/attention/tune/table.h"
 #include "tensor.h"
 
 namespace nb = nanobind;
@@ -29,7 +30,9 @@ void forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
   const AttentionArgs a = attention_args("attention", q, k, v, o, lse, options);
   const nb::gil_scoped_release release;
   const DeviceScope scope(q.device);
-  kernels::attention_forward(context(q, stream), a);
+  const Context ctx = context(q, stream);
+  kernels::attention_forward(
+      ctx, kernels::plan_attention(ctx, a, kernels::attention_table_in_use(q.device)), a);
 }
 
 // A gradient of something of one value a head.
@@ -93,7 +96,10 @@ void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor&
   }
   const nb::gil_scoped_release release;
   const DeviceScope scope(q.device);
-  kernels::attention_backward(context(q, stream), b);
+  const Context ctx = context(q, stream);
+  if (b.workspace == nullptr) b.workspace_bytes = 0;
+  kernels::attention_backward(
+      ctx, kernels::plan_attention(ctx, b, kernels::attention_table_in_use(q.device)), b);
 }
 
 // What the backward pass of these arguments can use.
@@ -103,7 +109,8 @@ int64_t backward_workspace_bytes(const Tensor& q, const Tensor& k, const Tensor&
   b.forward = attention_args("attention backward", q, k, v, o, lse, options);
   b.deterministic = options.deterministic;
   b.workspace_bytes = kernels::kAnyWorkspace;
-  return kernels::plan_attention(context(q, 0), b).workspace_bytes;
+  return kernels::plan_attention(context(q, 0), b, kernels::attention_table_in_use(q.device))
+      .workspace_bytes;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/rotary/rotary.h"
 
 namespace saturate::ops {
@@ -78,7 +79,8 @@ Value attention(Tape& tape, const AttentionSpec& s) {
   args.q = aligned_as(s.q, q.dtype), args.k = aligned_as(s.k, q.dtype);
   args.v = aligned_as(s.v, q.dtype);
   const Context planned_for{tape.device()};
-  const auto plan = kernels::plan_attention(planned_for, args);
+  const kernels::AttentionTable* const measured = kernels::attention_table_in_use(tape.device());
+  const auto plan = kernels::plan_attention(planned_for, args, measured);
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
     a.cu_q = r(args.cu_q);
@@ -106,7 +108,7 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                                          .d_k_stride = k.cols,
                                          .d_v_stride = v.cols,
                                          .workspace_bytes = kernels::kAnyWorkspace};
-        const auto plan_back = kernels::plan_attention(planned_for, b);
+        const auto plan_back = kernels::plan_attention(planned_for, b, measured);
         const int64_t bytes = b.workspace_bytes = plan_back.workspace_bytes;
         const Value workspace =
             bytes > 0 ? t.make("attention_workspace", DType::f32, 1, (bytes + 3) / 4) : Value{};

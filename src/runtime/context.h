@@ -6,10 +6,6 @@
 
 namespace saturate {
 
-namespace kernels {
-struct Tuning;
-}
-
 // What every kernel launch borrows: where to run, in which order, and scratch that is free for the
 // duration of one launch (launches of one stream follow each other, so they share it).
 struct Context {
@@ -17,8 +13,6 @@ struct Context {
   void* stream = nullptr;  // cudaStream_t; null on the CPU
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
-  // Choices of kernels that were measured (kernels/tuning.h); null: none.
-  const kernels::Tuning* tuning = nullptr;
   // Null: that of `device`. Tests ask for other GPUs.
   const Capability* capability = nullptr;
 };

@@ -13,8 +13,8 @@
 #include "kernels/attention/hopper/windowed.h"
 #include "kernels/attention/impl.h"
 #include "kernels/attention/mma/features.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/attention/wide/wide.h"
-#include "kernels/tuning.h"
 
 namespace saturate::kernels {
 namespace {
@@ -161,10 +161,8 @@ const AttentionArgs& forward_of(const AttentionBackwardArgs& b) noexcept { retur
 // What was measured for these arguments, where it fits; else the first of the list that does.
 template <class Args>
 Plan<Args> plan(const char* op, const Context& ctx, const Args& args, AttentionPass pass,
-                std::span<const Impl<Args>> list) {
+                std::span<const Impl<Args>> list, const AttentionTable* table) {
   const auto shape = [&] { return text_of(attention_key(forward_of(args), pass)); };
-  const AttentionTable* const table =
-      ctx.tuning == nullptr ? attention_table_in_use(ctx.device) : &ctx.tuning->attention;
   const AttentionChoice* const choice =
       table == nullptr ? nullptr : table->find(attention_key(forward_of(args), pass));
   for (const Impl<Args>& impl : list) {
@@ -193,12 +191,14 @@ void run(const char* op, const Context& ctx, const Plan<Args>& plan, const Args&
 
 }  // namespace
 
-Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args) {
-  return plan(kForward, ctx, args, AttentionPass::forward, attention_forward_impls());
+Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args,
+                                   const AttentionTable* measured) {
+  return plan(kForward, ctx, args, AttentionPass::forward, attention_forward_impls(), measured);
 }
 
-Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args) {
-  return plan(kBackward, ctx, args, AttentionPass::backward, attention_backward_impls());
+Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args,
+                                           const AttentionTable* measured) {
+  return plan(kBackward, ctx, args, AttentionPass::backward, attention_backward_impls(), measured);
 }
 
 void attention_forward(const Context& ctx, const Plan<AttentionArgs>& plan,

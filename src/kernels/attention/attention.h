@@ -133,15 +133,19 @@ struct AttentionBackwardArgs {
   void* d_sinks = nullptr;         // (heads)
 };
 
+class AttentionTable;  // tune/table.h
+
 // The implementation for arguments of these sizes, types, strides, alignments of pointers and null
-// pointers, on that device and after what was measured on it (Context::tuning); no pointer is
-// followed. Set cu_q and cu_k: equal ones say that queries and keys have the same lengths. Backward,
+// pointers on that device: what was `measured` (null: nothing), else the first of the list that fits
+// and is expected to pay. No pointer is followed. Set cu_q and cu_k: equal ones say that queries and keys have the same lengths. Backward,
 // workspace_bytes is the most the caller would give (kAnyWorkspace: what the plan asks for);
 // workspace itself is not read.
 //
 // Errors: invalid_argument, unsupported (no implementation fits).
-Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args);
-Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args);
+Plan<AttentionArgs> plan_attention(const Context& ctx, const AttentionArgs& args,
+                                   const AttentionTable* measured = nullptr);
+Plan<AttentionBackwardArgs> plan_attention(const Context& ctx, const AttentionBackwardArgs& args,
+                                           const AttentionTable* measured = nullptr);
 constexpr int64_t kAnyWorkspace = INT64_MAX;
 
 // Run a plan made for such arguments. Backward needs plan.workspace_bytes of workspace.
@@ -149,7 +153,7 @@ void attention_forward(const Context& ctx, const Plan<AttentionArgs>& plan,
                        const AttentionArgs& args);
 void attention_backward(const Context& ctx, const Plan<AttentionBackwardArgs>& plan,
                         const AttentionBackwardArgs& args);
-// Plan and run; backward with the workspace that there is.
+// Plan without measured choices and run; backward with the workspace that there is.
 void attention_forward(const Context& ctx, const AttentionArgs& args);
 void attention_backward(const Context& ctx, const AttentionBackwardArgs& args);
 

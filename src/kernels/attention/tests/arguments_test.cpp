@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/attention/hopper/backward.h"
+#include "kernels/attention/tune/table.h"
 #include "kernels/attention/wide/wide.h"
 #include "kernels/testing/attention_expect.h"
-#include "kernels/tuning.h"
 
 namespace saturate::kernels {
 namespace {
@@ -112,12 +112,12 @@ TEST(Attention, PlansTheWorkspaceOfWhatRuns) {
   EXPECT_GE(wanted, 4 * 11 * (128 * 64 * 4 + 8) + 4);
   const Capability hopper{
       .major = 9, .multiprocessors = 132, .shared_bytes = 232448, .tensor_maps = true};
-  const Tuning none;
-  Context ctx{{DeviceKind::cuda, 0}, nullptr, nullptr, 0, &none, &hopper};
+  Context ctx{{DeviceKind::cuda, 0}, nullptr, nullptr, 0, &hopper};
+  AttentionTable measured;
   const auto bytes = [&](int64_t most) {
     AttentionBackwardArgs b{.forward = a};
     b.workspace_bytes = most;
-    return plan_attention(ctx, b).workspace_bytes;
+    return plan_attention(ctx, b, &measured).workspace_bytes;
   };
 #if SATURATE_WITH_CUDA
   EXPECT_EQ(bytes(kAnyWorkspace), wanted);
@@ -134,14 +134,11 @@ TEST(Attention, PlansTheWorkspaceOfWhatRuns) {
   a.dropout = 0.0f, a.sequences = 16;  // 75 rows each
   EXPECT_EQ(bytes(kAnyWorkspace), 0);
   a.sequences = 2;
-  Tuning tuned;  // what was measured overrules both ways
-  ctx.tuning = &tuned;
-  tuned.attention.set(attention_key(a, AttentionPass::backward),
-                      {"attention_backward_mma_cuda", 1, 1});
+  // What was measured overrules both ways.
+  measured.set(attention_key(a, AttentionPass::backward), {"attention_backward_mma_cuda", 1, 1});
   EXPECT_EQ(bytes(kAnyWorkspace), 0);
   a.sequences = 16;
-  tuned.attention.set(attention_key(a, AttentionPass::backward),
-                      {"attention_backward_hopper_cuda", 1, 1});
+  measured.set(attention_key(a, AttentionPass::backward), {"attention_backward_hopper_cuda", 1, 1});
   EXPECT_EQ(bytes(kAnyWorkspace), attention_backward_hopper_workspace(a));
 #endif
   a.sequences = 2, a.dtype = DType::f32;

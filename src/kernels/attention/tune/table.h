@@ -75,7 +75,7 @@ ReadAttentionTable read_attention_table(const std::string& path, const TuneMachi
 void merge_attention_table(const std::string& path, const TuneMachine& machine,
                            const AttentionTable& found);
 
-// The table that plan_attention consults for `device` where the context names none, process-wide;
+// The table that recorded attention is planned with on `device`, process-wide;
 // an empty one ends that. Not while another thread plans.
 void use_attention_table(Device device, AttentionTable table);
 // null when there is none for `device`.

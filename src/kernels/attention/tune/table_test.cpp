@@ -4,9 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/temp_folder.h"
-#include "kernels/attention/attention_problem.h"
 #include "kernels/attention/features.h"
-#include "kernels/tuning.h"
+#include "kernels/testing/attention_problem.h"
 
 namespace saturate::kernels {
 namespace {
@@ -135,14 +134,13 @@ TEST(AttentionTableFile, BrokenFilesAreOneProblemThatNamesTheRemedy) {
 TEST(AttentionTable, DecidesWhatIsPlannedWhereThatFits) {
   const Capability hopper{
       .major = 9, .multiprocessors = 132, .shared_bytes = 232448, .tensor_maps = true};
-  Tuning tuning;
-  const Context ctx{{DeviceKind::cuda, 0}, nullptr, nullptr, 0, &tuning, &hopper};
+  const Context ctx{{DeviceKind::cuda, 0}, nullptr, nullptr, 0, &hopper};
   const Problem p({"", {64, 64}, {64, 64}, 2, 2, 64}, DType::bf16);
   const AttentionArgs& args = p.args.forward;
   const AttentionKey k = attention_key(args, AttentionPass::forward);
   const auto chosen = [&](const AttentionKey& key, const char* name) {
-    tuning.attention = table_of({{key, {name, 1, 1}}});
-    return std::string(plan_attention(ctx, args).impl->name);
+    const AttentionTable table = table_of({{key, {name, 1, 1}}});
+    return std::string(plan_attention(ctx, args, &table).impl->name);
   };
   const std::string first = "attention_forward_mma_cuda";  // Hopper's does not pay
   EXPECT_EQ(plan_attention(ctx, args).impl->name, first);

@@ -11,7 +11,6 @@
 #include "base/philox.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/tuning.h"
 #include "runtime/memory.h"
 
 namespace saturate::kernels {
@@ -247,10 +246,7 @@ class Tuner {
   }
   // What runs without a table.
   const Impl<Args>& usual_impl() const {
-    const kernels::Tuning nothing;
-    Context ctx = ctx_;
-    ctx.tuning = &nothing;
-    return *plan_attention(ctx, args_of(problem_.set(0))).impl;
+    return *plan_attention(ctx_, args_of(problem_.set(0))).impl;
   }
   std::string difference(const std::vector<std::vector<float>>& got,
                          const std::vector<std::vector<float>>& expected) const {

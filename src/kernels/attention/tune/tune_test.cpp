@@ -76,26 +76,26 @@ TEST(TuneAttention, EveryChoiceIsRightAlsoInAGraph) {
   const Problem p(shape, DType::bf16);
   AttentionBackwardArgs any = p.with_any_pointers();
   any.workspace = any.delta, any.workspace_bytes = attention_backward_hopper_workspace(any.forward);
-  // Through attention_forward and attention_backward, captured and replayed.
+  static AttentionTable table;  // of one choice; for the lambda below
+  // Planned, captured and replayed.
   static constexpr Impl<AttentionArgs> kForward{
       "captured", DeviceKind::cuda, nullptr, [](const Context& c, const AttentionArgs& a) {
         const Stream stream(c.device);
         const Context inside{c.device, stream.native(), nullptr, 0};
-        attention_forward(inside, a);  // loads the kernel
+        const auto plan = plan_attention(inside, a, &table);
+        attention_forward(inside, plan, a);  // loads the kernel
         stream.synchronize();
-        Graph::capture(stream, [&] { attention_forward(inside, a); }).launch(stream);
+        Graph::capture(stream, [&] { attention_forward(inside, plan, a); }).launch(stream);
         stream.synchronize();
       }};
   int tried = 0;
   for (const Impl<AttentionArgs>& impl : attention_forward_impls()) {
     if (impl.device != kGpu.kind || !impl.fits(ctx, any.forward)) continue;
     SCOPED_TRACE(impl.name);
-    AttentionTable table;
+    table = {};
     table.set(attention_key(any.forward, AttentionPass::forward), {impl.name, 1, 1});
-    use_attention_table(kGpu, {});
-    const Result direct = run(p, kGpu, &impl, nullptr);
-    use_attention_table(kGpu, table);
-    const Result tuned = run(p, kGpu, nullptr, nullptr),
+    const Result direct = run(p, kGpu, &impl, nullptr),
+                 tuned = run(p, kGpu, nullptr, nullptr, &table),
                  captured = run(p, kGpu, &kForward, nullptr);
     expect_right(p, tuned);
     EXPECT_TRUE(same_bits(direct.o, tuned.o));
@@ -106,20 +106,17 @@ TEST(TuneAttention, EveryChoiceIsRightAlsoInAGraph) {
   for (const Impl<AttentionBackwardArgs>& impl : attention_backward_impls()) {
     if (impl.device != kGpu.kind || !impl.fits(ctx, any)) continue;
     SCOPED_TRACE(impl.name);
-    AttentionTable table;
+    table = {};
     table.set(attention_key(any.forward, AttentionPass::backward), {impl.name, 1, 1});
-    use_attention_table(kGpu, {});
-    const Result direct = run(p, kGpu, nullptr, &impl);
-    use_attention_table(kGpu, table);
-    const Result tuned = run(p, kGpu, nullptr, nullptr);
+    const Result direct = run(p, kGpu, nullptr, &impl),
+                 tuned = run(p, kGpu, nullptr, nullptr, &table);
     expect_right(p, tuned);
     EXPECT_TRUE(same_bits(direct.d_input, tuned.d_input));
     // Memory is asked for only where the choice takes it.
     any.workspace_bytes = kAnyWorkspace;
-    EXPECT_EQ(plan_attention(ctx, any).workspace_bytes > 0,
+    EXPECT_EQ(plan_attention(ctx, any, &table).workspace_bytes > 0,
               std::string(impl.name) == "attention_backward_hopper_cuda");
   }
-  use_attention_table(kGpu, {});
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 #pragma once
 #include <vector>
 
-#include "kernels/attention/attention_problem.h"
 #include "kernels/attention/hopper/backward.h"
 #include "kernels/attention/reference.h"
+#include "kernels/testing/attention_problem.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
@@ -73,9 +73,10 @@ class DeviceArrays {
   const Stream stream;
 };
 
-// Runs one implementation of each direction; null functions mean attention_forward/backward.
+// Runs one implementation of each direction; null means the one that is planned after `measured`.
 inline Result run(const Problem& p, Device device, const Impl<AttentionArgs>* forward,
-                  const Impl<AttentionBackwardArgs>* backward) {
+                  const Impl<AttentionBackwardArgs>* backward,
+                  const AttentionTable* measured = nullptr) {
   const DeviceArrays m(device);
   const DType wide = wide_of(p.dtype);
   const auto heads = static_cast<int64_t>(p.per_head.size());
@@ -102,8 +103,10 @@ inline Result run(const Problem& p, Device device, const Impl<AttentionArgs>* fo
   b.workspace = workspace.data(), b.workspace_bytes = static_cast<int64_t>(workspace.bytes());
   const Context ctx{device, m.stream.native(), nullptr, 0};
   b.forward = attention_resolved(b.forward);  // implementations are launched by themselves
-  forward ? forward->launch(ctx, b.forward) : attention_forward(ctx, b.forward);
-  backward ? backward->launch(ctx, b) : attention_backward(ctx, b);
+  forward ? forward->launch(ctx, b.forward)
+          : attention_forward(ctx, plan_attention(ctx, b.forward, measured), b.forward);
+  backward ? backward->launch(ctx, b)
+           : attention_backward(ctx, plan_attention(ctx, b, measured), b);
   m.stream.synchronize();
   return {m.download(o, p.dtype, p.o_size), m.download(lse, wide, p.lse_size),
           m.download(d_in, p.dtype, p.input_size), m.download(d_bias, wide, p.bias_size),

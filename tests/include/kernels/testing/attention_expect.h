@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/attention/attention_run.h"
+#include "kernels/testing/attention_run.h"
 
 namespace saturate::kernels {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/attention/attention_values.h"
 #include "kernels/attention/dropout.h"
 #include "kernels/attention/impl.h"
+#include "kernels/testing/attention_values.h"
 
 namespace saturate::kernels {
 
