@@ -112,8 +112,11 @@ void print_libraries() {
     line("MPI", mpi,
          mpi.empty() ? "one process only" : "several processes: mpirun -n N saturate train ...");
   } else {
-    line("MPI", "not in this build", "one process only; install libopenmpi-dev and build again");
+    line("MPI", "not in this build", "no mpirun; install libopenmpi-dev and build again");
   }
+  line("Gloo", SATURATE_WITH_GLOO ? "in this build" : "not in this build",
+       SATURATE_WITH_GLOO ? "several processes on CPUs: torchrun, or srun without MPI"
+                          : "no torchrun on CPUs; install libgloo-dev and build again");
   const std::string blas = kernels::blas_description();
   line("OpenBLAS", blas.substr(0, blas.find(" DYNAMIC")),
        blas.empty() ? "no matrix products on the CPU" : "matrix products on the CPU");

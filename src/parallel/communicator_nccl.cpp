@@ -2,33 +2,49 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include <exception>
+#include <array>
 
 #include "base/error.h"
-#include "parallel/host_communicator.h"
 #include "parallel/nccl_communicator.h"
 #include "runtime/cuda/check.h"
+#include "runtime/memory.h"
 
 namespace saturate::parallel {
 namespace {
 
-std::string describe(ncclResult_t code, ncclComm_t comm) {
+ncclDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f64:
+      return ncclFloat64;
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i32:
+      return ncclInt32;
+  }
+  return ncclInt8;
+}
+
+std::string describe_error(ncclResult_t code, ncclComm_t comm) {
   const char* detail = ncclGetLastError(comm);
   return fmt::format("{}{}{}", ncclGetErrorString(code), detail && *detail ? ": " : "",
                      detail ? detail : "");
 }
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public ChannelCommunicator {
  public:
   NcclCommunicator(Device device, std::unique_ptr<ControlChannel> channel)
-      : device_(device),
-        exceptions_at_start_(std::uncaught_exceptions()),
-        channel_(std::move(channel)) {
+      : ChannelCommunicator(device, channel->rank(), channel->size()) {
+    channel_ = std::move(channel);
     use_device(device_);
     ncclUniqueId id{};
     if (rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     channel_->broadcast(&id, sizeof id, 0);
-    check(ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
+    comms_.push_back(nullptr);
+    check(ncclCommInitRank(&comms_[0], size(), id, rank()), "ncclCommInitRank");
 
     int lowest = 0, highest = 0;
     SAT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -36,72 +52,109 @@ class NcclCommunicator final : public Communicator {
     // waits for it.
     SAT_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
     SAT_CUDA(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming));
-    SAT_CUDA(cudaEventCreateWithFlags(&join_, cudaEventDisableTiming));
-    channel_->set_guard([comm = comm_] { return health_of(comm); },
-                        [comm = comm_] { ncclCommAbort(comm); });
+    for (cudaEvent_t& event : done_)
+      SAT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    // The first communicator brings the others down: their collectives end with an error.
+    channel_->set_guard([comm = comms_[0]] { return health_of(comm); },
+                        [comm = comms_[0]] { ncclCommAbort(comm); });
   }
 
   ~NcclCommunicator() override {
-    // Does not return: the collectives in flight may never end.
-    if (std::uncaught_exceptions() > exceptions_at_start_)
-      channel_->report_failure("an exception ended its work", FailureOrigin::here);
+    unwinding();  // then does not return: the collectives in flight may never end
     cudaStreamSynchronize(stream_);
     channel_->set_guard(nullptr, nullptr);
-    ncclCommDestroy(comm_);
-    cudaEventDestroy(join_);
+    for (auto comm = comms_.rbegin(); comm != comms_.rend(); ++comm) ncclCommDestroy(*comm);
+    for (cudaEvent_t event : done_) cudaEventDestroy(event);
     cudaEventDestroy(fork_);
     cudaStreamDestroy(stream_);
     channel_->close();
   }
 
-  int rank() const noexcept override { return channel_->rank(); }
-  int size() const noexcept override { return channel_->size(); }
   const char* name() const noexcept override { return "nccl"; }
 
-  void begin_all_reduce(void* data, int64_t count, DType dtype, const Stream& compute) override {
-    if ((dtype != DType::f32 && dtype != DType::f64) || count < 0 || !(compute.device() == device_))
-      throw Error(Errc::invalid_argument, "all_reduce",
-                  fmt::format("{} elements of {} on {}: f32 or f64 on {} is needed", count,
-                              name_of(dtype), to_string(compute.device()), to_string(device_)));
-    if (count == 0) return;
-    SAT_CUDA(cudaEventRecord(fork_, static_cast<cudaStream_t>(compute.native())));
-    SAT_CUDA(cudaStreamWaitEvent(stream_, fork_, 0));
-    check(ncclAllReduce(data, data, static_cast<size_t>(count),
-                        dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum, comm_, stream_),
-          "ncclAllReduce");
-    pending_ = true;
-  }
-
-  // Outside a capture that has no begin, recording the join event would break the capture of
-  // `compute`.
-  void wait(const Stream& compute) override {
-    if (!pending_) return;
-    pending_ = false;
-    SAT_CUDA(cudaEventRecord(join_, stream_));
-    SAT_CUDA(cudaStreamWaitEvent(static_cast<cudaStream_t>(compute.native()), join_, 0));
-  }
-
-  void broadcast(void* data, int64_t bytes, int root) override {
-    if (root < 0 || root >= size() || bytes < 0)
-      throw Error(
-          Errc::invalid_argument, "broadcast",
-          fmt::format("{} bytes from rank {}: ranks 0 to {} are here", bytes, root, size() - 1));
-    channel_->broadcast(data, bytes, root);
-  }
-  void barrier() override { all_reduce_sum(0); }
-  double all_reduce_sum(double value) override { return reduce_one(value, ReduceOp::sum); }
-  double all_reduce_max(double value) override { return reduce_one(value, ReduceOp::max); }
-  void set_step(int64_t step) noexcept override { channel_->set_step(step); }
-  void report_failure(const std::exception& cause) override {
-    report_failure_over(*channel_, cause);
+  void wait(Ticket ticket, const Context& compute) override {
+    if (!ticket) return;
+    SAT_CUDA(cudaStreamWaitEvent(static_cast<cudaStream_t>(compute.stream), event_of(ticket), 0));
   }
 
  private:
+  // Tickets whose end is told apart; an older one waits for what has taken its event since, which is
+  // later and so enough.
+  static constexpr int64_t kEvents = 64;
+  cudaEvent_t& event_of(Ticket t) { return done_[static_cast<size_t>(t.number % kEvents)]; }
+
+  // Colour: the group's first rank. NCCL connects two ranks at their first message of a kind, which
+  // must not fall into a capture.
+  void connect(const Group& group) override {
+    ncclComm_t comm = nullptr;
+    check(ncclCommSplit(comms_[0], group.ranks.front(), rank(), &comm, nullptr), "ncclCommSplit");
+    comms_.push_back(comm);
+    const int64_t n = group.size();
+    Buffer from(device_, static_cast<size_t>(n) * sizeof(double)), to(device_, from.bytes());
+    const std::vector<int64_t> one(static_cast<size_t>(n), 1);
+    SAT_CUDA(cudaMemsetAsync(from.data(), 0, from.bytes(), stream_));
+    for (int kind = 0; kind <= static_cast<int>(CollectiveKind::send_receive); ++kind) {
+      Collective c{.kind = static_cast<CollectiveKind>(kind), .group = group, .dtype = DType::f64};
+      if (c.kind == CollectiveKind::all_to_all || c.kind == CollectiveKind::send_receive)
+        c.send_counts = c.receive_counts = one;
+      else
+        c.count = 1;
+      enqueue(c, from.data(), to.data());
+    }
+    SAT_CUDA(cudaStreamSynchronize(stream_));
+  }
+
+  Ticket run(const Collective& c, const void* input, void* output,
+             const Context& compute) override {
+    SAT_CUDA(cudaEventRecord(fork_, static_cast<cudaStream_t>(compute.stream)));
+    SAT_CUDA(cudaStreamWaitEvent(stream_, fork_, 0));
+    enqueue(c, input, output);
+    const Ticket ticket{++tickets_};
+    SAT_CUDA(cudaEventRecord(event_of(ticket), stream_));
+    return ticket;
+  }
+
+  void enqueue(const Collective& c, const void* input, void* output) {
+    const auto count = static_cast<size_t>(c.count);
+    const ncclDataType_t type = type_of(c.dtype);
+    ncclComm_t comm = comms_[static_cast<size_t>(c.group.id)];
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        return check(ncclAllReduce(output, output, count, type, ncclSum, comm, stream_),
+                     "ncclAllReduce");
+      case CollectiveKind::reduce_scatter:
+        return check(ncclReduceScatter(input, output, count, type, ncclSum, comm, stream_),
+                     "ncclReduceScatter");
+      case CollectiveKind::all_gather:
+        return check(ncclAllGather(input, output, count, type, comm, stream_), "ncclAllGather");
+      case CollectiveKind::broadcast:
+        return check(ncclBroadcast(output, output, count, type, c.root, comm, stream_),
+                     "ncclBroadcast");
+      case CollectiveKind::all_to_all:
+      case CollectiveKind::send_receive:
+        return exchange(c, static_cast<const char*>(input), static_cast<char*>(output), comm);
+    }
+  }
+
+  void exchange(const Collective& c, const char* input, char* output, ncclComm_t comm) {
+    const ncclDataType_t type = type_of(c.dtype);
+    check(ncclGroupStart(), "ncclGroupStart");
+    for (int j = 0; j < c.group.size(); ++j) {
+      const auto out = static_cast<size_t>(c.send_counts[static_cast<size_t>(j)]);
+      const auto in = static_cast<size_t>(c.receive_counts[static_cast<size_t>(j)]);
+      if (out > 0) check(ncclSend(input, out, type, j, comm, stream_), "ncclSend");
+      if (in > 0) check(ncclRecv(output, in, type, j, comm, stream_), "ncclRecv");
+      input += out * size_of(c.dtype);
+      output += in * size_of(c.dtype);
+    }
+    check(ncclGroupEnd(), "ncclGroupEnd");
+  }
+
   void check(ncclResult_t code, const char* call) const {
     if (code == ncclSuccess) return;
     throw Error(Errc::collective, "nccl",
                 fmt::format("{} failed on rank {} of {} ({}): {}. NCCL_DEBUG=INFO tells more", call,
-                            rank(), size(), to_string(device_), describe(code, comm_)));
+                            rank(), size(), to_string(device_), describe_error(code, comms_[0])));
   }
 
   // Called by the watcher thread; NCCL allows this query beside other calls.
@@ -110,22 +163,17 @@ class NcclCommunicator final : public Communicator {
     if (const ncclResult_t code = ncclCommGetAsyncError(comm, &state); code != ncclSuccess)
       state = code;
     if (state == ncclSuccess || state == ncclInProgress) return "";
-    return "[nccl] " + describe(state, comm);
+    return "[nccl] " + describe_error(state, comm);
   }
 
-  double reduce_one(double value, ReduceOp op) {
-    channel_->all_reduce(&value, 1, DType::f64, op);
-    return value;
-  }
-
-  const Device device_;
-  const int exceptions_at_start_;
-  const std::unique_ptr<ControlChannel> channel_;
-  ncclComm_t comm_ = nullptr;
+  std::vector<ncclComm_t> comms_;  // by the group's id
+  // One stream for all groups: NCCL promises progress only where all ranks run their collectives in
+  // one order.
   cudaStream_t stream_ = nullptr;
   // Recorded anew at each use: a wait refers to the latest record before it.
-  cudaEvent_t fork_ = nullptr, join_ = nullptr;
-  bool pending_ = false;
+  cudaEvent_t fork_ = nullptr;
+  std::array<cudaEvent_t, kEvents> done_ = {};
+  int64_t tickets_ = 0;
 };
 
 }  // namespace

@@ -49,6 +49,8 @@ class ControlChannel {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  // The address of this host that the other ranks reach, as numbers.
+  std::string local_address() const { return local_address_of(peers_.front()->socket); }
 
   // Collective and blocking; all data passes through rank 0. Sums are made in the order of ranks,
   // so results are bitwise equal everywhere and every time. dtype f32 or f64. Errors: collective

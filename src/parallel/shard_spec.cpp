@@ -4,78 +4,124 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 
 namespace saturate::parallel {
 namespace {
-[[noreturn]] void refuse(const char* op, const std::string& what) {
-  throw Error(Errc::invalid_argument, op, what);
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(Errc::invalid_argument, "shard_spec", what);
 }
+
+std::vector<int64_t> blocks_of(const ShardSpec::Cut& cut, std::span<const int64_t> shape) {
+  return cut.blocks.empty() ? std::vector{shape[static_cast<size_t>(cut.dimension)]} : cut.blocks;
+}
+
+void check_cut(const ShardSpec::Cut& cut, std::span<const int64_t> shape, const Mesh& mesh) {
+  const char* axis = name_of(cut.axis);
+  if (cut.dimension < 0 || cut.dimension >= std::ssize(shape))
+    refuse(fmt::format("dimension {} is cut by {}: the parameter has dimensions 0 to {}",
+                       cut.dimension, axis, std::ssize(shape) - 1));
+  if (cut.axis == MeshAxis::pp || cut.axis == MeshAxis::edp)
+    refuse(
+        fmt::format("{} cuts dimension {}: tp, cp, dp or ep can; pp gives whole parameters to "
+                    "its stages and edp holds copies",
+                    axis, cut.dimension));
+  const auto blocks = blocks_of(cut, shape);
+  const int64_t size = shape[static_cast<size_t>(cut.dimension)];
+  if (const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0}); sum != size)
+    refuse(
+        fmt::format("the blocks of dimension {} add up to {}, but its size is {}: name every "
+                    "block once",
+                    cut.dimension, sum, size));
+  const int parts = mesh.extent(cut.axis);
+  for (size_t b = 0; b < blocks.size(); ++b)
+    if (blocks[b] < 1 || blocks[b] % parts != 0)
+      refuse(fmt::format(
+          "block {} of dimension {} has {} elements, which {} cannot cut into {} equal parts: "
+          "choose {} among the divisors of {}, or pad the block",
+          b, cut.dimension, blocks[b], axis, parts, axis, std::max<int64_t>(blocks[b], 1)));
+}
+
 }  // namespace
 
-int DeviceMesh::extent(MeshAxis axis) const noexcept {
-  const int extents[] = {dp, pp, cp, tp, ep};
-  return extents[static_cast<int>(axis)];
+bool ShardSpec::cut_by(MeshAxis axis) const noexcept {
+  return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.axis == axis; });
 }
 
-int DeviceMesh::coordinate(MeshAxis axis, int rank) const noexcept {
-  for (MeshAxis inner : {MeshAxis::tp, MeshAxis::ep, MeshAxis::cp, MeshAxis::pp}) {
-    if (axis == inner) return rank % extent(inner);
-    rank /= extent(inner);
+void ShardSpec::check(std::span<const int64_t> shape, const Mesh& mesh) const {
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    check_cut(cuts[i], shape, mesh);
+    for (size_t j = 0; j < i; ++j) {
+      if (cuts[i].dimension == cuts[j].dimension)
+        refuse(fmt::format("dimension {} is cut by {} and by {}: one axis can cut it",
+                           cuts[i].dimension, name_of(cuts[j].axis), name_of(cuts[i].axis)));
+      if (cuts[i].axis == cuts[j].axis)
+        refuse(fmt::format("{} cuts dimensions {} and {}: it can cut one", name_of(cuts[i].axis),
+                           cuts[j].dimension, cuts[i].dimension));
+    }
   }
-  return rank;
-}
-
-void DeviceMesh::check(int ranks) const {
-  int64_t product = 1;
-  for (const int n : {dp, pp, cp, tp, ep}) product = n < 1 || product > ranks ? -1 : product * n;
-  if (product != ranks)
-    refuse(
-        "mesh",
-        fmt::format("dp {} x pp {} x cp {} x tp {} x ep {} does not give the {} ranks that were "
-                    "started: every axis must be at least 1 and their product the number of ranks",
-                    dp, pp, cp, tp, ep, ranks));
-}
-
-bool ShardSpec::replicated() const noexcept {
-  return std::all_of(axis_of_dimension.begin(), axis_of_dimension.end(),
-                     [](int a) { return a == whole; });
-}
-
-void ShardSpec::check(std::span<const int64_t> shape, const DeviceMesh& mesh) const {
-  if (axis_of_dimension.empty()) return;
-  if (axis_of_dimension.size() != shape.size())
-    refuse("shard_spec",
-           fmt::format("{} entries for a parameter of {} dimensions: one for each, or none",
-                       axis_of_dimension.size(), shape.size()));
-  unsigned used = 0;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const int axis = axis_of_dimension[i];
-    if (axis == whole) continue;
-    if (axis < 0 || axis > static_cast<int>(MeshAxis::ep))
-      refuse("shard_spec",
-             fmt::format("dimension {} names axis {}: 0 to 4 or -1 is needed", i, axis));
-    if (used & 1u << axis)
-      refuse("shard_spec",
-             fmt::format("axis {} cuts two dimensions: it can cut one", kMeshAxisNames[axis]));
-    used |= 1u << axis;
-    const int parts = mesh.extent(static_cast<MeshAxis>(axis));
-    if (shape[i] % parts != 0)
-      refuse("shard_spec",
-             fmt::format("dimension {} of size {} cannot be cut into {} equal parts ({})", i,
-                         shape[i], parts, kMeshAxisNames[axis]));
-  }
+  if (cuts.size() > 1 && cut_by(MeshAxis::ep))
+    refuse("ep cuts together with another axis: experts are whole on their rank, cut by ep alone");
 }
 
 std::vector<int64_t> ShardSpec::local_shape(std::span<const int64_t> shape,
-                                            const DeviceMesh& mesh) const {
+                                            const Mesh& mesh) const {
   check(shape, mesh);
   std::vector<int64_t> local(shape.begin(), shape.end());
-  for (size_t i = 0; i < axis_of_dimension.size(); ++i)
-    if (axis_of_dimension[i] != whole)
-      local[i] /= mesh.extent(static_cast<MeshAxis>(axis_of_dimension[i]));
+  for (const Cut& cut : cuts) local[static_cast<size_t>(cut.dimension)] /= mesh.extent(cut.axis);
   return local;
+}
+
+// From the innermost dimension outwards: the runs of one index of a dimension are those of the
+// dimensions within it, moved; runs that touch are joined.
+std::vector<ShardRun> ShardSpec::local_runs(std::span<const int64_t> shape, const Mesh& mesh,
+                                            int rank) const {
+  check(shape, mesh);
+  std::vector<ShardRun> runs = {{0, 1}};
+  int64_t stride = 1;
+  const auto append = [](std::vector<ShardRun>& to, int64_t offset, int64_t length) {
+    if (!to.empty() && to.back().global_offset + to.back().length == offset)
+      to.back().length += length;
+    else
+      to.push_back({offset, length});
+  };
+  for (size_t d = shape.size(); d-- > 0;) {
+    std::vector<ShardRun> mine = {{0, shape[d]}};  // indices of this dimension
+    for (const Cut& cut : cuts) {
+      if (cut.dimension != static_cast<int>(d)) continue;
+      mine.clear();
+      int64_t begin = 0;
+      for (const int64_t block : blocks_of(cut, shape)) {
+        const int64_t part = block / mesh.extent(cut.axis);
+        append(mine, begin + part * mesh.coordinate(cut.axis, rank), part);
+        begin += block;
+      }
+    }
+    std::vector<ShardRun> next;
+    const bool whole = runs.size() == 1 && runs[0].length == stride;
+    for (const ShardRun& m : mine) {
+      if (whole) {
+        append(next, m.global_offset * stride, m.length * stride);
+        continue;
+      }
+      for (int64_t i = m.global_offset; i < m.global_offset + m.length; ++i)
+        for (const ShardRun& r : runs) append(next, i * stride + r.global_offset, r.length);
+    }
+    runs = std::move(next);
+    stride *= shape[d];
+  }
+  return runs;
+}
+
+std::vector<MeshAxis> ShardSpec::reduce_axes() const {
+  if (cut_by(MeshAxis::ep)) return {MeshAxis::edp};
+  std::vector<MeshAxis> axes;
+  for (const MeshAxis axis : {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp})
+    if (!cut_by(axis)) axes.push_back(axis);
+  return axes;
 }
 
 }  // namespace saturate::parallel

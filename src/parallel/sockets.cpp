@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -190,6 +191,21 @@ Descriptor connect_to(const std::string& host, int port, int timeout_ms) {
   for (const addrinfo* a = found; a; a = a->ai_next)
     if (Descriptor s = try_connect(*a, timeout_ms)) return s;
   return Descriptor();
+}
+
+std::string local_address_of(const Descriptor& connection) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  char host[NI_MAXHOST] = {};
+  int code = getsockname(connection.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  if (code == 0)
+    code = getnameinfo(reinterpret_cast<sockaddr*>(&address), length, host, sizeof host, nullptr, 0,
+                       NI_NUMERICHOST);
+  if (code != 0)
+    throw Error(Errc::io, "control_channel", "a connection without an address of this host");
+  const std::string text = host;
+  constexpr std::string_view kMapped = "::ffff:";  // IPv4 on a socket of both families
+  return text.starts_with(kMapped) ? text.substr(kMapped.size()) : text;
 }
 
 Descriptor accept_from(const Descriptor& listener, int timeout_ms) {

@@ -71,6 +71,9 @@ int listen_on(Reach reach, int first_port, int ports, Descriptor& listener);
 // One attempt; empty when nobody answers within `timeout_ms`. Errors: io (host name unknown).
 Descriptor connect_to(const std::string& host, int port, int timeout_ms);
 
+// This end of a connection as numbers, "10.0.0.3" or "fe80::1". Errors: io.
+std::string local_address_of(const Descriptor& connection);
+
 // Waits up to `timeout_ms` for a connection; empty when none came.
 Descriptor accept_from(const Descriptor& listener, int timeout_ms);
 

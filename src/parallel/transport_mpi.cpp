@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "parallel/host_communicator.h"
+#include "parallel/host_sum.h"
 
 namespace saturate::parallel {
 namespace {
@@ -20,6 +21,27 @@ void check(int code, const char* call) {
   int length = 0;
   MPI_Error_string(code, text, &length);
   throw Error(Errc::collective, "mpi", fmt::format("{}: {}", call, text));
+}
+
+// MPI has no 16-bit floating point: these move as their bits and are added by us.
+template <DType type>
+void add_half(void* from, void* into, int* count, MPI_Datatype*) {
+  add_into(type, into, from, *count);
+}
+
+MPI_Datatype type_of(DType t) {
+  switch (t) {
+    case DType::f64:
+      return MPI_DOUBLE;
+    case DType::f32:
+      return MPI_FLOAT;
+    case DType::bf16:
+    case DType::f16:
+      return MPI_UINT16_T;
+    case DType::i32:
+      return MPI_INT32_T;
+  }
+  return MPI_BYTE;
 }
 
 class MpiTransport final : public HostTransport {
@@ -39,39 +61,105 @@ class MpiTransport final : public HostTransport {
       throw Error(Errc::unsupported, "mpi",
                   "this MPI has no thread support (MPI_THREAD_SERIALIZED)");
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    int rank = 0, size = 0;
-    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    int size = 0;
+    check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-    if (rank != launch.rank || size != launch.size)
+    if (rank_ != launch.rank || size != launch.size)
       throw Error(
           Errc::unsupported, "mpi",
           fmt::format(
               "{} says rank {} of {}, MPI says rank {} of {}: the launcher belongs to another MPI "
               "than this build. Start with the mpirun of the MPI that Saturate was built with",
-              launch.source, launch.rank, launch.size, rank, size));
+              launch.source, launch.rank, launch.size, rank_, size));
+    check(MPI_Op_create(add_half<DType::bf16>, 1, &add_bf16_), "MPI_Op_create");
+    check(MPI_Op_create(add_half<DType::f16>, 1, &add_f16_), "MPI_Op_create");
   }
   ~MpiTransport() override { MPI_Finalize(); }
 
   const char* name() const noexcept override { return "mpi"; }
 
-  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override {
-    auto* at = static_cast<char*>(data);
-    for (int64_t done = 0; done < count; done += kMaxCount) {
-      const int part = static_cast<int>(std::min(kMaxCount, count - done));
-      check(MPI_Allreduce(MPI_IN_PLACE, at, part, dtype == DType::f32 ? MPI_FLOAT : MPI_DOUBLE,
-                          op == ReduceOp::sum ? MPI_SUM : MPI_MAX, MPI_COMM_WORLD),
-            "MPI_Allreduce");
-      at += static_cast<size_t>(part) * size_of(dtype);
+  // Communicators of groups inherit the error handler; MPI_Finalize frees them.
+  void connect(const Group& group) override {
+    MPI_Comm comm = MPI_COMM_WORLD;
+    if (group.id > 0)
+      check(MPI_Comm_split(MPI_COMM_WORLD, group.ranks.front(), rank_, &comm), "MPI_Comm_split");
+    comms_.push_back(comm);
+  }
+
+  void run(const Collective& c, const void* input, void* output) override {
+    MPI_Comm comm = comms_[static_cast<size_t>(c.group.id)];
+    const MPI_Datatype type = type_of(c.dtype);
+    auto* out = static_cast<char*>(output);
+    switch (c.kind) {
+      case CollectiveKind::all_reduce:
+        return in_parts(c.count, [&](int64_t done, int part) {
+          check(MPI_Allreduce(MPI_IN_PLACE, out + done * bytes_of(c), part, type, sum_of(c.dtype),
+                              comm),
+                "MPI_Allreduce");
+        });
+      case CollectiveKind::broadcast:
+        return in_parts(c.count, [&](int64_t done, int part) {
+          check(MPI_Bcast(out + done * bytes_of(c), part, type, c.root, comm), "MPI_Bcast");
+        });
+      case CollectiveKind::reduce_scatter:
+        return check(MPI_Reduce_scatter_block(input, out, one_part(c), type, sum_of(c.dtype), comm),
+                     "MPI_Reduce_scatter_block");
+      case CollectiveKind::all_gather:
+        return check(MPI_Allgather(input, one_part(c), type, out, one_part(c), type, comm),
+                     "MPI_Allgather");
+      case CollectiveKind::all_to_all:
+      case CollectiveKind::send_receive:
+        return exchange(c, static_cast<const char*>(input), out, comm);
     }
   }
 
-  void broadcast(void* data, int64_t bytes, int root) override {
-    auto* at = static_cast<char*>(data);
-    for (int64_t done = 0; done < bytes; done += kMaxCount)
-      check(MPI_Bcast(at + done, static_cast<int>(std::min(kMaxCount, bytes - done)), MPI_BYTE,
-                      root, MPI_COMM_WORLD),
-            "MPI_Bcast");
+ private:
+  static int64_t bytes_of(const Collective& c) { return static_cast<int64_t>(size_of(c.dtype)); }
+
+  template <class Body>
+  static void in_parts(int64_t count, const Body& body) {
+    for (int64_t done = 0; done < count; done += kMaxCount)
+      body(done, static_cast<int>(std::min(kMaxCount, count - done)));
   }
+
+  static int one_part(const Collective& c) {
+    if (c.count > kMaxCount)
+      throw Error(Errc::unsupported, "mpi",
+                  fmt::format("{}: MPI takes up to {} elements of a rank; use more ranks",
+                              describe(c), kMaxCount));
+    return static_cast<int>(c.count);
+  }
+
+  MPI_Op sum_of(DType t) const {
+    return t == DType::bf16 ? add_bf16_ : t == DType::f16 ? add_f16_ : MPI_SUM;
+  }
+
+  void exchange(const Collective& c, const char* input, char* output, MPI_Comm comm) {
+    std::vector<MPI_Request> requests;
+    const MPI_Datatype type = type_of(c.dtype);
+    for (int j = 0; j < c.group.size(); ++j) {
+      const int64_t outgoing = c.send_counts[static_cast<size_t>(j)];
+      const int64_t incoming = c.receive_counts[static_cast<size_t>(j)];
+      in_parts(incoming, [&](int64_t done, int part) {
+        check(MPI_Irecv(output + done * bytes_of(c), part, type, j, 0, comm,
+                        &requests.emplace_back()),
+              "MPI_Irecv");
+      });
+      in_parts(outgoing, [&](int64_t done, int part) {
+        check(
+            MPI_Isend(input + done * bytes_of(c), part, type, j, 0, comm, &requests.emplace_back()),
+            "MPI_Isend");
+      });
+      input += outgoing * bytes_of(c);
+      output += incoming * bytes_of(c);
+    }
+    check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE),
+          "MPI_Waitall");
+  }
+
+  int rank_ = 0;
+  MPI_Op add_bf16_ = MPI_OP_NULL, add_f16_ = MPI_OP_NULL;
+  std::vector<MPI_Comm> comms_;  // by the group's id
 };
 
 }  // namespace

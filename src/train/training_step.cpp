@@ -159,9 +159,13 @@ void TrainingStep::plan_buckets() {
              std::count_if(specs.begin(), specs.end(), [](const auto& s) { return !s.frozen; }));
   for (const parallel::GradientBucket& b : parallel::gradient_buckets(
            order, options_.bucket_bytes / static_cast<int64_t>(sizeof(float)))) {
-    buckets_.push_back({operations[static_cast<size_t>(b.ready_after)], b.elements.begin,
-                        b.elements.end - b.elements.begin});
+    buckets_.push_back({operations[static_cast<size_t>(b.ready_after)],
+                        {.group = ranks_.world(), .count = b.elements.end - b.elements.begin},
+                        b.elements.begin});
   }
+  std::vector<parallel::Collective> reductions = {loss_reduction()};
+  for (const Bucket& b : buckets_) reductions.push_back(b.sum);
+  parallel::require_matching(ranks_, reductions);
 }
 
 int32_t* TrainingStep::host_slot(int64_t i) noexcept {
@@ -170,8 +174,14 @@ int32_t* TrainingStep::host_slot(int64_t i) noexcept {
 
 void TrainingStep::wait_slot(int64_t i) { copied_[static_cast<size_t>(i)].synchronize(); }
 
+// Sums of the loss and the number of tokens.
+parallel::Collective TrainingStep::loss_reduction() const {
+  return {.group = ranks_.world(), .dtype = DType::f64, .count = 3};
+}
+
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  parallel::Ticket reduced;  // the last, which ends after those before it
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
                                 .slot_count = options_.slots,
@@ -186,17 +196,17 @@ void TrainingStep::enqueue() {
       reduce = [&](int32_t operation) {
         // The sums of the loss are complete once the forward pass is.
         if (next == 0 && buckets_.front().after <= operation) {
-          ranks_.begin_all_reduce(state_.as<StepState>()->totals, 3, DType::f64, compute_);
+          reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
         }
         for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
-          ranks_.begin_all_reduce(store_.gradients().as<float>() + buckets_[next].offset,
-                                  buckets_[next].count, DType::f32, compute_);
+          reduced = ranks_.start(buckets_[next].sum, nullptr,
+                                 store_.gradients().as<float>() + buckets_[next].offset, ctx);
         }
       };
     }
     tape_.run(ctx, arena_.data(), a > 0, reduce);
   }
-  if (ranks_.size() > 1) ranks_.wait(compute_);
+  ranks_.wait(reduced, ctx);
   optimize();
 }
 

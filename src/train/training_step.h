@@ -96,6 +96,7 @@ class TrainingStep {
 
  private:
   void plan_buckets();
+  parallel::Collective loss_reduction() const;
   void allocate_device();
   void enqueue();  // the body that is captured
   void optimize();
@@ -121,7 +122,8 @@ class TrainingStep {
   Tape tape_;
   struct Bucket {
     int32_t after;  // operation
-    int64_t offset, count;
+    parallel::Collective sum;
+    int64_t offset;
   };
   std::vector<Bucket> buckets_;
   Replay replay_;

@@ -13,11 +13,12 @@ namespace saturate::distributed {
 // Throws std::runtime_error with the text unless `holds`.
 void require(bool holds, const std::string& text);
 
-// Collective. Exact sums over many sizes in flight at once with guards around them, bitwise
-// repeatability and equality over ranks, and the host-side collectives.
+// Collective. Every kind, type and several sizes over all ranks and over groups of them, all in
+// flight at once with guards around them; order against other work; bitwise repeatability and
+// equality over ranks; refusals; the host-side collectives.
 void check_collectives(parallel::Communicator& communicator, Device device);
 
-// Collective, CUDA. All-reduces captured with the work around them and replayed on changing data.
+// Collective, CUDA. All of these kinds captured in one graph and replayed on changing data.
 void check_captured(parallel::Communicator& communicator, Device device);
 
 // Steps of one all-reduce each, without end; at step 5 `at_step_5` runs on rank `victim`.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that were told different things: usage: ranks_test.py PATH_OF_SATURATE [--mpirun COMMAND]
 
-Started with the variables of torchrun over TCP, and, where COMMAND is given ("mpirun --oversubscribe"), through MPI.
+Started with the variables of torchrun, over Gloo, and, where COMMAND is given ("mpirun --oversubscribe"), through MPI.
 """
 import argparse
 import os

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/half.h"
 #include "kernels/elementwise/elementwise_impl.h"
-#include "kernels/host/half.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {

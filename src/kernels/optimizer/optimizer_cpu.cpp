@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "kernels/host/half.h"
+#include "base/half.h"
 #include "kernels/host/vector_math.h"
 #include "kernels/optimizer/optimizer_impl.h"
 #include "kernels/optimizer/step_rules.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace saturate::kernels {
+namespace saturate {
 
 struct Bf16 {
   uint16_t bits;
@@ -58,4 +58,4 @@ inline float round_to_odd(double v) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(nearest) + (away ? 1u : ~0u));
 }
 
-}  // namespace saturate::kernels
+}  // namespace saturate
