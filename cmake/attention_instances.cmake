@@ -32,7 +32,7 @@ kernel_instances(attention/hopper/backward NAMESPACE ${space}::hopper INCLUDE ke
 # wide/: head size 256, and 192 without features.
 foreach(part forward queries keys)
   set(problem BackwardProblem)
-  if(part STREQUAL forward)
+  if("${part}" STREQUAL "forward")
     set(problem ForwardProblem)
   endif()
   kernel_instances(attention/wide/${part} NAMESPACE ${space}::wide INCLUDE kernels/attention/wide/${part}.cuh
