@@ -304,19 +304,22 @@ StepState TrainingStep::state() {
   StepState s;
   copy_to_host(compute_, &s, state_.data(), sizeof s);
   compute_.synchronize();
-  s.rng[1] = micro_batches_taken(s.rng[1], static_cast<uint64_t>(ranks_.rank()),
-                                 static_cast<uint64_t>(ranks_.size()));
+  const auto rank = static_cast<uint64_t>(ranks_.rank()),
+             size = static_cast<uint64_t>(ranks_.size());
+  s.rng[1] = micro_batches_taken(s.rng[1], rank, size) * size;
   return s;
 }
 
 void TrainingStep::set_state(const StepState& host) {
   StepState state = host;
-  state.rng[1] = micro_batch_counter(host.rng[1], static_cast<uint64_t>(ranks_.rank()),
-                                     static_cast<uint64_t>(ranks_.size()));
+  const auto rank = static_cast<uint64_t>(ranks_.rank()),
+             size = static_cast<uint64_t>(ranks_.size());
+  const uint64_t taken = host.rng[1] / size;
+  state.rng[1] = micro_batch_counter(taken, rank, size);
   copy_to_device(compute_, state_.data(), &state, sizeof state);
   compute_.synchronize();
   submitted_ = polled_ = first_polled_ = state.step;
-  micro_ = static_cast<int64_t>(host.rng[1]);
+  micro_ = static_cast<int64_t>(taken);
 }
 
 void TrainingStep::reset_average() {

@@ -76,7 +76,7 @@ class TrainingStep {
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
-  // --- state (synchronise); rng[1] is the number of micro-batches that this rank has taken
+  // --- state (synchronise); rng[1] is the number of micro-batches of all ranks
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
   Buffer& first_moment() noexcept { return m_; }
