@@ -12,30 +12,39 @@ size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * k
 }  // namespace
 
 ArenaPlan plan_arena(const std::vector<ArenaRequest>& requests) {
-  std::vector<size_t> by_size(requests.size());
+  std::vector<size_t> bytes;
+  for (const ArenaRequest& r : requests) bytes.push_back(r.bytes);
+  return plan_arena(bytes, [&](size_t a, size_t b) {
+    return requests[a].first <= requests[b].last && requests[b].first <= requests[a].last;
+  });
+}
+
+ArenaPlan plan_arena(const std::vector<size_t>& bytes,
+                     const std::function<bool(size_t, size_t)>& meet) {
+  std::vector<size_t> by_size(bytes.size());
   std::iota(by_size.begin(), by_size.end(), size_t{0});
   std::stable_sort(by_size.begin(), by_size.end(),
-                   [&](size_t a, size_t b) { return requests[a].bytes > requests[b].bytes; });
+                   [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
 
   ArenaPlan plan;
-  plan.offsets.assign(requests.size(), 0);
-  std::vector<size_t> placed;  // kept sorted by offset
+  plan.offsets.assign(bytes.size(), 0);
+  std::vector<size_t> given;  // kept sorted by offset
   for (size_t r : by_size) {
-    const size_t bytes = round_up(requests[r].bytes);
+    const size_t size = round_up(bytes[r]);
     size_t offset = 0;
-    for (size_t other : placed) {
-      if (requests[other].last < requests[r].first || requests[other].first > requests[r].last)
-        continue;
+    for (size_t other : given) {
       const auto begin = static_cast<size_t>(plan.offsets[other]);
-      if (offset + bytes <= begin) break;
-      offset = std::max(offset, begin + round_up(requests[other].bytes));
+      const size_t end = begin + round_up(bytes[other]);
+      if (end <= offset || !meet(other, r)) continue;
+      if (offset + size <= begin) break;
+      offset = end;
     }
     plan.offsets[r] = static_cast<int64_t>(offset);
-    plan.bytes = std::max(plan.bytes, offset + bytes);
-    const auto at = std::upper_bound(placed.begin(), placed.end(), r, [&](size_t a, size_t b) {
+    plan.bytes = std::max(plan.bytes, offset + size);
+    const auto at = std::upper_bound(given.begin(), given.end(), r, [&](size_t a, size_t b) {
       return plan.offsets[a] < plan.offsets[b];
     });
-    placed.insert(at, r);
+    given.insert(at, r);
   }
   return plan;
 }

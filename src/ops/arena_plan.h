@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace saturate {
@@ -17,11 +18,15 @@ struct ArenaPlan {
   size_t bytes = 0;              // size of the arena
 };
 
-// Places every request so that two that are alive together do not overlap. Greedy by size: largest
-// first, each at the lowest free offset; within 10% of the lower bound on Transformer steps (the
-// test states the bound). Deterministic. Source: Pisarchyk and Lee, "Efficient memory management
-// for deep neural net inference", arXiv:2001.03288 (greedy by size).
+// Gives every request its offset so that two that are alive together do not overlap. Greedy by
+// size: largest first, each at the lowest free offset; within 10% of the lower bound on Transformer
+// steps (the test states the bound). Deterministic. Source: Pisarchyk and Lee, "Efficient memory
+// management for deep neural net inference", arXiv:2001.03288 (greedy by size).
 ArenaPlan plan_arena(const std::vector<ArenaRequest>& requests);
+// The same for lives that are no stretch of one list: `meet` says whether two requests are ever
+// alive together.
+ArenaPlan plan_arena(const std::vector<size_t>& bytes,
+                     const std::function<bool(size_t, size_t)>& meet);
 
 // Largest sum of bytes alive at one operation: no plan can be smaller.
 size_t arena_lower_bound(const std::vector<ArenaRequest>& requests);

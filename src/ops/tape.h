@@ -210,8 +210,10 @@ class Tape {
   std::vector<FinishedGradient> finished_gradients() const;
 
   // --- planning and running
-  // Gives every value its place; returns the arena's size in bytes for so many slots. Nothing may
-  // be recorded afterwards.
+  // Gives every value its place; returns the arena's size in bytes for so many slots. Operations of
+  // lanes other than 0 move to where they may start, which changes operations' numbers. A gather
+  // that is to start no earlier than others end, so that its memory may be theirs, names one of
+  // their results among its reads. Nothing may be recorded afterwards.
   size_t plan(int32_t slots = 1);
   const TapePlan& layout() const noexcept { return plan_; }
   // Operations of a segment; all of them without a name. Errors: invalid_argument (no such name).
@@ -240,9 +242,10 @@ class Tape {
   Info& at(Value v) { return values_[static_cast<size_t>(v.id)]; }
   Value add(Info info);
   Value renamed(Value v) const;
-  void run_again(OperationRange region);
+  void run_again(OperationRange region, Value pace);
   void leave_out_unread();
   void defer_parameter_gradients();
+  void hoist_lanes();
   void reorder(const std::vector<int32_t>& order);
 
   const ParameterStore& parameters_;

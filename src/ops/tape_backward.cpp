@@ -46,8 +46,14 @@ void Tape::backward() {
   SAT_ASSERT(training());
   segment("backward");
   auto region = recomputed_.rbegin();
+  Value pace;  // the gradient that the region behind this one began with
   for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
-    if (region != recomputed_.rend() && i + 1 == region->end) run_again(*region);
+    if (region != recomputed_.rend() && i + 1 == region->end) {
+      const Value latest =
+          operations_.back().writes.empty() ? Value{} : operations_.back().writes[0];
+      run_again(*region, pace);
+      pace = latest;
+    }
     const Operation& o = operations_[static_cast<size_t>(i)];
     const bool reached = o.backward && std::any_of(o.writes.begin(), o.writes.end(),
                                                    [&](Value v) { return v && gradient(v); });
@@ -69,8 +75,9 @@ void Tape::backward() {
 
 // Records the region's operations again with every result renamed. Closures keep the names they
 // were recorded with, here and in the gradients recorded next, and find the new storage through the
-// table. What nothing reads goes in leave_out_unread().
-void Tape::run_again(OperationRange region) {
+// table. What nothing reads goes in leave_out_unread(). Operations of other lanes wait for `pace`:
+// gathers run ahead by one region, and no more than two regions' results are there at once.
+void Tape::run_again(OperationRange region, Value pace) {
   renames_ = std::make_shared<Renames>();
   for (int32_t i = region.begin; i < region.end; ++i) {
     Operation again = operations_[static_cast<size_t>(i)];
@@ -88,6 +95,7 @@ void Tape::run_again(OperationRange region) {
       v = add(copy);
       renames_->emplace(name.id, v);
     }
+    if (again.traits.lane != 0) again.reads.push_back(pace);
     again.backward = {};
     again.segment = static_cast<int32_t>(segments_.size()) - 1;
     again.renames = renames_;

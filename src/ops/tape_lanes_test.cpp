@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kCount = int64_t{1} << 20;
 
-// Weights w[i] = i + 1 are fetched on lane 1 (a copy, as a gather is one), sums x += w[i] run on lane
-// 0, in two segments; arrays are large and the arena shared, so that an order that is wrong shows.
+// Weights w[i] = i + 1 are fetched on lane 1 (a copy, as a gather is one), sums x += w[i] run on
+// lane 0, in two segments; arrays are large and the arena shared, so that an order that is wrong
+// shows.
 TEST(TapeLanesOnGpu, StreamsWaitForEachOther) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const Device gpu{DeviceKind::cuda, 0};

@@ -4,7 +4,8 @@
 // Operations of one lane run in the order of the list. One of another lane is waited for where a
 // value demands it: it wrote what is read here, or touched what is written here. Segments begin and
 // end with all lanes joined. So an operation may run beside some that stand before or behind it in
-// the list, and a value lives as long as any operation that may run beside one of its own.
+// the list, and memory goes from one value to another only when every operation on the first has
+// surely finished before any on the second begins.
 #include "ops/tape_plan.h"
 
 #include <algorithm>
@@ -15,8 +16,7 @@
 namespace saturate {
 namespace {
 
-// By operation and lane: the last operation of the lane that has finished when this one begins.
-// Those of earlier segments all have.
+// By operation and lane: up to where the lane has surely finished when this one begins.
 using Clocks = std::vector<std::vector<int32_t>>;
 
 class LaneSchedule {
@@ -28,27 +28,15 @@ class LaneSchedule {
     for (const OperationRange& segment : plan.segments) order(segment);
   }
 
-  // First and last operation that may run beside operation i, itself included.
-  OperationRange beside(int32_t i, const OperationRange& segment) const {
-    OperationRange r{i, i};
-    for (int32_t j = segment.begin; plan_.lanes > 1 && j < segment.end; ++j) {
-      if (finished(i, j) || finished(j, i)) continue;
-      r.begin = std::min(r.begin, j);
-      r.end = std::max(r.end, j);
-    }
-    return r;
-  }
+  const std::vector<int32_t>& finished_before(size_t i) const { return clocks_[i]; }
 
  private:
   int32_t lane(int32_t i) const { return tape_.operation(static_cast<size_t>(i)).traits.lane; }
-  bool finished(int32_t before, int32_t i) const {
-    return before < i &&
-           clocks_[static_cast<size_t>(i)][static_cast<size_t>(lane(before))] >= before;
-  }
 
   void order(const OperationRange& segment) {
     const auto lanes = static_cast<size_t>(plan_.lanes);
-    std::vector<std::vector<int32_t>> now(lanes, std::vector<int32_t>(lanes, -1));  // by lane
+    std::vector<std::vector<int32_t>> now(  // by lane
+        lanes, std::vector<int32_t>(lanes, segment.begin - 1));
     std::vector<bool> forked(lanes, false);
     forked[0] = true;
     struct Uses {  // of a storage, by lane: the last operation that wrote or touched it
@@ -110,9 +98,38 @@ class LaneSchedule {
 
 }  // namespace
 
+// Moves operations of other lanes to where they may start: behind the last one of their segment
+// that they need, and behind their lane's. So the list has about the order in time, and values live
+// no longer than they must, wherever a gather or a reduction was recorded.
+void Tape::hoist_lanes() {
+  const auto meet = [this](const std::vector<Value>& a, const std::vector<Value>& b) {
+    return std::any_of(a.begin(), a.end(), [&](Value x) {
+      return x && std::any_of(b.begin(), b.end(),
+                              [&](Value y) { return y && storage_of(x) == storage_of(y); });
+    });
+  };
+  const auto follows = [&](const Operation& o, const Operation& before) {
+    return o.segment != before.segment || o.traits.lane == before.traits.lane ||
+           meet(o.reads, before.writes) || meet(o.writes, before.writes) ||
+           meet(o.writes, before.reads);
+  };
+  std::vector<int32_t> order;
+  for (int32_t i = 0; i < static_cast<int32_t>(operations_.size()); ++i) {
+    const Operation& o = operations_[static_cast<size_t>(i)];
+    auto at = order.end();
+    while (o.traits.lane != 0 && at != order.begin() &&
+           !follows(o, operations_[static_cast<size_t>(*std::prev(at))])) {
+      --at;
+    }
+    order.insert(at, i);
+  }
+  reorder(order);
+}
+
 size_t Tape::plan(int32_t slots) {
   SAT_ASSERT(!planned_ && slots >= 1);
   planned_ = true;
+  hoist_lanes();
   plan_.slots = slots;
   plan_.places.resize(values_.size());
   plan_.segments.resize(segments_.size());
@@ -123,37 +140,51 @@ size_t Tape::plan(int32_t slots) {
     plan_.lanes = std::max(plan_.lanes, operations_[i].traits.lane + 1);
   }
   const LaneSchedule schedule(*this, plan_);
-  std::vector<int32_t> segment_of(values_.size(), -1);
+  const auto lanes = static_cast<size_t>(plan_.lanes);
+  struct Life {  // by lane
+    std::vector<int32_t> finished_before, last;
+    int32_t segment = -1;
+  };
+  std::vector<Life> lives(values_.size());
   for (size_t i = 0; i < operations_.size(); ++i) {
     const Operation& o = operations_[i];
-    const OperationRange beside =
-        schedule.beside(static_cast<int32_t>(i), plan_.segments[static_cast<size_t>(o.segment)]);
     const auto touch = [&](Value v) {
       if (!v) return;
       const auto storage = static_cast<size_t>(storage_of(v));
+      const bool kept = values_[storage].kept;
       TapePlan::Place& p = plan_.places[storage];
-      p.first = p.first < 0 ? beside.begin : std::min(p.first, beside.begin);
-      p.last = values_[storage].kept ? INT32_MAX : std::max(p.last, beside.end);
-      int32_t& segment = segment_of[storage];
-      p.stash =
-          slots > 1 && (p.stash || values_[storage].kept || (segment >= 0 && segment != o.segment));
-      segment = o.segment;
+      Life& life = lives[storage];
+      if (!p.used) life = {schedule.finished_before(i), std::vector<int32_t>(lanes, -1), o.segment};
+      for (size_t l = 0; l < lanes; ++l) {
+        life.finished_before[l] = std::min(life.finished_before[l], schedule.finished_before(i)[l]);
+      }
+      life.last[static_cast<size_t>(o.traits.lane)] = kept ? INT32_MAX : static_cast<int32_t>(i);
+      p.used = true;
+      p.stash = slots > 1 && (p.stash || kept || life.segment != o.segment);
     };
     for (Value v : o.writes) touch(v);
     for (Value v : o.reads) touch(v);
   }
   // One slot: values that live on share memory with those that do not.
   for (const bool stash : {true, false}) {
-    std::vector<ArenaRequest> requests;
-    std::vector<TapePlan::Place*> owners;
+    std::vector<size_t> owners, bytes;
     for (size_t i = 0; i < values_.size(); ++i) {
-      TapePlan::Place& p = plan_.places[i];
-      if (values_[i].external || p.first < 0 || p.stash != stash) continue;
-      requests.push_back({values_[i].bytes(), p.first, p.last});
-      owners.push_back(&p);
+      const TapePlan::Place& p = plan_.places[i];
+      if (values_[i].external || !p.used || p.stash != stash) continue;
+      owners.push_back(i);
+      bytes.push_back(values_[i].bytes());
     }
-    const ArenaPlan arena = plan_arena(requests);
-    for (size_t r = 0; r < owners.size(); ++r) owners[r]->offset = arena.offsets[r];
+    const auto precedes = [&](const Life& a, const Life& b) {
+      for (size_t l = 0; l < lanes; ++l) {
+        if (a.last[l] > b.finished_before[l]) return false;
+      }
+      return true;
+    };
+    const ArenaPlan arena = plan_arena(bytes, [&](size_t a, size_t b) {
+      const Life &first = lives[owners[a]], &second = lives[owners[b]];
+      return !precedes(first, second) && !precedes(second, first);
+    });
+    for (size_t r = 0; r < owners.size(); ++r) plan_.places[owners[r]].offset = arena.offsets[r];
     (stash ? plan_.stash_bytes : plan_.scratch_bytes) = arena.bytes;
   }
   return plan_.bytes();
@@ -162,7 +193,7 @@ size_t Tape::plan(int32_t slots) {
 size_t Tape::unshared_bytes() const {
   size_t sum = 0;
   for (size_t i = 0; i < values_.size(); ++i) {
-    sum += values_[i].external || plan_.places[i].first < 0 ? 0 : values_[i].bytes();
+    sum += values_[i].external || !plan_.places[i].used ? 0 : values_[i].bytes();
   }
   return sum;
 }

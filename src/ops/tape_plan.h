@@ -14,11 +14,9 @@ struct OperationRange {
 };
 
 struct TapePlan {
-  // Of a value that owns storage and is used: its operations and all that may run beside them.
-  struct Place {
-    int32_t first = -1, last = -1;
+  struct Place {          // of a value that owns storage
     int64_t offset = -1;  // in the slot's stash or in the scratch
-    bool stash = false;
+    bool used = false, stash = false;
   };
   static constexpr int32_t kFork = -1;  // the beginning of the segment on lane 0
 
@@ -36,8 +34,8 @@ struct TapePlan {
 
 class Tape;
 
-// "" when the plan is sound for the tape's operations, else what is not: an operation must find what
-// it reads written and settled, on its lane or waited for; nothing may be written that another
+// "" when the plan is sound for the tape's operations, else what is not: an operation must find
+// what it reads written and settled, on its lane or waited for; nothing may be written that another
 // lane may still read; values whose memory overlaps must never be alive together; what one segment
 // leaves for another must lie in the slot's stash when there are several slots. Written apart from
 // the planner: orders are derived from the waits alone. Cost: quadratic in operations; for tests.

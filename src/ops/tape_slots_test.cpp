@@ -41,6 +41,7 @@ struct Batch {
 struct Options {
   bool recompute = false;
   bool gather = false;  // weights come through operations on lane 1
+  bool ahead = false;   // all at once, not when the layer begins
   int32_t slots = 1;
 };
 
@@ -100,7 +101,7 @@ class Pieces {
     if (!options_.gather) return t.parameter(id);
     const Value from = t.parameter(id), to = t.gathered_parameter(id);
     const auto bytes = static_cast<int64_t>(t.info(to).bytes());
-    t.record("gather", {from}, {to},
+    t.record("gather", {from, options_.ahead ? Value{} : begun_}, {to},
              [=](const Run& r) { std::copy_n(r.as<char>(from), bytes, r.as<char>(to)); }, {},
              {.kind = OperationKind::collective, .group = 1, .bytes = bytes, .lane = 1});
     return to;
@@ -122,6 +123,7 @@ class Pieces {
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& l = layers_[static_cast<size_t>(i)];
       if (options_.recompute) t.begin_recompute();
+      begun_ = branch ? branch : x;
       t.layer(Stack::decoder, i, 0);
       const auto norm = [&](ParameterId id) {
         return ops::NormParameters{
@@ -170,6 +172,7 @@ class Pieces {
   std::vector<int32_t> batches_;
   std::vector<uint64_t> random_;
   double totals_[4] = {};
+  Value begun_;  // what the layer's gathers wait for
   std::optional<Tape> tape_;
   std::vector<char> arena_;
 };
@@ -252,7 +255,10 @@ TEST(TapeLanes, GathersOnTheirOwnLane) {
   const Outcome want = in_turn({}, 2);
   EXPECT_EQ(want, in_turn({.gather = true}, 2));
   EXPECT_EQ(want, in_turn({.recompute = true, .gather = true}, 2));
+  EXPECT_EQ(want, in_turn({.recompute = true, .gather = true, .ahead = true}, 2));
   const Pieces p({.recompute = true, .gather = true});
+  const Pieces held({.gather = true});
+  EXPECT_LT(p.tape().layout().bytes(), held.tape().layout().bytes() / 2);
   const Tape& t = p.tape();
   EXPECT_EQ(t.layout().lanes, 2);
   int64_t gathers = 0, waits = 0;
@@ -290,7 +296,6 @@ TEST_F(Lanes, MemoryStaysUntilTheOtherLaneIsJoined) {
   const TapePlan& plan = tape_.layout();
   EXPECT_EQ(plan.waits[1], (std::vector<int32_t>{TapePlan::kFork, 0}));
   EXPECT_EQ(plan.waits[4], std::vector<int32_t>{1});
-  EXPECT_EQ(plan.places[static_cast<size_t>(a.id)].last, 3);
   EXPECT_EQ(flaw_of(tape_, plan), "");
 
   TapePlan broken = plan;
@@ -315,8 +320,65 @@ TEST_F(Lanes, WhatIsPrefetchedKeepsItsMemoryFromTheBeginning) {
   operation({}, {w}, 1);  // nothing holds it back: it may run while lane 0 writes a
   operation({b, w}, {y});
   tape_.plan();
-  EXPECT_EQ(tape_.layout().places[static_cast<size_t>(w.id)].first, 0);
   EXPECT_EQ(flaw_of(tape_, tape_.layout()), "");
+  EXPECT_EQ(tape_.layout().bytes(), size_t{4 * 64 * 64 * 4} - 64 * 64 * 4);  // y in the place of a
+}
+
+// What is gathered shares memory with what was, if it may not start before that has been used.
+TEST_F(Lanes, AGatherStartsNoEarlierThanWhatItReads) {
+  const auto bytes = [&](bool paced) {
+    Tape t(store_, TapeMode::inference, nullptr);
+    const auto record = [&](std::vector<Value> reads, Value write, int32_t lane) {
+      t.record("operation", std::move(reads), {write}, [](const saturate::Run&) {}, {},
+               {.lane = lane});
+    };
+    std::vector<Value> sums{t.make("x", DType::f32, 1, 64)};
+    record({}, sums[0], 0);
+    for (size_t i = 0; i < 8; ++i) {
+      const Value w = t.make("w", DType::f32, 64, 64);
+      record({paced && i > 0 ? sums[i - 1] : Value{}}, w, 1);  // one is gathered, one in use
+      sums.push_back(t.make("x", DType::f32, 1, 64));
+      record({sums[i], w}, sums.back(), 0);
+    }
+    const size_t arena = t.plan();
+    EXPECT_EQ(flaw_of(t, t.layout()), "");
+    return arena;
+  };
+  constexpr size_t kWeight = 64 * 64 * 4;
+  EXPECT_GE(bytes(false), 8 * kWeight);
+  EXPECT_LT(bytes(true), 3 * kWeight);
+}
+
+// As gradients are reduced: recorded when all are known, they start where theirs is finished.
+TEST_F(Lanes, WhatIsRecordedLateStartsEarlyAndCostsNoMemory) {
+  std::vector<float> sums(8 * 64 * 64);
+  const auto bytes = [&](bool reduce) {
+    Tape t(store_, TapeMode::inference, nullptr);
+    Value x = t.make("x", DType::f32, 64, 64);
+    const auto record = [&](std::vector<Value> reads, std::vector<Value> writes, int32_t lane) {
+      t.record(lane == 0 ? "gradient" : "reduce", std::move(reads), std::move(writes),
+               [](const saturate::Run&) {}, {}, {.lane = lane});
+    };
+    record({}, {x}, 0);
+    std::vector<Value> gradients;
+    for (int64_t i = 0; i < 8; ++i) {
+      gradients.push_back(t.external("d", DType::f32, 64, 64, sums.data() + i * 64 * 64));
+      const Value next = t.make("x", DType::f32, 64, 64);
+      record({x}, {next, gradients.back()}, 0);
+      x = next;
+    }
+    for (const Value d : gradients) {
+      if (reduce) record({}, {d}, 1);
+    }
+    const size_t arena = t.plan();
+    EXPECT_EQ(flaw_of(t, t.layout()), "");
+    if (reduce) {
+      EXPECT_EQ(t.operation(2).name, std::string("reduce"));  // behind the first gradient
+    }
+    return arena;
+  };
+  EXPECT_EQ(bytes(false), size_t{2 * 64 * 64 * 4});
+  EXPECT_LE(bytes(true), size_t{3 * 64 * 64 * 4});
 }
 
 TEST_F(Lanes, WhatIsReadUnwrittenOrOutlivesItsSegmentIsFound) {
