@@ -81,7 +81,7 @@ const Loaded& loaded(int device, int columns, bool a_along_k, bool b_along_k) {
   return l;
 }
 
-struct Plan {
+struct TmaPlan {
   const Loaded* kernel = nullptr;
   int splits = 1, slots = 1;  // slots: clusters at the same time
   double cycles = std::numeric_limits<double>::max();
@@ -90,9 +90,9 @@ struct Plan {
 // Counts waves. A step of k of a 128 x 256 tile takes each scheduler 256 multiply-adds and about 24
 // more cycles, two of 128 x 128 the same; the rest (start, end, sums of a cluster) is
 // measured (LADDER.md). Depends on the shape and the device only, so results repeat.
-Plan plan_of(const Context& ctx, const MatmulArgs& x) {
+TmaPlan tma_plan_of(const Context& ctx, const MatmulArgs& x) {
   constexpr double kStart = 3000, kSum = 2500, kSumEach = 600;
-  Plan best;
+  TmaPlan best;
   for (const int columns : {256, 128}) {
     const Loaded& l = loaded(ctx.device.index, columns, along_k_a(x), along_k_b(x));
     const int64_t depth = tma_depth(columns), k_tiles = (x.k + depth - 1) / depth;
@@ -157,7 +157,7 @@ Fit sgemm_tma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
 
 void sgemm_tma_cuda(const Context& ctx, const MatmulArgs& x) {
   if (x.k == 0) return matmul_start_cuda(ctx, x);
-  const Plan plan = plan_of(ctx, x);
+  const TmaPlan plan = tma_plan_of(ctx, x);
   const bool a_along = along_k_a(x), b_along = along_k_b(x);
   const int columns = plan.kernel->columns, depth = tma_depth(columns);
   CUtensorMap map_a =
