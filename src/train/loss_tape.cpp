@@ -21,6 +21,8 @@ model::PackedSide side_of(int32_t* base, const data::SideLayout& l, int64_t rows
 void record_loss(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
                  int32_t* batch, ops::LossSpec loss) {
   const data::BatchShape& s = layout.shape;
+  const size_t bytes = static_cast<size_t>(layout.words) * sizeof(int32_t);
+  tape.per_slot(batch, bytes, bytes);
   const model::PackedSide target =
       side_of(batch, layout.target, s.target_rows, s.sequences, s.max_target);
   model::PackedSide source;
