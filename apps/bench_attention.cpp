@@ -20,9 +20,9 @@
 #include "base/log.h"
 #include "kernels/attention/cute/cute.h"
 #include "kernels/attention/impl.h"
-#include "kernels/attention/tune/table.h"
 #include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
+#include "kernels/attention/tune/table.h"
 #include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/memory.h"
@@ -106,7 +106,8 @@ class Problem {
                        .d_v_stride = 3 * width,
                        .delta = b.delta.data()});
       args_.back().workspace_bytes = kernels::kAnyWorkspace;
-      const int64_t scratch = kernels::plan_attention(ctx, args_.back(), measured(ctx)).workspace_bytes;
+      const int64_t scratch =
+          kernels::plan_attention(ctx, args_.back(), measured(ctx)).workspace_bytes;
       workspaces_.emplace_back(ctx.device, static_cast<size_t>(scratch));
       args_.back().workspace = workspaces_.back().data();
       args_.back().workspace_bytes = scratch;
@@ -281,10 +282,9 @@ void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream
       median_ms(ctx, stream, problem, o.repeats, [&](const AttentionBackwardArgs& set) {
         kernels::attention_forward(ctx, plan, set.forward);
       });
-  const double backward =
-      median_ms(ctx, stream, problem, o.repeats, [&](const AttentionBackwardArgs& set) {
-        kernels::attention_backward(ctx, plan_back, set);
-      });
+  const double backward = median_ms(
+      ctx, stream, problem, o.repeats,
+      [&](const AttentionBackwardArgs& set) { kernels::attention_backward(ctx, plan_back, set); });
   fmt::print(R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
              R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
              R"("backward_tflops":{:.1f}}})"
@@ -298,7 +298,7 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
   const DeviceInfo info = device_info(ctx.device);
   const std::vector<AttentionPeer> peers =
       o.peers.empty() ? std::vector<AttentionPeer>{} : read_attention_peers(o.peers);
-  size_t placed = 0;  // of the peers
+  size_t matched = 0;  // of the peers
   LadderPlot plot{
       .title = fmt::format("attention forward, {} x {} heads of {}{}, {}", base.batch, base.heads,
                            base.head_size, base.causal ? ", causal" : "", info.name),
@@ -333,7 +333,7 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
       auto backward = climb(
           ctx, stream, problem, o.repeats, kernels::attention_backward_impls(),
           [](const AttentionBackwardArgs& set) -> const AttentionBackwardArgs& { return set; });
-      placed += add_peers(peers, x, type, forward, backward);
+      matched += add_peers(peers, x, type, forward, backward);
       report(forward, x, type, x.gflop(), info.name, json);
       for (const Rung& r : forward) {
         auto& line = lines[fmt::format("{} {}", r.name, name_of(type))];
@@ -344,7 +344,7 @@ int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const 
     }
   }
   fmt::print("\nspeed-up: over eager of the peers where it is there, else over the last line\n");
-  if (!o.peers.empty() && placed == 0)
+  if (!o.peers.empty() && matched == 0)
     log_warning("[bench] no line of " + o.peers + " is about these shapes");
   for (auto& [name, rates] : lines) {
     rates.resize(plot.sizes.size());

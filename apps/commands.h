@@ -33,7 +33,7 @@ struct DecodeOptions {
   std::optional<int64_t> beam, batch_tokens;
   std::optional<double> length_penalty;
 };
-// `model` with what was given put over it; tells which values are used and whose they are.
+// `model` with what was given put over it; says which values are used and whose they are.
 TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConfig& model);
 
 struct TranslateOptions {
@@ -105,7 +105,7 @@ struct DoctorOptions {
   std::string file;    // a capture
   bool watch = false;  // run `command` and watch it
   std::vector<std::string> command;
-  std::string keep, cupti, library;  // with a command: see WatchOptions
+  std::string keep, cupti, library;  // with a command: see LaunchOptions
   double delay_s = 0, duration_s = 0;
   bool memory = false;
   std::vector<std::string> compare;  // or two of them

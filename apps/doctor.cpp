@@ -16,7 +16,7 @@
 #include "observe/report/json.h"
 #include "observe/report/perfetto.h"
 #include "observe/report/text.h"
-#include "observe/watch/watch.h"
+#include "observe/launcher/launcher.h"
 
 namespace saturate::apps {
 namespace {
@@ -116,7 +116,7 @@ class CaptureFolder {
 int watch_command(const DoctorOptions& o) {
   CaptureFolder folder(o.keep);
   check_report_path("doctor", o.output);
-  const observe::WatchResult result = observe::watch({.command = o.command,
+  const observe::LaunchResult result = observe::run_captured({.command = o.command,
                                                       .folder = folder.path(),
                                                       .library = o.library,
                                                       .cupti = o.cupti,

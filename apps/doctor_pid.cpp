@@ -6,7 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/report_output.h"
-#include "observe/system/watch.h"
+#include "observe/system/sample_process.h"
 
 namespace saturate::apps {
 namespace {
@@ -33,10 +33,10 @@ int run_doctor_pid(const DoctorPidOptions& o) {
   observe::Sampler sampler(std::move(monitor), why, observe::ProcessReader(o.proc),
                            {.gpus = {}, .pcie = false, .also = {o.pid}});
   std::signal(SIGINT, [](int) { g_stop = 1; });  // the report of what was seen so far
-  const observe::WatchReport r =
-      observe::watch_process(sampler, o.pid, o.duration, kPeriod, sleep_unless_stopped);
+  const observe::ProcessReport r =
+      observe::sample_process(sampler, o.pid, o.duration, kPeriod, sleep_unless_stopped);
   std::signal(SIGINT, SIG_DFL);
-  const std::string text = o.json ? observe::watch_json(r) : observe::watch_text(r);
+  const std::string text = o.json ? observe::process_json(r) : observe::process_text(r);
   deliver_report("doctor", text, o.output);
   return 0;
 }

@@ -16,7 +16,7 @@
 namespace saturate::apps {
 namespace {
 
-// A shared library looked up as the loader would; stays loaded until the program ends.
+// A shared library searched for as the loader would; stays loaded until the program ends.
 struct Library {
   explicit Library(const char* name) : handle(dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {}
   template <class Function>

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/durable_file.h"
+#include "base/svg.h"
 
 namespace saturate::apps {
 namespace {
@@ -39,41 +40,37 @@ class Canvas {
   double first_, last_, top_, step_;
 };
 
-std::string polyline(const Canvas& c, const std::vector<double>& sizes,
-                     const std::vector<double>& tflops, const std::string& style) {
-  std::string points;
+void draw_line(Svg& svg, const Canvas& c, const std::vector<double>& sizes,
+               const std::vector<double>& tflops, const std::string& style) {
+  std::string d;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (tflops[i] > 0) points += fmt::format("{:.1f},{:.1f} ", c.x(sizes[i]), c.y(tflops[i]));
+    if (tflops[i] > 0)
+      d += fmt::format("{}{:.1f} {:.1f}", d.empty() ? "M" : "L", c.x(sizes[i]), c.y(tflops[i]));
   }
-  return fmt::format("<polyline fill=\"none\" {} points=\"{}\"/>\n", style, points);
+  svg.path(d, "fill=\"none\" " + style);
 }
 
 }  // namespace
 
 void write_svg(const LadderPlot& p, const std::string& path) {
   if (p.sizes.empty()) return;
+  using enum Svg::Anchor;
   const Canvas c(p);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      kWidth, kHeight, kLeft, p.title);
+  Svg svg(0, 0, kWidth, kHeight, p.title,
+          fmt::format("xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+                      "font-family=\"sans-serif\" font-size=\"12\"",
+                      kWidth, kHeight));
+  svg.rect(0, 0, kWidth, kHeight, "white").text(kLeft, 24, start, p.title, "font-size=\"15\"");
   for (double t = 0; t <= c.top(); t += c.step()) {
-    svg += fmt::format(
-        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>"
-        "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
-        kLeft, kWidth - kRight, c.y(t), kLeft - 8, c.y(t) + 4, t);
+    svg.path(fmt::format("M{} {:.1f}H{}", kLeft, c.y(t), kWidth - kRight), "stroke=\"#ddd\"");
+    svg.text(kLeft - 8, c.y(t) + 4, end, fmt::format("{}", t));
   }
-  for (const double size : p.sizes) {
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n", c.x(size),
-                       kHeight - kBottom + 18, size);
-  }
-  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 8, p.size_label);
-  svg += fmt::format("<text x=\"8\" y=\"{}\" font-size=\"10\">TFLOP/s</text>\n", kTop - 12);
+  for (const double size : p.sizes)
+    svg.text(c.x(size), kHeight - kBottom + 18, middle, fmt::format("{}", size));
+  svg.text((kLeft + kWidth - kRight) / 2, kHeight - 8, middle, p.size_label);
+  svg.text(8, kTop - 12, start, "TFLOP/s", "font-size=\"10\"");
   if (!p.roofline.empty())
-    svg += polyline(c, p.sizes, p.roofline, "stroke=\"#999\" stroke-dasharray=\"6 4\"");
+    draw_line(svg, c, p.sizes, p.roofline, "stroke=\"#999\" stroke-dasharray=\"6 4\"");
 
   // Names stand at the right, in the order of the last values, far enough apart to be read.
   struct Label {
@@ -86,19 +83,17 @@ void write_svg(const LadderPlot& p, const std::string& path) {
     const bool library = i + 1 == p.lines.size() && !p.roofline.empty();
     const double hue = 270.0 * static_cast<double>(i) / static_cast<double>(p.lines.size());
     const std::string colour = library ? "black" : fmt::format("hsl({:.0f},75%,42%)", hue);
-    svg += polyline(c, p.sizes, p.lines[i].tflops,
-                    fmt::format("stroke=\"{}\" stroke-width=\"{}\"", colour, library ? 2.5 : 1.8));
+    draw_line(svg, c, p.sizes, p.lines[i].tflops,
+              fmt::format("stroke=\"{}\" stroke-width=\"{}\"", colour, library ? 2.5 : 1.8));
     labels.push_back({c.y(p.lines[i].tflops.back()), p.lines[i].name, colour});
   }
   std::sort(labels.begin(), labels.end(), [](const auto& a, const auto& b) { return a.at > b.at; });
   double limit = kHeight;
   for (const Label& l : labels) {
     limit = std::min(l.at, limit - 15);
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" fill=\"{}\">{}</text>\n", kWidth - kRight + 8,
-                       limit + 4, l.colour, l.name);
+    svg.text(kWidth - kRight + 8, limit + 4, start, l.name, fmt::format("fill=\"{}\"", l.colour));
   }
-  svg += "</svg>\n";
-  write_durable_file(path, svg);
+  write_durable_file(path, svg.str());
 }
 
 }  // namespace saturate::apps

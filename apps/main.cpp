@@ -64,7 +64,7 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
 }
 
 void add_decode_options(CLI::App& app, DecodeOptions& decode) {
-  // Without a flag the model's own value serves, that of [translate] in its run's configuration.
+  // Without a flag the model's own value is used, that of [translate] in its run's configuration.
   app.add_option("--beam", decode.beam, "beam width; 1: greedy [the model's]")
       ->check(CLI::Range(1, 64));
   app.add_option("--length-penalty", decode.length_penalty,
@@ -426,7 +426,7 @@ struct Program {
                "no colours; NO_COLOR in the environment does it too");
     c.add_flag("--readonly", top.read_only, "no key kills a process");
     c.add_option("--prometheus", top.prometheus,
-                 "serve metrics over HTTP at /metrics; without HOST only to this machine")
+                 "export metrics over HTTP at /metrics; without HOST only to this machine")
         ->type_name("[HOST:]PORT")
         ->excludes("--once")
         ->excludes("--json");
@@ -528,7 +528,7 @@ struct Program {
         ->check(real_range(0.0, 1e6));
     c.add_option(
          "--duration", doctor.duration_s,
-         "with a command: capture so many seconds [to the end]; with --pid: look so long [5]")
+         "with a command: capture so many seconds [to the end]; with --pid: sample for so long [5]")
         ->check(real_range(1e-3, 1e6));
     c.add_flag("--memory", doctor.memory,
                "with a command: also follow what it allocates, and say what its waits wait for");
@@ -538,7 +538,7 @@ struct Program {
         ->type_name("FILE");
     c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
         ->check(CLI::Range(0, 1 << 30));
-    c.add_option("--pid", doctor_pid.pid, "look at this running process from outside")
+    c.add_option("--pid", doctor_pid.pid, "sample this running process from outside")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
     c.add_option("--step-ms", doctor.step_ms,
                  "what a step takes without the profiler: predictions then leave its cost out")

@@ -44,7 +44,7 @@ void require_open_files() {
                           given, kLeast));
 }
 
-// An exception that left a thread of a library's own (SentencePiece trains with some): told like any
+// An exception that left a thread of a library's own (SentencePiece trains with some): reported like any
 // other, where the default would be SIGABRT. Without memory nothing can be put together.
 [[noreturn]] void tell_and_end() {
   const std::exception_ptr thrown = std::current_exception();

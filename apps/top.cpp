@@ -174,7 +174,7 @@ int run_metrics(const TopOptions& o, observe::Sampler sampler) {
     }
     return observe::snapshot_prometheus(s);
   };
-  while (!g_stop) server.serve(3600, metrics, [] { return g_stop != 0; });
+  while (!g_stop) server.run(3600, metrics, [] { return g_stop != 0; });
   if (!background.stop(kPatience)) _exit(0);
   return 0;
 }

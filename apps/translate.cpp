@@ -88,8 +88,8 @@ int run_translate(const TranslateOptions& o) {
   const double load = seconds_since(begin);
   const auto loaded = Clock::now();
   int64_t lines = 0;
-  auto told = loaded;
-  constexpr double kTellEvery = 10;  // seconds
+  auto reported = loaded;
+  constexpr double kReportEvery = 10;  // seconds
   for (std::vector<SourceFeed::Ids> sources;
        feed->take(lines, translator->idle(), sources) || !translator->idle();) {
     for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids));
@@ -105,9 +105,9 @@ int run_translate(const TranslateOptions& o) {
     });
     out.flush();
     first.reset();
-    if (seconds_since(told) > kTellEvery) {
+    if (seconds_since(reported) > kReportEvery) {
       log_info(fmt::format("{} lines", lines));
-      told = Clock::now();
+      reported = Clock::now();
     }
   }
   out.close();

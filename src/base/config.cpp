@@ -62,7 +62,7 @@ std::vector<std::string> split_list(std::string_view text) {
     if (comma == std::string_view::npos) return parts;
     text = trim(text.substr(comma + 1));
   }
-  if (!parts.empty() && !brackets) parts.emplace_back();  // "a," is a mistake that is told later
+  if (!parts.empty() && !brackets) parts.emplace_back();  // "a," is a mistake that is reported later
   return parts;
 }
 

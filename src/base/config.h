@@ -17,14 +17,14 @@ struct Bytes {
 };
 
 // What is not set comes from the preset.
-struct ModelConfig {
+struct ArchitectureConfig {
   std::string preset = "auto";
   std::optional<int64_t> d_model, encoder_layers, decoder_layers, heads, kv_heads, ffn,
       max_positions;
   std::optional<double> dropout, attention_dropout, activation_dropout, norm_eps;
   std::optional<std::string> norm, norm_position, activation, positions;
   std::optional<bool> gated, bias, tie_embeddings;
-  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+  friend bool operator==(const ArchitectureConfig&, const ArchitectureConfig&) = default;
 };
 
 // What a new run begins with instead of random weights.
@@ -131,7 +131,7 @@ struct TranslateConfig {
 
 struct RunConfig {
   InitConfig init;
-  ModelConfig model;
+  ArchitectureConfig model;
   DataConfig data;
   BatchConfig batch;
   OptimizerConfig optimizer;

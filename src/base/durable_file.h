@@ -45,7 +45,7 @@ void sync_file(const std::string& path);
 // Whether the open file `fd` is the one under `path`: false once that was deleted or replaced.
 bool is_open_at(int fd, const std::string& path) noexcept;
 
-// Bytes that this user can still write on the file system of `path`; 0 when that cannot be told.
+// Bytes that this user can still write on the file system of `path`; 0 when that is not known.
 uint64_t free_disk_bytes(const std::string& path) noexcept;
 
 }  // namespace saturate

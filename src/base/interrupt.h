@@ -11,7 +11,7 @@ struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted by a signal") {}
 };
 
-// Looks at the flag that a signal handler sets. A value; the default one never asks to stop.
+// Reads the flag that a signal handler sets. A value; the default one never asks to stop.
 class Interrupt {
  public:
   Interrupt() = default;

@@ -38,8 +38,10 @@ void dump_string(std::string_view text, std::string& out) {
     }
     text.remove_prefix(valid);
     if (!text.empty()) {
+      size_t ill_formed = 0;
+      next_utf8(text, ill_formed);
+      text.remove_prefix(ill_formed);
       out += "\uFFFD";
-      text.remove_prefix(1);
     }
   }
   out += '"';

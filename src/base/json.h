@@ -68,7 +68,7 @@ class Json {
   // Members and elements to change or add; a null value becomes an object or an array.
   Json& operator[](std::string_view key);
   Json& operator[](const char* key) { return (*this)[std::string_view(key)]; }
-  void add(std::string key, Json value);  // not looked up: `key` must be new
+  void add(std::string key, Json value);  // no search: `key` must be new
   Json& push_back(Json value);            // the new element
 
   // Numbers are compared by value, 1 and 1.0 alike.

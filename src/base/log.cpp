@@ -16,7 +16,7 @@ std::mutex output_mutex;  // orders lines
 void write_all(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written <= 0) return;  // nobody reads standard error: nothing left to tell
+    if (written <= 0) return;  // nobody reads standard error: nothing left to report
     text.remove_prefix(static_cast<size_t>(written));
   }
 }

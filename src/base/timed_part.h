@@ -3,7 +3,7 @@
 
 namespace saturate {
 
-// With SATURATE_VERBOSE=load, tells on standard error when this part of the program's start began
+// With SATURATE_VERBOSE=load, prints on standard error when this part of the program's start began
 // and ended, in milliseconds since the program was loaded:
 //   load:    12.3 ..   58.1 ms  tokenizers
 // Parts of several threads may overlap. Otherwise nothing. `name` must outlive the object.

@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kChunk = size_t{1} << 17;
 constexpr std::string_view kGzipMark = "\x1F\x8B", kZstdMark = "\x28\xB5\x2F\xFD";
 
-// A file descriptor whose first bytes can be looked at.
+// A file descriptor whose first bytes can be read without taking them.
 class PlainSource : public ByteSource {
  public:
   PlainSource(int fd, bool owned, std::stop_token stop = {})
@@ -46,7 +46,7 @@ class PlainSource : public ByteSource {
     return read_fd(dst, bytes);
   }
 
-  // The first bytes, as many as it takes to tell which of `marks` (each at most 4 bytes) they are,
+  // The first bytes, as many as it takes to decide which of `marks` (each at most 4 bytes) they are,
   // if any. No more is waited for: a short line that is typed must not wait for the next.
   const std::string& peek(std::initializer_list<std::string_view> marks) {
     const auto undecided = [&](std::string_view mark) {
@@ -74,10 +74,10 @@ class PlainSource : public ByteSource {
 
   // Until there is something to read or the end; false when asked to stop.
   bool wait() const {
-    constexpr int kLookMs = 50;
+    constexpr int kPollMs = 50;
     pollfd poll_fd{fd_, POLLIN, 0};
     while (!stop_.stop_requested()) {
-      if (::poll(&poll_fd, 1, kLookMs) != 0) return true;  // what is wrong, read() tells
+      if (::poll(&poll_fd, 1, kPollMs) != 0) return true;  // what is wrong, read() reports
     }
     return false;
   }

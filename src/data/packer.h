@@ -41,7 +41,7 @@ struct PackerState {
   int64_t position = 0;             // within the epoch's order
   std::vector<PackedItem> carried;  // drawn, not yet in a batch
   std::string to_json() const;
-  // Lengths of the carried items are looked up again by Packer. Errors: invalid_argument.
+  // Lengths of the carried items are read again by Packer. Errors: invalid_argument.
   static PackerState from_json(const std::string& text);
   friend bool operator==(const PackerState&, const PackerState&) = default;
 };

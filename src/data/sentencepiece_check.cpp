@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "data/protobuf_fields.h"
+#include "base/protobuf.h"
 
 namespace saturate::data {
 namespace {

@@ -28,7 +28,7 @@ class Input {
       fd_ = STDIN_FILENO;
       return;
     }
-    // Without O_NONBLOCK opening a FIFO waits for its writer and no signal would be looked at.
+    // Without O_NONBLOCK opening a FIFO waits for its writer and no signal would be noticed.
     fd_ = ::open(item.from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) fail("cannot be opened");
   }
@@ -38,7 +38,7 @@ class Input {
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
 
-  // Only once there is something: read() cannot tell a FIFO that no writer has opened from its end,
+  // Only once there is something: read() returns the same for a FIFO that no writer has opened and for its end,
   // poll() can.
   size_t copy(std::vector<char>& buffer) {
     const ssize_t n = ::read(fd_, buffer.data(), buffer.size());

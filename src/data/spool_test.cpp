@@ -49,12 +49,12 @@ TEST(Spool, ReadsAllInputsAtOnce) {
       to_b << block << i << std::flush;
     }
   });
-  int64_t told = 0;
-  spool({{a, dir.file("a.copy")}, {b, dir.file("b.copy")}}, {}, [&](int64_t n) { told = n; });
+  int64_t reported = 0;
+  spool({{a, dir.file("a.copy")}, {b, dir.file("b.copy")}}, {}, [&](int64_t n) { reported = n; });
   writer.join();
   EXPECT_EQ(content(dir.file("a.copy")).size(), 500000u);
   EXPECT_EQ(content(dir.file("b.copy")).size(), 500005u);
-  EXPECT_EQ(told, 1000005);
+  EXPECT_EQ(reported, 1000005);
 }
 
 TEST(Spool, AnInterruptEndsTheWaitForAWriter) {

@@ -24,7 +24,7 @@ enum class EmptyText : uint8_t { refused, allowed };
 
 // Lines of a text file: plain, gzip or zstd, or standard input for "-". Memory is bounded by
 // max_line_bytes. A carriage return before the line feed and a byte order mark at the start are
-// dropped. A line is given as soon as it can be read; who waits for one can be told to `stop`, as
+// dropped. A line is given as soon as it can be read; who waits for one can be asked to `stop`, as
 // at the end. Errors: Error{io | invalid_argument} naming file:line and the remedy, for a file that
 // is missing, empty, a directory, truncated, binary, not UTF-8, or has a longer line than allowed.
 // The last three are a BadLine: the next call gives the line after it.

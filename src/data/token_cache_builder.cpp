@@ -149,7 +149,7 @@ void copy_into(DurableFile& file, const std::string& path) {
 
 }  // namespace
 
-// The thread that makes a cache, and what it tells those who read it.
+// The thread that makes a cache, and what it reports to those who read it.
 class TokenCacheBuild {
  public:
   using State = TokenCache::State;

@@ -25,7 +25,7 @@ struct TokenCacheSpec {
   std::string path;
   int threads = 1;  // beside the caller's
   int64_t head_tokens = TokenCache::kHeadTokens;
-  // Looked at by everything that waits for the cache.
+  // Checked by everything that waits for the cache.
   Interrupt interrupt = {};
   // Called some ten times a second, from the caller's thread, while a call here waits.
   std::function<void(int64_t lines_read)> progress = {};

@@ -59,7 +59,7 @@ struct TokenCache::State {
   std::atomic<int64_t> lines_read{0};  // for progress
   std::atomic<bool> failed{false};     // `failure` is set
   std::atomic<bool> waits_end{false}, stop{false};
-  Interrupt interrupt;  // looked at by what waits
+  Interrupt interrupt;  // checked by what waits
 
   // `pairs`, `tokens`, `whole` and `failed` change under the mutex, so that no waiter misses it.
   std::mutex mutex;
@@ -72,10 +72,10 @@ struct TokenCache::State {
 
   std::thread maker;
 
-  // Waits until `ready()`, under the mutex; looks at the interrupt ten times a second. `look` is
+  // Waits until `ready()`, under the mutex; checks the interrupt ten times a second. `check` is
   // called as often, without the mutex. Errors: `failure`; Interrupted.
-  template <class Ready, class Look>
-  void await(const Ready& ready, const Look& look) {
+  template <class Ready, class Check>
+  void await(const Ready& ready, const Check& check) {
     std::unique_lock lock(mutex);
     while (!ready()) {
       if (failure) std::rethrow_exception(failure);
@@ -83,7 +83,7 @@ struct TokenCache::State {
       interrupt.check();
       changed.wait_for(lock, std::chrono::milliseconds(100));
       lock.unlock();
-      look();
+      check();
       lock.lock();
     }
   }

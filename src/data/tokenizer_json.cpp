@@ -8,7 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "data/protobuf_fields.h"
+#include "base/protobuf.h"
+#include "base/utf8.h"
 
 namespace saturate::data {
 namespace {
@@ -87,21 +88,16 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-std::string utf8(uint32_t code_point) {  // below U+0800
-  if (code_point < 0x80) return {static_cast<char>(code_point)};
-  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
-}
-
 // The printable character that stands for a byte in byte-level vocabularies.
 // Source: openai/gpt-2, encoder.py: printable Latin-1 stays, the others follow from U+0100 on.
 std::string byte_character(int byte) {
   const auto printable = [](int b) {
     return (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
   };
-  if (printable(byte)) return utf8(static_cast<uint32_t>(byte));
-  uint32_t place = 0;
+  if (printable(byte)) return encode_utf8(std::u32string(1, static_cast<char32_t>(byte)));
+  char32_t place = 0;
   for (int b = 0; b < byte; ++b) place += printable(b) ? 0 : 1;
-  return utf8(0x100 + place);
+  return encode_utf8(std::u32string(1, 0x100 + place));
 }
 
 Json added_token(int32_t id, const std::string& text, bool special) {

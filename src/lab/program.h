@@ -22,7 +22,7 @@ class Program {
   virtual void step() = 0;
   // Waits until the device is done with all steps.
   void finish();
-  // The planted parts of the steps since Marks::clear, or null where they are told from `alone`.
+  // The planted parts of the steps since Marks::clear, or null where they follow from `alone`.
   virtual Marks* marks() { return nullptr; }
   // Enqueues a step of the same work without what is planted. Returns    whether the program can;
   // false by default.

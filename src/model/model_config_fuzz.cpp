@@ -10,7 +10,7 @@
 #include "model/hf_weights.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace saturate;
+  using saturate::Json, saturate::parse_json;
   using namespace saturate::model;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {

@@ -7,18 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace saturate::train {
 
 // Errors: invalid_argument unless there are as many of both, and at least one.
 void require_pairs(const char* metric, size_t hypotheses, size_t references);
-
-// UTF-8 to code points. Each ill-formed sequence becomes one U+FFFD, with the boundaries that
-// Unicode 15 section 3.9 ("maximal subpart") and Python's bytes.decode("utf-8", "replace") use.
-// Never throws.
-std::u32string decode_utf8(std::string_view bytes);
-
-// The inverse, for code points that decode_utf8 returned.
-std::string encode_utf8(std::u32string_view text);
 
 // What str.split() and str.rstrip() of Python 3 take for white space (29 code points).
 bool is_python_space(char32_t c) noexcept;

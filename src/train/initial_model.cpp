@@ -68,7 +68,7 @@ class Agreement {
 
 void check_model_keys(const RunConfig& config, const std::string& folder,
                       const model::ModelConfig& found) {
-  const saturate::ModelConfig& given = config.model;
+  const saturate::ArchitectureConfig& given = config.model;
   const Agreement a(config, folder);
   if (given.preset != "auto") {
     const auto kind = model::model_preset(given.preset).kind;

@@ -53,7 +53,7 @@ model::ModelConfig model_with(const RunConfig& config) {
 model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
   using model::NormPosition;
   using model::PositionKind;
-  const saturate::ModelConfig& given = config.model;
+  const saturate::ArchitectureConfig& given = config.model;
   const int64_t preset_d = m.d_model;
   take(m.d_model, given.d_model);
   take(m.encoder_layers, given.encoder_layers);

@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 
-#include "base/error.h"
+#include "base/durable_file.h"
+#include "base/html.h"
+#include "base/line_chart.h"
 #include "base/text.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
-#include "train/report_assets.h"
-#include "train/report_chart.h"
 
 namespace saturate::train {
 namespace {
@@ -105,8 +104,12 @@ std::string charts(const RunReport& r) {
   std::string html;
   const auto add = [&](std::string title, std::string unit, std::vector<ChartSeries> series,
                        bool from_zero) {
-    html += render_chart(
-        {std::move(title), std::move(unit), std::move(series), resumes, last_step, from_zero});
+    html += render_chart({.title = std::move(title),
+                          .unit = std::move(unit),
+                          .series = std::move(series),
+                          .marks = resumes,
+                          .last_x = last_step,
+                          .from_zero = from_zero});
   };
   add("Loss per target token", "",
       {series_of("train", r.train, &TrainRow::loss), series_of("valid", r.valid, &ValidRow::loss)},
@@ -257,12 +260,7 @@ std::string render_report(const RunReport& r) {
   const bool scored =
       best_row(r.valid, &ValidRow::bleu, 1) || best_row(r.valid, &ValidRow::chrf, 1) ||
       std::ranges::any_of(r.tests, [](const TestRow& t) { return std::isfinite(t.bleu); });
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-      "<title>{} - Saturate run</title><style>{}</style></head>\n<body><main>\n",
-      escape_html(r.name), kReportStyle);
-  html += head(r) + cards(r) + test_table(r) + charts(r) + samples(r);
+  std::string html = head(r) + cards(r) + test_table(r) + charts(r) + samples(r);
   if (!r.starts.empty()) {
     const std::string tables = pairs_table("Environment", r.starts.back().environment) +
                                pairs_table("Configuration", r.starts.back().config);
@@ -273,26 +271,15 @@ std::string render_report(const RunReport& r) {
     html += fmt::format(" Scores equal those of sacreBLEU: BLEU {}, chrF2 {}.", kBleuSignature,
                         kChrfSignature);
   }
-  return html + "</footer>\n</main><script>" + kReportScript + "</script></body></html>\n";
+  return html_page(r.name + " - Saturate run", html + "</footer>\n", PageScript::charts);
 }
 
 std::filesystem::path write_report(const std::filesystem::path& run_folder) {
   const auto folder = std::filesystem::absolute(run_folder).lexically_normal();
   const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
   const auto rows = read_metrics(run_folder / "metrics.jsonl");
-  const std::string html = render_report(make_run_report(name.string(), rows));
-
-  const auto page = run_folder / "report.html", temporary = run_folder / "report.html.tmp";
-  std::ofstream out(temporary, std::ios::binary);
-  out << html << std::flush;
-  out.close();
-  std::error_code failed;
-  if (out) std::filesystem::rename(temporary, page, failed);
-  if (!out || failed) {
-    throw Error(Errc::io, "report",
-                fmt::format("{}: cannot be written; is the folder writable, is the disk full?",
-                            page.string()));
-  }
+  const auto page = run_folder / "report.html";
+  write_durable_file(page.string(), render_report(make_run_report(name.string(), rows)));
   return page;
 }
 

@@ -10,7 +10,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "train/report_chart.h"
+#include "base/html.h"
+#include "base/line_chart.h"
 
 namespace saturate::train {
 namespace {
@@ -104,8 +105,9 @@ TEST(Report, NamesFurtherSetsAndTests) {
   EXPECT_TRUE(has(html, "Validation BLEU and chrF2, other"));
   EXPECT_TRUE(has(html, "best valid BLEU, step 3"));
   EXPECT_TRUE(has(html, "30.25"));
-  EXPECT_TRUE(has(html, "<tr><td>&lt;test&gt;</td><td>31.50</td><td>56.50</td><td>4.2500</td>"
-                        "<td>70.11</td><td>2</td></tr>") ||
+  EXPECT_TRUE(has(html,
+                  "<tr><td>&lt;test&gt;</td><td>31.50</td><td>56.50</td><td>4.2500</td>"
+                  "<td>70.11</td><td>2</td></tr>") ||
               has(html, "<td>70.10</td>"));
   EXPECT_EQ(first_markup_fault(html), "");
 }

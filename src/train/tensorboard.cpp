@@ -12,6 +12,8 @@
 namespace saturate::train {
 namespace {
 
+using Message = ProtobufMessage;
+
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -31,26 +33,6 @@ std::string little_endian(Word word) {
   std::string bytes;
   for (size_t i = 0; i < sizeof word; ++i) bytes += static_cast<char>(word >> (8 * i) & 0xFF);
   return bytes;
-}
-
-std::string varint(uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7F) | 0x80);
-  return bytes + static_cast<char>(value);
-}
-
-// Protobuf fields; the key is number * 8 + wire type.
-std::string integer_field(uint32_t number, int64_t value) {
-  return varint(number << 3) + varint(static_cast<uint64_t>(value));
-}
-std::string double_field(uint32_t number, double value) {
-  return varint(number << 3 | 1) + little_endian(std::bit_cast<uint64_t>(value));
-}
-std::string bytes_field(uint32_t number, std::string_view value) {
-  return varint(number << 3 | 2) + varint(value.size()) + std::string(value);
-}
-std::string float_field(uint32_t number, float value) {
-  return varint(number << 3 | 5) + little_endian(std::bit_cast<uint32_t>(value));
 }
 
 std::string host_name() {
@@ -86,31 +68,32 @@ uint32_t crc32c(std::string_view bytes) noexcept {
 
 TensorBoardLog::TensorBoardLog(const std::filesystem::path& folder, int64_t resumed_step)
     : out_(new_file_in(folder)) {
-  event(0, bytes_field(3, "brain.Event:2"));
-  if (resumed_step >= 0) event(resumed_step + 1, bytes_field(7, integer_field(1, 1)));
+  event(0, Message().bytes(3, "brain.Event:2"));
+  if (resumed_step >= 0) event(resumed_step + 1, Message().message(7, Message().integer(1, 1)));
 }
 
-void TensorBoardLog::event(int64_t step, std::string_view field) {
+// `field` of an Event, behind its time and step.
+void TensorBoardLog::event(int64_t step, const ProtobufMessage& field) {
   const std::string message =
-      double_field(1, seconds_since_epoch()) + integer_field(2, step) + std::string(field);
+      Message().float64(1, seconds_since_epoch()).integer(2, static_cast<uint64_t>(step)).str() +
+      field.str();
   const std::string length = little_endian(static_cast<uint64_t>(message.size()));
   out_.append(length + little_endian(masked_crc(length)) + message +
               little_endian(masked_crc(message)));
 }
 
 void TensorBoardLog::scalar(std::string_view tag, int64_t step, double value) {
-  const std::string entry = bytes_field(1, tag) + float_field(2, static_cast<float>(value));
-  event(step, bytes_field(5, bytes_field(1, entry)));
+  const Message entry = Message().bytes(1, tag).float32(2, static_cast<float>(value));
+  event(step, Message().message(5, Message().message(1, entry)));
 }
 
 void TensorBoardLog::text(std::string_view tag, int64_t step, std::string_view markdown) {
-  constexpr int64_t kString = 7;  // DT_STRING
-  const std::string shape = bytes_field(2, integer_field(1, 1));
-  const std::string tensor =
-      integer_field(1, kString) + bytes_field(2, shape) + bytes_field(8, markdown);
-  const std::string metadata = bytes_field(1, bytes_field(1, "text"));
-  const std::string entry = bytes_field(1, tag) + bytes_field(9, metadata) + bytes_field(8, tensor);
-  event(step, bytes_field(5, bytes_field(1, entry)));
+  constexpr uint64_t kString = 7;  // DT_STRING
+  const Message shape = Message().message(2, Message().integer(1, 1));
+  const Message tensor = Message().integer(1, kString).message(2, shape).bytes(8, markdown);
+  const Message metadata = Message().message(1, Message().bytes(1, "text"));
+  const Message entry = Message().bytes(1, tag).message(9, metadata).message(8, tensor);
+  event(step, Message().message(5, Message().message(1, entry)));
 }
 
 void TensorBoardLog::write(const MetricsRow& row) {

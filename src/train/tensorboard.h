@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/append_file.h"
+#include "base/protobuf.h"
 #include "train/metrics_log.h"
 
 namespace saturate::train {
@@ -32,7 +33,7 @@ class TensorBoardLog {
   void text(std::string_view tag, int64_t step, std::string_view markdown);
 
  private:
-  void event(int64_t step, std::string_view field);
+  void event(int64_t step, const ProtobufMessage& field);
   AppendFile out_;
 };
 

@@ -15,7 +15,7 @@
 namespace saturate::observe {
 namespace {
 
-constexpr double kMostOfTheTime = 0.9;  // analysed: less is told
+constexpr double kMostOfTheTime = 0.9;  // analysed: less is reported
 constexpr size_t kBuckets = 512;        // of a timeline; halved into 256 when it is full
 constexpr size_t kMaxSteps = 65'536;    // kept with their budgets
 
@@ -32,7 +32,7 @@ bool in_run_of_copies(const Trace& trace, uint32_t index) {
   return false;
 }
 
-// The largest value of each step, as far as the curve tells steps apart; without steps of each of
+// The largest value of each step, as far as the curve separates steps; without steps of each of
 // 32 parts, and of 256 where there are more steps. What comes and goes within a step does not show
 // in them. Memory stays as it is until the next sample.
 std::vector<Curve::Point> step_peaks(const Curve& curve, const std::vector<int64_t>& begins) {
@@ -247,7 +247,7 @@ std::vector<bool> Analyser::calls_to_keep(const Trace& window, const HostTimelin
   return keep;
 }
 
-// Where steps are told by the calls before an operation's own: of each thread also what lies
+// Where steps are detected by the calls before an operation's own: of each thread also what lies
 // between its first call that is kept and the one that issued something before, and that one.
 void Analyser::keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,
                                  std::vector<bool>& keep) {

@@ -27,7 +27,7 @@ class Analyser {
 
   // Takes what can be settled out of `window`, which must be sorted and hold at least the records
   // that an earlier call left in it; the same object each time, so that names keep their numbers.
-  // The first window decides how steps are told, so it should hold several.
+  // The first window decides how steps are detected, so it should hold several.
   void consume(Trace& window, bool last);
 
   // Of the first window; empty before it.

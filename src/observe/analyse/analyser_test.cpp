@@ -121,9 +121,9 @@ TEST(Steps, AreFoundBehindAnotherLoop) {
   EXPECT_NEAR(static_cast<double>(end_ns - begin_ns) / 50, a.steps.mean_ns, 0.02 * a.steps.mean_ns);
 }
 
-// A program that ran before the one whose steps are told is left out, which must be said.
+// A program that ran before the one whose steps are detected is left out, which must be said.
 TEST(Analyser, WorkThatIsNotAnalysedIsTold) {
-  const auto told = [](int others) {
+  const auto mentioned = [](int others) {
     Simulator s;
     for (int i = 0; i < others; ++i) {
       s.host(20'000);
@@ -137,11 +137,11 @@ TEST(Analyser, WorkThatIsNotAnalysedIsTold) {
       return note.find("the report is of the steps") != std::string::npos;
     });
   };
-  EXPECT_FALSE(told(0));
-  EXPECT_TRUE(told(200));
+  EXPECT_FALSE(mentioned(0));
+  EXPECT_TRUE(mentioned(200));
 }
 
-// All kernels alike: what the host does between them tells the steps.
+// All kernels alike: steps are detected by what the host does between them.
 TEST(Steps, AreToldByCallsOfTheHost) {
   const auto kernels = [](Simulator& s) {
     for (int k = 0; k < 5; ++k) s.kernel("kernel", 20'000);

@@ -63,7 +63,7 @@ struct DeviceAnalysis {
   std::map<std::pair<Leaf, std::string>, NamedTime> evidence;  // idle leaves by call or span
   std::vector<KernelStat> kernels;                             // longest total first
   std::map<std::pair<CopyKind, HostMemory>, CopyStat> copies;
-  // Parts of the budget's idle leaves, told apart because another remedy takes them away: gaps in a
+  // Parts of the budget's idle leaves, kept apart because another remedy takes them away: gaps in a
   // run of small copies to the device, launches after a wait that had emptied the queue, and
   // stretches of host code, sleep or lack of a core too long to be dispatch.
   Budget between_copies, after_wait, long_host;
@@ -77,7 +77,7 @@ struct DeviceAnalysis {
 };
 
 struct StepAnalysis {
-  std::string rule;  // how steps were told
+  std::string rule;  // how steps were detected
   bool found = false;
   uint32_t device = 0;          // whose time bounds them
   std::vector<StepStat> steps;  // without warm-up; at most 65,536

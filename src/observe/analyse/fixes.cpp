@@ -148,7 +148,7 @@ Replay::Edit faster_clock(double speed) {
   };
 }
 
-// The changes that look at one event at a time, and those that carry state along.
+// The changes that concern one event at a time, and those that carry state along.
 Replay::Edit simple_edit(FixKind kind) {
   switch (kind) {
     case FixKind::graphs:
@@ -320,8 +320,8 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   // What waits for the device cost is mostly that the host cannot run ahead afterwards: only the
   // replay sees that. Of the capture as it was recorded, like the attribution.
   const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs, clock);
-  report.told_step = untraced_step_ns > 0;
-  if (report.told_step)
+  report.step_given = untraced_step_ns > 0;
+  if (report.step_given)
     report.dispatch = replay.scale_dispatch(untraced_step_ns,
                                             analysis.source == kKinetoSource ? kProfilerLeaves : 1);
   const double base = replay.run().step_ns;

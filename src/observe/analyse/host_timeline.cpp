@@ -118,7 +118,7 @@ HostTimeline::HostTimeline(const Trace& trace) : trace_(trace) {
   cut_pieces();
 }
 
-// Where to look first. Correlations of a process are numbers in a row, so those of several would
+// Where to search first. Correlations of a process are numbers in a row, so those of several would
 // lie in runs one over the other, to be walked through to the end. In blocks of 16 a run is broken
 // up and neighbours still share lines of the cache.
 size_t HostTimeline::home_of(int64_t correlation, uint32_t process) const {
@@ -156,7 +156,7 @@ uint32_t HostTimeline::issuer(const DeviceOp& op) const {
   return kNone;
 }
 
-// "Asynchronous" copies of pageable memory wait too: told by holds_call.
+// "Asynchronous" copies of pageable memory wait too: detected by holds_call.
 void HostTimeline::mark_blocking() {
   blocking_.resize(trace_.calls.size());
   for (const DeviceOp& op : trace_.ops) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What traces of real programs on a GPU were once told wrongly, as small as shows it.
+// What traces of real programs on a GPU were once diagnosed wrongly, as small as shows it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -171,18 +171,18 @@ TEST(Misdiagnosis, GraphsDoNotReplaceWaits) {
   EXPECT_EQ(first(r.fixes()), FixKind::syncs);
 }
 
-// Recording doubles the host's part; told what a step takes without, the prediction is right.
+// Recording doubles the host's part; given what a step takes without, the prediction is right.
 TEST(Misdiagnosis, RecordingIsTakenOut) {
   const auto program = [](int64_t host_ns) {
     return [host_ns](Simulator& s, int) { layers(s, 200, 6'000, host_ns); };
   };
   Recorded recorded = record(program(22'000)), untraced = record(program(9'000));
   const double gain = untraced.step_ns / (200 * 6'000);
-  const FixReport naive = recorded.fixes(), told = recorded.fixes(untraced.step_ns);
+  const FixReport naive = recorded.fixes(), given = recorded.fixes(untraced.step_ns);
   EXPECT_GT(find(naive, FixKind::graphs).speedup, 1.5 * gain);
-  EXPECT_NEAR(find(told, FixKind::graphs).speedup, gain, 0.05 * gain);
-  EXPECT_LT(told.dispatch.factor, 0.7);
-  EXPECT_FALSE(told.dispatch.assumed);
+  EXPECT_NEAR(find(given, FixKind::graphs).speedup, gain, 0.05 * gain);
+  EXPECT_LT(given.dispatch.factor, 0.7);
+  EXPECT_FALSE(given.dispatch.assumed);
   EXPECT_EQ(naive.dispatch.factor, 1);
   EXPECT_THROW(recorded.fixes(300'000), Error);  // less than the device needs: another step
   EXPECT_THROW(recorded.fixes(2 * recorded.step_ns), Error);  // recording makes nothing faster
@@ -204,10 +204,10 @@ TEST(Misdiagnosis, HiddenRecordingDoesNotLowerTheCeiling) {
   recorded.analysis.source = kKinetoSource;
   const double hidden_step = recorded.step_ns;
   const double gain = hidden_step / record(program(0, 14'000)).step_ns;
-  const FixReport naive = recorded.fixes(), told = recorded.fixes(hidden_step);
+  const FixReport naive = recorded.fixes(), given = recorded.fixes(hidden_step);
   EXPECT_LT(find(naive, FixKind::loader).speedup, 0.95 * gain);
-  EXPECT_GE(find(told, FixKind::loader).speedup * 1.03, gain);
-  EXPECT_TRUE(told.dispatch.assumed);
+  EXPECT_GE(find(given, FixKind::loader).speedup * 1.03, gain);
+  EXPECT_TRUE(given.dispatch.assumed);
   EXPECT_THROW(recorded.fixes(0.5 * hidden_step), Error);  // the loader alone takes longer
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a CUDA call or a kernel is for, told from its name alone.
+// What a CUDA call or a kernel is for, from its name alone.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -54,7 +54,7 @@ struct ReplayTimes {
 
 struct DispatchScale {
   double factor = 1;
-  bool assumed = false;  // hidden, so not told by the step
+  bool assumed = false;  // hidden, so the step does not show it
 };
 
 class Replay {
@@ -85,7 +85,7 @@ class Replay {
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer
   // anyway, or when they are not what makes it longer. Where they are hidden (behind a loader, say)
-  // the step does not tell what recording costs them: then `hidden` is the factor, what the most
+  // the step does not show what recording costs them: then `hidden` is the factor, what the most
   // that such a recording was seen to cost leaves of them, for predictions are ceilings. Errors
   // Error{invalid_argument} when the step would take over a quarter longer without any of them.
   DispatchScale scale_dispatch(double step_ns, double hidden = 1);

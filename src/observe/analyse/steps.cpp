@@ -41,7 +41,7 @@ uint32_t busiest_device(const Trace& trace) {
   return best;
 }
 
-// The prefix of spans that number at least three and look like steps; ProfilerStep before others,
+// The prefix of spans that number at least three and recur like steps; ProfilerStep before others,
 // then the one that covers most time.
 std::string range_prefix(const Trace& trace) {
   struct Group {
@@ -81,7 +81,7 @@ struct SymbolHash {
 
 // Whether the issuing thread waited for the device (1), allocated (2) or made no call for a while
 // (4) between the operation and the one that it issued before: where kernels are all alike, that
-// still tells a step's first.
+// still marks a step's first.
 class HostCallsBefore {
  public:
   HostCallsBefore(const Trace& trace, const HostTimeline& host) : host_(host) {

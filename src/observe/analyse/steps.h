@@ -11,7 +11,7 @@
 
 namespace saturate::observe {
 
-// How steps are told, found on the first window of a capture and then applied to all.
+// How steps are detected, found on the first window of a capture and then applied to all.
 struct StepRule {
   enum class By : uint8_t { nothing, ranges, anchor } by = By::nothing;
   uint32_t device = 0;  // the one with most operations: its times bound the steps
@@ -20,7 +20,7 @@ struct StepRule {
   // anchor: a step begins where this operation starts
   uint32_t anchor_name = 0, anchor_stream = 0;
   int64_t anchor_size = 0;
-  bool with_calls = false;    // the anchor is also told by the host's calls before it
+  bool with_calls = false;    // the anchor is also detected by the host's calls before it
   uint8_t anchor_before = 0;  // bits, as find_step_rule says
   int64_t period_ops = 0;     // operations of the anchor's stream a step
   double match = 0;           // share of operations that are the same one period later
@@ -28,7 +28,7 @@ struct StepRule {
 };
 
 // At least three steps must show. Marks win over the sequence. A sequence counts when 85% of its
-// operations recur one period later. They are told by name and grid and, where that makes the
+// operations recur one period later. They are detected by name and grid and, where that makes the
 // period longer or it is one operation, also by what the issuing thread did before: waited for the
 // device (1), allocated (2), made no call for 1 ms (4). Of the operations that occur once a period,
 // the one after the longest usual pause is the anchor. Where nothing repeats over the whole, the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that are told by what the host did before them, in a capture that comes in windows.
+// Steps that are detected by what the host did before them, in a capture that comes in windows.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -24,7 +24,7 @@ void Allocations::apply(const MemoryActivity& r) {
   };
   const auto known = blocks_.find(r.address);
   if (r.operation == kAllocation) {
-    // Given back without a record of it, or the same told twice.
+    // Given back without a record of it, or the same reported twice.
     if (known != blocks_.end())
       change(devices_[known->second.device], known->second, -known->second.bytes);
     const Block b{static_cast<int64_t>(r.bytes), r.device, pool};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
+#include <utility>
 
 namespace saturate::observe::cupti {
 namespace {
@@ -20,26 +21,6 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> part
     if (text.find(part) != std::string_view::npos) return true;
   }
   return false;
-}
-
-CopyKind copy_kind(uint8_t kind) {
-  switch (kind) {
-    case 1:  // host to device, to array
-    case 3:
-      return CopyKind::host_to_device;
-    case 2:
-    case 4:
-      return CopyKind::device_to_host;
-    case 5:
-    case 6:
-    case 7:
-    case 8:
-      return CopyKind::device_to_device;
-    case 10:
-      return CopyKind::peer;
-    default:
-      return CopyKind::unknown;
-  }
 }
 
 HostMemory host_memory(uint8_t kind) {
@@ -63,26 +44,18 @@ const char* copy_name(CopyKind kind, HostMemory memory) {
 }
 
 const char* overhead_name(uint32_t kind) {
-  switch (kind) {
-    case kDriverCompiler:
-      return "Loading: driver compiles a kernel";
-    case kModuleLoading:
-      return "Loading of a module";
-    case kLazyLoading:
-      return "Loading of a function";
-    case kCommandBufferFull:
-      return "Command Buffer Full";
-    case kBufferFlush:
-      return "CUPTI: buffer flush";
-    case kInstrumentation:
-      return "CUPTI: instrumentation";
-    case kResource:
-      return "CUPTI: resources";
-    case kBufferRequest:
-      return "CUPTI: buffer request";
-    default:
-      return "CUPTI";
-  }
+  constexpr std::pair<uint32_t, const char*> kNames[] = {
+      {kDriverCompiler, "Loading: driver compiles a kernel"},
+      {kModuleLoading, "Loading of a module"},
+      {kLazyLoading, "Loading of a function"},
+      {kCommandBufferFull, "Command Buffer Full"},
+      {kBufferFlush, "CUPTI: buffer flush"},
+      {kInstrumentation, "CUPTI: instrumentation"},
+      {kResource, "CUPTI: resources"},
+      {kBufferRequest, "CUPTI: buffer request"}};
+  for (const auto& [known, name] : kNames)
+    if (known == kind) return name;
+  return "CUPTI";
 }
 
 }  // namespace
@@ -266,7 +239,7 @@ void Converter::copy(const Copy& c, Trace& trace) {
   op.kind = OpKind::copy;
   op.correlation = c.correlation;
   op.size = static_cast<int64_t>(c.bytes);
-  op.copy = copy_kind(c.copy_kind);
+  op.copy = copy_kind_of(c.copy_kind);
   if (op.copy == CopyKind::host_to_device) op.memory = host_memory(c.source_kind);
   if (op.copy == CopyKind::device_to_host) op.memory = host_memory(c.destination_kind);
   op.name = trace.names.add(copy_name(op.copy, op.memory));
@@ -329,7 +302,7 @@ void Converter::call(const ApiActivity& a, Trace& trace) {
     ++c.count;
   }
   const int64_t number = numbered(a.correlation, last_call_[domain]);
-  // A wait that began in a pause tells until when the device had work from before.
+  // A wait that began in a pause shows until when the device had work from before.
   if (!recorded(start) && !(found.waits && resumed_within(start, static_cast<int64_t>(a.end))))
     return;
   const uint32_t thread = trace.threads.add({process_, a.thread});

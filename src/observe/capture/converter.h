@@ -25,7 +25,7 @@ struct CallCount {
   std::string name;
   int64_t count = 0, first_ns = 0, last_ns = 0;
 
-  // Calls a second; 0 when there are too few to tell.
+  // Calls a second; 0 when there are too few to estimate.
   double rate() const;
 };
 

@@ -17,7 +17,7 @@ using Register = Result (*)(BufferRequested, BufferCompleted);
 constexpr const char* kSymbol = "cuptiActivityRegisterCallbacks";
 constexpr size_t kMostImports = 8;  // libraries that import it
 
-void (*tell)() = nullptr;
+void (*notify)() = nullptr;
 std::array<Register, kMostImports> originals{};
 size_t imports = 0;
 Register exported = nullptr;  // libcupti's own
@@ -25,7 +25,7 @@ Register exported = nullptr;  // libcupti's own
 // One for each library, since each may be bound to another copy of libcupti.
 template <size_t I>
 Result registering(BufferRequested requested, BufferCompleted completed) {
-  if (tell != nullptr) tell();
+  if (notify != nullptr) notify();
   return originals[I](requested, completed);
 }
 template <size_t... I>
@@ -35,7 +35,7 @@ constexpr std::array<Register, kMostImports> make_wrappers(std::index_sequence<I
 constexpr auto kWrappers = make_wrappers(std::make_index_sequence<kMostImports>());
 
 Result registering_exported(BufferRequested requested, BufferCompleted completed) {
-  if (tell != nullptr) tell();
+  if (notify != nullptr) notify();
   return exported(requested, completed);
 }
 
@@ -132,8 +132,8 @@ unsigned long long seen_loaded = 0;
 
 void watch_other_profilers(const Api& api, void (*before_register)()) {
   if (!binds(ELF64_R_INFO(0, 7)) && !binds(ELF64_R_INFO(0, 1026))) return;
-  tell = before_register;
-  // libcupti's own table, for what binds later or looks the name up itself.
+  notify = before_register;
+  // libcupti's own table, for what binds later or searches for the name itself.
   Dl_info info{};
   const ElfW(Sym)* symbol = nullptr;
   if (exported == nullptr &&

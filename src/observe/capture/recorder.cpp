@@ -283,7 +283,7 @@ void Recorder::stretch_done(Mode mode, int64_t length_ns) {
   if (mode == Mode::light) {
     light_rate_ = rate_of_light();
   } else {
-    schedule_.told(converter_.recording_cost_ns(), length_ns, records_);
+    schedule_.update(converter_.recording_cost_ns(), length_ns, records_);
     const double rate = rate_of_light();
     if (light_rate_ > 0 && rate > 0 && slowdowns_.size() < kMostSlowdowns) {
       slowdowns_.push_back(light_rate_ / rate);
@@ -394,7 +394,7 @@ void Recorder::yield() noexcept {
     trace_.notes.push_back("capture lost from second " +
                            std::to_string((now - started_ns_) / 1'000'000'000) +
                            " on: the program started a profiler of its own (torch.profiler, say), "
-                           "and CUPTI serves one "
+                           "and CUPTI has one "
                            "at a time; run it without that profiler to see all");
     if (writer_) writer_->write(trace_, now);
   } catch (const std::exception&) {

@@ -25,8 +25,8 @@ namespace saturate::observe::cupti {
 // most about half a second behind, so that a process that ends without notice loses no more.
 // While Schedule says off, graphs, waits and with `memory` allocations are recorded, before the
 // first window and by a CUPTI that cannot choose all calls; allocations alone are kept. Light
-// stretches beside the full ones, with calls recorded, tell how much slower the device's records
-// make the program. Nothing is thrown: a failure ends the capture and is told in the file or by
+// stretches beside the full ones, with calls recorded, show how much slower the device's records
+// make the program. Nothing is thrown: a failure ends the capture and is reported in the file or by
 // status().
 class Recorder {
  public:
@@ -78,7 +78,7 @@ class Recorder {
   std::unique_ptr<SatWriter> writer_;
   int64_t records_ = 0;
   bool follows_memory_ = false;
-  int64_t allocations_ = 0, counted_ns_ = 0;  // when limit_memory() looked last
+  int64_t allocations_ = 0, counted_ns_ = 0;  // when limit_memory() checked last
   std::mutex mode_mutex_;                     // of the next ones, never held while file_mutex_ is
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode

@@ -24,7 +24,7 @@ int64_t Schedule::next_change(int64_t now_ns) const {
   return std::min(stop_ns_, next);
 }
 
-void Schedule::told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records) {
+void Schedule::update(int64_t cost_ns, int64_t stretch_ns, int64_t total_records) {
   if (stretch_ns <= 0) return;
   const double cost = static_cast<double>(cost_ns) / static_cast<double>(stretch_ns);
   const double full_share = cost > 0 ? kBudget / cost : 2.0;

@@ -28,11 +28,11 @@ class Schedule {
   Schedule(int64_t start_ns, int64_t stop_ns) : start_ns_(start_ns), stop_ns_(stop_ns) {}
 
   Mode mode_at(int64_t now_ns) const;
-  // The next time after `now_ns` when mode_at() may differ or told() wants to be called.
+  // The next time after `now_ns` when mode_at() may differ or update() wants to be called.
   int64_t next_change(int64_t now_ns) const;
   // What recording cost in a stretch of full recording: decides the period from here on.
   // `total_records` since the start.
-  void told(int64_t cost_ns, int64_t stretch_ns, int64_t total_records);
+  void update(int64_t cost_ns, int64_t stretch_ns, int64_t total_records);
   int64_t period_ns() const { return period_ns_; }  // 0: all the time
 
  private:

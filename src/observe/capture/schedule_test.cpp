@@ -30,7 +30,7 @@ TEST(Schedule, CheapProgramsAreRecordedAllTheTime) {
   Schedule s(5 * kSecond, INT64_MAX);
   EXPECT_EQ(s.mode_at(4 * kSecond), Mode::off);
   EXPECT_EQ(s.next_change(4 * kSecond), 5 * kSecond);
-  s.told(3'000 * kCostNs, kSecond, 6'000);
+  s.update(3'000 * kCostNs, kSecond, 6'000);
   EXPECT_EQ(s.period_ns(), 0);
   EXPECT_EQ(follow(s, 5 * kSecond, 100).full, 100 * kSecond);
 }
@@ -38,7 +38,7 @@ TEST(Schedule, CheapProgramsAreRecordedAllTheTime) {
 TEST(Schedule, DearOnesInWindowsWithinTheBudget) {
   for (const int64_t rate : {10'000, 30'000, 100'000, 300'000}) {
     Schedule s(0, INT64_MAX);
-    s.told(rate * kCostNs, kSecond, 1000);
+    s.update(rate * kCostNs, kSecond, 1000);
     ASSERT_GT(s.period_ns(), 0) << rate;
     const Shares shares = follow(s, 64 * kSecond, 640);
     const double cost = 1e-9 * kCostNs * static_cast<double>(rate) *
@@ -53,8 +53,8 @@ TEST(Schedule, DearOnesInWindowsWithinTheBudget) {
 // Ranks that decide apart still record at the same times.
 TEST(Schedule, LongPeriodsMeetShortOnes) {
   Schedule dear(0, INT64_MAX), cheap(3, INT64_MAX);
-  dear.told(100'000 * kCostNs, kSecond, 1000);
-  cheap.told(20'000 * kCostNs, kSecond, 1000);
+  dear.update(100'000 * kCostNs, kSecond, 1000);
+  cheap.update(20'000 * kCostNs, kSecond, 1000);
   ASSERT_GT(dear.period_ns(), cheap.period_ns());
   for (int64_t t = 0; t < 128 * kSecond; t += kSecond / 10) {
     if (dear.mode_at(t) == Mode::full) {
@@ -65,23 +65,23 @@ TEST(Schedule, LongPeriodsMeetShortOnes) {
 
 TEST(Schedule, ManyRecordsThinItOut) {
   Schedule s(0, INT64_MAX);
-  s.told(1'000 * kCostNs, kSecond, Schedule::kRecordsBeforeThinning + 1);
+  s.update(1'000 * kCostNs, kSecond, Schedule::kRecordsBeforeThinning + 1);
   const int64_t once = s.period_ns();
   EXPECT_GT(once, 0);
-  s.told(1'000 * kCostNs, kSecond, 4 * Schedule::kRecordsBeforeThinning + 1);
+  s.update(1'000 * kCostNs, kSecond, 4 * Schedule::kRecordsBeforeThinning + 1);
   EXPECT_GT(s.period_ns(), once);
-  s.told(1'000 * kCostNs, kSecond, INT64_MAX / 4);
+  s.update(1'000 * kCostNs, kSecond, INT64_MAX / 4);
   EXPECT_EQ(s.period_ns(), Schedule::kMostPeriodNs);
 }
 
 TEST(Schedule, ComesBackWhenTheProgramSlowsDown) {
   Schedule s(0, INT64_MAX);
-  s.told(50'000 * kCostNs, kSecond, 1000);
+  s.update(50'000 * kCostNs, kSecond, 1000);
   EXPECT_GT(s.period_ns(), 0);
-  s.told(500 * kCostNs, kSecond, 1000);
+  s.update(500 * kCostNs, kSecond, 1000);
   EXPECT_EQ(s.period_ns(), 0);
-  s.told(500 * kCostNs, 0, 1000);
-  s.told(500 * kCostNs, -5, 1000);
+  s.update(500 * kCostNs, 0, 1000);
+  s.update(500 * kCostNs, -5, 1000);
   EXPECT_EQ(s.period_ns(), 0);
 }
 

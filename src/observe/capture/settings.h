@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher tells the library in the watched program, by environment variables, which also
+// What the launcher passes to the library in the watched program, by environment variables, which also
 // reach that program's children.
 #pragma once
 #include <cstdint>

@@ -10,7 +10,7 @@
 namespace saturate::observe {
 namespace {
 
-// PyTorch loaders pass batches through /dev/shm; Docker gives 64 MiB unless told otherwise, and a
+// PyTorch loaders pass batches through /dev/shm; Docker gives 64 MiB by default, and a
 // loader that fills it dies with a bus error.
 constexpr long long kLittleSharedMemory = 1ll << 30;
 
@@ -30,7 +30,8 @@ void check_driver(const CheckInput& in, std::vector<Finding>& out) {
                  ""});
   if (in.cuda_runtime == 0) {
     out.push_back({"CUDA runtime", Grade::skip,
-                   "no libcudart where the loader looks; programs may bring their own", ""});
+                   "no libcudart on the search path of the loader; programs may bring their own",
+                   ""});
   } else if (cuda && *cuda / 1000 < in.cuda_runtime / 1000) {
     out.push_back({"CUDA runtime", Grade::fail,
                    fmt::format("is of CUDA {}, the driver runs {}", cuda_name(in.cuda_runtime),
@@ -44,7 +45,7 @@ void check_driver(const CheckInput& in, std::vector<Finding>& out) {
 void check_cupti(const CheckInput& in, std::vector<Finding>& out) {
   if (in.cupti.empty()) {
     out.push_back(
-        {"CUPTI", Grade::warn, "not found where the loader looks",
+        {"CUPTI", Grade::warn, "not found on the search path of the loader",
          "traces need it: install the CUDA toolkit, or put the folder of libcupti.so into "
          "LD_LIBRARY_PATH (PyTorch brings its own and finds it itself)"});
   } else {
@@ -95,11 +96,11 @@ void check_permissions(const CheckInput& in, std::vector<Finding>& out) {
   const auto scope = in.reader.file("sys/kernel/yama/ptrace_scope");
   const std::string value(scope ? trim(*scope) : std::string_view());
   if (!scope) {
-    out.push_back({"ptrace scope", Grade::ok, "no yama: own processes can be looked into", ""});
+    out.push_back({"ptrace scope", Grade::ok, "no yama: own processes can be inspected", ""});
   } else if (value == "0" || in.user == 0) {
     out.push_back(
         {"ptrace scope", value == "3" ? Grade::warn : Grade::ok,
-         value == "3" ? "3: nobody may attach" : value + ": own processes can be looked into",
+         value == "3" ? "3: nobody may attach" : value + ": own processes can be inspected",
          value == "3" ? "only a restart changes it" : ""});
   } else {
     out.push_back({"ptrace scope", Grade::warn,
@@ -112,7 +113,7 @@ void check_gpus(const CheckInput& in, std::vector<Finding>& out) {
   if (!in.monitor) return;
   if (in.monitor->gpus().empty())
     out.push_back({"GPUs", Grade::fail, "the driver shows none",
-                   "give the container its GPUs (--gpus all) or look at CUDA_VISIBLE_DEVICES"});
+                   "give the container its GPUs (--gpus all) or check CUDA_VISIBLE_DEVICES"});
   for (const GpuInfo& g : in.monitor->gpus()) {
     const GpuReading r = in.monitor->read(g.index, false);
     const std::string gpu = fmt::format("GPU {}", g.index);
@@ -206,17 +207,8 @@ void check_host(const CheckInput& in, std::vector<Finding>& out) {
 }  // namespace
 
 const char* grade_name(Grade grade) {
-  switch (grade) {
-    case Grade::ok:
-      return "OK";
-    case Grade::warn:
-      return "WARN";
-    case Grade::fail:
-      return "FAIL";
-    case Grade::skip:
-      break;
-  }
-  return "SKIP";
+  constexpr const char* kNames[] = {"OK", "WARN", "FAIL", "SKIP"};
+  return kNames[static_cast<size_t>(grade)];
 }
 
 std::vector<Finding> check_machine(const CheckInput& in) {

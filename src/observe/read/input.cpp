@@ -16,7 +16,7 @@
 namespace saturate::observe {
 namespace {
 
-// Gzip, or what cannot be looked into first.
+// Gzip, or what cannot be read twice.
 class FileInput : public Input {
  public:
   FileInput(const std::string& path, int fd) : Input(path), file_(gzdopen(fd, "rb")) {
@@ -34,10 +34,10 @@ class FileInput : public Input {
     const int n = gzread(file_, dst, static_cast<unsigned>(std::min<size_t>(bytes, 1u << 30)));
     int code = Z_OK;
     const char* what = gzerror(file_, &code);
-    // A cut gzip file is told with the last bytes, or after them.
+    // A cut gzip file is reported with the last bytes, or after them.
     if (n < 0 || code == Z_BUF_ERROR || code == Z_DATA_ERROR) {
-      const std::string_view told(what);  // "<fd:3>: invalid distance"
-      if (const size_t end = told.find(">: "); told.starts_with('<') && end != told.npos)
+      const std::string_view reported(what);  // "<fd:3>: invalid distance"
+      if (const size_t end = reported.find(">: "); reported.starts_with('<') && end != reported.npos)
         what += end + 3;
       const std::string reason = code == Z_ERRNO ? std::strerror(errno)
                                  : code == Z_BUF_ERROR

@@ -23,7 +23,7 @@ class Input {
   std::string name_;  // of the file, for messages
 };
 
-// Plain or gzip, told by the first bytes. Errors     Error{io} for a missing file or a directory.
+// Plain or gzip, detected by the first bytes. Errors     Error{io} for a missing file or a directory.
 std::unique_ptr<Input> open_input(const std::string& path);
 // `bytes` must outlive the input.
 std::unique_ptr<Input> memory_input(const void* bytes, size_t size, std::string name);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace saturate::observe {
 namespace {
@@ -122,22 +123,10 @@ void JsonTokens::read_escape() {
   }
   if (c < 0) fail("the file ends inside a string");
   const unsigned u = read_hex4();
-  char utf8[3];
-  if (u < 0x80) {
-    utf8[0] = static_cast<char>(u);
-    append(utf8, 1);
-  } else if (u < 0x800) {
-    utf8[0] = static_cast<char>(0xC0 | (u >> 6));
-    utf8[1] = static_cast<char>(0x80 | (u & 63));
-    append(utf8, 2);
-  } else if (u >= 0xD800 && u < 0xE000) {
-    append("?", 1);
-  } else {
-    utf8[0] = static_cast<char>(0xE0 | (u >> 12));
-    utf8[1] = static_cast<char>(0x80 | ((u >> 6) & 63));
-    utf8[2] = static_cast<char>(0x80 | (u & 63));
-    append(utf8, 3);
-  }
+  if (u >= 0xD800 && u < 0xE000) return append("?", 1);
+  std::string utf8;
+  append_utf8(utf8, u);
+  append(utf8.data(), utf8.size());
 }
 
 // After the opening quote.

@@ -51,7 +51,7 @@ bool same_bytes(const char* a, const char* b, size_t n) {
   return word_at(a + n - 8) == word_at(b + n - 8);
 }
 
-// All members: false, with at_ anywhere, when the careful reader has to look.
+// All members: false, with at_ anywhere, when the careful reader has to decide.
 class QuickReader {
  public:
   // `learnt`: where what the event is laid out like goes, or null.
@@ -69,7 +69,7 @@ class QuickReader {
   }
 
   // An event that is laid out like that. The bytes between its values are those of an event that
-  // was read, so nothing of them needs a second look.
+  // was read, so nothing of them needs a second check.
   const char* read(const KinetoLayout& like) {
     const char* bytes = like.bytes.data();
     for (const KinetoLayout::Value& v : like.values) {

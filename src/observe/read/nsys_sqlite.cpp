@@ -15,30 +15,6 @@ namespace {
 uint32_t process_of(int64_t global) { return static_cast<uint32_t>((global >> 24) & 0xFFFFFF); }
 uint64_t thread_of(int64_t global) { return static_cast<uint64_t>(global & 0xFFFFFF); }
 
-// ENUM_CUDA_MEMCPY_OPER; arrays are device memory, unified memory moves like a copy.
-CopyKind copy_kind(int64_t id) {
-  switch (id) {
-    case 1:
-    case 3:
-    case 11:
-      return CopyKind::host_to_device;
-    case 2:
-    case 4:
-    case 12:
-      return CopyKind::device_to_host;
-    case 5:
-    case 6:
-    case 7:
-    case 8:
-    case 13:
-      return CopyKind::device_to_device;
-    case 10:
-      return CopyKind::peer;
-    default:
-      return CopyKind::unknown;
-  }
-}
-
 // ENUM_CUDA_MEM_KIND
 HostMemory host_memory(int64_t id) {
   return id == 0 ? HostMemory::pageable : id == 1 ? HostMemory::pinned : HostMemory::unknown;
@@ -145,7 +121,7 @@ class NsysReader {
         op.size = rows.integer(15);
       }
       if (kind == OpKind::copy) {
-        op.copy = copy_kind(rows.integer(16));
+        op.copy = copy_kind_of(rows.integer(16));
         op.memory = host_memory(rows.integer(op.copy == CopyKind::device_to_host ? 18 : 17, -1));
       }
       trace_.ops.push_back(op);

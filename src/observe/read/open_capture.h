@@ -22,7 +22,7 @@ class Capture {
 // A trace that is in memory, as one window.
 std::unique_ptr<Capture> make_capture(Trace trace);
 
-// Told by the first bytes, not by the name; a folder is all the .sat files in it. Errors Error{io}
+// Detected by the first bytes, not by the name; a folder is all the .sat files in it. Errors Error{io}
 // for a file that cannot be read, Error{invalid_argument} for a format that is not known, and
 // whatever its reader throws.
 std::unique_ptr<Capture> open_capture(const std::string& path);

@@ -69,55 +69,31 @@ const Known* known(std::string_view name) {
       {"aten::embedding", {Rule::rows}},
       {"aten::index_select", {Rule::rows}},
   };
-  static const std::unordered_map<std::string_view, Known> kMaps = [] {
+  constexpr std::string_view kPrefix = "aten::";
+  static const std::unordered_map<std::string_view, Known> kMaps = [] {  // without the prefix
     std::unordered_map<std::string_view, Known> table;
-    for (const char* map : {"aten::add",
-                            "aten::sub",
-                            "aten::mul",
-                            "aten::div",
-                            "aten::neg",
-                            "aten::exp",
-                            "aten::log",
-                            "aten::sqrt",
-                            "aten::rsqrt",
-                            "aten::pow",
-                            "aten::tanh",
-                            "aten::sigmoid",
-                            "aten::relu",
-                            "aten::gelu",
-                            "aten::silu",
-                            "aten::clamp",
-                            "aten::clamp_min",
-                            "aten::where",
-                            "aten::abs",
-                            "aten::bitwise_and",
-                            "aten::eq",
-                            "aten::masked_fill",
-                            "aten::_softmax",
-                            "aten::_log_softmax",
-                            "aten::_softmax_backward_data",
-                            "aten::_log_softmax_backward_data",
-                            "aten::gelu_backward",
-                            "aten::silu_backward",
-                            "aten::threshold_backward",
-                            "aten::tanh_backward",
-                            "aten::sigmoid_backward",
-                            "aten::native_layer_norm",
-                            "aten::native_layer_norm_backward",
-                            "aten::_fused_rms_norm",
-                            "aten::cudnn_batch_norm",
-                            "aten::native_batch_norm",
-                            "aten::cudnn_batch_norm_backward",
-                            "aten::native_batch_norm_backward",
-                            "aten::native_dropout"})
-      table.emplace(map, Known{Rule::map});
-    for (const char* map :
-         {"aten::add_", "aten::sub_", "aten::mul_", "aten::div_", "aten::relu_", "aten::addcmul_",
-          "aten::addcdiv_", "aten::lerp_", "aten::clamp_min_", "aten::masked_fill_", "aten::sqrt_"})
-      table.emplace(map, Known{Rule::in_place});
+    const auto add = [&table](std::string_view names, Rule rule) {
+      while (!names.empty()) {
+        const size_t end = std::min(names.find(' '), names.size());
+        table.emplace(names.substr(0, end), Known{rule});
+        names.remove_prefix(std::min(end + 1, names.size()));
+      }
+    };
+    add("add sub mul div neg exp log sqrt rsqrt pow tanh sigmoid relu gelu silu clamp clamp_min "
+        "where abs "
+        "bitwise_and eq masked_fill _softmax _log_softmax _softmax_backward_data "
+        "_log_softmax_backward_data gelu_backward silu_backward threshold_backward tanh_backward "
+        "sigmoid_backward native_layer_norm native_layer_norm_backward _fused_rms_norm "
+        "cudnn_batch_norm "
+        "native_batch_norm cudnn_batch_norm_backward native_batch_norm_backward native_dropout",
+        Rule::map);
+    add("add_ sub_ mul_ div_ relu_ addcmul_ addcdiv_ lerp_ clamp_min_ masked_fill_ sqrt_",
+        Rule::in_place);
     return table;
   }();
   if (const auto at = kTable.find(name); at != kTable.end()) return &at->second;
+  if (!name.starts_with(kPrefix)) return nullptr;
+  name.remove_prefix(kPrefix.size());
   if (const auto at = kMaps.find(name); at != kMaps.end()) return &at->second;
   return nullptr;
 }

@@ -12,7 +12,7 @@ namespace saturate::observe {
 namespace {
 
 constexpr int64_t kLeastLeadNs = 50'000;  // below, an operation began as soon as it could
-constexpr size_t kMostCalls = 4096;       // looked at for the first that issued something
+constexpr size_t kMostCalls = 4096;       // searched for the first that issued something
 constexpr int64_t kCompleteNs = 3 * Seams::kMostLeadNs;  // of a window, to settle its beginning
 constexpr int64_t kFarNs = INT64_MAX / 2;
 
@@ -55,7 +55,7 @@ Beginning beginning(const Trace& trace, const Pause& pause, int64_t to_ns) {
     const HostCall& c = trace.calls[i];
     if (c.start_ns < to_ns && c.correlation != kNoCorrelation) issuers.emplace(c.correlation, &c);
   }
-  // The first operation of each process on each device tells how far that is behind.
+  // The first operation of each process on each device shows how far that is behind.
   Beginning b{start_ns, start_ns};
   std::map<std::pair<uint32_t, uint32_t>, bool> seen;
   for (size_t i = first_from(trace.ops, start_ns);

@@ -29,7 +29,7 @@ struct Seen {
   }
 };
 
-Seen look(Trace t) {
+Seen seen_in(Trace t) {
   cut_pauses(t);
   t.sort();
   Seen seen;
@@ -52,7 +52,7 @@ void kernels(Simulator& s, int n, int64_t ns) {
 
 // All that follows from the windows must be what follows from the whole.
 void expect_same(const Trace& whole, const Trace& windows, double tolerance) {
-  const Seen a = look(whole), b = look(windows);
+  const Seen a = seen_in(whole), b = seen_in(windows);
   ASSERT_TRUE(a.fixes.numbers) << a.fixes.why_not;
   ASSERT_TRUE(b.fixes.numbers) << b.fixes.why_not;
   EXPECT_GT(b.analysis.steps.count, 20);
@@ -133,7 +133,7 @@ TEST(Seams, AFileReadInPiecesIsJoinedAlike) {
   Trace windows = testing::record_in_windows(whole, 300 * kMs, 700 * kMs, 900 * kMs);
   std::erase_if(windows.pauses,  // never over, so never written
                 [&](const Pause& p) { return p.end_ns >= windows.ops.back().end_ns; });
-  const Seen expected = look(windows);
+  const Seen expected = seen_in(windows);
   const std::string path = write(folder / "1.sat", windows);
   const auto capture = read_sat(open_input(path), 2000);
   Analyser analyser;

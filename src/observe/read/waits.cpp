@@ -10,7 +10,7 @@ namespace saturate::observe {
 namespace {
 
 constexpr int64_t kShortestLullNs = 200'000;
-constexpr int64_t kReachNs = 30'000'000;  // three looks
+constexpr int64_t kReachNs = 30'000'000;  // three samples
 
 struct Lull {
   int64_t start_ns, end_ns;

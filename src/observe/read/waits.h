@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a capture's own looks at threads, a hundred a second, are fitted to its calls, which are
+// How a capture's own samples of threads, a hundred a second, are fitted to its calls, which are
 // known to the nanosecond.
 #pragma once
 #include "observe/trace/trace.h"
 
 namespace saturate::observe {
 
-// A look tells how long a thread slept since the one before, and hardly where. A thread that makes
+// A sample shows how long a thread slept since the one before, and hardly where. A thread that makes
 // calls sleeps between two of them: each `blocked` span of such a thread moves to the pauses
 // between calls that it overlaps most, then to the nearest, as long as they have room; what finds
-// none within three looks is dropped. Pauses below 0.2 ms hold no sleep. `trace` is sorted, and is
+// none within three samples is dropped. Pauses below 0.2 ms hold no sleep. `trace` is sorted, and is
 // afterwards.
 void place_waits(Trace& trace);
 
 // Calls a wait a loader's when the first thing that its thread issues afterwards is a copy to the
-// device: without marks in the program that is what tells it from other waits. Where the wait is
+// device: without marks in the program that is what separates it from other waits. Where the wait is
 // most of a pause between two calls, the code around it is the loader's too, and the whole pause
 // counts. `trace` is sorted.
 void mark_loader_waits(Trace& trace);

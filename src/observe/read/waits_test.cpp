@@ -34,7 +34,7 @@ void sleep(Trace& t, int64_t from_ms, int64_t to_ms) {
 
 TEST(PlaceWaits, AWaitMovesIntoThePauseThatHasRoom) {
   Trace t = calls_at({0, 1, 2, 20, 21});
-  sleep(t, 1, 11);  // one look later the thread is known to have slept for 10 ms
+  sleep(t, 1, 11);  // one sample later the thread is known to have slept for 10 ms
   place_waits(t);
   ASSERT_EQ(t.spans.size(), 1u);
   EXPECT_GE(t.spans[0].start_ns, 2 * kMs);

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "observe/read/open_capture.h"
 
@@ -14,64 +16,37 @@ struct Name {
   const char *id, *headline;
 };
 
-Name name_of(FixKind kind) {
-  switch (kind) {
-    case FixKind::graphs:
-      return {"launch_bound", "launch-bound"};
-    case FixKind::host_work:
-      return {"host_bound", "host-bound"};
-    case FixKind::syncs:
-      return {"sync_bound", "synchronisation-bound"};
-    case FixKind::loader:
-      return {"input_bound", "input-bound"};
-    case FixKind::transfers:
-    case FixKind::copies:
-      return {"copy_bound", "copy-bound"};
-    case FixKind::allocator:
-      return {"allocation_bound", "allocation-bound"};
-    case FixKind::code_load:
-      return {"load_bound", "held up by code loading"};
-    case FixKind::communication:
-      return {"communication_bound", "communication-bound"};
-    case FixKind::precision:
-    case FixKind::fusion:
-      return {"gpu_bound", "GPU-bound"};
-    case FixKind::cores:
-      return {"core_bound", "short of CPU cores"};
-    case FixKind::clocks:
-      return {"clock_bound", "held down by its clocks"};
-    case FixKind::processes:
-    case FixKind::batch:
-      return {"under_filled", "GPU not filled"};
-  }
-  return {"unknown", "unknown"};
-}
+// In the order of FixKind.
+constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
+                           {"host_bound", "host-bound"},
+                           {"sync_bound", "synchronisation-bound"},
+                           {"input_bound", "input-bound"},
+                           {"copy_bound", "copy-bound"},
+                           {"allocation_bound", "allocation-bound"},
+                           {"load_bound", "held up by code loading"},
+                           {"communication_bound", "communication-bound"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"copy_bound", "copy-bound"},
+                           {"core_bound", "short of CPU cores"},
+                           {"clock_bound", "held down by its clocks"},
+                           {"under_filled", "GPU not filled"},
+                           {"under_filled", "GPU not filled"}};
+static_assert(std::size(kNames) == static_cast<size_t>(FixKind::processes) + 1);
+
+Name name_of(FixKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
 Name name_of(Leaf leaf) {
-  switch (leaf) {
-    case Leaf::launch:
-    case Leaf::launch_latency:
-      return name_of(FixKind::graphs);
-    case Leaf::host_code:
-      return name_of(FixKind::host_work);
-    case Leaf::loader:
-      return name_of(FixKind::loader);
-    case Leaf::sync:
-    case Leaf::after_sync:
-      return name_of(FixKind::syncs);
-    case Leaf::blocking_copy:
-      return name_of(FixKind::copies);
-    case Leaf::allocator:
-      return name_of(FixKind::allocator);
-    case Leaf::runnable:
-      return name_of(FixKind::cores);
-    case Leaf::code_load:
-      return name_of(FixKind::code_load);
-    case Leaf::dependency:
-      return {"dependency_bound", "waiting for other streams or devices"};
-    default:
-      return {"unknown", "no cause found"};
-  }
+  constexpr std::pair<Leaf, FixKind> kCauses[] = {
+      {Leaf::launch, FixKind::graphs},        {Leaf::launch_latency, FixKind::graphs},
+      {Leaf::host_code, FixKind::host_work},  {Leaf::loader, FixKind::loader},
+      {Leaf::sync, FixKind::syncs},           {Leaf::after_sync, FixKind::syncs},
+      {Leaf::blocking_copy, FixKind::copies}, {Leaf::allocator, FixKind::allocator},
+      {Leaf::runnable, FixKind::cores},       {Leaf::code_load, FixKind::code_load}};
+  if (leaf == Leaf::dependency) return {"dependency_bound", "waiting for other streams or devices"};
+  for (const auto& [cause, fix] : kCauses)
+    if (cause == leaf) return name_of(fix);
+  return {"unknown", "no cause found"};
 }
 
 // Of a mean step; of the whole capture when no steps were found.
@@ -177,7 +152,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.why = fmt::format("{:.1f}% of the time: {}", 100 * share(d.budget.ns[largest], total),
                         leaf_info(static_cast<Leaf>(largest)).meaning);
     v.next = fixes.numbers
-                 ? "look at the trace around these waits: nothing in it says what they are for"
+                 ? "inspect the trace around these waits: nothing in it says what they are for"
                  : "no numbers: " + fixes.why_not;
     v.cause_ns = step_part_ns(analysis, share(d.budget.ns[largest], total));
   }

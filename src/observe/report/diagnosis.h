@@ -23,7 +23,7 @@ struct Diagnosis {
   Analysis analysis;
   FixReport fixes;
   Verdict verdict;
-  Counters counters;  // empty where nobody looked from outside
+  Counters counters;  // empty where nothing was sampled from outside
   const DeviceAnalysis& device() const { return analysis.devices.front(); }
   // The median step without the recording's cost; 0 where steps are not known.
   double unrecorded_step_ns() const {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/html.h"
+#include "base/svg.h"
 #include "base/text.h"
 #include "observe/report/counters_rows.h"
 #include "observe/report/html_charts.h"
@@ -15,21 +17,6 @@
 
 namespace saturate::observe {
 namespace {
-
-constexpr std::string_view kStyle = R"CSS(
-body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222;background:#fff}
-h1{font-size:1.6em;margin:0}h2{font-size:1.15em;margin:2em 0 .5em;border-bottom:1px solid #ccc}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-td,th{padding:.2em .6em;text-align:right;border-bottom:1px solid #e4e4e4;vertical-align:top}
-td{white-space:nowrap}td:last-child,th:last-child,td.l{text-align:left;white-space:normal}
-td.name{min-width:16em;font-family:monospace;font-size:.85em;overflow-wrap:anywhere}
-.verdict{background:#f3f6fa;border-left:6px solid #1f5fa8;padding:1em 1.2em;margin:1em 0}
-.legend span{margin-right:1em;white-space:nowrap}.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}
-.note,.meaning{color:#666;font-size:.9em}svg{width:100%;height:auto;display:block;margin:.5em 0}
-svg text{font-size:12px;fill:#666}ol>li{margin-bottom:.9em}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#181a1c}.verdict{background:#22282f}
-td,th{border-color:#333}h2{border-color:#444}.note,.meaning,svg text{color:#999;fill:#999}}
-)CSS";
 
 double percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
@@ -60,15 +47,14 @@ std::string clocks_html(const Counters& counters) {
   std::string html;
   for (const auto& [gpu, c] : counters.clocks) {
     if (c.held == 0) continue;
-    html += fmt::format("<p>GPU {}: {:.0f} MHz on average of {:.0f}</p>\n<table>", gpu, c.mean_mhz,
-                        c.full_mhz);
+    html += fmt::format("<p>GPU {}: {:.0f} MHz on average of {:.0f}</p>\n<table class=\"numbers\">",
+                        gpu, c.mean_mhz, c.full_mhz);
     for (const auto& [bit, n] : c.by_reason) {
       const double share = 100.0 * n / std::max(1, c.samples);
       html += fmt::format(
-          "<tr><td>{:.0f}%</td><td class=\"l\">{}</td><td><svg viewBox=\"0 0 300 12\" "
-          "role=\"img\" aria-label=\"share of the samples\"><rect width=\"{:.0f}\" height=\"12\" "
-          "fill=\"#c0392b\"/></svg></td></tr>\n",
-          share, clock_reason_names(bit), 3 * share);
+          "<tr><td>{:.0f}%</td><td class=\"l\">{}</td><td>{}</td></tr>\n", share,
+          clock_reason_names(bit),
+          Svg(0, 0, 300, 12, "share of the samples").rect(0, 0, 3 * share, 12, "#c0392b").str());
     }
     html += "</table>\n";
   }
@@ -91,7 +77,7 @@ std::string budget_html(const Diagnosis& g, const DeviceAnalysis& d) {
   const StepAnalysis& st = g.analysis.steps;
   const bool per_step = st.found && st.irregular == 0 && st.count > 0;
   const double scale = per_step ? 1.0 / static_cast<double>(st.count) : 1.0;
-  html += fmt::format("<table><tr><th>share</th><th>{}</th><th>what</th></tr>\n",
+  html += fmt::format("<table class=\"numbers\"><tr><th>share</th><th>{}</th><th>what</th></tr>\n",
                       per_step ? "a step" : "time");
   for (const auto& [ns, leaf] : leaves) {
     const LeafInfo& info = leaf_info(leaf);
@@ -111,7 +97,7 @@ std::string fixes_html(const FixReport& r) {
   html += fmt::format(
       "<p class=\"note\">From replaying the capture with the change applied; the "
       "unchanged "
-      "replay misses by {:.1f}%. They do not add up.</p>\n<ol>\n",
+      "replay misses by {:.1f}%. They do not add up.</p>\n<ol class=\"fixes\">\n",
       100 * r.replay_error);
   for (const Fix& f : r.worth) {
     html += fmt::format("<li><b>{}</b>, {} {:.2f}x", fix_info(f.kind).title,
@@ -141,7 +127,8 @@ std::string kernels_html(const Diagnosis& g, const DeviceAnalysis& d) {
   int64_t sum = 0;
   for (const KernelStat& k : d.kernels) sum += k.total_ns;
   std::string html =
-      "<h2>Kernels</h2>\n<table><tr><th>share</th><th>time</th><th>count</th><th>mean</"
+      "<h2>Kernels</h2>\n<table "
+      "class=\"numbers\"><tr><th>share</th><th>time</th><th>count</th><th>mean</"
       "th><th>longest</th><th>blocks</th>"
       "<th>threads</th><th>rate</th><th>of roof</th><th class=\"l\">kind</th><th>name</th></tr>\n";
   for (size_t i = 0; i < std::min(kShown, d.kernels.size()); ++i) {
@@ -172,7 +159,8 @@ std::string copies_html(const DeviceAnalysis& d) {
                          "between devices"};
   const char* memories[] = {"", "pageable", "pinned"};
   std::string html =
-      "<h2>Copies</h2>\n<table><tr><th>count</th><th>bytes</th><th>time</th><th>GB/s</th><th>of "
+      "<h2>Copies</h2>\n<table "
+      "class=\"numbers\"><tr><th>count</th><th>bytes</th><th>time</th><th>GB/s</th><th>of "
       "the link</th><th>below "
       "64 KiB</th><th>what</th></tr>\n";
   const DevicePeaks* peaks = device_peaks(d.info.name);
@@ -195,7 +183,8 @@ std::string counters_html(const Counters& counters, double step_ns) {
   if (counters.empty()) return "";
   std::string html = fmt::format(
       "<h2>Seen from outside</h2>\n<p class=\"note\">{:.1f} s; mean and range of samples.</p>"
-      "<table><tr><th class=\"l\">counter</th><th>mean</th><th>range</th><th>a step</th>"
+      "<table class=\"numbers\"><tr><th class=\"l\">counter</th><th>mean</th><th>range</th><th>a "
+      "step</th>"
       "<th>what it says</th></tr>\n",
       counters.seconds);
   int group = -2;
@@ -229,39 +218,8 @@ std::string capture_html(const Diagnosis& g) {
 
 }  // namespace
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string render_html(const Diagnosis& g) {
-  const std::string name = escape_html(g.file);
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width\"><title>{0}: {1}</title>"
-      "<style>{2}</style></head><body>\n<p class=\"note\">saturate doctor: {0}</p>\n",
-      name, escape_html(g.verdict.headline), kStyle);
+  std::string html = "<p class=\"note\">saturate doctor: " + escape_html(g.file) + "</p>\n";
   html += verdict_html(g) + budget_html(g, g.device());
   const std::string steps = step_chart(g.analysis.steps);
   if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
@@ -270,8 +228,8 @@ std::string render_html(const Diagnosis& g) {
           copies_html(g.device());
   for (size_t i = 1; i < g.analysis.devices.size(); ++i)
     html += budget_html(g, g.analysis.devices[i]);
-  html += counters_html(g.counters, g.unrecorded_step_ns());
-  return html + capture_html(g) + "</body></html>\n";
+  html += counters_html(g.counters, g.unrecorded_step_ns()) + capture_html(g);
+  return html_page(g.file + ": " + g.verdict.headline, html, PageScript::none);
 }
 
 }  // namespace saturate::observe

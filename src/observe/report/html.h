@@ -12,7 +12,4 @@ namespace saturate::observe {
 // is escaped.
 std::string render_html(const Diagnosis& diagnosis);
 
-// & < > " ' as entities, control characters and what is not UTF-8 as '?'.
-std::string escape_html(std::string_view text);
-
 }  // namespace saturate::observe

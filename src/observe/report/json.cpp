@@ -37,25 +37,14 @@ Json fix_json(const Fix& f) {
 }
 
 const char* copy_name(CopyKind kind) {
-  switch (kind) {
-    case CopyKind::host_to_device:
-      return "host_to_device";
-    case CopyKind::device_to_host:
-      return "device_to_host";
-    case CopyKind::device_to_device:
-      return "device_to_device";
-    case CopyKind::peer:
-      return "peer";
-    case CopyKind::unknown:
-      break;
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"unknown", "host_to_device", "device_to_host",
+                                    "device_to_device", "peer"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 const char* memory_name(HostMemory memory) {
-  return memory == HostMemory::pageable ? "pageable"
-         : memory == HostMemory::pinned ? "pinned"
-                                        : "unknown";
+  constexpr const char* kNames[] = {"unknown", "pageable", "pinned"};
+  return kNames[static_cast<size_t>(memory)];
 }
 
 Json known(double value) { return value > 0 ? Json(value) : Json(nullptr); }

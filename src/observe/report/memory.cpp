@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/html.h"
+#include "base/line_chart.h"
 #include "base/text.h"
-#include "observe/report/html.h"
-#include "observe/report/html_charts.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -26,6 +30,35 @@ double growth_a_step(const Diagnosis& g, const DeviceAnalysis& d) {
 // Of the memory that a GPU's driver shows: an allocator takes it in large pieces.
 double growth_of(const Curve& used) { return lasting_growth(used.points()); }
 
+// Over the seconds since the first sample; empty when no curve has two samples and a duration.
+std::string memory_chart(const std::string& of,
+                         const std::vector<std::pair<const char*, const Curve*>>& curves) {
+  int64_t first_ns = INT64_MAX;
+  double most = 0, seconds = 0;
+  for (const auto& [name, curve] : curves) {
+    if (!curve->empty()) first_ns = std::min(first_ns, curve->first_ns());
+    most = std::max(most, curve->most());
+  }
+  const bool gib = most >= 0x1p30;
+  Chart chart{.title = of + ", memory over time",
+              .unit = gib ? " GiB" : " MiB",
+              .series = {},
+              .marks = {},
+              .x_name = "second",
+              .from_zero = true};
+  for (const auto& [name, curve] : curves) {
+    if (curve->samples() < 2) continue;
+    ChartSeries& s = chart.series.emplace_back();
+    s.name = fmt::format("{}, most {}", name, format_bytes(curve->most()));
+    for (const Curve::Point& p : curve->points()) {
+      s.x.push_back(1e-9 * static_cast<double>(curve->first_ns() + p.time_ns - first_ns));
+      s.y.push_back((gib ? 0x1p-30 : 0x1p-20) * p.most);
+    }
+    seconds = std::max(seconds, s.x.back());
+  }
+  return most > 0 && seconds > 0 ? render_chart(chart) : "";
+}
+
 }  // namespace
 
 std::string memory_drift(const Diagnosis& g) {
@@ -42,7 +75,7 @@ std::string memory_drift(const Diagnosis& g) {
       what = fmt::format("the memory used of GPU {} grew {:.2f}x", gpu, growth_of(used));
   if (what.empty()) return "";
   return what +
-         " from the first to the last quarter, and still grows: look for tensors that stay alive "
+         " from the first to the last quarter, and still grows: search for tensors that stay alive "
          "(losses kept with their graph, a cache, a list that grows), before memory runs out";
 }
 
@@ -68,8 +101,9 @@ std::string memory_text(const Diagnosis& g) {
 std::string memory_html(const Diagnosis& g) {
   std::string html;
   for (const DeviceAnalysis& d : g.analysis.devices) {
-    const std::string chart = memory_chart({{"allocated", "#1f5fa8", &d.memory.allocated},
-                                            {"reserved", "#e08e2b", &d.memory.reserved}});
+    const std::string chart =
+        memory_chart(fmt::format("Device {}", d.device),
+                     {{"allocated", &d.memory.allocated}, {"reserved", &d.memory.reserved}});
     if (!chart.empty())
       html +=
           fmt::format("<p>Device {}, by the program's {}</p>\n", d.device,
@@ -77,7 +111,7 @@ std::string memory_html(const Diagnosis& g) {
           chart;
   }
   for (const auto& [gpu, used] : g.counters.memory) {
-    const std::string chart = memory_chart({{"used", "#1f5fa8", &used}});
+    const std::string chart = memory_chart(fmt::format("GPU {}", gpu), {{"used", &used}});
     if (!chart.empty())
       html += fmt::format("<p>GPU {}, by the driver, all processes</p>\n", gpu) + chart;
   }

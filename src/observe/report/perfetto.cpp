@@ -10,34 +10,12 @@
 #include <set>
 #include <vector>
 
+#include "base/protobuf.h"
 #include "observe/analyse/attribute.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
 namespace {
-
-// A protobuf message being written.
-class Message {
- public:
-  void number(uint32_t field, uint64_t value) {
-    varint(uint64_t{field} << 3);
-    varint(value);
-  }
-  void bytes(uint32_t field, std::string_view value) {
-    varint(uint64_t{field} << 3 | 2);
-    varint(value.size());
-    out_ += value;
-  }
-  const std::string& str() const { return out_; }
-  void clear() { out_.clear(); }
-
- private:
-  void varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
-    out_ += static_cast<char>(value);
-  }
-  std::string out_;
-};
 
 struct Slice {
   int64_t start_ns, end_ns;
@@ -90,13 +68,13 @@ class Writer {
   }
 
   uint64_t describe(const std::string& name, uint64_t parent) {
-    Message descriptor;
-    descriptor.number(1, ++tracks_);
+    ProtobufMessage descriptor;
+    descriptor.integer(1, ++tracks_);
     descriptor.bytes(2, name);
-    if (parent != 0) descriptor.number(5, parent);
+    if (parent != 0) descriptor.integer(5, parent);
     packet_.clear();
-    packet_.number(10, 1);
-    packet_.bytes(60, descriptor.str());
+    packet_.integer(10, 1);
+    packet_.message(60, descriptor);
     send();
     return tracks_;
   }
@@ -109,27 +87,27 @@ class Writer {
   // Names are sent once and then go by number.
   void event(uint64_t type, uint64_t track, int64_t time_ns, uint32_t name) {
     event_.clear();
-    event_.number(9, type);
-    event_.number(11, track);
-    if (type == 1) event_.number(10, uint64_t{name} + 1);
+    event_.integer(9, type);
+    event_.integer(11, track);
+    if (type == 1) event_.integer(10, uint64_t{name} + 1);
     packet_.clear();
-    packet_.number(8, static_cast<uint64_t>(time_ns - origin_ns_));
-    packet_.number(10, 1);
-    packet_.number(13, sent_.empty() ? 3 : 2);  // the first says that no earlier names count
-    packet_.bytes(11, event_.str());
+    packet_.integer(8, static_cast<uint64_t>(time_ns - origin_ns_));
+    packet_.integer(10, 1);
+    packet_.integer(13, sent_.empty() ? 3 : 2);  // the first says that no earlier names count
+    packet_.message(11, event_);
     if (type == 1 && sent_.insert(name).second) {
-      Message event_name, interned;
-      event_name.number(1, uint64_t{name} + 1);
+      ProtobufMessage event_name, interned;
+      event_name.integer(1, uint64_t{name} + 1);
       event_name.bytes(2, printable(trace_.names[name]));
-      interned.bytes(2, event_name.str());
-      packet_.bytes(12, interned.str());
+      interned.message(2, event_name);
+      packet_.message(12, interned);
     }
     send();
   }
 
   void send() {
-    Message m;
-    m.bytes(1, packet_.str());
+    ProtobufMessage m;
+    m.message(1, packet_);
     out_ += m.str();
   }
 
@@ -137,7 +115,7 @@ class Writer {
   int64_t origin_ns_ = INT64_MAX;
   uint64_t tracks_ = 0;
   std::set<uint32_t> sent_;
-  Message packet_, event_;
+  ProtobufMessage packet_, event_;
   std::string out_;
 };
 

@@ -7,8 +7,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/svg.h"
 #include "observe/analyse/names.h"
-#include "observe/report/html.h"
 
 namespace saturate::observe {
 namespace {
@@ -36,40 +36,32 @@ std::string power_label(int exponent) {
   return fmt::format("1e{}", exponent);
 }
 
-std::string grid(const Axes& a) {
-  std::string svg;
+void draw_grid(Svg& svg, const Axes& a) {
+  constexpr const char* kFaint = "stroke=\"#8884\"";
   for (int e = static_cast<int>(a.x0); e <= static_cast<int>(a.x1); ++e) {
     const double x = a.x(std::pow(10, e));
-    svg += fmt::format(
-        "<path d=\"M{0:.1f} 0V{1}\" stroke=\"#8884\"/><text x=\"{0:.1f}\" y=\"{2}\" "
-        "text-anchor=\"middle\">{3}</text>",
-        x, kHeight, kHeight + 14, power_label(e));
+    svg.path(fmt::format("M{:.1f} 0V{}", x, kHeight), kFaint);
+    svg.text(x, kHeight + 14, Svg::Anchor::middle, power_label(e));
   }
   for (int e = static_cast<int>(a.y0); e <= static_cast<int>(a.y1); ++e) {
     const double y = a.y(std::pow(10, e));
-    svg += fmt::format(
-        "<path d=\"M{0} {1:.1f}H{2}\" stroke=\"#8884\"/><text x=\"{3}\" y=\"{4:.1f}\" "
-        "text-anchor=\"end\">{5}</text>",
-        kLeft, y, kWidth, kLeft - 6, y + 4, power_label(e));
+    svg.path(fmt::format("M{} {:.1f}H{}", kLeft, y, kWidth), kFaint);
+    svg.text(kLeft - 6, y + 4, Svg::Anchor::end, power_label(e));
   }
-  return svg;
 }
 
-std::string roofs(const DevicePeaks& p, const std::vector<std::pair<double, std::string>>& peaks,
-                  const Axes& a) {
-  std::string svg;
+void draw_roofs(Svg& svg, const DevicePeaks& p,
+                const std::vector<std::pair<double, std::string>>& peaks, const Axes& a) {
   for (const auto& [tflops, name] : peaks) {
-    const double ridge = tflops * 1e3 / p.memory, low = std::pow(10, a.x0);
-    svg += fmt::format(
-        "<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}H{}\" fill=\"none\" stroke=\"#c0392b\"/>"
-        "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}: {:g} TFLOP/s</text>",
-        a.x(low), a.y(low * p.memory * 1e-3), a.x(ridge), a.y(tflops), kWidth, kWidth,
-        a.y(tflops) - 4, name, tflops);
+    const double ridge = tflops * 1e3 / p.memory, low = std::pow(10, a.x0), y = a.y(tflops);
+    svg.path(fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}H{}", a.x(low), a.y(low * p.memory * 1e-3),
+                         a.x(ridge), y, kWidth),
+             "fill=\"none\" stroke=\"#c0392b\"");
+    svg.text(kWidth, y - 4, Svg::Anchor::end, fmt::format("{}: {:g} TFLOP/s", name, tflops));
   }
   const double middle = std::pow(10, a.x0 + 0.2);
-  svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:g} GB/s</text>", a.x(middle) + 14,
-                     a.y(middle * p.memory * 1e-3) + 4, p.memory);
-  return svg;
+  svg.text(a.x(middle) + 14, a.y(middle * p.memory * 1e-3) + 4, Svg::Anchor::start,
+           fmt::format("{:g} GB/s", p.memory));
 }
 
 std::string chart(const DevicePeaks& p, const std::vector<Dot>& dots,
@@ -87,20 +79,16 @@ std::string chart(const DevicePeaks& p, const std::vector<Dot>& dots,
   a.x1 = std::min(a.x1, 9.0);
   a.y0 = std::max(std::floor(std::log10(low)), -6.0);
   a.y1 = std::min(std::ceil(std::log10(high)), 9.0);
-  std::string svg =
-      fmt::format("<svg viewBox=\"0 -12 {} {}\" role=\"img\" aria-label=\"roofline\">", kWidth + 20,
-                  kHeight + kBottom + 12);
-  svg += grid(a) + roofs(p, peaks, a);
+  Svg svg(0, -12, kWidth + 20, kHeight + kBottom + 12, "roofline");
+  draw_grid(svg, a);
+  draw_roofs(svg, p, peaks, a);
   for (const Dot& d : dots)
-    svg += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\" fill-opacity=\"0.7\" "
-        "stroke=\"#1f5fa8\"><title>{}</title></circle>",
-        a.x(d.intensity), a.y(d.tflops), 3 + 22 * std::sqrt(d.share_of_time),
-        d.hollow ? "none" : "#1f5fa8", escape_html(d.title));
-  return svg + fmt::format(
-                   "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">operations a byte</text>"
-                   "<text x=\"{}\" y=\"12\">TFLOP/s</text></svg>\n",
-                   kWidth, kHeight + 28, kLeft + 4);
+    svg.circle(a.x(d.intensity), a.y(d.tflops), 3 + 22 * std::sqrt(d.share_of_time),
+               fmt::format("fill=\"{}\" fill-opacity=\"0.7\" stroke=\"#1f5fa8\"",
+                           d.hollow ? "none" : "#1f5fa8"),
+               d.title);
+  svg.text(kWidth, kHeight + 28, Svg::Anchor::end, "operations a byte");
+  return svg.text(kLeft + 4, 12, Svg::Anchor::start, "TFLOP/s").str();
 }
 
 const char* unit_name(Precision precision, bool tensor) {

@@ -87,7 +87,7 @@ std::string fixes_text(const FixReport& fixes) {
                     fixes.dispatch.assumed
                         ? "the least that a profiler's cost was seen to leave: here it is hidden"
                         : "so that a step takes what it takes without recording");
-  else if (fixes.told_step)
+  else if (fixes.step_given)
     out +=
         "  --step-ms changes nothing: the recorded steps take no longer, or launches do not bound "
         "them\n";
@@ -200,7 +200,7 @@ std::string render_text(const Diagnosis& g) {
   }
   if (st.drift > 1.1)
     out += fmt::format(
-        "DRIFT    the step time grew {:.2f}x from the first to the last quarter: look for "
+        "DRIFT    the step time grew {:.2f}x from the first to the last quarter: search for "
         "something "
         "that grows in the loop (a list of losses, a cache, memory)\n",
         st.drift);

@@ -101,7 +101,7 @@ TEST(Throttling, ThePowerCapAloneIsNoCause) {
   EXPECT_NE(g.verdict.why.find("the clock under the power cap"), std::string::npos)
       << g.verdict.why;
   ASSERT_FALSE(g.fixes.worth.empty());
-  EXPECT_EQ(g.fixes.worth[0].kind, FixKind::clocks) << "but what it costs is told";
+  EXPECT_EQ(g.fixes.worth[0].kind, FixKind::clocks) << "but what it costs is reported";
 }
 
 TEST(Throttling, FreeClocksPromiseNothing) {

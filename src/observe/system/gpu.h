@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver tells of its GPUs and of the processes on them, through NVML. No privilege
+// What the driver reports of its GPUs and of the processes on them, through NVML. No privilege
 // needed. A value that the driver, the chip or a permission withholds is empty, never 0.
 #pragma once
 #include <cstdint>

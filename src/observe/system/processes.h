@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes, threads and limits as /proc and the cgroup folder tell them. The root can be another
+// Processes, threads and limits as /proc and the cgroup folder show them. The root can be another
 // folder, so that tests read recorded trees. Files that vanish while they are read, or that this
 // user may not read, leave their values empty. Source: Linux Documentation/filesystems/proc.rst,
 // scheduler/sched-stats.rst, admin-guide/cgroup-v2.rst.
@@ -19,12 +19,12 @@ struct ThreadTimes {
   char state = '?';  // R running or runnable, S asleep, D in uninterruptible wait, Z, T, ...
   std::optional<int64_t> run_ns, wait_ns;         // on a core; ready, but without one (schedstat)
   std::optional<int64_t> voluntary, involuntary;  // context switches
-  std::string waits_in;                           // kernel function it sleeps in; "" when not told
+  std::string waits_in;                           // kernel function it sleeps in; "" when not known
 };
 
 struct ProcessTimes {
   int64_t pid = 0, parent = 0;
-  int64_t start_ticks = 0;  // after boot; tells a reused pid from the old process
+  int64_t start_ticks = 0;  // after boot; separates a reused pid from the old process
   std::string name, command, user;
   char state = '?';
   int threads = 0;

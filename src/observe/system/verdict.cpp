@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words from counters. Counters cannot tell a launch from Python code, nor a loader from any other
+// Words from counters. Counters cannot separate a launch from Python code, nor a loader from any other
 // wait, so those words carry a question mark; a trace answers them.
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace saturate::observe {
 namespace {
 
 // Percent. At 90 the remaining gaps could win back 11% at most; under 3 the driver's own sampling
-// cannot tell work from none.
+// cannot separate work from none.
 constexpr int kFull = 90, kNone = 3;
 constexpr double kNarrow = 40;     // SMs with a warp: DCGM's guide calls less than 50 ineffective
 constexpr double kOneCore = 0.85;  // of a core: the thread has little left to give

@@ -175,7 +175,7 @@ MetricsServer::~MetricsServer() = default;
 
 int MetricsServer::port() const { return state_->port; }
 
-void MetricsServer::serve(double seconds, const std::function<std::string()>& metrics,
+void MetricsServer::run(double seconds, const std::function<std::string()>& metrics,
                           const std::function<bool()>& stop) {
   const Clock::time_point end =
       Clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));

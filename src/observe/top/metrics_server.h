@@ -25,7 +25,7 @@ class MetricsServer {
   int port() const;  // the one that was taken
   // Answers requests for `seconds`, or until `stop` says true, which is asked at least ten times a
   // second. Each request for /metrics gets what `metrics` returns then.
-  void serve(double seconds, const std::function<std::string()>& metrics,
+  void run(double seconds, const std::function<std::string()>& metrics,
              const std::function<bool()>& stop);
 
  private:

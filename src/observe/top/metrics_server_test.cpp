@@ -22,7 +22,7 @@ class Serving : public ::testing::Test {
  protected:
   Serving() : server_({"127.0.0.1", 0}) {
     thread_ = std::thread([this] {
-      server_.serve(
+      server_.run(
           60, [] { return std::string("metric 1\n") + std::string(300000, '#') + "\n"; },
           [this] { return stop_.load(); });
     });

@@ -8,39 +8,14 @@
 #include <string_view>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 
 namespace saturate::observe {
 namespace {
 
-void append_utf8(std::string& text, uint32_t c) {
-  if (c < 0x80) {
-    text += static_cast<char>(c);
-  } else if (c < 0x800) {
-    text += static_cast<char>(0xC0 | c >> 6);
-    text += static_cast<char>(0x80 | (c & 63));
-  } else {
-    text += static_cast<char>(0xE0 | c >> 12);
-    text += static_cast<char>(0x80 | (c >> 6 & 63));
-    text += static_cast<char>(0x80 | (c & 63));
-  }
-}
-
-// One code point of valid UTF-8 at `at`, which moves on.
-uint32_t next_code_point(std::string_view text, size_t& at) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const uint32_t first = byte(at);
-  const int more = first < 0x80 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
-  uint32_t c = more == 0 ? first : first & (0x3Fu >> more);
-  for (int i = 1; i <= more; ++i) c = c << 6 | (byte(at + static_cast<size_t>(i)) & 63);
-  at += static_cast<size_t>(more) + 1;
-  return c;
-}
-
 // East Asian wide and emoji blocks (Unicode 15, EastAsianWidth.txt W and F, in coarse ranges), and
 // combining marks: what process names hold in practice.
-int width_of(uint32_t c) {
+int width_of(char32_t c) {
   if ((c >= 0x300 && c < 0x370) || (c >= 0x200B && c <= 0x200F) || (c >= 0xFE00 && c <= 0xFE0F))
     return 0;
   const bool wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
@@ -55,7 +30,7 @@ int width_of(uint32_t c) {
 
 int columns_of(std::string_view text) {
   int columns = 0;
-  for (size_t at = 0; at < text.size();) columns += width_of(next_code_point(text, at));
+  for (size_t at = 0; at < text.size();) columns += width_of(next_utf8(text, at));
   return columns;
 }
 
@@ -65,7 +40,7 @@ std::string fit_columns(std::string_view text, int width, bool ascii) {
   int columns = 0;
   for (size_t at = 0; at < clean.size();) {
     const size_t from = at;
-    const uint32_t c = next_code_point(clean, at);
+    const char32_t c = next_utf8(clean, at);
     const bool replace = ascii && c >= 0x80;
     const int w = replace ? 1 : width_of(c);
     if (columns + w > width) break;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace saturate::observe {
 namespace {
@@ -241,56 +242,21 @@ Action press(View& view, const Snapshot& s, KeyPress key) {
     }
     return action;
   }
-  switch (key.key) {
-    case Key::character:
-      press_character(view, s, key.character, action);
-      break;
-    case Key::up:
-      move(view, s, -1);
-      break;
-    case Key::down:
-      move(view, s, 1);
-      break;
-    case Key::page_up:
-      move(view, s, -10);
-      break;
-    case Key::page_down:
-      move(view, s, 10);
-      break;
-    case Key::home:
-      move(view, s, -(1 << 20));
-      break;
-    case Key::end:
-      move(view, s, 1 << 20);
-      break;
-    case Key::left:
-      change_sort(view, -1);
-      break;
-    case Key::right:
-    case Key::f6:
-      change_sort(view, 1);
-      break;
-    case Key::f1:
-      view.help = true;
-      break;
-    case Key::f4:
-      view.mode = View::Mode::filter;
-      break;
-    case Key::f5:
-      view.tree = !view.tree;
-      break;
-    case Key::f9:
-      start_kill(view, s, 0);
-      break;
-    case Key::f10:
-      action.quit = true;
-      break;
-    case Key::escape:
-      view.filter.clear();
-      view.selected = 0;
-      break;
-    default:
-      break;
+  // Function keys and arrows mean a letter, or move the selection.
+  constexpr std::pair<Key, char> kLetters[] = {{Key::left, '<'}, {Key::right, '>'}, {Key::f1, 'h'},
+                                               {Key::f4, '/'},   {Key::f5, 't'},    {Key::f6, '>'},
+                                               {Key::f9, 'k'},   {Key::f10, 'q'}};
+  constexpr std::pair<Key, int> kMoves[] = {{Key::up, -1},         {Key::down, 1},
+                                            {Key::page_up, -10},   {Key::page_down, 10},
+                                            {Key::home, -1 << 20}, {Key::end, 1 << 20}};
+  if (key.key == Key::character) press_character(view, s, key.character, action);
+  for (const auto& [special, letter] : kLetters)
+    if (key.key == special) press_character(view, s, letter, action);
+  for (const auto& [special, by] : kMoves)
+    if (key.key == special) move(view, s, by);
+  if (key.key == Key::escape) {
+    view.filter.clear();
+    view.selected = 0;
   }
   return action;
 }

@@ -57,7 +57,7 @@ TEST(Curve, OnlyLastingGrowthIsGrowth) {
   EXPECT_EQ(growth([](int i) { return 100.0 + i % 20; }), 1) << "a sawtooth";
   EXPECT_EQ(growth([](int i) { return 500.0 - i; }), 1) << "a fall";
   EXPECT_EQ(lasting_growth(curve_of(11, 1'000'000, [](int i) { return 1.0 + i; }).points()), 1)
-      << "too little to tell";
+      << "too little to decide";
 }
 
 }  // namespace

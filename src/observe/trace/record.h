@@ -18,6 +18,27 @@ enum class OpKind : uint8_t {
 enum class CopyKind : uint8_t { unknown, host_to_device, device_to_host, device_to_device, peer };
 enum class HostMemory : uint8_t { unknown, pageable, pinned };
 
+// Of CUPTI's number (CUpti_ActivityMemcpyKind), which the exports of Nsight Systems have too, with three more for copies of
+// managed memory.
+constexpr CopyKind copy_kind_of(int64_t number) {
+  using enum CopyKind;
+  constexpr CopyKind kKinds[] = {unknown,
+                                 host_to_device,
+                                 device_to_host,
+                                 host_to_device,
+                                 device_to_host,
+                                 device_to_device,
+                                 device_to_device,
+                                 device_to_device,
+                                 device_to_device,
+                                 unknown,
+                                 peer,
+                                 host_to_device,
+                                 device_to_host,
+                                 device_to_device};
+  return number >= 0 && number < 14 ? kKinds[number] : unknown;
+}
+
 // One activity of a device.
 struct DeviceOp {
   int64_t start_ns = 0, end_ns = 0;

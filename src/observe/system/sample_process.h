@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running process looked at from outside for a while: no privilege, nothing injected, so nothing
+// A running process sampled from outside for a while: no privilege, nothing injected, so nothing
 // that only the inside knows.
 #pragma once
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace saturate::observe {
 
-struct WatchReport {
+struct ProcessReport {
   int64_t pid = 0;
   std::string command, user;
-  double seconds = 0;  // of looking
+  double seconds = 0;  // of sampling
   int samples = 0;     // views with rates
   bool ended = false;  // the process went away meanwhile
   std::string no_gpu;
@@ -44,11 +44,11 @@ struct WatchReport {
 
 // Takes samples every `period_s` for `seconds`. `wait` sleeps and returns false to stop early.
 // Errors: invalid_argument when there is no such process.
-WatchReport watch_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
+ProcessReport sample_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
                           const std::function<bool(double)>& wait);
 
-constexpr int kWatchSchema = 1;
-std::string watch_text(const WatchReport& r);
-std::string watch_json(const WatchReport& r);
+constexpr int kProcessSchema = 1;
+std::string process_text(const ProcessReport& r);
+std::string process_json(const ProcessReport& r);
 
 }  // namespace saturate::observe

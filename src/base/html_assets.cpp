@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report_assets.h"
+#include "base/html_assets.h"
 
-namespace saturate::train {
+namespace saturate {
 
 // The two series colours keep at least 3:1 contrast on their background and stay apart for the
 // common kinds of colour blindness.
-const char kReportStyle[] = R"css(
+const char kPageStyle[] = R"css(
 :root{color-scheme:light dark;--page:#f6f6f4;--card:#fff;--ink:#1a1a19;--soft:#5f5e5a;--line:#e3e2de;
 --s0:#2a6fd0;--s1:#d9622b;--good:#1d7f43;--warn:#a8620a}
 @media(prefers-color-scheme:dark){:root{--page:#131312;--card:#1d1d1b;--ink:#f0efec;--soft:#a3a29c;
@@ -50,6 +50,13 @@ th,td{text-align:left;vertical-align:top;padding:9px 16px;border-top:1px solid v
 thead th{border-top:0;font-size:13px;color:var(--soft);font-weight:600}
 td{overflow-wrap:anywhere;unicode-bidi:plaintext}
 .samples td{width:33%;min-width:180px}
+.numbers{font-variant-numeric:tabular-nums}
+.numbers td,.numbers th{padding:4px 10px;text-align:right;white-space:nowrap}
+.numbers td:last-child,.numbers th:last-child,.numbers .l{text-align:left;white-space:normal}
+.numbers td.name{min-width:16em;font:13px/1.5 ui-monospace,Menlo,Consolas,monospace}
+.verdict{background:var(--card);border:1px solid var(--line);border-left:6px solid var(--s0);border-radius:10px;padding:14px 18px;margin:16px 0}
+.parts span{margin-right:16px;white-space:nowrap}.parts i{display:inline-block;width:11px;height:11px;margin-right:5px}
+.note,.meaning{color:var(--soft);font-size:13px}ol.fixes>li{margin-bottom:12px}
 .pairs th{width:34%;font:13px/1.6 ui-monospace,Menlo,Consolas,monospace;color:var(--soft)}
 .pairs td{font:13px/1.6 ui-monospace,Menlo,Consolas,monospace}
 .pairs tr:first-child>*{border-top:0}
@@ -65,7 +72,7 @@ footer{margin-top:32px;font-size:13px;color:var(--soft);overflow-wrap:anywhere}
 @media print{body{background:#fff}figure,.card,.box{break-inside:avoid}}
 )css";
 
-const char kReportScript[] = R"js(
+const char kChartScript[] = R"js(
 for (const svg of document.querySelectorAll('svg[data-range]')) {
   const d = svg.dataset, [x0, x1, y0, y1] = JSON.parse(d.range), [left, top, right, bottom] = JSON.parse(d.box);
   const series = [0, 1].filter(i => d['x' + i]).map(i => {
@@ -103,13 +110,13 @@ for (const svg of document.querySelectorAll('svg[data-range]')) {
     const x = series.map(s => nearest(s.points, at)[0]).reduce((a, b) => Math.abs(b - at) < Math.abs(a - at) ? b : a);
     cross.setAttribute('d', `M${px(x)} ${top}V${bottom}`);
     show(true);
-    tip.replaceChildren(Object.assign(document.createElement('div'), {textContent: 'step ' + x}));
+    tip.replaceChildren(Object.assign(document.createElement('div'), {textContent: d.xName + ' ' + x}));
     series.forEach((s, k) => {
       const point = nearest(s.points, x);
       dots[k].setAttribute('cx', px(point[0]));
       dots[k].setAttribute('cy', py(point[1]));
       const row = line((series.length > 1 ? s.name + ' ' : '') + Number(point[1].toPrecision(4)) + d.unit +
-                       (point[0] === x ? '' : ' at step ' + point[0]));
+                       (point[0] === x ? '' : ` at ${d.xName} ${point[0]}`));
       row.className = 'key s' + s.i;
       row.style.display = 'block';
       tip.append(row);
@@ -121,4 +128,4 @@ for (const svg of document.querySelectorAll('svg[data-range]')) {
 }
 )js";
 
-}  // namespace saturate::train
+}  // namespace saturate

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace saturate::train {
+namespace saturate {
 
 struct ChartSeries {
   std::string name;
@@ -17,6 +17,7 @@ struct Chart {
   std::string unit;                 // after each value: "%", " GiB", or empty
   std::vector<ChartSeries> series;  // one or two: the style sheet has two colours
   std::vector<double> marks;        // x where the run was resumed
+  std::string x_name = "step";      // before each x; steps are whole
   double last_x = 0;                // the x axis reaches from 0 at least to here
   bool from_zero = false;           // the y axis starts at 0
 };
@@ -24,10 +25,7 @@ struct Chart {
 // A <figure> with its values for the script in data attributes; empty when no value is finite.
 std::string render_chart(const Chart& chart);
 
-// & < > " ' as entities; control characters that HTML forbids, and ill-formed UTF-8, as U+FFFD.
-std::string escape_html(std::string_view text);
-
 // Step 1, 2 or 5 times a power of ten, so that about `count` of them cover [low, high].
 double tick_step(double low, double high, int count);
 
-}  // namespace saturate::train
+}  // namespace saturate

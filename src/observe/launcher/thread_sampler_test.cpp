@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a procfs of files: what the kernel would say is written before each sample.
-#include "observe/watch/thread_sampler.h"
+#include "observe/launcher/thread_sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 
 namespace saturate::observe {
 
-// What the kernel counts for a thread. ProcessReader::threads tells more and takes several times as
-// long, too long for a hundred looks a second.
+// What the kernel counts for a thread. ProcessReader::threads reads more and takes several times as
+// long, too long for a hundred samples a second.
 struct ThreadCounts {
   int64_t run_ns = 0, wait_ns = 0;         // on a core; ready but without one
   int64_t voluntary = 0, involuntary = 0;  // context switches

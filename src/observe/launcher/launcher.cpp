@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/watch/watch.h"
+#include "observe/launcher/launcher.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 #include "observe/read/sat_writer.h"
 #include "observe/system/background.h"
 #include "observe/system/counters.h"
-#include "observe/watch/thread_sampler.h"
+#include "observe/launcher/thread_sampler.h"
 
 namespace saturate::observe {
 namespace {
@@ -76,7 +76,7 @@ void refuse_other_owner() {
 
 class Child {
  public:
-  Child(const WatchOptions& o, const std::string& library, const std::string& cupti_library) {
+  Child(const LaunchOptions& o, const std::string& library, const std::string& cupti_library) {
     sigset_t blocked;
     sigemptyset(&blocked);
     for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGCONT})
@@ -129,7 +129,7 @@ class Child {
   }
 
  private:
-  [[noreturn]] void start(const WatchOptions& o, const std::string& library,
+  [[noreturn]] void start(const LaunchOptions& o, const std::string& library,
                           const std::string& cupti_library, int ready) {
     const auto set = [](const char* variable, const std::string& value) {
       setenv(variable, value.c_str(), 1);
@@ -150,8 +150,8 @@ class Child {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     execvp(arguments[0], arguments.data());
     const int problem = errno;
-    const ssize_t told = write(ready, &problem, sizeof problem);
-    _exit(told == sizeof problem ? 127 : 126);
+    const ssize_t reported = write(ready, &problem, sizeof problem);
+    _exit(reported == sizeof problem ? 127 : 126);
   }
 
   bool ended() {
@@ -195,7 +195,7 @@ class OutsideView {
   BackgroundSampler sampler_;
 };
 
-void collect(const std::string& folder, WatchResult& result) {
+void collect(const std::string& folder, LaunchResult& result) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path& path = entry.path();
     if (path.extension() == ".sat" && path.filename() != "host.sat") {
@@ -219,7 +219,7 @@ void collect(const std::string& folder, WatchResult& result) {
 
 }  // namespace
 
-WatchResult watch(const WatchOptions& o) {
+LaunchResult run_captured(const LaunchOptions& o) {
   if (o.command.empty())
     throw Error(Errc::invalid_argument, "doctor", "no command after --; give a program to run");
   refuse_other_owner();
@@ -259,7 +259,7 @@ WatchResult watch(const WatchOptions& o) {
   write();
   if (writing) writer.close(host);
   outside.write(o.folder);
-  WatchResult result;
+  LaunchResult result;
   result.exit_code = child.exit_code();
   collect(o.folder, result);
   return result;

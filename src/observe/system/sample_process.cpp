@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/system/watch.h"
+#include "observe/system/sample_process.h"
 
 #include <fmt/format.h>
 
@@ -107,9 +107,9 @@ class Watch {
     if (last_gpus_.empty()) last_gpus_ = s.gpus;
   }
 
-  WatchReport finish() {
+  ProcessReport finish() {
     for (const auto& [id, sum] : threads_) {
-      WatchReport::Thread t{id, sum.name, "", sum.running / r_.samples, sum.ready / r_.samples, 0};
+      ProcessReport::Thread t{id, sum.name, "", sum.running / r_.samples, sum.ready / r_.samples, 0};
       t.asleep = std::max(0.0, 1 - t.running - t.ready);
       int most = 0;
       for (const auto& [where, count] : sum.waits) {
@@ -201,7 +201,7 @@ class Watch {
         "bring: that needs a trace from inside (saturate doctor trace.json.gz)");
   }
 
-  WatchReport r_;
+  ProcessReport r_;
   std::map<int64_t, ThreadSum> threads_;
   std::map<std::string, int> words_;
   std::string lost_;
@@ -211,7 +211,7 @@ class Watch {
 
 }  // namespace
 
-WatchReport watch_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
+ProcessReport sample_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
                           const std::function<bool(double)>& wait) {
   Watch watch(pid);
   Snapshot s = sampler.take();
@@ -233,9 +233,9 @@ WatchReport watch_process(Sampler& sampler, int64_t pid, double seconds, double 
     if (!ended) watch.add_sample(s, *p);
     if (!go_on) break;
   }
-  WatchReport r = watch.finish();
+  ProcessReport r = watch.finish();
   r.ended = ended;
-  if (r.samples == 0) r.verdict = {"unknown", "it ended before it could be looked at"};
+  if (r.samples == 0) r.verdict = {"unknown", "it ended before it could be sampled"};
   return r;
 }
 

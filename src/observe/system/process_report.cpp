@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
-#include "observe/system/watch.h"
+#include "observe/system/sample_process.h"
 
 namespace saturate::observe {
 namespace {
@@ -44,7 +44,7 @@ const char* next_step(std::string_view word) {
     return "the GPU is the limit: faster kernels, lower precision or a larger GPU";
   if (word == "narrow?") return "a larger batch or fused kernels; a trace names the small grids";
   if (word == "launch-bound?")
-    return "a trace tells launches from host code: torch.profiler, then saturate doctor TRACE";
+    return "a trace separates launches from host code: torch.profiler, then saturate doctor TRACE";
   if (word == "starved?")
     return "more loader workers while cores are free; a trace confirms the wait";
   if (word == "waiting") return "a trace names what it waits for";
@@ -57,7 +57,7 @@ const char* next_step(std::string_view word) {
 
 }  // namespace
 
-std::string watch_text(const WatchReport& r) {
+std::string process_text(const ProcessReport& r) {
   std::string out =
       fmt::format("VERDICT  {}{}\n", r.verdict.word,
                   r.samples > 0 ? fmt::format("   ({:.0f}% of {} samples over {:.1f} s "
@@ -102,7 +102,7 @@ std::string watch_text(const WatchReport& r) {
   if (!r.busiest.empty()) {
     out += fmt::format("\nBusiest of {} threads   on a core   ready, no core   asleep  mostly in\n",
                        r.threads);
-    for (const WatchReport::Thread& t : r.busiest)
+    for (const ProcessReport::Thread& t : r.busiest)
       out += fmt::format("  {:<9} {:<15} {:>6.1f}% {:>14.1f}% {:>10.1f}%  {}\n", t.id,
                          printable(t.name), 100 * t.running, 100 * t.ready, 100 * t.asleep,
                          printable(t.waits_in));
@@ -112,9 +112,9 @@ std::string watch_text(const WatchReport& r) {
   return out;
 }
 
-std::string watch_json(const WatchReport& r) {
+std::string process_json(const ProcessReport& r) {
   Json j;
-  j["schema"] = kWatchSchema;
+  j["schema"] = kProcessSchema;
   j["pid"] = r.pid;
   j["user"] = printable(r.user);
   j["command"] = printable(r.command);
@@ -153,7 +153,7 @@ std::string watch_json(const WatchReport& r) {
   j["resident_last_bytes"] = r.resident_last;
   j["threads"] = r.threads;
   j["busiest_threads"] = Json::Array{};
-  for (const WatchReport::Thread& t : r.busiest)
+  for (const ProcessReport::Thread& t : r.busiest)
     j["busiest_threads"].push_back({{"id", t.id},
                                     {"name", printable(t.name)},
                                     {"running_share", t.running},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/watch/thread_counts.h"
+#include "observe/launcher/thread_counts.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
 
 namespace saturate::observe {
 
-struct WatchOptions {
+struct LaunchOptions {
   std::vector<std::string> command;
   std::string folder;                  // where the captures go; must exist
   std::string library;                 // the injected library; empty: found beside this program
@@ -15,7 +15,7 @@ struct WatchOptions {
   bool memory = false;  // also what the program allocates, and what its waits wait for
 };
 
-struct WatchResult {
+struct LaunchResult {
   int exit_code = 0;     // the command's; 128 + the signal that ended it, as shells count
   int64_t captured = 0;  // processes with a capture
   std::vector<std::string> failures;  // what processes said that could not be captured
@@ -27,6 +27,6 @@ struct WatchResult {
 // environment variables. Call from a program with one thread: signals are blocked meanwhile.
 // Errors    Error{invalid_argument} when another tool's library is to be injected already or the
 // command cannot be run, Error{unsupported} when the library is missing, Error{io}.
-WatchResult watch(const WatchOptions& options);
+LaunchResult run_captured(const LaunchOptions& options);
 
 }  // namespace saturate::observe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/report_chart.h"
+#include "base/line_chart.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "train/bleu_text.h"
+#include "base/html.h"
+#include "base/svg.h"
 
-namespace saturate::train {
+namespace saturate {
 namespace {
 
 // The drawing, in SVG units; the page scales it.
@@ -100,30 +101,25 @@ std::string tick_text(double value, double step) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-std::string grid(const Axes& a, const Chart& chart) {
-  std::string svg;
+void draw_grid(Svg& svg, const Axes& a, const Chart& chart) {
   const double y_step = tick_step(a.y.low, a.y.high, 5);
   const auto lines = static_cast<int64_t>(std::llround((a.y.high - a.y.low) / y_step));
   for (int64_t i = 0; i <= lines; ++i) {
     double v = a.y.low + static_cast<double>(i) * y_step;
     if (std::abs(v) < 1e-9 * y_step) v = 0;
-    svg +=
-        fmt::format(R"(<path class="grid" d="M{} {:.1f}H{}"/>)", kLeft, a.py(v), kWidth - kRight);
-    svg += fmt::format(R"(<text x="{}" y="{:.1f}" text-anchor="end">{}{}</text>)", kLeft - 7,
-                       a.py(v) + 4, tick_text(v, y_step), v == 0 ? "" : escape_html(chart.unit));
+    svg.path(fmt::format("M{} {:.1f}H{}", kLeft, a.py(v), kWidth - kRight), R"(class="grid")");
+    svg.text(kLeft - 7, a.py(v) + 4, Svg::Anchor::end,
+             tick_text(v, y_step) + (v == 0 ? "" : chart.unit));
   }
-  const double x_step = std::max(1.0, tick_step(a.x.low, a.x.high, 6));
-  for (double v = std::ceil(a.x.low / x_step) * x_step; v <= a.x.high; v += x_step) {
-    svg += fmt::format(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", a.px(v),
-                       kHeight - 8, tick_text(v, x_step));
-  }
+  const double least = chart.x_name == "step" ? 1 : 0;
+  const double x_step = std::max(least, tick_step(a.x.low, a.x.high, 6));
+  for (double v = std::ceil(a.x.low / x_step) * x_step; v <= a.x.high; v += x_step)
+    svg.text(a.px(v), kHeight - 8, Svg::Anchor::middle, tick_text(v, x_step));
   for (const double mark : chart.marks) {
     if (mark < a.x.low || mark > a.x.high) continue;
-    svg += fmt::format(
-        R"(<path class="mark" d="M{:.1f} {}V{}"><title>resumed at step {}</title></path>)",
-        a.px(mark), kTop, kHeight - kBottom, mark);
+    svg.path(fmt::format("M{:.1f} {}V{}", a.px(mark), kTop, kHeight - kBottom), R"(class="mark")",
+             fmt::format("resumed at step {}", mark));
   }
-  return svg;
 }
 
 // Lines between neighbours that are finite; a value alone between gaps becomes a dot.
@@ -177,41 +173,13 @@ double tick_step(double low, double high, int count) {
   return 10 * power;
 }
 
-std::string escape_html(std::string_view text) {
-  std::u32string out;
-  for (const char32_t c : decode_utf8(text)) {
-    switch (c) {
-      case U'&':
-        out += U"&amp;";
-        break;
-      case U'<':
-        out += U"&lt;";
-        break;
-      case U'>':
-        out += U"&gt;";
-        break;
-      case U'"':
-        out += U"&quot;";
-        break;
-      case U'\'':
-        out += U"&#39;";
-        break;
-      default: {
-        const bool control = (c < 0x20 && c != U'\t' && c != U'\n') || (c >= 0x7F && c <= 0x9F);
-        out += control ? U'\xFFFD' : c;
-      }
-    }
-  }
-  return encode_utf8(out);
-}
-
 std::string render_chart(const Chart& chart) {
   std::vector<Thinned> all;
   for (const auto& s : chart.series) all.push_back(thin(s));
   const Axes axes = make_axes(all, chart);
   if (axes.y.empty()) return "";
 
-  std::string shapes, data, legend, spoken = escape_html(chart.title);
+  std::string shapes, data, legend, spoken = chart.title;
   int shown = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const Thinned& t = all[i];
@@ -224,24 +192,24 @@ std::string render_chart(const Chart& chart) {
       shapes += fmt::format(R"(<path class="band s{}" d="{}"/>)", i, band_path(axes, t));
     shapes += fmt::format(R"(<path class="line s{}" d="{}"/>)", i, line_path(axes, t));
     legend += fmt::format(R"(<span class="key s{}">{}</span>)", i, name);
-    spoken += fmt::format(", {} last {:.4g}{}", name, *last, escape_html(chart.unit));
+    spoken += fmt::format(", {} last {:.4g}{}", chart.series[i].name, *last, chart.unit);
     data += fmt::format(R"( data-n{0}="{1}" data-x{0}="{2}" data-y{0}="{3}")", i, name,
                         json_numbers(t.x), json_numbers(t.mean));
   }
   std::string clip = chart.title;  // an id of letters alone
   std::erase_if(clip, [](char c) { return (c | 0x20) < 'a' || (c | 0x20) > 'z'; });
-  const std::string head =
-      fmt::format(R"svg(<svg viewBox="0 0 {} {}" role="img" aria-label="{}" data-unit="{}" )svg"
-                  R"svg(data-range="[{:.9g},{:.9g},{:.9g},{:.9g}]" data-box="[{},{},{},{}]"{}>)svg",
-                  kWidth, kHeight, spoken, escape_html(chart.unit), axes.x.low, axes.x.high,
-                  axes.y.low, axes.y.high, kLeft, kTop, kWidth - kRight, kHeight - kBottom, data);
-  return fmt::format(
-      R"svg(<figure><figcaption>{}{}</figcaption>{}<clipPath id="{}">)svg"
-      R"svg(<path d="M{} {}H{}V{}H{}Z"/></clipPath>{}<g clip-path="url(#{})">{}</g></svg></figure>)svg"
-      "\n",
-      escape_html(chart.title), shown > 1 ? "<span class=\"legend\">" + legend + "</span>" : "",
-      head, clip, kLeft, kTop, kWidth - kRight, kHeight - kBottom, kLeft, grid(axes, chart), clip,
-      shapes);
+  Svg svg(
+      0, 0, kWidth, kHeight, spoken,
+      fmt::format(R"(data-unit="{}" data-x-name="{}" data-range="[{:.9g},{:.9g},{:.9g},{:.9g}]" )"
+                  R"(data-box="[{},{},{},{}]"{})",
+                  escape_html(chart.unit), escape_html(chart.x_name), axes.x.low, axes.x.high,
+                  axes.y.low, axes.y.high, kLeft, kTop, kWidth - kRight, kHeight - kBottom, data));
+  svg.raw(fmt::format(R"(<clipPath id="{}"><path d="M{} {}H{}V{}H{}Z"/></clipPath>)", clip, kLeft,
+                      kTop, kWidth - kRight, kHeight - kBottom, kLeft));
+  draw_grid(svg, axes, chart);
+  svg.raw(fmt::format(R"svg(<g clip-path="url(#{})">{}</g>)svg", clip, shapes));
+  return fmt::format("<figure><figcaption>{}{}</figcaption>{}</figure>\n", escape_html(chart.title),
+                     shown > 1 ? "<span class=\"legend\">" + legend + "</span>" : "", svg.str());
 }
 
-}  // namespace saturate::train
+}  // namespace saturate

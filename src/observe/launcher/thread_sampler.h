@@ -10,13 +10,13 @@
 
 #include "observe/system/processes.h"
 #include "observe/trace/trace.h"
-#include "observe/watch/thread_counts.h"
+#include "observe/launcher/thread_counts.h"
 
 namespace saturate::observe {
 
 // What the threads of a process tree did, from the kernel's own counts of run time and of time
 // without a core. Between two samples the counts say how much a thread ran, and its neighbours say
-// where: it ran next to the side on which it was running before or after. So a wait is placed to
+// where: it ran next to the side on which it was running before or after. So a wait is known to
 // the nanosecond when a thread stopped or went on once between two samples, as the launching
 // thread of a training loop does at 100 Hz. What a running thread ran last is not
 // booked yet: a sample of it counts only when the next ones find it running too.
@@ -27,7 +27,7 @@ class ThreadSampler {
   // `clock`: the time on the capture's clock.
   ThreadSampler(pid_t root, std::function<int64_t()> clock, std::string proc = "/proc");
 
-  // Looks at the threads; at those that rest, less often.
+  // Reads the threads; those that rest, less often.
   void sample();
 
   // The spans (blocked, runnable) since the last call, added to `trace`.

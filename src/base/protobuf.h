@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads Protocol Buffer messages field by field: what SentencePiece models are made of.
+// Protocol Buffer messages without their library: SentencePiece models are read, TensorBoard's events and Perfetto's traces
+// written.  Source: protobuf.dev, "Encoding".
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
-namespace saturate::data {
+namespace saturate {
 
-// Source: protobuf.dev, "Encoding". A view: the bytes must outlive it.
+// A message field by field. A view: the bytes must outlive it.
 class ProtobufFields {
  public:
   explicit ProtobufFields(std::string_view bytes) : rest_(bytes) {}
@@ -63,4 +66,41 @@ class ProtobufFields {
   std::string_view rest_;
 };
 
-}  // namespace saturate::data
+// A message being written, in the order of the calls.
+class ProtobufMessage {
+ public:
+  ProtobufMessage& integer(uint32_t field, uint64_t value) {
+    return varint(uint64_t{field} << 3).varint(value);
+  }
+  ProtobufMessage& float64(uint32_t field, double value) {
+    return varint(uint64_t{field} << 3 | 1).fixed(std::bit_cast<uint64_t>(value));
+  }
+  ProtobufMessage& float32(uint32_t field, float value) {
+    return varint(uint64_t{field} << 3 | 5).fixed(std::bit_cast<uint32_t>(value));
+  }
+  ProtobufMessage& bytes(uint32_t field, std::string_view value) {
+    varint(uint64_t{field} << 3 | 2).varint(value.size());
+    out_ += value;
+    return *this;
+  }
+  ProtobufMessage& message(uint32_t field, const ProtobufMessage& value) {
+    return bytes(field, value.out_);
+  }
+  const std::string& str() const { return out_; }
+  void clear() { out_.clear(); }
+
+ private:
+  ProtobufMessage& varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) out_ += static_cast<char>(value | 0x80);
+    out_ += static_cast<char>(value);
+    return *this;
+  }
+  template <class Word>
+  ProtobufMessage& fixed(Word word) {  // little endian
+    for (size_t i = 0; i < sizeof word; ++i) out_ += static_cast<char>(word >> (8 * i) & 0xFF);
+    return *this;
+  }
+  std::string out_;
+};
+
+}  // namespace saturate

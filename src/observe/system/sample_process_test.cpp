@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/system/watch.h"
+#include "observe/system/sample_process.h"
 
 #include <gtest/gtest.h>
 
@@ -45,20 +45,20 @@ struct Program {
   }
 };
 
-WatchReport watch(Program program, double seconds = 0.8) {
+ProcessReport watch(Program program, double seconds = 0.8) {
   program.write();
   std::string why;
   Sampler sampler(open_fake_gpu(kHalf, why), "",
                   ProcessReader(program.tree.proc(), program.tree.cgroups()),
                   {.gpus = {}, .pcie = false, .also = {42}});
   program.at = std::chrono::steady_clock::now();
-  return watch_process(sampler, 42, seconds, 0.1, std::ref(program));
+  return sample_process(sampler, 42, seconds, 0.1, std::ref(program));
 }
 
 TEST(Watch, ThreadThatRunsAllTheTime) {
   const ProcTree tree;
   // More than all of it, for the view comes a little after the tree was written; shares end at 1.
-  const WatchReport r = watch({tree, 1.5});
+  const ProcessReport r = watch({tree, 1.5});
   EXPECT_EQ(r.verdict.word, "launch-bound?") << r.verdict.evidence;
   EXPECT_GE(r.samples, 5);
   ASSERT_EQ(r.busiest.size(), 1u);
@@ -66,18 +66,18 @@ TEST(Watch, ThreadThatRunsAllTheTime) {
   EXPECT_EQ(r.utilisation->mean, 47);
   EXPECT_FALSE(r.sm || r.power_w);
   EXPECT_GT(r.voluntary->mean, 20);
-  const std::string text = watch_text(r);
+  const std::string text = process_text(r);
   for (const char* part : {"VERDICT  launch-bound?", "47%", "Not known from outside",
                            "GPM counters", "python train.py"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
-  const Json j = parse_json(watch_json(r), "test");
+  const Json j = parse_json(process_json(r), "test");
   EXPECT_EQ(j["verdict"], "launch-bound?");
   EXPECT_TRUE(j["sm_active_percent"].is_null());
 }
 
 TEST(Watch, ThreadThatSleeps) {
   const ProcTree tree;
-  const WatchReport r = watch({tree, 0.2});
+  const ProcessReport r = watch({tree, 0.2});
   EXPECT_EQ(r.verdict.word, "waiting") << r.verdict.evidence;
   EXPECT_NE(r.verdict.evidence.find("futex"), std::string::npos);
 }
@@ -95,16 +95,16 @@ TEST(Watch, ProcessThatEndsAndOneThatNeverWas) {
   Sampler sampler(nullptr, "no driver", ProcessReader(tree.proc(), tree.cgroups()),
                   {.gpus = {}, .also = {42}});
   int left = 3;
-  const WatchReport r = watch_process(sampler, 42, 5, 0.1, [&](double s) {
+  const ProcessReport r = sample_process(sampler, 42, 5, 0.1, [&](double s) {
     if (--left == 0) std::filesystem::remove_all(tree.root / "proc/42");
     return program.tree.root.empty() || (left <= 0 ? true : program(s));
   });
   EXPECT_TRUE(r.ended);
   EXPECT_EQ(r.samples, 2);
   EXPECT_EQ(r.verdict.word, "unknown");
-  EXPECT_NE(watch_text(r).find("no driver"), std::string::npos);
+  EXPECT_NE(process_text(r).find("no driver"), std::string::npos);
   Sampler other(nullptr, "", ProcessReader(tree.proc()), {.gpus = {}, .also = {43}});
-  EXPECT_THROW(watch_process(other, 43, 1, 0.1, [](double) { return true; }), Error);
+  EXPECT_THROW(sample_process(other, 43, 1, 0.1, [](double) { return true; }), Error);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "observe/watch/thread_sampler.h"
+#include "observe/launcher/thread_sampler.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 namespace saturate::observe {
 namespace {
 
-constexpr int64_t kListEvery = 20;        // samples between looks for new processes and threads
+constexpr int64_t kListEvery = 20;        // samples between searches for new processes and threads
 constexpr int64_t kRestingAfter = 50;     // samples without running, then only every kListEvery
-constexpr int64_t kShortestNs = 500'000;  // shorter waits are not told from the noise of reading
+constexpr int64_t kShortestNs = 500'000;  // shorter waits are lost in the noise of reading
 // What a thread ran is booked when it stops and at the kernel's ticks, so of one that is running up
 // to a tick is missing.
 constexpr int64_t kTickNs = 4'000'000;
