@@ -25,6 +25,7 @@
 #include "base/philox.h"
 #include "ops/parameters.h"
 #include "ops/tape_plan.h"
+#include "parallel/collective.h"
 #include "runtime/context.h"
 #include "runtime/stream.h"
 
@@ -96,6 +97,7 @@ struct OperationTraits {
   int32_t group = 0;  // of the communicator, for collectives and transfers
   int64_t bytes = 0;  // that cross the link
   int32_t lane = 0;
+  std::shared_ptr<const parallel::Collective> collective = {};  // null for compute
 };
 
 // A lane's stream, and a context on it whose workspace no other lane has.

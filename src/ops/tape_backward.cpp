@@ -110,12 +110,13 @@ void Tape::leave_out_unread() {
   std::vector<int32_t> order;
   for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
     const Operation& o = operations_[static_cast<size_t>(i)];
-    const bool stays =
-        o.writes.empty() || std::any_of(o.writes.begin(), o.writes.end(), [&](Value v) {
-          if (!v) return false;
-          const Info& owner = values_[static_cast<size_t>(storage_of(v))];
-          return owner.external || owner.kept || read.contains(storage_of(v));
-        });
+    // What other ranks take part in stays, whoever reads it here.
+    const bool stays = o.traits.kind != OperationKind::compute || o.writes.empty() ||
+                       std::any_of(o.writes.begin(), o.writes.end(), [&](Value v) {
+                         if (!v) return false;
+                         const Info& owner = values_[static_cast<size_t>(storage_of(v))];
+                         return owner.external || owner.kept || read.contains(storage_of(v));
+                       });
     if (!stays) continue;
     order.push_back(i);
     for (Value v : o.reads) {

@@ -21,7 +21,7 @@ struct Group {
 };
 
 //                 input (elements)    output (elements)
-//   all_reduce    in place            count                sum over the ranks
+//   all_reduce    count, or in place  count                sum over the ranks; in place without input
 //   reduce_scatter count * size       count                part `position` of the sum
 //   all_gather    count               count * size         parts in the order of positions
 //   broadcast     in place            count                what the rank at position root has

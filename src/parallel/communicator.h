@@ -39,8 +39,7 @@ class Communicator {
   // Errors: invalid_argument (ranks not ascending, not here, or without this one), collective.
   Group make_group(std::vector<int> ranks);
 
-  // Starts `c` on device memory; see CollectiveKind for input and output. `input` is not read by
-  // the kinds that work in place. Moves take any type; sums are plain sums, never averages, of f32,
+  // Starts `c` on device memory; see CollectiveKind for input and output. Moves take any type; sums are plain sums, never averages, of f32,
   // f64 and i32 in their type, of bf16 and f16 with an f32 addition and one rounding to the type
   // for each two ranks that are joined. Bitwise repeatable for given ranks.
   // Errors: invalid_argument (counts, root, a group without this rank, the wrong device);

@@ -120,7 +120,7 @@ class NcclCommunicator final : public ChannelCommunicator {
     ncclComm_t comm = comms_[static_cast<size_t>(c.group.id)];
     switch (c.kind) {
       case CollectiveKind::all_reduce:
-        return check(ncclAllReduce(output, output, count, type, ncclSum, comm, stream_),
+        return check(ncclAllReduce(input ? input : output, output, count, type, ncclSum, comm, stream_),
                      "ncclAllReduce");
       case CollectiveKind::reduce_scatter:
         return check(ncclReduceScatter(input, output, count, type, ncclSum, comm, stream_),

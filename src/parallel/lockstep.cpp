@@ -51,10 +51,10 @@ void move_part(const Pending& from, const Pending& to) {
 void perform(const std::vector<Pending*>& all) {
   const Collective& c = all.front()->c;
   const size_t part = all.front()->bytes(c.count);
-  const auto sum_of = [&](size_t offset, bool in_place) {
+  const auto sum_of = [&](size_t offset) {
     std::vector<char> sum(part);
     for (size_t i = 0; i < all.size(); ++i) {
-      const char* from = (in_place ? all[i]->output : all[i]->input) + offset;
+      const char* from = (all[i]->input ? all[i]->input : all[i]->output) + offset;
       if (i == 0)
         std::memcpy(sum.data(), from, part);
       else
@@ -64,13 +64,13 @@ void perform(const std::vector<Pending*>& all) {
   };
   switch (c.kind) {
     case CollectiveKind::all_reduce: {
-      const std::vector<char> sum = sum_of(0, true);
+      const std::vector<char> sum = sum_of(0);
       for (Pending* p : all) std::memcpy(p->output, sum.data(), part);
       break;
     }
     case CollectiveKind::reduce_scatter:
       for (size_t i = 0; i < all.size(); ++i)
-        std::memcpy(all[i]->output, sum_of(i * part, false).data(), part);
+        std::memcpy(all[i]->output, sum_of(i * part).data(), part);
       break;
     case CollectiveKind::all_gather:
       for (size_t i = 0; i < all.size(); ++i)

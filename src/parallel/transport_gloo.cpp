@@ -79,7 +79,7 @@ class GlooTransport final : public HostTransport {
     guarded([&] {
       switch (c.kind) {
         case CollectiveKind::all_reduce:
-          return all_reduce(group, out, c.count, c.dtype);
+          return all_reduce(group, in ? in : out, out, c.count, c.dtype);
         case CollectiveKind::reduce_scatter:
           return reduce_scatter(group, in, out, c.count, c.dtype);
         case CollectiveKind::all_gather:
@@ -118,8 +118,7 @@ class GlooTransport final : public HostTransport {
   }
 
   static void alone(const Collective& c, const char* in, char* out) {
-    if (c.kind == CollectiveKind::all_reduce || c.kind == CollectiveKind::broadcast) return;
-    if (c.elements() > 0)
+    if (in != nullptr && c.kind != CollectiveKind::broadcast && c.elements() > 0)
       std::memcpy(out, in, static_cast<size_t>(c.elements()) * size_of(c.dtype));
   }
 
@@ -146,7 +145,7 @@ class GlooTransport final : public HostTransport {
       add_into(dtype, scratch_.data(), scratch_.data() + j * own, count);
   }
 
-  void all_reduce(Member& group, char* data, int64_t count, DType dtype) {
+  void all_reduce(Member& group, const char* in, char* out, int64_t count, DType dtype) {
     const auto element = static_cast<int64_t>(size_of(dtype));
     const int64_t part = kPartBytes / element, n = group.size();
     for (int64_t done = 0; done < count; done += part) {
@@ -154,9 +153,8 @@ class GlooTransport final : public HostTransport {
       std::vector<int64_t> bytes;
       for (int64_t j = 0; j < n; ++j)
         bytes.push_back((here * (j + 1) / n - here * j / n) * element);
-      char* at = data + done * element;
-      sum_pieces(group, at, bytes, dtype);
-      all_gather(group, scratch_.data(), at, {bytes.begin(), bytes.end()});
+      sum_pieces(group, in + done * element, bytes, dtype);
+      all_gather(group, scratch_.data(), out + done * element, {bytes.begin(), bytes.end()});
     }
   }
 

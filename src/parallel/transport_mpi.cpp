@@ -93,8 +93,9 @@ class MpiTransport final : public HostTransport {
     switch (c.kind) {
       case CollectiveKind::all_reduce:
         return in_parts(c.count, [&](int64_t done, int part) {
-          check(MPI_Allreduce(MPI_IN_PLACE, out + done * bytes_of(c), part, type, sum_of(c.dtype),
-                              comm),
+          const int64_t at = done * bytes_of(c);
+          check(MPI_Allreduce(input ? static_cast<const char*>(input) + at : MPI_IN_PLACE, out + at,
+                              part, type, sum_of(c.dtype), comm),
                 "MPI_Allreduce");
         });
       case CollectiveKind::broadcast:

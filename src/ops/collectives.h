@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives as operations of a tape, so that backward passes, lifetimes and lanes hold for them as
+// for any other. With a group of one rank the first five return x and record nothing.
+#pragma once
+#include <vector>
+
+#include "ops/tape.h"
+#include "parallel/communicator.h"
+
+namespace saturate::ops {
+
+// A group as recorded operations use it; the communicator outlives the tape.
+struct GroupOfRanks {
+  parallel::Communicator* communicator = nullptr;
+  parallel::Group group = {};
+  int32_t lane = 0;
+};
+
+// All ranks' rows, in the order of positions.
+//
+// Shapes    x (rows, cols); returns (rows * ranks, cols).
+// Backward  scatter_sum_rows of the gradient.
+// Order     the same on every rank; sums as Communicator::start says.
+// Errors    collective, when the operation runs.
+Value gather_rows(Tape& tape, const GroupOfRanks& ranks, Value x);
+
+// The sum over the ranks, of which each keeps its part of the rows.
+//
+// Shapes    x (rows, cols); returns (rows / ranks, cols).
+// Backward  gather_rows of the gradient.
+// Errors    invalid_argument when the ranks do not divide the rows.
+Value scatter_sum_rows(Tape& tape, const GroupOfRanks& ranks, Value x);
+
+// The sum over the ranks of partial results, after which all ranks compute the same.
+//
+// Shapes    x (rows, cols), as y.
+// Backward  the gradient itself, which is the same on all ranks.
+Value all_reduce_sum(Tape& tape, const GroupOfRanks& ranks, Value x);
+
+// x, before ranks compute different parts from it. Shares x's memory, which nothing may overwrite.
+//
+// Shapes    x (rows, cols), as y.
+// Backward  the sum of the gradients over the ranks.
+Value copy_to_ranks(Tape& tape, const GroupOfRanks& ranks, Value x);
+
+// Rows to and from every rank: those for position j lie behind those for j - 1, both ways.
+//
+// Shapes    x (sum of send_rows, cols); returns (sum of receive_rows, cols). What one rank sends
+//           another receives.
+// Backward  the gradients' rows go back.
+// Errors    invalid_argument when x has other rows.
+Value exchange_rows(Tape& tape, const GroupOfRanks& ranks, Value x, std::vector<int64_t> send_rows,
+                    std::vector<int64_t> receive_rows);
+
+// x to another rank of the group, by its position, and from it. In training a tape that ends in a
+// send begins its backward pass with the gradient that comes back.
+//
+// Shapes    x (rows, cols), as the other rank's receive().
+// Backward  send receives the gradient, receive sends it.
+// Errors    invalid_argument when `position` is no other rank.
+void send(Tape& tape, const GroupOfRanks& ranks, Value x, int position);
+Value receive(Tape& tape, const GroupOfRanks& ranks, int position, DType dtype, int64_t rows,
+              int64_t cols);
+
+// What a run of the tape starts, in order: for parallel::require_matching and mismatch_of.
+std::vector<parallel::Collective> collectives_of(const Tape& tape);
+
+}  // namespace saturate::ops
