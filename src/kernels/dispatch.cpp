@@ -7,6 +7,8 @@
 #include <mutex>
 #include <set>
 
+#include "kernels/lists.h"
+
 namespace saturate::kernels {
 
 bool dispatch_is_verbose() noexcept {
@@ -22,6 +24,12 @@ std::string text_of(std::span<const Refusal> refused) {
   for (const Refusal& r : refused)
     text += std::string(text.empty() ? "" : "; ") + r.impl + ": " + r.reason;
   return text;
+}
+
+std::string shape_text(DType type, std::initializer_list<int64_t> sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return name_of(type) + (" " + text);
 }
 
 void note_dispatch(const char* op, const std::string& shape, const char* impl,

@@ -4,6 +4,7 @@
 #include "kernels/activation/activation_impl.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -37,12 +38,23 @@ void check(const char* op, ActivationArgs& a) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<ActivationArgs>> impls_of() noexcept {
+  return kForward;
+}
+template <>
+std::span<const Impl<ActivationBackwardArgs>> impls_of() noexcept {
+  return kBackward;
+}
+
 void activation_forward(const Context& ctx, const ActivationArgs& args) {
   ActivationArgs a = args;
   check("activation_forward", a);
   if (a.rows == 0 || a.cols == 0) return;
   require_pointers("activation_forward", {{"x", a.x}, {"y", a.y}});
-  dispatch<ActivationArgs>("activation_forward", ctx, a, kForward);
+  dispatch<ActivationArgs>("activation_forward", ctx, a, kForward, [&] {
+    return shape_text(a.dtype, {a.rows, a.cols});
+  });
 }
 
 void activation_backward(const Context& ctx, const ActivationBackwardArgs& args) {
@@ -50,7 +62,9 @@ void activation_backward(const Context& ctx, const ActivationBackwardArgs& args)
   check("activation_backward", a.forward);
   if (a.forward.rows == 0 || a.forward.cols == 0) return;
   require_pointers("activation_backward", {{"x", a.forward.x}, {"d_y", a.d_y}, {"d_x", a.d_x}});
-  dispatch<ActivationBackwardArgs>("activation_backward", ctx, a, kBackward);
+  dispatch<ActivationBackwardArgs>("activation_backward", ctx, a, kBackward, [&] {
+    return shape_text(a.forward.dtype, {a.forward.rows, a.forward.cols});
+  });
 }
 
 }  // namespace saturate::kernels

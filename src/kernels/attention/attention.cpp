@@ -15,6 +15,7 @@
 #include "kernels/attention/mma/features.h"
 #include "kernels/attention/tune/table.h"
 #include "kernels/attention/wide/wide.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -144,6 +145,15 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
   return kList;
 }
 // clang-format on
+
+template <>
+std::span<const Impl<AttentionArgs>> impls_of() noexcept {
+  return attention_forward_impls();
+}
+template <>
+std::span<const Impl<AttentionBackwardArgs>> impls_of() noexcept {
+  return attention_backward_impls();
+}
 
 AttentionArgs attention_resolved(AttentionArgs a) {
   a.dropout = static_cast<float>(attention_dropout_least(a.dropout)) / 32768.0f;

@@ -5,6 +5,7 @@
 
 #include "kernels/conv/conv2d_impl.h"
 #include "kernels/dispatch.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -51,11 +52,23 @@ bool checked(const char* op, const Conv2dArgs& x) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<Conv2dArgs>> impls_of() noexcept {
+  return kForward;
+}
+template <>
+std::span<const Impl<Conv2dBackwardArgs>> impls_of() noexcept {
+  return kBackward;
+}
+
 void conv2d_forward(const Context& ctx, const Conv2dArgs& x) {
   constexpr const char* kOp = "conv2d_forward";
   if (!checked(kOp, x)) return;
   require(kOp, x.x != nullptr && x.w != nullptr && x.y != nullptr, "x, w or y is null");
-  dispatch(kOp, ctx, x, std::span<const Impl<Conv2dArgs>>(kForward));
+  dispatch(kOp, ctx, x, std::span<const Impl<Conv2dArgs>>(kForward), [&] {
+    return shape_text(x.dtype, {x.batch, x.height, x.width, x.channels, x.filters, x.filter_height,
+                                x.filter_width});
+  });
 }
 
 void conv2d_backward(const Context& ctx, const Conv2dBackwardArgs& b) {
@@ -70,7 +83,11 @@ void conv2d_backward(const Context& ctx, const Conv2dBackwardArgs& b) {
   require(kOp, b.d_x == nullptr || x.w != nullptr, "d_x is asked for and w is null");
   require(kOp, b.d_w == nullptr || x.x != nullptr, "d_w is asked for and x is null");
   if (b.d_x == nullptr && b.d_w == nullptr) return;
-  dispatch(kOp, ctx, b, std::span<const Impl<Conv2dBackwardArgs>>(kBackward));
+  dispatch(kOp, ctx, b, std::span<const Impl<Conv2dBackwardArgs>>(kBackward), [&] {
+    return shape_text(b.forward.dtype,
+                      {b.forward.batch, b.forward.height, b.forward.width, b.forward.channels,
+                       b.forward.filters, b.forward.filter_height, b.forward.filter_width});
+  });
 }
 
 }  // namespace saturate::kernels

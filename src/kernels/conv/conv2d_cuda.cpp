@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/conv/conv2d_gemm.h"
 #include "kernels/conv/conv2d_impl.h"
@@ -12,12 +13,6 @@
 
 namespace saturate::kernels {
 namespace {
-
-int attribute(const Context& ctx, cudaDeviceAttr what) noexcept {
-  int value = 0;
-  cudaDeviceGetAttribute(&value, what, ctx.device.index);
-  return value;
-}
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -29,7 +24,7 @@ conv::Split split_for(const Context& ctx, const Conv2dArgs& x) {
   const int64_t tiles = ceil_div(x.filters, 64) * ceil_div(columns, 64);
   const int64_t pixels = x.batch * x.output_height() * x.output_width();
   const int64_t wanted =
-      std::min({2 * attribute(ctx, cudaDevAttrMultiProcessorCount) / tiles, pixels / 256,
+      std::min({2 * capability_of(ctx).multiprocessors / tiles, pixels / 256,
                 static_cast<int64_t>(ctx.workspace_bytes) / bytes, int64_t{64}});
   const int64_t depth = ceil_div(ceil_div(pixels, std::max<int64_t>(wanted, 1)), 32) * 32;
   const int64_t count = ceil_div(pixels, depth);
@@ -47,8 +42,7 @@ void with_type(DType dtype, const Body& body) {
 
 Fit conv2d_forward_cuda_fits(const Context& ctx, const Conv2dArgs& x) noexcept {
   if (x.dtype == DType::f64) return {"dtype is f64, which only the CPU computes"};
-  const int major = attribute(ctx, cudaDevAttrComputeCapabilityMajor);
-  const int minor = attribute(ctx, cudaDevAttrComputeCapabilityMinor);
+  const auto [major, minor] = std::pair{capability_of(ctx).major, capability_of(ctx).minor};
   if (x.dtype == DType::bf16 && major < 8) return {"bf16 needs compute capability 8.0"};
   if (x.dtype == DType::f16 && (major < 7 || (major == 7 && minor < 5)))
     return {"f16 needs compute capability 7.5"};

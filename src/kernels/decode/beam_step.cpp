@@ -6,6 +6,7 @@
 #include "kernels/decode/beam_step_impl.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -23,6 +24,11 @@ constexpr Impl<BeamStepArgs> kBeamStep[] = {
         "beam_step_cpu", DeviceKind::cpu, cpu_fits, beam_step_cpu}};
 
 }  // namespace
+
+template <>
+std::span<const Impl<BeamStepArgs>> impls_of() noexcept {
+  return kBeamStep;
+}
 
 void beam_step(const Context& ctx, const BeamStepArgs& a) {
   constexpr const char* kOp = "beam_step";
@@ -57,7 +63,9 @@ void beam_step(const Context& ctx, const BeamStepArgs& a) {
                          {"candidate_scores", a.candidate_scores},
                          {"candidate_ids", a.candidate_ids},
                          {"result", a.result}});
-  dispatch<BeamStepArgs>(kOp, ctx, a, kBeamStep);
+  dispatch<BeamStepArgs>(kOp, ctx, a, kBeamStep, [&] {
+    return shape_text(a.dtype, {a.sentences, a.beam, a.vocab});
+  });
 }
 
 }  // namespace saturate::kernels

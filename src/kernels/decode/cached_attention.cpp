@@ -6,6 +6,7 @@
 #include "kernels/decode/cached_attention_impl.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -50,6 +51,11 @@ void check_groups(const char* op, const CachedAttentionArgs& a) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<CachedAttentionArgs>> impls_of() noexcept {
+  return kCachedAttention;
+}
+
 void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
   constexpr const char* kOp = "cached_attention";
   require_float(kOp, a.dtype);
@@ -65,7 +71,9 @@ void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
                    {{"qkv", a.qkv}, {"cache", a.cache}, {"o", a.o}, {"positions", a.positions}});
   a.page_table != nullptr ? check_pages(kOp, a) : require_pointers(kOp, {{"starts", a.starts}});
   if (a.shared_positions != nullptr) check_groups(kOp, a);
-  dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention);
+  dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention, [&] {
+    return shape_text(a.dtype, {a.rows, a.heads, a.kv_heads, a.head_size});
+  });
 }
 
 }  // namespace saturate::kernels

@@ -6,6 +6,7 @@
 #include "kernels/decode/sample_step_impl.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -23,6 +24,11 @@ constexpr Impl<SampleStepArgs> kSampleStep[] = {
         "sample_step_cpu", DeviceKind::cpu, cpu_fits, sample_step_cpu}};
 
 }  // namespace
+
+template <>
+std::span<const Impl<SampleStepArgs>> impls_of() noexcept {
+  return kSampleStep;
+}
 
 void sample_step(const Context& ctx, const SampleStepArgs& a) {
   constexpr const char* kOp = "sample_step";
@@ -46,7 +52,9 @@ void sample_step(const Context& ctx, const SampleStepArgs& a) {
                          {"streams", a.state.streams},
                          {"controls", a.controls},
                          {"result", a.result}});
-  dispatch<SampleStepArgs>(kOp, ctx, a, kSampleStep);
+  dispatch<SampleStepArgs>(kOp, ctx, a, kSampleStep, [&] {
+    return shape_text(a.dtype, {a.rows, a.vocab});
+  });
 }
 
 }  // namespace saturate::kernels

@@ -6,6 +6,7 @@
 #include "kernels/dispatch.h"
 #include "kernels/elementwise/elementwise_impl.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -37,12 +38,25 @@ constexpr Impl<ColumnSumArgs> kColumnSum[] = {SAT_CUDA_IMPL(
 
 }  // namespace
 
+template <>
+std::span<const Impl<AddArgs>> impls_of() noexcept {
+  return kAdd;
+}
+template <>
+std::span<const Impl<CastArgs>> impls_of() noexcept {
+  return kCast;
+}
+template <>
+std::span<const Impl<ColumnSumArgs>> impls_of() noexcept {
+  return kColumnSum;
+}
+
 void add(const Context& ctx, const AddArgs& a) {
   require_float("add", a.dtype);
   require_sizes("add", {{"count", a.count}});
   if (a.count == 0) return;
   require_pointers("add", {{"a", a.a}, {"b", a.b}, {"y", a.y}});
-  dispatch<AddArgs>("add", ctx, a, kAdd);
+  dispatch<AddArgs>("add", ctx, a, kAdd, [&] { return shape_text(a.dtype, {a.count}); });
 }
 
 void cast(const Context& ctx, const CastArgs& a) {
@@ -51,7 +65,7 @@ void cast(const Context& ctx, const CastArgs& a) {
   require_sizes("cast", {{"count", a.count}});
   if (a.count == 0) return;
   require_pointers("cast", {{"x", a.x}, {"y", a.y}});
-  dispatch<CastArgs>("cast", ctx, a, kCast);
+  dispatch<CastArgs>("cast", ctx, a, kCast, [&] { return shape_text(a.x_type, {a.count}); });
 }
 
 void column_sum(const Context& ctx, const ColumnSumArgs& a) {
@@ -64,7 +78,9 @@ void column_sum(const Context& ctx, const ColumnSumArgs& a) {
   if (a.cols == 0) return;
   require_pointers("column_sum", {{"out", a.out}});
   if (a.rows > 0) require_pointers("column_sum", {{"x", a.x}, {"partial", a.partial}});
-  dispatch<ColumnSumArgs>("column_sum", ctx, a, kColumnSum);
+  dispatch<ColumnSumArgs>("column_sum", ctx, a, kColumnSum, [&] {
+    return shape_text(a.dtype, {a.rows, a.cols});
+  });
 }
 
 int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& a) {

@@ -6,6 +6,7 @@
 #include "kernels/dispatch.h"
 #include "kernels/embedding/embedding_impl.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 
 namespace saturate::kernels {
 namespace {
@@ -47,6 +48,15 @@ void require_common(const char* op, EmbeddingArgs& a) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<EmbeddingArgs>> impls_of() noexcept {
+  return kForward;
+}
+template <>
+std::span<const Impl<EmbeddingBackwardArgs>> impls_of() noexcept {
+  return kBackward;
+}
+
 void embedding_forward(const Context& ctx, const EmbeddingArgs& given) {
   EmbeddingArgs args = given;
   require_common("embedding_forward", args);
@@ -59,7 +69,9 @@ void embedding_forward(const Context& ctx, const EmbeddingArgs& given) {
                   "max_positions is 0 but there is a position table; give its number of rows");
     }
   }
-  dispatch("embedding_forward", ctx, args, std::span<const Impl<EmbeddingArgs>>(kForward));
+  dispatch("embedding_forward", ctx, args, std::span<const Impl<EmbeddingArgs>>(kForward), [&] {
+    return shape_text(args.dtype, {args.rows, args.cols});
+  });
 }
 
 void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& given) {
@@ -81,7 +93,9 @@ void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& given) 
   }
   if (args.d_position_table != nullptr && args.sequences > 0)
     require_pointers(kOp, {{"cu", args.cu}});
-  dispatch(kOp, ctx, args, std::span<const Impl<EmbeddingBackwardArgs>>(kBackward));
+  dispatch(kOp, ctx, args, std::span<const Impl<EmbeddingBackwardArgs>>(kBackward), [&] {
+    return shape_text(args.forward.dtype, {args.forward.rows, args.forward.cols});
+  });
 }
 
 }  // namespace saturate::kernels

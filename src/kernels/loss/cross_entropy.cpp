@@ -5,6 +5,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 #include "kernels/loss/cross_entropy_impl.h"
 
 namespace saturate::kernels {
@@ -38,6 +39,15 @@ constexpr Impl<LossTotalsArgs> kLossTotals[] = {
 
 }  // namespace
 
+template <>
+std::span<const Impl<CrossEntropyArgs>> impls_of() noexcept {
+  return kCrossEntropy;
+}
+template <>
+std::span<const Impl<LossTotalsArgs>> impls_of() noexcept {
+  return kLossTotals;
+}
+
 void cross_entropy(const Context& ctx, const CrossEntropyArgs& args) {
   require_float("cross_entropy", args.dtype);
   require_sizes("cross_entropy", {{"rows", args.rows}});
@@ -54,7 +64,9 @@ void cross_entropy(const Context& ctx, const CrossEntropyArgs& args) {
   require_pointers(
       "cross_entropy",
       {{"logits", args.logits}, {"targets", args.targets}, {"loss", args.loss}, {"nll", args.nll}});
-  dispatch("cross_entropy", ctx, args, std::span<const Impl<CrossEntropyArgs>>(kCrossEntropy));
+  dispatch("cross_entropy", ctx, args, std::span<const Impl<CrossEntropyArgs>>(kCrossEntropy), [&] {
+    return shape_text(args.dtype, {args.rows, args.vocab});
+  });
 }
 
 void loss_totals(const Context& ctx, const LossTotalsArgs& args) {
@@ -65,7 +77,8 @@ void loss_totals(const Context& ctx, const LossTotalsArgs& args) {
     require_pointers("loss_totals",
                      {{"loss", args.loss}, {"nll", args.nll}, {"targets", args.targets}});
   }
-  dispatch("loss_totals", ctx, args, std::span<const Impl<LossTotalsArgs>>(kLossTotals));
+  dispatch("loss_totals", ctx, args, std::span<const Impl<LossTotalsArgs>>(kLossTotals),
+           [&] { return shape_text(args.dtype, {args.rows}); });
 }
 
 }  // namespace saturate::kernels

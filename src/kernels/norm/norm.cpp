@@ -3,6 +3,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 #include "kernels/norm/norm_impl.h"
 
 namespace saturate::kernels {
@@ -38,6 +39,15 @@ bool has_mean(NormKind kind) { return kind == NormKind::layer_norm; }
 
 }  // namespace
 
+template <>
+std::span<const Impl<NormForwardArgs>> impls_of() noexcept {
+  return kForward;
+}
+template <>
+std::span<const Impl<NormBackwardArgs>> impls_of() noexcept {
+  return kBackward;
+}
+
 void norm_forward(const Context& ctx, const NormForwardArgs& args) {
   constexpr const char* kOp = "norm_forward";
   NormForwardArgs a = args;
@@ -52,7 +62,9 @@ void norm_forward(const Context& ctx, const NormForwardArgs& args) {
   if (!has_mean(a.kind) && a.bias != nullptr) {
     throw Error(Errc::invalid_argument, kOp, "bias is given: rms_norm has none, pass null");
   }
-  dispatch<NormForwardArgs>(kOp, ctx, a, kForward);
+  dispatch<NormForwardArgs>(kOp, ctx, a, kForward, [&] {
+    return shape_text(a.dtype, {a.rows, a.cols});
+  });
 }
 
 void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
@@ -71,7 +83,9 @@ void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
     if (a.d_weight != nullptr || a.d_bias != nullptr)
       require_pointers(kOp, {{"partial", a.partial}});
   }
-  dispatch<NormBackwardArgs>(kOp, ctx, a, kBackward);
+  dispatch<NormBackwardArgs>(kOp, ctx, a, kBackward, [&] {
+    return shape_text(a.dtype, {a.rows, a.cols});
+  });
 }
 
 int64_t norm_backward_scratch_bytes(Device device, const NormBackwardArgs& a) {

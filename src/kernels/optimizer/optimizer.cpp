@@ -5,6 +5,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 #include "kernels/optimizer/optimizer_impl.h"
 
 namespace saturate::kernels {
@@ -80,18 +81,29 @@ void require_norm(const char* op, const GradientNormArgs& args) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<AdamWArgs>> impls_of() noexcept {
+  return kAdamW;
+}
+template <>
+std::span<const Impl<GradientNormArgs>> impls_of() noexcept {
+  return kNormBlocks;
+}
+
 void gradient_norm_blocks(const Context& ctx, const GradientNormArgs& args) {
   constexpr const char* kOp = "gradient_norm_blocks";
   require_norm(kOp, args);
   require_aligned(kOp, {{"grad", args.grad}});
   require_ranges(kOp, args.ranges, kNormBlock, args.count);
   if (args.count > 0) require_pointers(kOp, {{"grad", args.grad}});
-  dispatch(kOp, ctx, args, std::span<const Impl<GradientNormArgs>>(kNormBlocks));
+  dispatch(kOp, ctx, args, std::span<const Impl<GradientNormArgs>>(kNormBlocks),
+           [&] { return shape_text(args.dtype, {args.count}); });
 }
 
 void gradient_norm_join(const Context& ctx, const GradientNormArgs& args) {
   require_norm("gradient_norm_join", args);
-  dispatch("gradient_norm_join", ctx, args, std::span<const Impl<GradientNormArgs>>(kNormJoin));
+  dispatch("gradient_norm_join", ctx, args, std::span<const Impl<GradientNormArgs>>(kNormJoin),
+           [&] { return shape_text(args.dtype, {args.count}); });
 }
 
 void adamw(const Context& ctx, const AdamWArgs& args) {
@@ -116,7 +128,8 @@ void adamw(const Context& ctx, const AdamWArgs& args) {
         fmt::format("compute_type is {}; it must be bf16 or f16 (leave compute null for f32)",
                     name_of(args.compute_type)));
   }
-  dispatch("adamw", ctx, args, std::span<const Impl<AdamWArgs>>(kAdamW));
+  dispatch("adamw", ctx, args, std::span<const Impl<AdamWArgs>>(kAdamW),
+           [&] { return shape_text(args.dtype, {static_cast<int64_t>(args.ranges.size())}); });
 }
 
 void finish_step(const Context& ctx, const FinishStepArgs& args) {

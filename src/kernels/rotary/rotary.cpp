@@ -5,6 +5,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
+#include "kernels/lists.h"
 #include "kernels/rotary/rotary_impl.h"
 
 namespace saturate::kernels {
@@ -22,6 +23,11 @@ constexpr Impl<RotaryArgs> kRotary[] = {
         "rotary_cpu", DeviceKind::cpu, rotary_fits_cpu, rotary_cpu}};
 
 }  // namespace
+
+template <>
+std::span<const Impl<RotaryArgs>> impls_of() noexcept {
+  return kRotary;
+}
 
 void rotary(const Context& ctx, const RotaryArgs& a) {
   constexpr const char* kOp = "rotary";
@@ -44,7 +50,9 @@ void rotary(const Context& ctx, const RotaryArgs& a) {
   }
   if (a.rows == 0 || width == 0) return;
   require_pointers(kOp, {{"x", a.x}, {"y", a.y}, {"positions", a.positions}});
-  dispatch<RotaryArgs>(kOp, ctx, a, kRotary);
+  dispatch<RotaryArgs>(kOp, ctx, a, kRotary, [&] {
+    return shape_text(a.dtype, {a.rows, a.heads, a.head_size});
+  });
 }
 
 }  // namespace saturate::kernels

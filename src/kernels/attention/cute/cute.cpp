@@ -19,7 +19,7 @@ Fit attention_forward_cute_fits(const Context& ctx, const AttentionArgs& a) noex
   if (a.q_rows > INT32_MAX / 2 || a.k_rows > INT32_MAX / 2)
     return {"more than 2^30 rows (32-bit coordinates of TMA)"};
   if (!ctx.device.is_cuda()) return {"the CPU does not compute it"};
-  if (capability_of(ctx).major != 9) return {"the GPU is not of compute capability 9.0"};
+  if (capability_of(ctx).major != 9) return {"needs compute capability 9.0"};
   return attention_fits_grid(a);
 }
 

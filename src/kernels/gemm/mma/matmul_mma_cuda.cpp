@@ -66,12 +66,8 @@ struct Chip {
   int major = 0, minor = 0, multiprocessors = 1;
 };
 Chip chip_of(const Context& ctx) noexcept {
-  Chip c;
-  const int device = ctx.device.index;
-  cudaDeviceGetAttribute(&c.major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&c.minor, cudaDevAttrComputeCapabilityMinor, device);
-  cudaDeviceGetAttribute(&c.multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  return c;
+  const Capability& gpu = capability_of(ctx);
+  return {gpu.major, gpu.minor, std::max(1, gpu.multiprocessors)};
 }
 
 template <class T>

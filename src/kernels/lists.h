@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ordered list of implementations of every operation, for those who ask about all of them
+// (support.cpp and tests), and how SATURATE_VERBOSE=dispatch shows a problem.
+#pragma once
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "base/dtype.h"
+#include "kernels/dispatch.h"
+
+namespace saturate::kernels {
+
+struct ActivationArgs;
+struct ActivationBackwardArgs;
+struct AdamWArgs;
+struct AddArgs;
+struct AttentionArgs;
+struct AttentionBackwardArgs;
+struct BeamStepArgs;
+struct CachedAttentionArgs;
+struct CastArgs;
+struct ColumnSumArgs;
+struct Conv2dArgs;
+struct Conv2dBackwardArgs;
+struct CrossEntropyArgs;
+struct EmbeddingArgs;
+struct EmbeddingBackwardArgs;
+struct GradientNormArgs;
+struct LossTotalsArgs;
+struct NormBackwardArgs;
+struct NormForwardArgs;
+struct RotaryArgs;
+struct SampleStepArgs;
+
+// Of the operation with these arguments, in the order in which they are tried. Defined by the
+// operation's family.
+template <class Args>
+std::span<const Impl<Args>> impls_of() noexcept;
+
+template <>
+std::span<const Impl<ActivationArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<ActivationBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<AdamWArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<AddArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<AttentionArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<AttentionBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<BeamStepArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<CachedAttentionArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<CastArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<ColumnSumArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<Conv2dArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<Conv2dBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<CrossEntropyArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<EmbeddingArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<EmbeddingBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<GradientNormArgs>> impls_of() noexcept;  // gradient_norm_blocks
+template <>
+std::span<const Impl<LossTotalsArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<NormBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<NormForwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<RotaryArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<SampleStepArgs>> impls_of() noexcept;
+
+// "bf16 4096x1024"
+std::string shape_text(DType type, std::initializer_list<int64_t> sizes);
+
+}  // namespace saturate::kernels
