@@ -168,7 +168,8 @@ int run_doctor_pid(const DoctorPidOptions& options);
 int run_top(const TopOptions& options);
 int run_check(const CheckOptions& options);
 int run_lab(const LabOptions& options);
-int run_info();
+// all_kernels: prints what runs where instead (docs/reference/support.md).
+int run_info(bool all_kernels);
 int run_quickstart_data(const QuickstartDataOptions& options);
 
 }  // namespace saturate::apps

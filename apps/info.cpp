@@ -10,6 +10,7 @@
 #include "base/features.h"
 #include "base/text.h"
 #include "kernels/gemm/blas_library.h"
+#include "kernels/support.h"
 #include "runtime/device.h"
 #include "runtime/parallel_for.h"
 
@@ -125,7 +126,11 @@ void print_libraries() {
 
 }  // namespace
 
-int run_info() {
+int run_info(bool all_kernels) {
+  if (all_kernels) {
+    fmt::print("{}", kernels::support_tables());
+    return 0;
+  }
   fmt::print("saturate {}\n", SATURATE_VERSION);
   fmt::print("build\n");
   line("type", SATURATE_BUILD_TYPE, "");

@@ -80,6 +80,7 @@ struct Program {
                "saturate"};
   ConfigFlags train_flags, bench_flags;
   bool resume = false, quiet = false, print_config = false, help_config = false;
+  bool all_kernels = false;
   TranslateOptions translate;
   GenerateOptions generate;
   EvalOptions eval;
@@ -115,6 +116,8 @@ struct Program {
     define_lab();
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
+    info_command->add_flag("--kernels", all_kernels,
+                           "print instead which operation, type and feature runs on which device");
     info_command->footer("Example:\n  saturate info");
     quickstart_command = app.add_subcommand(
         "quickstart-data", "write the English-Portuguese corpus of the quickstart");
@@ -675,7 +678,7 @@ struct Program {
     }
     if (*lab_command) return run_lab(lab);
     if (*quickstart_command) return run_quickstart_data(quickstart);
-    return run_info();
+    return run_info(all_kernels);
   }
 };
 
