@@ -44,7 +44,7 @@ constexpr int64_t kMostBytes = int64_t{16} << 20;  // of one rank's settings; re
 RunConfig with_preset(const RunConfig& config) {
   const model::ModelConfig m = model_with(config);
   RunConfig c = config;
-  ModelConfig& to = c.model;
+  ArchitectureConfig& to = c.model;
   to.d_model = m.d_model;
   to.encoder_layers = m.encoder_layers;
   to.decoder_layers = m.decoder_layers;
