@@ -24,6 +24,7 @@ struct ArchitectureConfig {
   std::optional<double> dropout, attention_dropout, activation_dropout, norm_eps;
   std::optional<std::string> norm, norm_position, activation, positions;
   std::optional<bool> gated, bias, tie_embeddings;
+  std::vector<std::string> mixers;
   friend bool operator==(const ArchitectureConfig&, const ArchitectureConfig&) = default;
 };
 

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "kernels/decode/sample_step.h"
+#include "model/decode_cache.h"
 #include "model/finite.h"
-#include "ops/cached_attention.h"
 #include "runtime/memory.h"
 #include "runtime/replay.h"
 
@@ -89,7 +89,7 @@ struct Generator::Impl {
   Stream stream;
   Buffer block, controls, workspace, arena;
   HostBuffer host_block, host_controls, result;
-  std::vector<Buffer> caches;  // by layer
+  DecodeCache cache;
   Tape tape;
   Replay step;
 };
@@ -98,10 +98,10 @@ Generator::Impl::Impl(const Transformer& m, const ParameterStore& store, const G
     : model(m),
       options(checked(o, m.config())),
       stream(store.device()),
+      cache(m, stream, store.compute_type(), rows() * options.max_length, rows()),
       tape(store, TapeMode::inference, nullptr),
       step(options.graph) {
   const Device where = store.device();
-  const ModelConfig& c = model.config();
   const auto zeroed = [&](int64_t bytes) {
     Buffer b(where, static_cast<size_t>(bytes));
     fill_bytes(stream, b.data(), 0, b.bytes());
@@ -115,11 +115,6 @@ Generator::Impl::Impl(const Transformer& m, const ParameterStore& store, const G
   result =
       HostBuffer(where, static_cast<size_t>(rows() * (options.max_length + 2)) * sizeof(int32_t));
   workspace = Buffer(where, where.is_cuda() ? kWorkspaceBytes : 0);
-  const int64_t slot_bytes =
-      2 * c.kv_heads * c.head_size * static_cast<int64_t>(size_of(store.compute_type()));
-  for (int64_t i = 0; i < c.decoder_layers; ++i) {
-    caches.push_back(zeroed(rows() * options.max_length * slot_bytes));
-  }
   record();
   arena = zeroed(static_cast<int64_t>(tape.plan()));
   stream.synchronize();
@@ -127,24 +122,16 @@ Generator::Impl::Impl(const Transformer& m, const ParameterStore& store, const G
 
 void Generator::Impl::record() {
   const ModelConfig& c = model.config();
-  DecoderAttention attention;
-  attention.self = [&](int64_t layer, Value qkv) {
-    return ops::cached_attention(tape, qkv,
-                                 {.heads = c.heads,
-                                  .kv_heads = c.kv_heads,
-                                  .head_size = c.head_size,
-                                  .max_positions = options.max_length,
-                                  .cache = caches[static_cast<size_t>(layer)].data(),
-                                  .positions = device(positions),
-                                  .starts = device(starts),
-                                  .finished = device(finished)});
-  };
+  const std::vector<MixerStep> steps = cache.steps({.positions = device(positions),
+                                                    .starts = device(starts),
+                                                    .finished = device(finished),
+                                                    .max_positions = options.max_length});
   const PackedSide side{.tokens = {.ids = device(ids),
                                    .positions = device(positions),
                                    .rows = rows(),
                                    .sequences = rows()},
                         .max_length = 1};
-  const Value logits = model.logits(tape, model.decode_with(tape, side, attention));
+  const Value logits = model.logits(tape, model.decode_step(tape, side, steps));
   kernels::SampleStepArgs args{.state = {.ids = device(ids),
                                          .positions = device(positions),
                                          .finished = device(finished),

@@ -167,6 +167,9 @@ HfClass nearest_hf_class(const ModelConfig& config) {
 }
 
 std::optional<std::string> hf_refusal(const ModelConfig& config) {
+  for (const std::string& mixer : config.mixers) {
+    if (mixer != "self_attention") return "no class of transformers has " + mixer;
+  }
   const char* name = "MarianMTModel";
   const char* why = nullptr;
   switch (nearest_hf_class(config)) {

@@ -11,10 +11,13 @@
 namespace saturate::model {
 namespace {
 
-// A stretch of a parameter's rows and the name that Hugging Face gives it within a layer.
-struct Part {
-  const char* name;
-  int64_t rows;
+// Names of a parameter of a layer: ours and Hugging Face's, both within the layer. `parts` are the
+// names of the matrices that lie in it (ParameterShape::blocks), each a tensor of its own behind
+// `theirs`; without parts it is one tensor.
+struct LayerName {
+  const char* ours;
+  const char* theirs;
+  std::vector<const char*> parts = {};
 };
 
 class Mapper {
@@ -39,19 +42,21 @@ class Mapper {
     whole(parameter + ".weight", hf_name + ".weight");
     if (has(parameter + ".bias")) whole(parameter + ".bias", hf_name + ".bias");
   }
-  // A projection whose rows are split over several tensors: "<prefix><part>.weight" and ".bias".
+  // A projection whose matrices are tensors of their own: "<prefix><part>.weight" and ".bias".
   void linear(const std::string& parameter, const std::string& prefix,
-              const std::vector<Part>& parts) {
+              const std::vector<const char*>& parts) {
     for (const char* kind : {".weight", ".bias"}) {
       if (!has(parameter + kind)) continue;
       const ParameterShape& p = shape(parameter + kind);
+      const std::vector<int64_t> rows = p.blocks.empty() ? std::vector{p.rows} : p.blocks;
+      SAT_ASSERT(rows.size() == parts.size());
       int64_t row = 0;
-      for (const Part& part : parts) {
-        std::vector<int64_t> hf_shape = {part.rows};
+      for (size_t i = 0; i < parts.size(); ++i) {
+        std::vector<int64_t> hf_shape = {rows[i]};
         if (!p.is_vector) hf_shape.push_back(p.cols);
         out.push_back(
-            {prefix + part.name + kind, hf_shape, p.name, row, part.rows, p.cols, false, {}});
-        row += part.rows;
+            {prefix + parts[i] + kind, hf_shape, p.name, row, rows[i], p.cols, false, {}});
+        row += rows[i];
       }
       SAT_ASSERT(row == p.rows);
     }
@@ -78,24 +83,40 @@ class Mapper {
   std::map<std::string, ParameterShape> shapes_;
 };
 
-void map_translator_stack(Mapper& m, const std::string& side, int64_t layers) {
-  const int64_t C = m.config().d_model;
+const std::vector<LayerName> kTranslatorNames = {
+    {"self.qkv", "self_attn.", {"q_proj", "k_proj", "v_proj"}},
+    {"self.out", "self_attn.", {"out_proj"}},
+    {"self_norm", "self_attn_layer_norm"},
+    {"cross.q", "encoder_attn.", {"q_proj"}},
+    {"cross.kv", "encoder_attn.", {"k_proj", "v_proj"}},
+    {"cross.out", "encoder_attn.", {"out_proj"}},
+    {"cross_norm", "encoder_attn_layer_norm"},
+    {"ffn.in", "", {"fc1"}},
+    {"ffn.out", "", {"fc2"}},
+    {"ffn_norm", "final_layer_norm"}};
+const std::vector<LayerName> kLlamaNames = {
+    {"self.qkv", "self_attn.", {"q_proj", "k_proj", "v_proj"}},
+    {"self.out", "self_attn.", {"o_proj"}},
+    {"self_norm", "input_layernorm"},
+    {"ffn.in", "mlp.", {"gate_proj", "up_proj"}},
+    {"ffn.out", "mlp.", {"down_proj"}},
+    {"ffn_norm", "post_attention_layernorm"}};
+
+// The layers of one side; `theirs` stands before "layers.".
+void map_layers(Mapper& m, const std::string& side, int64_t layers, const std::string& theirs,
+                const std::vector<LayerName>& names) {
   for (int64_t n = 0; n < layers; ++n) {
-    const std::string from = fmt::format("{}.layers.{}.", side, n), to = "model." + from;
-    m.linear(from + "self.qkv", to + "self_attn.", {{"q_proj", C}, {"k_proj", C}, {"v_proj", C}});
-    m.linear(from + "self.out", to + "self_attn.", {{"out_proj", C}});
-    m.norm(from + "self_norm", to + "self_attn_layer_norm");
-    if (side == "decoder") {
-      m.linear(from + "cross.q", to + "encoder_attn.", {{"q_proj", C}});
-      m.linear(from + "cross.kv", to + "encoder_attn.", {{"k_proj", C}, {"v_proj", C}});
-      m.linear(from + "cross.out", to + "encoder_attn.", {{"out_proj", C}});
-      m.norm(from + "cross_norm", to + "encoder_attn_layer_norm");
+    const std::string from = fmt::format("{}.layers.{}.", side, n),
+                      to = fmt::format("{}layers.{}.", theirs, n);
+    for (const LayerName& name : names) {
+      if (!m.has(from + name.ours + ".weight")) continue;  // the encoder has no cross-attention
+      if (name.parts.empty()) {
+        m.norm(from + name.ours, to + name.theirs);
+      } else {
+        m.linear(from + name.ours, to + name.theirs, name.parts);
+      }
     }
-    m.linear(from + "ffn.in", to, {{"fc1", m.config().ffn}});
-    m.linear(from + "ffn.out", to, {{"fc2", C}});
-    m.norm(from + "ffn_norm", to + "final_layer_norm");
   }
-  if (m.config().final_norm) m.norm(side + ".final_norm", "model." + side + ".layer_norm");
 }
 
 // Marian and Pegasus.
@@ -108,8 +129,12 @@ void map_translator(Mapper& m) {
     m.whole("encoder.embed.weight", encoder);
     m.whole("decoder.embed.weight", decoder);
   }
-  map_translator_stack(m, "encoder", m.config().encoder_layers);
-  map_translator_stack(m, "decoder", m.config().decoder_layers);
+  for (const std::string side : {"encoder", "decoder"}) {
+    const std::string to = "model." + side + ".";
+    map_layers(m, side, side == "encoder" ? m.config().encoder_layers : m.config().decoder_layers,
+               to, kTranslatorNames);
+    if (m.config().final_norm) m.norm(side + ".final_norm", to + "layer_norm");
+  }
   if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
   const auto constant = [&m](const std::string& name, int64_t rows, int64_t cols, bool sinusoids) {
     m.out.push_back({name, {rows, cols}, "", 0, rows, cols, false, {}, sinusoids});
@@ -146,19 +171,8 @@ void map_gpt2(Mapper& m) {
 }
 
 void map_llama(Mapper& m) {
-  const ModelConfig& c = m.config();
-  const int64_t Q = c.heads * c.head_size, KV = c.kv_heads * c.head_size;
   m.whole("decoder.embed.weight", "model.embed_tokens.weight");
-  for (int64_t n = 0; n < c.decoder_layers; ++n) {
-    const std::string from = fmt::format("decoder.layers.{}.", n),
-                      to = fmt::format("model.layers.{}.", n);
-    m.linear(from + "self.qkv", to + "self_attn.", {{"q_proj", Q}, {"k_proj", KV}, {"v_proj", KV}});
-    m.linear(from + "self.out", to + "self_attn.", {{"o_proj", c.d_model}});
-    m.norm(from + "self_norm", to + "input_layernorm");
-    m.linear(from + "ffn.in", to + "mlp.", {{"gate_proj", c.ffn}, {"up_proj", c.ffn}});
-    m.linear(from + "ffn.out", to + "mlp.", {{"down_proj", c.d_model}});
-    m.norm(from + "ffn_norm", to + "post_attention_layernorm");
-  }
+  map_layers(m, "decoder", m.config().decoder_layers, "model.", kLlamaNames);
   m.norm("decoder.final_norm", "model.norm");
   if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
 }

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 #include "base/error.h"
+#include "model/mixers/registry.h"
 
 namespace saturate::model {
 namespace {
@@ -42,6 +44,7 @@ void visit_fields(Config& c, Visit visit) {
   visit("final_norm", c.final_norm);
   visit("activation", c.activation, kActivations);
   visit("gated", c.gated);
+  visit("mixers", c.mixers);
   visit("positions", c.positions, kPositions);
   visit("rotary_base", c.rotary_base);
   visit("max_positions", c.max_positions);
@@ -67,6 +70,10 @@ struct FieldWriter {
   void operator()(const char* name, const E& value, const std::array<std::string_view, N>& names) {
     out.add(name, std::string(names[static_cast<size_t>(value)]));
   }
+  // Left out when it is empty, as in files from before there was a choice.
+  void operator()(const char* name, const std::vector<std::string>& value) {
+    if (!value.empty()) out.add(name, fmt::format("{}", fmt::join(value, ",")));
+  }
 };
 
 struct FieldReader {
@@ -74,6 +81,11 @@ struct FieldReader {
   void operator()(const char* name, int64_t& value) { value = in.integer(name); }
   void operator()(const char* name, bool& value) { value = in.boolean(name); }
   void operator()(const char* name, float& value) { value = static_cast<float>(in.number(name)); }
+  void operator()(const char* name, std::vector<std::string>& value) {
+    if (!in.has(name)) return;
+    std::istringstream list(in.text(name));
+    for (std::string item; std::getline(list, item, ',');) value.push_back(item);
+  }
   template <class E, size_t N>
   void operator()(const char* name, E& value, const std::array<std::string_view, N>& names) {
     value = static_cast<E>(in.choice(name, names));
@@ -190,6 +202,7 @@ void validate(const ModelConfig& c) {
   need_probability("activation_dropout", c.activation_dropout);
   need(c.norm_eps > 0.0f && c.norm_eps < 1.0f, fmt::format("norm_eps is {}", c.norm_eps),
        "it must lie between 0 and 1");
+  validate_mixers(c);
 }
 
 }  // namespace saturate::model

@@ -35,6 +35,9 @@ struct ModelConfig {
   bool final_norm = false;  // after the last layer of each stack; pre-norm needs it
   kernels::ActivationKind activation = kernels::ActivationKind::relu;
   bool gated = false;
+  // The mixer of tokens in each layer of the decoder, taken in turn: "self_attention" or a name of
+  // mixers/registry.cpp. Empty: self_attention in every layer.
+  std::vector<std::string> mixers;
   PositionKind positions = PositionKind::sinusoidal;
   float rotary_base = 10000.0f;
   int64_t max_positions = 512;  // longest sequence; the rows of a position table
@@ -77,13 +80,14 @@ std::string_view name_of(kernels::ActivationKind kind);
 struct ParameterShape {
   std::string name;
   int64_t rows = 1, cols = 0;
-  bool is_vector = false;  // norm weights and biases
+  bool is_vector = false;            // norm weights and biases
+  std::vector<int64_t> blocks = {};  // rows of the matrices that lie in it, see ParameterSpec
   int64_t elements() const noexcept { return rows * cols; }
 };
 
-// Every parameter of a model in the order in which checkpoints hold them. Projections are (out,
-// in); self.qkv has the rows of q, then k, then v; cross.kv those of k, then v; a gated ffn.in
-// those of the gate, then up. Names are listed in model_parameters.cpp.
+// Every parameter as model files hold it, without the padding of vocabularies, in the order in
+// which Transformer declares them. Projections are (out, in); self.qkv has the rows of q, then k,
+// then v; cross.kv those of k, then v; a gated ffn.in those of the gate, then up.
 std::vector<ParameterShape> model_parameters(const ModelConfig& config);
 
 // Embedding, encoder stack and decoder stack of one configuration use these names.

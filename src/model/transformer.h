@@ -1,50 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoder-decoder and decoder-only Transformers from the same layers.
+// Encoder-decoder and decoder-only Transformers: stacks of layers, each a list of mixers with their
+// norms (mixers/mixer.h).
 #pragma once
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "model/mixers/registry.h"
 #include "model/model_config.h"
-#include "ops/embedding.h"
 #include "ops/parameters.h"
 #include "ops/residual_norm.h"
 #include "ops/tape.h"
 
 namespace saturate::model {
 
-struct LinearIds {
-  ParameterId weight, bias;
-};
-struct NormIds {
-  ParameterId weight, bias;
-};
-struct LayerIds {
-  LinearIds self_qkv, self_out;
-  NormIds self_norm;
-  LinearIds cross_q, cross_kv, cross_out;  // decoder of an encoder-decoder only
-  NormIds cross_norm;
-  LinearIds ffn_in, ffn_out;
-  NormIds ffn_norm;
-};
-
-// One side of a packed batch: its arrays in device memory and the bounds the plan was made for.
-struct PackedSide {
-  ops::TokenArrays tokens;
-  int64_t max_length = 0;
-};
-
-// How a decoder layer attends: a packed training batch and a cached generation step differ only
-// here.
-struct DecoderAttention {
-  // qkv (rows, (heads + 2 kv_heads) * head_size) of layer `layer`, after rotary positions
-  std::function<Value(int64_t layer, Value qkv)> self;
-  // q (rows, heads * head_size); empty for decoder-only models
-  std::function<Value(int64_t layer, Value q)> cross;
-};
-
 class Transformer {
  public:
-  // Declares all parameters in `store` (canonical names, forward order). The config must be valid.
+  // Declares all parameters in `store` (canonical names, forward order): the only place that does,
+  // so what needs shapes before there is memory asks a store that is never allocated. The config
+  // must be valid.
   Transformer(const ModelConfig& config, ParameterStore& store);
   const ModelConfig& config() const noexcept { return config_; }
 
@@ -58,14 +33,16 @@ class Transformer {
 
   // Packed source tokens to memory (source rows, d_model).
   Value encode(Tape& tape, const PackedSide& source) const;
-  // Keys and values of the memory for cross-attention of one layer: (source rows, 2 * kv width).
-  Value cross_keys_values(Tape& tape, int64_t layer, Value memory) const;
   // Packed target tokens to hidden states (rows, d_model), after the final norm.
   Value decode(Tape& tape, const PackedSide& target, Value memory, const PackedSide* source) const;
-  // The same layers with attention given from outside (generation with a cache).
-  Value decode_with(Tape& tape, const PackedSide& target, const DecoderAttention& attention) const;
+  // One token of each row, by the same layers: steps[i] is what decoder_mixers()[i] keeps and
+  // reads. For inference only.
+  Value decode_step(Tape& tape, const PackedSide& target, std::span<const MixerStep> steps) const;
   // (rows, padded vocab)
   Value logits(Tape& tape, Value hidden) const;
+
+  // Mixers of the decoder, layer by layer, in the order in which decode_step() takes their steps.
+  std::vector<const Mixer*> decoder_mixers() const;
 
   // Floating-point operations of one training step (forward and backward: three times the products
   // of forward) for the tokens and attended pairs given; dropout, norms and softmax are not
@@ -74,21 +51,28 @@ class Transformer {
                         double target_pairs, double cross_pairs) const;
 
  private:
-  struct Residual;  // the residual stream between sublayers
-  LayerIds declare_layer(ParameterStore& store, const std::string& prefix, bool cross);
-  LinearIds declare_linear(ParameterStore& store, const std::string& name, int64_t out, int64_t in,
-                           float scale);
-  NormIds declare_norm(ParameterStore& store, const std::string& name);
-  Value apply(Tape& tape, const LinearIds& ids, Value x) const;
+  struct Sublayer {
+    NormIds norm;
+    std::unique_ptr<const Mixer> mixer;
+  };
+  struct LayerStack {
+    Stack place = Stack::decoder;
+    ParameterId embedding, positions;  // an index of -1: there is no table of positions
+    std::vector<std::vector<Sublayer>> layers;
+    NormIds final_norm;
+  };
+  // Records a mixer on its input, normalised or not as the model wants.
+  using RecordMixer = std::function<Value(const Mixer&, Value x)>;
+
+  LayerStack declare_stack(ParameterStore& store, Stack place, ParameterId embedding) const;
   ops::NormParameters norm(Tape& tape, const NormIds& ids) const;
-  Value embed(Tape& tape, ParameterId table, ParameterId positions, const PackedSide& side) const;
-  Value feed_forward(Tape& tape, const LayerIds& layer, Value x) const;
-  Value self_projection(Tape& tape, const LayerIds& layer, Value x, const int32_t* positions) const;
+  Value embed(Tape& tape, const LayerStack& stack, const PackedSide& side) const;
+  Value run(Tape& tape, const LayerStack& stack, const PackedSide& side,
+            const RecordMixer& record) const;
 
   ModelConfig config_;
-  ParameterId source_embedding_, target_embedding_, source_positions_, target_positions_, output_;
-  std::vector<LayerIds> encoder_, decoder_;
-  NormIds encoder_final_, decoder_final_;
+  LayerStack encoder_, decoder_;  // the encoder has no layers in a decoder-only model
+  ParameterId output_;
   Buffer sinusoids_;
 };
 

@@ -1,105 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declaration of a Transformer's parameters: names, shapes and how they start.
+// Declaration of a Transformer's parameters: names, shapes and how they start. Those of a layer are
+// its mixers'.
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "base/error.h"
 #include "model/transformer.h"
 
 namespace saturate::model {
+namespace {
 
-LinearIds Transformer::declare_linear(ParameterStore& store, const std::string& name, int64_t out,
-                                      int64_t in, float scale) {
-  // Encoder-decoder: Glorot uniform. Decoder-only: normal 0.02, as GPT-2 (Radford et al., 2019).
-  const bool lm = config_.kind == ModelKind::decoder_only;
-  const float bound = std::sqrt(6.0f / static_cast<float>(in + out));
-  LinearIds ids;
-  ids.weight = store.add({.name = name + ".weight",
-                          .rows = out,
-                          .cols = in,
-                          .init = lm ? Init::normal : Init::uniform,
-                          .init_scale = scale * (lm ? 0.02f : bound),
-                          .decay = true});
-  if (config_.biases) ids.bias = store.add({.name = name + ".bias", .cols = out});
-  return ids;
+bool shares(const ModelConfig& config) {
+  return config.kind == ModelKind::encoder_decoder && config.shared_embeddings;
 }
 
-NormIds Transformer::declare_norm(ParameterStore& store, const std::string& name) {
-  NormIds ids;
-  ids.weight = store.add({.name = name + ".weight", .cols = config_.d_model, .init = Init::ones});
-  if (config_.norm == kernels::NormKind::layer_norm) {
-    ids.bias = store.add({.name = name + ".bias", .cols = config_.d_model});
-  }
-  return ids;
+}  // namespace
+
+std::string source_embedding_name(const ModelConfig& config) {
+  return shares(config) ? "shared.weight" : "encoder.embed.weight";
+}
+std::string target_embedding_name(const ModelConfig& config) {
+  return shares(config) ? "shared.weight" : "decoder.embed.weight";
 }
 
-LayerIds Transformer::declare_layer(ParameterStore& store, const std::string& prefix, bool cross) {
-  const int64_t d = config_.d_model;
-  const int64_t q = config_.heads * config_.head_size, kv = config_.kv_heads * config_.head_size;
-  // What is added to the residual stream starts smaller in deep decoder-only models (GPT-2).
-  const float residual = config_.kind == ModelKind::decoder_only
-                             ? 1.0f / std::sqrt(2.0f * static_cast<float>(config_.decoder_layers))
-                             : 1.0f;
-  LayerIds l;
-  l.self_norm = declare_norm(store, prefix + ".self_norm");
-  l.self_qkv = declare_linear(store, prefix + ".self.qkv", q + 2 * kv, d, 1.0f);
-  l.self_out = declare_linear(store, prefix + ".self.out", d, q, residual);
-  if (cross) {
-    l.cross_norm = declare_norm(store, prefix + ".cross_norm");
-    l.cross_q = declare_linear(store, prefix + ".cross.q", q, d, 1.0f);
-    l.cross_kv = declare_linear(store, prefix + ".cross.kv", 2 * kv, d, 1.0f);
-    l.cross_out = declare_linear(store, prefix + ".cross.out", d, q, 1.0f);
+Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack place,
+                                                   ParameterId embedding) const {
+  const bool encoder = place == Stack::encoder;
+  const std::string side = encoder ? "encoder" : "decoder";
+  LayerStack stack{
+      .place = place, .embedding = embedding, .positions = {}, .layers = {}, .final_norm = {}};
+  if (config_.positions == PositionKind::learned) {
+    stack.positions = store.add({.name = side + ".positions.weight",
+                                 .rows = config_.max_positions,
+                                 .cols = config_.d_model,
+                                 .init = Init::normal,
+                                 .init_scale = 0.02f,
+                                 .decay = true});
   }
-  l.ffn_norm = declare_norm(store, prefix + ".ffn_norm");
-  l.ffn_in =
-      declare_linear(store, prefix + ".ffn.in", config_.ffn * (config_.gated ? 2 : 1), d, 1.0f);
-  l.ffn_out = declare_linear(store, prefix + ".ffn.out", d, config_.ffn, residual);
-  return l;
+  const int64_t layers = encoder ? config_.encoder_layers : config_.decoder_layers;
+  for (int64_t i = 0; i < layers; ++i) {
+    std::vector<Sublayer>& layer = stack.layers.emplace_back();
+    for (const MixerKind* mixer : layer_mixers(config_, place, i)) {
+      const Declaration declare(config_, store,
+                                side + ".layers." + std::to_string(i) + "." + mixer->prefix);
+      const NormIds norm = declare.norm();
+      layer.push_back({norm, mixer->make(declare)});
+    }
+  }
+  if (config_.final_norm) stack.final_norm = Declaration(config_, store, side + ".final").norm();
+  return stack;
 }
 
 Transformer::Transformer(const ModelConfig& config, ParameterStore& store) : config_(config) {
   const bool lm = config_.kind == ModelKind::decoder_only;
-  const int64_t d = config_.d_model;
-  const float embedding_std = lm ? 0.02f : 1.0f / std::sqrt(static_cast<float>(d));
+  const float std = lm ? 0.02f : 1.0f / std::sqrt(static_cast<float>(config_.d_model));
   // Marian starts the decoder from a zero embedding, and transformers from the row of <pad>, which
   // it keeps at zero: so do we, or what we train would be another model there.
   const int64_t start_row = !lm && config_.decoder_start_id == config_.pad_id ? config_.pad_id : -1;
-  const auto table = [&](const std::string& name, int64_t rows, float std, int64_t zero_row = -1) {
+  const auto table = [&](const std::string& name, int64_t vocab, int64_t zero_row) {
     return store.add({.name = name,
-                      .rows = rows,
-                      .cols = d,
+                      .rows = padded_vocab(vocab),
+                      .cols = config_.d_model,
                       .init = Init::normal,
                       .init_scale = std,
                       .decay = true,
-                      .zero_row = zero_row});
+                      .zero_row = zero_row,
+                      .padding_rows = padded_vocab(vocab) - vocab});
   };
-  const int64_t source_rows = padded_vocab(config_.vocab_source);
-  const int64_t target_rows = padded_vocab(config_.vocab_target);
-  const bool learned = config_.positions == PositionKind::learned;
-  if (lm) {
-    target_embedding_ = table("decoder.embed.weight", target_rows, embedding_std);
-  } else if (config_.shared_embeddings) {
-    source_embedding_ = target_embedding_ =
-        table("shared.weight", target_rows, embedding_std, start_row);
-  } else {
-    source_embedding_ = table("encoder.embed.weight", source_rows, embedding_std);
-    target_embedding_ = table("decoder.embed.weight", target_rows, embedding_std, start_row);
+  ParameterId source, target;
+  if (!lm && !shares(config_)) {
+    source = table(source_embedding_name(config_), config_.vocab_source, -1);
   }
-  if (!lm) {
-    if (learned)
-      source_positions_ = table("encoder.positions.weight", config_.max_positions, 0.02f);
-    for (int64_t i = 0; i < config_.encoder_layers; ++i) {
-      encoder_.push_back(declare_layer(store, "encoder.layers." + std::to_string(i), false));
+  target = table(target_embedding_name(config_), config_.vocab_target, start_row);
+  if (shares(config_)) source = target;
+  if (!lm) encoder_ = declare_stack(store, Stack::encoder, source);
+  decoder_ = declare_stack(store, Stack::decoder, target);
+  if (!config_.tied_output) output_ = table("output.weight", config_.vocab_target, -1);
+}
+
+std::vector<ParameterShape> model_parameters(const ModelConfig& config) {
+  ParameterStore store({}, DType::f32);  // never allocated
+  const Transformer model(config, store);
+  std::vector<ParameterShape> shapes;
+  for (const ParameterSpec& p : store.specs()) {
+    shapes.push_back({p.name, p.rows - p.padding_rows, p.cols, p.rows == 1 && !p.decay, p.blocks});
+  }
+  return shapes;
+}
+
+std::vector<float> sinusoidal_positions(int64_t positions, int64_t width) {
+  std::vector<float> table(static_cast<size_t>(positions * width));
+  const int64_t half = width / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const double rate =
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+    for (int64_t p = 0; p < positions; ++p) {
+      const double angle = static_cast<double>(p) * rate;
+      table[static_cast<size_t>(p * width + i)] = static_cast<float>(std::sin(angle));
+      table[static_cast<size_t>(p * width + half + i)] = static_cast<float>(std::cos(angle));
     }
-    if (config_.final_norm) encoder_final_ = declare_norm(store, "encoder.final_norm");
   }
-  if (learned) target_positions_ = table("decoder.positions.weight", config_.max_positions, 0.02f);
-  for (int64_t i = 0; i < config_.decoder_layers; ++i) {
-    decoder_.push_back(declare_layer(store, "decoder.layers." + std::to_string(i), !lm));
-  }
-  if (config_.final_norm) decoder_final_ = declare_norm(store, "decoder.final_norm");
-  if (!config_.tied_output) output_ = table("output.weight", target_rows, embedding_std);
+  return table;
 }
 
 void Transformer::make_tables(const ParameterStore& store) {

@@ -11,8 +11,6 @@
 #include "base/error.h"
 #include "base/timed_part.h"
 #include "model/finite.h"
-#include "ops/attention.h"
-#include "ops/cached_attention.h"
 
 namespace saturate::model {
 namespace {
@@ -53,11 +51,11 @@ TranslatorPlan::TranslatorPlan(const Transformer& model, const ParameterStore& s
       rows_(shape.sentences * o.beam),
       layout_(shape, o.beam),
       stream_(store.device()),
+      cache_(model, stream_, store.compute_type(), shape.slots, rows_),
       encoder_(store, TapeMode::inference, nullptr),
       step_(store, TapeMode::inference, nullptr),
       replay_(o.graph, "  first step of a plan", "  graph of a plan") {
   const Device device = store.device();
-  const ModelConfig& c = model.config();
   const size_t wide = size_of(store.wide_type());
   const auto rows = static_cast<size_t>(rows_), slots = static_cast<size_t>(shape.slots);
   const auto beam = static_cast<size_t>(o.beam);
@@ -72,10 +70,6 @@ TranslatorPlan::TranslatorPlan(const Transformer& model, const ParameterStore& s
   workspace_ = Buffer(device, device.is_cuda() ? kWorkspaceBytes : 0);
   result_ =
       HostBuffer(device, static_cast<size_t>(shape.sentences * shape.max_target) * sizeof(int32_t));
-  const auto width = static_cast<size_t>(2 * c.kv_heads * c.head_size);
-  for (int64_t i = 0; i < c.decoder_layers; ++i) {
-    caches_.push_back(zeroed(stream_, slots * width * size_of(store.compute_type())));
-  }
   record_encoder();
   record_step();
   stream_.synchronize();
@@ -89,16 +83,16 @@ void TranslatorPlan::record_encoder() {
                                      .sequences = shape_.sentences},
                           .max_length = shape_.max_source};
   const Value memory = model_.encode(encoder_, source);
-  for (size_t i = 0; i < caches_.size(); ++i) {
-    cross_.push_back(model_.cross_keys_values(encoder_, static_cast<int64_t>(i), memory));
-    encoder_.keep(cross_.back());
+  for (const Mixer* mixer : model_.decoder_mixers()) {
+    SAT_ASSERT(mixer->decode_state(encoder_.compute_type()).row_bytes == 0);  // beams change rows
+    memories_.push_back(mixer->record_memory(encoder_, memory));
+    if (memories_.back()) encoder_.keep(memories_.back());
   }
   encoder_arena_ = zeroed(stream_, encoder_.plan());
 }
 
 void TranslatorPlan::record_step() {
   const ModelConfig& c = model_.config();
-  const int64_t kv_width = c.kv_heads * c.head_size;
   const Context ctx{stream_.device(), stream_.native()};
   const Run encoded(ctx, encoder_, encoder_arena_.as<char>(), false);
   kernels::BeamState state{.ids = words(layout_.ids),
@@ -110,39 +104,25 @@ void TranslatorPlan::record_step() {
                            .tokens = tokens_.as<int32_t>(),
                            .starts = words(layout_.starts),
                            .limits = words(layout_.limits)};
-  DecoderAttention attention;
-  attention.self = [&](int64_t layer, Value qkv) {
-    return ops::cached_attention(step_, qkv,
-                                 {.heads = c.heads,
-                                  .kv_heads = c.kv_heads,
-                                  .head_size = c.head_size,
-                                  .max_positions = shape_.max_target,
-                                  .cache = caches_[static_cast<size_t>(layer)].data(),
-                                  .positions = state.positions,
-                                  .starts = state.starts,
-                                  .slots = state.slots,
-                                  .finished = state.finished});
-  };
-  attention.cross = [&](int64_t layer, Value q) {
-    const Value of = cross_[static_cast<size_t>(layer)];
-    const Value kv = step_.external("cross_keys_values", step_.compute_type(), shape_.source_rows,
-                                    2 * kv_width, encoded(of));
-    return ops::attention(step_, {.q = {q, 0},
-                                  .k = {kv, 0},
-                                  .v = {kv, kv_width},
-                                  .heads = c.heads,
-                                  .kv_heads = c.kv_heads,
-                                  .head_size = c.head_size,
-                                  .cu_q = words(layout_.query_cu),
-                                  .cu_k = words(layout_.source_cu),
-                                  .sequences = shape_.sentences,
-                                  .max_q = options_.beam,
-                                  .max_k = shape_.max_source});
-  };
+  std::vector<MixerStep> steps = cache_.steps({.positions = state.positions,
+                                               .starts = state.starts,
+                                               .slots = state.slots,
+                                               .finished = state.finished,
+                                               .max_positions = shape_.max_target,
+                                               .cu_rows = words(layout_.query_cu),
+                                               .cu_memory = words(layout_.source_cu),
+                                               .sentences = shape_.sentences,
+                                               .max_rows = options_.beam,
+                                               .max_memory = shape_.max_source});
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!memories_[i]) continue;
+    const Tape::Info m = encoder_.info(memories_[i]);
+    steps[i].memory = step_.external(m.label, m.dtype, m.rows, m.cols, encoded(memories_[i]));
+  }
   const PackedSide target{
       .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows_, .sequences = rows_},
       .max_length = 1};
-  const Value logits = model_.logits(step_, model_.decode_with(step_, target, attention));
+  const Value logits = model_.logits(step_, model_.decode_step(step_, target, steps));
   kernels::BeamStepArgs args{.state = state,
                              .candidate_scores = candidate_scores_.data(),
                              .candidate_ids = candidate_ids_.as<int32_t>(),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/decode/beam_step.h"
-#include "model/transformer.h"
+#include "model/decode_cache.h"
 #include "model/translator.h"
 #include "ops/tape.h"
 #include "runtime/memory.h"
@@ -64,9 +64,9 @@ class TranslatorPlan {
   Stream stream_;
   Buffer block_, scores_, slots_, tokens_, candidate_scores_, candidate_ids_, workspace_;
   HostBuffer host_block_, host_scores_, result_;
-  std::vector<Buffer> caches_;  // by layer
+  DecodeCache cache_;
   Tape encoder_, step_;
-  std::vector<Value> cross_;  // keys and values of the memory by layer, on the encoder's tape
+  std::vector<Value> memories_;  // what each mixer reads of the memory, on the encoder's tape
   Buffer encoder_arena_, step_arena_;
   Replay replay_;
 };

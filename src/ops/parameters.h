@@ -20,13 +20,17 @@ struct ParameterSpec {
   int64_t rows = 1;  // a vector is (1, cols)
   int64_t cols = 0;
   Init init = Init::zeros;
-  float init_scale = 0;            // standard deviation (normal) or bound (uniform)
-  bool decay = false;              // whether weight decay applies (matrices)
-  bool frozen = false;             // training leaves it as it is; set by ParameterStore::freeze
+  float init_scale = 0;  // standard deviation (normal) or bound (uniform)
+  bool decay = false;    // whether weight decay applies (matrices)
+  bool frozen = false;   // training leaves it as it is; set by ParameterStore::freeze
   // A row of a lookup table that starts at zero and stays zero: ops::embedding gives it no gradient
   // and clears what others have added before. (Weight decay still shrinks a row that was loaded and
   // is not zero.) -1: there is none.
   int64_t zero_row = -1;
+  int64_t padding_rows = 0;  // the last rows of a vocabulary's matrix, which no model file holds
+  // Rows of each matrix that lies in this one, such as those of q, k and v; of a bias its columns.
+  // Empty: it is one matrix. A cut over ranks goes through each of them.
+  std::vector<int64_t> blocks = {};
   parallel::ShardSpec shard = {};  // replicated, until another axis of the mesh exceeds 1
   int64_t offset = 0;  // in elements from the start of every flat array; set by ParameterStore::add
   int64_t size() const noexcept { return rows * cols; }

@@ -40,6 +40,8 @@ template <class T>
 std::string text_of(const T& value) {
   if constexpr (std::is_enum_v<T>) {
     return std::string(model::name_of(value));
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return value.empty() ? "self_attention" : fmt::format("{}", fmt::join(value, ","));
   } else {
     return fmt::format("{}", value);
   }
@@ -68,7 +70,7 @@ class Agreement {
 
 void check_model_keys(const RunConfig& config, const std::string& folder,
                       const model::ModelConfig& found) {
-  const saturate::ArchitectureConfig& given = config.model;
+  const ArchitectureConfig& given = config.model;
   const Agreement a(config, folder);
   if (given.preset != "auto") {
     const auto kind = model::model_preset(given.preset).kind;
@@ -90,6 +92,7 @@ void check_model_keys(const RunConfig& config, const std::string& folder,
          found.norm_position);
   a.need("model.activation", given.activation.has_value(), wanted.activation, found.activation);
   a.need("model.gated", given.gated.has_value(), wanted.gated, found.gated);
+  a.need("model.mixers", !given.mixers.empty(), wanted.mixers, found.mixers);
   a.need("model.positions", given.positions.has_value(), wanted.positions, found.positions);
   a.need("model.bias", given.bias.has_value(), wanted.biases, found.biases);
   a.need("model.tie_embeddings", given.tie_embeddings.has_value(), wanted.tied_output,

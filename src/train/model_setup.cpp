@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -53,7 +54,7 @@ model::ModelConfig model_with(const RunConfig& config) {
 model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
   using model::NormPosition;
   using model::PositionKind;
-  const saturate::ArchitectureConfig& given = config.model;
+  const ArchitectureConfig& given = config.model;
   const int64_t preset_d = m.d_model;
   take(m.d_model, given.d_model);
   take(m.encoder_layers, given.encoder_layers);
@@ -99,6 +100,9 @@ model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
         "model.positions", *given.positions,
         std::array{PositionKind::sinusoidal, PositionKind::learned, PositionKind::rotary});
   }
+  if (!given.mixers.empty()) m.mixers = given.mixers;
+  const auto is_default = [](const std::string& name) { return name == "self_attention"; };
+  if (std::ranges::all_of(m.mixers, is_default)) m.mixers.clear();
   take(m.biases, given.bias);
   take(m.tied_output, given.tie_embeddings);
   return m;

@@ -60,6 +60,7 @@ RunConfig with_preset(const RunConfig& config) {
   to.norm_position = model::name_of(m.norm_position);
   to.activation = model::name_of(m.activation);
   to.gated = m.gated;
+  to.mixers = m.mixers;
   to.positions = model::name_of(m.positions);
   to.bias = m.biases;
   to.tie_embeddings = m.tied_output;

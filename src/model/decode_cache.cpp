@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decode_cache.h"
+
+namespace saturate::model {
+
+DecodeCache::DecodeCache(const Transformer& model, const Stream& stream, DType compute,
+                         int64_t slots, int64_t rows) {
+  const auto zeroed = [&](int64_t bytes) {
+    Buffer b(stream.device(), static_cast<size_t>(bytes));
+    if (bytes > 0) fill_bytes(stream, b.data(), 0, b.bytes());
+    return b;
+  };
+  for (const Mixer* mixer : model.decoder_mixers()) {
+    const DecodeState s = mixer->decode_state(compute);
+    states_.push_back({zeroed(slots * s.slot_bytes), zeroed(rows * s.row_bytes)});
+  }
+}
+
+std::vector<MixerStep> DecodeCache::steps(const MixerStep& common) const {
+  std::vector<MixerStep> steps;
+  for (const State& s : states_) {
+    MixerStep& step = steps.emplace_back(common);
+    step.slot_state = s.slots.data();
+    step.row_state = s.rows.data();
+  }
+  return steps;
+}
+
+}  // namespace saturate::model

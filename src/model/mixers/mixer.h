@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What layers are made of: a layer is a list of pairs of a norm and a mixer. A mixer declares its
+// parameters once and says the rest from them: how it is recorded, what generation keeps of it, how
+// much it computes. Parameter lists, model files, caches and FLOP counts follow.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model_config.h"
+#include "ops/embedding.h"
+#include "ops/tape.h"
+
+namespace saturate::model {
+
+struct LinearIds {
+  ParameterId weight, bias;  // without a bias its index is -1
+};
+struct NormIds {
+  ParameterId weight, bias;
+};
+
+// Adds the parameters of one mixer to a store in the order of the calls; `prefix` is
+// "<layer>.<mixer>".
+class Declaration {
+ public:
+  Declaration(const ModelConfig& c, ParameterStore& store, std::string prefix)
+      : config(c), store_(store), prefix_(std::move(prefix)) {}
+
+  // A projection (out, in). `blocks`: the rows of each matrix that lies in it, such as {q, k, v};
+  // none: it is one matrix.
+  LinearIds linear(const char* name, int64_t out, int64_t in,
+                   std::vector<int64_t> blocks = {}) const;
+  // The projection whose result joins the residual stream: it starts smaller in deep decoder-only
+  // models (Radford et al., 2019).
+  LinearIds output(const char* name, int64_t out, int64_t in) const;
+  // The norm before or after the mixer: "<layer>.<mixer>_norm".
+  NormIds norm() const;
+
+  const ModelConfig& config;
+
+ private:
+  LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,
+                std::vector<int64_t> blocks) const;
+
+  ParameterStore& store_;
+  std::string prefix_;
+};
+
+// y = x w^T + bias
+Value project(Tape& tape, const LinearIds& ids, Value x);
+
+// One side of a packed batch: its arrays in device memory and the bounds the plan was made for.
+struct PackedSide {
+  ops::TokenArrays tokens;
+  int64_t max_length = 0;
+};
+
+// The packed batch around a mixer's input.
+struct MixerBatch {
+  const PackedSide& side;              // of the input's rows
+  bool causal = false;                 // no token may see a later one
+  Value memory = {};                   // the encoder's result, for the decoder of such a model
+  const PackedSide* source = nullptr;  // of the memory's rows
+};
+
+// What a mixer keeps of the tokens that generation has seen.
+struct DecodeState {
+  // Bytes of one token. They lie in slots and beams share the slots of a common history, so that
+  // nothing moves when beams change places (kernels/decode/cached_attention.h).
+  int64_t slot_bytes = 0;
+  // Bytes of one sequence, whatever its length. They belong to a row: beam search, whose rows
+  // change places, would have to move them, so it takes no model that has them.
+  int64_t row_bytes = 0;
+};
+
+// One step of generation, a token of each row, in device memory. The arrays are those of
+// kernels/decode/cached_attention.h.
+struct MixerStep {
+  const int32_t* positions = nullptr;
+  const int32_t* starts = nullptr;
+  const int32_t* slots = nullptr;
+  const int32_t* finished = nullptr;
+  int64_t max_positions = 0;
+  void* slot_state = nullptr;  // of this mixer: DecodeState::slot_bytes of each slot
+  void* row_state = nullptr;   // DecodeState::row_bytes of each row
+  // For mixers that read the encoder's memory: what record_memory() made, and whose rows it has.
+  Value memory = {};
+  const int32_t* cu_rows = nullptr;    // (sentences + 1) the step's rows by sentence
+  const int32_t* cu_memory = nullptr;  // (sentences + 1) the memory's rows by sentence
+  int64_t sentences = 0, max_rows = 0, max_memory = 0;
+};
+
+// Tokens that pass a mixer, and pairs of a token and one that it sees.
+struct MixerWork {
+  double tokens = 0, pairs = 0;
+  double memory_tokens = 0, memory_pairs = 0;
+};
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+
+  // x (rows, d_model), normalised, to what is added to the residual stream, of the same shape.
+  virtual Value record(Tape& tape, Value x, const MixerBatch& batch) const = 0;
+  // The same for one token of each row, given what the steps before have left in the state. For
+  // inference only.
+  virtual Value record_step(Tape& tape, Value x, const MixerStep& step) const = 0;
+  // What all steps read of the encoder's memory, recorded once a batch; none by default.
+  virtual Value record_memory(Tape& tape, Value memory) const;
+  virtual DecodeState decode_state(DType compute) const;
+  // Multiplications of the products of a forward pass (each has its addition).
+  virtual double products(const MixerWork& work) const = 0;
+};
+
+// A kind of mixer. Adding one: a folder that defines a `const MixerKind`, and its name in
+// registry.cpp.
+struct MixerKind {
+  const char* name;    // in configurations: "linear_attention"
+  const char* prefix;  // of its parameters in a layer: "linear"
+  // Whether model.mixers may name it: it takes the place of self-attention in a causal layer.
+  bool choosable;
+  // Why a model cannot have it, or null. Asked of configurations whose sizes are valid.
+  const char* (*refusal)(const ModelConfig& config);
+  std::unique_ptr<const Mixer> (*make)(const Declaration& declare);
+};
+
+}  // namespace saturate::model
