@@ -34,7 +34,7 @@ const Key kKeys[] = {
     {AT(model.norm_position), "normalise before or after each sublayer", 0, 0, "pre|post"},
     {AT(model.activation), "activation of the feed-forward layer", 0, 0, "relu|gelu_tanh|gelu_erf|silu"},
     {AT(model.gated), "gated feed-forward layer (silu and gated: SwiGLU)"},
-    {AT(model.mixers), "what mixes the tokens in the layers of a language model, taken in turn: self_attention; default: self_attention in all"},
+    {AT(model.mixers), "what mixes the tokens in the layers of a language model, taken in turn: self_attention, linear_attention; default: self_attention in all"},
     {AT(model.positions), "how tokens know their position", 0, 0, "sinusoidal|learned|rotary"},
     {AT(model.bias), "linear layers have a bias"},
     {AT(model.tie_embeddings), "input and output embeddings are one matrix"},

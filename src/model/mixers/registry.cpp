@@ -7,11 +7,12 @@
 
 namespace saturate::model {
 
-extern const MixerKind kSelfAttention, kCrossAttention, kFeedForward;
+extern const MixerKind kSelfAttention, kCrossAttention, kFeedForward, kLinearAttention;
 
 namespace {
 
-constexpr const MixerKind* kMixers[] = {&kSelfAttention, &kCrossAttention, &kFeedForward};
+constexpr const MixerKind* kMixers[] = {&kSelfAttention, &kCrossAttention, &kFeedForward,
+                                        &kLinearAttention};
 
 const MixerKind* find_choosable(const std::string& name) {
   for (const MixerKind* kind : kMixers) {
