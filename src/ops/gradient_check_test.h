@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Test support: a small f64 model on the CPU whose gradients are compared with central differences.
 #pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -25,7 +28,8 @@ struct GradientReport {
 
 // Compares at most `per_parameter` elements of every parameter, spread evenly. The loss must be
 // recorded with grad_scale 1; parameters start as initialise() draws them, vectors moved off their
-// constants.
+// constants. Also runs the tape twice over different rubbish in the arena: same bits, and nothing
+// written behind it.
 inline GradientReport check_gradients(const GradientCase& test, int64_t per_parameter = 10) {
   ParameterStore store({}, DType::f64);
   test.declare(store);
@@ -42,16 +46,23 @@ inline GradientReport check_gradients(const GradientCase& test, int64_t per_para
   Tape tape(store, TapeMode::training, rng_state);
   test.record(tape, totals);
   tape.backward();
-  std::vector<char> arena(tape.plan() + 256);
-  const auto loss = [&] {
+  const size_t planned = tape.plan();
+  std::vector<char> arena(planned + 256);
+  const auto loss = [&](char poison = '\xFF') {  // NaN everywhere
     totals[0] = totals[1] = totals[2] = 0;
-    std::fill(arena.begin(), arena.end(), static_cast<char>(0xFF));  // NaN everywhere: poison
+    std::fill(arena.begin(), arena.end(), poison);
     tape.run({}, arena.data(), false);
     return totals[0];
   };
-  loss();
   const auto* g = store.gradients().as<double>();
+  const double other = loss('\x3C');
+  const std::vector<double> first(g, g + store.padded_count());
+  EXPECT_EQ(loss(), other) << "the loss depends on what the arena held, or on the run";
   const std::vector<double> analytic(g, g + store.padded_count());
+  EXPECT_TRUE(analytic == first) << "gradients depend on what the arena held, or on the run";
+  EXPECT_TRUE(std::all_of(arena.begin() + static_cast<std::ptrdiff_t>(planned), arena.end(),
+                          [](char c) { return c == '\xFF'; }))
+      << "bytes behind the arena were written";
 
   GradientReport report;
   const double h = 1e-5;  // error of central differences about h^2 plus eps / h: 1e-10

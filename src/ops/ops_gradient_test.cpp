@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
 
 #include "ops/activation.h"
 #include "ops/attention.h"
@@ -246,6 +250,37 @@ TEST_F(OpsGradient, CrossAttentionOverAMemoryUsedTwice) {
         return x;
       });
   EXPECT_LT(r.worst, kBound) << r.where;
+}
+
+// The operations that a tape can record, as the headers of src/ops declare them, each in a case of check_gradients.
+TEST(OpsGradientList, CoversEveryOperation) {
+  namespace fs = std::filesystem;
+  const auto text_of = [](const fs::path& path) {
+    std::ifstream in(path);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  const std::set<std::string> without_backward = {"cached_attention"};
+  const fs::path root = fs::path(SATURATE_SOURCE_DIR) / "src";
+  std::string cases;
+  for (const auto& entry : fs::recursive_directory_iterator(root))
+    if (entry.path().string().ends_with("_test.cpp"))
+      if (const std::string text = text_of(entry.path());
+          text.find("check_gradients(") != std::string::npos)
+        cases += text;
+  const std::regex declaration(R"(\n\w+ (\w+)\(Tape& tape)");
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(root / "ops")) {
+    if (!entry.path().string().ends_with(".h")) continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator m(text.begin(), text.end(), declaration), end; m != end;
+         ++m, ++found) {
+      const std::string name = (*m)[1];
+      EXPECT_TRUE(without_backward.contains(name) ||
+                  cases.find("ops::" + name + "(") != std::string::npos)
+          << name << " of " << entry.path() << " is in no case of check_gradients";
+    }
+  }
+  EXPECT_GE(found, 8);
 }
 
 TEST(Tape, ReportsGradientsInTheOrderBackwardFinishesThem) {
