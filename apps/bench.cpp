@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 
+#include "apps/bench_against.h"
 #include "apps/commands.h"
 #include "apps/report_output.h"
 #include "base/error.h"
@@ -72,19 +73,23 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
                           .d_type = type,
                           .allow_tf32 = o.config.train.tf32});
   });
-  fmt::print(R"({{"what":"gemm","m":{},"n":{},"k":{},"type":"{}","ms":{:.4f},"tflops":{:.2f}}})"
-             "\n",
-             m, n, k, name_of(type), ms,
-             2e-9 * static_cast<double>(m) * static_cast<double>(n * k) / ms);
+  const std::string row = fmt::format(
+      R"({{"what":"gemm","m":{},"n":{},"k":{},"type":"{}","ms":{:.4f},"tflops":{:.2f}}})", m, n, k,
+      name_of(type), ms, 2e-9 * static_cast<double>(m) * static_cast<double>(n * k) / ms);
+  fmt::print("{}\n", complete_row(row, device_info(ctx.device).name, o.arguments));
 }
 
 }  // namespace
 
 int run_bench(const BenchOptions& o) {
+  if (!o.against.empty()) return run_bench_against(o);
+  if (o.what.empty())
+    throw Error(Errc::invalid_argument, "bench", "give what to measure: step, gemm or attention");
   if (o.ladder && !o.plot.empty()) check_report_path("bench", o.plot);
   if (o.what == "step") {
     const train::StepTiming timing = train::time_step(o.config, o.length, o.repeats);
-    if (parallel::current_launch().rank == 0) fmt::print("{}\n", train::to_json(timing));
+    if (parallel::current_launch().rank == 0)
+      fmt::print("{}\n", complete_row(train::to_json(timing), timing.device, o.arguments));
     return 0;
   }
   const Device device = parse_device(o.config.train.device);

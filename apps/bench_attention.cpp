@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/attention_peers.h"
+#include "apps/bench_against.h"
 #include "apps/commands.h"
 #include "apps/ladder_plot.h"
 #include "base/error.h"
@@ -285,12 +286,13 @@ void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream
   const double backward = median_ms(
       ctx, stream, problem, o.repeats,
       [&](const AttentionBackwardArgs& set) { kernels::attention_backward(ctx, plan_back, set); });
-  fmt::print(R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
-             R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
-             R"("backward_tflops":{:.1f}}})"
-             "\n",
-             x.batch, x.heads, x.length, x.head_size, x.causal, name_of(type), forward, backward,
-             x.gflop() / forward, 2.5 * x.gflop() / backward);
+  const std::string row = fmt::format(
+      R"({{"what":"attention","batch":{},"heads":{},"length":{},"head_size":{},"causal":{},)"
+      R"("type":"{}","forward_ms":{:.4f},"backward_ms":{:.4f},"forward_tflops":{:.1f},)"
+      R"("backward_tflops":{:.1f}}})",
+      x.batch, x.heads, x.length, x.head_size, x.causal, name_of(type), forward, backward,
+      x.gflop() / forward, 2.5 * x.gflop() / backward);
+  fmt::print("{}\n", complete_row(row, device_info(ctx.device).name, o.arguments));
 }
 
 int run_bench_attention_ladder(const BenchOptions& o, const Context& ctx, const Stream& stream) {

@@ -10,6 +10,7 @@
 #include <new>
 #include <system_error>
 
+#include "apps/bench_against.h"
 #include "apps/commands.h"
 #include "apps/config_flags.h"
 #include "apps/process_limits.h"
@@ -302,7 +303,6 @@ struct Program {
         app.add_subcommand("bench", "measure training steps, matrix products or attention");
     CLI::App& c = *bench_command;
     c.add_option("what", bench.what, "step, gemm or attention")
-        ->required()
         ->check(CLI::IsMember({"step", "gemm", "attention"}));
     add_config_file(c, bench_flags);
     add_key(c, bench_flags, "--preset", "model.preset", "shape of the model");
@@ -339,6 +339,15 @@ struct Program {
                  "bench/peers/pytorch_attention.py")
         ->needs(ladder)
         ->type_name("FILE");
+    CLI::Option* against = c.add_option(
+        "--against", bench.against,
+        "compare in turns with another program, or with a file of rows; ends with code 1 "
+        "when something is slower beyond noise");
+    against->type_name("FILE")->excludes(ladder);
+    c.add_option("--rounds", bench.rounds, "--against: turns; each measures everything once")
+        ->needs(against)
+        ->check(CLI::Range(kFewestRounds, int64_t{1000}))
+        ->capture_default_str();
     c.footer(
         "Examples:\n"
         "  saturate bench step --preset base --batch 25088 --length 32\n"
@@ -347,8 +356,9 @@ struct Program {
         "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
         "  saturate bench attention --shape 8 16 2048 128 --causal\n"
         "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048\n"
-        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers "
-        "peers.jsonl\n"
+        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers p.jsonl\n"
+        "  saturate bench gemm --shape 4096 4096 4096 --against ../before/saturate\n"
+        "  saturate bench --against rows.jsonl        # again what these rows measured\n"
         "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back "
         "to\n"
         "back, from the end of one to the end of the next; the rates are those of the median.");
@@ -753,6 +763,7 @@ int run_program(int argc, char** argv) {
     log_error(usage_message(program, e, argc, argv));
     return kExitUsage;
   }
+  program.bench.arguments.assign(argv + std::min(argc, 2), argv + argc);
   return program.run();
 }
 

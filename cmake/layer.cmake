@@ -105,4 +105,7 @@ function(saturate_test target)
                              SATURATE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SATURATE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_labels.cmake
+       "include(${CMAKE_SOURCE_DIR}/cmake/test_labels.cmake)\nsaturate_label_tests(\"${T_LAYERS}\" \${${target}_TESTS})\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_labels.cmake)
 endfunction()

@@ -65,6 +65,74 @@ class Usage(unittest.TestCase):
         self.assertIn("/no/such/file.toml", err)
 
 
+class BenchAgainst(unittest.TestCase):
+    ARGUMENTS = ["gemm", "--shape", "32", "32", "32", "--device", "cpu", "--repeats", "3"]
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory()) if hasattr(self, "enterContext") else tempfile.mkdtemp()
+        code, out, err = saturate("bench", *self.ARGUMENTS)
+        self.assertEqual(code, 0, err)
+        self.row = json.loads(out)
+
+    def file(self, *rows):
+        path = os.path.join(self.folder, "rows.jsonl")
+        with open(path, "w", encoding="utf8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        return path
+
+    def other(self, ms):
+        """A program that says so much time for everything."""
+        path = os.path.join(self.folder, "other")
+        with open(path, "w", encoding="utf8") as file:
+            file.write(f"#!/bin/sh\necho a line before\necho '{json.dumps({**self.row, 'ms': ms})}'\n")
+        os.chmod(path, 0o755)
+        return path
+
+    def test_rows_say_where_they_come_from(self):
+        self.assertEqual(self.row["command"], "saturate bench " + " ".join(self.ARGUMENTS))
+        self.assertRegex(self.row["commit"], r"^([0-9a-f]{9}(\+changes)?|unknown)$")
+        self.assertTrue(self.row["device"])
+
+    def test_ends_with_1_when_slower_than_a_program(self):
+        code, out, err = saturate("bench", *self.ARGUMENTS, "--against", self.other(1e-7))
+        self.assertEqual((code, err), (1, ""))
+        self.assertIn("1 of 1 times slower beyond noise", out)
+        self.assertIn("ms of `saturate bench gemm --shape 32 32 32", out)
+        code, out, _ = saturate("bench", *self.ARGUMENTS, "--rounds=8", "--against=" + self.other(1e6))
+        self.assertEqual(code, 0)
+        self.assertIn("0 of 1 times slower beyond noise", out)
+
+    def test_measures_the_rows_of_a_file_again(self):
+        step = {**self.row, "command": "saturate bench attention --shape 1 1 8 16 --device cpu --repeats 1",
+                "forward_ms": 1e6, "backward_ms": 1e-7}
+        ladder = {**self.row, "command": "saturate bench gemm --ladder"}
+        code, out, _ = saturate("bench", "--against", self.file({**self.row, "ms": 1e6}, step, ladder, {"what": "x"}))
+        self.assertEqual(code, 1)
+        self.assertIn("1 of 3 times slower beyond noise\n  backward_ms of `saturate bench attention", out)
+        code, out, _ = saturate("bench", "gemm", "--against", self.file({**self.row, "ms": 1e6}, step))
+        self.assertEqual(code, 0)
+        self.assertIn("0 of 1 times", out)
+        code, _, _ = saturate("bench", *self.ARGUMENTS, "--against", self.file({**self.row, "ms": 1e-7}, step))
+        self.assertEqual(code, 1)
+
+    def test_says_what_it_cannot_compare(self):
+        for rows, says in (([{**self.row, "device": "another"}], "nothing there can be compared"),
+                           ([{"what": "gemm", "ms": 1}], "no row whose command is"), ([7], ":1: not a row")):
+            code, _, err = saturate("bench", "--against", self.file(*rows))
+            self.assertEqual(code, 2, err)
+            self.assertIn(says, err)
+        for arguments, says in (([], "give what to measure"), (["--rounds", "7"], "--against"),
+                                (["--against", "/no/such/file"], "cannot read /no/such/file"),
+                                (["--against", PROGRAM], "say what both measure"),
+                                (["gemm", "--rounds", "3", "--against", "x"], "--rounds")):
+            code, _, err = saturate("bench", *arguments)
+            self.assertNotEqual(code, 0)
+            self.assertIn(says, err)
+        code, _, err = saturate("bench", *self.ARGUMENTS, "--against", "/bin/false")
+        self.assertEqual(code, 1)
+        self.assertIn("/bin/false ended with code 1", err)
+
+
 class AttentionLadder(unittest.TestCase):
     ARGUMENTS = ["bench", "attention", "--ladder", "--device", "cpu", "--shape", "1", "2", "64", "16", "--sizes", "8",
                  "16", "--repeats", "2"]

@@ -1,0 +1,20 @@
+# cmake -DSOURCE=... -DOUTPUT=... -P commit.cmake: a header with the commit of the checkout, written only when it is
+# another one. "+changes" where tracked files differ from it, "unknown" without git or history.
+set(commit unknown)
+execute_process(COMMAND git -C ${SOURCE} rev-parse --short=9 HEAD OUTPUT_VARIABLE head RESULT_VARIABLE code
+                OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(code EQUAL 0)
+  set(commit ${head})
+  execute_process(COMMAND git -C ${SOURCE} status --porcelain --untracked-files=no OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(changes)
+    string(APPEND commit "+changes")
+  endif()
+endif()
+set(text "#pragma once\n// Of the checkout that was built.\nconstexpr char kCommit[] = \"${commit}\";\n")
+set(before "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} before)
+endif()
+if(NOT text STREQUAL before)
+  file(WRITE ${OUTPUT} "${text}")
+endif()
