@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives as operations of a tape, so that backward passes, lifetimes and lanes hold for them as
-// for any other. With a group of one rank the first five return x and record nothing.
+// for any other. With a group of one rank the first five return x and record nothing. For all:
+//
+// Types     any that the tape has; sums are of floating-point types.
+// Stream    run in order on the lane of the group, beside the other lanes; capturable with NCCL.
+// Order     bitwise equal run to run for given ranks; sums as Communicator::start says.
+// Errors    collective, when the operation runs; invalid_argument where the function says so.
+// Cost      rows * cols elements, times (ranks - 1) / ranks; an all-reduce twice that.
+// Source    Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198 (Megatron-LM).
 #pragma once
 #include <vector>
 
@@ -20,8 +27,6 @@ struct GroupOfRanks {
 //
 // Shapes    x (rows, cols); returns (rows * ranks, cols).
 // Backward  scatter_sum_rows of the gradient.
-// Order     the same on every rank; sums as Communicator::start says.
-// Errors    collective, when the operation runs.
 Value gather_rows(Tape& tape, const GroupOfRanks& ranks, Value x);
 
 // The sum over the ranks, of which each keeps its part of the rows.
@@ -52,13 +57,19 @@ Value copy_to_ranks(Tape& tape, const GroupOfRanks& ranks, Value x);
 Value exchange_rows(Tape& tape, const GroupOfRanks& ranks, Value x, std::vector<int64_t> send_rows,
                     std::vector<int64_t> receive_rows);
 
-// x to another rank of the group, by its position, and from it. In training a tape that ends in a
-// send begins its backward pass with the gradient that comes back.
+// x to another rank of the group, by its position. In training a tape that ends in a send begins
+// its backward pass with the gradient that comes back.
 //
 // Shapes    x (rows, cols), as the other rank's receive().
-// Backward  send receives the gradient, receive sends it.
+// Backward  receives the gradient.
 // Errors    invalid_argument when `position` is no other rank.
 void send(Tape& tape, const GroupOfRanks& ranks, Value x, int position);
+
+// What the rank at `position` sends.
+//
+// Shapes    returns (rows, cols) of `dtype`, as that rank's send().
+// Backward  sends the gradient back.
+// Errors    invalid_argument when `position` is no other rank.
 Value receive(Tape& tape, const GroupOfRanks& ranks, int position, DType dtype, int64_t rows,
               int64_t cols);
 
