@@ -101,10 +101,9 @@ struct Program {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
     app.require_subcommand(1);
     app.footer(
-        "Start with: saturate train --train corpus.en corpus.de --valid val.en val.de --out "
-        "runs/ende\n"
-        "then:       saturate translate --model runs/ende < text.en > text.de\n"
-        "Each command explains itself: saturate train --help");
+        R"(Start with: saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende
+then:       saturate translate --model runs/ende < text.en > text.de
+Each command explains itself: saturate train --help)");
     define_train();
     define_translate();
     define_generate();
@@ -189,21 +188,16 @@ struct Program {
     c.add_flag("--print-config", print_config,
                "print the configuration as TOML, each key explained, and stop");
     c.add_flag("--help-config", help_config, "list every key with its range, and stop");
-    c.footer(
-        "Examples:\n"
-        "  saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende\n"
-        "  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny "
-        "--steps 5000\n"
-        "  saturate train --train corpus.en corpus.de --valid val.en val.de --valid web=web.en "
-        "web.de "
-        "--test t16.en t16.de --out runs/ende\n"
-        "  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4\n"
-        "  saturate train --train text.txt --preset gpt2-124m --out runs/lm\n"
-        "  saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned\n"
-        "  mpirun -n 4 saturate train --config run.toml            # four ranks, one run\n"
-        "  saturate train --resume --out runs/ende                 # go on, with the run's "
-        "settings\n"
-        "Ctrl-C saves and stops; of a flag given twice the last one counts.");
+    c.footer(R"(Examples:
+  saturate train --train corpus.en corpus.de --valid val.en val.de --out runs/ende
+  saturate train --train corpus.tsv.gz --valid val.tsv --out runs/small --preset tiny --steps 5000
+  saturate train --train corpus.en corpus.de --valid val.en val.de --valid web=web.en web.de --test t16.en t16.de --out runs/ende
+  saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4
+  saturate train --train text.txt --preset gpt2-124m --out runs/lm
+  saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned
+  mpirun -n 4 saturate train --config run.toml            # four ranks, one run
+  saturate train --resume --out runs/ende                 # go on, with the run's settings
+Ctrl-C saves and stops; of a flag given twice the last one counts.)");
   }
 
   void define_translate() {
@@ -224,12 +218,11 @@ struct Program {
          "so many translations of each line: LINE ||| TEXT ||| F0= LOG-PROBABILITY ||| SCORE")
         ->check(CLI::Range(1, 64));
     add_decode_options(c, translate.decode);
-    c.footer(
-        "Examples:\n"
-        "  echo 'A dog runs.' | saturate translate --model runs/ende\n"
-        "  saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest\n"
-        "  saturate translate --model runs/ende --input test.en --output test.de --beam 5\n"
-        "Without --beam and the like the model decodes as [translate] of its run says.");
+    c.footer(R"(Examples:
+  echo 'A dog runs.' | saturate translate --model runs/ende
+  saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest
+  saturate translate --model runs/ende --input test.en --output test.de --beam 5
+Without --beam and the like the model decodes as [translate] of its run says.)");
   }
 
   void define_generate() {
@@ -257,12 +250,10 @@ struct Program {
     c.add_option("--seed", generate.seed, "start of the random numbers")
         ->check(CLI::Range(int64_t{0}, INT64_MAX))
         ->capture_default_str();
-    c.footer(
-        "Examples:\n"
-        "  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p "
-        "0.95\n"
-        "  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16\n"
-        "  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt");
+    c.footer(R"(Examples:
+  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p 0.95
+  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16
+  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt)");
   }
 
   void define_eval() {
@@ -287,15 +278,13 @@ struct Program {
          "also write the translations here; with --score the scores, and not to standard output")
         ->type_name("FILE");
     add_decode_options(c, eval.decode);
-    c.footer(
-        "Examples:\n"
-        "  saturate eval --model runs/ende --test test.en test.de\n"
-        "  saturate eval --hyp test.out.de --ref test.de\n"
-        "  saturate eval --model runs/lm --test test.txt                 # perplexity\n"
-        "  saturate eval --model runs/ende --score --test test.en test.de\n"
-        "BLEU and chrF are those of sacreBLEU; their signatures are printed with them. Without "
-        "--beam\n"
-        "and the like the model decodes as [translate] of its run says.");
+    c.footer(R"(Examples:
+  saturate eval --model runs/ende --test test.en test.de
+  saturate eval --hyp test.out.de --ref test.de
+  saturate eval --model runs/lm --test test.txt                 # perplexity
+  saturate eval --model runs/ende --score --test test.en test.de
+BLEU and chrF are those of sacreBLEU; their signatures are printed with them. Without --beam
+and the like the model decodes as [translate] of its run says.)");
   }
 
   void define_bench() {
@@ -348,20 +337,18 @@ struct Program {
         ->needs(against)
         ->check(CLI::Range(kFewestRounds, int64_t{1000}))
         ->capture_default_str();
-    c.footer(
-        "Examples:\n"
-        "  saturate bench step --preset base --batch 25088 --length 32\n"
-        "  saturate bench step --preset gpt2-124m --batch 32768 --length 1024\n"
-        "  saturate bench gemm --shape 4096 4096 4096 --precision bf16\n"
-        "  saturate bench gemm --ladder --sizes 1024 2048 4096\n"
-        "  saturate bench attention --shape 8 16 2048 128 --causal\n"
-        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048\n"
-        "  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers p.jsonl\n"
-        "  saturate bench gemm --shape 4096 4096 4096 --against ../before/saturate\n"
-        "  saturate bench --against rows.jsonl        # again what these rows measured\n"
-        "step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back "
-        "to\n"
-        "back, from the end of one to the end of the next; the rates are those of the median.");
+    c.footer(R"(Examples:
+  saturate bench step --preset base --batch 25088 --length 32
+  saturate bench step --preset gpt2-124m --batch 32768 --length 1024
+  saturate bench gemm --shape 4096 4096 4096 --precision bf16
+  saturate bench gemm --ladder --sizes 1024 2048 4096
+  saturate bench attention --shape 8 16 2048 128 --causal
+  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 512 1024 2048
+  saturate bench attention --ladder --shape 4 16 1024 64 --sizes 1024 --peers p.jsonl
+  saturate bench gemm --shape 4096 4096 4096 --against ../before/saturate
+  saturate bench --against rows.jsonl        # again what these rows measured
+step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to
+back, from the end of one to the end of the next; the rates are those of the median.)");
   }
 
   void define_tune() {
@@ -400,13 +387,12 @@ struct Program {
     c.add_option("--device", tune.device, "auto, cuda or cuda:N")->capture_default_str();
     c.add_option("--output", tune.output, "table to write; default: in the user's cache folder")
         ->type_name("FILE");
-    c.footer(
-        "Examples:\n"
-        "  saturate tune gemm --dtype bf16\n"
-        "  saturate tune gemm --dtype f32 --layout NN --shapes 2048x2048x2048,4096x4096x4096\n"
-        "  saturate tune gemm --explain | tail\n"
-        "  saturate tune attention --dtype bf16 --causal --shapes 32x12x1024x64\n"
-        "The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.");
+    c.footer(R"(Examples:
+  saturate tune gemm --dtype bf16
+  saturate tune gemm --dtype f32 --layout NN --shapes 2048x2048x2048,4096x4096x4096
+  saturate tune gemm --explain | tail
+  saturate tune attention --dtype bf16 --causal --shapes 32x12x1024x64
+The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate.)");
   }
 
   void define_top() {
@@ -446,14 +432,13 @@ struct Program {
     c.add_option("--proc", top.proc, "where /proc is mounted")
         ->check(CLI::ExistingDirectory)
         ->capture_default_str();
-    c.footer(
-        "Examples:\n"
-        "  saturate top                       # h lists the keys, q ends\n"
-        "  saturate top --once --tree\n"
-        "  saturate top --json | jq '.gpus[].sm_active_percent'\n"
-        "  saturate top --prometheus :9400\n"
-        "GPM counters (SM, tensor, DRAM) need Hopper or later. What is not known is N/A or null,\n"
-        "never 0. A verdict with a question mark is a guess that `saturate doctor` can settle.");
+    c.footer(R"(Examples:
+  saturate top                       # h lists the keys, q ends
+  saturate top --once --tree
+  saturate top --json | jq '.gpus[].sm_active_percent'
+  saturate top --prometheus :9400
+GPM counters (SM, tensor, DRAM) need Hopper or later. What is not known is N/A or null,
+never 0. A verdict with a question mark is a guess that `saturate doctor` can settle.)");
   }
 
   void define_check() {
@@ -574,19 +559,16 @@ struct Program {
         ->type_name("FILE");
     compare->footer(
         "Example:\n  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'");
-    c.footer(
-        "Examples:\n"
-        "  saturate doctor -- python train.py --epochs 1\n"
-        "  saturate doctor --duration 60 --format html -o report.html -- torchrun "
-        "--nproc-per-node 2 train.py\n"
-        "  saturate doctor trace.json.gz\n"
-        "  saturate doctor trace.json.gz --format json -o report.json\n"
-        "  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'\n"
-        "  saturate doctor report.sqlite --format html -o report.html\n"
-        "  saturate doctor --pid 4711 --duration 10\n"
-        "A trace comes from torch.profiler (activities CPU and CUDA, then export_chrome_trace) or "
-        "from\n"
-        "nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.");
+    c.footer(R"(Examples:
+  saturate doctor -- python train.py --epochs 1
+  saturate doctor --duration 60 --format html -o report.html -- torchrun --nproc-per-node 2 train.py
+  saturate doctor trace.json.gz
+  saturate doctor trace.json.gz --format json -o report.json
+  saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'
+  saturate doctor report.sqlite --format html -o report.html
+  saturate doctor --pid 4711 --duration 10
+A trace comes from torch.profiler (activities CPU and CUDA, then export_chrome_trace) or from
+nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
   }
 
   void define_lab() {
@@ -614,12 +596,11 @@ struct Program {
     }
     run->footer("Example:\n  saturate lab run sync_each_step --remedy");
     compare->footer("Example:\n  saturate lab compare");
-    c.footer(
-        "Examples:\n"
-        "  saturate lab list\n"
-        "  saturate lab run sync_each_step\n"
-        "  saturate lab run sync_each_step --remedy\n"
-        "  saturate lab compare");
+    c.footer(R"(Examples:
+  saturate lab list
+  saturate lab run sync_each_step
+  saturate lab run sync_each_step --remedy
+  saturate lab compare)");
   }
 
   int train() {

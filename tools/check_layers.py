@@ -21,6 +21,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 THIRD_PARTY = re.compile(
     r"^(fmt/|CLI/|toml|nlohmann/|spdlog/|sentencepiece|zstd|zlib|xxhash|sqlite|cblas|mpi|nccl|gloo/|gtest|gmock|benchmark/"
     r"|cub/|thrust/|cooperative_groups|cuda/std)")
+# Libraries that one file hides from all others (docs/adr/0008, 0041).
+ONLY_IN = {"nlohmann/": "base/json_parse.cpp", "toml++/": "base/config_toml.cpp"}
 MAY_HOLD_TESTS = re.compile(r"_(test|bench|fuzz)\.|/testing/")
 
 
@@ -88,6 +90,9 @@ def main():
     folders = {}
     for path, list_of in includes.items():
         for kind, name in list_of:
+            for library, owner in ONLY_IN.items():
+                if name.startswith(library) and path != owner:
+                    breaches.append(f"{path}: includes <{name}>; only {owner} does")
             if name.startswith("."):
                 breaches.append(f'{path}: includes "{name}"; write the path from the layer')
             same_layer = kind == '"' and name.split("/")[0] == path.split("/")[0]
