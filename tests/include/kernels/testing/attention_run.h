@@ -102,10 +102,11 @@ inline Result run(const Problem& p, Device device, const Impl<AttentionArgs>* fo
                          static_cast<size_t>(attention_backward_hopper_workspace(b.forward)));
   b.workspace = workspace.data(), b.workspace_bytes = static_cast<int64_t>(workspace.bytes());
   const Context ctx{device, m.stream.native(), nullptr, 0};
-  b.forward = attention_resolved(b.forward);  // implementations are launched by themselves
-  forward ? forward->launch(ctx, b.forward)
+  AttentionBackwardArgs resolved = b;  // for an implementation that is launched by itself
+  resolved.forward = attention_resolved(b.forward);
+  forward ? forward->launch(ctx, resolved.forward)
           : attention_forward(ctx, plan_attention(ctx, b.forward, measured), b.forward);
-  backward ? backward->launch(ctx, b)
+  backward ? backward->launch(ctx, resolved)
            : attention_backward(ctx, plan_attention(ctx, b, measured), b);
   m.stream.synchronize();
   return {m.download(o, p.dtype, p.o_size), m.download(lse, wide, p.lse_size),
