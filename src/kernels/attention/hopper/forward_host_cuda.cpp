@@ -13,7 +13,7 @@
 namespace saturate::kernels {
 namespace {
 
-// Mean lengths, between what was measured (LADDER.md): at 64 rows mma.sync's tiles serve, at 128
+// Mean lengths, between what was measured (LADDER.md): at 64 rows mma.sync's tiles win, at 128
 // those of 128 rows here are faster; the largest tiles of narrow heads lose at 1024 and win at
 // 2048.
 constexpr int64_t kShortest = 96, kLong = 1536;
