@@ -54,9 +54,7 @@ class NcclCommunicator final : public ChannelCommunicator {
     SAT_CUDA(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming));
     for (cudaEvent_t& event : done_)
       SAT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    // The first communicator brings the others down: their collectives end with an error.
-    channel_->set_guard([comm = comms_[0]] { return health_of(comm); },
-                        [comm = comms_[0]] { ncclCommAbort(comm); });
+    set_guard();
   }
 
   ~NcclCommunicator() override {
@@ -89,6 +87,7 @@ class NcclCommunicator final : public ChannelCommunicator {
     ncclComm_t comm = nullptr;
     check(ncclCommSplit(comms_[0], group.ranks.front(), rank(), &comm, nullptr), "ncclCommSplit");
     comms_.push_back(comm);
+    set_guard();
     const int64_t n = group.size();
     Buffer from(device_, static_cast<size_t>(n) * sizeof(double)), to(device_, from.bytes());
     const std::vector<int64_t> one(static_cast<size_t>(n), 1);
@@ -120,8 +119,9 @@ class NcclCommunicator final : public ChannelCommunicator {
     ncclComm_t comm = comms_[static_cast<size_t>(c.group.id)];
     switch (c.kind) {
       case CollectiveKind::all_reduce:
-        return check(ncclAllReduce(input ? input : output, output, count, type, ncclSum, comm, stream_),
-                     "ncclAllReduce");
+        return check(
+            ncclAllReduce(input ? input : output, output, count, type, ncclSum, comm, stream_),
+            "ncclAllReduce");
       case CollectiveKind::reduce_scatter:
         return check(ncclReduceScatter(input, output, count, type, ncclSum, comm, stream_),
                      "ncclReduceScatter");
@@ -155,6 +155,18 @@ class NcclCommunicator final : public ChannelCommunicator {
     throw Error(Errc::collective, "nccl",
                 fmt::format("{} failed on rank {} of {} ({}): {}. NCCL_DEBUG=INFO tells more", call,
                             rank(), size(), to_string(device_), describe_error(code, comms_[0])));
+  }
+
+  void set_guard() {
+    channel_->set_guard(
+        [comms = comms_] {
+          std::string cause;
+          for (size_t i = 0; i < comms.size() && cause.empty(); ++i) cause = health_of(comms[i]);
+          return cause;
+        },
+        [comms = comms_] {
+          for (ncclComm_t comm : comms) ncclCommAbort(comm);
+        });
   }
 
   // Called by the watcher thread; NCCL allows this query beside other calls.

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data parallel on lockstep ranks, in f64: N ranks with one micro-batch each are one rank with N,
+// dropout, unequal numbers of tokens and a rank without labels included.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/optimizer/step_state.h"
+#include "parallel/gradient_buckets.h"
+#include "parallel/lockstep.h"
+#include "train/loss_tape.h"
+
+namespace saturate::train {
+namespace {
+
+constexpr int64_t kMicroBatches = 4;
+
+model::ModelConfig config_of(model::ModelKind kind) {
+  model::ModelConfig m;
+  m.kind = kind;
+  m.d_model = 16;
+  m.encoder_layers = kind == model::ModelKind::encoder_decoder ? 1 : 0;
+  m.decoder_layers = 2;
+  m.heads = m.kv_heads = 2;
+  m.head_size = 8;
+  m.ffn = 32;
+  m.vocab_source = m.encoder_layers > 0 ? 29 : 0;
+  m.vocab_target = 29;
+  m.max_positions = 16;
+  m.dropout = m.attention_dropout = m.activation_dropout = 0.2f;
+  return m;
+}
+
+const data::BatchShape kShape{
+    .source_rows = 0, .target_rows = 24, .sequences = 3, .max_source = 12, .max_target = 12};
+
+// Three sentences a side, of lengths that differ from batch to batch; batch 2 has no labels.
+void fill(const data::BatchLayout& layout, int64_t number, int32_t* words) {
+  std::fill_n(words, layout.words, 0);
+  const auto side = [&](const data::SideLayout& l, int64_t rows, uint64_t seed) {
+    int32_t row = 0;
+    for (int32_t s = 0; s < layout.shape.sequences; ++s) {
+      words[l.cu + s] = row;
+      const int32_t length = 3 + static_cast<int32_t>((number + s) % 5);
+      for (int32_t i = 0; i < length; ++i, ++row) {
+        words[l.ids + row] =
+            static_cast<int32_t>(philox4x32(seed, static_cast<uint64_t>(number), row).x[0] % 29);
+        words[l.positions + row] = i;
+      }
+    }
+    std::fill(words + l.cu + layout.shape.sequences, words + l.cu + layout.shape.sequences + 1,
+              row);
+    int32_t* const order = words + l.order;
+    std::iota(order, order + rows, 0);
+    std::stable_sort(order, order + row,
+                     [&](int32_t a, int32_t b) { return words[l.ids + a] < words[l.ids + b]; });
+    words[l.valid] = row;
+    return row;
+  };
+  if (layout.shape.source_rows > 0) side(layout.source, layout.shape.source_rows, 1);
+  const int32_t rows = side(layout.target, layout.shape.target_rows, 2);
+  for (int64_t i = 0; i < layout.shape.target_rows; ++i)
+    words[layout.labels + i] =
+        i < rows && number != 2 ? words[layout.target.ids + (i + 1) % rows] : -1;
+}
+
+struct Result {
+  std::vector<double> gradients, totals;
+  std::vector<ParameterSpec> parameters;
+};
+
+// The step's sums as rank `c` of its ranks sees them.
+Result step(parallel::Communicator& c, model::ModelKind kind) {
+  ParameterStore store({}, DType::f64);
+  const model::Transformer transformer(config_of(kind), store);
+  store.allocate(ParameterStore::Purpose::training);
+  store.initialise(Stream(Device{}), 5);
+  data::BatchShape shape = kShape;
+  if (kind == model::ModelKind::encoder_decoder) shape.source_rows = kShape.target_rows;
+  const data::BatchLayout layout(shape);
+  std::vector<int32_t> batch(static_cast<size_t>(layout.words));
+  uint64_t rng[2] = {7, 0};
+  Result result;
+  result.totals.resize(4);
+  Tape tape(store, TapeMode::training, rng);
+  record_loss(tape, transformer, layout, batch.data(),
+              {.label_smoothing = 0.1f, .grad_scale = 0.25f, .totals = result.totals.data()});
+  tape.backward();
+  std::vector<char> arena(tape.plan() + 256, static_cast<char>(0xFF));
+  const auto rank = static_cast<uint64_t>(c.rank()), ranks = static_cast<uint64_t>(c.size());
+  for (uint64_t taken = 1; taken <= static_cast<uint64_t>(kMicroBatches) / ranks; ++taken) {
+    rng[1] = micro_batch_counter(taken, rank, ranks);
+    fill(layout, static_cast<int64_t>(rng[1]) - 1, batch.data());
+    tape.run({}, arena.data(), taken > 1);
+  }
+  // In buckets, as training does.
+  auto* gradients = store.gradients().as<double>();
+  std::vector<parallel::FlatRange> order;
+  for (const Tape::FinishedGradient& f : tape.finished_gradients()) {
+    const ParameterSpec& p = store.specs()[static_cast<size_t>(f.parameter)];
+    order.push_back({p.offset, p.offset + p.size()});
+  }
+  parallel::Ticket last = c.start({.group = c.world(), .dtype = DType::f64, .count = 3}, nullptr,
+                                  result.totals.data(), {});
+  for (const parallel::GradientBucket& b : parallel::gradient_buckets(order, 500))
+    last = c.start(
+        {.group = c.world(), .dtype = DType::f64, .count = b.elements.end - b.elements.begin},
+        nullptr, gradients + b.elements.begin, {});
+  c.wait(last, {});
+  result.gradients.assign(gradients, gradients + store.padded_count());
+  result.parameters = store.specs();
+  return result;
+}
+
+double norm(const double* values, int64_t count) {
+  return std::sqrt(std::inner_product(values, values + count, values, 0.0));
+}
+
+class DataParallel : public testing::TestWithParam<model::ModelKind> {};
+
+TEST_P(DataParallel, EqualsOneRankOnTheSameBatches) {
+  std::vector<Result> results;
+  for (const int ranks : {1, 2, 4}) {
+    std::vector<Result> of_rank(static_cast<size_t>(ranks));
+    parallel::run_lockstep(ranks, [&](parallel::Communicator& c) {
+      of_rank[static_cast<size_t>(c.rank())] = step(c, GetParam());
+    });
+    for (const Result& r : of_rank) {
+      EXPECT_EQ(r.gradients, of_rank[0].gradients);  // bitwise the same on all ranks
+      EXPECT_EQ(r.totals, of_rank[0].totals);
+    }
+    results.push_back(of_rank[0]);
+  }
+  const Result& one = results[0];
+  const double whole = norm(one.gradients.data(), std::ssize(one.gradients));
+  EXPECT_GT(whole, 0.1);
+  for (size_t k = 1; k < results.size(); ++k) {
+    const Result& many = results[k];
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(many.totals[i], one.totals[i], 1e-11);
+    for (const ParameterSpec& p : one.parameters) {
+      const double* a = one.gradients.data() + p.offset;
+      const double* b = many.gradients.data() + p.offset;
+      // The keys' bias has no gradient but rounding.
+      const double scale = std::max(norm(a, p.size()), 1e-3 * whole);
+      for (int64_t e = 0; e < p.size(); ++e)
+        ASSERT_NEAR(a[e], b[e], 1e-12 * scale) << p.name << "[" << e << "]";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DataParallel,
+                         testing::Values(model::ModelKind::encoder_decoder,
+                                         model::ModelKind::decoder_only));
+
+}  // namespace
+}  // namespace saturate::train
