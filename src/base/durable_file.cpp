@@ -67,15 +67,25 @@ DurableFile::~DurableFile() {
 }
 
 void DurableFile::write(const void* data, size_t bytes) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t n = ::write(fd_, at, std::min(bytes, size_t{1} << 30));
+  put(data, bytes, [this](const char* at, size_t n, size_t) { return ::write(fd_, at, n); });
+}
+
+void DurableFile::write_at(uint64_t place, const void* data, size_t bytes) {
+  put(data, bytes, [this, place](const char* at, size_t n, size_t done) {
+    return ::pwrite(fd_, at, n, static_cast<off_t>(place + done));
+  });
+}
+
+template <class Call>
+void DurableFile::put(const void* data, size_t bytes, const Call& call) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n =
+        call(static_cast<const char*>(data) + done, std::min(bytes - done, size_t{1} << 30), done);
     if (n < 0) {
       if (errno == EINTR) continue;
       fail("cannot write", errno);
     }
-    at += n;
-    bytes -= static_cast<size_t>(n);
+    done += static_cast<size_t>(n);
     written_ += static_cast<uint64_t>(n);
   }
 }
@@ -104,8 +114,9 @@ void DurableFile::fail(const char* action, int error_number) const {
     message += fmt::format(
         " ({} bytes needed, {} written, {} free); nothing under that name was changed; {}",
         std::max(expected_, written_), written_, free_disk_bytes(parent_of(path_)),
-        error_number == EFBIG ? "raise the limit of a file's size (ulimit -f) or choose another file system"
-                              : "free some space or choose another folder");
+        error_number == EFBIG
+            ? "raise the limit of a file's size (ulimit -f) or choose another file system"
+            : "free some space or choose another folder");
   }
   throw Error(Errc::io, "write", message);
 }
@@ -120,7 +131,8 @@ void sync_folder(const std::string& folder) { sync_path(folder, O_RDONLY | O_DIR
 void sync_file(const std::string& path) { sync_path(path, O_RDONLY); }
 
 bool is_open_at(int fd, const std::string& path) noexcept {
-  struct stat held {}, there {};
+  struct stat held {
+  }, there{};
   return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &there) == 0 &&
          held.st_ino == there.st_ino && held.st_dev == there.st_dev;
 }

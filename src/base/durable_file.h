@@ -21,10 +21,14 @@ class DurableFile {
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
   void write(const void* data, size_t bytes);
+  // At a place of a regular file; every byte of the file is written once, here or by write().
+  void write_at(uint64_t place, const void* data, size_t bytes);
   void commit();
   uint64_t bytes_written() const noexcept { return written_; }
 
  private:
+  template <class Call>
+  void put(const void* data, size_t bytes, const Call& call);
   [[noreturn]] void fail(const char* action, int error_number) const;
 
   std::string path_;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/finite.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace saturate::model {
@@ -33,6 +36,26 @@ size_t first_not_finite(std::span<const float> values) noexcept {
     return first + i;
   }
   return values.size();
+}
+
+size_t first_not_finite(DType type, const void* values, size_t count) noexcept {
+  if (type != DType::f64) return first_not_finite({static_cast<const float*>(values), count});
+  const std::span doubles(static_cast<const double*>(values), count);
+  const auto at = std::ranges::find_if_not(doubles, [](double v) { return std::isfinite(v); });
+  return static_cast<size_t>(at - doubles.begin());
+}
+
+void require_finite(const std::string& parameter, DType type, const void* values, size_t count) {
+  const size_t at = first_not_finite(type, values, count);
+  if (at == count) return;
+  const double value = type == DType::f64 ? static_cast<const double*>(values)[at]
+                                          : static_cast<const float*>(values)[at];
+  throw Error(
+      Errc::invalid_argument, "save",
+      fmt::format("the weights are no longer finite ({} holds {}): training diverged; go on "
+                  "from a checkpoint before that with --resume and a lower optimizer.lr or "
+                  "optimizer.clip_norm",
+                  parameter, value));
 }
 
 }  // namespace saturate::model

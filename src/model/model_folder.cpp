@@ -25,13 +25,6 @@ ParameterId need(const ParameterStore& store, const std::string& name) {
   return id;
 }
 
-std::span<const float> values_of(const ParameterStore& store, const std::vector<float>& masters,
-                                 const std::string& name) {
-  const ParameterSpec& p = store.spec(need(store, name));
-  return std::span<const float>(masters).subspan(static_cast<size_t>(p.offset),
-                                                 static_cast<size_t>(p.size()));
-}
-
 // Told once in a process, not with every checkpoint.
 void warn_of_start_row(const ModelConfig& config, std::span<const float> table) {
   static std::atomic<bool> told = false;
@@ -46,72 +39,52 @@ void warn_of_start_row(const ModelConfig& config, std::span<const float> table) 
 
 }  // namespace
 
-void require_finite(const ParameterStore& store, std::span<const float> masters) {
-  const size_t at = first_not_finite(masters);
-  if (at == masters.size()) return;
-  std::string name;
-  for (const ParameterSpec& p : store.specs()) {
-    if (p.offset <= static_cast<int64_t>(at)) name = p.name;
-  }
-  throw Error(
-      Errc::invalid_argument, "save",
-      fmt::format("the weights are no longer finite ({} holds {}): training diverged; go on "
-                  "from a checkpoint before that with --resume and a lower optimizer.lr or "
-                  "optimizer.clip_norm",
-                  name, masters[at]));
-}
-
 void save_model(const std::string& folder, const ModelConfig& config,
-                const TranslateConfig& translate, const ParameterStore& store,
-                const Buffer& masters) {
-  std::vector<float> host(masters.bytes() / sizeof(float));
+                const TranslateConfig& translate, const ParameterStore& store) {
   const Stream stream(store.device());
-  copy_to_host(stream, host.data(), masters.data(), masters.bytes());
-  stream.synchronize();
-  require_finite(store, host);
+  std::vector<float> values;
+  const auto get = [&](const std::string& name) -> std::span<const float> {
+    const ParameterId id = need(store, name);
+    values.resize(static_cast<size_t>(store.spec(id).size()));
+    store.get(stream, id, values, store.shipped());
+    require_finite(name, DType::f32, values.data(), values.size());
+    return values;
+  };
   if (!hf_refusal(config) && nearest_hf_class(config) == HfClass::marian &&
       config.decoder_start_id == config.pad_id) {
-    warn_of_start_row(config, values_of(store, host, target_embedding_name(config)));
+    warn_of_start_row(config, get(target_embedding_name(config)));
   }
-  save_hf(folder, config, translate,
-          [&](const std::string& name) { return values_of(store, host, name); });
+  save_hf(folder, config, translate, get);
 }
-
-namespace {
-
-// `masters`: the flat array of `layout`. Rows that the folder has not are zero.
-void read_weights_into(const std::string& folder, const ModelConfig& config,
-                       const ParameterStore& layout, std::span<float> masters) {
-  const TimedPart part("weights from the file");
-  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
-    const ParameterSpec& p = layout.spec(need(layout, name));
-    SAT_ASSERT(std::ssize(values) <= p.size());
-    float* const to = masters.data() + p.offset;
-    std::fill(std::ranges::copy(values, to).out, to + p.size(), 0.0f);
-  });
-}
-
-}  // namespace
 
 std::vector<float> read_weights(const std::string& folder, const ModelConfig& config) {
+  const TimedPart part("weights from the file");
   ParameterStore layout({}, DType::f32);  // places alone
   const Transformer model(config, layout);
   std::vector<float> masters(static_cast<size_t>(layout.padded_count()));
-  read_weights_into(folder, config, layout, masters);
+  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
+    const ParameterSpec& p = layout.spec(need(layout, name));
+    SAT_ASSERT(std::ssize(values) <= p.size());
+    std::ranges::copy(values, masters.begin() + p.offset);
+  });
   return masters;
 }
 
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store) {
   const Stream stream(store.device());
-  const Buffer& masters = store.masters();
-  if (!store.device().is_cuda() && store.wide_type() == DType::f32) {
-    read_weights_into(folder, config, store,
-                      {masters.as<float>(), masters.bytes() / sizeof(float)});
-  } else {
-    std::vector<float> values(static_cast<size_t>(store.padded_count()));
-    read_weights_into(folder, config, store, values);
-    store.set_all(stream, values);
-  }
+  const TimedPart part("weights from the file");
+  std::vector<float> padded;
+  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
+    const ParameterId id = need(store, name);
+    const auto size = static_cast<size_t>(store.spec(id).size());
+    SAT_ASSERT(values.size() <= size);
+    if (values.size() < size) {
+      padded.assign(values.begin(), values.end());
+      padded.resize(size);
+      values = padded;
+    }
+    store.set(stream, id, values.data());
+  });
   store.refresh_compute(stream);
   stream.synchronize();
 }

@@ -12,16 +12,11 @@
 
 namespace saturate::model {
 
-// Refuses a flat array in the order of `store` that holds infinity or what is not a number.
-// Errors: invalid_argument naming the parameter, the value and the remedy.
-void require_finite(const ParameterStore& store, std::span<const float> masters);
-
-// save_hf() of `masters`, a flat fp32 array in the order of `store`: its own, or their average.
-// Rows that pad a vocabulary are left out. Warns of a Marian model whose decoder does not start
-// from zeros. Synchronises. Errors: those of save_hf and require_finite.
+// save_hf() of what `store` ships, one parameter after another. Rows that pad a vocabulary are left
+// out. Warns of a Marian model whose decoder does not start from zeros. Synchronises. Errors: those
+// of save_hf and require_finite.
 void save_model(const std::string& folder, const ModelConfig& config,
-                const TranslateConfig& translate, const ParameterStore& store,
-                const Buffer& masters);
+                const TranslateConfig& translate, const ParameterStore& store);
 
 // The weights of a folder as ParameterStore::set_all() takes them. Errors: those of load_hf_weights.
 std::vector<float> read_weights(const std::string& folder, const ModelConfig& config);

@@ -42,7 +42,7 @@ TEST(ModelFolder, RestoresEveryParameter) {
     loaded.allocate(ParameterStore::Purpose::inference);
     loaded.initialise(stream, 2);
     const testing::TempFolder folder;
-    save_model(folder.path(), config, {}, saved, saved.masters());
+    save_model(folder.path(), config, {}, saved);
     load_weights(folder.path(), config, loaded);
     for (const ParameterShape& p : model_parameters(config)) {
       const ParameterId id = saved.find(p.name);
@@ -50,8 +50,8 @@ TEST(ModelFolder, RestoresEveryParameter) {
       ASSERT_GE(saved.spec(id).size(), p.elements()) << p.name;
       EXPECT_EQ(saved.spec(id).cols, p.cols) << p.name;
       std::vector<float> a(static_cast<size_t>(saved.spec(id).size())), b(a.size());
-      saved.get(stream, id, a.data());
-      loaded.get(stream, id, b.data());
+      saved.get(stream, id, a);
+      loaded.get(stream, id, b);
       const auto used = static_cast<ptrdiff_t>(p.elements());
       EXPECT_TRUE(std::equal(a.begin(), a.begin() + used, b.begin())) << p.name;
       EXPECT_TRUE(std::all_of(b.begin() + used, b.end(), [](float v) { return v == 0.0f; }))
@@ -102,7 +102,7 @@ TEST(ModelFolder, WarnsOfAMarianModelThatStartsFromAnotherRow) {
   const testing::TempFolder folder;
   const auto messages = [&] {
     ::testing::internal::CaptureStderr();
-    save_model(folder.path(), config, {}, store, store.masters());
+    save_model(folder.path(), config, {}, store);
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(messages(), "");

@@ -86,6 +86,8 @@ class SafetensorsWriter {
   // The next bytes of the tensors laid end to end; a call may end anywhere.
   void write(std::span<const std::byte> bytes);
   void write(std::span<const float> values) { write(std::as_bytes(values)); }
+  // Bytes from `place` on of one tensor, in any order; every byte of the file is written once.
+  void write_at(size_t tensor, uint64_t place, std::span<const std::byte> bytes);
   void commit();  // every byte of every tensor must have been written
 
   // Size of the file that the constructor would begin.
@@ -95,6 +97,7 @@ class SafetensorsWriter {
  private:
   uint64_t total_ = 0;
   DurableFile file_;
+  std::vector<uint64_t> begins_;  // of each tensor, and the end of the last, in the file
 };
 
 // XXH3, 64 bits, seed 0; the file is read in blocks. Errors: io.

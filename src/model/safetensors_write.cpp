@@ -11,6 +11,7 @@ namespace {
 struct Layout {
   std::string header;  // length field included, padded to a multiple of 8 bytes
   uint64_t data_bytes = 0;
+  std::vector<uint64_t> begins;  // of each tensor in the data
 };
 
 Layout lay_out(const std::vector<TensorSpec>& tensors,
@@ -30,6 +31,7 @@ Layout lay_out(const std::vector<TensorSpec>& tensors,
       bytes *= static_cast<uint64_t>(size);
       shape.emplace_back(size);
     }
+    layout.begins.push_back(layout.data_bytes);
     const auto begin = static_cast<int64_t>(layout.data_bytes);
     layout.data_bytes += bytes;
     const auto end = static_cast<int64_t>(layout.data_bytes);
@@ -59,11 +61,18 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
     : total_(file_bytes(tensors, metadata)), file_(path, total_) {
   const Layout layout = lay_out(tensors, std::move(metadata));
   file_.write(layout.header.data(), layout.header.size());
+  for (const uint64_t begin : layout.begins) begins_.push_back(layout.header.size() + begin);
+  begins_.push_back(total_);
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   SAT_ASSERT(file_.bytes_written() + bytes.size() <= total_);
   file_.write(bytes.data(), bytes.size());
+}
+
+void SafetensorsWriter::write_at(size_t tensor, uint64_t place, std::span<const std::byte> bytes) {
+  SAT_ASSERT(begins_.at(tensor) + place + bytes.size() <= begins_.at(tensor + 1));
+  file_.write_at(begins_[tensor] + place, bytes.data(), bytes.size());
 }
 
 void SafetensorsWriter::commit() {

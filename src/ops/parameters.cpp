@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/parameters.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/optimizer/optimizer.h"
 
 namespace saturate {
 namespace {
@@ -42,37 +39,79 @@ float draw(const ParameterSpec& p, uint64_t seed, uint64_t parameter, int64_t el
 
 }  // namespace
 
+ParameterSpec part_of(ParameterSpec whole, const parallel::Mesh& mesh, int rank) {
+  SAT_ASSERT(whole.number >= 0 && whole.whole.rows == 0);
+  const std::vector<int64_t> shape{whole.rows, whole.cols};
+  for (parallel::ShardSpec::Cut& cut : whole.shard.cuts) {
+    const bool of_outputs = cut.dimension == (whole.rows == 1 ? 1 : 0);
+    if (cut.blocks.empty() && of_outputs) cut.blocks = whole.blocks;
+  }
+  whole.shard.check(shape, mesh);
+  ParameterSpec part = whole;
+  part.whole = {whole.rows, whole.cols, whole.shard.local_runs(shape, mesh, rank)};
+  const std::vector<int64_t> local = whole.shard.local_shape(shape, mesh);
+  part.rows = local[0];
+  part.cols = local[1];
+  return part;
+}
+
+ParameterStore::ParameterStore(Device device, DType compute)
+    : device_(device),
+      compute_type_(compute),
+      groups_{ParameterGroup(ParameterGroup::Kind::trained, compute),
+              ParameterGroup(ParameterGroup::Kind::frozen, compute)} {}
+
+void ParameterStore::place(ParameterSpec& spec) {
+  spec.offset = groups_[spec.frozen ? 1 : 0].add(spec.size());
+}
+
 ParameterId ParameterStore::add(ParameterSpec spec) {
-  SAT_ASSERT(!master_.data() && spec.rows > 0 && spec.cols > 0);
+  SAT_ASSERT(!masters().data() && spec.rows > 0 && spec.cols > 0);
   SAT_ASSERT(find(spec.name).index < 0);
-  spec.offset = count_;
-  const int64_t align = kernels::kParameterAlign;
-  count_ += (spec.size() + align - 1) / align * align;
+  place(spec);
   specs_.push_back(std::move(spec));
   return {static_cast<int32_t>(specs_.size() - 1)};
 }
 
+void ParameterStore::freeze(ParameterId id) {
+  SAT_ASSERT(!masters().data());
+  specs_[static_cast<size_t>(id.index)].frozen = true;
+  groups_ = {ParameterGroup(ParameterGroup::Kind::trained, compute_type_),
+             ParameterGroup(ParameterGroup::Kind::frozen, compute_type_)};
+  for (ParameterSpec& p : specs_) place(p);
+}
+
 void ParameterStore::allocate(Purpose purpose) {
-  const auto elements = static_cast<size_t>(count_);
+  purpose_ = purpose;
   const Stream stream(device_);
-  const auto zeroed = [&](size_t bytes) {
-    Buffer b(device_, bytes);
-    fill_bytes(stream, b.data(), 0, bytes);  // the padding between parameters must stay finite
-    return b;
-  };
-  master_ = zeroed(elements * size_of(wide_type()));
-  if (purpose == Purpose::training) gradient_ = zeroed(elements * size_of(wide_type()));
-  if (compute_type_ != wide_type()) compute_ = zeroed(elements * size_of(compute_type_));
+  for (ParameterGroup& group : groups_) group.allocate(stream, purpose);
   stream.synchronize();
+}
+
+size_t ParameterStore::bytes(StateArray a, Purpose purpose) const noexcept {
+  return groups_[0].bytes(a, purpose) + groups_[1].bytes(a, purpose);
+}
+
+void* ParameterStore::at(StateArray a, ParameterId id) const noexcept {
+  const ParameterSpec& p = spec(id);
+  if (p.frozen && a == StateArray::average && shipped() == a) a = StateArray::master;
+  return group_of(p).at(a, p.offset);
 }
 
 void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
   std::vector<float> values;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const ParameterSpec& p = specs_[i];
-    values.resize(static_cast<size_t>(p.size()));
-    for (int64_t e = 0; e < p.size(); ++e) values[static_cast<size_t>(e)] = draw(p, seed, i, e);
-    if (p.zero_row >= 0) std::fill_n(values.begin() + p.zero_row * p.cols, p.cols, 0.0f);
+    const auto number = p.number < 0 ? i : static_cast<uint64_t>(p.number);
+    const bool cut = p.whole.rows > 0;
+    const std::vector<parallel::ShardRun> all{{0, p.size()}};
+    const int64_t width = cut ? p.whole.cols : p.cols;
+    values.clear();
+    for (const parallel::ShardRun& run : cut ? p.whole.runs : all) {
+      for (int64_t e = run.global_offset; e < run.global_offset + run.length; ++e)
+        values.push_back(e / width == p.zero_row ? 0.0f : draw(p, seed, number, e));
+    }
+    SAT_ASSERT(std::ssize(values) == p.size());
     set(stream, {static_cast<int32_t>(i)}, values.data());
   }
   refresh_compute(stream);
@@ -81,43 +120,63 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
 void ParameterStore::set(const Stream& stream, ParameterId id, const float* values) {
   const auto n = static_cast<size_t>(spec(id).size());
   if (wide_type() == DType::f64) {
-    double* dst = static_cast<double*>(master(id));
-    for (size_t i = 0; i < n; ++i) dst[i] = values[i];
+    std::copy_n(values, n, static_cast<double*>(master(id)));
     return;
   }
   copy_to_device(stream, master(id), values, n * sizeof(float));
   stream.synchronize();
 }
 
-void ParameterStore::get(const Stream& stream, ParameterId id, float* values) const {
-  const auto n = static_cast<size_t>(spec(id).size());
+void ParameterStore::get(const Stream& stream, ParameterId id, std::span<float> out,
+                         StateArray array) const {
+  SAT_ASSERT(std::ssize(out) == spec(id).size());
+  const void* from = at(array, id);
   if (wide_type() == DType::f64) {
-    const double* src = static_cast<const double*>(master(id));
-    for (size_t i = 0; i < n; ++i) values[i] = static_cast<float>(src[i]);
+    const double* src = static_cast<const double*>(from);
+    std::transform(src, src + out.size(), out.begin(),
+                   [](double v) { return static_cast<float>(v); });
     return;
   }
-  copy_to_host(stream, values, master(id), n * sizeof(float));
+  copy_to_host(stream, out.data(), from, out.size_bytes());
   stream.synchronize();
 }
 
 void ParameterStore::set_all(const Stream& stream, std::span<const float> values) {
-  SAT_ASSERT(std::ssize(values) == count_);
+  SAT_ASSERT(std::ssize(values) == padded_count() && trainable_count() == count());
   if (wide_type() == DType::f64) {
-    std::copy(values.begin(), values.end(), master_.as<double>());
+    std::copy(values.begin(), values.end(), masters().as<double>());
     return;
   }
-  copy_to_device(stream, master_.data(), values.data(), values.size_bytes());
+  copy_to_device(stream, masters().data(), values.data(), values.size_bytes());
   stream.synchronize();
 }
 
+void ParameterStore::copy_shipped(const Stream& stream, const ParameterStore& from) {
+  SAT_ASSERT(specs_.size() == from.specs_.size() && wide_type() == from.wide_type());
+  const StateArray shipped = from.shipped();
+  for (int32_t i = 0; i < std::ssize(specs_); ++i) {
+    copy_on_device(stream, master({i}), from.at(shipped, {i}),
+                   static_cast<size_t>(spec({i}).size()) * size_of(wide_type()));
+  }
+  refresh_compute(stream);
+}
+
 void ParameterStore::refresh_compute(const Stream& stream) {
-  if (!compute_.data()) return;
-  Context ctx{device_, stream.native()};
-  kernels::cast(ctx, {.x = master_.data(),
-                      .y = compute_.data(),
-                      .count = count_,
-                      .x_type = wide_type(),
-                      .y_type = compute_type_});
+  const Context ctx{device_, stream.native()};
+  for (const ParameterGroup& group : groups_) {
+    const Buffer& copy = group.array(StateArray::compute);
+    if (!copy.data()) continue;
+    kernels::cast(ctx, {.x = group.array(StateArray::master).data(),
+                        .y = copy.data(),
+                        .count = group.count(),
+                        .x_type = wide_type(),
+                        .y_type = compute_type_});
+  }
+}
+
+void ParameterStore::reset_average(const Stream& stream) {
+  const Buffer& average = trained().array(StateArray::average);
+  if (average.data()) copy_on_device(stream, average.data(), masters().data(), average.bytes());
 }
 
 ParameterId ParameterStore::find(const std::string& name) const noexcept {

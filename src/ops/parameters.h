@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// All parameters of a model in flat arrays: one for the fp32 masters, one for gradients, moments
-// and so on, so that clipping, AdamW and the all-reduce are a few launches whatever the model.
+// All parameters of a model: what each is called, how it starts, where it lies in the flat arrays of
+// its group.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "ops/parameter_group.h"
 #include "parallel/shard_spec.h"
 #include "runtime/memory.h"
 
@@ -15,90 +17,127 @@ namespace saturate {
 
 enum class Init : uint8_t { zeros, ones, normal, uniform };
 
+// The parameter of which a store holds a part: its shape, and the part's elements in it, in the
+// part's own order. Of a packed matrix (q, k and v; gate and up) they come from each block.
+struct WholeParameter {
+  int64_t rows = 0, cols = 0;
+  std::vector<parallel::ShardRun> runs;
+};
+
 struct ParameterSpec {
   std::string name;  // canonical name, e.g. "encoder.layers.0.self.qkv.weight"
-  int64_t rows = 1;  // a vector is (1, cols)
+  int64_t rows = 1;  // of what this rank holds; a vector is (1, cols)
   int64_t cols = 0;
   Init init = Init::zeros;
   float init_scale = 0;  // standard deviation (normal) or bound (uniform)
   bool decay = false;    // whether weight decay applies (matrices)
   bool frozen = false;   // training leaves it as it is; set by ParameterStore::freeze
-  // A row of a lookup table that starts at zero and stays zero: ops::embedding gives it no gradient
-  // and clears what others have added before. (Weight decay still shrinks a row that was loaded and
-  // is not zero.) -1: there is none.
+  // Of the whole parameter, a row of a lookup table that starts at zero and stays zero:
+  // ops::embedding gives it no gradient and clears what others have added before. (Weight decay
+  // still shrinks a row that was loaded and is not zero.) -1: there is none.
   int64_t zero_row = -1;
-  int64_t padding_rows = 0;  // the last rows of a vocabulary's matrix, which no model file holds
-  // Rows of each matrix that lies in this one, such as those of q, k and v; of a bias its columns.
-  // Empty: it is one matrix. A cut over ranks goes through each of them.
+  // Of the whole parameter, the last rows of a vocabulary's matrix, which no model file holds.
+  int64_t padding_rows = 0;
+  // Of the whole parameter, rows of each matrix that lies in it, such as those of q, k and v; of a
+  // bias its columns. Empty: it is one matrix. A cut over ranks goes through each of them.
   std::vector<int64_t> blocks = {};
-  parallel::ShardSpec shard = {};  // replicated, until another axis of the mesh exceeds 1
-  int64_t offset = 0;  // in elements from the start of every flat array; set by ParameterStore::add
+  parallel::ShardSpec shard = {};  // how a mesh cuts it; a cut without blocks takes these
+  WholeParameter whole = {};       // set by part_of(); no rows: this is all of it
+  // Its place among all parameters of the model: together with an element's place in the whole
+  // parameter it decides the first value. -1: its place in the store, which holds them all.
+  int64_t number = -1;
+  int64_t offset = 0;  // in elements from the start of its group's arrays; set by ParameterStore
   int64_t size() const noexcept { return rows * cols; }
 };
+
+// What `rank` holds of a whole parameter that knows its number. Errors: those of ShardSpec::check.
+ParameterSpec part_of(ParameterSpec whole, const parallel::Mesh& mesh, int rank);
 
 struct ParameterId {
   int32_t index = -1;
 };
 
-// Two phases: add() every parameter, then allocate(). Not thread safe.
+/// Parameters of one model on one device, in two groups: trained and frozen. Two phases: add() every
+/// parameter and freeze() some, then allocate(). Owns the arrays. Not thread safe.
 class ParameterStore {
  public:
+  using Purpose = saturate::Purpose;
   // compute is the dtype of matrix products: f32 and f64 use the masters themselves, bf16 and f16 a
   // rounded copy.
-  ParameterStore(Device device, DType compute) : device_(device), compute_type_(compute) {}
-  // Order of adding is the order in memory; add in forward order, so that backward finishes
-  // gradients from the end of the array to its start.
+  ParameterStore(Device device, DType compute);
+  // Order of adding is the order in memory within a group; add in forward order, so that backward
+  // finishes gradients from the end of the arrays to their start.
   ParameterId add(ParameterSpec spec);
 
-  // Takes a parameter out of training. Tapes recorded later leave out the work that only its
-  // gradient needs; that part of gradients() stays zero, so it counts in no norm.
-  void freeze(ParameterId id) { specs_[static_cast<size_t>(id.index)].frozen = true; }
+  // Takes a parameter out of training: it moves to the other group, which has neither gradients nor
+  // moments. Tapes recorded later leave out the work that only its gradient needs.
+  void freeze(ParameterId id);
 
-  // Zeroed memory; training also allocates gradients. Tapes recorded before have no memory to run
-  // on, but can be planned. Errors: out_of_memory.
-  enum class Purpose { training, inference };
+  // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be
+  // planned. Errors: out_of_memory.
   void allocate(Purpose purpose);
+  Purpose purpose() const noexcept { return purpose_; }
+  // Memory that allocate() takes for one kind of array.
+  size_t bytes(StateArray a, Purpose purpose) const noexcept;
 
-  // Draws every parameter from (seed, index of the parameter, element): the same on every device
-  // and rank, and unchanged when other parameters come or go after it.
+  // Draws every parameter from (seed, number of the parameter, element of the whole parameter): the
+  // same on every device, and for every cut over ranks the part's values of the whole.
   void initialise(const Stream& stream, uint64_t seed);
 
-  // Whole master of a parameter between host and device (f32 on the host side). Synchronises.
+  // Masters of a parameter from the host. Synchronises.
   void set(const Stream& stream, ParameterId id, const float* values);
-  void get(const Stream& stream, ParameterId id, float* values) const;
-  // All masters at once, values laid out as the flat array. Synchronises.
+  // All masters at once, values laid out as the flat array of a store without frozen parameters.
+  // Synchronises.
   void set_all(const Stream& stream, std::span<const float> values);
+  // A parameter's master or average as floats; out holds as many. Synchronises.
+  void get(const Stream& stream, ParameterId id, std::span<float> out,
+           StateArray array = StateArray::master) const;
+  // What a run ships: the average where there is one, else the masters.
+  StateArray shipped() const noexcept {
+    return purpose_ == Purpose::averaged_training ? StateArray::average : StateArray::master;
+  }
+  // Masters = what `from`, a store of the same model and type, ships; and their compute copy.
+  // Enqueued on `stream`.
+  void copy_shipped(const Stream& stream, const ParameterStore& from);
   // Rounds masters to the compute copy; nothing for f32 and f64.
   void refresh_compute(const Stream& stream);
+  void reset_average(const Stream& stream);  // average = masters, where there is one
 
   const std::vector<ParameterSpec>& specs() const noexcept { return specs_; }
   const ParameterSpec& spec(ParameterId id) const { return specs_[static_cast<size_t>(id.index)]; }
-  ParameterId find(const std::string& name) const noexcept;  // index -1 when absent
-  int64_t padded_count() const noexcept { return count_; }   // elements of each flat array
-  int64_t count() const noexcept;                            // parameters without padding
-  int64_t trainable_count() const noexcept;                  // those of them that are not frozen
+  ParameterId find(const std::string& name) const noexcept;            // index -1 when absent
+  int64_t padded_count() const noexcept { return trained().count(); }  // of each trained array
+  int64_t count() const noexcept;                                      // parameters without padding
+  int64_t trainable_count() const noexcept;  // those of them that are not frozen
   DType compute_type() const noexcept { return compute_type_; }
   DType wide_type() const noexcept { return wide_of(compute_type_); }
   Device device() const noexcept { return device_; }
 
-  void* master(ParameterId id) const noexcept { return at(master_, wide_type(), id); }
-  void* gradient(ParameterId id) const noexcept { return at(gradient_, wide_type(), id); }
-  void* compute(ParameterId id) const noexcept {
-    return compute_.data() ? at(compute_, compute_type_, id) : master(id);
+  const ParameterGroup& trained() const noexcept { return groups_[0]; }
+  ParameterGroup& trained() noexcept { return groups_[0]; }
+  const ParameterGroup& group_of(const ParameterSpec& p) const noexcept {
+    return groups_[p.frozen ? 1 : 0];
   }
-  const Buffer& masters() const noexcept { return master_; }
-  const Buffer& gradients() const noexcept { return gradient_; }
-  const Buffer& computes() const noexcept { return compute_; }  // empty for f32 and f64
+  // A parameter's part of an array; null when there is none. The average of a frozen parameter is
+  // its master.
+  void* at(StateArray a, ParameterId id) const noexcept;
+  void* master(ParameterId id) const noexcept { return at(StateArray::master, id); }
+  void* gradient(ParameterId id) const noexcept { return at(StateArray::gradient, id); }
+  void* compute(ParameterId id) const noexcept {
+    return at(compute_type_ == wide_type() ? StateArray::master : StateArray::compute, id);
+  }
+  // Whole arrays of the trained parameters.
+  const Buffer& masters() const noexcept { return trained().array(StateArray::master); }
+  const Buffer& gradients() const noexcept { return trained().array(StateArray::gradient); }
 
  private:
-  void* at(const Buffer& b, DType t, ParameterId id) const noexcept {
-    return b.data() ? b.as<char>() + static_cast<size_t>(spec(id).offset) * size_of(t) : nullptr;
-  }
+  void place(ParameterSpec& spec);
+
   std::vector<ParameterSpec> specs_;
-  int64_t count_ = 0;
   Device device_;
   DType compute_type_ = DType::f32;
-  Buffer master_, gradient_, compute_;
+  Purpose purpose_ = Purpose::inference;
+  std::array<ParameterGroup, 2> groups_;
 };
 
 }  // namespace saturate

@@ -9,94 +9,17 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
 #include "model/model_folder.h"
-#include "model/safetensors.h"
 #include "train/frozen.h"
+#include "train/state_file.h"
 #include "train/tokenizer_export.h"
 
 namespace saturate::train {
 namespace {
 
-// A flat array of a parameter store, on the host.
-std::vector<float> to_host(const Stream& stream, const Buffer& flat) {
-  std::vector<float> host(flat.bytes() / sizeof(float));
-  copy_to_host(stream, host.data(), flat.data(), flat.bytes());
-  stream.synchronize();
-  return host;
-}
-
-struct FlatArray {
-  const char* name;
-  Buffer* buffer;
-};
-
-std::vector<FlatArray> optimizer_arrays(TrainingStep& step) {
-  std::vector<FlatArray> arrays{{"m", &step.first_moment()}, {"v", &step.second_moment()}};
-  if (step.average().data()) arrays.push_back({"average", &step.average()});
-  return arrays;
-}
-
-std::vector<model::TensorSpec> tensor_specs(const ParameterStore& store,
-                                            const std::vector<std::string>& arrays) {
-  std::vector<model::TensorSpec> specs;
-  for (const std::string& array : arrays) {
-    for (const ParameterSpec& p : store.specs()) {
-      specs.push_back({array + "/" + p.name, "F32", {p.rows, p.cols}});
-    }
-  }
-  return specs;
-}
-
-std::vector<model::TensorSpec> optimizer_specs(TrainingStep& step, const ParameterStore& store) {
-  std::vector<std::string> names{"master"};
-  for (const FlatArray& a : optimizer_arrays(step)) names.push_back(a.name);
-  return tensor_specs(store, names);
-}
-
-void write_optimizer(const std::string& path, TrainingStep& step, const ParameterStore& store) {
-  model::SafetensorsWriter out(path, optimizer_specs(step, store));
-  const auto write = [&](const Buffer& flat) {
-    const std::vector<float> host = to_host(step.stream(), flat);
-    if (&flat == &store.masters()) model::require_finite(store, host);
-    for (const ParameterSpec& p : store.specs()) {
-      out.write(
-          std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
-    }
-  };
-  write(store.masters());
-  for (const FlatArray& a : optimizer_arrays(step)) write(*a.buffer);
-  out.commit();
-}
-
-void read_flat(const model::SafetensorsReader& file, const std::string& array,
-               const ParameterStore& store, const Stream& stream, const Buffer& flat) {
-  std::vector<float> host(flat.bytes() / sizeof(float), 0.0f);
-  for (const ParameterSpec& p : store.specs()) {
-    const model::TensorView* t = file.find(array + "/" + p.name);
-    if (!t || t->shape != std::vector<int64_t>{p.rows, p.cols}) {
-      throw Error(
-          Errc::invalid_argument, "checkpoint",
-          fmt::format("{}: {}/{} is {}, this model needs {}; resume with the model's own "
-                      "configuration or start in a new folder",
-                      file.path(), array, p.name, t ? model::shape_text(t->shape) : "missing",
-                      model::shape_text(std::vector<int64_t>{p.rows, p.cols})));
-    }
-    model::read_floats(
-        *t, 0,
-        std::span(host).subspan(static_cast<size_t>(p.offset), static_cast<size_t>(p.size())));
-  }
-  if (&flat == &store.masters() && model::first_not_finite(host) < host.size()) {
-    throw Error(Errc::invalid_argument, "checkpoint",
-                file.path() +
-                    ": the weights are not finite; remove this checkpoint to resume from "
-                    "the one before");
-  }
-  copy_to_device(stream, flat.data(), host.data(), flat.bytes());
-  stream.synchronize();
-}
+constexpr const char* kStateFile = "/training/optimizer.safetensors";
 
 // Of what save_tokenizers and export_tokenizer write: the model as often as it is written
 // (tokenizer.json holds it once more) and a line for every piece.
@@ -148,19 +71,19 @@ void check_frozen(const Json& state, const std::string& path, const ParameterSto
 
 void write_model(const std::string& folder, const model::ModelConfig& config,
                  const TranslateConfig& translate, const ParameterStore& store,
-                 const Buffer& masters, const Corpora& corpora) {
-  model::save_model(folder, config, translate, store, masters);
+                 const Corpora& corpora) {
+  model::save_model(folder, config, translate, store);
   save_tokenizers(folder, corpora.source, corpora.target);
   export_tokenizer(folder, config, corpora.source, corpora.target);
 }
 
-uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
-                          const ParameterStore& store, const Corpora& corpora) {
+uint64_t checkpoint_bytes(const model::ModelConfig& config, const ParameterStore& store,
+                          const Corpora& corpora) {
   // About twelve files, the small ones of a few kilobytes, in blocks of up to 4 KiB.
   constexpr uint64_t kSmallFiles = uint64_t{96} << 10;
   const uint64_t times = model::nearest_hf_class(config) == model::HfClass::marian ? 1 : 2;
   return model::hf_weights_bytes(config) +
-         model::SafetensorsWriter::file_bytes(optimizer_specs(step, store)) +
+         model::SafetensorsWriter::file_bytes(state_tensors(store)) +
          tokenizer_bytes(corpora.source, times) + tokenizer_bytes(corpora.target, times) +
          kSmallFiles;
 }
@@ -170,10 +93,11 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
                       const ParameterStore& store, const Corpora& corpora,
                       const RunProgress& progress) {
   step.synchronize();
-  write_model(folder, config, translate, store,
-              step.average().data() ? step.average() : store.masters(), corpora);
+  write_model(folder, config, translate, store, corpora);
   std::filesystem::create_directories(folder + "/training");
-  write_optimizer(folder + "/training/optimizer.safetensors", step, store);
+  model::SafetensorsWriter state(folder + kStateFile, state_tensors(store));
+  write_owned(state, store, step.stream());
+  state.commit();
   write_json_file(folder + "/training/state.json", state_json(step.state(), progress, store));
 }
 
@@ -236,12 +160,7 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   p.validations_without_gain = f.integer("validations_without_gain");
   p.loader = data::PackerState::from_json(f.text("loader"));
 
-  const model::SafetensorsReader file(folder + "/training/optimizer.safetensors");
-  read_flat(file, "master", store, step.stream(), store.masters());
-  for (const FlatArray& a : optimizer_arrays(step)) {
-    read_flat(file, a.name, store, step.stream(), *a.buffer);
-  }
-  store.refresh_compute(step.stream());
+  read_owned(model::SafetensorsReader(folder + kStateFile), store, step.stream());
   step.set_state(s);
   return p;
 }

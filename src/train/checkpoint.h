@@ -34,8 +34,8 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
                       const ParameterStore& store, const Corpora& corpora,
                       const RunProgress& progress);
 // Free space that write_checkpoint needs: what it will write, each file rounded up to whole blocks.
-uint64_t checkpoint_bytes(const model::ModelConfig& config, TrainingStep& step,
-                          const ParameterStore& store, const Corpora& corpora);
+uint64_t checkpoint_bytes(const model::ModelConfig& config, const ParameterStore& store,
+                          const Corpora& corpora);
 
 // The step that the checkpoint in `folder` calls the best; -1 for none, or when it cannot be read.
 int64_t best_step_of(const std::string& folder);
@@ -49,11 +49,10 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
 // the settings that decide its state differ, or weights are not finite; io.
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store);
 
-// A model folder alone: weights (a flat array in the order of `store`), configuration, tokenizers;
-// what translate loads and transformers opens. Errors: io; invalid_argument when weights are not
-// finite.
+// A model folder alone: the weights that `store` ships, configuration, tokenizers; what translate
+// loads and transformers opens. Errors: io; invalid_argument when weights are not finite.
 void write_model(const std::string& folder, const model::ModelConfig& config,
                  const TranslateConfig& translate, const ParameterStore& store,
-                 const Buffer& masters, const Corpora& corpora);
+                 const Corpora& corpora);
 
 }  // namespace saturate::train

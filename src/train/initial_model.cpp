@@ -258,7 +258,7 @@ void load_initial_weights(InitialModel& initial, ParameterStore& store,
   for (size_t i = 0; i < store.specs().size(); ++i) {
     const ParameterSpec& p = store.specs()[i];
     values.resize(static_cast<size_t>(p.size()));
-    store.get(stream, {static_cast<int32_t>(i)}, values.data());
+    store.get(stream, {static_cast<int32_t>(i)}, values);
     hashes.push_back(model::xxh3(std::as_bytes(std::span(values))));
   }
   const uint64_t all = model::xxh3(std::as_bytes(std::span(hashes)));

@@ -161,12 +161,12 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape)
   s.slots = config.batch.accumulate * (config.train.prefetch ? 2 : 1);
   if (config.train.prefetch) s.slots = std::max(s.slots, config.data.prefetch);
   s.label_smoothing = f(config.train.label_smoothing);
-  s.beta1 = f(config.optimizer.beta1);
-  s.beta2 = f(config.optimizer.beta2);
-  s.eps = f(config.optimizer.eps);
-  s.weight_decay = f(config.optimizer.weight_decay);
-  s.clip_norm = f(config.optimizer.clip_norm);
-  s.ema_decay = f(config.optimizer.ema_decay);
+  s.optimizer.beta1 = f(config.optimizer.beta1);
+  s.optimizer.beta2 = f(config.optimizer.beta2);
+  s.optimizer.eps = f(config.optimizer.eps);
+  s.optimizer.weight_decay = f(config.optimizer.weight_decay);
+  s.optimizer.clip_norm = f(config.optimizer.clip_norm);
+  s.optimizer.ema_decay = f(config.optimizer.ema_decay);
   s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
                              std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},
@@ -174,14 +174,14 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape)
                              std::pair{"cosine", ScheduleKind::cosine},
                              std::pair{"warmup_stable_decay", ScheduleKind::warmup_stable_decay}};
   for (const auto& [name, kind] : kinds) {
-    if (config.schedule.kind == name) s.schedule.kind = kind;
+    if (config.schedule.kind == name) s.optimizer.schedule.kind = kind;
   }
-  s.schedule.peak_lr = f(config.optimizer.lr);
-  s.schedule.warmup_steps = config.schedule.warmup_steps;
-  s.schedule.total_steps =
+  s.optimizer.schedule.peak_lr = f(config.optimizer.lr);
+  s.optimizer.schedule.warmup_steps = config.schedule.warmup_steps;
+  s.optimizer.schedule.total_steps =
       config.schedule.total_steps > 0 ? config.schedule.total_steps : config.train.max_steps;
-  s.schedule.final_ratio = f(config.schedule.final_ratio);
-  s.schedule.decay_fraction = f(config.schedule.decay_fraction);
+  s.optimizer.schedule.final_ratio = f(config.schedule.final_ratio);
+  s.optimizer.schedule.decay_fraction = f(config.schedule.decay_fraction);
   s.graph = config.train.graph;
   s.seed = static_cast<uint64_t>(config.train.seed);
   return s;

@@ -194,7 +194,7 @@ void Run::save(Failure failure) {
   const auto write = [&](const std::string& folder) {
     write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
   };
-  const uint64_t bytes = checkpoint_bytes(model_config_, *step_, store_, corpora_);
+  const uint64_t bytes = checkpoint_bytes(model_config_, store_, corpora_);
   if (output_->checkpoint(done_, bytes, write, p.best_step, failure)) saved_ = done_;
   throughput_->resume();
 }
@@ -214,8 +214,7 @@ bool Run::take_if_best(double score) {
     return false;
   }
   const auto write = [&](const std::string& folder) {
-    write_model(folder, model_config_, config_.translate, validator_->weights(),
-                validator_->weights().masters(), corpora_);
+    write_model(folder, model_config_, config_.translate, validator_->weights(), corpora_);
   };
   if (!output_->model(done_, write)) return false;
   p.best_score = score;

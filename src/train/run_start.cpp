@@ -76,9 +76,10 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);
   freeze_parameters(store_, config_.optimizer.freeze);
-  store_.allocate(ParameterStore::Purpose::training);
+  const StepOptions options = resolve_step(config_, fitted_.shape);
+  store_.allocate(options.optimizer.purpose());
   model_->make_tables(store_);
-  step_.emplace(*model_, store_, resolve_step(config_, fitted_.shape), ranks);
+  step_.emplace(*model_, store_, options, ranks);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
   const bool all = store_.trainable_count() == store_.count();
   log_info(fmt::format(
@@ -139,7 +140,7 @@ void Run::start_or_resume() {
     } else {
       store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
     }
-    step_->reset_average();
+    store_.reset_average(step_->stream());
     step_->synchronize();
   }
   if (initial_) progress_state_.origin = {initial_->from, initial_->weights};

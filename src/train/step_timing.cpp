@@ -102,12 +102,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   model::Transformer model(model_config, store);
   freeze_parameters(store, config.optimizer.freeze);
-  store.allocate(ParameterStore::Purpose::training);
+  const StepOptions options = resolve_step(config, shape);
+  store.allocate(options.optimizer.purpose());
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type());
-  StepOptions options = resolve_step(config, shape);
   TrainingStep step(model, store, options, ranks);
   store.initialise(step.stream(), 1);
+  store.reset_average(step.stream());
   for (int64_t i = 0; i < step.slots(); ++i) {
     int32_t* words = step.host_slot(i);
     const auto key = static_cast<uint64_t>(launch.rank * 1000 + i);

@@ -43,10 +43,13 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
   auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
   record(tape, model, layout, nowhere, nullptr, options.label_smoothing);
   StepMemory m;
-  const auto n = static_cast<size_t>(store.padded_count());
-  m.parameters =
-      n * (2 * size_of(store.wide_type()) + (compute == store.wide_type() ? 0 : size_of(compute)));
-  m.optimizer = n * sizeof(float) * (options.ema_decay > 0 ? 3 : 2);
+  const auto bytes = [&](std::initializer_list<StateArray> arrays) {
+    size_t sum = 0;
+    for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
+    return sum;
+  };
+  m.parameters = bytes({StateArray::master, StateArray::gradient, StateArray::compute});
+  m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average});
   m.activations = tape.plan();
   m.activations_unshared = tape.unshared_bytes();
   m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
@@ -65,6 +68,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
       tape_(store, TapeMode::training, state_.as<StepState>()->rng),
+      optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_),
       replay_(options.graph) {
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
@@ -86,36 +90,11 @@ TrainingStep::~TrainingStep() {
 
 void TrainingStep::allocate_device() {
   const Device device = store_.device();
-  const auto n = static_cast<size_t>(store_.padded_count());
   const auto zeroed = [&](size_t bytes) {
     Buffer b(device, bytes);
     fill_bytes(compute_, b.data(), 0, bytes);
     return b;
   };
-  m_ = zeroed(n * sizeof(float));
-  v_ = zeroed(n * sizeof(float));
-  if (options_.ema_decay > 0) {
-    ema_ = Buffer(device, n * sizeof(float));
-    reset_average();
-  }
-  std::vector<kernels::DecayRule> rules(n / kernels::kParameterAlign);
-  for (const ParameterSpec& p : store_.specs()) {
-    const int64_t first = p.offset / kernels::kParameterAlign;
-    const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign + 1;
-    std::fill(rules.begin() + first, rules.begin() + last,
-              p.decay ? kernels::DecayRule::decayed : kernels::DecayRule::plain);
-    if (p.frozen) continue;
-    const int64_t begin = first * kernels::kParameterAlign, end = last * kernels::kParameterAlign;
-    if (!trained_.empty() && trained_.back().end == begin) {
-      trained_.back().end = end;
-    } else {
-      trained_.push_back({begin, end, begin});
-    }
-  }
-  rules_ = Buffer(device, rules.size());
-  copy_to_device(compute_, rules_.data(), rules.data(), rules.size());
-  norm_partial_ = Buffer(
-      device, static_cast<size_t>(kernels::norm_blocks(store_.padded_count())) * sizeof(double));
   for (size_t i = 0; i < kTimedSteps; ++i) {
     begin_.emplace_back(device, Event::Timing::on);
     end_.emplace_back(device, Event::Timing::on);
@@ -146,22 +125,23 @@ void TrainingStep::allocate_device() {
 
 void TrainingStep::plan_buckets() {
   if (ranks_.size() == 1) return;
+  const DType type = store_.wide_type();
   std::vector<parallel::FlatRange> order;
   std::vector<int32_t> operations;
-  const auto& specs = store_.specs();
   for (const Tape::FinishedGradient& f : tape_.finished_gradients()) {
-    const auto p = static_cast<size_t>(f.parameter);
-    const int64_t end = p + 1 < specs.size() ? specs[p + 1].offset : store_.padded_count();
-    order.push_back({specs[p].offset, end});
+    const ParameterSpec& p = store_.spec({f.parameter});
+    const int64_t pieces = (p.size() + kernels::kParameterAlign - 1) / kernels::kParameterAlign;
+    order.push_back({p.offset, p.offset + pieces * kernels::kParameterAlign});
     operations.push_back(f.operation);
   }
   SAT_ASSERT(std::ssize(order) ==
-             std::count_if(specs.begin(), specs.end(), [](const auto& s) { return !s.frozen; }));
+             std::ranges::count_if(store_.specs(), [](const auto& s) { return !s.frozen; }));
   for (const parallel::GradientBucket& b : parallel::gradient_buckets(
-           order, options_.bucket_bytes / static_cast<int64_t>(sizeof(float)))) {
-    buckets_.push_back({operations[static_cast<size_t>(b.ready_after)],
-                        {.group = ranks_.world(), .count = b.elements.end - b.elements.begin},
-                        b.elements.begin});
+           order, options_.bucket_bytes / static_cast<int64_t>(size_of(type)))) {
+    buckets_.push_back(
+        {operations[static_cast<size_t>(b.ready_after)],
+         {.group = ranks_.world(), .dtype = type, .count = b.elements.end - b.elements.begin},
+         b.elements.begin});
   }
   std::vector<parallel::Collective> reductions = {loss_reduction()};
   for (const Bucket& b : buckets_) reductions.push_back(b.sum);
@@ -182,6 +162,7 @@ parallel::Collective TrainingStep::loss_reduction() const {
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
   parallel::Ticket reduced;  // the last, which ends after those before it
+  const size_t element = size_of(store_.wide_type());
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
                                 .slot_count = options_.slots,
@@ -199,53 +180,16 @@ void TrainingStep::enqueue() {
           reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
         }
         for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
-          reduced = ranks_.start(buckets_[next].sum, nullptr,
-                                 store_.gradients().as<float>() + buckets_[next].offset, ctx);
+          char* const bucket =
+              store_.gradients().as<char>() + static_cast<size_t>(buckets_[next].offset) * element;
+          reduced = ranks_.start(buckets_[next].sum, nullptr, bucket, ctx);
         }
       };
     }
     tape_.run(ctx, arena_.data(), a > 0, reduce);
   }
   ranks_.wait(reduced, ctx);
-  optimize();
-}
-
-void TrainingStep::optimize() {
-  const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
-  auto* state = state_.as<StepState>();
-  const auto budget = static_cast<float>(options_.shape.target_rows);
-  const std::vector<kernels::OwnedRange> whole{{0, store_.padded_count(), 0}};
-  const kernels::GradientNormArgs norm{.grad = store_.gradients().data(),
-                                       .count = store_.padded_count(),
-                                       .ranges = whole,
-                                       .partial = norm_partial_.as<double>(),
-                                       .state = state};
-  kernels::gradient_norm_blocks(ctx, norm);
-  kernels::gradient_norm_join(ctx, norm);
-  kernels::adamw(ctx, {.master = store_.masters().data(),
-                       .m = m_.data(),
-                       .v = v_.data(),
-                       .grad = store_.gradients().data(),
-                       .ema = ema_.data(),
-                       .compute = store_.computes().data(),
-                       .compute_type = store_.compute_type(),
-                       .rules = rules_.as<kernels::DecayRule>(),
-                       .ranges = trained_,
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .eps = options_.eps,
-                       .weight_decay = options_.weight_decay,
-                       .clip_norm = options_.clip_norm,
-                       .ema_decay = options_.ema_decay,
-                       .token_budget = budget,
-                       .schedule = options_.schedule,
-                       .state = state});
-  kernels::finish_step(ctx, {.state = state,
-                             .ring = ring_.as<StepRecord>(),
-                             .ring_slots = kRingSlots,
-                             .schedule = options_.schedule,
-                             .token_budget = budget,
-                             .dynamic_loss_scale = store_.compute_type() == DType::f16});
+  optimizer_.enqueue(ctx, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }
 
 void TrainingStep::submit() {
@@ -320,10 +264,6 @@ void TrainingStep::set_state(const StepState& host) {
   compute_.synchronize();
   submitted_ = polled_ = first_polled_ = state.step;
   micro_ = static_cast<int64_t>(taken);
-}
-
-void TrainingStep::reset_average() {
-  if (ema_.data()) copy_on_device(compute_, ema_.data(), store_.masters().data(), ema_.bytes());
 }
 
 double TrainingStep::last_step_ms() {

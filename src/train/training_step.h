@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "data/batch.h"
-#include "kernels/optimizer/optimizer.h"
 #include "model/transformer.h"
 #include "parallel/communicator.h"
 #include "runtime/memory.h"
 #include "runtime/replay.h"
+#include "train/optimizer_step.h"
 
 namespace saturate::train {
 
@@ -21,10 +21,8 @@ struct StepOptions {
   int64_t accumulate = 1;  // micro-batches in a step
   int64_t slots = 4;       // batches that may be on their way; at least accumulate
   float label_smoothing = 0.1f;
-  float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f, clip_norm = 1.0f;
-  float ema_decay = 0.0f;           // 0: none
   std::vector<std::string> freeze;  // patterns, see frozen.h
-  Schedule schedule;
+  OptimizerOptions optimizer;
   bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
   uint64_t seed = 1;
@@ -32,8 +30,8 @@ struct StepOptions {
 
 // What a step will take, known before anything is allocated.
 struct StepMemory {
-  size_t parameters = 0;   // masters, gradients, low-precision copy
-  size_t optimizer = 0;    // moments and average
+  size_t parameters = 0;   // masters, gradients of what trains, low-precision copy
+  size_t optimizer = 0;    // moments and average of what trains
   size_t activations = 0;  // the arena
   size_t activations_unshared = 0;
   size_t batches = 0;
@@ -47,9 +45,9 @@ StepMemory plan_step(const model::ModelConfig& config, DType compute, Device dev
 
 class TrainingStep {
  public:
-  // `store` is allocated for training; `model` declared its parameters in it; options.freeze has
-  // been applied to it. All three outlive this. Errors: out_of_memory (what the plan needs and what
-  // is free).
+  // `store` is allocated for options.optimizer.purpose(); `model` declared its parameters in it;
+  // options.freeze has been applied to it. All three outlive this. Errors: out_of_memory (what the
+  // plan needs and what is free).
   TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
                parallel::Communicator& ranks);
   ~TrainingStep();
@@ -79,10 +77,6 @@ class TrainingStep {
   // --- state (synchronise); rng[1] is the number of micro-batches of all ranks
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
-  Buffer& first_moment() noexcept { return m_; }
-  Buffer& second_moment() noexcept { return v_; }
-  Buffer& average() noexcept { return ema_; }  // empty without EMA
-  void reset_average();                        // average = masters
 
   const Stream& stream() const noexcept { return compute_; }
   size_t graph_nodes() const noexcept { return replay_.nodes(); }
@@ -99,7 +93,6 @@ class TrainingStep {
   parallel::Collective loss_reduction() const;
   void allocate_device();
   void enqueue();  // the body that is captured
-  void optimize();
 
   const model::Transformer& model_;
   ParameterStore& store_;
@@ -115,11 +108,11 @@ class TrainingStep {
   std::vector<Event> copied_, consumed_;
   std::vector<Event> begin_, end_;  // of the last kTimedSteps steps
   double device_ms_ = 0;
-  Buffer m_, v_, ema_, rules_, norm_partial_, workspace_, arena_;
-  std::vector<kernels::OwnedRange> trained_;
+  Buffer workspace_, arena_;
   size_t arena_bytes_ = 0;
 
   Tape tape_;
+  OptimizerStep optimizer_;
   struct Bucket {
     int32_t after;  // operation
     parallel::Collective sum;

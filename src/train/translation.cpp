@@ -159,7 +159,7 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
   const std::vector<float> masters = model::read_weights(m.folder, m.config);
   memory.get();
   // What the hook runs must be finite. In 16 bits all matrices are zero until they are refreshed.
-  if (m.store->computes().data() == nullptr) planned.wait();
+  if (m.store->compute_type() == m.store->wide_type()) planned.wait();
   const Stream stream(m.store->device());
   {
     const TimedPart part("weights to the device");

@@ -80,9 +80,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
 
 void Validator::take_weights(TrainingStep& step, const ParameterStore& training) {
   step.synchronize();
-  const Buffer& from = step.average().data() ? step.average() : training.masters();
-  copy_on_device(stream_, store_.masters().data(), from.data(), from.bytes());
-  store_.refresh_compute(stream_);
+  store_.copy_shipped(stream_, training);
   stream_.synchronize();
 }
 

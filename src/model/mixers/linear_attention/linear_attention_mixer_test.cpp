@@ -146,7 +146,7 @@ TEST(LinearAttentionMixer, HasAFolderOfOurOwnAndNoOther) {
   saved.initialise(stream, 1);
   loaded.initialise(stream, 2);
   const testing::TempFolder folder;
-  save_model(folder.path(), config, {}, saved, saved.masters());
+  save_model(folder.path(), config, {}, saved);
   EXPECT_TRUE(read_model_config(folder.path()) == config);
   load_weights(folder.path(), config, loaded);
   for (const ParameterShape& p : model_parameters(config)) {

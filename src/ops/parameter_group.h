@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is kept of parameters: the flat arrays, how much of each this rank holds, how they are saved.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ops/owned_ranges.h"
+#include "runtime/memory.h"
+
+namespace saturate {
+
+// The flat arrays that there can be. All are in the wide type but `compute`, the copy that matrix
+// products read.
+enum class StateArray : uint8_t { master, gradient, first_moment, second_moment, average, compute };
+constexpr StateArray kStateArrays[] = {StateArray::master,       StateArray::gradient,
+                                       StateArray::first_moment, StateArray::second_moment,
+                                       StateArray::average,      StateArray::compute};
+
+// What a model is held for decides which arrays it has.
+enum class Purpose : uint8_t { inference, training, averaged_training };
+
+// A checkpoint calls a parameter's part of an array <name>/<parameter>. Null: the array is in no
+// checkpoint, since it is made from the others. The order of kStateArrays is that of the file.
+constexpr const char* saved_name(StateArray a) noexcept {
+  constexpr const char* kNames[] = {"master", nullptr, "m", "v", "average", nullptr};
+  return kNames[static_cast<size_t>(a)];
+}
+
+/// Parameters that are kept alike, one behind the other in arrays of their own, each padded to
+/// kParameterAlign elements. Those that training leaves alone have masters and the compute copy
+/// only.
+class ParameterGroup {
+ public:
+  enum class Kind : uint8_t { trained, frozen };
+  ParameterGroup(Kind kind, DType compute) : kind_(kind), compute_type_(compute) {}
+
+  // Place for a parameter: its offset in every array. Before own() and allocate().
+  int64_t add(int64_t elements);
+  int64_t count() const noexcept { return count_; }  // elements with padding
+
+  // This rank updates, holds the moments of, and saves these ranges alone; without a call, all of
+  // the group. Before allocate().
+  void own(std::vector<OwnedRange> ranges) { owned_ = std::move(ranges); }
+  std::span<const OwnedRange> owned() const noexcept { return owned_; }
+  bool owns_all() const noexcept;
+
+  bool keeps(StateArray a, Purpose purpose) const noexcept;
+  DType type_of(StateArray a) const noexcept {
+    return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);
+  }
+  // Memory of one array on this rank; 0 when it is not kept. Of what checkpoints hold there are the
+  // own ranges, at OwnedRange::local; the others are whole.
+  size_t bytes(StateArray a, Purpose purpose) const noexcept;
+
+  // Zeroed. Errors: out_of_memory.
+  void allocate(const Stream& stream, Purpose purpose);
+  const Buffer& array(StateArray a) const noexcept { return arrays_[static_cast<size_t>(a)]; }
+  // Element `offset` of the group in an array; null when the array is not there. The group is
+  // whole.
+  void* at(StateArray a, int64_t offset) const noexcept;
+
+ private:
+  Kind kind_;
+  DType compute_type_;
+  int64_t count_ = 0;
+  std::vector<OwnedRange> owned_;
+  std::array<Buffer, std::size(kStateArrays)> arrays_;
+};
+
+}  // namespace saturate

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/parameters.h"
+
+#include <gtest/gtest.h>
+
+namespace saturate {
+namespace {
+
+constexpr DType f32 = DType::f32, f64 = DType::f64, bf16 = DType::bf16;
+
+std::vector<float> values_of(const ParameterStore& store, const std::string& name,
+                             StateArray array = StateArray::master) {
+  const ParameterId id = store.find(name);
+  std::vector<float> values(static_cast<size_t>(store.spec(id).size()));
+  store.get(Stream(store.device()), id, values, array);
+  return values;
+}
+
+ParameterSpec random_matrix(const std::string& name, int64_t rows, int64_t cols) {
+  return {.name = name, .rows = rows, .cols = cols, .init = Init::normal, .init_scale = 1.0f};
+}
+
+// A table, a packed q, k, v of 8 + 4 + 4 rows, a product cut by columns, a norm.
+void add_all(ParameterStore& store) {
+  ParameterSpec table = random_matrix("table", 12, 6);
+  table.zero_row = 7;
+  store.add(table);
+  ParameterSpec qkv = random_matrix("qkv", 16, 6);
+  qkv.blocks = {8, 4, 4};
+  store.add(qkv);
+  store.add(random_matrix("out", 6, 8));
+  store.add({.name = "norm", .cols = 6, .init = Init::ones});
+}
+
+// Cuts of rows, of columns and of each block of packed rows.
+TEST(ParameterStore, ACutParameterStartsAsThatPartOfTheWhole) {
+  ParameterStore whole({}, f32);
+  add_all(whole);
+  whole.allocate(Purpose::inference);
+  whole.initialise(Stream(Device{}), 42);
+  const parallel::ShardSpec rows{{{.dimension = 0}}}, columns{{{.dimension = 1}}};
+  const std::pair<const char*, parallel::ShardSpec> cuts[] = {
+      {"out", columns}, {"qkv", rows}, {"table", rows}, {"norm", {}}};
+  for (const int ranks : {1, 2, 4}) {
+    const parallel::Mesh mesh(ranks, {.tp = ranks});
+    for (int rank = 0; rank < ranks; ++rank) {
+      ParameterStore part({}, f32);  // in another order, as if other parameters were elsewhere
+      for (const auto& [name, shard] : cuts) {
+        ParameterSpec spec = whole.spec(whole.find(name));
+        spec.number = whole.find(name).index;
+        spec.shard = shard;
+        part.add(part_of(spec, mesh, rank));
+      }
+      part.allocate(Purpose::inference);
+      part.initialise(Stream(Device{}), 42);
+      for (const ParameterSpec& p : part.specs()) {
+        const auto got = values_of(part, p.name), all = values_of(whole, p.name);
+        EXPECT_EQ(std::ssize(got) * (p.shard.replicated() ? 1 : ranks), std::ssize(all)) << p.name;
+        size_t at = 0;
+        for (const parallel::ShardRun& run : p.whole.runs) {
+          for (int64_t e = run.global_offset; e < run.global_offset + run.length; ++e)
+            ASSERT_EQ(got[at++], all[static_cast<size_t>(e)]) << p.name << " of rank " << rank;
+        }
+        EXPECT_EQ(at, got.size()) << p.name;
+      }
+      // By hand, without the runs: the first row of k that the rank holds.
+      const auto qkv = values_of(part, "qkv"), all = values_of(whole, "qkv");
+      const int64_t k = 8 / ranks, from = 8 + 4 / ranks * rank;
+      for (int64_t c = 0; c < 6; ++c)
+        EXPECT_EQ(qkv[static_cast<size_t>(k * 6 + c)], all[static_cast<size_t>(from * 6 + c)]);
+    }
+  }
+}
+
+// What the numbers were before parameters could be cut: a run that starts today starts as ever.
+TEST(ParameterStore, FirstValuesAreThoseOfEarlierVersions) {
+  ParameterStore store({}, f32);
+  add_all(store);
+  store.allocate(Purpose::inference);
+  store.initialise(Stream(Device{}), 42);
+  const auto table = values_of(store, "table"), qkv = values_of(store, "qkv");
+  EXPECT_EQ(table[0], 0x1.c3628cp-4f);
+  EXPECT_EQ(qkv[95], -0x1.c1476cp-1f);
+  for (size_t c = 0; c < 6; ++c) EXPECT_EQ(table[7 * 6 + c], 0.0f);
+  EXPECT_NE(table[8 * 6], 0.0f);
+}
+
+TEST(ParameterStore, FrozenParametersTakeNoMemoryOfTraining) {
+  ParameterStore all({}, bf16), some({}, bf16);
+  add_all(all);
+  add_all(some);
+  some.freeze(some.find("table"));
+  some.freeze(some.find("out"));
+  // 256 elements each: what is frozen keeps its master and its 16-bit copy.
+  for (const StateArray a : kStateArrays) {
+    const size_t each = 256 * (a == StateArray::compute ? 2 : 4);
+    const bool kept = a == StateArray::master || a == StateArray::compute;
+    EXPECT_EQ(all.bytes(a, Purpose::averaged_training), 4 * each);
+    EXPECT_EQ(some.bytes(a, Purpose::averaged_training), (kept ? 4 : 2) * each);
+    EXPECT_EQ(some.bytes(a, Purpose::inference), kept ? 4 * each : 0);
+  }
+  EXPECT_EQ(some.padded_count(), 2 * 256);
+  some.allocate(Purpose::averaged_training);
+  EXPECT_EQ(some.gradient(some.find("table")), nullptr);
+  EXPECT_EQ(some.gradient(some.find("qkv")), some.gradients().data());
+  EXPECT_EQ(some.gradient(some.find("norm")), some.gradients().as<float>() + 256);
+  EXPECT_EQ(some.at(StateArray::average, some.find("out")), some.master(some.find("out")));
+  EXPECT_EQ(some.at(StateArray::first_moment, some.find("out")), nullptr);
+}
+
+TEST(ParameterStore, ShipsTheAverageAndTheMastersOfWhatIsFrozen) {
+  const Stream stream(Device{});
+  for (const DType type : {f32, f64}) {
+    ParameterStore from({}, type), to({}, type);
+    add_all(from);
+    add_all(to);
+    from.freeze(from.find("qkv"));
+    from.allocate(Purpose::averaged_training);
+    to.allocate(Purpose::inference);
+    from.initialise(stream, 1);
+    from.reset_average(stream);
+    const auto table = values_of(from, "table");
+    from.set(stream, from.find("table"), std::vector<float>(table.size(), 3.0f).data());
+    EXPECT_EQ(from.shipped(), StateArray::average);
+    to.copy_shipped(stream, from);
+    EXPECT_EQ(values_of(to, "table"), table);
+    EXPECT_EQ(values_of(to, "table"), values_of(from, "table", StateArray::average));
+    EXPECT_EQ(values_of(to, "qkv"), values_of(from, "qkv"));
+  }
+}
+
+// Of what a checkpoint holds a rank has its own ranges; gradients are whole until they are summed.
+TEST(ParameterGroup, HoldsItsOwnRangesOfWhatIsSaved) {
+  ParameterGroup group(ParameterGroup::Kind::trained, bf16);
+  group.add(3 * 4096);
+  group.add(100);
+  EXPECT_TRUE(group.owns_all());
+  const std::vector<parallel::FlatRange> bucket = {{0, group.count()}};
+  group.own(owned_ranges(bucket, 2, 1));
+  EXPECT_FALSE(group.owns_all());
+  EXPECT_EQ(group.owned()[0], (OwnedRange{2 * 4096, 3 * 4096 + 256, 0}));
+  const Purpose training = Purpose::training;
+  EXPECT_EQ(group.bytes(StateArray::master, training), (4096u + 256) * 4);
+  EXPECT_EQ(group.bytes(StateArray::first_moment, training), (4096u + 256) * 4);
+  EXPECT_EQ(group.bytes(StateArray::gradient, training), (3 * 4096u + 256) * 4);
+  EXPECT_EQ(group.bytes(StateArray::compute, training), (3 * 4096u + 256) * 2);
+  EXPECT_EQ(group.bytes(StateArray::average, training), 0u);
+  group.own({});
+  EXPECT_EQ(group.bytes(StateArray::master, training), 0u);
+}
+
+}  // namespace
+}  // namespace saturate
