@@ -2,7 +2,6 @@
 #include "ops/arena_plan.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 namespace saturate {
@@ -10,14 +9,6 @@ namespace {
 constexpr size_t kAlignment = 256;
 size_t round_up(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 }  // namespace
-
-ArenaPlan plan_arena(const std::vector<ArenaRequest>& requests) {
-  std::vector<size_t> bytes;
-  for (const ArenaRequest& r : requests) bytes.push_back(r.bytes);
-  return plan_arena(bytes, [&](size_t a, size_t b) {
-    return requests[a].first <= requests[b].last && requests[b].first <= requests[a].last;
-  });
-}
 
 ArenaPlan plan_arena(const std::vector<size_t>& bytes,
                      const std::function<bool(size_t, size_t)>& meet) {
@@ -47,18 +38,6 @@ ArenaPlan plan_arena(const std::vector<size_t>& bytes,
     given.insert(at, r);
   }
   return plan;
-}
-
-size_t arena_lower_bound(const std::vector<ArenaRequest>& requests) {
-  std::map<int64_t, int64_t> change;
-  for (const ArenaRequest& r : requests) {
-    const auto bytes = static_cast<int64_t>(round_up(r.bytes));
-    change[r.first] += bytes;
-    change[static_cast<int64_t>(r.last) + 1] -= bytes;
-  }
-  int64_t now = 0, most = 0;
-  for (const auto& [at, delta] : change) most = std::max(most, now += delta);
-  return static_cast<size_t>(most);
 }
 
 }  // namespace saturate

@@ -3,10 +3,37 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <random>
 
 namespace saturate {
 namespace {
+
+// Alive from operation `first` to operation `last`, both included.
+struct ArenaRequest {
+  size_t bytes;
+  int first, last;
+  bool meets(const ArenaRequest& o) const { return first <= o.last && o.first <= last; }
+};
+
+ArenaPlan plan_arena(const std::vector<ArenaRequest>& requests) {
+  std::vector<size_t> bytes;
+  for (const ArenaRequest& r : requests) bytes.push_back(r.bytes);
+  return saturate::plan_arena(bytes,
+                              [&](size_t a, size_t b) { return requests[a].meets(requests[b]); });
+}
+
+// Largest sum of bytes alive at one operation: no plan can be smaller.
+size_t arena_lower_bound(const std::vector<ArenaRequest>& requests) {
+  std::map<int, size_t> alive;
+  for (const ArenaRequest& r : requests) {
+    for (int at = r.first; at <= r.last; ++at) alive[at] += (r.bytes + 255) / 256 * 256;
+  }
+  size_t most = 0;
+  for (const auto& [at, bytes] : alive) most = std::max(most, bytes);
+  return most;
+}
 
 void expect_no_overlap(const std::vector<ArenaRequest>& requests, const ArenaPlan& plan) {
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -14,8 +41,7 @@ void expect_no_overlap(const std::vector<ArenaRequest>& requests, const ArenaPla
     EXPECT_EQ(begin % 256, 0u);
     EXPECT_LE(begin + requests[i].bytes, plan.bytes);
     for (size_t j = 0; j < i; ++j) {
-      const bool together =
-          requests[i].first <= requests[j].last && requests[j].first <= requests[i].last;
+      const bool together = requests[i].meets(requests[j]);
       const auto other = static_cast<size_t>(plan.offsets[j]);
       const bool overlap = begin < other + requests[j].bytes && other < begin + requests[i].bytes;
       EXPECT_FALSE(together && overlap) << i << " and " << j;
@@ -24,11 +50,14 @@ void expect_no_overlap(const std::vector<ArenaRequest>& requests, const ArenaPla
 }
 
 TEST(ArenaPlan, SharesMemoryOfValuesThatNeverMeet) {
-  const ArenaPlan plan = plan_arena({{1000, 0, 1}, {1000, 2, 3}, {500, 1, 2}});
+  const ArenaPlan plan =
+      plan_arena(std::vector<ArenaRequest>{{1000, 0, 1}, {1000, 2, 3}, {500, 1, 2}});
   EXPECT_EQ(plan.bytes, 1024u + 512u);
 }
 
-TEST(ArenaPlan, EmptyPlanHasNoBytes) { EXPECT_EQ(plan_arena({}).bytes, 0u); }
+TEST(ArenaPlan, EmptyPlanHasNoBytes) {
+  EXPECT_EQ(plan_arena(std::vector<ArenaRequest>{}).bytes, 0u);
+}
 
 TEST(ArenaPlan, RandomLifetimesNeverOverlap) {
   std::mt19937 rng(7);
