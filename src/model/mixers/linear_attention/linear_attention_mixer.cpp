@@ -15,7 +15,7 @@ Value record_packed(Tape& tape, Value qkv, const ops::TokenArrays& tokens, int64
     return LinearAttentionArgs{.qkv = r(qkv),
                                .o = r(o),
                                .denominator = r(denominator),
-                               .cu = tokens.cu,
+                               .cu = r(tokens.cu),
                                .sequences = tokens.sequences,
                                .rows = in.rows,
                                .heads = heads,
