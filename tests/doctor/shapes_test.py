@@ -87,7 +87,7 @@ class Shapes(unittest.TestCase):
 
     def test_the_page_has_the_pictures(self):
         page = subprocess.run([PROGRAM, "doctor", TRACE, "--format", "html"], check=True, capture_output=True).stdout
-        for picture in (b"roofline", b"memory over time", b"step times"):
+        for picture in (b"roofline", b"Device 0, memory over time", b"step times"):
             self.assertIn(b'aria-label="' + picture, page)
 
 
