@@ -52,6 +52,32 @@ class LanguageModel(unittest.TestCase):
         self.assertNotIn("not enough pieces", said)
         self.assertIn("with one of 100 it has", said)
 
+    def test_mixers_are_chosen_by_layer(self):
+        linear = ["--set", "model.decoder_layers=2", "--set", "model.mixers=linear_attention,self_attention",
+                  "--set", "data.tokenizer_type=byte", "--set", "data.max_length=64"]
+        _, config = self.train(*linear)
+        # No class of transformers computes it, so the folder is in our own format; it is read like any other.
+        self.assertEqual((config["model_type"], config["mixers"]), ("saturate", "linear_attention,self_attention"))
+        model = f"{self.root}/run/model"
+        done = subprocess.run([PROGRAM, "generate", "--model", model, "--device", "cpu", "--prompt", "ab", "--max-tokens", "5"],
+                              capture_output=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith(b"ab"), done.stdout)
+        more = [PROGRAM, "train", "--train", self.text, "--init-from", model, "--out", f"{self.root}/more", "--device", "cpu",
+                "--steps", "1", "--set", "validate.every_steps=0"]
+        done = subprocess.run(more, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = subprocess.run([*more, "--set", "model.mixers=linear_attention", "--out", f"{self.root}/other"],
+                              capture_output=True, text=True, timeout=100)
+        self.assertIn("model.mixers is linear_attention, the model in", done.stderr)
+        for mixers, *says in [("attention", "it takes self_attention, linear_attention"),
+                              ("linear_attention --preset tiny", "decoder-only")]:
+            done = subprocess.run([PROGRAM, "train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no",
+                                   *SMALL, "--set", *f"model.mixers={mixers}".split()], capture_output=True, text=True, timeout=100)
+            self.assertNotEqual(done.returncode, 0)
+            for text in says:
+                self.assertIn(text, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
