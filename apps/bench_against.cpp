@@ -16,6 +16,7 @@
 #include "apps/commit.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "parallel/launch.h"
 
 extern char** environ;
 
@@ -25,9 +26,13 @@ namespace {
 // The fields of a row that are times of what it measures.
 constexpr const char* kTimes[] = {"step_ms", "ms", "forward_ms", "backward_ms"};
 
+// What a shell would not take as it is; a command with such an argument is written in quotes and not run again.
+constexpr const char* kNotPlain = " \t'\"\\;|&$*";
+
 std::string command_of(std::span<const std::string> arguments) {
   std::string text = "saturate bench";
-  for (const std::string& a : arguments) text += " " + a;
+  for (const std::string& a : arguments)
+    text += a.find_first_of(kNotPlain) == std::string::npos ? " " + a : " '" + a + "'";
   return text;
 }
 
@@ -66,7 +71,8 @@ std::vector<Case> cases_of_file(const std::string& path, const std::vector<std::
     const std::string* command = (*row)["command"].if_string();
     if (command == nullptr || !command->starts_with("saturate bench ") ||
         command->find("--ladder") != std::string::npos ||
-        command->find_first_of("'\"\\;|") != std::string::npos)
+        command->find("--against") != std::string::npos ||
+        command->find_first_of(kNotPlain + 1) != std::string::npos)
       continue;
     const std::string what = command_of({given.data(), std::min<size_t>(given.size(), 1)}) + " ";
     if (given.size() > 1 ? *command != command_of(given) : !(*command + " ").starts_with(what))
@@ -168,6 +174,10 @@ std::string complete_row(const std::string& row, const std::string& device,
 
 int run_bench_against(const BenchOptions& o) {
   const std::vector<std::string> given = measured_arguments(o.arguments);
+  if (parallel::current_launch().size > 1)
+    throw Error(Errc::invalid_argument, "bench",
+                "--against starts programs of its own, each one rank; start it without mpirun, "
+                "srun or torchrun");
   const bool program = access(o.against.c_str(), X_OK) == 0;
   if (program && o.what.empty())
     throw Error(Errc::invalid_argument, "bench",

@@ -105,8 +105,8 @@ class BenchAgainst(unittest.TestCase):
     def test_measures_the_rows_of_a_file_again(self):
         step = {**self.row, "command": "saturate bench attention --shape 1 1 8 16 --device cpu --repeats 1",
                 "forward_ms": 1e6, "backward_ms": 1e-7}
-        ladder = {**self.row, "command": "saturate bench gemm --ladder"}
-        code, out, _ = saturate("bench", "--against", self.file({**self.row, "ms": 1e6}, step, ladder, {"what": "x"}))
+        others = [{**self.row, "command": f"saturate bench gemm {rest}"} for rest in ("--ladder", "--against x", "'a b'")]
+        code, out, _ = saturate("bench", "--against", self.file({**self.row, "ms": 1e6}, step, *others, {"what": "x"}))
         self.assertEqual(code, 1)
         self.assertIn("1 of 3 times slower beyond noise\n  backward_ms of `saturate bench attention", out)
         code, out, _ = saturate("bench", "gemm", "--against", self.file({**self.row, "ms": 1e6}, step))
@@ -128,6 +128,11 @@ class BenchAgainst(unittest.TestCase):
             code, _, err = saturate("bench", *arguments)
             self.assertNotEqual(code, 0)
             self.assertIn(says, err)
+        ranks = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",
+                 "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+        done = subprocess.run([PROGRAM, "bench", *self.ARGUMENTS, "--against", PROGRAM], env=ranks, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("without mpirun, srun or torchrun", done.stderr)
         code, _, err = saturate("bench", *self.ARGUMENTS, "--against", "/bin/false")
         self.assertEqual(code, 1)
         self.assertIn("/bin/false ended with code 1", err)
