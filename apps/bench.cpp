@@ -9,7 +9,7 @@
 #include "apps/commands.h"
 #include "apps/report_output.h"
 #include "base/error.h"
-#include "kernels/gemm/matmul.h"
+#include "kernels/gemm/matmul_plan.h"
 #include "parallel/launch.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
@@ -46,7 +46,8 @@ double median_ms(const Stream& stream, int64_t repeats, const std::function<void
   return times[times.size() / 2];
 }
 
-void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream, DType type) {
+void bench_gemm(const BenchOptions& o, const kernels::KernelOptions& options, const Context& ctx,
+                const Stream& stream, DType type) {
   if (o.shape.size() != 3) {
     throw Error(Errc::invalid_argument, "bench",
                 "gemm takes --shape M N K, for example --shape 4096 4096 4096");
@@ -57,22 +58,28 @@ void bench_gemm(const BenchOptions& o, const Context& ctx, const Stream& stream,
   const Buffer a = random_buffer(ctx, stream, m * k, type, 1),
                b = random_buffer(ctx, stream, n * k, type, 2);
   const Buffer d(ctx.device, static_cast<size_t>(m * n) * size_of(type));
-  const double ms = median_ms(stream, o.repeats, [&] {
-    kernels::matmul(ctx, {.a = a.data(),
-                          .b = b.data(),
-                          .d = d.data(),
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .lda = k,
-                          .ldb = k,
-                          .ldc = n,
-                          .ldd = n,
-                          .tb = kernels::Transpose::yes,
-                          .ab_type = type,
-                          .d_type = type,
-                          .allow_tf32 = o.config.train.tf32});
-  });
+  const kernels::MatmulArgs args{.a = a.data(),
+                                 .b = b.data(),
+                                 .d = d.data(),
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .lda = k,
+                                 .ldb = k,
+                                 .ldc = n,
+                                 .ldd = n,
+                                 .tb = kernels::Transpose::yes,
+                                 .ab_type = type,
+                                 .d_type = type,
+                                 .allow_tf32 = options.allow_tf32};
+  // As much workspace as the product has a use for, not what all benchmarks share.
+  Context own = ctx;
+  own.workspace_bytes = kernels::matmul_workspace_limit(ctx.device, args);
+  const kernels::MatmulPlan plan = kernels::plan_matmul(own, options, args);
+  const Buffer workspace(ctx.device, plan.workspace_bytes);
+  own.workspace = workspace.data();
+  own.workspace_bytes = workspace.bytes();
+  const double ms = median_ms(stream, o.repeats, [&] { plan.run(own, args); });
   const std::string row = fmt::format(
       R"({{"what":"gemm","m":{},"n":{},"k":{},"type":"{}","ms":{:.4f},"tflops":{:.2f}}})", m, n, k,
       name_of(type), ms, 2e-9 * static_cast<double>(m) * static_cast<double>(n * k) / ms);
@@ -94,7 +101,8 @@ int run_bench(const BenchOptions& o) {
   }
   const Device device = parse_device(o.config.train.device);
   use_device(device);
-  if (!o.ladder) train::use_tuned_tables_of(o.config, device);
+  const kernels::KernelOptions options =
+      o.ladder ? kernels::KernelOptions{} : train::kernel_options(o.config, device);
   const DType type = train::resolve_precision(o.config.train.precision, device);
   const Stream stream(device);
   const Buffer workspace(device, device.is_cuda() ? kWorkspaceBytes : 0);
@@ -102,9 +110,9 @@ int run_bench(const BenchOptions& o) {
   if (o.ladder && o.what == "attention") return run_bench_attention_ladder(o, ctx, stream);
   if (o.ladder) return run_bench_ladder(o, ctx, stream);
   if (o.what == "gemm") {
-    bench_gemm(o, ctx, stream, type);
+    bench_gemm(o, options, ctx, stream, type);
   } else {
-    run_bench_attention(o, ctx, stream, type);
+    run_bench_attention(o, options, ctx, stream, type);
   }
   return 0;
 }

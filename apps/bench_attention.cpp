@@ -37,10 +37,6 @@ using kernels::AttentionArgs;
 using kernels::AttentionBackwardArgs;
 using train::random_buffer;
 
-const kernels::AttentionTable* measured(const Context& ctx) {
-  return kernels::attention_table_in_use(ctx.device);
-}
-
 struct Shape {
   int64_t batch, heads, length, head_size;
   bool causal;
@@ -54,7 +50,8 @@ struct Shape {
 // cache does not hold what the next call reads.
 class Problem {
  public:
-  Problem(const Context& ctx, const Stream& stream, const Shape& x, DType type) {
+  Problem(const Context& ctx, const Stream& stream, const Shape& x, DType type,
+          const kernels::AttentionTable* measured = nullptr) {
     const int64_t rows = x.batch * x.length, width = x.heads * x.head_size;
     const size_t size = size_of(type), wide = size_of(wide_of(type));
     std::vector<int32_t> starts;
@@ -107,8 +104,7 @@ class Problem {
                        .d_v_stride = 3 * width,
                        .delta = b.delta.data()});
       args_.back().workspace_bytes = kernels::kAnyWorkspace;
-      const int64_t scratch =
-          kernels::plan_attention(ctx, args_.back(), measured(ctx)).workspace_bytes;
+      const int64_t scratch = kernels::plan_attention(ctx, args_.back(), measured).workspace_bytes;
       workspaces_.emplace_back(ctx.device, static_cast<size_t>(scratch));
       args_.back().workspace = workspaces_.back().data();
       args_.back().workspace_bytes = scratch;
@@ -272,13 +268,13 @@ void report(const std::vector<Rung>& rungs, const Shape& x, DType type, double g
 
 }  // namespace
 
-void run_bench_attention(const BenchOptions& o, const Context& ctx, const Stream& stream,
-                         DType type) {
+void run_bench_attention(const BenchOptions& o, const kernels::KernelOptions& options,
+                         const Context& ctx, const Stream& stream, DType type) {
   const Shape x = shape_of(o);
-  const Problem problem(ctx, stream, x, type);
+  const Problem problem(ctx, stream, x, type, options.attention_table.get());
   const AttentionBackwardArgs& any = problem.args().front();
-  const auto plan = kernels::plan_attention(ctx, any.forward, measured(ctx));
-  const auto plan_back = kernels::plan_attention(ctx, any, measured(ctx));
+  const auto plan = kernels::plan_attention(ctx, any.forward, options.attention_table.get());
+  const auto plan_back = kernels::plan_attention(ctx, any, options.attention_table.get());
   const double forward =
       median_ms(ctx, stream, problem, o.repeats, [&](const AttentionBackwardArgs& set) {
         kernels::attention_forward(ctx, plan, set.forward);

@@ -40,7 +40,7 @@ struct Contender {
   std::string name, file;
   double predicted;
   Fit (*fits)(const Context&, const MatmulArgs&) noexcept;
-  void (*launch)(const Context&, const MatmulArgs&);
+  std::function<void(const Context&, const MatmulArgs&)> launch;
 };
 
 struct Problem {
@@ -104,7 +104,9 @@ class Measurement {
   }
 
   // cuBLASLt's best of its heuristics for this problem.
-  void tune() const { kernels::matmul_tune_cublaslt_cuda(ctx_, with_c(args(0))); }
+  std::string fastest_of_cublaslt() const {
+    return kernels::matmul_cublaslt_fastest(ctx_, with_c(args(0)));
+  }
 
   // Median milliseconds of each contender (0: it does not fit), in rounds over all of them so that
   // a clock that changes meets them alike. Calls run from graphs of about a millisecond.
@@ -194,8 +196,7 @@ int run_bench_ladder(const BenchOptions& o, const Context& ctx, const Stream& st
   std::vector<Contender> all;
   for (const kernels::SgemmRung& r : kernels::sgemm_rungs())
     all.push_back({r.name, r.file, r.predicted_tflops, r.fits, r.launch});
-  all.push_back(
-      {"cuBLASLt", "", 0, kernels::matmul_cublaslt_cuda_fits, kernels::matmul_cublaslt_cuda});
+  all.push_back({"cuBLASLt", "", 0, kernels::matmul_cublaslt_cuda_fits, {}});
   std::vector<Problem> problems;
   if (!o.shape.empty()) {
     if (o.shape.size() != 3) {
@@ -229,7 +230,10 @@ int run_bench_ladder(const BenchOptions& o, const Context& ctx, const Stream& st
   }
   for (const Problem& p : problems) {
     Measurement measurement(ctx, stream, noise, p);
-    measurement.tune();
+    all.back().launch = [config = measurement.fastest_of_cublaslt()](const Context& c,
+                                                                     const MatmulArgs& x) {
+      kernels::matmul_cublaslt_configured(c, x, config);
+    };
     const std::vector<double> ms = measurement.run(all, o.repeats);
     const double roof = std::min(peak, p.flops() / p.bytes() * bandwidth);
     fmt::print(

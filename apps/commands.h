@@ -11,6 +11,9 @@
 
 namespace saturate {
 struct Context;
+namespace kernels {
+struct KernelOptions;
+}
 class Stream;
 }  // namespace saturate
 
@@ -47,8 +50,8 @@ struct TranslateOptions {
 struct GenerateOptions {
   ModelOptions model;
   std::optional<std::string> prompt;  // empty or "-": standard input
-  double temperature = 1.0;  // 0: greedy
-  int64_t top_k = 0;         // 0: all
+  double temperature = 1.0;           // 0: greedy
+  int64_t top_k = 0;                  // 0: all
   double top_p = 1.0;
   int64_t max_tokens = 128;
   int64_t samples = 1;
@@ -159,8 +162,8 @@ int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_eval(const EvalOptions& options);
 int run_bench(const BenchOptions& options);
-void run_bench_attention(const BenchOptions& options, const Context& ctx, const Stream& stream,
-                         DType type);
+void run_bench_attention(const BenchOptions& options, const kernels::KernelOptions& kernels,
+                         const Context& ctx, const Stream& stream, DType type);
 int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
                                const Stream& stream);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);

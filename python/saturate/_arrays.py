@@ -120,8 +120,8 @@ def matmul(a, b, bias, allow_tf32, stream):
         a = _merge(op, "a", a, len(lead), (batch, m, k))
         b = _merge(op, "b", b, len(lead), (batch, *b.shape[-2:]))
     d = module.Tensor.empty((*a.shape[:-1], shape[-1]), a.dtype, a.cuda_index)
-    bytes_needed = module.matmul_workspace_bytes(a, b, d)
-    workspace = module.Tensor.empty((bytes_needed // 4,), "i32", a.cuda_index) if bytes_needed else None
+    taken = module.matmul_workspace_bytes(a, b, d, bias, allow_tf32=allow_tf32)
+    workspace = module.Tensor.empty(((taken + 3) // 4,), "i32", a.cuda_index) if taken else None
     module.matmul(a, b, d, bias, workspace, allow_tf32=allow_tf32, stream=0 if stream is None else stream)
     return d.reshaped(shape, None).array()
 

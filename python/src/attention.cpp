@@ -7,6 +7,7 @@
 
 #include "attention_options.h"
 #include "base/error.h"
+#include "choices.h"
 #include "kernels/attention/tune/table.h"
 #include "tensor.h"
 
@@ -25,14 +26,20 @@ Context context(const Tensor& t, uintptr_t stream) {
   return ctx;
 }
 
-void forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
-             const AttentionOptions& options, uintptr_t stream) {
+// By the tuned table of the device, if Python gave one.
+template <class Args>
+kernels::Plan<Args> plan(Choices& choices, const Context& ctx, const Args& args) {
+  const auto device = choices.of(ctx.device);
+  return kernels::plan_attention(ctx, args, device->options.attention_table.get());
+}
+
+void forward(Choices& choices, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+             const Tensor& lse, const AttentionOptions& options, uintptr_t stream) {
   const AttentionArgs a = attention_args("attention", q, k, v, o, lse, options);
   const nb::gil_scoped_release release;
   const DeviceScope scope(q.device);
   const Context ctx = context(q, stream);
-  kernels::attention_forward(
-      ctx, kernels::plan_attention(ctx, a, kernels::attention_table_in_use(q.device)), a);
+  kernels::attention_forward(ctx, plan(choices, ctx, a), a);
 }
 
 // A gradient of something of one value a head.
@@ -46,12 +53,12 @@ void* per_head(const char* op, const char* name, const std::optional<Tensor>& t,
   return t->data;
 }
 
-void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-              const Tensor& lse, const Tensor& d_q, const Tensor& d_k, const Tensor& d_v,
-              const Tensor& delta, const std::optional<Tensor>& d_bias,
-              const std::optional<Tensor>& d_slopes, const std::optional<Tensor>& d_sinks,
-              const std::optional<Tensor>& workspace, const AttentionOptions& options,
-              uintptr_t stream) {
+void backward(Choices& choices, const Tensor& d_o, const Tensor& q, const Tensor& k,
+              const Tensor& v, const Tensor& o, const Tensor& lse, const Tensor& d_q,
+              const Tensor& d_k, const Tensor& d_v, const Tensor& delta,
+              const std::optional<Tensor>& d_bias, const std::optional<Tensor>& d_slopes,
+              const std::optional<Tensor>& d_sinks, const std::optional<Tensor>& workspace,
+              const AttentionOptions& options, uintptr_t stream) {
   const char* const op = "attention backward";
   AttentionBackwardArgs b;
   b.forward = attention_args(op, q, k, v, o, lse, options);
@@ -98,34 +105,37 @@ void backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor&
   const DeviceScope scope(q.device);
   const Context ctx = context(q, stream);
   if (b.workspace == nullptr) b.workspace_bytes = 0;
-  kernels::attention_backward(
-      ctx, kernels::plan_attention(ctx, b, kernels::attention_table_in_use(q.device)), b);
+  kernels::attention_backward(ctx, plan(choices, ctx, b), b);
 }
 
 // What the backward pass of these arguments can use.
-int64_t backward_workspace_bytes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                                 const Tensor& lse, const AttentionOptions& options) {
+int64_t backward_workspace_bytes(Choices& choices, const Tensor& q, const Tensor& k,
+                                 const Tensor& v, const Tensor& o, const Tensor& lse,
+                                 const AttentionOptions& options) {
   AttentionBackwardArgs b;
   b.forward = attention_args("attention backward", q, k, v, o, lse, options);
   b.deterministic = options.deterministic;
   b.workspace_bytes = kernels::kAnyWorkspace;
-  return kernels::plan_attention(context(q, 0), b, kernels::attention_table_in_use(q.device))
-      .workspace_bytes;
+  return plan(choices, context(q, 0), b).workspace_bytes;
 }
 
 }  // namespace
 
-void bind_attention(nb::module_& m) {
+void bind_attention(nb::module_& m, const std::shared_ptr<Choices>& choices) {
   bind_attention_options(m);
-  m.def("attention_forward", &forward, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("o"),
-        nb::arg("lse"), nb::arg("options"), nb::arg("stream"), "Writes o and lse.");
-  m.def("attention_backward", &backward, nb::arg("d_o"), nb::arg("q"), nb::arg("k"), nb::arg("v"),
-        nb::arg("o"), nb::arg("lse"), nb::arg("d_q"), nb::arg("d_k"), nb::arg("d_v"),
+  // A function of the choices and Python's arguments as one of the arguments alone.
+  const auto with_choices = [&choices]<class... Args>(auto(*f)(Choices&, Args...)) {
+    return [choices, f](Args... args) { return f(*choices, args...); };
+  };
+  m.def("attention_forward", with_choices(&forward), nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("o"), nb::arg("lse"), nb::arg("options"), nb::arg("stream"), "Writes o and lse.");
+  m.def("attention_backward", with_choices(&backward), nb::arg("d_o"), nb::arg("q"), nb::arg("k"),
+        nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("d_q"), nb::arg("d_k"), nb::arg("d_v"),
         nb::arg("delta"), nb::arg("d_bias").none(), nb::arg("d_alibi_slopes").none(),
         nb::arg("d_sinks").none(), nb::arg("workspace").none(), nb::arg("options"),
         nb::arg("stream"), "Writes the gradients and, as scratch, delta and the workspace.");
-  m.def("attention_backward_workspace_bytes", &backward_workspace_bytes, nb::arg("q"), nb::arg("k"),
-        nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("options"),
+  m.def("attention_backward_workspace_bytes", with_choices(&backward_workspace_bytes), nb::arg("q"),
+        nb::arg("k"), nb::arg("v"), nb::arg("o"), nb::arg("lse"), nb::arg("options"),
         "Bytes of scratch with which attention_backward is fastest; 0 where none helps.");
 }
 

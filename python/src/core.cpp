@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/features.h"
+#include "choices.h"
 #include "runtime/device.h"
 #include "tensor.h"
 
@@ -37,7 +38,9 @@ NB_MODULE(_core, m) {
   m.def("cuda_device_count", &saturate::cuda_device_count,
         "GPUs that the driver offers; 0 without one or in a build without CUDA.");
   saturate::python::bind_tensor(m);
-  saturate::python::bind_attention(m);
-  saturate::python::bind_matmul(m);
-  saturate::python::bind_tuned(m);
+  const auto choices = std::make_shared<saturate::python::Choices>(
+      saturate::kernels::kernel_options_from_environment());
+  saturate::python::bind_attention(m, choices);
+  saturate::python::bind_matmul(m, choices);
+  saturate::python::bind_tuned(m, choices);
 }

@@ -7,8 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/features.h"
-#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "choices.h"
 #include "tensor.h"
 
 namespace nb = nanobind;
@@ -17,6 +16,7 @@ namespace saturate::python {
 namespace {
 
 using kernels::MatmulArgs;
+using kernels::MatmulPlan;
 using kernels::Transpose;
 
 struct Operand {
@@ -92,8 +92,13 @@ MatmulArgs matmul_args(const Tensor& a, const Tensor& b, const Tensor& d, Option
   return args;
 }
 
-void run(const Tensor& a, const Tensor& b, const Tensor& d, Optional bias, Optional workspace,
-         bool allow_tf32, uintptr_t stream) {
+std::shared_ptr<const MatmulPlan> plan_of(Choices& choices, const MatmulArgs& args, Device device) {
+  const Context ctx{.device = device, .workspace_bytes = matmul_workspace_limit(device, args)};
+  return choices.of(device)->products.plan(ctx, args);
+}
+
+void run(Choices& choices, const Tensor& a, const Tensor& b, const Tensor& d, Optional bias,
+         Optional workspace, bool allow_tf32, uintptr_t stream) {
   const MatmulArgs args = matmul_args(a, b, d, bias, allow_tf32);
   Context ctx;
   ctx.device = a.device;
@@ -106,32 +111,36 @@ void run(const Tensor& a, const Tensor& b, const Tensor& d, Optional bias, Optio
   }
   const nb::gil_scoped_release release;
   const DeviceScope scope(a.device);
-  kernels::matmul(ctx, args);
+  plan_of(choices, args, a.device)->run(ctx, args);
 }
 
-// What this product can use, at most what matmul() asks for products of its type.
-size_t workspace_bytes(const Tensor& a, const Tensor& b, const Tensor& d) {
+size_t workspace_bytes(Choices& choices, const Tensor& a, const Tensor& b, const Tensor& d,
+                       Optional bias, bool allow_tf32) {
   if (!a.device.is_cuda()) return 0;
-  size_t bytes = kWorkspaceBytes;
-#if SATURATE_WITH_CUDA
-  if (a.dtype == DType::f32) {
-    const size_t parts = kernels::matmul_bf16x6_workspace(matmul_args(a, b, d, nullptr, false));
-    bytes = std::max(bytes, std::min(parts, kernels::matmul_workspace_bytes(a.device, a.dtype)));
-  }
-#else
-  static_cast<void>(b), static_cast<void>(d);
-#endif
-  return bytes;
+  const MatmulArgs args = matmul_args(a, b, d, bias, allow_tf32);
+  const nb::gil_scoped_release release;
+  const DeviceScope scope(a.device);
+  return plan_of(choices, args, a.device)->workspace_bytes;
 }
 
 }  // namespace
 
-void bind_matmul(nb::module_& m) {
-  m.def("matmul", &run, nb::arg("a"), nb::arg("b"), nb::arg("d"), nb::arg("bias").none(),
-        nb::arg("workspace").none(), nb::kw_only(), nb::arg("allow_tf32"), nb::arg("stream"),
-        "d = a b + bias; 2 dimensions each, or 3 with equal batches.");
-  m.def("matmul_workspace_bytes", &workspace_bytes, nb::arg("a"), nb::arg("b"), nb::arg("d"),
-        "Bytes of scratch that this product can use; 0 on the CPU.");
+void bind_matmul(nb::module_& m, const std::shared_ptr<Choices>& choices) {
+  m.def(
+      "matmul",
+      [choices](const Tensor& a, const Tensor& b, const Tensor& d, Optional bias,
+                Optional workspace, bool allow_tf32,
+                uintptr_t stream) { run(*choices, a, b, d, bias, workspace, allow_tf32, stream); },
+      nb::arg("a"), nb::arg("b"), nb::arg("d"), nb::arg("bias").none(), nb::arg("workspace").none(),
+      nb::kw_only(), nb::arg("allow_tf32"), nb::arg("stream"),
+      "d = a b + bias; 2 dimensions each, or 3 with equal batches.");
+  m.def(
+      "matmul_workspace_bytes",
+      [choices](const Tensor& a, const Tensor& b, const Tensor& d, Optional bias, bool allow_tf32) {
+        return workspace_bytes(*choices, a, b, d, bias, allow_tf32);
+      },
+      nb::arg("a"), nb::arg("b"), nb::arg("d"), nb::arg("bias").none(), nb::kw_only(),
+      nb::arg("allow_tf32"), "Bytes of scratch that this product takes; 0 on the CPU.");
 }
 
 }  // namespace saturate::python

@@ -57,9 +57,10 @@ class DeviceScope {
   int before_ = -1;
 };
 
+class Choices;
 void bind_tensor(nanobind::module_& m);
-void bind_attention(nanobind::module_& m);
-void bind_matmul(nanobind::module_& m);
-void bind_tuned(nanobind::module_& m);
+void bind_attention(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
+void bind_matmul(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
+void bind_tuned(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
 
 }  // namespace saturate::python

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "choices.h"
 #include "kernels/attention/tune/table.h"
 #include "kernels/gemm/tune/table.h"
 #include "tensor.h"
@@ -26,7 +27,8 @@ Device gpu(int cuda_index) {
 }
 
 // Entries in use of products and of attention, and what is wrong with the files ("" each: nothing).
-std::tuple<size_t, size_t, std::string, std::string> use_tuned(const std::string& folder,
+std::tuple<size_t, size_t, std::string, std::string> use_tuned(Choices& choices,
+                                                               const std::string& folder,
                                                                int cuda_index) {
   const Device device = gpu(cuda_index);
   const kernels::TuneMachine machine = kernels::tune_machine(device);
@@ -40,23 +42,28 @@ std::tuple<size_t, size_t, std::string, std::string> use_tuned(const std::string
   }
   const std::tuple found{gemm.table.entries().size(), attention.table.entries().size(),
                          gemm.problem, attention.problem};
-  kernels::use_gemm_table(device, std::move(gemm.table));
-  kernels::use_attention_table(device, std::move(attention.table));
+  choices.use(device, std::make_shared<const kernels::GemmTable>(std::move(gemm.table)),
+              std::make_shared<const kernels::AttentionTable>(std::move(attention.table)));
   return found;
 }
 
-void use_untuned(int cuda_index) {
-  const Device device = gpu(cuda_index);
-  kernels::use_gemm_table(device, {});
-  kernels::use_attention_table(device, {});
+void use_untuned(Choices& choices, int cuda_index) {
+  choices.use(gpu(cuda_index), nullptr, nullptr);
 }
 
 }  // namespace
 
-void bind_tuned(nb::module_& m) {
-  m.def("use_tuned", &use_tuned, nb::arg("folder"), nb::arg("cuda_index"),
-        "Reads the tables of that folder (empty: the user's cache) and chooses kernels by them.");
-  m.def("use_untuned", &use_untuned, nb::arg("cuda_index"), "Chooses kernels without tables.");
+void bind_tuned(nb::module_& m, const std::shared_ptr<Choices>& choices) {
+  m.def(
+      "use_tuned",
+      [choices](const std::string& folder, int cuda_index) {
+        return use_tuned(*choices, folder, cuda_index);
+      },
+      nb::arg("folder"), nb::arg("cuda_index"),
+      "Reads the tables of that folder (empty: the user's cache) and chooses kernels by them.");
+  m.def(
+      "use_untuned", [choices](int cuda_index) { use_untuned(*choices, cuda_index); },
+      nb::arg("cuda_index"), "Chooses kernels without tables.");
 }
 
 }  // namespace saturate::python

@@ -79,8 +79,9 @@ Value attention(Tape& tape, const AttentionSpec& s) {
   args.q = aligned_as(s.q, q.dtype), args.k = aligned_as(s.k, q.dtype);
   args.v = aligned_as(s.v, q.dtype);
   const Context planned_for{tape.device()};
-  const kernels::AttentionTable* const measured = kernels::attention_table_in_use(tape.device());
-  const auto plan = kernels::plan_attention(planned_for, args, measured);
+  const std::shared_ptr<const kernels::AttentionTable> measured =
+      tape.parameters().kernels().attention_table;
+  const auto plan = kernels::plan_attention(planned_for, args, measured.get());
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
     a.cu_q = r(args.cu_q);
@@ -108,7 +109,7 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                                          .d_k_stride = k.cols,
                                          .d_v_stride = v.cols,
                                          .workspace_bytes = kernels::kAnyWorkspace};
-        const auto plan_back = kernels::plan_attention(planned_for, b, measured);
+        const auto plan_back = kernels::plan_attention(planned_for, b, measured.get());
         const int64_t bytes = b.workspace_bytes = plan_back.workspace_bytes;
         const Value workspace =
             bytes > 0 ? t.make("attention_workspace", DType::f32, 1, (bytes + 3) / 4) : Value{};

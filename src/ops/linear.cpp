@@ -3,18 +3,47 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <cstdint>
 
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/gemm/matmul.h"
+#include "kernels/gemm/matmul_plan.h"
 
 namespace saturate::ops {
 namespace {
 
-std::atomic<bool> g_tf32{false};
-
 using kernels::MatmulArgs;
+using kernels::MatmulPlan;
 using kernels::Transpose;
+
+// A product of values on a tape; `args` lacks only the pointers.
+struct Product {
+  Value a = {}, b = {}, c = {}, d = {}, bias = {};
+  MatmulArgs args = {};
+
+  // The kernel is chosen here, while the list is recorded.
+  MatmulPlan plan(const Tape& t, Value w) const {
+    // A list on weights without memory tells how much it takes and never runs.
+    if (t.info(w).memory == nullptr) return {};
+    MatmulArgs x = args;
+    // The arena's memory comes later; all of it lies on 256 bytes, which is all that counts.
+    uintptr_t next = 4096;
+    const auto memory_of = [&](Value v) -> void* {
+      if (!v) return nullptr;
+      void* const known = t.info(v).memory;
+      return known != nullptr ? known : reinterpret_cast<void*>(next += 4096);
+    };
+    x.a = memory_of(a), x.b = memory_of(b), x.c = memory_of(c), x.d = memory_of(d);
+    x.bias = memory_of(bias);
+    const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
+    return kernels::plan_matmul(where, t.parameters().kernels(), x);
+  }
+
+  void run(const Run& r, const MatmulPlan& plan) const {
+    MatmulArgs x = args;
+    x.a = r(a), x.b = r(b), x.c = r(c), x.d = r(d), x.bias = r(bias);
+    plan.run(r.ctx, x);
+  }
+};
 
 void record_bias_gradient(Tape& t, Value d_y, Value bias) {
   bool first = false;
@@ -39,22 +68,31 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
   const Value d_w = t.parameter_gradient(w, &first);
   const Tape::Info xi = t.info(x), dy = t.info(d_y);
   const DType wide = t.wide_type();
+  Product add{.a = d_y,
+              .b = x,
+              .d = d_w,
+              .args = {.m = dy.cols,
+                       .n = xi.cols,
+                       .k = xi.rows,
+                       .lda = dy.cols,
+                       .ldb = xi.cols,
+                       .ldc = xi.cols,
+                       .ldd = xi.cols,
+                       .ta = Transpose::yes,
+                       .ab_type = xi.dtype,
+                       .d_type = wide,
+                       .beta = 1.0f,
+                       .allow_tf32 = t.parameters().kernels().allow_tf32}};
+  Product set = add;
+  set.args.beta = 0.0f;
+  // The first contribution adds from the second micro-step on.
+  const MatmulPlan adds = add.plan(t, w), sets = first ? set.plan(t, w) : MatmulPlan{};
   t.record_parameter_gradient("linear_weight_gradient", {x, d_y}, {d_w}, [=](const Run& r) {
-    kernels::matmul(r.ctx, {.a = r(d_y),
-                            .b = r(x),
-                            .d = r(d_w),
-                            .m = dy.cols,
-                            .n = xi.cols,
-                            .k = xi.rows,
-                            .lda = dy.cols,
-                            .ldb = xi.cols,
-                            .ldc = xi.cols,
-                            .ldd = xi.cols,
-                            .ta = Transpose::yes,
-                            .ab_type = xi.dtype,
-                            .d_type = wide,
-                            .beta = r.adds(first) ? 1.0f : 0.0f,
-                            .allow_tf32 = g_tf32});
+    if (r.adds(first)) {
+      add.run(r, adds);
+    } else {
+      set.run(r, sets);
+    }
   });
 }
 
@@ -62,29 +100,27 @@ void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
   const Value before = t.gradient(x);
   const Tape::Info xi = t.info(x), dy = t.info(d_y);
   const Value d_x = t.make("d_x", xi.dtype, xi.rows, xi.cols);
-  t.record("linear_input_gradient", {d_y, w, before}, {d_x}, [=](const Run& r) {
-    kernels::matmul(r.ctx, {.a = r(d_y),
-                            .b = r(w),
-                            .c = r(before),
-                            .d = r(d_x),
-                            .m = xi.rows,
-                            .n = xi.cols,
-                            .k = dy.cols,
-                            .lda = dy.cols,
-                            .ldb = xi.cols,
-                            .ldc = xi.cols,
-                            .ldd = xi.cols,
-                            .ab_type = xi.dtype,
-                            .d_type = xi.dtype,
-                            .beta = before ? 1.0f : 0.0f,
-                            .allow_tf32 = g_tf32});
-  });
+  const Product p{.a = d_y,
+                  .b = w,
+                  .c = before,
+                  .d = d_x,
+                  .args = {.m = xi.rows,
+                           .n = xi.cols,
+                           .k = dy.cols,
+                           .lda = dy.cols,
+                           .ldb = xi.cols,
+                           .ldc = xi.cols,
+                           .ldd = xi.cols,
+                           .ab_type = xi.dtype,
+                           .d_type = xi.dtype,
+                           .beta = before ? 1.0f : 0.0f,
+                           .allow_tf32 = t.parameters().kernels().allow_tf32}};
+  t.record("linear_input_gradient", {d_y, w, before}, {d_x},
+           [p, plan = p.plan(t, w)](const Run& r) { p.run(r, plan); });
   t.set_gradient(x, d_x);
 }
 
 }  // namespace
-
-void allow_tf32(bool allow) noexcept { g_tf32 = allow; }
 
 Value linear(Tape& tape, Value x, Value w, Value bias) {
   const Tape::Info xi = tape.info(x), wi = tape.info(w);
@@ -94,25 +130,23 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
                             xi.rows, xi.cols, wi.rows, wi.cols, bias ? tape.info(bias).cols : 0));
   }
   const Value y = tape.make("linear", xi.dtype, xi.rows, wi.rows);
+  const Product p{.a = x,
+                  .b = w,
+                  .d = y,
+                  .bias = bias,
+                  .args = {.m = xi.rows,
+                           .n = wi.rows,
+                           .k = xi.cols,
+                           .lda = xi.cols,
+                           .ldb = wi.cols,
+                           .ldc = wi.rows,
+                           .ldd = wi.rows,
+                           .tb = Transpose::yes,
+                           .ab_type = xi.dtype,
+                           .d_type = xi.dtype,
+                           .allow_tf32 = tape.parameters().kernels().allow_tf32}};
   tape.record(
-      "linear", {x, w, bias}, {y},
-      [=](const Run& r) {
-        kernels::matmul(r.ctx, {.a = r(x),
-                                .b = r(w),
-                                .d = r(y),
-                                .bias = r(bias),
-                                .m = xi.rows,
-                                .n = wi.rows,
-                                .k = xi.cols,
-                                .lda = xi.cols,
-                                .ldb = wi.cols,
-                                .ldc = wi.rows,
-                                .ldd = wi.rows,
-                                .tb = Transpose::yes,
-                                .ab_type = xi.dtype,
-                                .d_type = xi.dtype,
-                                .allow_tf32 = g_tf32});
-      },
+      "linear", {x, w, bias}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
       [=](Tape& t) {
         const Value d_y = t.gradient(y);
         if (bias) record_bias_gradient(t, d_y, bias);

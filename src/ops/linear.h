@@ -13,7 +13,4 @@ namespace saturate::ops {
 // Kernel    kernels/gemm/matmul.h
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
 
-// Lets fp32 products of this process use TF32 tensor cores (training option train.tf32).
-void allow_tf32(bool allow) noexcept;
-
 }  // namespace saturate::ops

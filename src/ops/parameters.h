@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
+#include "kernels/options.h"
 #include "ops/parameter_group.h"
 #include "parallel/shard_spec.h"
 #include "runtime/memory.h"
@@ -109,6 +111,9 @@ class ParameterStore {
   int64_t padded_count() const noexcept { return trained().count(); }  // of each trained array
   int64_t count() const noexcept;                                      // parameters without padding
   int64_t trainable_count() const noexcept;  // those of them that are not frozen
+  // How lists of operations that are recorded on it choose kernels; set it before they are.
+  void set_kernels(kernels::KernelOptions options) { kernels_ = std::move(options); }
+  const kernels::KernelOptions& kernels() const noexcept { return kernels_; }
   DType compute_type() const noexcept { return compute_type_; }
   DType wide_type() const noexcept { return wide_of(compute_type_); }
   Device device() const noexcept { return device_; }
@@ -136,6 +141,7 @@ class ParameterStore {
   std::vector<ParameterSpec> specs_;
   Device device_;
   DType compute_type_ = DType::f32;
+  kernels::KernelOptions kernels_;
   Purpose purpose_ = Purpose::inference;
   std::array<ParameterGroup, 2> groups_;
 };

@@ -180,6 +180,10 @@ class Tape {
   bool training() const noexcept { return mode_ == TapeMode::training; }
   DType compute_type() const noexcept { return parameters_.compute_type(); }
   DType wide_type() const noexcept { return parameters_.wide_type(); }
+  // Bytes of workspace that every context it runs with has: what kernels are chosen for. 32 MiB on a
+  // GPU unless set before the first operation is recorded.
+  void set_workspace_bytes(size_t bytes) noexcept { workspace_bytes_ = bytes; }
+  size_t workspace_bytes() const noexcept { return workspace_bytes_; }
   Device device() const noexcept { return parameters_.device(); }
   const ParameterStore& parameters() const noexcept { return parameters_; }
   size_t operations() const noexcept { return operations_.size(); }
@@ -252,6 +256,7 @@ class Tape {
 
   const ParameterStore& parameters_;
   TapeMode mode_;
+  size_t workspace_bytes_;
   const uint64_t* rng_state_;
   uint32_t site_ = 0;         // of the layer and mixer recorded now
   std::set<uint32_t> sites_;  // that operations have

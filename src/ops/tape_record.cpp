@@ -8,7 +8,10 @@
 namespace saturate {
 
 Tape::Tape(const ParameterStore& parameters, TapeMode mode, const uint64_t* rng_state)
-    : parameters_(parameters), mode_(mode), rng_state_(rng_state) {
+    : parameters_(parameters),
+      mode_(mode),
+      workspace_bytes_(parameters.device().is_cuda() ? kWorkspaceBytes : 0),
+      rng_state_(rng_state) {
   const size_t n = parameters.specs().size();
   parameter_values_.resize(n);
   wide_parameter_values_.resize(n);

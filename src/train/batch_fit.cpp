@@ -15,8 +15,8 @@ namespace saturate::train {
 namespace {
 
 StepMemory plan(const RunConfig& config, const data::BatchShape& shape,
-                const model::ModelConfig& model, DType compute, Device device) {
-  return plan_step(model, compute, device, resolve_step(config, shape));
+                const model::ModelConfig& model, const ParameterStore& like) {
+  return plan_step(model, like, resolve_step(config, shape));
 }
 
 std::string size_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -49,11 +49,11 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
 }
 
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
-                      const model::ModelConfig& model, DType compute, Device device) {
+                      const model::ModelConfig& model, const ParameterStore& like) {
   RunConfig trial = config;
   const auto current = [&] {
     FittedBatch f{.batch = trial.batch, .shape = resolve_shape(trial, cache, model), .memory = {}};
-    f.memory = plan(trial, f.shape, model, compute, device);
+    f.memory = plan(trial, f.shape, model, like);
     return f;
   };
   const auto halve = [&] {
@@ -66,7 +66,7 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
   };
   FittedBatch fitted = current();
   const auto limit = static_cast<size_t>(config.train.memory.value);
-  const size_t free_bytes = device_info(device).free_bytes;
+  const size_t free_bytes = device_info(like.device()).free_bytes;
   if (limit > 0) {
     while (fitted.memory.total() > limit && halve()) fitted = current();
     if (fitted.memory.total() > limit) {
@@ -96,7 +96,7 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
       Errc::out_of_memory, "train",
       fmt::format("the step needs {} ({} of activations) and {} has {} free; {}",
                   size_text(wanted.memory.total()), size_text(wanted.memory.activations),
-                  to_string(device), size_text(free_bytes),
+                  to_string(like.device()), size_text(free_bytes),
                   fitted.memory.total() <= free_bytes
                       ? fmt::format("this fits, with the same result: --set batch.target_tokens={} "
                                     "--set batch.accumulate={}{}{}",

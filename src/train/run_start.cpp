@@ -8,7 +8,6 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "ops/linear.h"
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
@@ -25,10 +24,10 @@ ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
 
 // Tables first: how much memory a step takes depends on the kernels that they choose.
 FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cache,
-                            const model::ModelConfig& model, DType compute, Device device,
+                            const model::ModelConfig& model, ParameterStore& store,
                             parallel::Communicator& ranks) {
-  use_tuned_tables_of_run(config, device, ranks);
-  return fit_batch(config, cache, model, compute, device);
+  store.set_kernels(kernel_options_of_run(config, store.device(), ranks));
+  return fit_batch(config, cache, model, store);
 }
 
 // A language model's preset is named for its size with its own vocabulary; another one is told.
@@ -68,10 +67,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       store_(device, resolve_precision(config.train.precision, device)),
       model_config_(initial_ ? resolve_initial(config, *initial_)
                              : resolve_model(config, corpora_.source, corpora_.target)),
-      fitted_(fit_with_tables(config, corpora_.train, model_config_, store_.compute_type(), device,
-                              ranks)) {
+      fitted_(fit_with_tables(config, corpora_.train, model_config_, store_, ranks)) {
   require_agreement(plan_of(corpora_, fitted_), ranks);
-  ops::allow_tf32(config.train.tf32);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);
@@ -100,7 +97,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
                                         .beam = config_.validate.beam,
                                         .translate = config_.validate.metric != "loss"});
   }
-  throughput_.emplace(matmul_ceiling(device, store_.compute_type()));
+  throughput_.emplace(matmul_ceiling(device, store_.compute_type(), store_.kernels()));
   // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.
   const data::CacheStats& stats = corpora_.train.head();
   const bool whole = pack_unit(config_) == data::PackUnit::stream;

@@ -11,7 +11,6 @@
 
 #include "base/philox.h"
 #include "model/model_config.h"
-#include "ops/linear.h"
 #include "parallel/launch.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
@@ -80,8 +79,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   settings.emplace_back("--length", fmt::format("{}", length));
   settings.emplace_back("--repeats", fmt::format("{}", repeats));
   require_agreement(settings, ranks);
-  ops::allow_tf32(config.train.tf32);
-  use_tuned_tables_of(config, device);
+  const kernels::KernelOptions kernel_choices = kernel_options(config, device);
 
   model::ModelConfig model_config = model_with(config);
   const bool lm = model_config.kind == model::ModelKind::decoder_only;
@@ -100,12 +98,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
                                .max_source = lm ? 0 : length,
                                .max_target = length};
   ParameterStore store(device, resolve_precision(config.train.precision, device));
+  store.set_kernels(kernel_choices);
   model::Transformer model(model_config, store);
   freeze_parameters(store, config.optimizer.freeze);
   const StepOptions options = resolve_step(config, shape);
   store.allocate(options.optimizer.purpose());
   model.make_tables(store);
-  const double ceiling = matmul_ceiling(device, store.compute_type());
+  const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
   TrainingStep step(model, store, options, ranks);
   store.initialise(step.stream(), 1);
   store.reset_average(step.stream());

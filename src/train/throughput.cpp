@@ -6,7 +6,7 @@
 
 #include "base/philox.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/gemm/matmul.h"
+#include "kernels/gemm/matmul_plan.h"
 
 namespace saturate::train {
 
@@ -26,7 +26,7 @@ Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DT
   return out;
 }
 
-double matmul_ceiling(Device device, DType dtype) {
+double matmul_ceiling(Device device, DType dtype, const kernels::KernelOptions& options) {
   const int64_t n = device.is_cuda() ? 4096 : 768;
   const Stream stream(device);
   Buffer workspace(device, kernels::matmul_workspace_bytes(device, dtype));
@@ -45,13 +45,14 @@ double matmul_ceiling(Device device, DType dtype) {
                                  .ldd = n,
                                  .ab_type = dtype,
                                  .d_type = dtype};
-  kernels::matmul(ctx, args);
+  const kernels::MatmulPlan plan = kernels::plan_matmul(ctx, options, args);
+  plan.run(ctx, args);
   stream.synchronize();
   const int repeats = device.is_cuda() ? 20 : 2;
   double best = 0;
   for (int trial = 0; trial < 3; ++trial) {
     const auto begin = Throughput::Clock::now();
-    for (int i = 0; i < repeats; ++i) kernels::matmul(ctx, args);
+    for (int i = 0; i < repeats; ++i) plan.run(ctx, args);
     stream.synchronize();
     const double s = std::chrono::duration<double>(Throughput::Clock::now() - begin).count();
     best = std::max(best, 2.0 * static_cast<double>(n * n * n) * repeats / s);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/options.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
 
@@ -15,7 +16,7 @@ Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DT
 
 // Best rate of a large matrix product in `dtype` on this device, flop/s: the ceiling that FLOP
 // utilisation is a share of. Takes about 0.1 s on a GPU, 0.3 s on a CPU. Synchronises.
-double matmul_ceiling(Device device, DType dtype);
+double matmul_ceiling(Device device, DType dtype, const kernels::KernelOptions& options);
 
 // Rates between two progress lines, from what the device reported and the host waited.
 class Throughput {

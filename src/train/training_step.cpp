@@ -32,9 +32,12 @@ void record(Tape& tape, const model::Transformer& model, const data::BatchLayout
 
 }  // namespace
 
-StepMemory plan_step(const model::ModelConfig& config, DType compute, Device device,
+StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options) {
+  const Device device = like.device();
+  const DType compute = like.compute_type();
   ParameterStore store(device, compute);
+  store.set_kernels(like.kernels());
   const model::Transformer model(config, store);
   freeze_parameters(store, options.freeze);
   const data::BatchLayout layout(options.shape);
@@ -72,6 +75,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       replay_(options.graph) {
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
+  tape_.set_workspace_bytes(workspace_.bytes());
   record(tape_, model_, layout_, batch_.as<int32_t>(), state_.as<StepState>(),
          options_.label_smoothing);
   plan_buckets();

@@ -40,7 +40,8 @@ struct StepMemory {
     return parameters + optimizer + activations + batches + workspace;
   }
 };
-StepMemory plan_step(const model::ModelConfig& config, DType compute, Device device,
+// Of a step on parameters like those: on that device, of that type, with those kernels.
+StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options);
 
 class TrainingStep {

@@ -138,6 +138,7 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
     const TimedPart part("device memory and tables");
     m.store =
         std::make_unique<ParameterStore>(device.get(), resolve_precision(precision, device.get()));
+    m.store->set_kernels(kernels::kernel_options_from_environment());
     m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
     m.store->allocate(ParameterStore::Purpose::inference);
     m.transformer->make_tables(*m.store);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 
 #include "base/durable_file.h"
 #include "base/log.h"
@@ -13,7 +14,14 @@
 namespace saturate::train {
 namespace {
 
+using kernels::KernelOptions;
 using kernels::TuneMachine;
+
+KernelOptions without_tables(const RunConfig& config) {
+  KernelOptions options = kernels::kernel_options_from_environment();
+  options.allow_tf32 = config.train.tf32;
+  return options;
+}
 
 // One kind of table: what differs between them.
 template <class Table, class Read>
@@ -24,15 +32,13 @@ struct Kind {
   std::string (*path)(const std::string& folder, const TuneMachine&);
   Read (*read)(const std::string& path, const TuneMachine&);
   std::string (*text)(const TuneMachine&, const Table&);
-  void (*use)(Device, Table);
 };
 constexpr Kind<kernels::GemmTable, kernels::ReadGemmTable> kGemm{
-    "train.gemm_table",       "gemm_table.json", "matrix products",      kernels::gemm_table_path,
-    kernels::read_gemm_table, kernels::to_json,  kernels::use_gemm_table};
+    "train.gemm_table",       "gemm_table.json",        "matrix products",
+    kernels::gemm_table_path, kernels::read_gemm_table, kernels::to_json};
 constexpr Kind<kernels::AttentionTable, kernels::ReadAttentionTable> kAttention{
     "train.attention_table",       "attention_table.json",        "shapes of attention",
-    kernels::attention_table_path, kernels::read_attention_table, kernels::to_json,
-    kernels::use_attention_table};
+    kernels::attention_table_path, kernels::read_attention_table, kernels::to_json};
 
 template <class Table, class Read>
 Table chosen(const Kind<Table, Read>& kind, const std::string& choice, const TuneMachine& machine) {
@@ -51,8 +57,8 @@ Table chosen(const Kind<Table, Read>& kind, const std::string& choice, const Tun
 }
 
 template <class Table, class Read>
-void use_of_run(const Kind<Table, Read>& kind, const std::string& choice, const RunConfig& config,
-                Device device, const TuneMachine& machine, parallel::Communicator& ranks) {
+Table of_run(const Kind<Table, Read>& kind, const std::string& choice, const RunConfig& config,
+             const TuneMachine& machine, parallel::Communicator& ranks) {
   const std::string path = config.out + "/" + kind.file;
   if (ranks.rank() == 0 && !config.resume)
     write_durable_file(path, kind.text(machine, chosen(kind, choice, machine)));
@@ -64,28 +70,39 @@ void use_of_run(const Kind<Table, Read>& kind, const std::string& choice, const 
   if (!read.table.empty() && ranks.rank() == 0) {
     log_info(fmt::format("{} tuned {} ({})", read.table.entries().size(), kind.what, path));
   }
-  kind.use(device, std::move(read.table));
+  return std::move(read.table);
+}
+
+KernelOptions with_tables(const RunConfig& config, kernels::GemmTable gemm,
+                          kernels::AttentionTable attention) {
+  KernelOptions options = without_tables(config);
+  if (!gemm.empty())
+    options.gemm_table = std::make_shared<const kernels::GemmTable>(std::move(gemm));
+  if (!attention.empty())
+    options.attention_table = std::make_shared<const kernels::AttentionTable>(std::move(attention));
+  return options;
 }
 
 }  // namespace
 
-void use_tuned_tables_of(const RunConfig& config, Device device) {
-  if (!device.is_cuda()) return;
+KernelOptions kernel_options(const RunConfig& config, Device device) {
+  if (!device.is_cuda()) return without_tables(config);
   const TuneMachine machine = kernels::tune_machine(device);
-  kGemm.use(device, chosen(kGemm, config.train.gemm_table, machine));
-  kAttention.use(device, chosen(kAttention, config.train.attention_table, machine));
+  return with_tables(config, chosen(kGemm, config.train.gemm_table, machine),
+                     chosen(kAttention, config.train.attention_table, machine));
 }
 
-void use_tuned_tables_of_run(const RunConfig& config, Device device,
-                             parallel::Communicator& ranks) {
-  if (device.is_cuda())
-    use_tuned_tables_of_run(config, device, kernels::tune_machine(device), ranks);
+KernelOptions kernel_options_of_run(const RunConfig& config, Device device,
+                                    parallel::Communicator& ranks) {
+  if (!device.is_cuda()) return without_tables(config);
+  return kernel_options_of_run(config, kernels::tune_machine(device), ranks);
 }
 
-void use_tuned_tables_of_run(const RunConfig& config, Device device, const TuneMachine& machine,
-                             parallel::Communicator& ranks) {
-  use_of_run(kGemm, config.train.gemm_table, config, device, machine, ranks);
-  use_of_run(kAttention, config.train.attention_table, config, device, machine, ranks);
+KernelOptions kernel_options_of_run(const RunConfig& config, const TuneMachine& machine,
+                                    parallel::Communicator& ranks) {
+  kernels::GemmTable gemm = of_run(kGemm, config.train.gemm_table, config, machine, ranks);
+  return with_tables(config, std::move(gemm),
+                     of_run(kAttention, config.train.attention_table, config, machine, ranks));
 }
 
 }  // namespace saturate::train

@@ -35,17 +35,11 @@ AttentionTable naming(const char* impl) {
   return table;
 }
 
-// What attention would run for the shape; "" for the first of its list.
-std::string in_use() {
-  const AttentionTable* const table = kernels::attention_table_in_use(kGpu);
-  const auto* const choice = table != nullptr ? table->find(kShape) : nullptr;
-  return choice != nullptr ? choice->impl : "";
-}
-
 struct TunedRun {
   TempFolder folder;
   std::string cache = folder / "attention.json";
   RunConfig config;
+  kernels::KernelOptions options;
   std::unique_ptr<parallel::Communicator> ranks = parallel::make_communicator(Device{}, {});
 
   TunedRun() {
@@ -54,11 +48,15 @@ struct TunedRun {
     config.train.gemm_table = "none";
     config.train.attention_table = cache;
   }
-  ~TunedRun() { kernels::use_attention_table(kGpu, {}); }
   void start(bool resume) {
     config.resume = resume;
-    kernels::use_attention_table(kGpu, {});
-    use_tuned_tables_of_run(config, kGpu, kHere, *ranks);
+    options = kernel_options_of_run(config, kHere, *ranks);
+  }
+  // What attention would run for the shape; "" for the first of its list.
+  std::string in_use() const {
+    const auto* const choice =
+        options.attention_table != nullptr ? options.attention_table->find(kShape) : nullptr;
+    return choice != nullptr ? choice->impl : "";
   }
 };
 
@@ -66,25 +64,25 @@ TEST(TunedTables, ARunKeepsTheTableThatItWasStartedWith) {
   TunedRun run;
   kernels::merge_attention_table(run.cache, kHere, naming("first"));
   run.start(false);
-  EXPECT_EQ(in_use(), "first");
+  EXPECT_EQ(run.in_use(), "first");
   kernels::merge_attention_table(run.cache, kHere, naming("second"));
   run.start(true);
-  EXPECT_EQ(in_use(), "first") << "tuned since, but a run resumes bit for bit";
+  EXPECT_EQ(run.in_use(), "first") << "tuned since, but a run resumes bit for bit";
   run.config.train.attention_table = "none";
   run.start(true);
-  EXPECT_EQ(in_use(), "first");
+  EXPECT_EQ(run.in_use(), "first");
   run.start(false);
-  EXPECT_EQ(in_use(), "");
+  EXPECT_EQ(run.in_use(), "");
   run.config.train.attention_table = run.cache;
   run.start(false);
-  EXPECT_EQ(in_use(), "second");
+  EXPECT_EQ(run.in_use(), "second");
 }
 
 TEST(TunedTables, ARunFromBeforeThereWereTablesGoesOnWithout) {
   TunedRun run;
   kernels::merge_attention_table(run.cache, kHere, naming("first"));
   run.start(true);
-  EXPECT_EQ(in_use(), "");
+  EXPECT_EQ(run.in_use(), "");
 }
 
 TEST(TunedTables, ANamedTableThatCannotBeUsedIsAnErrorThatSaysWhy) {

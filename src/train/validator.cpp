@@ -64,6 +64,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
       totals_(training.device(), 4 * sizeof(double)),
       workspace_(training.device(), training.device().is_cuda() ? kWorkspaceBytes : 0),
       tape_(store_, TapeMode::inference, nullptr) {
+  store_.set_kernels(training.kernels());
   store_.allocate(ParameterStore::Purpose::inference);
   model_.make_tables(store_);
   record_loss(tape_, model_, layout_, batch_.as<int32_t>(), {.totals = totals_.as<double>()});

@@ -28,12 +28,13 @@ def _product(a, b):
 def run(a, b, bias, allow_tf32):
     d = _product(a, b)
     a, b = _matrix(a), _matrix(b)
-    va, vb, vd = views.view(a), views.view(b), views.view(d)
+    va, vb, vd, vbias = views.view(a), views.view(b), views.view(d), views.view(bias)
     workspace = None
     if a.is_cuda:
-        workspace = torch.empty(core().matmul_workspace_bytes(va, vb, vd) // 4, dtype=torch.int32, device=a.device)
-    core().matmul(va, vb, vd, views.view(bias), views.view(workspace), allow_tf32=allow_tf32,
-                  stream=views.stream_of(a))
+        taken = core().matmul_workspace_bytes(va, vb, vd, vbias, allow_tf32=allow_tf32)
+        if taken > 0:
+            workspace = torch.empty((taken + 3) // 4, dtype=torch.int32, device=a.device)
+    core().matmul(va, vb, vd, vbias, views.view(workspace), allow_tf32=allow_tf32, stream=views.stream_of(a))
     return d
 
 

@@ -47,20 +47,13 @@ struct MatmulArgs {
   Epilogue epilogue = {};
 };
 
-// Bytes of workspace with which products of `type` run at their best on the device: 0 on the CPU;
-// on Hopper 512 MiB for f32, for the parts of operands (gemm/wgmma/matmul_bf16x6.h).
+// The most bytes of workspace that products of `type` on the device have a use for: 0 on the CPU; on
+// Hopper 512 MiB for f32, for the parts of operands (gemm/wgmma/matmul_bf16x6.h). A plan
+// (matmul_plan.h) says what one product takes.
 size_t matmul_workspace_bytes(Device device, DType type);
 
-// SATURATE_MATMUL in the environment names the one implementation that may run (for measurements).
+// Plans the product for the workspace of `ctx`, without tuned choices, and runs it. Who repeats a
+// product keeps the plan instead.
 void matmul(const Context& ctx, const MatmulArgs& args);
-
-// Measures up to eight cuBLASLt algorithms on this very problem and keeps the fastest for every
-// later matmul() of the same shapes, types, flags and pointer alignment; without it the first that
-// cuBLASLt recommends runs. Nothing happens where one implementation has one algorithm (CPU, empty
-// problem).
-//
-// d ends with meaningless values. Synchronises ctx.stream; must not run while it is captured
-// (invalid_argument). Two runs that choose differently differ in their last bits.
-void matmul_tune(const Context& ctx, const MatmulArgs& args);
 
 }  // namespace saturate::kernels

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,41 +39,13 @@ cudaDataType_t cuda_type(DType t) {
   return t == DType::bf16 ? CUDA_R_16BF : (t == DType::f16 ? CUDA_R_16F : CUDA_R_32F);
 }
 
-// Largest power of two up to 256 that divides the address.
-uint32_t alignment_of(const void* p) {
-  const auto address = reinterpret_cast<uintptr_t>(p) | 256u;
-  return static_cast<uint32_t>(address & (~address + 1));
-}
+// A problem and a configuration of it, "" for cuBLASLt's first choice.
+using Key = std::pair<MatmulProblemKey, std::string>;
 
-// Everything the choice of an algorithm depends on; `config` as matmul_cublaslt_configurations()
-// names one, or empty.
-using Key = std::pair<std::array<int64_t, 22>, std::string>;
-Key key_of(const Context& ctx, const MatmulArgs& x, const std::string& config = {}) {
-  return {{ctx.device.index,
-           x.m,
-           x.n,
-           x.k,
-           x.lda,
-           x.ldb,
-           x.ldc,
-           x.ldd,
-           static_cast<int64_t>(x.ta) * 2 + static_cast<int64_t>(x.tb),
-           static_cast<int64_t>(x.ab_type) * 16 + static_cast<int64_t>(x.d_type),
-           (x.beta != 0.0f ? 1 : 0) + (x.bias != nullptr ? 2 : 0) + (x.allow_tf32 ? 4 : 0) +
-               (x.c == x.d ? 8 : 0),
-           alignment_of(x.a),
-           alignment_of(x.b),
-           alignment_of(x.c),
-           alignment_of(x.d),
-           alignment_of(x.bias),
-           static_cast<int64_t>(ctx.workspace_bytes),
-           x.batch,
-           x.batch > 1 ? x.stride_a : 0,
-           x.batch > 1 ? x.stride_b : 0,
-           x.batch > 1 ? x.stride_c : 0,
-           x.batch > 1 ? x.stride_d : 0},
-          config};
-}
+struct Algorithm {
+  cublasLtMatmulAlgo_t algo;
+  size_t workspace_bytes;
+};
 
 // An algorithm as text: its eight words in hexadecimal. NVIDIA documents that these bytes can be
 // stored and used again with the same version of the library.
@@ -100,13 +71,12 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 
 constexpr const char* kRefused = "cuBLASLt does not take this algorithm for this problem";
 
-// One handle per device and the algorithm chosen per problem. Never destroyed: at exit the driver
+// One handle per device, and what cuBLASLt has answered: the same question has the same answer. Never destroyed: at exit the driver
 // may already be gone.
 struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
-  std::map<Key, cublasLtMatmulAlgo_t> chosen;
-  std::set<Key> refused;
+  std::map<Key, std::optional<Algorithm>> known;  // nothing: it does not take that algorithm
 
   cublasLtHandle_t handle(int device) {
     const std::lock_guard lock(mutex);
@@ -142,7 +112,7 @@ class Problem {
   }
 
   // Best first by cuBLASLt's estimate; at least one. Errors: unsupported.
-  std::vector<cublasLtMatmulAlgo_t> candidates(int wanted) {
+  std::vector<Algorithm> candidates(int wanted) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
     const auto prefer = [&preference](cublasLtMatmulPreferenceAttributes_t what, auto value) {
@@ -152,18 +122,18 @@ class Problem {
     // Split sums meet in fp32 in the workspace, never in the 16-bit output.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(x_.b));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(x_.a));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(x_.c));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(x_.d));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, pointer_alignment(x_.b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, pointer_alignment(x_.a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, pointer_alignment(x_.c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, pointer_alignment(x_.d));
     std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results;
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, &desc_, &first_, &second_, &c_, &d_, &preference, wanted, results.data(), &found);
-    std::vector<cublasLtMatmulAlgo_t> algos;
+    std::vector<Algorithm> algos;
     for (int i = 0; i < found; ++i) {
       const auto& r = results[static_cast<size_t>(i)];
-      if (r.state == CUBLAS_STATUS_SUCCESS) algos.push_back(r.algo);
+      if (r.state == CUBLAS_STATUS_SUCCESS) algos.push_back({r.algo, r.workspaceSize});
     }
     if (algos.empty()) {
       throw Error(Errc::unsupported, "matmul",
@@ -173,12 +143,15 @@ class Problem {
     return algos;
   }
 
-  // Whether the library runs `algo` on this problem within the workspace.
-  bool accepts(const cublasLtMatmulAlgo_t& algo) {
+  // `algo` with the workspace it takes; nothing when the library does not run it on this problem
+  // within the context's.
+  std::optional<Algorithm> accepted(const cublasLtMatmulAlgo_t& algo) {
     cublasLtMatmulHeuristicResult_t result;
-    return cublasLtMatmulAlgoCheck(handle_, &desc_, &first_, &second_, &c_, &d_, &algo, &result) ==
-               CUBLAS_STATUS_SUCCESS &&
-           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= ctx_.workspace_bytes;
+    if (cublasLtMatmulAlgoCheck(handle_, &desc_, &first_, &second_, &c_, &d_, &algo, &result) !=
+            CUBLAS_STATUS_SUCCESS ||
+        result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > ctx_.workspace_bytes)
+      return {};
+    return Algorithm{algo, result.workspaceSize};
   }
 
   void run(const cublasLtMatmulAlgo_t& algo) {
@@ -261,26 +234,51 @@ Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
   return {};
 }
 
-void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
-                                const std::string& config) {
-  const MatmulArgs x = without_mixed_bias(args);
-  if (args.k == 0 || (args.bias != nullptr && x.bias == nullptr)) {
-    each_product(args, [&](const MatmulArgs& one) { matmul_start_cuda(ctx, one); });
-  }
-  if (args.k == 0) return;
-  Problem problem(ctx, x);
-  const Key key = key_of(ctx, x, config);
+namespace {
+
+// What `config` names for x, which has no bias of another type than d. Errors: unsupported.
+std::optional<Algorithm> find_algorithm(const Context& ctx, const MatmulArgs& x,
+                                        const std::string& config) {
+  const Key key{matmul_problem_key(ctx, x), config};
   Library& lib = library();
-  cublasLtMatmulAlgo_t algo;
   {
     const std::lock_guard lock(lib.mutex);
-    auto known = lib.chosen.find(key);
-    if (known == lib.chosen.end()) {
-      known = lib.chosen.emplace(key, problem.candidates(1).front()).first;
-    }
-    algo = known->second;
+    if (const auto known = lib.known.find(key); known != lib.known.end()) return known->second;
   }
-  problem.run(algo);
+  std::optional<Algorithm> found;
+  if (config.empty()) {
+    found = Problem(ctx, x).candidates(1).front();
+  } else if (const std::optional<cublasLtMatmulAlgo_t> named = parse_algorithm(config)) {
+    found = Problem(ctx, x).accepted(*named);
+  }
+  const std::lock_guard lock(lib.mutex);
+  return lib.known.try_emplace(key, found).first->second;
+}
+
+}  // namespace
+
+PreparedMatmul matmul_cublaslt_prepare(const Context& ctx, const MatmulArgs& args,
+                                       const std::string& config) {
+  if (args.k == 0) {
+    return {[](const Context& c, const MatmulArgs& x) {
+              each_product(x, [&](const MatmulArgs& one) { matmul_start_cuda(c, one); });
+            },
+            0};
+  }
+  const std::optional<Algorithm> chosen = find_algorithm(ctx, without_mixed_bias(args), config);
+  if (!chosen) throw Error(Errc::unsupported, "matmul", kRefused);
+  return {[algo = chosen->algo](const Context& c, const MatmulArgs& a) {
+            const MatmulArgs x = without_mixed_bias(a);
+            if (a.bias != nullptr && x.bias == nullptr)
+              each_product(a, [&](const MatmulArgs& one) { matmul_start_cuda(c, one); });
+            Problem(c, x).run(algo);
+          },
+          chosen->workspace_bytes};
+}
+
+void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
+                                const std::string& config) {
+  matmul_cublaslt_prepare(ctx, args, config).launch(ctx, args);
 }
 
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
@@ -292,43 +290,29 @@ std::vector<std::string> matmul_cublaslt_configurations(const Context& ctx, cons
   const MatmulArgs x = without_mixed_bias(args);
   std::vector<std::string> configs;
   if (x.k == 0) return configs;
-  for (const auto& algo : Problem(ctx, x).candidates(std::min(wanted, kMostCandidates))) {
-    configs.push_back(text_of(algo));
+  for (const Algorithm& a : Problem(ctx, x).candidates(std::min(wanted, kMostCandidates))) {
+    configs.push_back(text_of(a.algo));
   }
   return configs;
 }
 
 Fit matmul_cublaslt_ready(const Context& ctx, const MatmulArgs& args, const std::string& config) {
-  const MatmulArgs x = without_mixed_bias(args);
-  const Key key = key_of(ctx, x, config);
-  Library& lib = library();
-  {
-    const std::lock_guard lock(lib.mutex);
-    if (config.empty() || lib.chosen.contains(key)) return {};
-    if (lib.refused.contains(key)) return {kRefused};
-  }
-  const std::optional<cublasLtMatmulAlgo_t> algo = parse_algorithm(config);
-  const bool runs = algo && x.k > 0 && Problem(ctx, x).accepts(*algo);
-  const std::lock_guard lock(lib.mutex);
-  if (!runs) {
-    lib.refused.insert(key);
-    return {kRefused};
-  }
-  lib.chosen.emplace(key, *algo);
+  if (config.empty()) return {};
+  if (args.k == 0 || !find_algorithm(ctx, without_mixed_bias(args), config)) return {kRefused};
   return {};
 }
 
-void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
+std::string matmul_cublaslt_fastest(const Context& ctx, const MatmulArgs& args) {
   const cudaStream_t stream = cuda::stream_of(ctx);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   SAT_CUDA(cudaStreamIsCapturing(stream, &capture));
   if (capture != cudaStreamCaptureStatusNone) {
-    throw Error(Errc::invalid_argument, "matmul_tune",
-                "the stream is being captured; tune before the capture begins");
+    throw Error(Errc::invalid_argument, "matmul_cublaslt_fastest",
+                "the stream is being captured; measure before the capture begins");
   }
   const MatmulArgs x = without_mixed_bias(args);
   Problem problem(ctx, x);
-  const std::vector<cublasLtMatmulAlgo_t> algos = problem.candidates(kCandidates);
+  const std::vector<Algorithm> algos = problem.candidates(kCandidates);
   // Rounds over all candidates, so that a clock that falls as the chip warms up meets all of them
   // alike. A change must pay: below 2% the first stays, which keeps the choice the same from run to
   // run.
@@ -336,10 +320,10 @@ void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
   constexpr float kWorthIt = 0.98f;
   std::vector<std::array<float, kRounds>> ms(algos.size());
   Timer timer;
-  for (const auto& algo : algos) problem.run(algo);  // loads the kernels
+  for (const Algorithm& a : algos) problem.run(a.algo);  // loads the kernels
   for (size_t round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < algos.size(); ++i) {
-      ms[i][round] = timer.ms(stream, [&] { problem.run(algos[i]); });
+      ms[i][round] = timer.ms(stream, [&] { problem.run(algos[i].algo); });
     }
   }
   size_t best = 0;
@@ -348,9 +332,7 @@ void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args) {
     const float limit = ms[best][kRounds / 2] * (best == 0 ? kWorthIt : 1.0f);
     if (ms[i][kRounds / 2] < limit) best = i;
   }
-  Library& lib = library();
-  const std::lock_guard lock(lib.mutex);
-  lib.chosen.insert_or_assign(key_of(ctx, x), algos[best]);
+  return best == 0 ? "" : text_of(algos[best].algo);
 }
 
 }  // namespace saturate::kernels

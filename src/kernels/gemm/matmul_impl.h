@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What matmul.cpp chooses from. All of these take arguments that matmul() has checked: m, n > 0 and
+// What matmul_plan.cpp chooses from. All of these take arguments that it has checked: m, n > 0 and
 // c, ldc filled in.
 #pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,16 +15,35 @@
 
 namespace saturate::kernels {
 
-// The ordered list: without a tuned table the first that fits runs. Errors: invalid_argument when
-// SATURATE_MATMUL names none of it.
-std::span<const Impl<MatmulArgs>> matmul_impls();
+// A problem made ready: what runs it, and the workspace that takes.
+struct PreparedMatmul {
+  std::function<void(const Context&, const MatmulArgs&)> launch;
+  size_t workspace_bytes = 0;
+};
+
+struct MatmulImpl {
+  const char* name;  // as it appears in traces and tables
+  DeviceKind device;
+  Fit (*fits)(const Context&, const MatmulArgs&) noexcept;
+  // Of a problem that fits; results are the same for every workspace of at least what it takes.
+  PreparedMatmul (*prepare)(const Context&, const MatmulArgs&);
+};
+
+// The ordered list: without a tuned table the first that fits runs.
+std::span<const MatmulImpl> matmul_impls() noexcept;
+
+// Everything a choice for a problem on ctx may depend on.
+using MatmulProblemKey = std::array<int64_t, 28>;
+MatmulProblemKey matmul_problem_key(const Context& ctx, const MatmulArgs& args) noexcept;
+
+// Largest power of two up to 256 that divides the address.
+uint32_t pointer_alignment(const void* p) noexcept;
 
 Fit matmul_blas_cpu_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_blas_cpu(const Context& ctx, const MatmulArgs& args);
 
 Fit matmul_cublaslt_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
-void matmul_tune_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
 
 // cuBLASLt's algorithms as configurations (tune/configured.h): up to `wanted` (at most 64) that its
 // heuristics offer, best estimate first; "" is the first of them. Errors: unsupported.
@@ -30,10 +52,18 @@ std::vector<std::string> matmul_cublaslt_configurations(const Context& ctx, cons
 Fit matmul_cublaslt_ready(const Context& ctx, const MatmulArgs& args, const std::string& config);
 void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
                                 const std::string& config);
+PreparedMatmul matmul_cublaslt_prepare(const Context& ctx, const MatmulArgs& args,
+                                       const std::string& config);
+
+// The configuration that is fastest of the first eight, measured on this very problem; "" where the
+// first is within 2% of it. d ends with meaningless values. Synchronises ctx.stream.
+// Errors    invalid_argument while the stream is captured; unsupported.
+std::string matmul_cublaslt_fastest(const Context& ctx, const MatmulArgs& args);
 
 // mma.sync tiles of bf16 or f16: all layouts, batches, epilogues and alignments.
 Fit matmul_mma_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_mma_cuda(const Context& ctx, const MatmulArgs& args);
+size_t matmul_mma_workspace(const Context& ctx, const MatmulArgs& args) noexcept;
 
 // Calls body(args of one product) for each product of the batch, in order.
 template <class Body>

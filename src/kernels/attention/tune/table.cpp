@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/attention/features.h"
-#include "kernels/tune/table_in_use.h"
 #include "kernels/tune/tuned_file.h"
 
 namespace saturate::kernels {
@@ -63,12 +62,6 @@ void read_entry(TunedEntry& f, AttentionTable& table) {
   k.causal = f.boolean("causal");
   k.dropout = f.boolean("dropout");
   table.set(k, {f.text("impl"), f.not_negative("ms"), f.not_negative("default_ms")});
-}
-
-// Never destroyed: a thread may look a choice up while the process ends.
-TableInUse<AttentionTable>& in_use() {
-  static auto* const table = new TableInUse<AttentionTable>;
-  return *table;
 }
 
 }  // namespace
@@ -171,11 +164,5 @@ void merge_attention_table(const std::string& path, const TuneMachine& machine,
         return to_json(machine, now.table);
       });
 }
-
-void use_attention_table(Device device, AttentionTable table) {
-  in_use().use(device, std::move(table));
-}
-
-const AttentionTable* attention_table_in_use(Device device) noexcept { return in_use().of(device); }
 
 }  // namespace saturate::kernels

@@ -75,10 +75,4 @@ ReadAttentionTable read_attention_table(const std::string& path, const TuneMachi
 void merge_attention_table(const std::string& path, const TuneMachine& machine,
                            const AttentionTable& found);
 
-// The table that recorded attention is planned with on `device`, process-wide;
-// an empty one ends that. Not while another thread plans.
-void use_attention_table(Device device, AttentionTable table);
-// null when there is none for `device`.
-const AttentionTable* attention_table_in_use(Device device) noexcept;
-
 }  // namespace saturate::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor-core tiles against the fastest of cuBLASLt's proposals (matmul_tune), interleaved, as JSON
+// Tensor-core tiles against the fastest of cuBLASLt's proposals, interleaved, as JSON
 // lines: median milliseconds, TFLOP/s and the ratio. A program of its own: link with the kernels,
 // runtime and base libraries.
 #include <algorithm>
@@ -115,9 +115,9 @@ void report(const char* what, const MatmulArgs& x, const char* peer, float ours,
 
 void against_cublaslt(const Bench& b, int64_t m, int64_t n, int64_t k, Transpose ta, Transpose tb) {
   const Operands o(b, m, n, k, ta, tb);
-  matmul_tune_cublaslt_cuda(b.ctx(), o.at(0));
+  const std::string fastest = matmul_cublaslt_fastest(b.ctx(), o.at(0));
   const auto t = b.medians({[&](int s) { matmul_mma_cuda(b.ctx(), o.at(s)); },
-                            [&](int s) { matmul_cublaslt_cuda(b.ctx(), o.at(s)); }});
+                            [&](int s) { matmul_cublaslt_configured(b.ctx(), o.at(s), fastest); }});
   report("bf16", o.args, "cublaslt", t[0], t[1]);
 }
 

@@ -56,7 +56,8 @@ Plan plan_for(const MatmulArgs& x, int major, int multiprocessors, size_t worksp
   if (x.batch > 1 || p.size == Size::large || splits < 2) return p;
   p.split_depth = static_cast<int>(ceil_div(ceil_div(x.k, splits), kDepth) * kDepth);
   p.splits = static_cast<int>(ceil_div(x.k, p.split_depth));
-  p.workspace_bytes = static_cast<size_t>(bytes) * static_cast<size_t>(p.splits);
+  // Of the splits asked for, which may be more than there are: with so much the same plan comes out.
+  p.workspace_bytes = static_cast<size_t>(bytes * splits);
   return p;
 }
 
@@ -98,6 +99,11 @@ Fit matmul_mma_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
           ctx.workspace_bytes)
     return {"the workspace is too small for the column sums of all rows of tiles"};
   return {};
+}
+
+size_t matmul_mma_workspace(const Context& ctx, const MatmulArgs& x) noexcept {
+  const mma::Chip chip = mma::chip_of(ctx);
+  return mma::plan_for(x, chip.major, chip.multiprocessors, ctx.workspace_bytes).workspace_bytes;
 }
 
 void matmul_mma_cuda(const Context& ctx, const MatmulArgs& x) {

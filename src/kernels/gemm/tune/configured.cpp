@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm/tune/configured.h"
 
-#include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
@@ -28,28 +27,38 @@ constexpr ConfiguredImpl kConfigured[] = {
      [](const Context& c, const MatmulArgs& x, Search search) {
        return matmul_cublaslt_configurations(c, x, search == Search::exhaustive ? 64 : 8);
      },
-     nullptr, matmul_cublaslt_ready, matmul_cublaslt_configured, nullptr},
+     nullptr, matmul_cublaslt_ready, matmul_cublaslt_prepare, nullptr},
     {"matmul_wgmma_cuda", matmul_wgmma_cuda_fits, wgmma_configurations, nullptr,
      [](const Context& c, const MatmulArgs& x, const std::string& name) {
        return wgmma_plan_fits(c, x, wgmma_plan_named(name));
      },
-     [](const Context& c, const MatmulArgs& x, const std::string& name) {
-       matmul_wgmma_run(c, x, wgmma_plan_named(name));
+     [](const Context&, const MatmulArgs& x, const std::string& name) -> PreparedMatmul {
+       const WgmmaPlan plan = wgmma_plan_named(name);
+       return {[plan](const Context& c, const MatmulArgs& a) { matmul_wgmma_run(c, a, plan); },
+               wgmma_workspace(x, plan)};
      },
      [](const Context& c, const MatmulArgs& x, const std::string& name) {
        return wgmma_predicted_ms(c, x, wgmma_plan_named(name));
      }},
     {"sgemm_tiled_nvrtc", sgemm_jit_fits, sgemm_jit_configurations, sgemm_jit_prepare,
-     sgemm_jit_ready, sgemm_jit_run, sgemm_jit_predict},
+     sgemm_jit_ready,
+     [](const Context&, const MatmulArgs&, const std::string& config) -> PreparedMatmul {
+       return {[config](const Context& c, const MatmulArgs& a) { sgemm_jit_run(c, a, config); }, 0};
+     },
+     sgemm_jit_predict},
     {"sgemm_tma_cuda", sgemm_tma_cuda_fits,
      [](const Context&, const MatmulArgs&, Search) { return std::vector<std::string>{kOnly}; },
      nullptr, [](const Context&, const MatmulArgs&, const std::string&) { return Fit{}; },
-     [](const Context& c, const MatmulArgs& x, const std::string&) { sgemm_tma_cuda(c, x); },
+     [](const Context&, const MatmulArgs&, const std::string&) {
+       return PreparedMatmul{sgemm_tma_cuda, 0};
+     },
      nullptr},
     {"matmul_tf32_cuda", matmul_tf32_cuda_fits,
      [](const Context&, const MatmulArgs&, Search) { return std::vector<std::string>{kOnly}; },
      nullptr, [](const Context&, const MatmulArgs&, const std::string&) { return Fit{}; },
-     [](const Context& c, const MatmulArgs& x, const std::string&) { matmul_tf32_cuda(c, x); },
+     [](const Context&, const MatmulArgs& x, const std::string&) {
+       return PreparedMatmul{matmul_tf32_cuda, matmul_tf32_workspace(x)};
+     },
      nullptr},
 };
 }  // namespace

@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dispatch.h"
-#include "kernels/gemm/matmul.h"
+#include "kernels/gemm/matmul_impl.h"
 
 namespace saturate::kernels {
 
@@ -29,8 +28,8 @@ struct ConfiguredImpl {
   // Whether `config` can run this problem here; the first call may take seconds and load code,
   // later ones are a lookup. Not during a capture the first time.
   Fit (*ready)(const Context&, const MatmulArgs&, const std::string& config);
-  // Runs it as matmul() would. Only after ready().
-  void (*run)(const Context&, const MatmulArgs&, const std::string& config);
+  // What runs it as matmul() would. Only after ready().
+  PreparedMatmul (*prepared)(const Context&, const MatmulArgs&, const std::string& config);
   // Milliseconds by a model, without timing; negative where there is none.
   double (*predict)(const Context&, const MatmulArgs&, const std::string& config);
 };

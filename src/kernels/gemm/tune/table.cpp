@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/tune/table_in_use.h"
-
 namespace saturate::kernels {
 namespace {
 
@@ -66,19 +64,5 @@ const GemmChoice* GemmTable::find(const GemmKey& key) const noexcept {
   const auto near = representative_.find(class_of(key));
   return near == representative_.end() ? nullptr : &exact_.find(near->second)->second;
 }
-
-namespace {
-
-// Never destroyed: a thread may look a choice up while the process ends.
-TableInUse<GemmTable>& in_use() {
-  static auto* const table = new TableInUse<GemmTable>;
-  return *table;
-}
-
-}  // namespace
-
-void use_gemm_table(Device device, GemmTable table) { in_use().use(device, std::move(table)); }
-
-const GemmTable* gemm_table_in_use(Device device) noexcept { return in_use().of(device); }
 
 }  // namespace saturate::kernels

@@ -75,10 +75,4 @@ ReadGemmTable read_gemm_table(const std::string& path, const TuneMachine& machin
 // Errors    io.
 void merge_gemm_table(const std::string& path, const TuneMachine& machine, const GemmTable& found);
 
-// The table matmul() consults for `device`, process-wide; an empty one ends that. Call between
-// products, not while another thread multiplies.
-void use_gemm_table(Device device, GemmTable table);
-// null when there is none for `device`.
-const GemmTable* gemm_table_in_use(Device device) noexcept;
-
 }  // namespace saturate::kernels

@@ -253,16 +253,5 @@ TEST(GemmTableFile, LiesInTheUsersCache) {
   if (!kept.empty()) ::setenv("XDG_CACHE_HOME", kept.c_str(), 1);
 }
 
-TEST(GemmTable, HoldsForItsDeviceOnly) {
-  const Device gpu{DeviceKind::cuda, 0};
-  EXPECT_EQ(gemm_table_in_use(gpu), nullptr);
-  use_gemm_table(gpu, table_of({{key(1, 2, 3), {"a", "", 1, 1}}}));
-  ASSERT_NE(gemm_table_in_use(gpu), nullptr);
-  EXPECT_EQ(gemm_table_in_use(Device{DeviceKind::cuda, 1}), nullptr);
-  EXPECT_EQ(gemm_table_in_use(Device{}), nullptr);
-  use_gemm_table(gpu, {});
-  EXPECT_EQ(gemm_table_in_use(gpu), nullptr);
-}
-
 }  // namespace
 }  // namespace saturate::kernels

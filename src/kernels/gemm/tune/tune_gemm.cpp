@@ -66,14 +66,15 @@ class Tuner {
  private:
   void collect(Search search, const TunePhase& phase) {
     const MatmulArgs x = problem_.first();
-    for (const Impl<MatmulArgs>& impl : matmul_impls()) {
+    for (const MatmulImpl& impl : matmul_impls()) {
       if (impl.device != ctx_.device.kind) continue;
       if (const Fit fit = impl.fits(ctx_, x); !fit) {
         result_.refused.push_back({impl.name, "", fit.reason});
         continue;
       }
       candidates_.push_back(
-          {impl.name, "", [this, &impl](const MatmulArgs& a) { impl.launch(ctx_, a); }, -1});
+          {impl.name, "",
+           [this, &impl](const MatmulArgs& a) { impl.prepare(ctx_, a).launch(ctx_, a); }, -1});
     }
     for (const ConfiguredImpl& impl : configured_impls()) {
       if (const Fit fit = impl.fits(ctx_, x); !fit) {
@@ -97,7 +98,7 @@ class Tuner {
         const double predicted = impl.predict != nullptr ? impl.predict(ctx_, x, config) : -1.0;
         candidates_.push_back({impl.name, config, {}, predicted});
         candidates_.back().launch = [this, &impl, config](const MatmulArgs& a) {
-          impl.run(ctx_, a, config);
+          impl.prepared(ctx_, a, config).launch(ctx_, a);
         };
       }
     }
@@ -124,7 +125,7 @@ class Tuner {
     const MatmulArgs x = small_.first();
     const ConfiguredImpl* impl = c.config.empty() ? nullptr : find_configured(c.impl);
     if (impl == nullptr) {
-      for (const Impl<MatmulArgs>& one : matmul_impls()) {
+      for (const MatmulImpl& one : matmul_impls()) {
         if (c.impl == one.name && !one.fits(ctx_, x)) return "";
       }
     } else if (!impl->fits(ctx_, x) || !impl->ready(ctx_, x, c.config)) {
@@ -166,7 +167,7 @@ class Tuner {
     const TuneRow& best = result_.rows.front();
     result_.choice = {best.impl, best.config, best.ms, best.ms};
     // What matmul() runs without a table: the first of its list that fits.
-    for (const Impl<MatmulArgs>& impl : matmul_impls()) {
+    for (const MatmulImpl& impl : matmul_impls()) {
       for (const TuneRow& row : result_.rows) {
         if (row.impl != impl.name || !row.config.empty()) continue;
         result_.choice.default_ms = row.ms;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/tune/nvrtc.h"
 #include "kernels/gemm/tune/tune_problem.h"
 #include "kernels/testing/guarded.h"
@@ -58,7 +59,7 @@ TEST(TuneProblem, AcceptsTheProductAndRefusesEverythingElse) {
   }
 }
 
-TEST(TuneGemm, FindsAWinnerThatMatmulThenRuns) {
+TEST(TuneGemm, FindsAWinnerThatPlansThenRun) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const Device gpu{DeviceKind::cuda, 0};
   const TestContext t(gpu);
@@ -69,8 +70,10 @@ TEST(TuneGemm, FindsAWinnerThatMatmulThenRuns) {
   const ConfiguredImpl* const tiled = find_configured("sgemm_tiled_nvrtc");
   ASSERT_NE(tiled, nullptr);
   const TuneProblem problem(ctx, t.stream, key, 0);
-  const auto product = [&] {
-    matmul(ctx, problem.first());
+  const auto product = [&](const GemmTable& choices) {
+    KernelOptions options;
+    options.gemm_table = std::make_shared<GemmTable>(choices);
+    plan_matmul(ctx, options, problem.first()).run(ctx, problem.first());
     std::vector<float> d(512 * 256);
     copy_to_host(t.stream, d.data(), problem.first().d, d.size() * sizeof(float));
     t.stream.synchronize();
@@ -78,25 +81,23 @@ TEST(TuneGemm, FindsAWinnerThatMatmulThenRuns) {
   };
   if (!nvrtc_fits()) GTEST_SKIP() << "no NVRTC";
   ASSERT_EQ(tiled->ready(ctx, problem.first(), table.find(key)->config).reason, nullptr);
-  EXPECT_EQ(
-      problem.check([&](const MatmulArgs& x) { tiled->run(ctx, x, table.find(key)->config); }), "");
-  use_gemm_table(gpu, table);
-  const std::vector<float> tuned = product(), again = product();
+  EXPECT_EQ(problem.check([&](const MatmulArgs& x) {
+    tiled->prepared(ctx, x, table.find(key)->config).launch(ctx, x);
+  }),
+            "");
+  const std::vector<float> tuned = product(table), again = product(table);
   EXPECT_EQ(std::memcmp(tuned.data(), again.data(), tuned.size() * sizeof(float)), 0);
   // A table that names what this build lacks, or what cannot run, changes nothing.
-  use_gemm_table(gpu, {});
-  const std::vector<float> plain = product();
+  const std::vector<float> plain = product({});
   for (const char* config : {"", "nonsense", "1024x1024x8 thread 16x8 warp 64x64 stages 4"}) {
     for (const char* impl : {"sgemm_tiled_nvrtc", "matmul_cublaslt_cuda", "no such thing"}) {
       GemmTable odd;
       odd.set(key, {impl, config, 1, 1});
-      use_gemm_table(gpu, odd);
-      const std::vector<float> d = product();
+      const std::vector<float> d = product(odd);
       EXPECT_EQ(std::memcmp(plain.data(), d.data(), d.size() * sizeof(float)), 0)
           << impl << " " << config;
     }
   }
-  use_gemm_table(gpu, {});
 }
 
 }  // namespace

@@ -13,5 +13,6 @@ namespace saturate::kernels {
 // Workspace 4 bytes an element of each operand that is copied.
 Fit matmul_tf32_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_tf32_cuda(const Context& ctx, const MatmulArgs& args);
+size_t matmul_tf32_workspace(const MatmulArgs& args) noexcept;
 
 }  // namespace saturate::kernels

@@ -39,10 +39,14 @@ Fit matmul_tf32_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
     return {"A or B is not aligned to 16 bytes in every row"};
   if (std::max(x.m, x.n) >= int64_t{1} << 22 || x.k >= int64_t{1} << 28)
     return {"m or n exceeds 2^22, or k 2^28"};
-  const int64_t rows = (copies_a(x) ? x.m : 0) + (copies_b(x) ? x.n : 0);
-  if (static_cast<size_t>(rows * copied_row(x)) * 4 > ctx.workspace_bytes)
+  if (matmul_tf32_workspace(x) > ctx.workspace_bytes)
     return {"the workspace has no room for a transposed copy"};
   return wgmma::device_fits(ctx);
+}
+
+size_t matmul_tf32_workspace(const MatmulArgs& x) noexcept {
+  const int64_t rows = (copies_a(x) ? x.m : 0) + (copies_b(x) ? x.n : 0);
+  return static_cast<size_t>(rows * copied_row(x)) * sizeof(float);
 }
 
 void matmul_tf32_cuda(const Context& ctx, const MatmulArgs& x) {

@@ -18,8 +18,8 @@ std::string name_of(const WgmmaPlan& plan);  // "cooperative 128x256, band 4, 2 
 // The plan of that name; shape -1 for any other text.
 WgmmaPlan wgmma_plan_named(const std::string& name);
 
-// Refuses other devices than compute capability 9.0, types, layouts and alignments that the copy
-// engine cannot serve, with the reason.
+// Refuses other devices than compute capability 9.0, types, layouts and alignments that TMA cannot
+// read, with the reason.
 Fit matmul_wgmma_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 // Runs the plan that plan_of() chooses: a function of the shape alone, so results repeat bit for
 // bit.
@@ -29,6 +29,8 @@ void matmul_wgmma_cuda(const Context& ctx, const MatmulArgs& args);
 std::vector<WgmmaPlan> wgmma_plans(const Context& ctx, const MatmulArgs& args);
 // Whether the plan can run this problem: its partial sums must have room in the workspace.
 Fit wgmma_plan_fits(const Context& ctx, const MatmulArgs& args, const WgmmaPlan& plan) noexcept;
+// Bytes of workspace: the partial sums of all splits but the first.
+size_t wgmma_workspace(const MatmulArgs& args, const WgmmaPlan& plan) noexcept;
 double wgmma_predicted_ms(const Context& ctx, const MatmulArgs& args, const WgmmaPlan& plan);
 void matmul_wgmma_run(const Context& ctx, const MatmulArgs& args, const WgmmaPlan& plan);
 

@@ -107,10 +107,14 @@ Fit wgmma_plan_fits(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& pl
   if (plan.splits == 1) return {};
   if (form_of(x) != Form::weight_gradient) return {"only weight gradients are split"};
   if (x.n % 2 != 0) return {"splits need an even n"};
-  if (static_cast<size_t>(x.m * x.n * (plan.splits - 1)) * 4 > ctx.workspace_bytes)
+  if (wgmma_workspace(x, plan) > ctx.workspace_bytes)
     return {"the workspace has no room for the partial sums"};
   if (ceil_div(x.k, kTileK) < 8 * plan.splits) return {"too little to split"};
   return {};
+}
+
+size_t wgmma_workspace(const MatmulArgs& x, const WgmmaPlan& plan) noexcept {
+  return static_cast<size_t>(x.m * x.n * (plan.splits - 1)) * sizeof(float);
 }
 
 double wgmma_predicted_ms(const Context& ctx, const MatmulArgs& x, const WgmmaPlan& plan) {
