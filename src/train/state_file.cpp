@@ -95,12 +95,11 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
       const auto text = [](std::string_view kind, std::span<const int64_t> shape) {
         return fmt::format("{} {}", kind, model::shape_text(shape));
       };
-      throw Error(
-          Errc::invalid_argument, "checkpoint",
-          fmt::format("{}: {} is {}, this model needs {}; resume with the model's own "
-                      "configuration or start in a new folder",
-                      file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
-                      text(file_type(store), part.shape())));
+      throw Error(Errc::invalid_argument, "checkpoint",
+                  fmt::format("{}: {} is {}, this model needs {}; resume with the model's own "
+                              "configuration or start in a new folder",
+                              file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
+                              text(file_type(store), part.shape())));
     }
     for_owned(store, part, kChunk, [&](char* memory, size_t place, size_t bytes) {
       std::memcpy(staging.data(), t->data + place, bytes);
