@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -22,8 +23,10 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
+#include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
+#include "kernels/gemm/tune/table.h"
 #include "kernels/gemm/wgmma/matmul_bf16x6.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
@@ -373,7 +376,19 @@ void provoke_products(Reasons& reasons) {
     row.change(x, ctx, gpu);
     reasons.expect(row.reason, row.fits(ctx, x), "a product");
   }
+  // What a tuned table names, planned on the CPU.
+  const auto tuned = [&](const char* reason, const char* impl) {
+    auto table = std::make_shared<GemmTable>();
+    table->set(gemm_key(product_f32()), {impl, "", 1, 1});
+    KernelOptions options;
+    options.gemm_table = table;
+    const MatmulPlan plan = plan_matmul({}, options, product_f32());
+    ASSERT_FALSE(plan.refused.empty()) << impl;
+    reasons.expect(reason, Fit{plan.refused.front().reason.c_str()}, impl);
+  };
+  tuned("this build has no such implementation", "no such thing");
 #if SATURATE_WITH_CUDA
+  tuned("it is for another device", "matmul_mma_cuda");
   const Context ctx{.device = kGpu, .workspace_bytes = size_t{1} << 30, .capability = &kHopper};
   MatmulArgs small = product_f32();
   reasons.expect("too small to pay for the cutting", matmul_bf16x6_cuda_pays(ctx, small), "bf16x6");
