@@ -2,17 +2,15 @@
 #include "train/rank_agreement.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <optional>
 
 #include "base/config_keys.h"
 #include "base/error.h"
 #include "base/testing/temp_folder.h"
 #include "kernels/decode/beam_step.h"
-#include "parallel/launch.h"
+#include "parallel/lockstep.h"
 
 namespace saturate::train {
 namespace {
@@ -89,34 +87,22 @@ TEST(RankAgreement, LooksAtTheEnvironment) {
 
 // Every rank hears the same, and none goes on.
 TEST(RankAgreement, AllRanksRefuseTogether) {
-  std::vector<std::future<std::string>> said;
-  for (int rank = 0; rank < 3; ++rank) {
-    said.push_back(std::async(std::launch::async, [rank] {
-      parallel::LaunchInfo launch;
-      launch.rank = launch.local_rank = rank;
-      launch.size = launch.local_size = 3;
-      launch.source = "torchrun";
-      launch.rendezvous_host = "localhost";
-      launch.rendezvous_port = 21000 + getpid() % 10000;
-      const auto ranks = parallel::make_communicator(
-          Device{}, launch, {.connect_timeout_s = 10, .on_failure = [](const std::string&) {}});
-      const auto agree = [&](const std::string& lr) {
-        require_agreement(settings_of(config_with({"optimizer.lr=" + lr}), Device{}), *ranks);
-      };
-      agree("0.001");
-      try {
-        agree(rank == 2 ? "0.002" : "0.001");
-        return std::string("agreed");
-      } catch (const Error& e) {
-        return std::string(e.code() == Errc::invalid_argument ? e.what() : "another error");
-      }
-    }));
-  }
-  for (auto& s : said) {
-    const std::string text = s.get();
+  std::vector<std::string> said(3);
+  parallel::run_lockstep(3, [&](parallel::Communicator& ranks) {
+    const auto agree = [&](const std::string& lr) {
+      require_agreement(settings_of(config_with({"optimizer.lr=" + lr}), Device{}), ranks);
+    };
+    agree("0.001");
+    try {
+      agree(ranks.rank() == 2 ? "0.002" : "0.001");
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Errc::invalid_argument);
+      said[static_cast<size_t>(ranks.rank())] = e.what();
+    }
+  });
+  for (const std::string& text : said)
     EXPECT_NE(text.find("optimizer.lr is 0.001 on ranks 0-1, 0.002 on rank 2"), std::string::npos)
         << text;
-  }
 }
 
 // What the kernels take is what the configuration promises.
