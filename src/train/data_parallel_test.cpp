@@ -11,6 +11,7 @@
 #include "parallel/gradient_buckets.h"
 #include "parallel/lockstep.h"
 #include "train/loss_tape.h"
+#include "train/training_step.h"
 
 namespace saturate::train {
 namespace {
@@ -148,6 +149,45 @@ TEST_P(DataParallel, EqualsOneRankOnTheSameBatches) {
         ASSERT_NEAR(a[e], b[e], 1e-12 * scale) << p.name << "[" << e << "]";
     }
   }
+}
+
+// Masters after three whole steps: buckets, clipping and AdamW as training runs them.
+std::vector<double> trained(parallel::Communicator& c, model::ModelKind kind) {
+  ParameterStore store({}, DType::f64);
+  const model::Transformer transformer(config_of(kind), store);
+  StepOptions options;
+  options.shape = kShape;
+  options.accumulate = kMicroBatches / c.size();
+  options.slots = kMicroBatches;
+  options.bucket_bytes = 4000;
+  options.optimizer.weight_decay = 0.1f;
+  options.optimizer.schedule.warmup_steps = 2;
+  if (kind == model::ModelKind::encoder_decoder) options.shape.source_rows = kShape.target_rows;
+  store.allocate(options.optimizer.purpose());
+  store.initialise(Stream(Device{}), 5);
+  TrainingStep step(transformer, store, options, c);
+  for (int64_t micro = 0; micro < 3 * kMicroBatches / c.size(); ++micro) {
+    fill(step.layout(), micro * c.size() + c.rank(), step.host_slot(micro % options.slots));
+    if ((micro + 1) % options.accumulate == 0) step.submit();
+  }
+  const auto* w = store.masters().as<double>();
+  return {w, w + store.padded_count()};
+}
+
+TEST_P(DataParallel, TrainsAsOneRank) {
+  std::vector<std::vector<double>> masters;
+  for (const int ranks : {1, 2, 4}) {
+    std::vector<std::vector<double>> of_rank(static_cast<size_t>(ranks));
+    parallel::run_lockstep(ranks, [&](parallel::Communicator& c) {
+      of_rank[static_cast<size_t>(c.rank())] = trained(c, GetParam());
+    });
+    for (const auto& mine : of_rank) EXPECT_EQ(mine, of_rank[0]);
+    masters.push_back(of_rank[0]);
+  }
+  // A gradient of rounding alone moves a weight by lr * 1e-17 / eps.
+  for (size_t k = 1; k < masters.size(); ++k)
+    for (size_t e = 0; e < masters[0].size(); ++e)
+      ASSERT_NEAR(masters[k][e], masters[0][e], 1e-10) << e;
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DataParallel,
