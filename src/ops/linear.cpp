@@ -22,8 +22,9 @@ struct Product {
 
   // The kernel is chosen here, while the list is recorded.
   MatmulPlan plan(const Tape& t, Value w) const {
-    // A list on weights without memory tells how much it takes and never runs.
-    if (t.info(w).memory == nullptr) return {};
+    // A list on parameters without memory says how much it takes and never runs. Weights that are
+    // gathered before they are used lie in the arena.
+    if (t.info(w).memory == nullptr && !t.parameters().allocated()) return {};
     MatmulArgs x = args;
     // The arena's memory comes later; all of it lies on 256 bytes, which is all that counts.
     uintptr_t next = 4096;

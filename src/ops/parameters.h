@@ -2,6 +2,7 @@
 // All parameters of a model: what each is called, how it starts, where it lies in the flat arrays of
 // its group.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -78,6 +79,11 @@ class ParameterStore {
   // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be
   // planned. Errors: out_of_memory.
   void allocate(Purpose purpose);
+  bool allocated() const noexcept {
+    return std::ranges::any_of(groups_, [](const ParameterGroup& g) {
+      return g.array(StateArray::master).data() != nullptr;
+    });
+  }
   Purpose purpose() const noexcept { return purpose_; }
   // Memory that allocate() takes for one kind of array.
   size_t bytes(StateArray a, Purpose purpose) const noexcept;
