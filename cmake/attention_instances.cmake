@@ -9,7 +9,7 @@ foreach(pass forward backward)
   kernel_instances(attention/plain/${pass} NAMESPACE ${space} INCLUDE kernels/attention/plain/${pass}.cuh
                    AXES "few=false features=true" TEXT "template void launch_${pass}_plain<@1@>${${pass}};")
   kernel_instances(attention/mma/${pass} NAMESPACE ${space} INCLUDE kernels/attention/mma/${pass}.cuh
-                   AXES "d32=32 d64=64" TEXT "template void launch_${pass}_mma<@1@>${${pass}};")
+                   AXES "d32=32 d64=64 d128=128" TEXT "template void launch_${pass}_mma<@1@>${${pass}};")
   kernel_instances(attention/bf16x6/${pass} NAMESPACE ${space} INCLUDE kernels/attention/bf16x6/${pass}.cuh
                    AXES "d32=32 d64=64 d128=128" TEXT "template void launch_${pass}_bf16x6<@1@>${${pass}};")
 endforeach()

@@ -45,13 +45,23 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 
 [[maybe_unused]] Fit fits_mma(const Context& c, const AttentionArgs& a) noexcept {
   if (!is_16_bit(a.dtype)) return {"dtype is neither bf16 nor f16 (tensor-core operands)"};
-  if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
+  if (a.head_size != 32 && a.head_size != 64 && a.head_size != 128)
+    return {"head size is none of 32, 64, 128"};
   if (!attention_rows_aligned(a.q, a.q_stride) || !attention_rows_aligned(a.k, a.k_stride) ||
       !attention_rows_aligned(a.v, a.v_stride) || !attention_rows_aligned(a.o, a.o_stride))
     return {"q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8"};
   if (capability_of(c).major < 8) return {"the GPU is older than compute capability 8.0"};
   if (const Fit f = fits_features(a, kNoFeatures); !f) return f;
   return attention_fits_grid(a);
+}
+// At head size 128 the kernels with features are faster, but for their tiles of 64 rows (LADDER.md).
+[[maybe_unused]] Fit mma_pays(const Context&, const AttentionArgs& a) noexcept {
+  if (a.head_size == 128 && attention_mean_length(a) > 64)
+    return {"head size is 128 and sequences are longer than 64 rows in the mean"};
+  return {};
+}
+[[maybe_unused]] Fit mma_pays_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
+  return mma_pays(c, b.forward);
 }
 [[maybe_unused]] Fit fits_mma_backward(const Context& c, const AttentionBackwardArgs& b) noexcept {
   if (!attention_rows_aligned(b.d_o, b.forward.o_stride) ||
@@ -64,6 +74,7 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
 [[maybe_unused]] Fit fits_short_backward(const Context& c,
                                          const AttentionBackwardArgs& b) noexcept {
   const AttentionArgs& a = b.forward;
+  if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
   if (attention_mean_length(a) > 64) return {"sequences are longer than 64 rows in the mean"};
   // A block goes through its sequence alone, in a time that grows with the square of its length:
   // one long sequence would end last, after all the others.
@@ -112,7 +123,7 @@ std::span<const Impl<AttentionArgs>> attention_forward_impls() noexcept {
                      attention_forward_wide_fits, attention_forward_wide_cuda, nullptr,
                      attention_forward_wide_pays})
       SAT_CUDA_IMPL({"attention_forward_mma_cuda", DeviceKind::cuda, fits_mma,
-                     attention_forward_mma_cuda})
+                     attention_forward_mma_cuda, nullptr, mma_pays})
       SAT_CUDA_IMPL({"attention_forward_bf16x6_cuda", DeviceKind::cuda,
                      attention_forward_bf16x6_fits, attention_forward_bf16x6_cuda})
       SAT_CUDA_IMPL({"attention_forward_features_cuda", DeviceKind::cuda, attention_features_fit,
@@ -134,7 +145,7 @@ std::span<const Impl<AttentionBackwardArgs>> attention_backward_impls() noexcept
       SAT_CUDA_IMPL({"attention_backward_short_cuda", DeviceKind::cuda, fits_short_backward,
                      attention_backward_short_cuda})
       SAT_CUDA_IMPL({"attention_backward_mma_cuda", DeviceKind::cuda, fits_mma_backward,
-                     attention_backward_mma_cuda})
+                     attention_backward_mma_cuda, nullptr, mma_pays_backward})
       SAT_CUDA_IMPL({"attention_backward_bf16x6_cuda", DeviceKind::cuda,
                      attention_backward_bf16x6_fits, attention_backward_bf16x6_cuda})
       SAT_CUDA_IMPL({"attention_backward_features_cuda", DeviceKind::cuda,

@@ -343,11 +343,13 @@ void launch_backward_for_dropout(const Context& ctx, const AttentionBackwardArgs
 template <int kD>
 void launch_backward_mma(const Context& ctx, const AttentionBackwardArgs& b) {
   const AttentionArgs& a = b.forward;
+  // Wide heads: d_k and d_v take 128 registers of a thread, so the step is shorter.
+  constexpr int kStep = kD == 128 ? 32 : 64;
   const bool brief = attention_mean_length(a) <= 32;
   const auto with = [&](auto tag) {
     using T = typename decltype(tag)::type;
     brief ? launch_backward_for_dropout<T, kD, 2, 32>(ctx, b)
-          : launch_backward_for_dropout<T, kD, 4, 64>(ctx, b);
+          : launch_backward_for_dropout<T, kD, 4, kStep>(ctx, b);
   };
   a.dtype == DType::f16 ? with(TypeTag<__half>{}) : with(TypeTag<__nv_bfloat16>{});
 }

@@ -235,8 +235,12 @@ void launch_forward_for_length(const Context& ctx, const AttentionArgs& a) {
   const int64_t typical = typical_length(a.q_rows, a.sequences, a.max_q);
   if (typical <= 32) return launch_forward<T, kD, 2, 1, 32>(ctx, a);
   if (typical <= 64) return launch_forward<T, kD, 4, 1, 64>(ctx, a);
-  // Two blocks of 16 rows a warp halve the reads of k and v.
-  launch_forward<T, kD, 4, 2, 64>(ctx, a);
+  // Two blocks of 16 rows a warp halve the reads of k and v; wide heads lack the registers.
+  if constexpr (kD == 128) {
+    launch_forward<T, kD, 8, 1, 64>(ctx, a);
+  } else {
+    launch_forward<T, kD, 4, 2, 64>(ctx, a);
+  }
 }
 
 template <int kD>

@@ -6,7 +6,7 @@
 
 namespace saturate::kernels::attention {
 
-// Head sizes 32 and 64.
+// Head sizes 32, 64 and 128.
 template <int kD>
 void launch_forward_mma(const Context& ctx, const AttentionArgs& a);
 template <int kD>

@@ -161,7 +161,7 @@ TEST(Attention, SaysWhyItDoesNotFit) {
   EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::f32, 64, 0),
                "dtype is neither bf16 nor f16 (tensor-core operands)");
   EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::bf16, 48, 0),
-               "head size is neither 32 nor 64");
+               "head size is none of 32, 64, 128");
   EXPECT_STREQ(reason("attention_forward_mma_cuda", DType::bf16, 64, 4),
                "q, k, v or o is not aligned to 16 bytes, or its stride is no multiple of 8");
   constexpr const char* kFeatures = "attention_forward_features_cuda";
