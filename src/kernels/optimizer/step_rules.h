@@ -42,6 +42,17 @@ SAT_HD AdamWStep<T> adamw_step(const AdamWArgs& x) {
   return r;
 }
 
+// a * x + b; on a GPU rounded once. Written out, because a compiler may as well round the other
+// product of the moments' sums once, and then each build would train in its own last bits.
+template <class T>
+SAT_HD T multiply_add(T a, T x, T b) {
+#if defined(__CUDA_ARCH__)
+  return fma(a, x, b);
+#else
+  return a * x + b;
+#endif
+}
+
 SAT_HD float root(float x) { return sqrtf(x); }
 SAT_HD double root(double x) { return sqrt(x); }
 
@@ -51,8 +62,8 @@ SAT_HD void adamw_element(const AdamWArgs& x, const AdamWStep<T>& r, T decay, T 
                           T& v) {
   const T beta1 = x.beta1, beta2 = x.beta2, eps = x.eps;
   const T g = grad * r.gradient;
-  m = beta1 * m + (T(1) - beta1) * g;
-  v = beta2 * v + (T(1) - beta2) * g * g;
+  m = multiply_add(beta1, m, (T(1) - beta1) * g);
+  v = multiply_add(beta2, v, (T(1) - beta2) * g * g);
   w -= r.lr * (m * r.m_correction / (root(v) * r.v_correction + eps) + decay * w);
 }
 
