@@ -78,7 +78,7 @@ struct BenchOptions {
   bool ladder = false;
   std::vector<int64_t> sizes = {128, 256, 512, 1024, 2048, 4096, 8192};  // its cubes or lengths
   std::string plot = "ladder.svg", json = "ladder.jsonl";                // empty: not written
-  std::string peers;  // attention: times of others to put beside, or empty
+  std::string peers;    // attention: times of others to put beside, or empty
   std::string against;  // another program, or a file of rows, to compare with; or empty
   int64_t rounds = 7;   // turns of that comparison
   std::vector<std::string> arguments;  // all that was given behind `bench`

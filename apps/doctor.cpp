@@ -10,13 +10,13 @@
 #include "apps/report_output.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "observe/launcher/launcher.h"
 #include "observe/report/compare.h"
 #include "observe/report/diagnosis.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"
 #include "observe/report/perfetto.h"
 #include "observe/report/text.h"
-#include "observe/launcher/launcher.h"
 
 namespace saturate::apps {
 namespace {
@@ -117,12 +117,12 @@ int watch_command(const DoctorOptions& o) {
   CaptureFolder folder(o.keep);
   check_report_path("doctor", o.output);
   const observe::LaunchResult result = observe::run_captured({.command = o.command,
-                                                      .folder = folder.path(),
-                                                      .library = o.library,
-                                                      .cupti = o.cupti,
-                                                      .delay_s = o.delay_s,
-                                                      .duration_s = o.duration_s,
-                                                      .memory = o.memory});
+                                                              .folder = folder.path(),
+                                                              .library = o.library,
+                                                              .cupti = o.cupti,
+                                                              .delay_s = o.delay_s,
+                                                              .duration_s = o.duration_s,
+                                                              .memory = o.memory});
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
     if (result.captured == 0 && !result.failures.empty())

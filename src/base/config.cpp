@@ -62,7 +62,8 @@ std::vector<std::string> split_list(std::string_view text) {
     if (comma == std::string_view::npos) return parts;
     text = trim(text.substr(comma + 1));
   }
-  if (!parts.empty() && !brackets) parts.emplace_back();  // "a," is a mistake that is reported later
+  if (!parts.empty() && !brackets)
+    parts.emplace_back();  // "a," is a mistake that is reported later
   return parts;
 }
 
@@ -125,8 +126,9 @@ void check_config(const RunConfig& c) {
                        c.schedule.warmup_steps, end));
   }
   if (c.translate.max_length_factor == 0 && c.translate.max_length_offset == 0) {
-    reject("translate.max_length_factor and translate.max_length_offset are both 0, so that no "
-           "translation could have a word; raise one of them");
+    reject(
+        "translate.max_length_factor and translate.max_length_offset are both 0, so that no "
+        "translation could have a word; raise one of them");
   }
   if (c.data.languages.size() != 0 && c.data.languages.size() != 2) {
     reject(fmt::format("data.languages names {} languages; give the source and the target",

@@ -40,8 +40,7 @@ TEST(TokenizerJson, KeepsIdsAndEndsSentences) {
   const Json file = parse_json(tokenizer_json(t, SentenceEnd::appended), "test");
   const Json& vocab = file["model"]["vocab"];
   ASSERT_EQ(vocab.size(), t.pieces().size());
-  for (int32_t id = 0; id < t.vocab_size(); ++id)
-    EXPECT_EQ(vocab[id][0], t.piece(id));
+  for (int32_t id = 0; id < t.vocab_size(); ++id) EXPECT_EQ(vocab[id][0], t.piece(id));
   EXPECT_EQ(file["model"]["unk_id"], t.unk_id());
   EXPECT_EQ(file["post_processor"]["single"][1]["SpecialToken"]["id"], "</s>");
   EXPECT_EQ(file["added_tokens"][2]["id"], t.pad_id());

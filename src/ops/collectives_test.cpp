@@ -115,9 +115,7 @@ class Model {
         .y;
   }
   Value product(Value x, ParameterId weight) { return linear(*tape_, x, tape_->parameter(weight)); }
-  Value gelu(Value x) {
-    return activation(*tape_, x, kernels::ActivationKind::gelu_erf, false, 0);
-  }
+  Value gelu(Value x) { return activation(*tape_, x, kernels::ActivationKind::gelu_erf, false, 0); }
   void loss(Value logits) {
     cross_entropy(
         *tape_, logits,

@@ -79,6 +79,7 @@ class ParameterStore {
   // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be
   // planned. Errors: out_of_memory.
   void allocate(Purpose purpose);
+  // Whether allocate() has been called, so that lists recorded now can run.
   bool allocated() const noexcept {
     return std::ranges::any_of(groups_, [](const ParameterGroup& g) {
       return g.array(StateArray::master).data() != nullptr;

@@ -23,9 +23,8 @@ conv::Split split_for(const Context& ctx, const Conv2dArgs& x) {
   const int64_t bytes = x.filters * columns * static_cast<int64_t>(sizeof(float));
   const int64_t tiles = ceil_div(x.filters, 64) * ceil_div(columns, 64);
   const int64_t pixels = x.batch * x.output_height() * x.output_width();
-  const int64_t wanted =
-      std::min({2 * capability_of(ctx).multiprocessors / tiles, pixels / 256,
-                static_cast<int64_t>(ctx.workspace_bytes) / bytes, int64_t{64}});
+  const int64_t wanted = std::min({2 * capability_of(ctx).multiprocessors / tiles, pixels / 256,
+                                   static_cast<int64_t>(ctx.workspace_bytes) / bytes, int64_t{64}});
   const int64_t depth = ceil_div(ceil_div(pixels, std::max<int64_t>(wanted, 1)), 32) * 32;
   const int64_t count = ceil_div(pixels, depth);
   return {static_cast<int>(count), static_cast<int>(depth), static_cast<size_t>(bytes * count)};

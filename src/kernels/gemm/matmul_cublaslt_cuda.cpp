@@ -71,8 +71,8 @@ std::optional<cublasLtMatmulAlgo_t> parse_algorithm(const std::string& text) {
 
 constexpr const char* kRefused = "cuBLASLt does not take this algorithm for this problem";
 
-// One handle per device, and what cuBLASLt has answered: the same question has the same answer. Never destroyed: at exit the driver
-// may already be gone.
+// One handle per device, and what cuBLASLt has answered: the same question has the same answer.
+// Never destroyed: at exit the driver may already be gone.
 struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;

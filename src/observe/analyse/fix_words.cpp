@@ -170,7 +170,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                          "torch.autocast(\"cuda\", dtype=torch.bfloat16)"
                        : "allow TF32 or use bf16 inputs for the matrix products";
       f.caveat =
-          "rounds inputs; kernels are classified by their names; the ceiling takes eightfold speed for "
+          "rounds inputs; kernels are classified by their names; the ceiling takes eightfold speed "
+          "for "
           "them";
       break;
     }

@@ -53,7 +53,7 @@ struct FixReport {
   bool whole_steps = false;   // else stretches of operations stood in for steps
   int64_t window_steps = 0;
   DispatchScale dispatch;      // below 1: what recording adds to the host was taken out
-  bool step_given = false;      // the time of a step without recording was given
+  bool step_given = false;     // the time of a step without recording was given
   std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, largest first
   std::vector<Fix> not_worth;  // below; the evidence says why
 };

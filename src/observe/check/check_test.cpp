@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "base/json.h"
 #include "observe/testing/fake_gpu.h"
 #include "observe/testing/proc_tree.h"

@@ -18,10 +18,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "observe/capture/settings.h"
+#include "observe/launcher/thread_sampler.h"
 #include "observe/read/sat_writer.h"
 #include "observe/system/background.h"
 #include "observe/system/counters.h"
-#include "observe/launcher/thread_sampler.h"
 
 namespace saturate::observe {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "observe/launcher/thread_counts.h"
 #include "observe/system/processes.h"
 #include "observe/trace/trace.h"
-#include "observe/launcher/thread_counts.h"
 
 namespace saturate::observe {
 

@@ -37,7 +37,8 @@ class FileInput : public Input {
     // A cut gzip file is reported with the last bytes, or after them.
     if (n < 0 || code == Z_BUF_ERROR || code == Z_DATA_ERROR) {
       const std::string_view reported(what);  // "<fd:3>: invalid distance"
-      if (const size_t end = reported.find(">: "); reported.starts_with('<') && end != reported.npos)
+      if (const size_t end = reported.find(">: ");
+          reported.starts_with('<') && end != reported.npos)
         what += end + 3;
       const std::string reason = code == Z_ERRNO ? std::strerror(errno)
                                  : code == Z_BUF_ERROR

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "base/json.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"

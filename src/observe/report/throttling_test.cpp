@@ -2,10 +2,9 @@
 // Clocks that something held down, from the driver's samples to the reports.
 #include <gtest/gtest.h>
 
-
+#include "base/json.h"
 #include "base/testing/temp_folder.h"
 #include "observe/report/counters_rows.h"
-#include "base/json.h"
 #include "observe/report/diagnosis.h"
 #include "observe/report/html.h"
 #include "observe/report/json.h"

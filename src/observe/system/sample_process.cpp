@@ -109,7 +109,8 @@ class Watch {
 
   ProcessReport finish() {
     for (const auto& [id, sum] : threads_) {
-      ProcessReport::Thread t{id, sum.name, "", sum.running / r_.samples, sum.ready / r_.samples, 0};
+      ProcessReport::Thread t{id, sum.name, "", sum.running / r_.samples, sum.ready / r_.samples,
+                              0};
       t.asleep = std::max(0.0, 1 - t.running - t.ready);
       int most = 0;
       for (const auto& [where, count] : sum.waits) {
@@ -212,7 +213,7 @@ class Watch {
 }  // namespace
 
 ProcessReport sample_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
-                          const std::function<bool(double)>& wait) {
+                             const std::function<bool(double)>& wait) {
   Watch watch(pid);
   Snapshot s = sampler.take();
   const ProcessView* p = find(s, pid);

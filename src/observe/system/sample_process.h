@@ -45,7 +45,7 @@ struct ProcessReport {
 // Takes samples every `period_s` for `seconds`. `wait` sleeps and returns false to stop early.
 // Errors: invalid_argument when there is no such process.
 ProcessReport sample_process(Sampler& sampler, int64_t pid, double seconds, double period_s,
-                          const std::function<bool(double)>& wait);
+                             const std::function<bool(double)>& wait);
 
 constexpr int kProcessSchema = 1;
 std::string process_text(const ProcessReport& r);

@@ -176,7 +176,7 @@ MetricsServer::~MetricsServer() = default;
 int MetricsServer::port() const { return state_->port; }
 
 void MetricsServer::run(double seconds, const std::function<std::string()>& metrics,
-                          const std::function<bool()>& stop) {
+                        const std::function<bool()>& stop) {
   const Clock::time_point end =
       Clock::now() + std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6));
   while (!stop() && Clock::now() < end) {

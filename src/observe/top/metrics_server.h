@@ -26,7 +26,7 @@ class MetricsServer {
   // Answers requests for `seconds`, or until `stop` says true, which is asked at least ten times a
   // second. Each request for /metrics gets what `metrics` returns then.
   void run(double seconds, const std::function<std::string()>& metrics,
-             const std::function<bool()>& stop);
+           const std::function<bool()>& stop);
 
  private:
   struct State;

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "base/json.h"
 #include "observe/top/json.h"
 #include "observe/top/plot.h"
