@@ -165,9 +165,10 @@ std::vector<double> trained(parallel::Communicator& c, model::ModelKind kind) {
   if (kind == model::ModelKind::encoder_decoder) options.shape.source_rows = kShape.target_rows;
   store.allocate(options.optimizer.purpose());
   store.initialise(Stream(Device{}), 5);
-  TrainingStep step(transformer, store, options, c);
+  const Layout layout(c, {.dp = c.size()});
+  TrainingStep step(transformer, store, options, c, layout);
   for (int64_t micro = 0; micro < 3 * kMicroBatches / c.size(); ++micro) {
-    fill(step.layout(), micro * c.size() + c.rank(), step.host_slot(micro % options.slots));
+    fill(step.batch_layout(), micro * c.size() + c.rank(), step.host_slot(micro % options.slots));
     if ((micro + 1) % options.accumulate == 0) step.submit();
   }
   const auto* w = store.masters().as<double>();

@@ -58,6 +58,7 @@ class Run {
   const BatchConfig asked_batch_;  // as the user gave it
   const Device device_;
   parallel::Communicator& ranks_;
+  const Layout layout_;
   const std::atomic<int>& signal_;
   Progress progress_;
   std::unique_ptr<RunOutput> output_;  // of the first rank

@@ -55,6 +55,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       asked_batch_(config.batch),
       device_(device),
       ranks_(ranks),
+      layout_(ranks, {.dp = ranks.size()}),
       signal_(signal),
       progress_(progress_options(config, ranks.rank() == 0)),
       output_(ranks.rank() == 0
@@ -76,7 +77,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepOptions options = resolve_step(config_, fitted_.shape);
   store_.allocate(options.optimizer.purpose());
   model_->make_tables(store_);
-  step_.emplace(*model_, store_, options, ranks);
+  step_.emplace(*model_, store_, options, ranks, layout_);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
   const bool all = store_.trainable_count() == store_.count();
   log_info(fmt::format(

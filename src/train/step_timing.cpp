@@ -105,16 +105,19 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   store.allocate(options.optimizer.purpose());
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
-  TrainingStep step(model, store, options, ranks);
+  const Layout layout(ranks, {.dp = ranks.size()});
+  TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), 1);
   store.reset_average(step.stream());
   for (int64_t i = 0; i < step.slots(); ++i) {
     int32_t* words = step.host_slot(i);
     const auto key = static_cast<uint64_t>(launch.rank * 1000 + i);
-    if (!lm) fill_side(step.layout().source, words, rows, shape.sequences, length, vocab, key * 2);
-    fill_side(step.layout().target, words, rows, shape.sequences, length, vocab, key * 2 + 1);
+    if (!lm)
+      fill_side(step.batch_layout().source, words, rows, shape.sequences, length, vocab, key * 2);
+    fill_side(step.batch_layout().target, words, rows, shape.sequences, length, vocab, key * 2 + 1);
     for (int64_t t = 0; t < rows; ++t) {
-      words[step.layout().labels + t] = words[step.layout().target.ids + (t + 1) % rows];
+      words[step.batch_layout().labels + t] =
+          words[step.batch_layout().target.ids + (t + 1) % rows];
     }
   }
 

@@ -61,12 +61,14 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
 }
 
 TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& store,
-                           const StepOptions& options, parallel::Communicator& ranks)
+                           const StepOptions& options, parallel::Communicator& ranks,
+                           const Layout& layout)
     : model_(model),
       store_(store),
       options_(options),
       ranks_(ranks),
-      layout_(options.shape),
+      layout_(layout),
+      batch_layout_(options.shape),
       compute_(store.device()),
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
@@ -76,7 +78,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
-  record(tape_, model_, layout_, batch_.as<int32_t>(), state_.as<StepState>(),
+  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
          options_.label_smoothing);
   plan_buckets();
   arena_bytes_ = tape_.plan();
@@ -105,7 +107,7 @@ void TrainingStep::allocate_device() {
   }
   workspace_ = Buffer(device, kernels::matmul_workspace_bytes(device, store_.compute_type()));
 
-  const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
+  const size_t block = static_cast<size_t>(batch_layout_.words) * sizeof(int32_t);
   const auto slots = static_cast<size_t>(options_.slots);
   batch_ = zeroed(block);
   slots_ = zeroed(block * slots);
@@ -153,7 +155,7 @@ void TrainingStep::plan_buckets() {
 }
 
 int32_t* TrainingStep::host_slot(int64_t i) noexcept {
-  return host_slots_.as<int32_t>() + i * layout_.words;
+  return host_slots_.as<int32_t>() + i * batch_layout_.words;
 }
 
 void TrainingStep::wait_slot(int64_t i) { copied_[static_cast<size_t>(i)].synchronize(); }
@@ -171,9 +173,9 @@ void TrainingStep::enqueue() {
     kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
                                 .slot_count = options_.slots,
                                 .dst = batch_.as<int32_t>(),
-                                .words = layout_.words,
-                                .rank = ranks_.rank(),
-                                .ranks = ranks_.size(),
+                                .words = batch_layout_.words,
+                                .rank = data_rank(),
+                                .ranks = data_ranks(),
                                 .state = state_.as<StepState>()});
     size_t next = 0;
     std::function<void(int32_t)> reduce;
@@ -200,7 +202,7 @@ void TrainingStep::submit() {
   if (submitted_ - polled_ >= kRingSlots)
     synchronize();  // the caller never polled: do not overwrite
   const bool gpu = store_.device().is_cuda();
-  const size_t block = static_cast<size_t>(layout_.words) * sizeof(int32_t);
+  const size_t block = static_cast<size_t>(batch_layout_.words) * sizeof(int32_t);
   std::vector<size_t> used;
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     const auto slot = static_cast<size_t>(micro_++ % options_.slots);
@@ -252,16 +254,14 @@ StepState TrainingStep::state() {
   StepState s;
   copy_to_host(compute_, &s, state_.data(), sizeof s);
   compute_.synchronize();
-  const auto rank = static_cast<uint64_t>(ranks_.rank()),
-             size = static_cast<uint64_t>(ranks_.size());
+  const auto rank = static_cast<uint64_t>(data_rank()), size = static_cast<uint64_t>(data_ranks());
   s.rng[1] = micro_batches_taken(s.rng[1], rank, size) * size;
   return s;
 }
 
 void TrainingStep::set_state(const StepState& host) {
   StepState state = host;
-  const auto rank = static_cast<uint64_t>(ranks_.rank()),
-             size = static_cast<uint64_t>(ranks_.size());
+  const auto rank = static_cast<uint64_t>(data_rank()), size = static_cast<uint64_t>(data_ranks());
   const uint64_t taken = host.rng[1] / size;
   state.rng[1] = micro_batch_counter(taken, rank, size);
   copy_to_device(compute_, state_.data(), &state, sizeof state);

@@ -9,7 +9,7 @@
 
 #include "data/batch.h"
 #include "model/transformer.h"
-#include "parallel/communicator.h"
+#include "ops/layout.h"
 #include "runtime/memory.h"
 #include "runtime/replay.h"
 #include "train/optimizer_step.h"
@@ -47,10 +47,10 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
 class TrainingStep {
  public:
   // `store` is allocated for options.optimizer.purpose(); `model` declared its parameters in it;
-  // options.freeze has been applied to it. All three outlive this. Errors: out_of_memory (what the
-  // plan needs and what is free).
+  // options.freeze has been applied to it; `layout` is over all of `ranks`. All four outlive this.
+  // Errors: out_of_memory (what the plan needs and what is free).
   TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
-               parallel::Communicator& ranks);
+               parallel::Communicator& ranks, const Layout& layout);
   ~TrainingStep();
 
   // --- the way in
@@ -61,7 +61,7 @@ class TrainingStep {
   int64_t next_slot() const noexcept { return micro_ % options_.slots; }
   int32_t* host_slot(int64_t i) noexcept;
   void wait_slot(int64_t i);
-  const data::BatchLayout& layout() const noexcept { return layout_; }
+  const data::BatchLayout& batch_layout() const noexcept { return batch_layout_; }
 
   // Enqueues one step on the next `accumulate` micro-batches, which must be complete in their
   // slots. Returns at once on a GPU; the first call also captures the graph. Errors: device,
@@ -92,6 +92,9 @@ class TrainingStep {
  private:
   void plan_buckets();
   parallel::Collective loss_reduction() const;
+  // This rank among those that take different micro-batches, and how many of them there are.
+  int data_rank() const noexcept { return layout_.coordinate(Layout::Axis::dp); }
+  int data_ranks() const noexcept { return layout_.extent(Layout::Axis::dp); }
   void allocate_device();
   void enqueue();  // the body that is captured
 
@@ -99,7 +102,8 @@ class TrainingStep {
   ParameterStore& store_;
   StepOptions options_;
   parallel::Communicator& ranks_;
-  data::BatchLayout layout_;
+  const Layout& layout_;
+  data::BatchLayout batch_layout_;
 
   Stream compute_, copy_;
   Buffer state_;  // StepState

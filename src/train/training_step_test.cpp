@@ -70,10 +70,11 @@ Trained train(DType type, const std::vector<std::string>& freeze) {
   freeze_parameters(store, o.freeze);
   store.allocate(o.optimizer.purpose());
   parallel::SingleCommunicator alone(Device{});
-  TrainingStep step(model, store, o, alone);
+  const Layout layout;
+  TrainingStep step(model, store, o, alone, layout);
   store.initialise(step.stream(), 7);
   store.reset_average(step.stream());
-  for (int64_t i = 0; i < step.slots(); ++i) fill(step.layout(), step.host_slot(i));
+  for (int64_t i = 0; i < step.slots(); ++i) fill(step.batch_layout(), step.host_slot(i));
   Trained result;
   for (int i = 0; i < 3; ++i) {
     step.submit();

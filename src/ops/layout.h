@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a run share the computation of a model, seen from one of them: where it stands on
+// the mesh, and the groups it communicates in. Code that asks it is the same text on one rank, whose
+// layout has groups of one and so records no collective.
+#pragma once
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ops/collectives.h"
+#include "parallel/communicator.h"
+#include "parallel/mesh.h"
+
+namespace saturate {
+
+class Layout {
+ public:
+  using Axis = parallel::MeshAxis;
+
+  Layout() = default;  // one rank
+  // Collective over all ranks: makes the groups of every axis and of every set of axes that
+  // gradients are summed over. `ranks` outlives it. Errors: those of Mesh; collective.
+  Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
+         std::string_view order = parallel::Mesh::kOrder);
+
+  const parallel::Mesh& mesh() const noexcept { return mesh_; }
+  int rank() const noexcept { return rank_; }
+  int extent(Axis axis) const noexcept { return mesh_.extent(axis); }
+  int coordinate(Axis axis) const noexcept { return mesh_.coordinate(axis, rank_); }
+
+  // The ranks that differ from this one on `axes` at most, in the order of Mesh::group: one axis
+  // each, {tp, cp}, {cp, dp}, {tp, cp, dp} or all four. Sets that name the same ranks share a group. A
+  // group of one has nothing behind it: start no collective in it.
+  const parallel::Group& group(std::span<const Axis> axes) const;
+  const parallel::Group& group(std::initializer_list<Axis> axes) const {
+    return group(std::span(axes.begin(), axes.size()));
+  }
+  // The same for recorded operations.
+  ops::GroupOfRanks ranks(std::initializer_list<Axis> axes, int32_t lane = 0) const {
+    return {.communicator = communicator_, .group = group(axes), .lane = lane};
+  }
+
+  // Ranks that share the rows of one micro-batch, each with an equal part of consecutive rows where
+  // rows are cut (sequence parallel under tp, context parallel); neighbours in tp are neighbours.
+  int row_parts() const noexcept { return extent(Axis::tp) * extent(Axis::cp); }
+  int row_part() const noexcept {
+    return coordinate(Axis::cp) * extent(Axis::tp) + coordinate(Axis::tp);
+  }
+
+ private:
+  // Which ranks a set of axes joins: for each rank the lowest of its group.
+  std::vector<int> partition(std::span<const Axis> axes) const;
+
+  parallel::Communicator* communicator_ = nullptr;
+  parallel::Mesh mesh_{1, {}};
+  int rank_ = 0;
+  std::map<std::vector<int>, parallel::Group> groups_;  // by partition
+};
+
+}  // namespace saturate
