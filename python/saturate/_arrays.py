@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention and matmul for arrays that speak DLPack: forward only, results in memory of our own."""
+"""attention, conv2d and matmul for arrays that speak DLPack: forward only, results in memory of our own."""
 import math
 import secrets
 
@@ -134,3 +134,31 @@ def _merge(op, name, t, dims, shape):
             raise _checks.problem(op, f"{name} of shape {t.shape} has strides {strides}; its leading dimensions must "
                                       "follow each other: make it contiguous")
     return t.reshaped(shape, strides[dims - 1:])
+
+
+def _channels_last(op, name, t):
+    """A (batch, channels, height, width) array whose memory is (batch, height, width, channels), as that."""
+    shape = tuple(t.shape[i] for i in (0, 2, 3, 1))
+    strides = tuple(t.strides[i] for i in (0, 2, 3, 1))
+    dense, step = [], 1
+    for size in reversed(shape):
+        dense.insert(0, step)
+        step *= size
+    if any(size > 1 and a != b for size, a, b in zip(shape, strides, dense)):
+        raise _checks.problem(op, f"{name} of shape {t.shape} has strides {t.strides}; its channels must come last in "
+                                  "memory: numpy.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)")
+    return t.reshaped(shape, tuple(dense))
+
+
+def conv2d(x, weight, bias, stride, padding, dilation, stream):
+    op = "conv2d"
+    named = {name: _tensor(op, name, t) for name, t in (("x", x), ("weight", weight), ("bias", bias)) if t is not None}
+    _same(op, named)
+    x, weight, bias = named["x"], named["weight"], named.get("bias")
+    batch, filters, rows, columns = _checks.convolution(op, x.shape, weight.shape, None if bias is None else bias.shape,
+                                                        stride, padding, dilation)
+    y = core().Tensor.empty((batch, rows, columns, filters), x.dtype, x.cuda_index)
+    core().conv2d_forward(_channels_last(op, "x", x), _channels_last(op, "weight", weight), bias, y, stride=stride,
+                          padding=padding, dilation=dilation, stream=0 if stream is None else stream)
+    pixels = rows * columns
+    return y.reshaped((batch, filters, rows, columns), (pixels * filters, 1, columns * filters, filters)).array()

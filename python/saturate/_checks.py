@@ -99,6 +99,37 @@ def no_lengths(op, options):
                               "leave it out")
 
 
+def pair(op, name, value, least):
+    """A whole number for both axes, or a pair (vertical, horizontal)."""
+    values = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(values) != 2:
+        raise problem(op, f"{name} is {value!r}; it must be a number or a pair (vertical, horizontal)")
+    return tuple(whole(op, f"{name}[{i}]", v, least) for i, v in enumerate(values))
+
+
+def convolution(op, x, w, bias, stride, padding, dilation):
+    """Shape (batch, filters, height, width) of the result; raises ValueError where shapes do not fit."""
+    shapes = f"x has shape {tuple(x)} and weight {tuple(w)}"
+    if len(x) != 4 or len(w) != 4:
+        raise problem(op, f"{shapes}; they must be (batch, channels, height, width) and (filters, channels, height, "
+                          "width)")
+    if x[1] != w[1]:
+        raise problem(op, f"{shapes}; the channels ({x[1]} and {w[1]}) must be equal: there is one group")
+    if min(w) < 1 or min(x[1:]) < 1:
+        raise problem(op, f"{shapes}; of all dimensions only the batch may be 0")
+    if bias is not None and tuple(bias) != (w[0],):
+        raise problem(op, f"bias has shape {tuple(bias)}; it must be ({w[0]},), one value a filter")
+    sizes = []
+    for i, side in enumerate(("height", "width")):
+        room = x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1
+        if room < 0:
+            reach = dilation[i] * (w[2 + i] - 1) + 1
+            raise problem(op, f"{side}: a filter that reaches over {reach} elements does not fit into {x[2 + i]} with "
+                              f"{padding[i]} of padding on either side")
+        sizes.append(room // stride[i] + 1)
+    return (x[0], w[0], *sizes)
+
+
 def products(op, a, b, bias):
     """Shapes of a matrix product; raises ValueError."""
     shapes = f"a has shape {tuple(a)} and b {tuple(b)}"

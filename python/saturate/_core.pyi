@@ -80,6 +80,30 @@ def attention_backward(
 def attention_backward_workspace_bytes(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, options: AttentionOptions
 ) -> int: ...
+def conv2d_forward(
+    x: Tensor,
+    w: Tensor,
+    bias: Optional[Tensor],
+    y: Tensor,
+    *,
+    stride: Tuple[int, int],
+    padding: Tuple[int, int],
+    dilation: Tuple[int, int],
+    stream: int,
+) -> None: ...
+def conv2d_backward(
+    d_y: Tensor,
+    x: Tensor,
+    w: Tensor,
+    d_x: Optional[Tensor],
+    d_w: Optional[Tensor],
+    workspace: Optional[Tensor],
+    *,
+    stride: Tuple[int, int],
+    padding: Tuple[int, int],
+    dilation: Tuple[int, int],
+    stream: int,
+) -> None: ...
 def matmul(
     a: Tensor,
     b: Tensor,

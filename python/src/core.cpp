@@ -41,6 +41,7 @@ NB_MODULE(_core, m) {
   const auto choices = std::make_shared<saturate::python::Choices>(
       saturate::kernels::kernel_options_from_environment());
   saturate::python::bind_attention(m, choices);
+  saturate::python::bind_conv2d(m);
   saturate::python::bind_matmul(m, choices);
   saturate::python::bind_tuned(m, choices);
 }

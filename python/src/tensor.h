@@ -60,6 +60,7 @@ class DeviceScope {
 class Choices;
 void bind_tensor(nanobind::module_& m);
 void bind_attention(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
+void bind_conv2d(nanobind::module_& m);
 void bind_matmul(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
 void bind_tuned(nanobind::module_& m, const std::shared_ptr<Choices>& choices);
 
