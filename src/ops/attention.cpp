@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -76,6 +77,10 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                               .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
                               .dropout = p,
                               .rng = rng};
+  // One product each for the scores and the result. Sequences are taken to be of the mean length.
+  const double keys = std::min(static_cast<double>(s.max_k),
+                               static_cast<double>(k.rows) / static_cast<double>(s.sequences));
+  const double flops = (s.causal ? 2.0 : 4.0) * static_cast<double>(q.rows * width) * keys;
   args.q = aligned_as(s.q, q.dtype), args.k = aligned_as(s.k, q.dtype);
   args.v = aligned_as(s.v, q.dtype);
   const Context planned_for{tape.device()};
@@ -127,8 +132,10 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                    x.delta = r(delta);
                    x.workspace = workspace ? r(workspace) : nullptr;
                    kernels::attention_backward(r.ctx, plan_back, x);
-                 });
-      });
+                 },
+                 {}, {.flops = 2.5 * flops});  // five products
+      },
+      {.flops = flops});
   return o;
 }
 

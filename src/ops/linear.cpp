@@ -44,6 +44,10 @@ struct Product {
     x.a = r(a), x.b = r(b), x.c = r(c), x.d = r(d), x.bias = r(bias);
     plan.run(r.ctx, x);
   }
+
+  OperationTraits traits() const {
+    return {.flops = 2.0 * static_cast<double>(args.m) * static_cast<double>(args.n * args.k)};
+  }
 };
 
 void record_bias_gradient(Tape& t, Value d_y, Value bias) {
@@ -88,13 +92,16 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
   set.args.beta = 0.0f;
   // The first contribution adds from the second micro-step on.
   const MatmulPlan adds = add.plan(t, w), sets = first ? set.plan(t, w) : MatmulPlan{};
-  t.record_parameter_gradient("linear_weight_gradient", {x, d_y}, {d_w}, [=](const Run& r) {
-    if (r.adds(first)) {
-      add.run(r, adds);
-    } else {
-      set.run(r, sets);
-    }
-  });
+  t.record_parameter_gradient(
+      "linear_weight_gradient", {x, d_y}, {d_w},
+      [=](const Run& r) {
+        if (r.adds(first)) {
+          add.run(r, adds);
+        } else {
+          set.run(r, sets);
+        }
+      },
+      add.traits());
 }
 
 void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
@@ -116,8 +123,9 @@ void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
                            .d_type = xi.dtype,
                            .beta = before ? 1.0f : 0.0f,
                            .allow_tf32 = t.parameters().kernels().allow_tf32}};
-  t.record("linear_input_gradient", {d_y, w, before}, {d_x},
-           [p, plan = p.plan(t, w)](const Run& r) { p.run(r, plan); });
+  t.record(
+      "linear_input_gradient", {d_y, w, before}, {d_x},
+      [p, plan = p.plan(t, w)](const Run& r) { p.run(r, plan); }, {}, p.traits());
   t.set_gradient(x, d_x);
 }
 
@@ -153,7 +161,8 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
         if (bias) record_bias_gradient(t, d_y, bias);
         record_weight_gradient(t, x, w, d_y);
         record_input_gradient(t, x, w, d_y);
-      });
+      },
+      p.traits());
   return y;
 }
 

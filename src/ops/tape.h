@@ -98,6 +98,7 @@ struct OperationTraits {
   int64_t bytes = 0;  // that cross the link
   int32_t lane = 0;
   std::shared_ptr<const parallel::Collective> collective = {};  // null for compute
+  double flops = 0;  // of products; 0 where memory traffic alone counts
 };
 
 // A lane's stream, and a context on it whose workspace no other lane has.
@@ -162,7 +163,7 @@ class Tape {
   // An operation whose results are parameter gradients and scratch, so that nothing in the backward
   // pass waits for it: backward() may move it towards the end.
   void record_parameter_gradient(const char* op, std::vector<Value> reads,
-                                 std::vector<Value> writes, RunFn run);
+                                 std::vector<Value> writes, RunFn run, OperationTraits traits = {});
   // Operations recorded from here on belong to a segment of this name, the next after those there
   // are. The first is "forward"; backward() begins "backward".
   void segment(const char* name);

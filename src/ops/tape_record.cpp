@@ -127,8 +127,8 @@ void Tape::record(const char* op, std::vector<Value> reads, std::vector<Value> w
 }
 
 void Tape::record_parameter_gradient(const char* op, std::vector<Value> reads,
-                                     std::vector<Value> writes, RunFn run) {
-  record(op, std::move(reads), std::move(writes), std::move(run));
+                                     std::vector<Value> writes, RunFn run, OperationTraits traits) {
+  record(op, std::move(reads), std::move(writes), std::move(run), {}, std::move(traits));
   operations_.back().deferrable = true;
 }
 
