@@ -181,6 +181,8 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--lr", "optimizer.lr", "highest learning rate");
     add_key(c, train_flags, "--memory", "train.memory", "device memory to use, as 4GiB");
     add_key(c, train_flags, "--seed", "train.seed", "start of all random numbers");
+    add_key(c, train_flags, "--parallel", "parallel",
+            "how ranks share the work, as tp=2,zero=3; default: data parallel");
     c.add_flag("--resume", resume,
                "continue the run in --out from its last checkpoint, with its own settings; "
                "flags given beside go before them");
@@ -196,6 +198,7 @@ Each command explains itself: saturate train --help)");
   saturate train --train text.txt --preset gpt2-124m --out runs/lm
   saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned
   mpirun -n 4 saturate train --config run.toml            # four ranks, one run
+  torchrun --nproc-per-node 4 --no-python saturate train --config run.toml --parallel tp=2
   saturate train --resume --out runs/ende                 # go on, with the run's settings
 Ctrl-C saves and stops; of a flag given twice the last one counts.)");
   }
@@ -298,6 +301,7 @@ and the like the model decodes as [translate] of its run says.)");
     add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
     add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
     add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
+    add_key(c, bench_flags, "--parallel", "parallel", "how ranks share a step, as tp=2,zero=3");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
         ->check(CLI::Range(2, 1 << 20))
         ->capture_default_str();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/config_keys.h"
@@ -94,6 +95,26 @@ std::string section_of(std::string_view name) {
 
 }  // namespace
 
+void set_parallel(RunConfig& config, std::string_view text) {
+  if (trim(text) == "auto") {
+    config.parallel = {};
+    return;
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = trim(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos) {
+      reject(fmt::format("parallel: {:.100} has no '='; write it like tp=2,zero=3, or auto", part));
+    }
+    const std::string_view name = trim(part.substr(0, equals));
+    const std::string key =
+        name == "micro_batches" ? "batch.accumulate" : fmt::format("parallel.{}", name);
+    set_key(config, fmt::format("{}={}", key, trim(part.substr(equals + 1))));
+  }
+}
+
 void set_key(RunConfig& config, std::string_view assignment) {
   const size_t bad = find_invalid_utf8(assignment);
   if (bad != std::string_view::npos) reject(fmt::format("--set: byte {} is not UTF-8", bad + 1));
@@ -102,6 +123,10 @@ void set_key(RunConfig& config, std::string_view assignment) {
     reject(fmt::format("--set {:.100} has no '='; write section.key=value", assignment));
   }
   const std::string_view name = trim(assignment.substr(0, equals));
+  if (name == "parallel") {
+    set_parallel(config, unquoted(trim(assignment.substr(equals + 1))));
+    return;
+  }
   const Key* key = config::find_key(name);
   if (!key) {
     reject(fmt::format("unknown key '{:.100}'{} (saturate train --help-config lists all keys)",

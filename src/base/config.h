@@ -103,6 +103,19 @@ struct TrainConfig {
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
+// How the ranks share the work; the same on every rank. Every number but dp is an extent of the mesh.
+struct ParallelConfig {
+  int64_t dp = 0;  // 0: the ranks that the other axes leave
+  int64_t tp = 1, pp = 1, cp = 1, ep = 1;
+  std::string zero = "auto";
+  std::string schedule = "1f1b";
+  int64_t chunks = 1;
+  std::string recompute = "none";
+  bool offload = false;
+  std::string reduce = "fp32";
+  friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
+};
+
 struct ValidateConfig {
   int64_t every_steps = 1000;
   int64_t every_epochs = 0;
@@ -138,6 +151,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   TrainConfig train;
+  ParallelConfig parallel;
   ValidateConfig validate;
   CheckpointConfig checkpoint;
   TranslateConfig translate;
@@ -158,6 +172,11 @@ void merge_toml_file(RunConfig& config, const std::string& path);
 // "section.key=value"; text needs no quotes, but TOML's are taken off; a list is as TOML writes it
 // or its elements separated by commas. Errors: invalid_argument.
 void set_key(RunConfig& config, std::string_view assignment);
+
+// Several keys of [parallel] at once: "tp=2,zero=3", or "auto" for all their defaults. micro_batches
+// stands for batch.accumulate. Also what set_key() and TOML take for the key `parallel`.
+// Errors: invalid_argument.
+void set_parallel(RunConfig& config, std::string_view text);
 
 // Rules between keys; call once the configuration is complete. Errors: invalid_argument.
 void check_config(const RunConfig& config);

@@ -95,6 +95,18 @@ const Key kKeys[] = {
     {AT(train.memory), "device memory the run may use, as \"4GiB\"; 0: what is free", 0, kUnbounded},
     {AT(train.log_every), "steps between progress lines in a log file", 1, kUnbounded},
 
+    {AT(parallel.dp), "data parallel: ranks that train on different batches; 0: those that the other axes leave", 0, 65536},
+    {AT(parallel.tp), "tensor and sequence parallel: ranks that share every matrix and the rows of a batch", 1, 1024},
+    {AT(parallel.pp), "pipeline parallel: ranks that have different layers", 1, 1024},
+    {AT(parallel.cp), "context parallel: ranks that share the tokens of long sequences", 1, 1024},
+    {AT(parallel.ep), "expert parallel: ranks, of those of dp, cp and tp, that have different experts", 1, 1024},
+    {AT(parallel.zero), "what the ranks of one parameter share out (ZeRO): 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too (FSDP); auto: 1 from two ranks on", 0, 0, "auto|0|1|2|3"},
+    {AT(parallel.schedule), "order of micro-batches in a pipeline", 0, 0, "1f1b|gpipe|interleaved|zero-bubble"},
+    {AT(parallel.chunks), "runs of layers on each rank of a pipeline", 1, 64},
+    {AT(parallel.recompute), "what the backward pass computes again rather than keep: nothing, what costs little, or whole layers", 0, 0, "none|selective|full"},
+    {AT(parallel.offload), "the optimizer's state lies in host memory and is streamed through the GPU"},
+    {AT(parallel.reduce), "type in which gradients travel between ranks; sums are fp32", 0, 0, "fp32|bf16"},
+
     {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kUnbounded},
     {AT(validate.every_epochs), "epochs between validations; 0: not by epochs", 0, kUnbounded},
     {AT(validate.metric), "what makes a checkpoint the best", 0, 0, "bleu|chrf|loss"},

@@ -183,6 +183,41 @@ TEST(Config, ErrorsNamePlaceRuleAndNearestKey) {
   EXPECT_EQ(set_message("out=\xFF"), "[config] --set: byte 5 is not UTF-8");
 }
 
+TEST(Config, OneTextSetsHowRanksShareTheWork) {
+  const auto expect = [](const RunConfig& c) {
+    EXPECT_EQ(c.parallel.tp, 2);
+    EXPECT_EQ(c.parallel.zero, "3");
+    EXPECT_EQ(c.parallel.recompute, "full");
+    EXPECT_EQ(c.batch.accumulate, 8);
+  };
+  RunConfig c;
+  set_parallel(c, "tp=2, zero=3,recompute=full,micro_batches=8");
+  expect(c);
+  RunConfig as_key;
+  set_key(as_key, "parallel=tp=2,zero=3,recompute=full,micro_batches=8");
+  expect(as_key);
+  RunConfig as_text;
+  merge_toml(as_text, "parallel = \"tp=2,zero=3,recompute=full,micro_batches=8\"", "run.toml");
+  expect(as_text);
+  RunConfig as_table;
+  merge_toml(as_table, "parallel = {tp = 2, zero = 3, recompute = \"full\"}\nbatch.accumulate = 8",
+             "run.toml");
+  expect(as_table);
+  set_parallel(as_table, "auto");
+  EXPECT_EQ(as_table.parallel, ParallelConfig{});
+  EXPECT_EQ(set_message("parallel=tp"),
+            "[config] parallel: tp has no '='; write it like tp=2,zero=3, or auto");
+  EXPECT_EQ(set_message("parallel=zer=1"),
+            "[config] unknown key 'parallel.zer'; did you mean 'parallel.zero'? (saturate train "
+            "--help-config lists all keys)");
+  EXPECT_EQ(toml_message("parallel = \"zero=4\""),
+            "[config] run.toml:1:12: parallel.zero must be one of auto, 0, 1, 2, 3, got \"4\"; did "
+            "you mean "
+            "'0'?");
+  EXPECT_EQ(toml_message("[parallel]\nzero = 4"),
+            "[config] run.toml:2:8: parallel.zero must be one of auto, 0, 1, 2, 3, got 4");
+}
+
 TEST(Config, AFailedMergeChangesNothing) {
   RunConfig config;
   EXPECT_THROW(merge_toml(config, "out = \"x\"\n[train]\nseed = -1\n", "run.toml"), Error);
@@ -231,7 +266,8 @@ TEST(Config, BothEndsOfARangeAreAllowedAndNothingBeyond) {
                          std::holds_alternative<std::optional<int64_t>*>(key.slot(config)) ||
                          std::holds_alternative<Bytes*>(key.slot(config));
       return assign(key, config,
-                    whole ? config::Value(static_cast<int64_t>(value)) : config::Value(value)) == "";
+                    whole ? config::Value(static_cast<int64_t>(value)) : config::Value(value)) ==
+             "";
     };
     EXPECT_TRUE(takes(key.low)) << key.name;
     EXPECT_TRUE(takes(key.high)) << key.name;

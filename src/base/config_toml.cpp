@@ -112,6 +112,15 @@ class Merger {
   }
 
   void set(const std::string& name, const toml::node& node, const toml::source_position& at) {
+    if (name == "parallel" && node.is_string()) {
+      try {
+        set_parallel(config_, node.as_string()->get());
+      } catch (const Error& e) {
+        const std::string_view text = e.what();  // "[config] ..."
+        reject(source_, node.source().begin, std::string(text.substr(text.find(']') + 2)));
+      }
+      return;
+    }
     const config::Key* key = config::find_key(name);
     if (!key && node.is_table()) {
       reject(source_, at,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -96,13 +97,18 @@ bool convert(const Key& key, const Value& value, double& out) {
   return true;
 }
 bool convert(const Key& key, const Value& value, std::string& out) {
-  const std::string* v = std::get_if<std::string>(&value);
-  if (!v) return false;
   const auto choices = split_choices(key.choices);
-  bool known = choices.empty();
-  for (const std::string_view choice : choices) known |= *v == choice;
-  if (known) out = *v;
-  return known;
+  std::string text;
+  if (const auto* v = std::get_if<std::string>(&value)) {
+    text = *v;
+  } else if (const auto* number = std::get_if<int64_t>(&value); number && !choices.empty()) {
+    text = toml_text(*number);  // a choice that is a number, like zero = 3
+  } else {
+    return false;
+  }
+  if (!choices.empty() && std::ranges::find(choices, text) == choices.end()) return false;
+  out = std::move(text);
+  return true;
 }
 bool convert(const Key& key, const Value& value, Bytes& out) {
   std::optional<int64_t> bytes;
@@ -137,7 +143,8 @@ std::string type_text(const Key& key) {
           return "true or false";
         } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>) {
           const char* kind = std::is_same_v<T, double> ? "a number" : "a whole number";
-          if (key.high == kUnbounded) return fmt::format("{}, {} or more (up to 1e15)", kind, key.low);
+          if (key.high == kUnbounded)
+            return fmt::format("{}, {} or more (up to 1e15)", kind, key.low);
           return fmt::format("{} from {} to {}", kind, key.low, key.high);
         } else if constexpr (std::is_same_v<T, Bytes>) {
           return "an amount of memory such as \"4GiB\"";

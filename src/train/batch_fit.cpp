@@ -15,8 +15,8 @@ namespace saturate::train {
 namespace {
 
 StepMemory plan(const RunConfig& config, const data::BatchShape& shape,
-                const model::ModelConfig& model, const ParameterStore& like) {
-  return plan_step(model, like, resolve_step(config, shape));
+                const model::ModelConfig& model, const ParameterStore& like, const Layout& layout) {
+  return plan_step(model, like, resolve_step(config, shape, layout.mesh().size()), layout);
 }
 
 std::string size_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
@@ -39,21 +39,25 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
   };
   const int64_t longest_source = lm ? 0 : longest(cache.head().longest_source);
   const int64_t longest_target = lm ? limit : longest(cache.head().longest_target);
-  const int64_t rows = (std::max(config.batch.target_tokens, longest_target) + 7) / 8 * 8;
+  const int64_t unit = row_multiple(config.parallel);
+  const auto round_up = [&](int64_t rows) { return (rows + unit - 1) / unit * unit; };
+  const int64_t rows = round_up(std::max(config.batch.target_tokens, longest_target));
   data::BatchShape s =
       data::suggest_shape(cache, rows, longest_source, longest_target, pack_unit(config));
-  if (config.batch.source_tokens > 0 && !lm)
-    s.source_rows = (config.batch.source_tokens + 7) / 8 * 8;
+  if (config.batch.source_tokens > 0 && !lm) s.source_rows = config.batch.source_tokens;
+  s.source_rows = round_up(s.source_rows);
+  if (unit > 8) s.target_rows = round_up(s.target_rows);  // of full rows of a stream, any number
   if (config.batch.sequences > 0) s.sequences = config.batch.sequences;
   return s;
 }
 
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
-                      const model::ModelConfig& model, const ParameterStore& like) {
+                      const model::ModelConfig& model, const ParameterStore& like,
+                      const Layout& layout) {
   RunConfig trial = config;
   const auto current = [&] {
     FittedBatch f{.batch = trial.batch, .shape = resolve_shape(trial, cache, model), .memory = {}};
-    f.memory = plan(trial, f.shape, model, like);
+    f.memory = plan(trial, f.shape, model, like, layout);
     return f;
   };
   const auto halve = [&] {

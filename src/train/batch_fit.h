@@ -22,10 +22,11 @@ struct FittedBatch {
   StepMemory memory;
 };
 
-// With train.memory the micro-batch is halved (and accumulate doubled) until the plan fits it.
+// Of one rank. With train.memory the micro-batch is halved (and accumulate doubled) until the plan fits it.
 // Errors: out_of_memory, before anything is allocated, when the plan is larger than what is free;
 // the message says which batch.target_tokens would fit. `like` as plan_step() takes it.
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
-                      const model::ModelConfig& model, const ParameterStore& like);
+                      const model::ModelConfig& model, const ParameterStore& like,
+                      const Layout& layout);
 
 }  // namespace saturate::train

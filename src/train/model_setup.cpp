@@ -152,7 +152,7 @@ DType resolve_precision(const std::string& precision, Device device) {
   return DType::bf16;
 }
 
-StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape) {
+StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape, int ranks) {
   const auto f = [](double x) { return static_cast<float>(x); };
   StepOptions s;
   s.shape = shape;
@@ -184,6 +184,7 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape)
   s.optimizer.schedule.decay_fraction = f(config.schedule.decay_fraction);
   s.graph = config.train.graph;
   s.seed = static_cast<uint64_t>(config.train.seed);
+  s.parallel = resolve_parallel(config.parallel, ranks);
   return s;
 }
 

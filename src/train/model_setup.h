@@ -32,6 +32,7 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
 // Errors: unsupported for bf16 or fp16 on the CPU, or bf16 below sm_80.
 DType resolve_precision(const std::string& precision, Device device);
 
-StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape);
+// Of a step on that many ranks, whose layout has been checked (check_layout).
+StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape, int ranks);
 
 }  // namespace saturate::train

@@ -63,10 +63,12 @@ bool Run::submit_step() {
     epoch_ = batch.stats.epoch;
     const auto source = static_cast<double>(batch.stats.source_tokens);
     const auto target = static_cast<double>(batch.stats.target_tokens);
+    // Ranks of one dp coordinate share the work of their batch.
+    const double share = layout_.extent(Layout::Axis::dp) / static_cast<double>(ranks_.size());
     throughput_->add_batch(
         source, target,
-        model_->training_flops(source, target, source * pairs_per_token_,
-                               target * pairs_per_token_ / 2, target * pairs_per_token_));
+        share * model_->training_flops(source, target, source * pairs_per_token_,
+                                       target * pairs_per_token_ / 2, target * pairs_per_token_));
   }
   step_->submit();
   return true;
@@ -107,7 +109,6 @@ void Run::drain(bool until_idle) {
 void Run::log_progress() {
   if (tokens_ <= 0) return;
   const Throughput::Rates rates = throughput_->take();
-  const double ranks = ranks_.size();
   // The count of operations is that of a step in which everything trains.
   const bool all_train = store_.trainable_count() == store_.count();
   const DeviceInfo info = device_info(device_);
@@ -120,7 +121,7 @@ void Run::log_progress() {
                .learning_rate = last_.lr,
                .grad_norm = last_.grad_norm,
                .loss_scale = last_.loss_scale,
-               .target_tokens_per_s = rates.target_tokens_per_s * ranks,
+               .target_tokens_per_s = rates.target_tokens_per_s * layout_.extent(Layout::Axis::dp),
                .data_wait = rates.data_wait,
                .device_busy = device_.is_cuda()
                                   ? std::min(1.0, step_->take_device_ms() / (1e3 * rates.seconds))

@@ -53,6 +53,7 @@ class Run {
   bool patience_is_over() const;
   void finish(TrainEnd end);  // run_end.cpp
   RunHeader header() const;
+  std::string layout_text() const;
 
   RunConfig config_;               // with the batch that was fitted
   const BatchConfig asked_batch_;  // as the user gave it

@@ -25,9 +25,9 @@ ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
 // Tables first: how much memory a step takes depends on the kernels that they choose.
 FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cache,
                             const model::ModelConfig& model, ParameterStore& store,
-                            parallel::Communicator& ranks) {
+                            parallel::Communicator& ranks, const Layout& layout) {
   store.set_kernels(kernel_options_of_run(config, store.device(), ranks));
-  return fit_batch(config, cache, model, store);
+  return fit_batch(config, cache, model, store, layout);
 }
 
 // A language model's preset is named for its size with its own vocabulary; another one is told.
@@ -55,7 +55,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       asked_batch_(config.batch),
       device_(device),
       ranks_(ranks),
-      layout_(ranks, {.dp = ranks.size()}),
+      layout_(ranks, mesh_extents(config.parallel, ranks.size())),
       signal_(signal),
       progress_(progress_options(config, ranks.rank() == 0)),
       output_(ranks.rank() == 0
@@ -68,13 +68,13 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       store_(device, resolve_precision(config.train.precision, device)),
       model_config_(initial_ ? resolve_initial(config, *initial_)
                              : resolve_model(config, corpora_.source, corpora_.target)),
-      fitted_(fit_with_tables(config, corpora_.train, model_config_, store_, ranks)) {
+      fitted_(fit_with_tables(config, corpora_.train, model_config_, store_, ranks, layout_)) {
   require_agreement(plan_of(corpora_, fitted_), ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);
   freeze_parameters(store_, config_.optimizer.freeze);
-  const StepOptions options = resolve_step(config_, fitted_.shape);
+  const StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
   store_.allocate(options.optimizer.purpose());
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
@@ -83,13 +83,14 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   log_info(fmt::format(
       "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
       "{} of it "
-      "activations ({} without sharing)",
+      "activations ({} without sharing){}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
       name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
-      config_.batch.accumulate * ranks.size(), fitted_.shape.sequences,
+      config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
-      format_bytes(static_cast<double>(plan.activations_unshared))));
+      format_bytes(static_cast<double>(plan.activations_unshared)),
+      ranks.size() == 1 ? "" : fmt::format("; {} ranks as {}", ranks.size(), layout_text())));
   tell_size(config_, model_config_, store_.count());
   start_or_resume();
   if (output_ && corpora_.valid) {
@@ -158,6 +159,8 @@ void Run::start_or_resume() {
   progress_state_.validations_without_gain = 0;
 }
 
+std::string Run::layout_text() const { return train::layout_text(config_.parallel, ranks_.size()); }
+
 RunHeader Run::header() const {
   RunHeader h;
   h.step = done_;
@@ -172,6 +175,7 @@ RunHeader Run::header() const {
   h.environment = {{"version", SATURATE_VERSION},
                    {"device", to_string(device_) + " " + info.name},
                    {"ranks", std::to_string(ranks_.size())},
+                   {"layout", layout_text()},
                    {"precision", std::string(name_of(store_.compute_type()))},
                    {"parameters", std::to_string(store_.count())}};
   if (store_.trainable_count() != store_.count())
@@ -189,8 +193,8 @@ void Run::start_loader() {
       .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
       .seed = static_cast<uint64_t>(config_.train.seed),
       .epochs = config_.train.max_epochs};
-  setup.rank = ranks_.rank();
-  setup.ranks = ranks_.size();
+  setup.rank = layout_.coordinate(Layout::Axis::dp);
+  setup.ranks = layout_.extent(Layout::Axis::dp);
   setup.threads = static_cast<int>(config_.data.workers);
   setup.state = progress_state_.loader;
   // The device takes micro-batch m from slot m % slots; the loader starts with its first slot.

@@ -74,7 +74,7 @@ std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
 }
 
 StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, Device device,
-                     const parallel::LaunchInfo& launch, parallel::Communicator& ranks) {
+                     parallel::Communicator& ranks) {
   Settings settings = settings_of(config, device);
   settings.emplace_back("--length", fmt::format("{}", length));
   settings.emplace_back("--repeats", fmt::format("{}", repeats));
@@ -90,10 +90,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   model_config.eos_id = model_config.bos_id = 0;
   model_config.max_positions = std::max(model_config.max_positions, length);
   model::validate(model_config);
+  check_layout(config, model_config, ranks.size());
 
   const int64_t rows = std::max(length, config.batch.target_tokens / length * length);
-  const data::BatchShape shape{.source_rows = lm ? 0 : rows,
-                               .target_rows = rows,
+  const int64_t unit = row_multiple(config.parallel);  // one rank needs no padding
+  const int64_t padded = unit == 8 ? rows : (rows + unit - 1) / unit * unit;
+  const data::BatchShape shape{.source_rows = lm ? 0 : padded,
+                               .target_rows = padded,
                                .sequences = rows / length,
                                .max_source = lm ? 0 : length,
                                .max_target = length};
@@ -101,23 +104,24 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   store.set_kernels(kernel_choices);
   model::Transformer model(model_config, store);
   freeze_parameters(store, config.optimizer.freeze);
-  const StepOptions options = resolve_step(config, shape);
+  const StepOptions options = resolve_step(config, shape, ranks.size());
   store.allocate(options.optimizer.purpose());
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
-  const Layout layout(ranks, {.dp = ranks.size()});
+  const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()));
   TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), 1);
   store.reset_average(step.stream());
   for (int64_t i = 0; i < step.slots(); ++i) {
     int32_t* words = step.host_slot(i);
-    const auto key = static_cast<uint64_t>(launch.rank * 1000 + i);
+    std::fill_n(words, step.batch_layout().words, 0);
+    const auto key = static_cast<uint64_t>(layout.coordinate(Layout::Axis::dp) * 1000 + i);
     if (!lm)
       fill_side(step.batch_layout().source, words, rows, shape.sequences, length, vocab, key * 2);
     fill_side(step.batch_layout().target, words, rows, shape.sequences, length, vocab, key * 2 + 1);
-    for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t t = 0; t < padded; ++t) {
       words[step.batch_layout().labels + t] =
-          words[step.batch_layout().target.ids + (t + 1) % rows];
+          t < rows ? words[step.batch_layout().target.ids + (t + 1) % rows] : -1;
     }
   }
 
@@ -139,16 +143,18 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   b.device = info.name;
   b.precision = name_of(store.compute_type());
   b.ranks = ranks.size();
+  b.layout = layout_text(config.parallel, ranks.size());
   b.parameters = store.count();
-  b.target_tokens = static_cast<int64_t>(tokens) * ranks.size();
+  const int dp = layout.extent(Layout::Axis::dp);
+  b.target_tokens = static_cast<int64_t>(tokens) * dp;
   b.step_ms = median_ms;
   b.step_ms_p10 = percentile(times, 0.1);
   b.step_ms_p90 = percentile(times, 0.9);
-  b.tokens_per_s = tokens * ranks.size() / median_ms * 1e3;
+  b.tokens_per_s = tokens * dp / median_ms * 1e3;
   b.ceiling_tflops = ceiling / 1e12;
   b.model_tflops =
       model.training_flops(lm ? 0 : tokens, tokens, tokens * n, tokens * n / 2, tokens * n) /
-      median_ms / 1e9;
+      median_ms / 1e9 * dp / ranks.size();
   b.busy = device.is_cuda() ? std::min(1.0, sustained_ms / median_ms) : 0;
   b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
                                   : static_cast<int64_t>(step.arena_bytes());
@@ -167,7 +173,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   use_device(device);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
-    return time_step(config, length, repeats, device, launch, *ranks);
+    return time_step(config, length, repeats, device, *ranks);
   } catch (const std::exception& e) {
     ranks->report_failure(e);
     throw;
@@ -176,11 +182,11 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
 
 std::string to_json(const StepTiming& b) {
   return fmt::format(
-      R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"parameters":{},)"
+      R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"layout":"{}","parameters":{},)"
       R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
       R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
       R"("memory_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
-      b.model, b.device, b.precision, b.ranks, b.parameters, b.target_tokens, b.step_ms,
+      b.model, b.device, b.precision, b.ranks, b.layout, b.parameters, b.target_tokens, b.step_ms,
       b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
       b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.peak_bytes,
       b.operations, b.graph_nodes, b.graph);

@@ -8,7 +8,7 @@
 namespace saturate::train {
 
 struct StepTiming {
-  std::string model, device, precision;
+  std::string model, device, precision, layout;
   int64_t ranks = 1, parameters = 0, target_tokens = 0;  // per step, all ranks
   // Median, 10th and 90th percentile of the time from the end of one step to the end of the next,
   // while steps run back to back. All rates below are those of the median.

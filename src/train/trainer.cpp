@@ -54,6 +54,7 @@ TrainEnd run_training(const RunConfig& given) {
     ParameterStore names(device, DType::f32);  // never allocated
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
+    check_layout(config, model, ranks->size());
     further_validation_texts(config);
     test_texts(config);
     require_agreement(settings, *ranks);

@@ -33,7 +33,7 @@ void record(Tape& tape, const model::Transformer& model, const data::BatchLayout
 }  // namespace
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
-                     const StepOptions& options) {
+                     const StepOptions& options, const Layout& /*replicated today*/) {
   const Device device = like.device();
   const DType compute = like.compute_type();
   ParameterStore store(device, compute);

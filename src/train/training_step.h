@@ -13,6 +13,7 @@
 #include "runtime/memory.h"
 #include "runtime/replay.h"
 #include "train/optimizer_step.h"
+#include "train/parallel_setup.h"
 
 namespace saturate::train {
 
@@ -26,6 +27,7 @@ struct StepOptions {
   bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
   uint64_t seed = 1;
+  ParallelOptions parallel;
 };
 
 // What a step will take, known before anything is allocated.
@@ -40,9 +42,10 @@ struct StepMemory {
     return parameters + optimizer + activations + batches + workspace;
   }
 };
-// Of a step on parameters like those: on that device, of that type, with those kernels.
+// Of this rank's part of a step on parameters like those: on that device, of that type, with those
+// kernels.
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
-                     const StepOptions& options);
+                     const StepOptions& options, const Layout& layout);
 
 class TrainingStep {
  public:

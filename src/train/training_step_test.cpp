@@ -137,7 +137,8 @@ TEST(TrainingStep, ThePlanLeavesOutTheMemoryOfFrozenParameters) {
   StepOptions o = options();
   ParameterStore store({}, DType::f32);
   const model::Transformer model(tiny(), store);
-  const StepMemory before = plan_step(tiny(), store, o);
+  const Layout alone;
+  const StepMemory before = plan_step(tiny(), store, o, alone);
   const auto count = static_cast<size_t>(store.padded_count());
   EXPECT_EQ(before.parameters, count * 8);
   EXPECT_EQ(before.optimizer, count * 12);
@@ -145,7 +146,7 @@ TEST(TrainingStep, ThePlanLeavesOutTheMemoryOfFrozenParameters) {
   freeze_parameters(store, o.freeze);
   const auto left = static_cast<size_t>(store.padded_count());
   ASSERT_LT(left, count / 2);
-  const StepMemory after = plan_step(tiny(), store, o);
+  const StepMemory after = plan_step(tiny(), store, o, alone);
   EXPECT_EQ(after.parameters, count * 4 + left * 4);
   EXPECT_EQ(after.optimizer, left * 12);
   EXPECT_LE(after.activations, before.activations);

@@ -29,7 +29,8 @@ ALONE = {
     ("model.d_model", 65536), ("model.heads", 1024), ("model.kv_heads", 1024), ("model.encoder_layers", 0),
     ("data.vocab_size", 16), ("data.max_length", 2), ("model.max_positions", 8), ("batch.target_tokens", 1 << 24),
     ("batch.source_tokens", 1 << 24), ("translate.max_length_factor", 0), ("translate.max_length_factor", 100),
-    ("translate.max_length_offset", 1 << 16),
+    ("translate.max_length_offset", 1 << 16), ("parallel.dp", 65536), ("parallel.tp", 1024), ("parallel.pp", 1024),
+    ("parallel.cp", 1024), ("parallel.ep", 1024), ("parallel.chunks", 64),
 }
 TOO_LONG = {
     ("model.encoder_layers", 1024), ("model.decoder_layers", 1024), ("model.ffn", 1 << 20), ("model.max_positions", 1 << 22),
@@ -146,6 +147,8 @@ class Ranges(unittest.TestCase):
                 ("model.d_model", 65536, "head_size"), ("model.heads", 1024, "model.heads 1024"),
                 ("model.kv_heads", 1024, "kv_heads is 1024"), ("model.encoder_layers", 0, "encoder_layers is 0"),
                 ("data.vocab_size", 16, "data.vocab_size"), ("data.max_length", 2, "data.max_length"),
+                ("parallel.dp", 65536, "dp = 65536"), ("parallel.tp", 1024, "parallel.tp"), ("parallel.pp", 1024, "parallel.pp"),
+                ("parallel.cp", 1024, "parallel.cp"), ("parallel.ep", 1024, "parallel.ep"), ("parallel.chunks", 64, "chunks"),
                 ("model.max_positions", 8, "model.max_positions is 8", "data.max_length"),
                 ("translate.max_length_factor", "0 --set translate.max_length_offset=0", "are both 0"),
                 ("batch.target_tokens", 1 << 24, "batch.target_tokens"),

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/parallel_setup.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace saturate::train {
+namespace {
+
+// The highest that training implements; "auto" takes no more.
+constexpr int kHighestZero = 0;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(Errc::invalid_argument, "parallel", what);
+}
+
+// What other versions of this program may do: a feature's line goes when the feature comes.
+void check_supported(const ParallelConfig& p) {
+  const auto only = [](const char* key, const auto& value, const auto& supported) {
+    throw Error(Errc::unsupported, "parallel",
+                fmt::format("parallel.{} = {}: this version trains with {} only; leave it out", key,
+                            value, supported));
+  };
+  if (p.tp > 1) only("tp", p.tp, 1);
+  if (p.pp > 1) only("pp", p.pp, 1);
+  if (p.cp > 1) only("cp", p.cp, 1);
+  if (p.ep > 1) only("ep", p.ep, 1);
+  if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
+  if (p.schedule != "1f1b") only("schedule", p.schedule, "1f1b");
+  if (p.chunks > 1) only("chunks", p.chunks, 1);
+  if (p.recompute != "none") only("recompute", p.recompute, "none");
+  if (p.offload) only("offload", p.offload, false);
+  if (p.reduce != "fp32") only("reduce", p.reduce, "fp32");
+}
+
+void require_divides(const char* key, int64_t by, const char* what, int64_t value) {
+  if (value % by == 0) return;
+  refuse(
+      fmt::format("parallel.{0} = {1} must divide {2} = {3}; choose a divisor of {3}, or "
+                  "change {2}",
+                  key, by, what, value));
+}
+
+}  // namespace
+
+parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
+  const int64_t cuts = p.tp * p.cp * p.pp;
+  const int64_t product = cuts * (p.dp > 0 ? p.dp : 1);
+  if (p.dp > 0 ? product != ranks : ranks % cuts != 0) {
+    const std::string asked =
+        fmt::format("{}tp = {} x cp = {} x pp = {}",
+                    p.dp > 0 ? fmt::format("dp = {} x ", p.dp) : "", p.tp, p.cp, p.pp);
+    refuse(fmt::format(
+        "parallel: {} {} {} ranks, and this run has {}; start it on {} (torchrun --nproc-per-node, "
+        "mpirun -n, srun -n), or change these keys",
+        asked, p.dp > 0 ? "are" : "need a multiple of", product, ranks, product));
+  }
+  const int64_t stage = ranks / p.pp;
+  if (stage % p.ep != 0) {
+    refuse(
+        fmt::format("parallel.ep = {} must divide the {} ranks of dp x cp x tp; choose a divisor "
+                    "of {}",
+                    p.ep, stage, stage));
+  }
+  return {.tp = static_cast<int>(p.tp),
+          .cp = static_cast<int>(p.cp),
+          .dp = static_cast<int>(ranks / cuts),
+          .pp = static_cast<int>(p.pp),
+          .ep = static_cast<int>(p.ep)};
+}
+
+void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
+  const ParallelConfig& p = config.parallel;
+  check_supported(p);
+  mesh_extents(p, ranks);
+  require_divides("tp", p.tp, "model.heads", model.heads);
+  require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
+  require_divides("tp", p.tp, "model.ffn", model.ffn);
+  const int64_t layers = model.encoder_layers + model.decoder_layers;
+  if (p.pp * p.chunks > layers) {
+    refuse(
+        fmt::format("parallel.pp = {} x parallel.chunks = {} runs of layers are more than the "
+                    "model's {} layers; lower one of them",
+                    p.pp, p.chunks, layers));
+  }
+}
+
+ParallelOptions resolve_parallel(const ParallelConfig& p, int ranks) {
+  const int automatic = ranks / p.pp > 1 ? std::min(1, kHighestZero) : 0;
+  return {.zero = p.zero == "auto" ? automatic : std::stoi(p.zero),
+          .schedule = p.schedule,
+          .chunks = static_cast<int>(p.chunks),
+          .recompute = p.recompute,
+          .offload = p.offload,
+          .reduce = p.reduce == "bf16" ? DType::bf16 : DType::f32};
+}
+
+std::string layout_text(const ParallelConfig& p, int ranks) {
+  const parallel::MeshExtents e = mesh_extents(p, ranks);
+  const ParallelOptions o = resolve_parallel(p, ranks);
+  std::string text = fmt::format("dp={}", e.dp);
+  const auto add = [&](const char* key, const auto& value, const auto& usual) {
+    if (value != usual) text += fmt::format(",{}={}", key, value);
+  };
+  add("tp", e.tp, 1);
+  add("cp", e.cp, 1);
+  add("pp", e.pp, 1);
+  add("ep", e.ep, 1);
+  add("zero", o.zero, 0);
+  if (e.pp > 1) add("schedule", o.schedule, "");
+  add("chunks", o.chunks, 1);
+  add("recompute", o.recompute, "none");
+  add("offload", o.offload, false);
+  if (o.reduce == DType::bf16) text += ",reduce=bf16";
+  return text;
+}
+
+}  // namespace saturate::train

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/parallel_setup.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace saturate::train {
+namespace {
+
+RunConfig with(const char* layout) {
+  RunConfig c;
+  set_parallel(c, layout);
+  return c;
+}
+
+std::string refusal(const char* layout, int ranks) {
+  model::ModelConfig model = model::model_preset("base");
+  model.kv_heads = 2;
+  try {
+    check_layout(with(layout), model, ranks);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ParallelSetup, DataParallelTakesTheRanksThatOtherAxesLeave) {
+  const parallel::MeshExtents e = mesh_extents(with("tp=2,pp=3,ep=2").parallel, 12);
+  EXPECT_EQ(e.tp, 2);
+  EXPECT_EQ(e.cp, 1);
+  EXPECT_EQ(e.dp, 2);
+  EXPECT_EQ(e.pp, 3);
+  EXPECT_EQ(e.ep, 2);
+  EXPECT_EQ(mesh_extents({}, 5).dp, 5);
+  EXPECT_EQ(row_multiple(with("tp=2,cp=4,pp=2").parallel), 64);
+}
+
+TEST(ParallelSetup, TheLayoutIsToldAsItsFlagTakesIt) {
+  EXPECT_EQ(layout_text(with("zero=0").parallel, 1), "dp=1");
+  const std::string text = layout_text(
+      with("tp=2,pp=2,chunks=2,schedule=interleaved,zero=3,recompute=full").parallel, 8);
+  EXPECT_EQ(text, "dp=2,tp=2,pp=2,zero=3,schedule=interleaved,chunks=2,recompute=full");
+  EXPECT_EQ(layout_text(with(text.c_str()).parallel, 8), text);
+}
+
+TEST(ParallelSetup, RefusalsNameValueRuleAndWayOut) {
+  EXPECT_EQ(refusal("", 4), "");
+  EXPECT_EQ(refusal("dp=4", 4), "");
+  EXPECT_EQ(
+      refusal("dp=3", 4),
+      "[parallel] parallel: dp = 3 x tp = 1 x cp = 1 x pp = 1 are 3 ranks, and this run has 4; "
+      "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
+}
+
+}  // namespace
+}  // namespace saturate::train
