@@ -28,7 +28,10 @@ Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& exten
     : communicator_(&ranks), mesh_(ranks.size(), extents, order), rank_(ranks.rank()) {
   for (const std::vector<Axis>& axes : kSets) {
     const std::vector<int> key = partition(axes);
-    if (groups_.contains(key)) continue;
+    if (groups_.contains(key)) {
+      of_axes_.emplace(bits(axes), groups_[key]);
+      continue;
+    }
     std::vector<int> members = mesh_.group(axes, rank_);
     if (std::ssize(members) == ranks.size()) {
       groups_[key] = ranks.world();
@@ -37,19 +40,28 @@ Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& exten
     } else {
       groups_[key] = {.id = -1, .ranks = std::move(members)};
     }
+    of_axes_.emplace(bits(axes), groups_[key]);
   }
+}
+
+// Axes of one rank change no group.
+unsigned Layout::bits(std::span<const Axis> axes) const {
+  unsigned set = 0;
+  for (const Axis a : axes)
+    if (extent(a) > 1) set |= 1u << static_cast<unsigned>(a);
+  return set;
 }
 
 std::vector<int> Layout::partition(std::span<const Axis> axes) const {
   std::vector<int> lowest(static_cast<size_t>(mesh_.size()));
-  for (int r = 0; r < mesh_.size(); ++r)
-    lowest[static_cast<size_t>(r)] = mesh_.group(axes, r).front();
+  for (int r = 0; r < mesh_.size(); ++r) lowest[static_cast<size_t>(r)] = mesh_.lowest(axes, r);
   return lowest;
 }
 
 const parallel::Group& Layout::group(std::span<const Axis> axes) const {
   static const parallel::Group kAlone{.id = -1, .ranks = {0}};
   if (communicator_ == nullptr) return kAlone;
+  if (const auto known = of_axes_.find(bits(axes)); known != of_axes_.end()) return known->second;
   const auto found = groups_.find(partition(axes));
   SAT_ASSERT(found != groups_.end());
   return found->second;

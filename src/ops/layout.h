@@ -52,11 +52,13 @@ class Layout {
  private:
   // Which ranks a set of axes joins: for each rank the lowest of its group.
   std::vector<int> partition(std::span<const Axis> axes) const;
+  unsigned bits(std::span<const Axis> axes) const;
 
   parallel::Communicator* communicator_ = nullptr;
   parallel::Mesh mesh_{1, {}};
   int rank_ = 0;
   std::map<std::vector<int>, parallel::Group> groups_;  // by partition
+  std::map<unsigned, parallel::Group> of_axes_;         // by bits of the axes that are cut
 };
 
 }  // namespace saturate

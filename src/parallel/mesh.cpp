@@ -75,6 +75,27 @@ int Mesh::coordinate(MeshAxis axis, int rank) const noexcept {
   return rank / stride_[static_cast<size_t>(axis)] % extent(axis);
 }
 
+int Mesh::lowest(std::span<const MeshAxis> axes, int rank) const {
+  int ep = coordinate(MeshAxis::ep, rank), edp = coordinate(MeshAxis::edp, rank);
+  bool experts = false;
+  for (const MeshAxis a : axes) {
+    if (a == MeshAxis::ep) ep = 0;
+    if (a == MeshAxis::edp) edp = 0;
+    experts = experts || a == MeshAxis::ep || a == MeshAxis::edp;
+    if (a != MeshAxis::ep && a != MeshAxis::edp)
+      rank -= coordinate(a, rank) * stride_[static_cast<size_t>(a)];
+  }
+  if (!experts) return rank;
+  int number = edp * extent(MeshAxis::ep) + ep;
+  rank = coordinate(MeshAxis::pp, rank) * stride_[static_cast<size_t>(MeshAxis::pp)];
+  for (const MeshAxis axis : order_) {
+    if (axis == MeshAxis::pp) continue;
+    rank += number % extent(axis) * stride_[static_cast<size_t>(axis)];
+    number /= extent(axis);
+  }
+  return rank;
+}
+
 std::vector<int> Mesh::group(std::span<const MeshAxis> axes, int rank) const {
   const auto has = [&](MeshAxis a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); };
   const bool experts = has(MeshAxis::ep) || has(MeshAxis::edp);

@@ -39,6 +39,8 @@ class Mesh {
   // is one of them. Over all ranks these lists are a partition, as Communicator::make_group needs.
   // Errors: invalid_argument (ep or edp together with tp, cp or dp: two views of the same ranks).
   std::vector<int> group(std::span<const MeshAxis> axes, int rank) const;
+  // The first of them, without a list: what tells groups apart on thousands of ranks.
+  int lowest(std::span<const MeshAxis> axes, int rank) const;
 
  private:
   int ranks_;

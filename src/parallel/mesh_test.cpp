@@ -62,6 +62,22 @@ TEST(Mesh, GroupsOfAnyAxesAreAPartition) {
 }
 
 // ep and edp number the ranks of one stage: whatever the order, they cover it and never leave it.
+TEST(Mesh, KnowsTheLowestOfAGroupWithoutItsList) {
+  const MeshExtents extents{.tp = 2, .cp = 3, .dp = 2, .pp = 2, .ep = 4};
+  const std::vector<MeshAxis> sets[] = {{MeshAxis::tp},
+                                        {MeshAxis::cp, MeshAxis::dp},
+                                        {MeshAxis::pp},
+                                        {MeshAxis::ep},
+                                        {MeshAxis::edp},
+                                        {MeshAxis::edp, MeshAxis::pp},
+                                        {MeshAxis::tp, MeshAxis::cp, MeshAxis::dp}};
+  for (const std::string_view order : {"tp-cp-dp-pp", "pp-dp-tp-cp"}) {
+    const Mesh mesh(24, extents, order);
+    for (const auto& axes : sets)
+      for (int r = 0; r < 24; ++r) EXPECT_EQ(mesh.lowest(axes, r), mesh.group(axes, r).front());
+  }
+}
+
 TEST(Mesh, ExpertsFoldTheRanksOfAStage) {
   const Mesh mesh(24, {.tp = 2, .cp = 1, .dp = 4, .pp = 3, .ep = 4}, "tp-pp-dp-cp");
   for (int rank = 0; rank < 24; ++rank) {
