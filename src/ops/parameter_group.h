@@ -4,10 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
 #include "ops/owned_ranges.h"
+#include "parallel/mesh.h"
 #include "runtime/memory.h"
 
 namespace saturate {
@@ -29,13 +31,19 @@ constexpr const char* saved_name(StateArray a) noexcept {
   return kNames[static_cast<size_t>(a)];
 }
 
-/// Parameters that are kept alike, one behind the other in arrays of their own, each padded to
-/// kParameterAlign elements. Those that training leaves alone have masters and the compute copy
-/// only.
+/// Parameters that are kept alike and whose gradients are summed over the same ranks, one behind the
+/// other in arrays of their own, each padded to kParameterAlign elements. Those that training leaves
+/// alone have masters and the compute copy only.
 class ParameterGroup {
  public:
   enum class Kind : uint8_t { trained, frozen };
-  ParameterGroup(Kind kind, DType compute) : kind_(kind), compute_type_(compute) {}
+  using Axes = std::vector<parallel::MeshAxis>;
+  ParameterGroup(Kind kind, DType compute, Axes axes)
+      : kind_(kind), compute_type_(compute), axes_(std::move(axes)) {}
+  Kind kind() const noexcept { return kind_; }
+  // Gradients are summed over the ranks that differ on these axes (ShardSpec::reduce_axes), which
+  // hold the same elements; all other ranks hold other elements.
+  const Axes& axes() const noexcept { return axes_; }
 
   // Place for a parameter: its offset in every array. Before own() and allocate().
   int64_t add(int64_t elements);
@@ -65,6 +73,7 @@ class ParameterGroup {
  private:
   Kind kind_;
   DType compute_type_;
+  Axes axes_;
   int64_t count_ = 0;
   std::vector<OwnedRange> owned_;
   std::array<Buffer, std::size(kStateArrays)> arrays_;

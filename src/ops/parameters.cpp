@@ -56,17 +56,29 @@ ParameterSpec part_of(ParameterSpec whole, const parallel::Mesh& mesh, int rank)
 }
 
 ParameterStore::ParameterStore(Device device, DType compute)
-    : device_(device),
-      compute_type_(compute),
-      groups_{ParameterGroup(ParameterGroup::Kind::trained, compute),
-              ParameterGroup(ParameterGroup::Kind::frozen, compute)} {}
+    : device_(device), compute_type_(compute) {
+  begin_groups();
+}
+
+void ParameterStore::begin_groups() {
+  groups_.clear();
+  for (const auto kind : {ParameterGroup::Kind::trained, ParameterGroup::Kind::frozen})
+    groups_.emplace_back(kind, compute_type_, parallel::ShardSpec{}.reduce_axes());
+}
 
 void ParameterStore::place(ParameterSpec& spec) {
-  spec.offset = groups_[spec.frozen ? 1 : 0].add(spec.size());
+  using Kind = ParameterGroup::Kind;
+  const Kind kind = spec.frozen ? Kind::frozen : Kind::trained;
+  const ParameterGroup::Axes axes = spec.shard.reduce_axes();
+  const auto found = std::ranges::find_if(
+      groups_, [&](const ParameterGroup& g) { return g.kind() == kind && g.axes() == axes; });
+  spec.group = static_cast<int32_t>(found - groups_.begin());
+  if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes);
+  spec.offset = groups_[static_cast<size_t>(spec.group)].add(spec.size());
 }
 
 ParameterId ParameterStore::add(ParameterSpec spec) {
-  SAT_ASSERT(!masters().data() && spec.rows > 0 && spec.cols > 0);
+  SAT_ASSERT(!allocated() && spec.rows > 0 && spec.cols > 0);
   SAT_ASSERT(find(spec.name).index < 0);
   place(spec);
   specs_.push_back(std::move(spec));
@@ -74,10 +86,9 @@ ParameterId ParameterStore::add(ParameterSpec spec) {
 }
 
 void ParameterStore::freeze(ParameterId id) {
-  SAT_ASSERT(!masters().data());
+  SAT_ASSERT(!allocated());
   specs_[static_cast<size_t>(id.index)].frozen = true;
-  groups_ = {ParameterGroup(ParameterGroup::Kind::trained, compute_type_),
-             ParameterGroup(ParameterGroup::Kind::frozen, compute_type_)};
+  begin_groups();
   for (ParameterSpec& p : specs_) place(p);
 }
 
@@ -89,7 +100,9 @@ void ParameterStore::allocate(Purpose purpose) {
 }
 
 size_t ParameterStore::bytes(StateArray a, Purpose purpose) const noexcept {
-  return groups_[0].bytes(a, purpose) + groups_[1].bytes(a, purpose);
+  size_t sum = 0;
+  for (const ParameterGroup& group : groups_) sum += group.bytes(a, purpose);
+  return sum;
 }
 
 void* ParameterStore::at(StateArray a, ParameterId id) const noexcept {
@@ -142,7 +155,8 @@ void ParameterStore::get(const Stream& stream, ParameterId id, std::span<float> 
 }
 
 void ParameterStore::set_all(const Stream& stream, std::span<const float> values) {
-  SAT_ASSERT(std::ssize(values) == padded_count() && trainable_count() == count());
+  SAT_ASSERT(std::ssize(values) == padded_count() && trainable_count() == count() &&
+             groups_.size() == 2);
   if (wide_type() == DType::f64) {
     std::copy(values.begin(), values.end(), masters().as<double>());
     return;
@@ -175,8 +189,12 @@ void ParameterStore::refresh_compute(const Stream& stream) {
 }
 
 void ParameterStore::reset_average(const Stream& stream) {
-  const Buffer& average = trained().array(StateArray::average);
-  if (average.data()) copy_on_device(stream, average.data(), masters().data(), average.bytes());
+  for (const ParameterGroup& group : groups_) {
+    const Buffer& average = group.array(StateArray::average);
+    if (average.data())
+      copy_on_device(stream, average.data(), group.array(StateArray::master).data(),
+                     average.bytes());
+  }
 }
 
 ParameterId ParameterStore::find(const std::string& name) const noexcept {

@@ -3,7 +3,6 @@
 // its group.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -49,7 +48,8 @@ struct ParameterSpec {
   // Its place among all parameters of the model: together with an element's place in the whole
   // parameter it decides the first value. -1: its place in the store, which holds them all.
   int64_t number = -1;
-  int64_t offset = 0;  // in elements from the start of its group's arrays; set by ParameterStore
+  int32_t group = 0;   // of ParameterStore::groups(); set by ParameterStore, as is
+  int64_t offset = 0;  // its place in elements from the start of the group's arrays
   int64_t size() const noexcept { return rows * cols; }
 };
 
@@ -60,8 +60,9 @@ struct ParameterId {
   int32_t index = -1;
 };
 
-/// Parameters of one model on one device, in two groups: trained and frozen. Two phases: add() every
-/// parameter and freeze() some, then allocate(). Owns the arrays. Not thread safe.
+/// Parameters of one model on one device, in groups: one for each set of axes that gradients are
+/// summed over, of trained and of frozen parameters. Two phases: add() every parameter and freeze()
+/// some, then allocate(). Owns the arrays. Not thread safe.
 class ParameterStore {
  public:
   using Purpose = saturate::Purpose;
@@ -72,8 +73,8 @@ class ParameterStore {
   // finishes gradients from the end of the arrays to their start.
   ParameterId add(ParameterSpec spec);
 
-  // Takes a parameter out of training: it moves to the other group, which has neither gradients nor
-  // moments. Tapes recorded later leave out the work that only its gradient needs.
+  // Takes a parameter out of training: it moves to a group that has neither gradients nor moments.
+  // Tapes recorded later leave out the work that only its gradient needs.
   void freeze(ParameterId id);
 
   // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be
@@ -115,7 +116,7 @@ class ParameterStore {
   const std::vector<ParameterSpec>& specs() const noexcept { return specs_; }
   const ParameterSpec& spec(ParameterId id) const { return specs_[static_cast<size_t>(id.index)]; }
   ParameterId find(const std::string& name) const noexcept;            // index -1 when absent
-  int64_t padded_count() const noexcept { return trained().count(); }  // of each trained array
+  int64_t padded_count() const noexcept { return trained().count(); }  // of its arrays
   int64_t count() const noexcept;                                      // parameters without padding
   int64_t trainable_count() const noexcept;  // those of them that are not frozen
   // How lists of operations that are recorded on it choose kernels; set it before they are.
@@ -125,10 +126,14 @@ class ParameterStore {
   DType wide_type() const noexcept { return wide_of(compute_type_); }
   Device device() const noexcept { return device_; }
 
+  // Trained parameters that no axis cuts come first (all that train, on one rank), frozen ones that
+  // no axis cuts are second. Groups may be empty.
+  std::span<const ParameterGroup> groups() const noexcept { return groups_; }
+  std::span<ParameterGroup> groups() noexcept { return groups_; }
   const ParameterGroup& trained() const noexcept { return groups_[0]; }
   ParameterGroup& trained() noexcept { return groups_[0]; }
   const ParameterGroup& group_of(const ParameterSpec& p) const noexcept {
-    return groups_[p.frozen ? 1 : 0];
+    return groups_[static_cast<size_t>(p.group)];
   }
   // A parameter's part of an array; null when there is none. The average of a frozen parameter is
   // its master.
@@ -138,19 +143,20 @@ class ParameterStore {
   void* compute(ParameterId id) const noexcept {
     return at(compute_type_ == wide_type() ? StateArray::master : StateArray::compute, id);
   }
-  // Whole arrays of the trained parameters.
+  // Whole arrays of the first group.
   const Buffer& masters() const noexcept { return trained().array(StateArray::master); }
   const Buffer& gradients() const noexcept { return trained().array(StateArray::gradient); }
 
  private:
   void place(ParameterSpec& spec);
+  void begin_groups();
 
   std::vector<ParameterSpec> specs_;
   Device device_;
   DType compute_type_ = DType::f32;
   kernels::KernelOptions kernels_;
   Purpose purpose_ = Purpose::inference;
-  std::array<ParameterGroup, 2> groups_;
+  std::vector<ParameterGroup> groups_;
 };
 
 }  // namespace saturate

@@ -129,9 +129,31 @@ TEST(ParameterStore, ShipsTheAverageAndTheMastersOfWhatIsFrozen) {
   }
 }
 
+TEST(ParameterStore, GroupsByTheAxesThatGradientsAreSummedOver) {
+  using enum parallel::MeshAxis;
+  ParameterStore store({}, f32);
+  const ParameterId norm = store.add({.name = "norm", .cols = 300});
+  const ParameterId in = store.add({.name = "in", .rows = 2, .cols = 300, .shard = {{{0, tp}}}});
+  const ParameterId expert = store.add({.name = "expert", .cols = 10, .shard = {{{1, ep}}}});
+  const ParameterId out = store.add({.name = "out", .rows = 4, .cols = 8, .shard = {{{1, tp}}}});
+  store.freeze(out);
+  const auto axes = [&](ParameterId id) { return store.group_of(store.spec(id)).axes(); };
+  EXPECT_EQ(axes(norm), (ParameterGroup::Axes{tp, cp, dp}));
+  EXPECT_EQ(axes(in), (ParameterGroup::Axes{cp, dp}));
+  EXPECT_EQ(axes(expert), ParameterGroup::Axes{edp});
+  EXPECT_EQ(axes(out), (ParameterGroup::Axes{cp, dp}));
+  EXPECT_EQ(store.groups().size(), 5u);  // the second, of frozen whole parameters, is empty
+  EXPECT_EQ(store.group_of(store.spec(out)).kind(), ParameterGroup::Kind::frozen);
+  EXPECT_EQ(store.spec(in).offset, 0);
+  EXPECT_EQ(&store.trained(), &store.group_of(store.spec(norm)));
+  store.allocate(ParameterStore::Purpose::training);
+  EXPECT_NE(store.gradient(in), nullptr);
+  EXPECT_EQ(store.gradient(out), nullptr);
+}
+
 // Of what a checkpoint holds a rank has its own ranges; gradients are whole until they are summed.
 TEST(ParameterGroup, HoldsItsOwnRangesOfWhatIsSaved) {
-  ParameterGroup group(ParameterGroup::Kind::trained, bf16);
+  ParameterGroup group(ParameterGroup::Kind::trained, bf16, {parallel::MeshAxis::dp});
   group.add(3 * 4096);
   group.add(100);
   EXPECT_TRUE(group.owns_all());

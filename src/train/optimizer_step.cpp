@@ -4,57 +4,117 @@
 #include <algorithm>
 
 namespace saturate::train {
+namespace {
+
+using Axis = Layout::Axis;
+
+// The ranks of a pipeline stage hold all elements of the stage's parameters between them.
+const parallel::Group& stage_of(const Layout& layout) {
+  return layout.group({Axis::tp, Axis::cp, Axis::dp});
+}
+
+}  // namespace
 
 OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions& options,
-                             float token_budget, const Stream& stream)
+                             float token_budget, const Stream& stream,
+                             parallel::Communicator& ranks, const Layout& layout)
     : store_(store),
       options_(options),
       token_budget_(token_budget),
-      decay_(store.device(), static_cast<size_t>(store.padded_count() / kernels::kParameterAlign)),
-      norm_partial_(
-          store.device(),
-          static_cast<size_t>(kernels::norm_blocks(store.padded_count())) * sizeof(double)) {
-  std::vector<kernels::DecayRule> decay(decay_.bytes(), kernels::DecayRule::plain);
-  for (const ParameterSpec& p : store.specs()) {
-    if (p.frozen || !p.decay) continue;
-    const int64_t first = p.offset / kernels::kParameterAlign;
-    const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign;
-    std::fill(decay.begin() + first, decay.begin() + last + 1, kernels::DecayRule::decayed);
+      ranks_(ranks),
+      layout_(layout),
+      every_rank_has_all_(true) {
+  for (size_t g = 0; g < store.groups().size(); ++g) {
+    const ParameterGroup& group = store.groups()[g];
+    if (group.kind() == ParameterGroup::Kind::frozen || group.count() == 0) continue;
+    const parallel::Group& same = layout.group(group.axes());
+    every_rank_has_all_ =
+        every_rank_has_all_ && group.owns_all() && same.size() == stage_of(layout).size();
+    std::vector<OwnedRange> counted(group.owned().begin(), group.owned().end());
+    if (group.owns_all() && same.size() > 1) {
+      const parallel::FlatRange all{0, group.count()};
+      counted = owned_ranges({&all, 1}, same.size(), same.position(layout.rank()));
+    }
+    const auto pieces = static_cast<size_t>(group.count() / kernels::kParameterAlign);
+    std::vector<kernels::DecayRule> decay(pieces, kernels::DecayRule::plain);
+    for (const ParameterSpec& p : store.specs()) {
+      if (p.group != static_cast<int32_t>(g) || !p.decay) continue;
+      const int64_t first = p.offset / kernels::kParameterAlign;
+      const int64_t last = (p.offset + p.size() - 1) / kernels::kParameterAlign;
+      std::fill(decay.begin() + first, decay.begin() + last + 1, kernels::DecayRule::decayed);
+    }
+    Buffer rules(store.device(), pieces);
+    copy_to_device(stream, rules.data(), decay.data(), decay.size());
+    stream.synchronize();
+    parts_.push_back({&group, std::move(rules), blocks_, std::move(counted)});
+    blocks_ += kernels::norm_blocks(group.count());
   }
-  copy_to_device(stream, decay_.data(), decay.data(), decay.size());
-  stream.synchronize();
+  if (every_rank_has_all_) {
+    for (Part& part : parts_)
+      part.counted.assign(part.group->owned().begin(), part.group->owned().end());
+  }
+  norm_partial_ = Buffer(store.device(), static_cast<size_t>(blocks_) * sizeof(double));
+}
+
+std::vector<parallel::Collective> OptimizerStep::collectives() const {
+  std::vector<parallel::Collective> list;
+  if (!every_rank_has_all_)
+    list.push_back({.group = stage_of(layout_), .dtype = DType::f64, .count = blocks_});
+  if (const parallel::Group& stages = layout_.group({Axis::pp}); stages.size() > 1)
+    list.push_back({.group = stages, .dtype = DType::f64, .count = 1});
+  return list;
+}
+
+// The blocks of all groups are added up over the ranks of the stage, and then in one order; so all
+// ranks have the same sum to the last bit. Stages hold other parameters: theirs are one number more.
+void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
+  const auto norm_of = [&](int64_t first_block, int64_t count) {
+    return kernels::GradientNormArgs{.dtype = store_.wide_type(),
+                                     .count = count,
+                                     .ranges = {},
+                                     .partial = norm_partial_.as<double>() + first_block,
+                                     .state = state};
+  };
+  for (const Part& part : parts_) {
+    kernels::GradientNormArgs norm = norm_of(part.first_block, part.group->count());
+    norm.grad = part.group->array(StateArray::gradient).data();
+    norm.ranges = part.counted;
+    kernels::gradient_norm_blocks(ctx, norm);
+  }
+  const std::vector<parallel::Collective> sums = collectives();
+  const auto sum = [&](const parallel::Collective& c, void* values) {
+    ranks_.wait(ranks_.start(c, nullptr, values, ctx), ctx);
+  };
+  if (!every_rank_has_all_) sum(sums.front(), norm_partial_.data());
+  kernels::gradient_norm_join(ctx, norm_of(0, blocks_ * kernels::kNormBlock));
+  if (layout_.extent(Axis::pp) > 1) sum(sums.back(), &state->grad_square_sum);
 }
 
 void OptimizerStep::enqueue(const Context& ctx, StepState* state, StepRecord* ring,
                             int64_t ring_slots) const {
-  const ParameterGroup& group = store_.trained();
-  const kernels::GradientNormArgs norm{.grad = group.array(StateArray::gradient).data(),
-                                       .dtype = store_.wide_type(),
-                                       .count = group.count(),
-                                       .ranges = group.owned(),
-                                       .partial = norm_partial_.as<double>(),
-                                       .state = state};
-  kernels::gradient_norm_blocks(ctx, norm);
-  kernels::gradient_norm_join(ctx, norm);
-  kernels::adamw(ctx, {.master = group.array(StateArray::master).data(),
-                       .m = group.array(StateArray::first_moment).data(),
-                       .v = group.array(StateArray::second_moment).data(),
-                       .grad = group.array(StateArray::gradient).data(),
-                       .ema = group.array(StateArray::average).data(),
-                       .compute = group.array(StateArray::compute).data(),
-                       .dtype = store_.wide_type(),
-                       .compute_type = store_.compute_type(),
-                       .rules = decay_.as<kernels::DecayRule>(),
-                       .ranges = group.owned(),
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .eps = options_.eps,
-                       .weight_decay = options_.weight_decay,
-                       .clip_norm = options_.clip_norm,
-                       .ema_decay = options_.ema_decay,
-                       .token_budget = token_budget_,
-                       .schedule = options_.schedule,
-                       .state = state});
+  enqueue_norm(ctx, state);
+  for (const Part& part : parts_) {
+    const ParameterGroup& group = *part.group;
+    kernels::adamw(ctx, {.master = group.array(StateArray::master).data(),
+                         .m = group.array(StateArray::first_moment).data(),
+                         .v = group.array(StateArray::second_moment).data(),
+                         .grad = group.array(StateArray::gradient).data(),
+                         .ema = group.array(StateArray::average).data(),
+                         .compute = group.array(StateArray::compute).data(),
+                         .dtype = store_.wide_type(),
+                         .compute_type = store_.compute_type(),
+                         .rules = part.rules.as<kernels::DecayRule>(),
+                         .ranges = group.owned(),
+                         .beta1 = options_.beta1,
+                         .beta2 = options_.beta2,
+                         .eps = options_.eps,
+                         .weight_decay = options_.weight_decay,
+                         .clip_norm = options_.clip_norm,
+                         .ema_decay = options_.ema_decay,
+                         .token_budget = token_budget_,
+                         .schedule = options_.schedule,
+                         .state = state});
+  }
   kernels::finish_step(ctx, {.state = state,
                              .ring = ring,
                              .ring_slots = ring_slots,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows the backward pass: the norm of the gradients, AdamW on the own ranges, the end of
-// the step.
+// What follows the backward pass: the norm of the gradients over all ranks, AdamW on the own ranges
+// of each group of parameters, the end of the step.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "kernels/optimizer/optimizer.h"
+#include "ops/layout.h"
 #include "ops/parameters.h"
 
 namespace saturate::train {
@@ -23,19 +25,39 @@ struct OptimizerOptions {
 
 class OptimizerStep {
  public:
-  // `store` is allocated for options.purpose() and outlives this. token_budget: what the loss was
-  // divided by. Errors: out_of_memory.
+  // `store` is allocated for options.purpose(); `layout` is over all of `ranks`. All three outlive
+  // this. token_budget: what the loss was divided by. Errors: out_of_memory.
   OptimizerStep(const ParameterStore& store, const OptimizerOptions& options, float token_budget,
-                const Stream& stream);
+                const Stream& stream, parallel::Communicator& ranks, const Layout& layout);
 
-  // Enqueues a step on the gradients as they are; the record goes to `ring`. Can be captured.
+  // Enqueues a step on the gradients, each summed over the ranks of its group; the record goes to
+  // `ring`. Can be captured. Errors: collective.
   void enqueue(const Context& ctx, StepState* state, StepRecord* ring, int64_t ring_slots) const;
 
+  // The sums over ranks that enqueue() starts, in order.
+  std::vector<parallel::Collective> collectives() const;
+
  private:
+  // A group that trains.
+  struct Part {
+    const ParameterGroup* group;
+    Buffer rules;
+    int64_t first_block;  // of its blocks among those of all groups
+    // Whose squares this rank adds up: over all ranks each element of the model is in one of these
+    // ranges once.
+    std::vector<OwnedRange> counted;
+  };
+  void enqueue_norm(const Context& ctx, StepState* state) const;
+
   const ParameterStore& store_;
   OptimizerOptions options_;
   float token_budget_;
-  Buffer decay_, norm_partial_;
+  parallel::Communicator& ranks_;
+  const Layout& layout_;
+  std::vector<Part> parts_;
+  bool every_rank_has_all_;  // of the sums that the norm is made of
+  int64_t blocks_ = 0;
+  Buffer norm_partial_;
 };
 
 }  // namespace saturate::train

@@ -73,7 +73,8 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
       tape_(store, TapeMode::training, state_.as<StepState>()->rng),
-      optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_),
+      optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_,
+                 ranks, layout),
       replay_(options.graph) {
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
@@ -132,25 +133,36 @@ void TrainingStep::allocate_device() {
 void TrainingStep::plan_buckets() {
   if (ranks_.size() == 1) return;
   const DType type = store_.wide_type();
-  std::vector<parallel::FlatRange> order;
-  std::vector<int32_t> operations;
-  for (const Tape::FinishedGradient& f : tape_.finished_gradients()) {
-    const ParameterSpec& p = store_.spec({f.parameter});
-    const int64_t pieces = (p.size() + kernels::kParameterAlign - 1) / kernels::kParameterAlign;
-    order.push_back({p.offset, p.offset + pieces * kernels::kParameterAlign});
-    operations.push_back(f.operation);
-  }
-  SAT_ASSERT(std::ssize(order) ==
+  const std::vector<Tape::FinishedGradient> finished = tape_.finished_gradients();
+  SAT_ASSERT(std::ssize(finished) ==
              std::ranges::count_if(store_.specs(), [](const auto& s) { return !s.frozen; }));
-  for (const parallel::GradientBucket& b : parallel::gradient_buckets(
-           order, options_.bucket_bytes / static_cast<int64_t>(size_of(type)))) {
-    buckets_.push_back(
-        {operations[static_cast<size_t>(b.ready_after)],
-         {.group = ranks_.world(), .dtype = type, .count = b.elements.end - b.elements.begin},
-         b.elements.begin});
+  for (int32_t g = 0; g < std::ssize(store_.groups()); ++g) {
+    const ParameterGroup& group = store_.groups()[static_cast<size_t>(g)];
+    const parallel::Group& ranks = layout_.group(group.axes());
+    if (ranks.size() == 1) continue;
+    std::vector<parallel::FlatRange> order;
+    std::vector<int32_t> operations;
+    for (const Tape::FinishedGradient& f : finished) {
+      const ParameterSpec& p = store_.spec({f.parameter});
+      if (p.group != g) continue;
+      const int64_t pieces = (p.size() + kernels::kParameterAlign - 1) / kernels::kParameterAlign;
+      order.push_back({p.offset, p.offset + pieces * kernels::kParameterAlign});
+      operations.push_back(f.operation);
+    }
+    char* const gradients = group.array(StateArray::gradient).as<char>();
+    for (const parallel::GradientBucket& b : parallel::gradient_buckets(
+             order, options_.bucket_bytes / static_cast<int64_t>(size_of(type)))) {
+      buckets_.push_back(
+          {operations[static_cast<size_t>(b.ready_after)],
+           {.group = ranks, .dtype = type, .count = b.elements.end - b.elements.begin},
+           gradients + static_cast<size_t>(b.elements.begin) * size_of(type)});
+    }
   }
+  // The groups' buckets in the order in which they are ready, the same on all ranks of a stage.
+  std::ranges::stable_sort(buckets_, {}, &Bucket::after);
   std::vector<parallel::Collective> reductions = {loss_reduction()};
   for (const Bucket& b : buckets_) reductions.push_back(b.sum);
+  for (const parallel::Collective& c : optimizer_.collectives()) reductions.push_back(c);
   parallel::require_matching(ranks_, reductions);
 }
 
@@ -168,7 +180,6 @@ parallel::Collective TrainingStep::loss_reduction() const {
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
   parallel::Ticket reduced;  // the last, which ends after those before it
-  const size_t element = size_of(store_.wide_type());
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
                                 .slot_count = options_.slots,
@@ -178,21 +189,22 @@ void TrainingStep::enqueue() {
                                 .ranks = data_ranks(),
                                 .state = state_.as<StepState>()});
     size_t next = 0;
+    const bool last = a + 1 == options_.accumulate;
     std::function<void(int32_t)> reduce;
-    if (!buckets_.empty() && a + 1 == options_.accumulate) {
+    if (!buckets_.empty() && last) {
       reduce = [&](int32_t operation) {
         // The sums of the loss are complete once the forward pass is.
         if (next == 0 && buckets_.front().after <= operation) {
           reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
         }
         for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
-          char* const bucket =
-              store_.gradients().as<char>() + static_cast<size_t>(buckets_[next].offset) * element;
-          reduced = ranks_.start(buckets_[next].sum, nullptr, bucket, ctx);
+          reduced = ranks_.start(buckets_[next].sum, nullptr, buckets_[next].gradients, ctx);
         }
       };
     }
     tape_.run(ctx, arena_.data(), a > 0, reduce);
+    if (buckets_.empty() && last && ranks_.size() > 1)  // each rank has other parameters
+      reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
   }
   ranks_.wait(reduced, ctx);
   optimizer_.enqueue(ctx, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);

@@ -124,7 +124,7 @@ class TrainingStep {
   struct Bucket {
     int32_t after;  // operation
     parallel::Collective sum;
-    int64_t offset;
+    void* gradients;
   };
   std::vector<Bucket> buckets_;
   Replay replay_;
