@@ -64,12 +64,14 @@ Value Transformer::run(Tape& tape, const LayerStack& stack, const PackedSide& si
                   .dropout = config_.dropout};
   for (int64_t i = 0; i < std::ssize(stack.layers); ++i) {
     const std::vector<Sublayer>& layer = stack.layers[static_cast<size_t>(i)];
+    tape.begin_region();
     for (int64_t j = 0; j < std::ssize(layer); ++j) {
       tape.layer(stack.place, i, j);
       const Sublayer& s = layer[static_cast<size_t>(j)];
       const ops::NormParameters n = norm(tape, s.norm);
       stream.leave(tape, record(*s.mixer, stream.enter(tape, n)), n);
     }
+    tape.end_region();
   }
   if (stack.final_norm.weight.index < 0) return stream.carried;
   tape.layer(stack.place, std::ssize(stack.layers), 0);

@@ -80,26 +80,32 @@ ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParamete
   s.mean = centred ? tape.make("norm_mean", tape.wide_type(), 1, xi.rows) : Value{};
   s.rstd = tape.make("norm_rstd", tape.wide_type(), 1, xi.rows);
   const Value sum_out = branch ? s.sum : Value{};
+  // y of x + branch, which goes to sum_out; or of the sum itself, where there is no branch.
+  const auto normalise = [=](const Run& r, Value of, Value added, Value sum) {
+    kernels::norm_forward(r.ctx, {.kind = s.norm.kind,
+                                  .x = r(of),
+                                  .branch = r(added),
+                                  .sum = r(sum),
+                                  .weight = r(s.norm.weight),
+                                  .bias = r(s.norm.bias),
+                                  .y = r(s.y),
+                                  .mean = r(s.mean),
+                                  .rstd = r(s.rstd),
+                                  .rows = xi.rows,
+                                  .cols = xi.cols,
+                                  .dtype = xi.dtype,
+                                  .eps = s.norm.eps,
+                                  .dropout = s.dropout,
+                                  .rng = r(s.rng)});
+  };
   tape.record(
       "residual_norm", {x, branch, norm.weight, norm.bias}, {sum_out, s.y, s.mean, s.rstd},
-      [=](const Run& r) {
-        kernels::norm_forward(r.ctx, {.kind = s.norm.kind,
-                                      .x = r(s.x),
-                                      .branch = r(s.branch),
-                                      .sum = r(sum_out),
-                                      .weight = r(s.norm.weight),
-                                      .bias = r(s.norm.bias),
-                                      .y = r(s.y),
-                                      .mean = r(s.mean),
-                                      .rstd = r(s.rstd),
-                                      .rows = xi.rows,
-                                      .cols = xi.cols,
-                                      .dtype = xi.dtype,
-                                      .eps = s.norm.eps,
-                                      .dropout = s.dropout,
-                                      .rng = r(s.rng)});
-      },
+      [=](const Run& r) { normalise(r, s.x, s.branch, sum_out); },
       [=](Tape& t) { record_backward(t, s); });
+  // The statistics are those of the sum as it was rounded: the same bits from the sum alone.
+  if (branch)
+    tape.again_from(s.sum, {norm.weight, norm.bias},
+                    [=](const Run& r) { normalise(r, s.sum, {}, {}); });
   return {s.sum, s.y};
 }
 

@@ -101,6 +101,10 @@ struct OperationTraits {
   double flops = 0;  // of products; 0 where memory traffic alone counts
 };
 
+// Which results of an operation are made again for the backward pass: none, all, or those that
+// Tape::again_from() makes.
+enum class Recompute : uint8_t { none, whole, from_kept };
+
 // A lane's stream, and a context on it whose workspace no other lane has.
 struct Lane {
   const Stream* stream = nullptr;
@@ -146,6 +150,11 @@ class Tape {
   int32_t values() const noexcept { return static_cast<int32_t>(values_.size()); }
 
   // --- operations
+  struct Shortcut {  // see again_from()
+    Value kept;
+    std::vector<Value> reads;
+    RunFn run;
+  };
   struct Operation {
     const char* name;
     std::vector<Value> reads, writes;
@@ -153,8 +162,11 @@ class Tape {
     BackwardFn backward;
     OperationTraits traits;
     int32_t segment = 0;
+    int32_t region = -1;  // that it lies in, or whose gradients it computes
     bool deferrable = false;
     std::shared_ptr<const Renames> renames = {};
+    std::shared_ptr<const Shortcut> shortcut = {};
+    Recompute recompute = Recompute::none;
   };
   // reads and writes must name every value `run` touches ("none" is ignored). `backward` is called
   // by backward() when a value in `writes` has a gradient; it records the gradient's operations.
@@ -167,11 +179,18 @@ class Tape {
   // Operations recorded from here on belong to a segment of this name, the next after those there
   // are. The first is "forward"; backward() begins "backward".
   void segment(const char* name);
-  // Operations recorded between these two run again before their gradients do, into other storage,
-  // so that of their results only those live on that others read. Results are bitwise the same: the
-  // same launches on the same values. Nothing in between may overwrite a value from outside.
-  void begin_recompute();
-  void end_recompute();
+  // Operations recorded between these two are a region: those of them that recompute() names run
+  // again before the region's gradients do, into other storage, so that their results need not live
+  // on. They are bitwise the same: the same launches on the same values.
+  void begin_region();
+  void end_region();
+  // For the operation recorded last, which lies in a region: `kept`, one of its results, is enough
+  // to make the others again from these reads.
+  void again_from(Value kept, std::vector<Value> reads, RunFn run);
+  // Before backward(). An operation that works in place runs again with those that wrote its memory
+  // before it, or not at all; whoever reads what is then overwritten runs again as well.
+  void recompute(int32_t operation, Recompute how);
+  const std::vector<OperationRange>& regions() const noexcept { return regions_; }
   // Operations recorded from here on belong to this mixer (attention, feed-forward, ...) of a
   // layer.
   void layer(Stack stack, int64_t layer, int64_t mixer);
@@ -250,6 +269,7 @@ class Tape {
   Value add(Info info);
   Value renamed(Value v) const;
   void run_again(OperationRange region, Value pace);
+  bool recomputes() const;
   void leave_out_unread();
   void defer_parameter_gradients();
   void hoist_lanes();
@@ -264,7 +284,8 @@ class Tape {
   std::vector<Info> values_;
   std::vector<Operation> operations_;
   std::vector<const char*> segments_{"forward"};
-  std::vector<OperationRange> recomputed_;
+  std::vector<OperationRange> regions_;
+  int32_t region_ = -1;
   std::shared_ptr<Renames> renames_;  // while gradients of a region that runs again are recorded
   struct SlotBlock {
     const char* base;

@@ -45,12 +45,13 @@ Value Tape::parameter_gradient(Value parameter, bool* first) {
 void Tape::backward() {
   SAT_ASSERT(training());
   segment("backward");
-  auto region = recomputed_.rbegin();
+  auto region = regions_.rbegin();
   Value pace;  // the gradient that the region behind this one began with
   for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
-    if (region != recomputed_.rend() && i + 1 == region->end) {
+    if (region != regions_.rend() && i + 1 == region->end) {
       const Value latest =
           operations_.back().writes.empty() ? Value{} : operations_.back().writes[0];
+      region_ = static_cast<int32_t>(std::distance(region, regions_.rend())) - 1;
       run_again(*region, pace);
       pace = latest;
     }
@@ -61,26 +62,41 @@ void Tape::backward() {
       const BackwardFn backward = std::move(operations_[static_cast<size_t>(i)].backward);
       backward(*this);  // recording moves operations_
     }
-    if (region != recomputed_.rend() && i == region->begin) {
+    if (region != regions_.rend() && i == region->begin) {
       renames_ = nullptr;
+      region_ = -1;
       ++region;
     }
   }
   const auto& specs = parameters_.specs();
-  if (!recomputed_.empty() ||
+  if (recomputes() ||
       std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
     leave_out_unread();
   defer_parameter_gradients();
 }
 
-// Records the region's operations again with every result renamed. Closures keep the names they
-// were recorded with, here and in the gradients recorded next, and find the new storage through the
-// table. What nothing reads goes in leave_out_unread(). Operations of other lanes wait for `pace`:
-// gathers run ahead by one region, and no more than two regions' results are there at once.
+bool Tape::recomputes() const {
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [](const Operation& o) { return o.recompute != Recompute::none; });
+}
+
+// Records the region's operations that run again, with their results renamed. Closures keep the
+// names they were recorded with, here and in the gradients recorded next, and find the new storage
+// through the table. What nothing reads goes in leave_out_unread(). Operations of other lanes wait
+// for `pace`: gathers run ahead by one region, and no more than two regions' results are there at
+// once.
 void Tape::run_again(OperationRange region, Value pace) {
-  renames_ = std::make_shared<Renames>();
   for (int32_t i = region.begin; i < region.end; ++i) {
+    if (operations_[static_cast<size_t>(i)].recompute == Recompute::none) continue;
     Operation again = operations_[static_cast<size_t>(i)];
+    if (!renames_) renames_ = std::make_shared<Renames>();
+    if (again.recompute == Recompute::from_kept) {
+      const Shortcut& from = *again.shortcut;
+      again.reads = from.reads;
+      again.reads.push_back(from.kept);
+      again.run = from.run;
+      std::erase(again.writes, from.kept);
+    }
     for (Value& v : again.reads) v = renamed(v);
     for (Value& v : again.writes) {
       if (!v || info(v).external) continue;

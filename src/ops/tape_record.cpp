@@ -123,6 +123,7 @@ void Tape::record(const char* op, std::vector<Value> reads, std::vector<Value> w
                          .backward = training() ? std::move(backward) : BackwardFn{},
                          .traits = traits,
                          .segment = static_cast<int32_t>(segments_.size()) - 1,
+                         .region = region_,
                          .renames = renames_});
 }
 
@@ -134,14 +135,28 @@ void Tape::record_parameter_gradient(const char* op, std::vector<Value> reads,
 
 void Tape::segment(const char* name) { segments_.push_back(name); }
 
-void Tape::begin_recompute() {
-  SAT_ASSERT(recomputed_.empty() || recomputed_.back().end >= 0);
-  recomputed_.push_back({static_cast<int32_t>(operations_.size()), -1});
+void Tape::begin_region() {
+  SAT_ASSERT(region_ < 0);
+  region_ = static_cast<int32_t>(regions_.size());
+  regions_.push_back({static_cast<int32_t>(operations_.size()), -1});
 }
 
-void Tape::end_recompute() {
-  SAT_ASSERT(!recomputed_.empty() && recomputed_.back().end < 0);
-  recomputed_.back().end = static_cast<int32_t>(operations_.size());
+void Tape::end_region() {
+  SAT_ASSERT(region_ >= 0);
+  region_ = -1;
+  OperationRange& r = regions_.back();
+  r.end = static_cast<int32_t>(operations_.size());
+  if (r.size() == 0) regions_.pop_back();
+}
+
+void Tape::again_from(Value kept, std::vector<Value> reads, RunFn run) {
+  operations_.back().shortcut = std::make_shared<Shortcut>(kept, std::move(reads), std::move(run));
+}
+
+void Tape::recompute(int32_t operation, Recompute how) {
+  Operation& o = operations_[static_cast<size_t>(operation)];
+  SAT_ASSERT(how != Recompute::from_kept || o.shortcut);
+  o.recompute = how;
 }
 
 }  // namespace saturate

@@ -63,6 +63,11 @@ class Pieces {
     tape_->per_slot(batches_.data(), 128 * sizeof(int32_t), 128 * sizeof(int32_t));
     tape_->per_slot(random_.data(), 2 * sizeof(uint64_t), 2 * sizeof(uint64_t));
     record();
+    if (o.recompute) {
+      for (const OperationRange& region : tape_->regions()) {
+        for (int32_t i = region.begin; i < region.end; ++i) tape_->recompute(i, Recompute::whole);
+      }
+    }
     tape_->backward();
     arena_.resize(tape_->plan(o.slots) + 256);
     std::fill(arena_.begin(), arena_.end(), static_cast<char>(0xFF));  // NaN: poison
@@ -122,7 +127,7 @@ class Pieces {
     Value branch;
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& l = layers_[static_cast<size_t>(i)];
-      if (options_.recompute) t.begin_recompute();
+      t.begin_region();
       begun_ = branch ? branch : x;
       t.layer(Stack::decoder, i, 0);
       const auto norm = [&](ParameterId id) {
@@ -152,7 +157,7 @@ class Pieces {
       const Value active = ops::activation(t, wide, kernels::ActivationKind::silu, true, kDrop);
       branch = ops::linear(t, active, weight(l.down));
       x = joint.sum;
-      if (options_.recompute) t.end_recompute();
+      t.end_region();
     }
     t.layer(Stack::decoder, kLayers, 0);
     const Value hidden = ops::residual_norm(t, x, branch,
