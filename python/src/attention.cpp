@@ -116,6 +116,8 @@ int64_t backward_workspace_bytes(Choices& choices, const Tensor& q, const Tensor
   b.forward = attention_args("attention backward", q, k, v, o, lse, options);
   b.deterministic = options.deterministic;
   b.workspace_bytes = kernels::kAnyWorkspace;
+  const nb::gil_scoped_release release;
+  const DeviceScope scope(q.device);
   return plan(choices, context(q, 0), b).workspace_bytes;
 }
 

@@ -14,6 +14,7 @@
 #include <cute/tensor.hpp>
 
 #include "kernels/attention/mma/device.cuh"
+#include "kernels/device/shared_memory.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels::attention {
@@ -345,9 +346,7 @@ void launch_forward_cute(const AttentionArgs& a, cudaStream_t stream) {
                              P::copy_of(a.v, a.k_rows, a.v_stride, a.kv_heads), a, tiles};
   constexpr auto kKernel = attention_forward_cute_kernel<T, kD>;
   constexpr int kBytes = sizeof(CuteShared<T, kD>);
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  SAT_CUDA(raised);
+  SAT_CUDA(allow_shared_memory<kKernel>(kBytes));
   const dim3 grid(static_cast<unsigned>((a.sequences + 1) * tiles), static_cast<unsigned>(a.heads));
   kKernel<<<grid, P::kThreads, kBytes, stream>>>(p);
   SAT_CUDA_LAUNCHED("attention_forward_cute");

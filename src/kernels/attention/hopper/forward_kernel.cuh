@@ -29,6 +29,7 @@
 // exp2 may exceed 1, which costs no precision in floating point and saves scaling O.
 #pragma once
 #include "kernels/attention/hopper/forward_consume.cuh"
+#include "kernels/device/shared_memory.cuh"
 
 namespace saturate::kernels::attention {
 
@@ -97,9 +98,8 @@ __global__ void __launch_bounds__(P::kThreads, 1)
 template <class P>
 cudaError_t launch_forward_hopper(const ForwardProblem& p, int blocks, cudaStream_t stream) {
   constexpr auto kKernel = attention_forward_hopper_kernel<P>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  if (const cudaError_t code = allow_shared_memory<kKernel>(P::kSharedBytes); code != cudaSuccess)
+    return code;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -124,7 +124,7 @@ cudaError_t launch_forward_shapes(bool is_long, const ForwardProblem& p, int blo
 
 template <int kD, bool kScoreMod>
 cudaError_t launch_forward_windowed(DType type, const ForwardProblem& p, int blocks,
-                                  cudaStream_t stream) {
+                                    cudaStream_t stream) {
   using Half = ForwardTile<__half, kD, false, false, true, kScoreMod>;
   using Bfloat16 = ForwardTile<__nv_bfloat16, kD, false, false, true, kScoreMod>;
   return type == DType::f16 ? launch_forward_hopper<Half>(p, blocks, stream)

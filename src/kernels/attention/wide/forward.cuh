@@ -8,6 +8,7 @@
 #include "kernels/attention/hopper/forward_windowed.cuh"
 #include "kernels/attention/wide/launch.h"
 #include "kernels/attention/wide/mma.cuh"
+#include "kernels/device/shared_memory.cuh"
 
 namespace saturate::kernels::attention::wide {
 
@@ -268,9 +269,8 @@ template <class T, int kD, bool kWindowed, bool kScoreMod>
 cudaError_t launch_forward(const ForwardProblem& p, int blocks, cudaStream_t stream) {
   using P = ForwardTile<T, kD, value_size(kD), forward_keys(kD), kWindowed, kScoreMod>;
   constexpr auto kKernel = attention_forward_wide_kernel<P>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  if (const cudaError_t code = allow_shared_memory<kKernel>(P::kSharedBytes); code != cudaSuccess)
+    return code;
   kKernel<<<static_cast<unsigned>(blocks), P::kThreads, P::kSharedBytes, stream>>>(p);
   return cudaGetLastError();
 }

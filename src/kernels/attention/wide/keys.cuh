@@ -14,6 +14,7 @@
 #pragma once
 #include "kernels/attention/wide/keys_producer.cuh"
 #include "kernels/attention/wide/launch.h"
+#include "kernels/device/shared_memory.cuh"
 
 namespace saturate::kernels::attention::wide {
 
@@ -327,9 +328,8 @@ template <class T, int kD, bool kWindowed, bool kScoreMod>
 cudaError_t launch_keys(const BackwardProblem& p, int blocks, cudaStream_t stream) {
   using P = KeyTile<T, kD, value_size(kD), kWindowed, kScoreMod>;
   constexpr auto kKernel = attention_backward_wide_keys_kernel<P>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  if (const cudaError_t code = allow_shared_memory<kKernel>(P::kSharedBytes); code != cudaSuccess)
+    return code;
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim.x = P::kCluster;

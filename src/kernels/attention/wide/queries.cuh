@@ -11,6 +11,7 @@
 #include "kernels/attention/hopper/backward_device.cuh"
 #include "kernels/attention/wide/forward.cuh"
 #include "kernels/attention/wide/launch.h"
+#include "kernels/device/shared_memory.cuh"
 
 namespace saturate::kernels::attention::wide {
 
@@ -267,9 +268,8 @@ template <class T, int kD, bool kWindowed, bool kScoreMod>
 cudaError_t launch_queries(const BackwardProblem& p, int blocks, cudaStream_t stream) {
   using P = QueryTile<T, kD, value_size(kD), kWindowed, kScoreMod>;
   constexpr auto kKernel = attention_backward_wide_queries_kernel<P>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  if (const cudaError_t code = allow_shared_memory<kKernel>(P::kSharedBytes); code != cudaSuccess)
+    return code;
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

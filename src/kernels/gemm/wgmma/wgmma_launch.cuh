@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "kernels/device/shared_memory.cuh"
 #include "kernels/gemm/wgmma/wgmma_kernel.cuh"
 
 namespace saturate::kernels::wgmma {
@@ -7,9 +8,8 @@ namespace saturate::kernels::wgmma {
 // Launches kKernel on `blocks` blocks in pairs, kSharedBytes each.
 template <auto kKernel, uint32_t kSharedBytes, class Args>
 cudaError_t launch_pairs(const Args& args, int blocks, cudaStream_t stream) {
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  if (raised != cudaSuccess) return raised;
+  if (const cudaError_t code = allow_shared_memory<kKernel>(kSharedBytes); code != cudaSuccess)
+    return code;
   // Blocks may come while the last ones of the kernel before still run: they set up, then wait.
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeClusterDimension;
