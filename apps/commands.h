@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/dtype.h"
+#include "base/exit_code.h"
 
 namespace saturate {
 struct Context;
@@ -18,10 +19,6 @@ class Stream;
 }  // namespace saturate
 
 namespace saturate::apps {
-
-// Exit codes: 0 done, 1 the machine failed, 2 the user asked for something wrong, 130 stopped by
-// SIGINT, SIGTERM, SIGHUP or SIGPIPE after saving.
-constexpr int kExitMachine = 1, kExitUsage = 2, kExitInterrupted = 130;
 
 // How a trained model is loaded and decoded; shared by translate, generate and eval.
 struct ModelOptions {

@@ -717,10 +717,6 @@ std::string usage_message(Program& program, const CLI::ParseError& error, int ar
                      command);
 }
 
-int exit_code_of(Errc code) {
-  return code == Errc::invalid_argument || code == Errc::unsupported ? kExitUsage : kExitMachine;
-}
-
 // The arguments after "--" of `saturate doctor ... -- command`, which are not this program's to
 // read.
 std::vector<std::string> command_to_watch(int& argc, char** argv) {
@@ -767,19 +763,19 @@ int main(int argc, char** argv) {
     return apps::run_program(argc, argv);
   } catch (const Error& e) {
     log_error(e.what());
-    return apps::exit_code_of(e.code());
+    return exit_code_of(e);
   } catch (const std::bad_alloc&) {
     log_error(apps::kOutOfMemory);
-    return apps::kExitMachine;
+    return kExitMachine;
   } catch (const std::system_error& e) {
     const bool limit = e.code() == std::errc::resource_unavailable_try_again;
     log_error(std::string("[main] ") + e.what() +
               (limit ? "; no more threads: raise the limits of processes (ulimit -u) and memory "
                        "(ulimit -v)"
                      : ""));
-    return apps::kExitMachine;
+    return kExitMachine;
   } catch (const std::exception& e) {
     log_error(e.what());
-    return apps::kExitMachine;
+    return kExitMachine;
   }
 }

@@ -32,6 +32,8 @@ Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& exten
       of_axes_.emplace(bits(axes), groups_[key]);
       continue;
     }
+    std::string names;
+    for (const Axis axis : axes) names += (names.empty() ? "" : "-") + std::string(name_of(axis));
     std::vector<int> members = mesh_.group(axes, rank_);
     if (std::ssize(members) == ranks.size()) {
       groups_[key] = ranks.world();
@@ -40,6 +42,7 @@ Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& exten
     } else {
       groups_[key] = {.id = -1, .ranks = std::move(members)};
     }
+    groups_[key].axes = std::move(names);
     of_axes_.emplace(bits(axes), groups_[key]);
   }
 }

@@ -188,8 +188,8 @@ std::string describe(const Collective& c) {
   }
   if (c.kind == CollectiveKind::broadcast)
     what += fmt::format(" from rank {}", c.group.ranks[at(c.root)]);
-  return fmt::format("{} of {} over ranks {}", name_of(c.kind), what,
-                     fmt::join(c.group.ranks, ", "));
+  return fmt::format("{} of {} over {}{}ranks {}", name_of(c.kind), what, c.group.axes,
+                     c.group.axes.empty() ? "" : " ", fmt::join(c.group.ranks, ", "));
 }
 
 bool matches(const Collective& a, int rank_a, const Collective& b, int rank_b) {

@@ -16,6 +16,7 @@ namespace saturate::parallel {
 struct Group {
   int32_t id = 0;  // of this communicator; 0 is the group of all ranks
   std::vector<int> ranks;
+  std::string axes = {};  // of the mesh, for messages: "dp", "tp-cp"; empty: not known
   int size() const noexcept { return static_cast<int>(ranks.size()); }
   int position(int rank) const noexcept;  // -1 when it is no member
 };

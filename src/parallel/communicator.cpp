@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/exit_code.h"
 
 namespace saturate::parallel {
 namespace {
@@ -123,12 +124,17 @@ double ChannelCommunicator::all_reduce_max(double value) {
   return value;
 }
 
-void ChannelCommunicator::set_step(int64_t step) noexcept { channel_->set_step(step); }
+void ChannelCommunicator::set_step(int64_t step) noexcept { channel_->activity().set_step(step); }
+
+void ChannelCommunicator::set_action(const char* action, Pace pace) noexcept {
+  channel_->activity().set_action(action, pace);
+}
 
 void ChannelCommunicator::report_failure(const std::exception& cause) {
   const auto* error = dynamic_cast<const Error*>(&cause);
   const bool echo = error && error->code() == Errc::collective;
-  channel_->report_failure(cause.what(), echo ? FailureOrigin::echo : FailureOrigin::here);
+  channel_->report_failure(cause.what(), echo ? FailureOrigin::echo : FailureOrigin::here,
+                           exit_code_of(cause));
 }
 
 bool ChannelCommunicator::unwinding() {

@@ -54,14 +54,17 @@ class Communicator {
   virtual double all_reduce_max(double value) = 0;
   void barrier() { all_reduce_sum(0); }
 
-  // The step that failure reports name. Any thread, any time.
+  // The step and what this rank does in it ("training"; the text lives for ever), which failure
+  // reports name. Any thread, any time.
   virtual void set_step(int64_t step) noexcept = 0;
+  virtual void set_action(const char* action, Pace pace) noexcept = 0;
 
   // Call it in the outermost catch, while the communicator lives. With several processes all of
-  // them print one line "rank 3 failed at step 120: cause" and end with exit code 1 within 10
-  // seconds, also those stuck inside a collective, and this call does not return. A rank that dies
-  // without a word (kill -9) is reported the same way by the others. With one process it does
-  // nothing. The destructor is collective; run by a passing exception it reports a failure instead.
+  // them print one line "rank 3 failed at step 120 while training, in <collective>: cause" and end
+  // with exit_code_of(cause) within 10 seconds, also those stuck inside a collective, and this call
+  // does not return. A rank that dies without a word (kill -9) or stops (SIGSTOP) is reported the
+  // same way by the others. With one process it does nothing. The destructor is collective; run by a
+  // passing exception it reports a failure instead.
   virtual void report_failure(const std::exception& cause) = 0;
 
  protected:
@@ -87,6 +90,7 @@ class ChannelCommunicator : public Communicator {
   double all_reduce_sum(double value) override;
   double all_reduce_max(double value) override;
   void set_step(int64_t step) noexcept override;
+  void set_action(const char* action, Pace pace) noexcept override;
   void report_failure(const std::exception& cause) override;
 
  protected:
@@ -107,6 +111,8 @@ class ChannelCommunicator : public Communicator {
 //         order of ranks; Open MPI chooses its algorithm by size and count alone; NCCL by topology
 //         and size (NCCL_ALGO and NCCL_PROTO pin it across machines; NCCL_NVLS_ENABLE and the like
 //         are left to the user).
+// Environment  SATURATE_HEARTBEAT: seconds without a sign of life after which a rank counts as lost
+//         (ControlOptions::heartbeat_s), for ranks that are stopped on purpose.
 // Errors  unsupported (this build lacks NCCL, MPI or Gloo; says what to do), io or invalid_argument
 //         (see meet()).
 std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo& launch,

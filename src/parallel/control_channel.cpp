@@ -18,13 +18,30 @@ namespace {
   throw Error(Errc::collective, "control_channel", what);
 }
 
-// Four ticks of silence at least, and one a second at most.
+// Four ticks of silence at least, and two a second at most.
 std::chrono::milliseconds tick_of(double heartbeat_s) {
   if (!(heartbeat_s >= 0.04 && heartbeat_s <= 1e6))
-    throw Error(Errc::invalid_argument, "control_channel",
-                fmt::format("heartbeat_s is {}: 0.04 to 1e6 seconds are possible", heartbeat_s));
-  return std::chrono::milliseconds(static_cast<int>(std::min(1.0, heartbeat_s / 4) * 1000));
+    throw Error(
+        Errc::invalid_argument, "control_channel",
+        fmt::format(
+            "the time without a sign of life is {} s: 0.04 to 1e6 are possible (environment "
+            "variable SATURATE_HEARTBEAT)",
+            heartbeat_s));
+  return std::chrono::milliseconds(static_cast<int>(std::min(0.5, heartbeat_s / 4) * 1000));
 }
+
+// Inside a collective of this channel. One that a broken connection ends stays under way.
+class Waiting {
+ public:
+  Waiting(Activity& activity, const char* what) : activity_(activity) { activity_.begin(what); }
+  ~Waiting() {
+    if (std::uncaught_exceptions() == 0) activity_.end();
+  }
+  Waiting(const Waiting&) = delete;
+
+ private:
+  Activity& activity_;
+};
 
 template <class T>
 void reduce_into(T* into, const std::byte* from, int64_t count, ReduceOp op) {
@@ -136,6 +153,7 @@ void ControlChannel::receive(Peer& from, void* data, int64_t bytes) {
 void ControlChannel::broadcast(void* data, int64_t bytes, int root) {
   SAT_ASSERT(root >= 0 && root < size_ && bytes >= 0);
   ++calls_;
+  const Waiting waiting(activity_, "a broadcast between the hosts");
   if (rank_ == 0) {
     if (root != 0) receive(peer(root), data, bytes);
     for (auto& p : peers_)
@@ -152,6 +170,7 @@ void ControlChannel::all_reduce(void* data, int64_t count, DType dtype, ReduceOp
   const int64_t per_part = static_cast<int64_t>(kMaxFrameBytes / size_of(dtype));
   auto* at = static_cast<std::byte*>(data);
   std::vector<std::byte> theirs;
+  const Waiting waiting(activity_, "a sum between the hosts");
   for (int64_t done = 0; done < count; done += per_part) {
     ++calls_;
     const int64_t part = std::min(per_part, count - done);
@@ -174,9 +193,10 @@ void ControlChannel::all_reduce(void* data, int64_t count, DType dtype, ReduceOp
   }
 }
 
-void ControlChannel::report_failure(const std::string& cause, FailureOrigin origin) {
+void ControlChannel::report_failure(const std::string& cause, FailureOrigin origin, int exit_code) {
+  const Whereabouts at = activity_.now();
   std::unique_lock lock(mutex_);
-  if (!reported_) reported_ = Failure{rank_, step_.load(), origin, cause};
+  if (!reported_) reported_ = Failure{rank_, at.step, origin, exit_code, at.text, cause};
   wake();
   changed_.wait(lock, [&] { return end_.has_value(); });
 }

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/exit_code.h"
+#include "parallel/activity.h"
 #include "parallel/rendezvous.h"
 #include "runtime/device.h"
 
@@ -24,13 +26,27 @@ namespace saturate::parallel {
 
 enum class ReduceOp { sum, max };
 
+// A process, for those on its host: `place` is a hash of what tells one booted system, and one
+// container in it, from another.
+struct ProcessId {
+  uint64_t place = 0;
+  int32_t pid = 0;  // 0: not known
+  static ProcessId own();
+  // Ends the process if it runs this program here; one of another host is left alone.
+  void kill_if_here() const;
+};
+
 struct ControlOptions {
   double connect_timeout_s = 120;
   DeviceKind device = DeviceKind::cpu;  // what this rank trains on; equal on all
-  double heartbeat_s =
-      30;  // a host silent for so long is lost; processes that end are noticed at once
-  // Called on the watcher thread, once, with "rank 3 failed at step 120: cause". Without one the
-  // line goes to standard error and the process ends with exit code 1.
+  // A rank without a sign of life for so long is lost; processes that end are noticed at once. The
+  // watcher is a thread of its own and does nothing that blocks, so a process is silent only when it
+  // is stopped, its host stands still or the network is cut, whatever its other threads do. Five
+  // seconds are ten beats: longer than schedulers, garbage of page tables and lost packets take, and
+  // short enough that with relay, abort and grace all have ended in 10 s.
+  double heartbeat_s = 5;
+  // Called on the watcher thread, once, with "rank 3 failed at step 120 while training: cause".
+  // Without one the line goes to standard error and the process ends with the failure's exit code.
   std::function<void(const std::string& line)> on_failure = {};
 };
 
@@ -38,7 +54,7 @@ struct ControlOptions {
 // the report of the rank that broke it wins.
 enum class FailureOrigin : uint32_t { here, echo };
 
-// set_step() and report_failure() may be called by any thread, the rest by one at a time.
+// activity() and report_failure() may be used by any thread, the rest by one at a time.
 class ControlChannel {
  public:
   // Collective. Errors: see meet().
@@ -58,14 +74,14 @@ class ControlChannel {
   void broadcast(void* data, int64_t bytes, int root);
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op);
 
-  // The step that failures of this rank are reported with.
-  void set_step(int64_t step) noexcept { step_.store(step, std::memory_order_relaxed); }
+  // Where failures of this rank are reported to have happened.
+  Activity& activity() noexcept { return activity_; }
 
-  // Tells all ranks; each prints the line and ends, this one too, all within a few seconds. Does
-  // not return unless options.on_failure does.
-  void report_failure(const std::string& cause, FailureOrigin origin);
+  // Tells all ranks; each prints the line and ends with `exit_code`, this one too, all within a few
+  // seconds. Does not return unless options.on_failure does.
+  void report_failure(const std::string& cause, FailureOrigin origin, int exit_code = kExitMachine);
 
-  // What the watcher does for a transport: `health` runs about once a second and returns the cause
+  // What the watcher does for a transport: `health` runs about twice a second and returns the cause
   // of a failure or ""; `abort` runs once before the process ends, for at most 2 s. Null functions
   // clear.
   void set_guard(std::function<std::string()> health, std::function<void()> abort);
@@ -79,9 +95,11 @@ class ControlChannel {
     int rank = 0;
     Descriptor socket;
     std::mutex sending;  // one frame at a time
-    FrameReader reader;  // this and the next two: watcher only
+    FrameReader reader;  // this and the next four: watcher only
     int silent_ticks = 0;
     bool closed = false;
+    Whereabouts at;  // by its last heartbeat, as the next
+    ProcessId process;
     std::deque<Frame> inbox;  // this and the next: guarded by mutex_
     bool left = false;        // has said goodbye; written by the watcher only
   };
@@ -89,7 +107,9 @@ class ControlChannel {
     int rank = 0;
     int64_t step = 0;
     FailureOrigin origin = FailureOrigin::here;
-    std::string cause;
+    int exit_code = kExitMachine;
+    std::string where, cause;
+    ProcessId stopped = {};  // of a rank that is silent but may live
   };
 
   ControlChannel(const LaunchInfo& launch, ControlOptions options, std::vector<Descriptor> sockets);
@@ -103,6 +123,9 @@ class ControlChannel {
   void read_from(Peer& from);
   void handle(Peer& from, Frame frame);
   void tick();
+  void beat(Peer& to);
+  void look_for_stall();
+  Failure loss_of(const Peer& lost, std::string cause);
   void consider(Failure failure, Clock::duration hold);
   void conclude();
   void relay(const Failure& failure);
@@ -114,7 +137,7 @@ class ControlChannel {
   const std::chrono::milliseconds tick_;
   std::vector<std::unique_ptr<Peer>> peers_;
   Descriptor wakeup_;
-  std::atomic<int64_t> step_{0};
+  Activity activity_;
   std::atomic<bool> cancelled_{false};  // ends blocked sends
   std::atomic<bool> stop_{false};
   uint32_t calls_ = 0;  // collectives so far; the same on all ranks
@@ -126,6 +149,7 @@ class ControlChannel {
 
   std::optional<Failure> verdict_;  // watcher only, with its deadline
   Clock::time_point verdict_at_;
+  StallWatch stalls_;  // of rank 0
 
   std::mutex guard_mutex_;
   std::function<std::string()> health_;

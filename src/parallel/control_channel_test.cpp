@@ -90,12 +90,13 @@ TEST(ControlChannel, AReportReachesRanksThatWait) {
         local(rank, 3), {.connect_timeout_s = 10, .on_failure = [&, rank](auto& line) {
                            lines[static_cast<size_t>(rank)] = line;
                          }});
-    channel->set_step(120);
+    channel->activity().set_step(120);
     if (rank == 2) return channel->report_failure("disk\nfull", FailureOrigin::here);
     double value = 0;
     EXPECT_THROW(channel->all_reduce(&value, 1, DType::f64, ReduceOp::sum), Error);
   });
-  for (const std::string& line : lines) EXPECT_EQ(line, "rank 2 failed at step 120: disk full");
+  for (const std::string& line : lines)
+    EXPECT_EQ(line, "rank 2 failed at step 120 while starting: disk full");
 }
 
 TEST(ControlChannel, TheCauseWinsOverItsEcho) {
@@ -109,7 +110,8 @@ TEST(ControlChannel, TheCauseWinsOverItsEcho) {
     channel->report_failure(rank == 2 ? "cause" : "echo",
                             rank == 2 ? FailureOrigin::here : FailureOrigin::echo);
   });
-  for (const std::string& line : lines) EXPECT_EQ(line, "rank 2 failed at step 0: cause");
+  for (const std::string& line : lines)
+    EXPECT_EQ(line, "rank 2 failed at step 0 while starting: cause");
 }
 
 TEST(ControlChannel, AFailureReachesRanksThatAreLeaving) {
@@ -126,7 +128,7 @@ TEST(ControlChannel, AFailureReachesRanksThatAreLeaving) {
     else
       channel->close();
   });
-  EXPECT_EQ(line, "rank 0 failed at step 0: late");
+  EXPECT_EQ(line, "rank 0 failed at step 0 while starting: late");
 }
 
 TEST(ControlChannel, DifferentCallsAreAnError) {
@@ -151,7 +153,8 @@ TEST(ControlChannel, HealthOfATransportIsWatched) {
     double value = 0;
     EXPECT_THROW(channel->broadcast(&value, sizeof value, 1 - rank), Error);
   });
-  EXPECT_EQ(line, "rank 1 failed at step 0: link down");
+  EXPECT_EQ(line,
+            "rank 1 failed at step 0 while starting, in a broadcast between the hosts: link down");
   EXPECT_TRUE(aborted);
 }
 
@@ -172,7 +175,8 @@ TEST(ControlChannel, VerdictOutlivesTheRankThatGaveIt) {
     double value = 0;
     EXPECT_THROW(channel->broadcast(&value, sizeof value, 1 - rank), Error);
   });
-  EXPECT_EQ(line, "rank 1 failed at step 0: link down");
+  EXPECT_EQ(line,
+            "rank 1 failed at step 0 while starting, in a broadcast between the hosts: link down");
 }
 
 TEST(ControlChannel, MissingRanksAreNamed) {
@@ -274,13 +278,14 @@ void stuck(ControlChannel&) {
 TEST(ControlChannelProcesses, KilledRankEndsAllWithItsNumber) {
   for (const int victim : {0, 2}) {
     auto children = start(3, 30, [](ControlChannel& channel) {
-      channel.set_step(7);
+      channel.activity().set_step(7);
+      channel.activity().set_action("training", Pace::steady);
       double value = 0;
       channel.all_reduce(&value, 1, DType::f64, ReduceOp::sum);
       stuck(channel);
     });
     const Reaper reaper{children};
-    std::this_thread::sleep_for(milliseconds(100));
+    std::this_thread::sleep_for(milliseconds(700));  // a heartbeat says where each rank is
     kill(children[static_cast<size_t>(victim)].pid, SIGKILL);
     ASSERT_TRUE(all_end(children));
     for (int r = 0; r < 3; ++r) {
@@ -289,22 +294,45 @@ TEST(ControlChannelProcesses, KilledRankEndsAllWithItsNumber) {
       EXPECT_TRUE(WIFEXITED(c.status) && WEXITSTATUS(c.status) == 1);
       EXPECT_EQ(c.output(),
                 "rank " + std::to_string(victim) +
-                    " failed at step 7: its process ended without a word (killed, crashed, or its "
-                    "host is gone)\n");
+                    " failed at step 7 while training, after a sum between the hosts: its process "
+                    "ended without a word (killed, crashed, or its host is gone)\n");
     }
   }
 }
 
-TEST(ControlChannelProcesses, FrozenRankIsNoticedByItsSilence) {
-  auto children = start(3, 0.4, stuck);
+// The first rank, which passes all news on, and another one. Who is stopped cannot end itself.
+TEST(ControlChannelProcesses, StoppedRankEndsAllAndIsEnded) {
+  for (const int victim : {0, 1}) {
+    auto children = start(3, 0.4, [](ControlChannel& channel) {
+      channel.activity().set_step(3);
+      stuck(channel);
+    });
+    const Reaper reaper{children};
+    std::this_thread::sleep_for(milliseconds(150));
+    kill(children[static_cast<size_t>(victim)].pid, SIGSTOP);
+    ASSERT_TRUE(all_end(children));
+    for (int r = 0; r < 3; ++r) {
+      const Child& c = children[static_cast<size_t>(r)];
+      EXPECT_EQ(
+          c.output(),
+          r == victim
+              ? ""
+              : "rank " + std::to_string(victim) +
+                    " failed at step 3 while starting: no sign of life for 0.4 s (process stopped, "
+                    "host frozen or network cut)\n");
+    }
+    EXPECT_TRUE(WIFSIGNALED(children[static_cast<size_t>(victim)].status));
+  }
+}
+
+TEST(ControlChannelProcesses, AllEndWithTheExitCodeOfTheFailure) {
+  auto children = start(3, 30, [](ControlChannel& channel) {
+    if (channel.rank() == 1) channel.report_failure("a wrong key", FailureOrigin::here, kExitUsage);
+    stuck(channel);
+  });
   const Reaper reaper{children};
-  kill(children[1].pid, SIGSTOP);
-  std::vector<Child> others = {children[0], children[2]};
-  ASSERT_TRUE(all_end(others));
-  children[0].pid = children[2].pid = 0;
-  for (const Child& c : others)
-    EXPECT_EQ(c.output(),
-              "rank 1 failed at step 0: no sign of life for 0.4 s (host frozen or network cut)\n");
+  ASSERT_TRUE(all_end(children));
+  for (const Child& c : children) EXPECT_EQ(WEXITSTATUS(c.status), kExitUsage) << c.output();
 }
 
 TEST(ControlChannelProcesses, NormalEndIsSilent) {

@@ -3,13 +3,18 @@
 // process when a rank has failed.
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <future>
 
+#include "base/log.h"
 #include "parallel/control_channel.h"
 
 namespace saturate::parallel {
@@ -28,11 +33,42 @@ constexpr milliseconds kAbortTime{2000};
 constexpr milliseconds kGrace{500};
 constexpr size_t kMaxCause = 2000;
 
+// Followed by Failure::where and Failure::cause.
 struct FailureHead {
   int32_t rank = 0;
   FailureOrigin origin = FailureOrigin::here;
   int64_t step = 0;
+  uint64_t stopped_place = 0;
+  int32_t stopped_pid = 0;
+  int32_t exit_code = 0;
+  uint64_t where_bytes = 0;
 };
+
+// Followed by Whereabouts::text.
+struct BeatHead {
+  int64_t step = 0;
+  uint64_t moves = 0, place = 0;
+  int32_t pid = 0;
+  Pace pace = Pace::any;
+  bool waits = false;
+};
+
+template <class Head>
+std::vector<std::byte> packed(const Head& head, std::string_view text) {
+  std::vector<std::byte> bytes(sizeof head + text.size());
+  std::memcpy(bytes.data(), &head, sizeof head);
+  std::memcpy(bytes.data() + sizeof head, text.data(), text.size());
+  return bytes;
+}
+
+// The text behind `head`; nothing when the frame is too short for one.
+template <class Head>
+std::optional<std::string> unpack(const std::vector<std::byte>& bytes, Head& head) {
+  if (bytes.size() < sizeof head) return std::nullopt;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  return std::string(reinterpret_cast<const char*>(bytes.data()) + sizeof head,
+                     bytes.size() - sizeof head);
+}
 
 std::string one_line(std::string text) {
   if (text.size() > kMaxCause) text.resize(kMaxCause);
@@ -43,7 +79,29 @@ std::string one_line(std::string text) {
 
 }  // namespace
 
+ProcessId ProcessId::own() {
+  static const uint64_t place = [] {
+    std::string text;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), text);
+    std::error_code unknown;
+    text += std::filesystem::read_symlink("/proc/self/ns/pid", unknown).string();
+    return std::hash<std::string>()(text);
+  }();
+  return {place, ::getpid()};
+}
+
+void ProcessId::kill_if_here() const {
+  const ProcessId self = own();
+  if (pid <= 1 || pid == self.pid || place != self.place) return;
+  // The number may belong to another program by now.
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), unknown);
+  if (!unknown && program == std::filesystem::read_symlink("/proc/self/exe", unknown))
+    ::kill(pid, SIGKILL);
+}
+
 void ControlChannel::watch() {
+  for (auto& p : peers_) beat(*p);
   auto next_tick = Clock::now() + tick_;
   std::vector<pollfd> polled(peers_.size() + 1);
   while (!stop_.load()) {
@@ -92,9 +150,8 @@ void ControlChannel::read_from(Peer& from) {
       case FrameReader::Result::closed:
         from.closed = true;
         if (from.left) return;
-        // Ranks walk in step, so the step of this rank is that of the lost one give or take one.
-        consider({from.rank, step_.load(), FailureOrigin::here,
-                  "its process ended without a word (killed, crashed, or its host is gone)"},
+        consider(loss_of(from,
+                         "its process ended without a word (killed, crashed, or its host is gone)"),
                  milliseconds(0));
         if (rank_ != 0) verdict_at_ = Clock::now();  // rank 0 will not give its own
         return;
@@ -104,19 +161,35 @@ void ControlChannel::read_from(Peer& from) {
 
 void ControlChannel::handle(Peer& from, Frame frame) {
   from.silent_ticks = 0;
-  if (frame.header.type == FrameType::failure && frame.payload.size() >= sizeof(FailureHead)) {
+  if (frame.header.type == FrameType::heartbeat) {
+    BeatHead head;
+    if (auto text = unpack(frame.payload, head)) {
+      from.at = {head.step, head.moves, head.pace, head.waits, *std::move(text)};
+      from.process = {head.place, head.pid};
+    }
+    return;
+  }
+  if (frame.header.type == FrameType::failure) {
     FailureHead head;
-    std::memcpy(&head, frame.payload.data(), sizeof head);
-    std::string cause(reinterpret_cast<const char*>(frame.payload.data()) + sizeof head,
-                      frame.payload.size() - sizeof head);
+    const auto text = unpack(frame.payload, head);
+    if (!text || head.where_bytes > text->size()) return;
+    Failure failure{.rank = head.rank,
+                    .step = head.step,
+                    .origin = head.origin,
+                    .exit_code = head.exit_code,
+                    .where = text->substr(0, head.where_bytes),
+                    .cause = text->substr(head.where_bytes),
+                    .stopped = {head.stopped_place, head.stopped_pid}};
     if (rank_ == 0) {
-      consider({from.rank, head.step, head.origin, std::move(cause)},
+      failure.rank = from.rank;
+      consider(std::move(failure),
                head.origin == FailureOrigin::echo ? kEchoHold : milliseconds(0));
     } else {
       // The verdict of rank 0 is final, that of an echo too: rank 0 is about to end and its
       // connection to close, which must not displace it.
       verdict_.reset();
-      consider({head.rank, head.step, FailureOrigin::here, std::move(cause)}, milliseconds(0));
+      failure.origin = FailureOrigin::here;
+      consider(std::move(failure), milliseconds(0));
     }
     return;
   }
@@ -128,18 +201,17 @@ void ControlChannel::handle(Peer& from, Frame frame) {
 
 void ControlChannel::tick() {
   for (auto& p : peers_) {
-    // A connection that is busy needs no sign of life.
-    if (std::unique_lock sending(p->sending, std::try_to_lock); sending) {
-      const std::atomic<bool> do_not_wait{true};
-      send_frame(p->socket.get(), {FrameType::heartbeat, 0, 0}, nullptr, do_not_wait);
-    }
+    beat(*p);
     if (p->left) continue;
-    if (++p->silent_ticks * std::chrono::duration<double>(tick_).count() > options_.heartbeat_s)
-      consider({p->rank, step_.load(), FailureOrigin::here,
-                fmt::format("no sign of life for {:g} s (host frozen or network cut)",
-                            options_.heartbeat_s)},
-               milliseconds(0));
+    if (++p->silent_ticks * std::chrono::duration<double>(tick_).count() <= options_.heartbeat_s)
+      continue;
+    Failure lost = loss_of(*p, fmt::format("no sign of life for {:g} s (process stopped, host "
+                                           "frozen or network cut)",
+                                           options_.heartbeat_s));
+    lost.stopped = p->process;
+    consider(std::move(lost), milliseconds(0));
   }
+  look_for_stall();
   std::string cause;
   {
     std::lock_guard lock(guard_mutex_);
@@ -147,7 +219,45 @@ void ControlChannel::tick() {
   }
   if (cause.empty()) return;
   std::lock_guard lock(mutex_);
-  if (!reported_ && !verdict_) reported_ = Failure{rank_, step_.load(), FailureOrigin::echo, cause};
+  const Whereabouts at = activity_.now();
+  if (!reported_ && !verdict_)
+    reported_ = Failure{rank_, at.step, FailureOrigin::echo, kExitMachine, at.text, cause};
+}
+
+void ControlChannel::beat(Peer& to) {
+  // A connection that is busy needs no sign of life.
+  const std::unique_lock sending(to.sending, std::try_to_lock);
+  if (!sending) return;
+  const Whereabouts at = activity_.now();
+  const ProcessId self = ProcessId::own();
+  const auto payload =
+      packed(BeatHead{at.step, at.moves, self.place, self.pid, at.pace, at.waits}, at.text);
+  const std::atomic<bool> do_not_wait{true};
+  send_frame(to.socket.get(), {FrameType::heartbeat, 0, payload.size()}, payload.data(),
+             do_not_wait);
+}
+
+// Ranks walk in step, so the step of this rank is that of the lost one give or take one; what it was
+// at is as old as its last heartbeat.
+ControlChannel::Failure ControlChannel::loss_of(const Peer& lost, std::string cause) {
+  return {.rank = lost.rank,
+          .step = activity_.now().step,
+          .where = lost.at.text,
+          .cause = std::move(cause)};
+}
+
+void ControlChannel::look_for_stall() {
+  if (rank_ != 0) return;
+  std::vector<Whereabouts> ranks = {activity_.now()};
+  for (const auto& p : peers_) ranks.push_back(p->at);
+  const StallWatch::Finding found = stalls_.look(ranks, Clock::now());
+  if (found.failed_rank >= 0) {
+    const Whereabouts& at = ranks[static_cast<size_t>(found.failed_rank)];
+    consider({.rank = found.failed_rank, .step = at.step, .where = at.text, .cause = found.told},
+             milliseconds(0));
+  } else if (!found.told.empty()) {
+    log_warning(found.told);
+  }
 }
 
 // The first failure wins, except that a cause displaces an echo.
@@ -160,11 +270,14 @@ void ControlChannel::consider(Failure failure, Clock::duration hold) {
 }
 
 void ControlChannel::relay(const Failure& failure) {
-  const FailureHead head{failure.rank, failure.origin, failure.step};
-  const std::string cause = one_line(failure.cause);
-  std::vector<std::byte> payload(sizeof head + cause.size());
-  std::memcpy(payload.data(), &head, sizeof head);
-  std::memcpy(payload.data() + sizeof head, cause.data(), cause.size());
+  const auto payload = packed(FailureHead{.rank = failure.rank,
+                                          .origin = failure.origin,
+                                          .step = failure.step,
+                                          .stopped_place = failure.stopped.place,
+                                          .stopped_pid = failure.stopped.pid,
+                                          .exit_code = failure.exit_code,
+                                          .where_bytes = failure.where.size()},
+                              failure.where + one_line(failure.cause));
   const auto deadline = Clock::now() + kRelayTime;
   const std::atomic<bool> do_not_wait{true};
   for (auto& p : peers_) {
@@ -198,14 +311,18 @@ void ControlChannel::run_abort() {
 void ControlChannel::conclude() {
   if (rank_ == 0) relay(*verdict_);
   cancelled_.store(true);
-  const std::string line = fmt::format("rank {} failed at step {}: {}", verdict_->rank,
-                                       verdict_->step, one_line(verdict_->cause));
+  const Failure& v = *verdict_;
+  const std::string line = one_line(fmt::format("rank {} failed at step {}{}{}: {}", v.rank, v.step,
+                                                v.where.empty() ? "" : " ", v.where, v.cause));
   if (!options_.on_failure) {
     const std::string text = line + "\n";  // one write, so that lines of ranks do not mix
     [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
     run_abort();
     std::this_thread::sleep_for(kGrace);
-    std::_Exit(EXIT_FAILURE);
+    // A rank that is stopped cannot end itself, and holds its GPU for as long as it lives. Last, so
+    // that the others have noticed its silence and not its end.
+    v.stopped.kill_if_here();
+    std::_Exit(v.exit_code);
   }
   run_abort();
   options_.on_failure(line);

@@ -59,8 +59,11 @@ void HostCommunicator::work(const std::function<std::unique_ptr<HostTransport>()
     if (!error_) {
       lock.unlock();
       std::exception_ptr error;
+      Activity* const activity = job.collective && channel_ ? &channel_->activity() : nullptr;
+      if (activity) activity->begin(*job.collective);
       try {
-        job(*transport);
+        job.work(*transport);
+        if (activity) activity->end();
       } catch (...) {
         error = std::current_exception();
       }
@@ -75,11 +78,11 @@ void HostCommunicator::work(const std::function<std::unique_ptr<HostTransport>()
   if (abandon) transport.release();  // NOLINT: the process is about to end
 }
 
-Ticket HostCommunicator::post(Job job) {
+Ticket HostCommunicator::post(Work work, std::optional<Collective> collective) {
   Ticket ticket;
   {
     std::lock_guard lock(mutex_);
-    jobs_.push_back(std::move(job));
+    jobs_.push_back({std::move(work), std::move(collective)});
     ticket.number = ++posted_;
   }
   changed_.notify_all();
@@ -93,7 +96,7 @@ void HostCommunicator::wait(Ticket ticket, const Context&) {
 }
 
 Ticket HostCommunicator::run(const Collective& c, const void* input, void* output, const Context&) {
-  return post([=](HostTransport& transport) { transport.run(c, input, output); });
+  return post([=](HostTransport& transport) { transport.run(c, input, output); }, c);
 }
 
 void HostCommunicator::connect(const Group& group) {

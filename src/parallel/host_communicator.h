@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "parallel/communicator.h"
@@ -44,10 +45,14 @@ class HostCommunicator final : public ChannelCommunicator {
   void wait(Ticket ticket, const Context& compute) override;
 
  private:
-  using Job = std::function<void(HostTransport&)>;
+  using Work = std::function<void(HostTransport&)>;
+  struct Job {
+    Work work;
+    std::optional<Collective> collective;  // for failure reports
+  };
   Ticket run(const Collective& c, const void* input, void* output, const Context&) override;
   void connect(const Group& group) override;
-  Ticket post(Job job);
+  Ticket post(Work work, std::optional<Collective> collective = {});
   void stop();
   void work(const std::function<std::unique_ptr<HostTransport>()>& make_transport);
 

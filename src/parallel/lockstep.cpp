@@ -287,6 +287,7 @@ class LockstepCommunicator final : public Communicator {
     return *std::max_element(all.begin(), all.end());
   }
   void set_step(int64_t) noexcept override {}
+  void set_action(const char*, Pace) noexcept override {}
   void report_failure(const std::exception&) override {}
 
  private:

@@ -17,6 +17,7 @@ class SingleCommunicator final : public Communicator {
   double all_reduce_sum(double value) override { return value; }
   double all_reduce_max(double value) override { return value; }
   void set_step(int64_t) noexcept override {}
+  void set_action(const char*, Pace) noexcept override {}
   void report_failure(const std::exception&) override {}
 
  private:

@@ -22,6 +22,22 @@ double resident_bytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
+// What the ranks are at for as long as this lives; training again afterwards.
+class Doing {
+ public:
+  Doing(parallel::Communicator& ranks, const char* action) : ranks_(ranks) {
+    ranks_.set_action(action, parallel::Pace::any);
+  }
+  ~Doing() {
+    if (std::uncaught_exceptions() == 0) ranks_.set_action(kTraining, parallel::Pace::steady);
+  }
+  Doing(const Doing&) = delete;
+  static constexpr char kTraining[] = "training";
+
+ private:
+  parallel::Communicator& ranks_;
+};
+
 double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
 }
@@ -146,6 +162,7 @@ void Run::log_progress() {
 void Run::validate() {
   drain(true);
   if (validated_ == done_) return;
+  const Doing validation(ranks_, "validating");
   validated_ = done_;
   throughput_->pause();
   if (validator_) {
@@ -187,6 +204,7 @@ void Run::validate() {
 void Run::save(Failure failure) {
   drain(true);
   last_save_ = Clock::now();
+  const Doing saving(ranks_, "saving a checkpoint");
   if (!output_ || saved_ == done_) return;
   throughput_->pause();
   RunProgress p = progress_state_;
@@ -254,6 +272,7 @@ TrainEnd Run::train() {
   int64_t epoch = progress_state_.loader.epoch;
   if (initial_ && done_ == 0) validate();
   stop_early_ = began_at_ > 0 && patience_is_over();  // every rank has read the same checkpoint
+  ranks_.set_action(Doing::kTraining, parallel::Pace::steady);
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
     if ((stopped = agreed(time_is_over()))) break;
@@ -281,6 +300,7 @@ TrainEnd Run::train() {
   const TrainEnd end = interrupted   ? TrainEnd::interrupted
                        : stop_early_ ? TrainEnd::stopped_early
                                      : TrainEnd::finished;
+  ranks_.set_action("ending", parallel::Pace::any);
   finish(end);
   return end;
 }

@@ -2,10 +2,16 @@
 #include "distributed/checks.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
+#include <map>
 #include <stdexcept>
+#include <thread>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -302,6 +308,41 @@ void check_captured(parallel::Communicator& ranks, Device device) {
     for (Case& one : cases) one.fill(compute, replay);
     graph.launch(compute);
     for (Case& one : cases) one.check(compute, replay);
+  }
+}
+
+void step_along_axis(parallel::Communicator& c, parallel::MeshAxis axis, int victim,
+                     const std::string& what) {
+  using parallel::MeshAxis;
+  const std::map<MeshAxis, CollectiveKind> kinds = {{MeshAxis::tp, CollectiveKind::reduce_scatter},
+                                                    {MeshAxis::cp, CollectiveKind::all_gather},
+                                                    {MeshAxis::dp, CollectiveKind::all_reduce},
+                                                    {MeshAxis::pp, CollectiveKind::send_receive},
+                                                    {MeshAxis::ep, CollectiveKind::all_to_all}};
+  parallel::MeshExtents extents{.dp = 2};
+  if (axis == MeshAxis::cp) extents.cp = 2;
+  if (axis == MeshAxis::pp) extents.pp = 2;
+  if (axis == MeshAxis::ep) extents.ep = 2;
+  if (extents.cp * extents.pp == 1) extents.tp = 2;
+  Group group = c.make_group(parallel::Mesh(c.size(), extents).group(std::array{axis}, c.rank()));
+  group.axes = name_of(axis);
+  const Device cpu;
+  const Stream compute(cpu);
+  Case one({.kind = kinds.at(axis), .group = group, .count = 1000}, c.rank(), cpu);
+  one.fill(compute, 0);
+  c.set_action("training", parallel::Pace::steady);
+  for (int64_t step = 0;; ++step) {
+    c.set_step(step);
+    c.all_reduce_sum(0);  // as the norm of the gradients joins all ranks of a step
+    c.wait(one.start(c, context_of(compute)), context_of(compute));
+    if (step == 5 && c.rank() == victim) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));  // a heartbeat tells where it is
+      fmt::print(stderr, "event {}\n", now_s());
+      std::fflush(stderr);  // a file is not written to at once
+      if (what == "kill") kill(getpid(), SIGKILL);
+      if (what == "stop") kill(getpid(), SIGSTOP);
+      throw Error(Errc::io, "checkpoint", "no space left on /data");
+    }
   }
 }
 

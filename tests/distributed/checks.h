@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/mesh.h"
 
 namespace saturate::distributed {
 
@@ -25,11 +26,20 @@ void check_captured(parallel::Communicator& communicator, Device device);
 void step_until_failure(parallel::Communicator& communicator, Device device, int victim,
                         const std::function<void()>& at_step_5);
 
+// Seconds on a clock that all processes of this host share.
+double now_s();
+
 struct Rank {
   int exit_code = -1;  // -1: ended by a signal or by the time limit
   double seconds = 0;
-  std::string errors;  // its standard error
+  double ended_at = 0;  // on the clock of now_s()
+  std::string errors;   // its standard error
 };
+
+// Steps of one collective of `axis`, on four ranks in pairs, until `what` ("throw", "kill" or "stop")
+// happens to `victim`, which says when on its standard error ("event SECONDS").
+void step_along_axis(parallel::Communicator& communicator, parallel::MeshAxis axis, int victim,
+                     const std::string& what);
 
 // Forks `size` processes with the variables of torchrun and runs `body` in each. Kills what is left
 // after `limit_s`. Call before this process has threads or has touched a GPU.

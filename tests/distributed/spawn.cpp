@@ -40,6 +40,10 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 std::vector<Rank> spawn_ranks(int size, double limit_s, const std::function<int()>& body) {
   using Clock = std::chrono::steady_clock;
   static int calls = 0;
@@ -70,7 +74,7 @@ std::vector<Rank> spawn_ranks(int size, double limit_s, const std::function<int(
       if (waitpid(children[r].pid, &status, WNOHANG) == 0) continue;
       children[r].pid = 0;
       --running;
-      ranks[r] = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, seconds,
+      ranks[r] = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, seconds, now_s(),
                   text_of(children[r].errors)};
       std::filesystem::remove(children[r].errors);
     }
