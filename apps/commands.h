@@ -81,6 +81,13 @@ struct BenchOptions {
   std::vector<std::string> arguments;  // all that was given behind `bench`
 };
 
+struct CompareOptions {
+  std::vector<std::string> layouts;  // two, as --parallel takes them
+  RunConfig config;
+  int64_t length = 32;  // tokens of the longest synthetic sentence
+  int64_t steps = 3;
+};
+
 struct TuneOptions {
   std::string what;                 // gemm or attention
   std::vector<std::string> shapes;  // "MxNxK", "SxHxLxD"; empty: those of the benchmarks
@@ -164,6 +171,9 @@ void run_bench_attention(const BenchOptions& options, const kernels::KernelOptio
 int run_bench_attention_ladder(const BenchOptions& options, const Context& ctx,
                                const Stream& stream);
 int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stream& stream);
+// A small model and batch, where nothing is given.
+RunConfig compare_defaults();
+int run_compare(const CompareOptions& options);
 int run_tune(const TuneOptions& options);
 int run_tune_attention(const TuneOptions& options);
 int run_doctor(const DoctorOptions& options);

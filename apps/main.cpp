@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: flags to options, errors to exit codes. The only file that sees CLI11.
+// The command line: flags to options, errors to exit codes. With usage.cpp the
+// only file that sees CLI11.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include "apps/commands.h"
 #include "apps/config_flags.h"
 #include "apps/process_limits.h"
+#include "apps/usage.h"
 #include "base/config.h"
 #include "base/error.h"
 #include "base/features.h"
@@ -79,13 +81,14 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
 struct Program {
   CLI::App app{"Trains Transformers for translation and language modelling, and uses them.",
                "saturate"};
-  ConfigFlags train_flags, bench_flags;
+  ConfigFlags train_flags, bench_flags, compare_flags;
   bool resume = false, quiet = false, print_config = false, help_config = false;
   bool all_kernels = false;
   TranslateOptions translate;
   GenerateOptions generate;
   EvalOptions eval;
   BenchOptions bench;
+  CompareOptions layouts;
   TuneOptions tune;
   QuickstartDataOptions quickstart;
   DoctorOptions doctor;
@@ -94,8 +97,8 @@ struct Program {
   CheckOptions check;
   LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
-      *bench_command, *tune_command, *quickstart_command, *doctor_command, *top_command,
-      *check_command, *lab_command;
+      *bench_command, *compare_command, *tune_command, *quickstart_command, *doctor_command,
+      *top_command, *check_command, *lab_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -109,6 +112,7 @@ Each command explains itself: saturate train --help)");
     define_generate();
     define_eval();
     define_bench();
+    define_compare();
     define_tune();
     define_doctor();
     define_top();
@@ -353,6 +357,34 @@ and the like the model decodes as [translate] of its run says.)");
   saturate bench --against rows.jsonl        # again what these rows measured
 step_ms, p10_ms and p90_ms of a step: median and percentiles over --repeats steps back to
 back, from the end of one to the end of the next; the rates are those of the median.)");
+  }
+
+  void define_compare() {
+    compare_command = app.add_subcommand(
+        "compare", "run two layouts of one model for a few steps and say where they differ first");
+    CLI::App& c = *compare_command;
+    c.add_option("--layout", layouts.layouts, "how ranks share the work, as tp=2,zero=3; twice")
+        ->required()
+        ->expected(1, 2)
+        ->allow_extra_args(false)
+        ->type_name("LAYOUT");
+    add_config_file(c, compare_flags);
+    add_key(c, compare_flags, "--preset", "model.preset", "shape of the model [tiny]");
+    add_key(c, compare_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
+    add_key(c, compare_flags, "--precision", "train.precision", "auto (fp64 on a CPU), fp32, ...");
+    add_key(c, compare_flags, "--batch", "batch.target_tokens", "rows of a batch [128]");
+    c.add_option("--length", layouts.length, "tokens of the longest sentence")
+        ->check(CLI::Range(2, 1 << 20))
+        ->capture_default_str();
+    c.add_option("--steps", layouts.steps, "steps of each layout")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    c.footer(R"(Examples:
+  saturate compare --layout dp=2 --layout tp=2
+  saturate compare --layout dp=1 --layout pp=2,schedule=gpipe --preset gpt2-124m --batch 128
+  torchrun --nproc-per-node 2 --no-python saturate compare --layout dp=1 --layout dp=2,zero=3
+Without a launcher the ranks are threads of this process, which compute in fp64 on the CPU.
+Ends with code 1 when the layouts differ.)");
   }
 
   void define_tune() {
@@ -664,6 +696,10 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
       bench.config = bench_flags.build();
       return run_bench(bench);
     }
+    if (*compare_command) {
+      layouts.config = compare_flags.build(compare_defaults());
+      return run_compare(layouts);
+    }
     if (*tune_command) return run_tune(tune);
     if (*top_command) return run_top(top);
     if (*check_command) return run_check(check);
@@ -676,46 +712,6 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     return run_info(all_kernels);
   }
 };
-
-// What CLI11 refused, with the nearest command or flag.
-std::string usage_message(Program& program, const CLI::ParseError& error, int argc, char** argv) {
-  std::vector<std::string> names;
-  std::string wrong;
-  auto commands = program.app.get_subcommands();  // those that were given
-  std::string outer;
-  if (!commands.empty() && !commands[0]->get_subcommands().empty()) {
-    outer = " " + commands[0]->get_name();
-    commands = commands[0]->get_subcommands();
-    // An option that it lacks, which CLI11 may count among its positionals.
-    int i = 2;
-    while (i < argc && commands[0]->get_name() != argv[i]) ++i;
-    for (; i < argc && wrong.empty(); ++i) {
-      std::string_view name = argv[i];
-      name = name.substr(0, name.find('='));
-      if (name.starts_with("--") && commands[0]->get_option_no_throw(std::string(name)) == nullptr)
-        wrong = name;
-    }
-  }
-  if (commands.empty()) {
-    for (const CLI::App* c : program.app.get_subcommands([](CLI::App*) { return true; }))
-      names.push_back(c->get_name());
-    if (argc > 1) wrong = argv[1];
-  } else {
-    for (const CLI::Option* o : commands[0]->get_options()) names.push_back(o->get_name());
-    if (wrong.empty() && dynamic_cast<const CLI::ExtrasError*>(&error)) {
-      const auto extras = commands[0]->remaining();
-      if (!extras.empty()) wrong = extras[0];
-    }
-  }
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string command = commands.empty() ? "" : outer + " " + commands[0]->get_name();
-  std::string problem =
-      wrong.empty() ? std::string(error.what()) : fmt::format("unknown argument '{}'", wrong);
-  if (command == " doctor" && !wrong.empty() && !wrong.starts_with('-'))
-    problem += "; a command to watch stands after --, as in saturate doctor -- python train.py";
-  return fmt::format("{}{} (saturate{} --help explains)", problem, did_you_mean(wrong, views),
-                     command);
-}
 
 // The arguments after "--" of `saturate doctor ... -- command`, which are not this program's to
 // read.
@@ -741,7 +737,7 @@ int run_program(int argc, char** argv) {
     program.app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.app.exit(e);  // --help, --version
-    log_error(usage_message(program, e, argc, argv));
+    log_error(usage_message(program.app, e, argc, argv));
     return kExitUsage;
   }
   program.bench.arguments.assign(argv + std::min(argc, 2), argv + argc);

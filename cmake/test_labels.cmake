@@ -7,7 +7,7 @@ set(SATURATE_SLOW_TESTS
   "^train\\." "^cli\\.(limits|doctor_watch|top)" "^install\\." "^interop\\." "^python\\." "^distributed\\.(mpi|nccl)"
   "AttentionCpuTest\\.MatchesReference/(many|.*_256|.*_192|.*wide)" "OneThreadOrManyGiveTheSameBits" "^Nvrtc\\.Compiles"
   "GroupedGemm\\.EveryImplementation" "TranslatorSearch\\.EqualsSearch" "Translator\\.(SentenceDoesNot|PlansByLength)"
-  "^Kineto\\.QuickAndCareful" "^Serving\\.SilentAndSlow" "^CheckpointKill" "PhrasesAreTranslated"
+  "LayoutRandom" "LayoutMutants" "^Kineto\\.QuickAndCareful" "^Serving\\.SilentAndSlow" "^CheckpointKill" "PhrasesAreTranslated"
 )
 # Cases that do nothing but skip without a GPU, and there are more of them than of all others: where there is none, they are
 # not fast but `gpu`, because starting a program for each is most of what they cost.

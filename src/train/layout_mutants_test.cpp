@@ -45,6 +45,9 @@ class Tampered final : public parallel::Communicator {
   double all_reduce_sum(double value) override { return inner_.all_reduce_sum(value); }
   double all_reduce_max(double value) override { return inner_.all_reduce_max(value); }
   void set_step(int64_t step) noexcept override { inner_.set_step(step); }
+  void set_action(const char* action, parallel::Pace pace) noexcept override {
+    inner_.set_action(action, pace);
+  }
   void report_failure(const std::exception& e) override { inner_.report_failure(e); }
 
   bool in_step = false;

@@ -20,9 +20,82 @@ TEST_P(LayoutParity, EqualsOneRank) {
                                << "' saturate_train_test --gtest_filter=LayoutCase.*";
 }
 
-constexpr const char* kData[] = {"translation dp=2 4", "gpt dp=4,zero=0 4", "llama dp=2 4 averaged",
-                                 "modern-translation dp=4 8 frozen", "linear dp=3 6 unclipped"};
+// MODEL LAYOUT MICRO-BATCHES VARIANT, as LAYOUT_CASE takes them.
+constexpr const char* kData[] = {
+    "translation dp=2,zero=0 4",
+    "gpt dp=4,zero=0 4 unclipped",
+    "llama dp=2,zero=1 4 averaged",
+    "modern-translation dp=4,zero=1 8 frozen",
+    "linear dp=3,zero=1 6",
+    "translation dp=4,zero=2 4",
+    "gpt dp=2,zero=2 8 averaged",
+    "llama dp=4,zero=3 4",
+    "modern-translation dp=2,zero=3 4 frozen",
+    "linear dp=4,zero=3 8 unclipped",
+};
 INSTANTIATE_TEST_SUITE_P(Data, LayoutParity, testing::ValuesIn(kData));
+
+constexpr const char* kTensor[] = {
+    "translation dp=1,tp=2 2",    "translation dp=1,tp=4 2 unclipped",
+    "gpt dp=1,tp=2 2 frozen",     "gpt dp=1,tp=4 2",
+    "llama dp=1,tp=2 2 averaged", "modern-translation dp=1,tp=2 3",
+    "linear dp=1,tp=2 2",
+};
+INSTANTIATE_TEST_SUITE_P(Tensor, LayoutParity, testing::ValuesIn(kTensor));
+
+constexpr const char* kContext[] = {
+    "translation dp=1,cp=2 2",        "gpt dp=1,cp=2 2",
+    "gpt dp=1,cp=4 2 averaged",       "llama dp=1,cp=2 3 frozen",
+    "modern-translation dp=1,cp=2 2", "linear dp=1,cp=2 2",
+};
+INSTANTIATE_TEST_SUITE_P(Context, LayoutParity, testing::ValuesIn(kContext));
+
+constexpr const char* kPipeline[] = {
+    "gpt dp=1,pp=2,schedule=gpipe 4",
+    "gpt dp=1,pp=2 4 frozen",
+    "gpt dp=1,pp=4 4 averaged",
+    "llama dp=1,pp=2 3",
+    "llama dp=1,pp=3 5 unclipped",
+    "linear dp=1,pp=4,schedule=gpipe 2",
+    "translation dp=1,pp=2 4",
+    "translation dp=1,pp=4 4",
+    "modern-translation dp=1,pp=3 4",
+    "translation dp=1,pp=2,schedule=gpipe 3",
+    "gpt dp=1,pp=2,schedule=interleaved,chunks=2 4",
+    "translation dp=1,pp=2,schedule=interleaved,chunks=2 4",
+    "gpt dp=1,pp=2,schedule=zero-bubble 4",
+    "gpt dp=1,pp=4,schedule=zero-bubble 8",
+    "translation dp=1,pp=2,schedule=zero-bubble 4",
+};
+INSTANTIATE_TEST_SUITE_P(Pipeline, LayoutParity, testing::ValuesIn(kPipeline));
+
+constexpr const char* kRecompute[] = {
+    "gpt dp=1,recompute=full 2",           "translation dp=1,recompute=selective 2",
+    "llama dp=2,recompute=full 2",         "modern-translation dp=2,zero=3,recompute=full 2",
+    "gpt dp=1,tp=2,recompute=selective 2", "gpt dp=1,pp=2,recompute=full 4",
+    "gpt dp=1,cp=2,recompute=full 2",      "translation dp=2,zero=1,offload=true 2",
+};
+INSTANTIATE_TEST_SUITE_P(Recompute, LayoutParity, testing::ValuesIn(kRecompute));
+
+constexpr const char* kPairs[] = {
+    "translation dp=2,tp=2,zero=0 4", "translation dp=2,tp=2,zero=1 4",
+    "gpt dp=2,tp=2,zero=2 4",         "gpt dp=2,tp=2,zero=3 4",
+    "llama dp=2,cp=2,zero=1 4",       "llama dp=2,cp=2,zero=3 4 frozen",
+    "gpt dp=2,pp=2,zero=0 8",         "gpt dp=2,pp=2,zero=1 8 averaged",
+    "translation dp=2,pp=2,zero=2 8", "llama dp=2,pp=2,zero=3 8",
+    "gpt dp=1,tp=2,cp=2 2",           "translation dp=1,tp=2,cp=2 2",
+    "gpt dp=1,tp=2,pp=2 4",           "translation dp=1,tp=2,pp=2 4",
+    "gpt dp=1,cp=2,pp=2 4",
+};
+INSTANTIATE_TEST_SUITE_P(Pairs, LayoutParity, testing::ValuesIn(kPairs));
+
+constexpr const char* kTriples[] = {
+    "translation dp=2,tp=2,cp=2 4",      "gpt dp=2,tp=2,cp=2,zero=3 4",
+    "translation dp=2,tp=2,pp=2 4",      "gpt dp=2,tp=2,pp=2,zero=2 4 frozen",
+    "llama dp=2,cp=2,pp=2,zero=1 4",     "gpt dp=1,tp=2,cp=2,pp=2 4",
+    "translation dp=2,tp=2,cp=2,pp=2 4", "gpt dp=2,tp=2,cp=2,pp=2,zero=3 4",
+};
+INSTANTIATE_TEST_SUITE_P(Triples, LayoutParity, testing::ValuesIn(kTriples));
 
 // One case by hand.
 TEST(LayoutCase, FromTheEnvironment) {

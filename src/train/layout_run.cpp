@@ -91,6 +91,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   options.slots = options.accumulate;
   options.parallel = resolve_parallel(task.parallel, ranks.size());
   ParameterStore store(task.device, task.type);
+  store.set_kernels(task.kernels);
   model::Transformer model(task.model, store);
   freeze_parameters(store, options.freeze);
   store.allocate(options.optimizer.purpose());

@@ -14,7 +14,8 @@ struct LayoutTask {
   model::ModelConfig model;
   Device device = {};
   DType type = DType::f64;  // of matrix products; f64 on the CPU only
-  StepOptions options;      // but for accumulate, slots and parallel
+  kernels::KernelOptions kernels = {};
+  StepOptions options;  // but for accumulate, slots and parallel
   ParallelConfig parallel;
   int64_t micro_batches = 1;  // of one step, over all data-parallel ranks, which must divide it
   int64_t steps = 1;
