@@ -110,7 +110,7 @@ struct ParallelConfig {
   std::string zero = "auto";
   std::string schedule = "1f1b";
   int64_t chunks = 1;
-  std::string recompute = "none";
+  std::string recompute = "auto";
   bool offload = false;
   std::string reduce = "fp32";
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;

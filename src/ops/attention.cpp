@@ -45,6 +45,16 @@ PackedGradients make_gradients(Tape& t, const AttentionSpec& s) {
   return g;
 }
 
+// Chosen while the list is recorded. One on parameters without memory says how much it takes and
+// never runs: on the CPU it may be one of another device's types, whose attention is taken to need no
+// workspace.
+template <class Args>
+kernels::Plan<Args> planned(const Tape& t, DType type, const Args& args) {
+  if (!t.parameters().allocated() && !t.device().is_cuda() && size_of(type) == 2) return {};
+  const Context where{t.device()};
+  return kernels::plan_attention(where, args, t.parameters().kernels().attention_table.get());
+}
+
 }  // namespace
 
 Value attention(Tape& tape, const AttentionSpec& s) {
@@ -83,10 +93,7 @@ Value attention(Tape& tape, const AttentionSpec& s) {
   const double flops = (s.causal ? 2.0 : 4.0) * static_cast<double>(q.rows * width) * keys;
   args.q = aligned_as(s.q, q.dtype), args.k = aligned_as(s.k, q.dtype);
   args.v = aligned_as(s.v, q.dtype);
-  const Context planned_for{tape.device()};
-  const std::shared_ptr<const kernels::AttentionTable> measured =
-      tape.parameters().kernels().attention_table;
-  const auto plan = kernels::plan_attention(planned_for, args, measured.get());
+  const auto plan = planned(tape, q.dtype, args);
   const auto bind = [=](const Run& r) {
     kernels::AttentionArgs a = args;
     a.cu_q = r(args.cu_q);
@@ -114,7 +121,7 @@ Value attention(Tape& tape, const AttentionSpec& s) {
                                          .d_k_stride = k.cols,
                                          .d_v_stride = v.cols,
                                          .workspace_bytes = kernels::kAnyWorkspace};
-        const auto plan_back = kernels::plan_attention(planned_for, b, measured.get());
+        const auto plan_back = planned(t, q.dtype, b);
         const int64_t bytes = b.workspace_bytes = plan_back.workspace_bytes;
         const Value workspace =
             bytes > 0 ? t.make("attention_workspace", DType::f32, 1, (bytes + 3) / 4) : Value{};

@@ -4,22 +4,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/corpus.h"
+#include "train/memory_fit.h"
 #include "train/model_setup.h"
 
 namespace saturate::train {
 namespace {
 
-StepMemory plan(const RunConfig& config, const data::BatchShape& shape,
-                const model::ModelConfig& model, const ParameterStore& like, const Layout& layout) {
-  return plan_step(model, like, resolve_step(config, shape, layout.mesh().size()), layout);
-}
-
 std::string size_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+void tell(const RunConfig& config, const FittedBatch& f, size_t limit) {
+  std::string changed;
+  if (f.batch.accumulate != config.batch.accumulate) {
+    changed =
+        fmt::format("{} micro-batches of {} target tokens instead of {} of {}", f.batch.accumulate,
+                    f.batch.target_tokens, config.batch.accumulate, config.batch.target_tokens);
+  }
+  if (f.recompute_units && f.memory.recompute.units > 0)
+    changed += (changed.empty() ? "" : "; ") + text_of(f.memory.recompute);
+  if (changed.empty()) return;
+  log_info(fmt::format("{} {}: {}", config.train.memory.value > 0 ? "train.memory" : "free memory",
+                       size_text(limit), changed));
+}
 
 }  // namespace
 
@@ -53,61 +65,76 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
 
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                       const model::ModelConfig& model, const ParameterStore& like,
-                      const Layout& layout) {
-  RunConfig trial = config;
-  const auto current = [&] {
-    FittedBatch f{.batch = trial.batch, .shape = resolve_shape(trial, cache, model), .memory = {}};
-    f.memory = plan(trial, f.shape, model, like, layout);
+                      const Layout& layout, parallel::Communicator& ranks) {
+  const auto batch_of = [&](int64_t halvings) -> std::optional<RunConfig> {
+    RunConfig trial = config;
+    for (; halvings > 0; --halvings) {
+      if (trial.batch.target_tokens < 2 * 64) return std::nullopt;
+      trial.batch.target_tokens /= 2;
+      trial.batch.source_tokens /= 2;
+      trial.batch.sequences /= 2;
+      trial.batch.accumulate *= 2;
+    }
+    return trial;
+  };
+  const auto fitted = [&](const MemoryTrial& t) -> std::optional<FittedBatch> {
+    const std::optional<RunConfig> trial = batch_of(t.halvings);
+    if (!trial) return std::nullopt;
+    FittedBatch f{.batch = trial->batch,
+                  .shape = resolve_shape(*trial, cache, model),
+                  .memory = {},
+                  .recompute_units = t.units};
+    StepOptions options = resolve_step(*trial, f.shape, ranks.size());
+    options.recompute_units = t.units;
+    f.memory = plan_step(model, like, options, layout);
     return f;
   };
-  const auto halve = [&] {
-    if (trial.batch.target_tokens < 2 * 64) return false;
-    trial.batch.target_tokens /= 2;
-    trial.batch.source_tokens /= 2;
-    trial.batch.sequences /= 2;
-    trial.batch.accumulate *= 2;
-    return true;
-  };
-  FittedBatch fitted = current();
-  const auto limit = static_cast<size_t>(config.train.memory.value);
+  const bool limited = config.train.memory.value > 0;
   const size_t free_bytes = device_info(like.device()).free_bytes;
-  if (limit > 0) {
-    while (fitted.memory.total() > limit && halve()) fitted = current();
-    if (fitted.memory.total() > limit) {
-      throw Error(
-          Errc::out_of_memory, "train",
-          fmt::format("train.memory is {}, but even {} target tokens need {}: {} parameters and "
-                      "{} optimizer state; use a smaller model",
-                      size_text(limit), fitted.batch.target_tokens,
-                      size_text(fitted.memory.total()), size_text(fitted.memory.parameters),
-                      size_text(fitted.memory.optimizer)));
-    }
-    if (fitted.batch.accumulate != config.batch.accumulate) {
-      log_info(
-          fmt::format("train.memory {}: {} micro-batches of {} target tokens instead of {} of {}",
-                      size_text(limit), fitted.batch.accumulate, fitted.batch.target_tokens,
-                      config.batch.accumulate, config.batch.target_tokens));
-    }
-    return fitted;
+  MemoryFit fit{.automatic = config.parallel.recompute == "auto"};
+  fit.limit = limited          ? static_cast<size_t>(config.train.memory.value)
+              : free_bytes > 0 ? free_bytes
+                               : SIZE_MAX;
+  fit.halvings = limited ? MemoryFit::kAnyHalvings : 0;
+  fit.plan = [&](const MemoryTrial& t) -> std::optional<StepMemory> {
+    const auto f = fitted(t);
+    return f ? std::optional(f->memory) : std::nullopt;
+  };
+  if (const auto t = fit.cheapest(ranks)) {
+    const FittedBatch f = *fitted(*t);
+    tell(config, f, fit.limit);
+    return f;
   }
-  if (fitted.memory.total() <= free_bytes || free_bytes == 0) return fitted;
-  const FittedBatch wanted = fitted;
+  if (limited) {
+    FittedBatch smallest;
+    const auto units = fit.automatic ? std::optional<int64_t>(INT64_MAX) : std::nullopt;
+    for (int64_t h = 0; const auto f = fitted({.halvings = h, .units = units}); ++h) smallest = *f;
+    throw Error(
+        Errc::out_of_memory, "train",
+        fmt::format("train.memory is {}, but even {} target tokens need {}: {} parameters and "
+                    "{} optimizer state; use a smaller model",
+                    size_text(fit.limit), smallest.batch.target_tokens,
+                    size_text(smallest.memory.total()), size_text(smallest.memory.parameters),
+                    size_text(smallest.memory.optimizer)));
+  }
+  const FittedBatch wanted = *fitted({});
+  fit.halvings = MemoryFit::kAnyHalvings;
   const auto also = [](const char* key, int64_t value) {  // what was given is halved as well
     return value > 0 ? fmt::format(" --set batch.{}={}", key, value) : std::string();
   };
-  while (fitted.memory.total() > free_bytes && halve()) fitted = current();
+  const auto t = fit.cheapest(ranks);
+  const BatchConfig smaller = t ? batch_of(t->halvings)->batch : BatchConfig{};
   throw Error(
       Errc::out_of_memory, "train",
       fmt::format("the step needs {} ({} of activations) and {} has {} free; {}",
                   size_text(wanted.memory.total()), size_text(wanted.memory.activations),
                   to_string(like.device()), size_text(free_bytes),
-                  fitted.memory.total() <= free_bytes
-                      ? fmt::format("this fits, with the same result: --set batch.target_tokens={} "
-                                    "--set batch.accumulate={}{}{}",
-                                    fitted.batch.target_tokens, fitted.batch.accumulate,
-                                    also("source_tokens", fitted.batch.source_tokens),
-                                    also("sequences", fitted.batch.sequences))
-                      : std::string("no batch of this model fits; use a smaller model")));
+                  t ? fmt::format("this fits, with the same result: --set batch.target_tokens={} "
+                                  "--set batch.accumulate={}{}{}",
+                                  smaller.target_tokens, smaller.accumulate,
+                                  also("source_tokens", smaller.source_tokens),
+                                  also("sequences", smaller.sequences))
+                    : std::string("no batch of this model fits; use a smaller model")));
 }
 
 }  // namespace saturate::train

@@ -20,13 +20,18 @@ struct FittedBatch {
   BatchConfig batch;  // target_tokens and accumulate, changed together: their product stays
   data::BatchShape shape;
   StepMemory memory;
+  std::optional<int64_t> recompute_units = {};  // StepOptions has it
 };
 
-// Of one rank. With train.memory the micro-batch is halved (and accumulate doubled) until the plan fits it.
-// Errors: out_of_memory, before anything is allocated, when the plan is larger than what is free;
-// the message says which batch.target_tokens would fit. `like` as plan_step() takes it.
+// What fits train.memory, or what is free where that is not given, on every rank. Results stay the
+// same but for rounding. With train.memory the micro-batch is halved (and accumulate doubled) as
+// often as need be; with parallel.recompute = auto results are also computed again instead of kept,
+// the cheapest first, and of all that fits what is modelled to take the least time is chosen.
+// Without train.memory the batch stays as it is.
+// Errors: out_of_memory, before anything is allocated; the message says what would fit. All ranks
+// call it together. `like` and `layout` as plan_step() takes them.
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                       const model::ModelConfig& model, const ParameterStore& like,
-                      const Layout& layout);
+                      const Layout& layout, parallel::Communicator& ranks);
 
 }  // namespace saturate::train

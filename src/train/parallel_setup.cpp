@@ -29,7 +29,6 @@ void check_supported(const ParallelConfig& p) {
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
   if (p.schedule != "1f1b") only("schedule", p.schedule, "1f1b");
   if (p.chunks > 1) only("chunks", p.chunks, 1);
-  if (p.recompute != "none") only("recompute", p.recompute, "none");
   if (p.offload) only("offload", p.offload, false);
   if (p.reduce != "fp32") only("reduce", p.reduce, "fp32");
 }
@@ -110,7 +109,7 @@ std::string layout_text(const ParallelConfig& p, int ranks) {
   add("zero", o.zero, 0);
   if (e.pp > 1) add("schedule", o.schedule, "");
   add("chunks", o.chunks, 1);
-  add("recompute", o.recompute, "none");
+  add("recompute", o.recompute, "auto");
   add("offload", o.offload, false);
   if (o.reduce == DType::bf16) text += ",reduce=bf16";
   return text;

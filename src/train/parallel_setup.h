@@ -14,7 +14,7 @@ struct ParallelOptions {
   int zero = 0;                    // 0 to 3
   std::string schedule = "1f1b";   // of micro-batches in a pipeline
   int chunks = 1;                  // runs of layers on each of its ranks
-  std::string recompute = "none";  // none, selective, full
+  std::string recompute = "auto";  // none, selective, full; auto: as memory demands
   bool offload = false;            // the optimizer's state lies in host memory
   DType reduce = DType::f32;       // type in which gradients travel
 };

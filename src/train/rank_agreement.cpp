@@ -186,8 +186,9 @@ Settings plan_of(const Corpora& corpora, const FittedBatch& fitted) {
   return {{"source tokenizer", fmt::format("{:016x}", corpora.source.fingerprint())},
           {"target tokenizer", fmt::format("{:016x}", corpora.target.fingerprint())},
           {"batch that fits",
-           fmt::format("{} x {} target and {} source tokens, {} sequences", fitted.batch.accumulate,
-                       fitted.shape.target_rows, fitted.shape.source_rows, fitted.shape.sequences)},
+           fmt::format("{} x {} target and {} source tokens, {} sequences, {} units computed again",
+                       fitted.batch.accumulate, fitted.shape.target_rows, fitted.shape.source_rows,
+                       fitted.shape.sequences, fitted.recompute_units.value_or(-1))},
           {"longest sentence", fmt::format("{} source and {} target tokens",
                                            fitted.shape.max_source, fitted.shape.max_target)}};
 }

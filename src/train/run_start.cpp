@@ -27,7 +27,7 @@ FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cac
                             const model::ModelConfig& model, ParameterStore& store,
                             parallel::Communicator& ranks, const Layout& layout) {
   store.set_kernels(kernel_options_of_run(config, store.device(), ranks));
-  return fit_batch(config, cache, model, store, layout);
+  return fit_batch(config, cache, model, store, layout, ranks);
 }
 
 // A language model's preset is named for its size with its own vocabulary; another one is told.
@@ -74,7 +74,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_);
   freeze_parameters(store_, config_.optimizer.freeze);
-  const StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
+  StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
+  options.recompute_units = fitted_.recompute_units;
   store_.allocate(options.optimizer.purpose());
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
@@ -91,6 +92,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       format_bytes(static_cast<double>(plan.activations)),
       format_bytes(static_cast<double>(plan.activations_unshared)),
       ranks.size() == 1 ? "" : fmt::format("; {} ranks as {}", ranks.size(), layout_text())));
+  if (!fitted_.recompute_units && plan.recompute.units > 0) log_info(text_of(plan.recompute));
   tell_size(config_, model_config_, store_.count());
   start_or_resume();
   if (output_ && corpora_.valid) {

@@ -20,14 +20,20 @@ constexpr size_t kTimedSteps = 64;
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
-void record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
-            int32_t* batch, StepState* state, float label_smoothing) {
-  record_loss(tape, model, layout, batch,
-              {.label_smoothing = label_smoothing,
-               .grad_scale = 1.0f / static_cast<float>(layout.shape.target_rows),
-               .device_scale = state ? &state->loss_scale : nullptr,
-               .totals = state ? state->totals : nullptr});
+RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
+                       int32_t* batch, StepState* state, const StepOptions& options) {
+  const auto forward = [&](Tape& t) {
+    record_loss(t, model, layout, batch,
+                {.label_smoothing = options.label_smoothing,
+                 .grad_scale = 1.0f / static_cast<float>(layout.shape.target_rows),
+                 .device_scale = state ? &state->loss_scale : nullptr,
+                 .totals = state ? state->totals : nullptr});
+  };
+  forward(tape);
+  const RecomputeChoice choice =
+      choose_recomputation(tape, options.parallel.recompute, options.recompute_units, forward);
   tape.backward();
+  return choice;
 }
 
 }  // namespace
@@ -44,8 +50,8 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   Tape tape(store, TapeMode::training, nullptr);
   // Planning runs nothing: any address will do for a batch that is never read.
   auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
-  record(tape, model, layout, nowhere, nullptr, options.label_smoothing);
   StepMemory m;
+  m.recompute = record(tape, model, layout, nowhere, nullptr, options);
   const auto bytes = [&](std::initializer_list<StateArray> arrays) {
     size_t sum = 0;
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
@@ -79,8 +85,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
-  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
-         options_.label_smoothing);
+  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
   plan_buckets();
   arena_bytes_ = tape_.plan();
   arena_ = Buffer(store.device(), arena_bytes_);

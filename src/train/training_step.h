@@ -3,6 +3,7 @@
 // ranks, AdamW; recorded once, captured once, replayed.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "runtime/replay.h"
 #include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
+#include "train/recompute.h"
 
 namespace saturate::train {
 
@@ -28,6 +30,8 @@ struct StepOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
   uint64_t seed = 1;
   ParallelOptions parallel;
+  // How much to compute again (RecomputeUnits); none: as parallel.recompute says.
+  std::optional<int64_t> recompute_units = {};
 };
 
 // What a step will take, known before anything is allocated.
@@ -38,6 +42,7 @@ struct StepMemory {
   size_t activations_unshared = 0;
   size_t batches = 0;
   size_t workspace = 0;
+  RecomputeChoice recompute;
   size_t total() const noexcept {
     return parameters + optimizer + activations + batches + workspace;
   }

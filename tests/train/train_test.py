@@ -221,10 +221,17 @@ class Training(unittest.TestCase):
     def test_memory_limit_keeps_the_step_and_its_result(self):
         free = self.train("free", 2, **{"batch.target_tokens": 1024})
         step, activations = re.search(r"([0-9.]+) MiB for the step, ([0-9.]+) MiB of it activations", free.stderr).groups()
-        # A third of the activations must go: only micro-batches make that possible.
+        # A third of the activations must go: to micro-batches, to what is computed again, or to both.
         limit = f"{int(1024 * (float(step) - float(activations) / 3))}KiB"
-        done = self.train("memory", 2, **{"train.memory": limit, "batch.target_tokens": 1024})
+        done = self.train("memory", 2, **{"train.memory": limit, "batch.target_tokens": 1024, "parallel.recompute": "none"})
         self.assertIn("micro-batches of", done.stderr)
+        self.assertNotIn("again", done.stderr)
+        self.assertRegex(self.train("auto", 2, **{"train.memory": limit, "batch.target_tokens": 1024}).stderr,
+                         "train.memory .*: .*(micro-batches of|computes .* again)")
+        full = self.train("full", 2, **{"parallel.recompute": "full", "batch.target_tokens": 1024})
+        self.assertRegex(full.stderr, r"the backward pass computes .* again \((\d+) of \1 units\)")
+        self.assertLess(float(re.search(r"([0-9.]+) MiB of it activations", full.stderr).group(1)), float(activations))
+        self.assertEqual(self.losses("full"), self.losses("free"))
         refused = self.train("nothing", 2, expect=1, **{"train.memory": "256KiB"})
         self.assertIn("use a smaller model", refused.stderr)
 
