@@ -65,8 +65,11 @@ struct EvalOptions {
 };
 
 struct BenchOptions {
-  std::string what;  // step, gemm or attention
+  std::string what;  // step, gemm, attention or links
   RunConfig config;
+  bool operations = false;     // step: times each operation of its list
+  int devices = 1;             // step --operations: ranks of the layout, of which one is run
+  std::string machine;         // links, step --operations: machine file to write or extend
   int64_t length = 32;         // tokens of a synthetic sentence
   int64_t repeats = 30;        // timed steps or launches
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
@@ -86,6 +89,21 @@ struct CompareOptions {
   RunConfig config;
   int64_t length = 32;  // tokens of the longest synthetic sentence
   int64_t steps = 3;
+};
+
+struct PlanOptions {
+  RunConfig config;
+  std::string model;              // folder whose model is planned for; empty: that of `config`
+  std::string machine;            // file or name; empty: this machine, measured
+  std::optional<int64_t> length;  // tokens of a sentence
+  int devices = 1;
+  int rows = 10;          // of the table
+  std::string launcher;   // empty: torchrun for GPUs, mpirun for CPUs
+  std::string timeline;   // where the fastest layout's step goes; empty: nowhere
+  double mtbf_hours = 0;  // of one device; 0: the machine's
+  double checkpoint_minutes = 0;
+  int64_t check_steps = 20;
+  bool check = false, json = false;
 };
 
 struct TuneOptions {
@@ -174,6 +192,9 @@ int run_bench_ladder(const BenchOptions& options, const Context& ctx, const Stre
 // A small model and batch, where nothing is given.
 RunConfig compare_defaults();
 int run_compare(const CompareOptions& options);
+int run_bench_links(const BenchOptions& options);
+int run_bench_operations(const BenchOptions& options);
+int run_plan(const PlanOptions& options);
 int run_tune(const TuneOptions& options);
 int run_tune_attention(const TuneOptions& options);
 int run_doctor(const DoctorOptions& options);

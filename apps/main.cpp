@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: flags to options, errors to exit codes. With usage.cpp the
-// only file that sees CLI11.
+// The command line: flags to options, errors to exit codes. With usage.cpp and
+// command_line.h the only file that sees CLI11.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "apps/bench_against.h"
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/config_flags.h"
 #include "apps/process_limits.h"
@@ -25,36 +26,6 @@
 
 namespace saturate::apps {
 namespace {
-
-// CLI::Range lets "nan" pass.
-CLI::Validator real_range(double least, double most) {
-  return CLI::Validator(
-      [least, most](const std::string& text) {
-        double value = 0;
-        const bool number = CLI::detail::lexical_cast(text, value);
-        return number && value >= least && value <= most
-                   ? std::string()
-                   : fmt::format("{} is no number from {:g} to {:g}", text, least, most);
-      },
-      fmt::format("FLOAT in [{:g} - {:g}]", least, most));
-}
-
-void add_config_file(CLI::App& app, ConfigFlags& flags) {
-  app.add_option("--config", flags.file, "TOML file with any of the keys of --help-config")
-      ->type_name("FILE");
-  app.add_option("--set", flags.settings, "set one key; may be given again, the last counts")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-}
-
-// A flag that stands for a key of the configuration.
-void add_key(CLI::App& app, ConfigFlags& flags, const std::string& flag, const std::string& key,
-             const std::string& help) {
-  const auto store = [&flags, key](const std::string& value) {
-    flags.shorthand.push_back(key + "=" + value);
-  };
-  app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
-}
 
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
@@ -81,7 +52,7 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
 struct Program {
   CLI::App app{"Trains Transformers for translation and language modelling, and uses them.",
                "saturate"};
-  ConfigFlags train_flags, bench_flags, compare_flags;
+  ConfigFlags train_flags, bench_flags, compare_flags, plan_flags;
   bool resume = false, quiet = false, print_config = false, help_config = false;
   bool all_kernels = false;
   TranslateOptions translate;
@@ -89,6 +60,7 @@ struct Program {
   EvalOptions eval;
   BenchOptions bench;
   CompareOptions layouts;
+  PlanOptions plan;
   TuneOptions tune;
   QuickstartDataOptions quickstart;
   DoctorOptions doctor;
@@ -97,8 +69,8 @@ struct Program {
   CheckOptions check;
   LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
-      *bench_command, *compare_command, *tune_command, *quickstart_command, *doctor_command,
-      *top_command, *check_command, *lab_command;
+      *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
+      *doctor_command, *top_command, *check_command, *lab_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -113,6 +85,7 @@ Each command explains itself: saturate train --help)");
     define_eval();
     define_bench();
     define_compare();
+    plan_command = define_plan(app, plan, plan_flags);
     define_tune();
     define_doctor();
     define_top();
@@ -296,10 +269,10 @@ and the like the model decodes as [translate] of its run says.)");
 
   void define_bench() {
     bench_command =
-        app.add_subcommand("bench", "measure training steps, matrix products or attention");
+        app.add_subcommand("bench", "measure training steps, matrix products, attention or links");
     CLI::App& c = *bench_command;
-    c.add_option("what", bench.what, "step, gemm or attention")
-        ->check(CLI::IsMember({"step", "gemm", "attention"}));
+    c.add_option("what", bench.what, "step, gemm, attention or links (between the ranks at hand)")
+        ->check(CLI::IsMember({"step", "gemm", "attention", "links"}));
     add_config_file(c, bench_flags);
     add_key(c, bench_flags, "--preset", "model.preset", "shape of the model");
     add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
@@ -309,6 +282,16 @@ and the like the model decodes as [translate] of its run says.)");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
         ->check(CLI::Range(2, 1 << 20))
         ->capture_default_str();
+    CLI::Option* operations = c.add_flag("--operations", bench.operations,
+                                         "step: the time of each operation of its list instead");
+    c.add_option("--devices", bench.devices,
+                 "--operations: ranks that --parallel is for; one is run, without the others")
+        ->needs(operations)
+        ->check(CLI::Range(1, 65536))
+        ->capture_default_str();
+    c.add_option("--machine", bench.machine,
+                 "links and --operations: machine file to write, or to extend, for saturate plan")
+        ->type_name("FILE");
     c.add_option("--repeats", bench.repeats, "timed repetitions; the median is printed")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
@@ -348,6 +331,8 @@ and the like the model decodes as [translate] of its run says.)");
     c.footer(R"(Examples:
   saturate bench step --preset base --batch 25088 --length 32
   saturate bench step --preset gpt2-124m --batch 32768 --length 1024
+  saturate bench step --preset base --batch 25088 --operations --machine here.toml
+  torchrun --nproc-per-node 4 --no-python saturate bench links --machine here.toml
   saturate bench gemm --shape 4096 4096 4096 --precision bf16
   saturate bench gemm --ladder --sizes 1024 2048 4096
   saturate bench attention --shape 8 16 2048 128 --causal
@@ -699,6 +684,10 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     if (*compare_command) {
       layouts.config = compare_flags.build(compare_defaults());
       return run_compare(layouts);
+    }
+    if (*plan_command) {
+      plan.config = plan_flags.build();
+      return run_plan(plan);
     }
     if (*tune_command) return run_tune(tune);
     if (*top_command) return run_top(top);

@@ -10,6 +10,7 @@
 #include "base/config_keys.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/toml.h"
 
 namespace saturate {
 namespace {
@@ -168,7 +169,49 @@ void merge_toml(RunConfig& config, std::string_view text, const std::string& sou
   config = std::move(merged);
 }
 
-void merge_toml_file(RunConfig& config, const std::string& path) {
+namespace {
+
+// As deep as toml++ lets a text nest.
+TomlNode tree_of(const toml::node& node, const std::string& source) {
+  TomlNode out{.value = false, .line = static_cast<int>(node.source().begin.line)};
+  if (const auto* truth = node.as_boolean()) {
+    out.value = truth->get();
+  } else if (const auto* integer = node.as_integer()) {
+    out.value = integer->get();
+  } else if (const auto* number = node.as_floating_point()) {
+    out.value = number->get();
+  } else if (const auto* text = node.as_string()) {
+    out.value = text->get();
+  } else if (const auto* array = node.as_array()) {
+    TomlNode::Array elements;
+    for (const toml::node& e : *array) elements.push_back(tree_of(e, source));
+    out.value = std::move(elements);
+  } else if (const auto* table = node.as_table()) {
+    TomlNode::Table members;
+    for (const auto& [key, member] : *table) {
+      members.push_back({std::string(key.str()), tree_of(member, source),
+                         static_cast<int>(key.source().begin.line)});
+    }
+    out.value = std::move(members);
+  } else {
+    reject(source, node.source().begin, "a date or a time has no meaning here; remove it");
+  }
+  return out;
+}
+
+}  // namespace
+
+TomlNode parse_toml(std::string_view text, const std::string& source) {
+  require_few_dots(text, source);
+  try {
+    const toml::table table = toml::parse(text, source);
+    return tree_of(table, source);
+  } catch (const toml::parse_error& e) {
+    reject(source, e.source().begin, std::string(e.description()));
+  }
+}
+
+std::string read_toml_text(const std::string& path) {
   constexpr size_t kLargest = size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
   if (!file)
@@ -183,7 +226,11 @@ void merge_toml_file(RunConfig& config, const std::string& path) {
     throw Error(Errc::invalid_argument, "config",
                 fmt::format("{}: larger than 1 MiB; this is no configuration file", path));
   }
-  merge_toml(config, text, path);
+  return text;
+}
+
+void merge_toml_file(RunConfig& config, const std::string& path) {
+  merge_toml(config, read_toml_text(path), path);
 }
 
 }  // namespace saturate

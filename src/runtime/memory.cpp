@@ -3,14 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/memory_use.h"
 
 namespace saturate {
 namespace {
+
+std::atomic<size_t> buffers{0};  // bytes in all of them
 
 constexpr size_t kAlignment = 256;  // what cudaMalloc gives; kernels may rely on it on both devices
 
@@ -29,15 +33,19 @@ void* allocate_cpu(size_t bytes) {
 Buffer::Buffer(Device device, size_t bytes) : Block(device, bytes) {
   if (bytes == 0) return;
   data_ = device.is_cuda() ? cuda::allocate(device.index, bytes) : allocate_cpu(bytes);
+  buffers += bytes;
 }
 Buffer::~Buffer() {
   if (!data_) return;
+  buffers -= bytes_;
   if (device_.is_cuda()) {
     cuda::release(device_.index, data_);
   } else {
     std::free(data_);
   }
 }
+
+size_t buffer_bytes() noexcept { return buffers; }
 
 HostBuffer::HostBuffer(Device device, size_t bytes) : Block(device, bytes) {
   if (bytes == 0) return;

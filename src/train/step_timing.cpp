@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "model/model_config.h"
 #include "parallel/launch.h"
+#include "runtime/memory_use.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
 #include "train/rank_agreement.h"
@@ -81,25 +82,10 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   require_agreement(settings, ranks);
   const kernels::KernelOptions kernel_choices = kernel_options(config, device);
 
-  model::ModelConfig model_config = model_with(config);
-  const bool lm = model_config.kind == model::ModelKind::decoder_only;
-  const int64_t vocab = vocabulary_size(config);
-  model_config.vocab_target = vocab;
-  model_config.vocab_source = lm ? 0 : vocab;
-  model_config.pad_id = model_config.decoder_start_id = vocab - 1;
-  model_config.eos_id = model_config.bos_id = 0;
-  model_config.max_positions = std::max(model_config.max_positions, length);
-  model::validate(model_config);
+  const auto [model_config, shape] = timed_shape(config, length);
   check_layout(config, model_config, ranks.size());
-
-  const int64_t rows = std::max(length, config.batch.target_tokens / length * length);
-  const int64_t unit = row_multiple(config.parallel);  // one rank needs no padding
-  const int64_t padded = unit == 8 ? rows : (rows + unit - 1) / unit * unit;
-  const data::BatchShape shape{.source_rows = lm ? 0 : padded,
-                               .target_rows = padded,
-                               .sequences = rows / length,
-                               .max_source = lm ? 0 : length,
-                               .max_target = length};
+  const bool lm = model_config.kind == model::ModelKind::decoder_only;
+  const int64_t rows = shape.sequences * length;
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   store.set_kernels(kernel_choices);
   model::Transformer model(model_config, store);
@@ -113,16 +99,8 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   store.initialise(step.stream(), 1);
   store.reset_average(step.stream());
   for (int64_t i = 0; i < step.slots(); ++i) {
-    int32_t* words = step.host_slot(i);
-    std::fill_n(words, step.batch_layout().words, 0);
     const auto key = static_cast<uint64_t>(layout.coordinate(Layout::Axis::dp) * 1000 + i);
-    if (!lm)
-      fill_side(step.batch_layout().source, words, rows, shape.sequences, length, vocab, key * 2);
-    fill_side(step.batch_layout().target, words, rows, shape.sequences, length, vocab, key * 2 + 1);
-    for (int64_t t = 0; t < padded; ++t) {
-      words[step.batch_layout().labels + t] =
-          t < rows ? words[step.batch_layout().target.ids + (t + 1) % rows] : -1;
-    }
+    fill_timed_batch({model_config, shape}, length, key, step.host_slot(i));
   }
 
   StepRecord record;
@@ -158,6 +136,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   b.busy = device.is_cuda() ? std::min(1.0, sustained_ms / median_ms) : 0;
   b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
                                   : static_cast<int64_t>(step.arena_bytes());
+  b.taken_bytes = static_cast<int64_t>(buffer_bytes());
   b.operations = static_cast<int64_t>(step.operations());
   b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
   b.graph = options.graph && device.is_cuda();
@@ -165,6 +144,38 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
 }
 
 }  // namespace
+
+void fill_timed_batch(const TimedShape& s, int64_t length, uint64_t key, int32_t* words) {
+  const data::BatchLayout layout(s.batch);
+  const int64_t rows = s.batch.sequences * length, vocab = s.model.vocab_target;
+  std::fill_n(words, layout.words, 0);
+  if (s.batch.source_rows > 0)
+    fill_side(layout.source, words, rows, s.batch.sequences, length, vocab, key * 2);
+  fill_side(layout.target, words, rows, s.batch.sequences, length, vocab, key * 2 + 1);
+  for (int64_t t = 0; t < s.batch.target_rows; ++t)
+    words[layout.labels + t] = t < rows ? words[layout.target.ids + (t + 1) % rows] : -1;
+}
+
+TimedShape timed_shape(const RunConfig& config, int64_t length) {
+  model::ModelConfig m = model_with(config);
+  const bool lm = m.kind == model::ModelKind::decoder_only;
+  const int64_t vocab = vocabulary_size(config);
+  m.vocab_target = vocab;
+  m.vocab_source = lm ? 0 : vocab;
+  m.pad_id = m.decoder_start_id = vocab - 1;
+  m.eos_id = m.bos_id = 0;
+  m.max_positions = std::max(m.max_positions, length);
+  model::validate(m);
+  const int64_t rows = std::max(length, config.batch.target_tokens / length * length);
+  const int64_t unit = row_multiple(config.parallel);  // one rank needs no padding
+  const int64_t padded = unit == 8 ? rows : (rows + unit - 1) / unit * unit;
+  return {.model = m,
+          .batch = {.source_rows = lm ? 0 : padded,
+                    .target_rows = padded,
+                    .sequences = rows / length,
+                    .max_source = lm ? 0 : length,
+                    .max_target = length}};
+}
 
 StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
   const parallel::LaunchInfo launch = parallel::current_launch();
@@ -185,11 +196,11 @@ std::string to_json(const StepTiming& b) {
       R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"layout":"{}","parameters":{},)"
       R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
       R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
-      R"("memory_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
+      R"("memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
       b.model, b.device, b.precision, b.ranks, b.layout, b.parameters, b.target_tokens, b.step_ms,
       b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
       b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.peak_bytes,
-      b.operations, b.graph_nodes, b.graph);
+      b.taken_bytes, b.operations, b.graph_nodes, b.graph);
 }
 
 }  // namespace saturate::train

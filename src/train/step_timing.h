@@ -4,6 +4,8 @@
 #include <string>
 
 #include "base/config.h"
+#include "data/batch.h"
+#include "model/model_config.h"
 
 namespace saturate::train {
 
@@ -16,9 +18,21 @@ struct StepTiming {
   double tokens_per_s = 0;
   double ceiling_tflops = 0, model_tflops = 0;  // of one rank
   double busy = 0;  // share of the wall time in which the step's work runs on the GPU; 0 on the CPU
-  int64_t peak_bytes = 0, operations = 0, graph_nodes = 0;
+  int64_t peak_bytes = 0;   // of the whole GPU, what the driver takes included
+  int64_t taken_bytes = 0;  // of the device, by this rank's own arrays
+  int64_t operations = 0, graph_nodes = 0;
   bool graph = true;
 };
+
+// The model and the batch of a timed step: synthetic sentences of `length` tokens on each side.
+struct TimedShape {
+  model::ModelConfig model;
+  data::BatchShape batch;
+};
+TimedShape timed_shape(const RunConfig& config, int64_t length);
+
+// Fills one host block with such a batch; `key` chooses the tokens.
+void fill_timed_batch(const TimedShape& shape, int64_t length, uint64_t key, int32_t* words);
 
 // Times whole training steps (forward, backward, reduction, AdamW) on synthetic random tokens: full
 // batches of sentences of `length` tokens on each side. Batches still cross from host memory each

@@ -20,8 +20,11 @@ constexpr size_t kTimedSteps = 64;
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
-RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
-                       int32_t* batch, StepState* state, const StepOptions& options) {
+}  // namespace
+
+RecomputeChoice record_micro_batch(Tape& tape, const model::Transformer& model,
+                                   const data::BatchLayout& layout, int32_t* batch,
+                                   StepState* state, const StepOptions& options) {
   const auto forward = [&](Tape& t) {
     record_loss(t, model, layout, batch,
                 {.label_smoothing = options.label_smoothing,
@@ -36,10 +39,9 @@ RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::
   return choice;
 }
 
-}  // namespace
-
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
-                     const StepOptions& options, const Layout& /*replicated today*/) {
+                     const StepOptions& options, const Layout& /*replicated today*/,
+                     const std::function<void(const Tape&)>& look) {
   const Device device = like.device();
   const DType compute = like.compute_type();
   ParameterStore store(device, compute);
@@ -51,7 +53,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   // Planning runs nothing: any address will do for a batch that is never read.
   auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
   StepMemory m;
-  m.recompute = record(tape, model, layout, nowhere, nullptr, options);
+  m.recompute = record_micro_batch(tape, model, layout, nowhere, nullptr, options);
   const auto bytes = [&](std::initializer_list<StateArray> arrays) {
     size_t sum = 0;
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
@@ -63,6 +65,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   m.activations_unshared = tape.unshared_bytes();
   m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
   m.workspace = kernels::matmul_workspace_bytes(device, compute);
+  if (look) look(tape);
   return m;
 }
 
@@ -85,7 +88,8 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
-  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
+  record_micro_batch(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
+                     options_);
   plan_buckets();
   arena_bytes_ = tape_.plan();
   arena_ = Buffer(store.device(), arena_bytes_);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the definitions of commands share.
+#pragma once
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "apps/commands.h"
+#include "apps/config_flags.h"
+
+namespace saturate::apps {
+
+// CLI::Range lets "nan" pass.
+inline CLI::Validator real_range(double least, double most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value >= least && value <= most
+                   ? std::string()
+                   : fmt::format("{} is no number from {:g} to {:g}", text, least, most);
+      },
+      fmt::format("FLOAT in [{:g} - {:g}]", least, most));
+}
+
+inline void add_config_file(CLI::App& app, ConfigFlags& flags) {
+  app.add_option("--config", flags.file, "TOML file with any of the keys of --help-config")
+      ->type_name("FILE");
+  app.add_option("--set", flags.settings, "set one key; may be given again, the last counts")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+// A flag that stands for a key of the configuration.
+inline void add_key(CLI::App& app, ConfigFlags& flags, const std::string& flag,
+                    const std::string& key, const std::string& help) {
+  const auto store = [&flags, key](const std::string& value) {
+    flags.shorthand.push_back(key + "=" + value);
+  };
+  app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
+}
+
+// Adds `plan` with its flags.
+CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& flags);
+
+}  // namespace saturate::apps

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long things take on a machine: recorded operations, memory traffic, collectives.
+#pragma once
+#include <string>
+
+#include "ops/tape.h"
+#include "plan/machine.h"
+
+namespace saturate::plan {
+
+// What tells measured operations apart: name, shapes of what it reads and writes, type, work.
+// "linear 25088x512 2048x512 > 25088x2048 bf16 52.6Gflop".
+std::string operation_key(const Tape& tape, const Tape::Operation& operation);
+
+struct OperationCost {
+  double us = 0;
+  bool measured = false;
+};
+// Of an operation without its collective. The measured time where the machine has one, else the
+// longer of its products at their rate and its memory traffic at the bandwidth, and the launch.
+OperationCost operation_cost(const Machine& machine, const Tape& tape,
+                             const Tape::Operation& operation);
+
+// Of reading and writing so many bytes of device memory in one operation.
+double traffic_us(const Machine& machine, double bytes);
+
+// How a group of ranks lies on the hosts: `local` of its ranks on each of `hosts` hosts.
+struct Placement {
+  int local = 1, hosts = 1;
+  int size() const noexcept { return local * hosts; }
+};
+// Of ranks that fill hosts one after the other. A group that lies unevenly is taken as on as many
+// hosts as it touches, with the most ranks that one of them has.
+Placement placement_of(const Machine& machine, const std::vector<int>& ranks);
+
+// Time of a collective over that group when all groups like it run it together. `bytes`: of the
+// whole tensor, as LinkTable has them. Between hosts it is done in levels, inside and between at the
+// same time; ranks of a host share its adapters.
+// Errors: invalid_argument (the group spans hosts and the machine says nothing of such links).
+double collective_us(const Machine& machine, parallel::CollectiveKind kind, double bytes,
+                     const Placement& group);
+
+// The bytes of LinkTable for a recorded collective.
+double whole_bytes(const parallel::Collective& collective);
+
+}  // namespace saturate::plan

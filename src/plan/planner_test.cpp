@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/planning.h"
+#include "plan/measure.h"
+#include "plan/recorded.h"
+#include "plan/report.h"
+#include "train/model_setup.h"
+#include "train/step_timing.h"
+
+namespace saturate::plan {
+namespace {
+
+PlanRequest tiny_on(int devices, Machine machine) {
+  PlanRequest q{.devices = devices, .device = {}, .machine = std::move(machine)};
+  q.config.model.preset = "tiny";
+  q.config.batch.target_tokens = 2048;
+  q.config.train.precision = "fp32";
+  return q;
+}
+
+const Estimate* find(const Plan& plan, const std::string& layout) {
+  for (const Estimate& e : plan.ranked)
+    if (e.layout == layout) return &e;
+  return nullptr;
+}
+
+TEST(Planner, RanksLayoutsAndSaysWhyOthersLose) {
+  const PlanRequest q = tiny_on(2, read_machine("pcie-ethernet"));
+  const Plan plan = make_plan(q);
+  ASSERT_FALSE(plan.ranked.empty());
+  EXPECT_EQ(plan.step_tokens, 4096);
+  for (size_t i = 1; i < plan.ranked.size(); ++i) {
+    EXPECT_GE(plan.ranked[i].step_ms, plan.ranked[i - 1].step_ms);
+    EXPECT_FALSE(plan.ranked[i].why.empty());
+  }
+  for (const Estimate& e : plan.ranked)
+    EXPECT_EQ(e.config.batch.target_tokens * e.config.batch.accumulate * e.config.parallel.dp,
+              4096);
+  ASSERT_NE(find(plan, "dp=2"), nullptr);
+  const std::string text = to_text(plan, q, "mpirun -n {ranks}", 10);
+  EXPECT_NE(text.find("run: mpirun -n 2 saturate train ... --parallel "), std::string::npos)
+      << text;
+  EXPECT_EQ(parse_json(to_json(plan, q).dump(), "plan")["layouts"].size(), plan.ranked.size());
+}
+
+// The products that the lists hold are those that the model's own formula counts.
+TEST(Planner, RecordedProductsAreTheModels) {
+  RunConfig c;
+  c.model.preset = "base";
+  c.batch.target_tokens = 1024;
+  const train::TimedShape shape = train::timed_shape(c, 32);
+  ParameterStore like({}, DType::f32);
+  parallel::PlanningCommunicator one({}, 0, 1);
+  const Layout layout(one, {});
+  double flops = 0;
+  train::plan_step(shape.model, like, train::resolve_step(c, shape.batch, 1), layout,
+                   [&](const Tape& t) {
+                     for (size_t i = 0; i < t.operations(); ++i)
+                       flops += t.operation(i).traits.flops;
+                   });
+  ParameterStore store({}, DType::f32);
+  const model::Transformer model(shape.model, store);
+  const double pairs = 1024.0 * 32;
+  const double expected = model.training_flops(1024, 1024, pairs, pairs / 2, pairs);
+  EXPECT_NEAR(flops / expected, 1, 0.02);  // attention's backward has five products, not four
+}
+
+TEST(Planner, MicroBatchesShrinkUntilTheyFit) {
+  PlanRequest q = tiny_on(1, read_machine("pcie-ethernet"));
+  q.config.batch.target_tokens = 8192;
+  const Plan whole = make_plan(q);
+  ASSERT_EQ(whole.ranked.size(), 1u);
+  const auto bytes = static_cast<int64_t>(whole.ranked[0].memory.total());
+  q.machine.memory_bytes = bytes * 6 / 10;
+  const Plan cut = make_plan(q);
+  ASSERT_EQ(cut.ranked.size(), 1u);
+  EXPECT_LE(static_cast<int64_t>(cut.ranked[0].memory.total()), q.machine.memory_bytes);
+  EXPECT_GT(cut.ranked[0].config.batch.accumulate, whole.ranked[0].config.batch.accumulate);
+  q.machine.memory_bytes = 1 << 20;
+  const Plan none = make_plan(q);
+  EXPECT_TRUE(none.ranked.empty());
+  ASSERT_EQ(none.refused.size(), 1u);
+  EXPECT_EQ(none.refused[0].reason,
+            "even micro-batches of 32 tokens need more than the 1.0 MiB of a device");
+}
+
+// The memory that is foretold is what a step takes, to the byte of its large arrays.
+TEST(Planner, MeasuredOperationsTakeThePlaceOfRates) {
+  PlanRequest q = tiny_on(1, read_machine("pcie-ethernet"));
+  q.config.batch.target_tokens = 256;
+  const auto operations = measure_operations(q.config, q.length, 1, 0, {});
+  double sum = 0;
+  for (const MeasuredOperation& o : operations) {
+    q.machine.operations[o.key] = o.us;
+    sum += o.us * static_cast<double>(o.count);
+  }
+  q.one_layout = true;
+  q.config.parallel.dp = 1;
+  const Plan plan = make_plan(q);
+  ASSERT_EQ(plan.ranked.size(), 1u);
+  EXPECT_DOUBLE_EQ(plan.ranked[0].measured, 1);
+  EXPECT_GT(plan.ranked[0].step_ms * 1e3, sum);
+  EXPECT_LT(plan.ranked[0].step_ms * 1e3, sum + 5e3);  // AdamW by rates of a GPU
+}
+
+TEST(Planner, ManyMicroBatchesAreTheirSum) {
+  PlanRequest q = tiny_on(2, read_machine("pcie-ethernet"));
+  q.one_layout = true;
+  q.config.parallel.dp = 2;
+  q.config.parallel.zero = "0";
+  const auto ms = [&](int64_t accumulate) {
+    q.config.batch.accumulate = accumulate;
+    return make_plan(q).ranked.at(0).step_ms;
+  };
+  EXPECT_NEAR(ms(40) - ms(39), ms(6) - ms(5), 1e-9);
+  EXPECT_NEAR(ms(6) - ms(5), ms(3) - ms(2), 1e-9);
+}
+
+TEST(Planner, TheTimelineIsTheStep) {
+  PlanRequest q = tiny_on(2, read_machine("h200"));
+  q.one_layout = true;
+  q.config.parallel.dp = 2;
+  const Plan plan = make_plan(q);
+  const StepLists lists = step_lists(q, plan.ranked.at(0).config);
+  EXPECT_NEAR(simulate(lists.ranks, lists.beside).end_us * 1e-3, plan.ranked[0].step_ms, 1e-9);
+  const Json trace = parse_json(timeline_json(lists), "timeline");
+  EXPECT_GT(trace["traceEvents"].size(), 50u);
+}
+
+}  // namespace
+}  // namespace saturate::plan
