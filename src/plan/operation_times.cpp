@@ -9,8 +9,10 @@
 #include "plan/measure.h"
 #include "runtime/replay.h"
 #include "train/frozen.h"
+#include "train/loss_tape.h"
 #include "train/model_setup.h"
 #include "train/parallel_setup.h"
+#include "train/recompute.h"
 #include "train/step_timing.h"
 #include "train/training_step.h"
 #include "train/tuned_tables.h"
@@ -55,9 +57,7 @@ class Bench {
     const StepState state;
     copy_to_device(stream_, state_.data(), &state, sizeof state);
     tape_.set_workspace_bytes(workspace_.bytes());
-    train::record_micro_batch(tape_, model_, batch_layout_, batch_.as<int32_t>(),
-                              state_.as<StepState>(),
-                              train::resolve_step(config, shape.batch, ranks));
+    record(train::resolve_step(config, shape.batch, ranks));
     arena_ = Buffer(device, tape_.plan());
     fill_bytes(stream_, arena_.data(), 0, arena_.bytes());
     stream_.synchronize();
@@ -97,6 +97,20 @@ class Bench {
   ParameterStore& kernels_set(const RunConfig& config) {
     store_.set_kernels(train::kernel_options(config, store_.device()));
     return store_;
+  }
+  void record(const train::StepOptions& options) {
+    auto* const state = state_.as<StepState>();
+    const auto forward = [&](Tape& t) {
+      train::record_loss(t, model_, batch_layout_, batch_.as<int32_t>(),
+                         {.label_smoothing = options.label_smoothing,
+                          .grad_scale = 1.0f / static_cast<float>(options.shape.target_rows),
+                          .device_scale = &state->loss_scale,
+                          .totals = state->totals});
+    };
+    forward(tape_);
+    train::choose_recomputation(tape_, options.parallel.recompute, options.recompute_units,
+                                forward);
+    tape_.backward();
   }
   Context context() const {
     return {store_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};

@@ -20,11 +20,8 @@ constexpr size_t kTimedSteps = 64;
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
-}  // namespace
-
-RecomputeChoice record_micro_batch(Tape& tape, const model::Transformer& model,
-                                   const data::BatchLayout& layout, int32_t* batch,
-                                   StepState* state, const StepOptions& options) {
+RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
+                       int32_t* batch, StepState* state, const StepOptions& options) {
   const auto forward = [&](Tape& t) {
     record_loss(t, model, layout, batch,
                 {.label_smoothing = options.label_smoothing,
@@ -38,6 +35,8 @@ RecomputeChoice record_micro_batch(Tape& tape, const model::Transformer& model,
   tape.backward();
   return choice;
 }
+
+}  // namespace
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options, const Layout& /*replicated today*/,
@@ -53,7 +52,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   // Planning runs nothing: any address will do for a batch that is never read.
   auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
   StepMemory m;
-  m.recompute = record_micro_batch(tape, model, layout, nowhere, nullptr, options);
+  m.recompute = record(tape, model, layout, nowhere, nullptr, options);
   const auto bytes = [&](std::initializer_list<StateArray> arrays) {
     size_t sum = 0;
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
@@ -88,8 +87,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
-  record_micro_batch(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
-                     options_);
+  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
   plan_buckets();
   arena_bytes_ = tape_.plan();
   arena_ = Buffer(store.device(), arena_bytes_);

@@ -48,12 +48,6 @@ struct StepMemory {
     return parameters + optimizer + activations + batches + workspace;
   }
 };
-// Records what a step runs for each micro-batch: forward, loss, backward. `batch` and `state` lie on
-// the device; a list that is only planned has no state.
-RecomputeChoice record_micro_batch(Tape& tape, const model::Transformer& model,
-                                   const data::BatchLayout& layout, int32_t* batch,
-                                   StepState* state, const StepOptions& options);
-
 // Of this rank's part of a step on parameters like those: on that device, of that type, with those
 // kernels. `look` sees the list of operations, planned, before it goes.
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
