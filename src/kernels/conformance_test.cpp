@@ -281,6 +281,19 @@ const std::vector<Operation>& operations() {
                                  .loss = c.wide_out(kRows), .nll = c.wide_out(kRows), .rows = kRows, .vocab = kVocab,
                                  .ld = 16, .dtype = c.dtype, .label_smoothing = 0.1f, .grad_scale = 0.5f});
        }},
+      {"loss_statistics", [](Call& c) {
+         loss_statistics(c.ctx(), {.logits = c.in(kRows * 16), .targets = c.ints({30, 17, -1, 0, 29, 10, 31}),
+                                   .statistics = c.wide_out(kRows * 4), .rows = kRows, .vocab = 32, .ld = 16,
+                                   .first_class = 16, .dtype = c.dtype});
+       }},
+      {"cross_entropy_finish", [](Call& c) {
+         cross_entropy_finish(c.ctx(), {.forward = {.logits = c.changed(c.dtype, kRows * 16),
+                                                    .targets = c.ints({30, 17, -1, 0, 29, 10, 31}),
+                                                    .loss = c.wide_out(kRows), .nll = c.wide_out(kRows), .rows = kRows,
+                                                    .vocab = 32, .ld = 16, .dtype = c.dtype, .label_smoothing = 0.1f,
+                                                    .grad_scale = 0.5f},
+                                        .statistics = c.in(c.wide, Values(2 * kRows * 4, 1.5)), .parts = 2, .first_class = 16});
+       }},
       {"loss_totals", [](Call& c) {
          loss_totals(c.ctx(), {.loss = c.wide_in(kRows), .nll = c.wide_in(kRows), .targets = c.ints({3, 1, -1, 0, 2, 10, 0}),
                                .rows = kRows, .dtype = c.dtype,

@@ -24,9 +24,11 @@ struct ColumnSumArgs;
 struct Conv2dArgs;
 struct Conv2dBackwardArgs;
 struct CrossEntropyArgs;
+struct CrossEntropyFinishArgs;
 struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
 struct GradientNormArgs;
+struct LossStatisticsArgs;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;
@@ -70,6 +72,10 @@ template <>
 std::span<const Impl<EmbeddingBackwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<GradientNormArgs>> impls_of() noexcept;  // gradient_norm_blocks
+template <>
+std::span<const Impl<CrossEntropyFinishArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<LossStatisticsArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<LossTotalsArgs>> impls_of() noexcept;
 template <>

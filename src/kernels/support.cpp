@@ -198,6 +198,8 @@ std::string operation_table() {
   add_row<EmbeddingArgs>(table, "embedding_forward");
   add_row<EmbeddingBackwardArgs>(table, "embedding_backward");
   add_row<CrossEntropyArgs>(table, "cross_entropy");
+  add_row<LossStatisticsArgs>(table, "loss_statistics");
+  add_row<CrossEntropyFinishArgs>(table, "cross_entropy_finish");
   add_row<LossTotalsArgs>(table, "loss_totals");
   add_row<AddArgs>(table, "add");
   add_row<CastArgs>(table, "cast");

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/transformer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <numeric>
 
 #include "ops/linear.h"
 
@@ -51,8 +54,25 @@ Value Transformer::embed(Tape& tape, const LayerStack& stack, const PackedSide& 
   }
   const float scale =
       config_.scale_embedding ? std::sqrt(static_cast<float>(config_.d_model)) : 1.0f;
-  return ops::embedding(tape, side.tokens, tape.parameter(stack.embedding), position_table, scale,
-                        config_.dropout);
+  const int64_t rows = side.tokens.rows, parts = layout_->row_parts();
+  if (rows % parts != 0) {
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{} rows of a micro-batch are cut over tp x cp = {} ranks, which do not "
+                    "divide them: make batch.source_tokens and batch.target_tokens "
+                    "multiples of {}",
+                    rows, parts, std::lcm(int64_t{8}, parts)));
+  }
+  const int64_t own = rows / parts, first = layout_->row_part() * own;
+  tape.set_rows(first, rows);
+  return ops::embedding(tape, {.tokens = side.tokens,
+                               .table = tape.parameter(stack.embedding),
+                               .positions_table = position_table,
+                               .scale = scale,
+                               .dropout = config_.dropout,
+                               .first_row = first,
+                               .rows = own,
+                               .vocabulary = layout_->ranks({Layout::Axis::tp})});
 }
 
 Value Transformer::run(Tape& tape, const LayerStack& stack, const PackedSide& side,
@@ -87,6 +107,8 @@ Value Transformer::encode(Tape& tape, const PackedSide& source) const {
 
 Value Transformer::decode(Tape& tape, const PackedSide& target, Value memory,
                           const PackedSide* source) const {
+  // Gathered once for all layers, so that its gradient is summed over the ranks once.
+  if (memory) memory = gather_rows(tape, *layout_, memory);
   const MixerBatch batch{.side = target, .causal = true, .memory = memory, .source = source};
   return run(tape, decoder_, target,
              [&](const Mixer& m, Value x) { return m.record(tape, x, batch); });
@@ -100,7 +122,7 @@ Value Transformer::decode_step(Tape& tape, const PackedSide& target,
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {
-  return ops::linear(tape, hidden,
+  return ops::linear(tape, gather_rows(tape, *layout_, hidden),
                      tape.parameter(output_.index >= 0 ? output_ : decoder_.embedding));
 }
 

@@ -19,18 +19,27 @@ class Transformer {
  public:
   // Declares all parameters in `store` (canonical names, forward order): the only place that does,
   // so what needs shapes before there is memory asks a store that is never allocated. The config
-  // must be valid.
-  Transformer(const ModelConfig& config, ParameterStore& store);
+  // must be valid. With a layout of several ranks (it outlives the model) the store gets what this
+  // rank holds: heads, columns of the feed-forward layers and rows of the vocabulary's tables are
+  // cut over tp. Errors: invalid_argument (tp does not divide one of these; names it).
+  Transformer(const ModelConfig& config, ParameterStore& store,
+              const Layout& layout = Layout::one_rank());
   const ModelConfig& config() const noexcept { return config_; }
+  const Layout& layout() const noexcept { return *layout_; }
 
-  // Rows of the vocabulary's matrices: a multiple of 64, so that products over them are aligned.
-  // The rows from vocab on never win, lose or learn.
-  static int64_t padded_vocab(int64_t vocab) noexcept { return (vocab + 63) / 64 * 64; }
+  // Rows of the vocabulary's matrices: a multiple of 64 on each of the ranks that share them, so
+  // that products over them are aligned. The rows from vocab on never win, lose or learn.
+  static int64_t padded_vocab(int64_t vocab, int64_t ranks = 1) noexcept {
+    return (vocab + 64 * ranks - 1) / (64 * ranks) * (64 * ranks);
+  }
 
   // Sinusoid table for `device` (max_positions, d_model) in the wide type; empty unless used. Tapes
   // read it while they run, so it lives with the model.
   void make_tables(const ParameterStore& store);
 
+  // In all of these values have this rank's rows of the micro-batch (Layout::row_parts), tokens are
+  // whole. Errors: invalid_argument (the ranks do not divide the rows).
+  //
   // Packed source tokens to memory (source rows, d_model).
   Value encode(Tape& tape, const PackedSide& source) const;
   // Packed target tokens to hidden states (rows, d_model), after the final norm.
@@ -38,7 +47,7 @@ class Transformer {
   // One token of each row, by the same layers: steps[i] is what decoder_mixers()[i] keeps and
   // reads. For inference only.
   Value decode_step(Tape& tape, const PackedSide& target, std::span<const MixerStep> steps) const;
-  // (rows, padded vocab)
+  // (rows of all tensor-parallel ranks, this rank's part of the padded vocab)
   Value logits(Tape& tape, Value hidden) const;
 
   // Mixers of the decoder, layer by layer, in the order in which decode_step() takes their steps.
@@ -71,6 +80,7 @@ class Transformer {
             const RecordMixer& record) const;
 
   ModelConfig config_;
+  const Layout* layout_;
   LayerStack encoder_, decoder_;  // the encoder has no layers in a decoder-only model
   ParameterId output_;
   Buffer sinusoids_;

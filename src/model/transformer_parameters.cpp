@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declaration of a Transformer's parameters: names, shapes and how they start. Those of a layer are
 // its mixers'.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -23,6 +25,25 @@ std::string target_embedding_name(const ModelConfig& config) {
   return shares(config) ? "shared.weight" : "decoder.embed.weight";
 }
 
+namespace {
+
+// Heads and columns are cut as wholes.
+void require_divisible(const ModelConfig& config, const Layout& layout) {
+  const int ranks = layout.extent(Layout::Axis::tp);
+  const auto require = [ranks](const char* name, int64_t value) {
+    if (value % ranks == 0) return;
+    throw Error(Errc::invalid_argument, "model",
+                fmt::format("tp is {} and {} {}: tensor parallel gives every rank as many {}; "
+                            "choose tp among the divisors of {}",
+                            ranks, name, value, name, value));
+  };
+  require("heads", config.heads);
+  require("kv_heads", config.kv_heads);
+  require("ffn", config.ffn);
+}
+
+}  // namespace
+
 Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack place,
                                                    ParameterId embedding) const {
   const bool encoder = place == Stack::encoder;
@@ -30,42 +51,49 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
   LayerStack stack{
       .place = place, .embedding = embedding, .positions = {}, .layers = {}, .final_norm = {}};
   if (config_.positions == PositionKind::learned) {
-    stack.positions = store.add({.name = side + ".positions.weight",
-                                 .rows = config_.max_positions,
-                                 .cols = config_.d_model,
-                                 .init = Init::normal,
-                                 .init_scale = 0.02f,
-                                 .decay = true});
+    stack.positions = add_part(store, *layout_,
+                               {.name = side + ".positions.weight",
+                                .rows = config_.max_positions,
+                                .cols = config_.d_model,
+                                .init = Init::normal,
+                                .init_scale = 0.02f,
+                                .decay = true});
   }
   const int64_t layers = encoder ? config_.encoder_layers : config_.decoder_layers;
   for (int64_t i = 0; i < layers; ++i) {
     std::vector<Sublayer>& layer = stack.layers.emplace_back();
     for (const MixerKind* mixer : layer_mixers(config_, place, i)) {
-      const Declaration declare(config_, store,
-                                side + ".layers." + std::to_string(i) + "." + mixer->prefix);
+      const Declaration declare(
+          config_, store, side + ".layers." + std::to_string(i) + "." + mixer->prefix, *layout_);
       const NormIds norm = declare.norm();
       layer.push_back({norm, mixer->make(declare)});
     }
   }
-  if (config_.final_norm) stack.final_norm = Declaration(config_, store, side + ".final").norm();
+  if (config_.final_norm)
+    stack.final_norm = Declaration(config_, store, side + ".final", *layout_).norm();
   return stack;
 }
 
-Transformer::Transformer(const ModelConfig& config, ParameterStore& store) : config_(config) {
+Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const Layout& layout)
+    : config_(config), layout_(&layout) {
+  require_divisible(config, layout);
   const bool lm = config_.kind == ModelKind::decoder_only;
   const float std = lm ? 0.02f : 1.0f / std::sqrt(static_cast<float>(config_.d_model));
   // Marian starts the decoder from a zero embedding, and transformers from the row of <pad>, which
   // it keeps at zero: so do we, or what we train would be another model there.
   const int64_t start_row = !lm && config_.decoder_start_id == config_.pad_id ? config_.pad_id : -1;
   const auto table = [&](const std::string& name, int64_t vocab, int64_t zero_row) {
-    return store.add({.name = name,
-                      .rows = padded_vocab(vocab),
-                      .cols = config_.d_model,
-                      .init = Init::normal,
-                      .init_scale = std,
-                      .decay = true,
-                      .zero_row = zero_row,
-                      .padding_rows = padded_vocab(vocab) - vocab});
+    const int64_t rows = padded_vocab(vocab, layout.extent(Layout::Axis::tp));
+    return add_part(store, layout,
+                    {.name = name,
+                     .rows = rows,
+                     .cols = config_.d_model,
+                     .init = Init::normal,
+                     .init_scale = std,
+                     .decay = true,
+                     .zero_row = zero_row,
+                     .padding_rows = rows - vocab},
+                    0);
   };
   ParameterId source, target;
   if (!lm && !shares(config_)) {

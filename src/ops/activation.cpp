@@ -3,18 +3,24 @@
 
 namespace saturate::ops {
 
-Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout) {
+Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout,
+                 ColumnPart part) {
   const float p = tape.training() ? dropout : 0.0f;
   const Tape::Info xi = tape.info(x);
   const int64_t cols = gated ? xi.cols / 2 : xi.cols;
   const Value y = tape.make("activation", xi.dtype, xi.rows, cols);
+  RngRef rng;
+  if (p > 0) {
+    rng = tape.random(MaskKind::activation);
+    rng.first_column = part.first_column, rng.columns = part.columns;
+  }
   const kernels::ActivationArgs args{.kind = kind,
                                      .gated = gated,
                                      .rows = xi.rows,
                                      .cols = cols,
                                      .dtype = xi.dtype,
                                      .dropout = p,
-                                     .rng = p > 0 ? tape.random(MaskKind::activation) : RngRef{}};
+                                     .rng = rng};
   const auto bind = [=](const Run& r) {
     kernels::ActivationArgs a = args;
     a.x = r(x);

@@ -12,6 +12,13 @@ namespace saturate::ops {
 //           its own.
 // Errors    invalid_argument when the operation runs, as the kernel says.
 // Kernel    kernels/activation/activation.h
-Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout);
+//
+// Where ranks compute columns each, `columns` are all of them, and y's begin at first_column: masks
+// go by that. 0: y's own are all.
+struct ColumnPart {
+  int64_t first_column = 0, columns = 0;
+};
+Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout,
+                 ColumnPart part = {});
 
 }  // namespace saturate::ops

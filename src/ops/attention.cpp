@@ -64,7 +64,8 @@ Value attention(Tape& tape, const AttentionSpec& s) {
   RngRef rng;
   if (p > 0) {
     rng = tape.random(MaskKind::attention);
-    rng.rows = q.rows, rng.columns = s.heads;
+    if (rng.rows == 0) rng.rows = q.rows;
+    rng.first_column = s.first_head, rng.columns = s.all_heads > 0 ? s.all_heads : s.heads;
   }
   const Value o = tape.make("attention", q.dtype, q.rows, width);
   const Value lse = tape.make("attention_lse", tape.wide_type(), s.heads, q.rows);

@@ -18,6 +18,8 @@ struct AttentionSpec {
   int64_t sequences = 0, max_q = 0, max_k = 0;
   bool causal = false;
   float dropout = 0.0f;
+  // Where ranks compute heads each: number of the first one here, and of all; 0: `heads` are all.
+  int64_t first_head = 0, all_heads = 0;
 };
 
 // Packed variable-length attention, scale 1/sqrt(head_size).

@@ -123,13 +123,13 @@ Value receive_from(Tape& t, const GroupOfRanks& ranks, int position, const Tape:
 }  // namespace
 
 Value gather_rows(Tape& tape, const GroupOfRanks& ranks, Value x) {
-  if (ranks.group.size() == 1) return x;
+  if (ranks.parts() == 1) return x;
   return gather(tape, ranks, x,
                 [=](Tape& t, Value d_y) { t.add_gradient(x, scatter_sum(t, ranks, d_y)); });
 }
 
 Value scatter_sum_rows(Tape& tape, const GroupOfRanks& ranks, Value x) {
-  if (ranks.group.size() == 1) return x;
+  if (ranks.parts() == 1) return x;
   if (tape.info(x).rows % ranks.group.size() != 0)
     refuse("scatter_sum_rows",
            fmt::format("{} rows cannot be cut into {} equal parts: give a multiple of the ranks",
@@ -139,12 +139,12 @@ Value scatter_sum_rows(Tape& tape, const GroupOfRanks& ranks, Value x) {
 }
 
 Value all_reduce_sum(Tape& tape, const GroupOfRanks& ranks, Value x) {
-  if (ranks.group.size() == 1) return x;
+  if (ranks.parts() == 1) return x;
   return sum(tape, ranks, x, [=](Tape& t, Value d_y) { t.add_gradient(x, d_y); });
 }
 
 Value copy_to_ranks(Tape& tape, const GroupOfRanks& ranks, Value x) {
-  if (ranks.group.size() == 1) return x;
+  if (ranks.parts() == 1) return x;
   const Value y = tape.alias("copied_to_ranks", x);
   tape.record(
       "copy_to_ranks", {x}, {y}, [](const Run&) {},
@@ -158,7 +158,7 @@ Value exchange_rows(Tape& tape, const GroupOfRanks& ranks, Value x, Counts send_
   if (rows != tape.info(x).rows)
     refuse("exchange_rows", fmt::format("{} rows are to be sent, but there are {}: name each once",
                                         rows, tape.info(x).rows));
-  if (ranks.group.size() == 1) return x;
+  if (ranks.parts() == 1) return x;
   return exchange(tape, ranks, x, send_rows, receive_rows, [=](Tape& t, Value d_y) {
     t.add_gradient(x, exchange(t, ranks, d_y, receive_rows, send_rows));
   });

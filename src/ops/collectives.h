@@ -21,6 +21,10 @@ struct GroupOfRanks {
   parallel::Communicator* communicator = nullptr;
   parallel::Group group = {};
   int32_t lane = 0;
+  // The group cuts something into equal parts, of which this rank has number `part`. Nobody named:
+  // one part.
+  int parts() const noexcept { return group.size() > 1 ? group.size() : 1; }
+  int part() const noexcept { return parts() > 1 ? group.position(communicator->rank()) : 0; }
 };
 
 // All ranks' rows, in the order of positions.

@@ -93,7 +93,7 @@ class Model {
     store_.allocate(ParameterStore::Purpose::training);
     for (size_t p = 0; p < runs_.size(); ++p) {
       const ParameterSpec& s = store_.specs()[p];
-      double* w = store_.masters().as<double>() + s.offset;
+      auto* w = static_cast<double*>(store_.master({static_cast<int32_t>(p)}));
       for (const parallel::ShardRun& run : runs_[p])
         for (int64_t e = run.global_offset; e < run.global_offset + run.length; ++e)
           *w++ = 0.4 * std::sin(1.7 * static_cast<double>(e) + static_cast<double>(s.name[0]));
@@ -135,7 +135,7 @@ class Model {
       const ParameterSpec& s = store_.specs()[p];
       Axes axes = s.shard.reduce_axes();
       for (const auto axis : whole) std::erase(axes, axis);
-      double* g = store_.gradients().as<double>() + s.offset;
+      auto* g = static_cast<double*>(store_.gradient({static_cast<int32_t>(p)}));
       communicator_.wait(
           communicator_.start({.group = over(axes).group, .dtype = DType::f64, .count = s.size()},
                               nullptr, g, {}),

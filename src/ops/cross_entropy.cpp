@@ -5,27 +5,58 @@
 
 namespace saturate::ops {
 
+namespace {
+
+// Of this rank's columns, then of all ranks': (ranks * rows, 4).
+Value record_statistics(Tape& tape, Value logits, const LossSpec& s, int64_t first_class) {
+  const Tape::Info li = tape.info(logits);
+  const Value statistics = tape.make("loss_statistics", tape.wide_type(), li.rows, 4);
+  tape.record("loss_statistics", {logits}, {statistics},
+              [=, labels = s.labels, vocab = s.vocab](const Run& r) {
+                kernels::loss_statistics(r.ctx, {.logits = r(logits),
+                                                 .targets = r(labels),
+                                                 .statistics = r(statistics),
+                                                 .rows = li.rows,
+                                                 .vocab = vocab,
+                                                 .ld = li.cols,
+                                                 .first_class = first_class,
+                                                 .dtype = li.dtype});
+              });
+  return gather_rows(tape, s.vocabulary, statistics);
+}
+
+}  // namespace
+
 void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
   const Tape::Info li = tape.info(logits);
   const bool training = tape.training();
   const Value loss = tape.make("loss", tape.wide_type(), 1, li.rows);
   const Value nll = s.nll != nullptr ? tape.external("nll", tape.wide_type(), 1, li.rows, s.nll)
                                      : tape.make("nll", tape.wide_type(), 1, li.rows);
+  const int parts = s.vocabulary.parts();
+  const int64_t first_class = s.vocabulary.part() * li.cols;
+  const Value statistics = parts > 1 ? record_statistics(tape, logits, s, first_class) : Value{};
   const Value d_logits = tape.alias("d_logits", logits);
-  tape.record("cross_entropy", {logits}, {d_logits, loss, nll}, [=](const Run& r) {
-    kernels::cross_entropy(r.ctx, {.logits = r(logits),
-                                   .targets = r(s.labels),
-                                   .loss = r(loss),
-                                   .nll = r(nll),
-                                   .rows = li.rows,
-                                   .vocab = s.vocab,
-                                   .ld = li.cols,
-                                   .dtype = li.dtype,
-                                   .label_smoothing = s.label_smoothing,
-                                   .grad_scale = s.grad_scale,
-                                   .device_scale = s.device_scale,
-                                   .write_gradient = training});
+  tape.record("cross_entropy", {logits, statistics}, {d_logits, loss, nll}, [=](const Run& r) {
+    const kernels::CrossEntropyArgs row{.logits = r(logits),
+                                        .targets = r(s.labels),
+                                        .loss = r(loss),
+                                        .nll = r(nll),
+                                        .rows = li.rows,
+                                        .vocab = s.vocab,
+                                        .ld = li.cols,
+                                        .dtype = li.dtype,
+                                        .label_smoothing = s.label_smoothing,
+                                        .grad_scale = s.grad_scale,
+                                        .device_scale = s.device_scale,
+                                        .write_gradient = training};
+    if (parts == 1) return kernels::cross_entropy(r.ctx, row);
+    kernels::cross_entropy_finish(
+        r.ctx,
+        {.forward = row, .statistics = r(statistics), .parts = parts, .first_class = first_class});
   });
+  if (training) tape.set_gradient(logits, d_logits);
+  if (s.totals == nullptr) return;
   tape.record("loss_totals", {loss, nll}, {}, [=](const Run& r) {
     kernels::loss_totals(r.ctx, {.loss = r(loss),
                                  .nll = r(nll),
@@ -35,7 +66,6 @@ void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
                                  .totals = s.totals,
                                  .accumulate = true});
   });
-  if (training) tape.set_gradient(logits, d_logits);
 }
 
 }  // namespace saturate::ops

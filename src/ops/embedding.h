@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "ops/collectives.h"
 #include "ops/tape.h"
 
 namespace saturate::ops {
@@ -14,14 +15,28 @@ struct TokenArrays {
   int64_t rows = 0, sequences = 0;
 };
 
+struct EmbeddingSpec {
+  TokenArrays tokens = {};
+  Value table = {}, positions_table = {};
+  float scale = 1.0f, dropout = 0.0f;
+  // The rows that are wanted, from first_row on; 0: all of the tokens'. The tape numbers masks by
+  // its own first row.
+  int64_t first_row = 0, rows = 0;
+  // Ranks with an equal part each of the table's rows, and neighbouring runs of as many of the
+  // tokens' rows: that of position i before that of i + 1. Nobody named: the table is whole.
+  GroupOfRanks vocabulary = {};
+};
+
 // y = dropout(scale * table[id] + positions_table[position])
 //
-// Shapes    table (vocab, C), a parameter; positions_table (positions, C): none, an external value
-//           (sinusoids) or a wide parameter (learned: gets a gradient); returns (rows, C).
+// Shapes    table (vocab, C) or this rank's part, a parameter; positions_table (positions, C): none,
+//           an external value (sinusoids) or a wide parameter (learned: gets a gradient); returns
+//           (rows, C).
+// Ranks     each looks the rows of all ranks up in its part; of the sum, in which one term is not
+//           zero, each keeps its rows. Backward gathers the gradient's rows.
 // Backward  adds to the gradients of the tables; the parameter's zero_row gets none.
-// Errors    invalid_argument when the operation runs, as the kernel says.
+// Errors    invalid_argument when the operation runs, as the kernel says; collective.
 // Kernel    kernels/embedding/embedding.h
-Value embedding(Tape& tape, const TokenArrays& tokens, Value table, Value positions_table,
-                float scale, float dropout);
+Value embedding(Tape& tape, const EmbeddingSpec& spec);
 
 }  // namespace saturate::ops

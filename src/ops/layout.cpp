@@ -61,6 +61,11 @@ std::vector<int> Layout::partition(std::span<const Axis> axes) const {
   return lowest;
 }
 
+const Layout& Layout::one_rank() {
+  static const Layout kOne;
+  return kOne;
+}
+
 const parallel::Group& Layout::group(std::span<const Axis> axes) const {
   static const parallel::Group kAlone{.id = -1, .ranks = {0}};
   if (communicator_ == nullptr) return kAlone;

@@ -30,6 +30,9 @@ class Layout {
   int extent(Axis axis) const noexcept { return mesh_.extent(axis); }
   int coordinate(Axis axis) const noexcept { return mesh_.coordinate(axis, rank_); }
 
+  // That of a model which is whole on its rank.
+  static const Layout& one_rank();
+
   // The ranks that differ from this one on `axes` at most, in the order of Mesh::group: one axis
   // each, {tp, cp}, {cp, dp}, {tp, cp, dp} or all four. Sets that name the same ranks share a group. A
   // group of one has nothing behind it: start no collective in it.

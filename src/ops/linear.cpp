@@ -166,4 +166,30 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
   return y;
 }
 
+Value add_bias(Tape& tape, Value x, Value bias) {
+  const Tape::Info xi = tape.info(x);
+  if (tape.info(bias).cols != xi.cols) {
+    throw Error(Errc::invalid_argument, "add_bias",
+                fmt::format("x is ({}, {}) and bias ({}): columns differ", xi.rows, xi.cols,
+                            tape.info(bias).cols));
+  }
+  const Value y = tape.alias("biased", x);
+  tape.record(
+      "add_bias", {x, bias}, {y},
+      [=](const Run& r) {
+        kernels::add(r.ctx, {.a = r(x),
+                             .b = r(bias),
+                             .y = r(y),
+                             .count = xi.rows * xi.cols,
+                             .dtype = xi.dtype,
+                             .b_count = xi.cols});
+      },
+      [=](Tape& t) {
+        const Value d_y = t.gradient(y);
+        record_bias_gradient(t, d_y, bias);
+        t.set_gradient(x, d_y);
+      });
+  return y;
+}
+
 }  // namespace saturate::ops

@@ -13,4 +13,12 @@ namespace saturate::ops {
 // Kernel    kernels/gemm/matmul.h
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
 
+// x + bias in every row: where products of several ranks were summed before it is added once.
+//
+// Shapes    x (rows, out), bias (out), a parameter; returns an alias of x: in place.
+// Backward  d_x is d_y; d_bias = column sums of d_y.
+// Errors    invalid_argument when sizes differ.
+// Kernel    kernels/elementwise/elementwise.h
+Value add_bias(Tape& tape, Value x, Value bias);
+
 }  // namespace saturate::ops

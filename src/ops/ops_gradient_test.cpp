@@ -54,7 +54,8 @@ class OpsGradient : public ::testing::Test {
       declare(s);
     };
     c.record = [=, this](Tape& t, double* totals) {
-      const Value x = ops::embedding(t, tokens_.arrays(), t.parameter(table_), {}, 1.5f, 0.0f);
+      const Value x = ops::embedding(
+          t, {.tokens = tokens_.arrays(), .table = t.parameter(table_), .scale = 1.5f});
       const Value hidden = body(t, x);
       ops::cross_entropy(t, ops::linear(t, hidden, t.parameter(table_)),
                          {.labels = tokens_.labels.data(),
@@ -80,6 +81,19 @@ TEST_F(OpsGradient, EmbeddingTiedToTheOutput) {
   EXPECT_GE(r.checked, 10);
 }
 
+TEST_F(OpsGradient, BiasAfterAProduct) {
+  const auto r = check(
+      [this](ParameterStore& s) {
+        a_ = add(s, "w", kWidth, kWidth);
+        b_ = add(s, "bias", 1, kWidth);
+      },
+      [this](Tape& t, Value x) {
+        return ops::add_bias(t, ops::linear(t, x, t.parameter(a_)), t.parameter(b_));
+      });
+  EXPECT_LT(r.worst, kBound) << r.where;
+  EXPECT_GE(r.checked, 10);
+}
+
 TEST_F(OpsGradient, AZeroRowStartsAtZeroAndGetsNoGradient) {
   const auto gradients = [this](int64_t zero_row) {
     ParameterStore store({}, DType::f64);
@@ -99,7 +113,8 @@ TEST_F(OpsGradient, AZeroRowStartsAtZeroAndGetsNoGradient) {
     double totals[4] = {};
     const uint64_t rng_state[2] = {11, 3};
     Tape tape(store, TapeMode::training, rng_state);
-    const Value x = ops::embedding(tape, tokens_.arrays(), tape.parameter(table), {}, 1.5f, 0.0f);
+    const Value x = ops::embedding(
+        tape, {.tokens = tokens_.arrays(), .table = tape.parameter(table), .scale = 1.5f});
     ops::cross_entropy(tape, ops::linear(tape, x, tape.parameter(table)),
                        {.labels = tokens_.labels.data(), .vocab = kVocab, .totals = totals});
     tape.backward();
@@ -124,8 +139,11 @@ TEST_F(OpsGradient, LearnedPositionsAndDropout) {
     a_ = add(s, "positions", 4, kWidth);
   };
   c.record = [&](Tape& t, double* totals) {
-    const Value x =
-        ops::embedding(t, tokens_.arrays(), t.parameter(table_), t.wide_parameter(a_), 2.0f, 0.3f);
+    const Value x = ops::embedding(t, {.tokens = tokens_.arrays(),
+                                       .table = t.parameter(table_),
+                                       .positions_table = t.wide_parameter(a_),
+                                       .scale = 2.0f,
+                                       .dropout = 0.3f});
     ops::cross_entropy(t, ops::linear(t, x, t.parameter(table_)),
                        {.labels = tokens_.labels.data(), .vocab = kVocab, .totals = totals});
   };

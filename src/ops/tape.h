@@ -194,6 +194,11 @@ class Tape {
   // Operations recorded from here on belong to this mixer (attention, feed-forward, ...) of a
   // layer.
   void layer(Stack stack, int64_t layer, int64_t mixer);
+  // Row 0 of the values recorded from here on is row `first` of a matrix of `whole` rows, which other
+  // ranks compute the rest of: random() numbers masks by it. Before it is set, values are whole.
+  void set_rows(int64_t first, int64_t whole) noexcept { first_row_ = first, whole_rows_ = whole; }
+  int64_t first_row() const noexcept { return first_row_; }
+  int64_t whole_rows() const noexcept { return whole_rows_; }  // 0: not set
   // Random numbers of the one operation of this kind there. Errors: invalid_argument when another
   // operation has them, or the model has more layers (4096) or mixers (32) than sites.
   RngRef random(MaskKind kind);
@@ -281,6 +286,7 @@ class Tape {
   const uint64_t* rng_state_;
   uint32_t site_ = 0;         // of the layer and mixer recorded now
   std::set<uint32_t> sites_;  // that operations have
+  int64_t first_row_ = 0, whole_rows_ = 0;
   std::vector<Info> values_;
   std::vector<Operation> operations_;
   std::vector<const char*> segments_{"forward"};

@@ -5,6 +5,68 @@
 #include "ops/tape.h"
 
 namespace saturate {
+namespace {
+
+// Nothing waits for weight gradients, so they run while the compute lane would wait for a transfer:
+// they are passed over until an operation reads what another lane brings, and a product of them
+// goes in front of each such operation. As a rule each transfer of a tensor-parallel layer has one
+// product, so few are passed over at a time. Contributions to one gradient keep their order, as do
+// operations one of which writes what the other touches.
+std::vector<int32_t> weight_gradients_beside_transfers(const Tape& t) {
+  std::vector<int32_t> order, passed;
+  std::set<int32_t> arriving;  // storage that other lanes write
+  const auto operation = [&](int32_t i) -> const Tape::Operation& {
+    return t.operation(static_cast<size_t>(i));
+  };
+  const auto meet = [&](const std::vector<Value>& a, const std::vector<Value>& b) {
+    return std::any_of(a.begin(), a.end(), [&](Value x) {
+      return x && std::any_of(b.begin(), b.end(), [&](Value y) {
+               return y && t.storage_of(x) == t.storage_of(y);
+             });
+    });
+  };
+  const auto awaits = [&](const Tape::Operation& o) {
+    return std::any_of(o.reads.begin(), o.reads.end(), [&](Value v) {
+      return v && arriving.contains(t.storage_of(v));
+    });
+  };
+  const auto emit = [&](size_t count) {
+    const auto end = passed.begin() + static_cast<std::ptrdiff_t>(count);
+    order.insert(order.end(), passed.begin(), end);
+    passed.erase(passed.begin(), end);
+  };
+  for (int32_t i = 0; i < static_cast<int32_t>(t.operations()); ++i) {
+    const Tape::Operation& o = operation(i);
+    if (i > 0 && o.segment != operation(i - 1).segment) emit(passed.size()), arriving.clear();
+    if (o.deferrable && o.traits.lane == 0) {
+      passed.push_back(i);
+      continue;
+    }
+    if (o.traits.lane == 0 && awaits(o)) {
+      size_t count = 0;
+      while (count < passed.size() && operation(passed[count]).traits.flops == 0) ++count;
+      // One that needs the transfer itself stays for the next.
+      if (count < passed.size() && !awaits(operation(passed[count]))) emit(count + 1);
+      arriving.clear();
+    }
+    size_t before = passed.size();  // operations that this one may not pass
+    while (before > 0) {
+      const Tape::Operation& p = operation(passed[before - 1]);
+      if (meet(o.writes, p.writes) || meet(o.writes, p.reads) || meet(o.reads, p.writes)) break;
+      --before;
+    }
+    emit(before);
+    order.push_back(i);
+    if (o.traits.lane == 0) continue;
+    for (Value v : o.writes) {
+      if (v) arriving.insert(t.storage_of(v));
+    }
+  }
+  emit(passed.size());
+  return order;
+}
+
+}  // namespace
 
 Value Tape::gradient(Value v) const { return v ? gradients_[static_cast<size_t>(v.id)] : Value{}; }
 
@@ -198,6 +260,9 @@ void Tape::defer_parameter_gradients() {
   order.insert(order.begin(), moved.begin(), moved.end());
   std::reverse(order.begin(), order.end());
   reorder(order);
+  if (std::any_of(operations_.begin(), operations_.end(),
+                  [](const Operation& o) { return o.traits.lane != 0; }))
+    reorder(weight_gradients_beside_transfers(*this));
 }
 
 std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {

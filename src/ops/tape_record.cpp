@@ -103,7 +103,7 @@ RngRef Tape::random(MaskKind kind) {
                     "the same masks; give each its layer() or a kind of its own",
                     site & 31, site >> 10 & 4095, site >> 5 & 31, site >> 22));
   }
-  return {.state = rng_state_, .site = site};
+  return {.state = rng_state_, .site = site, .first_row = first_row_, .rows = whole_rows_};
 }
 
 Value Tape::renamed(Value v) const {

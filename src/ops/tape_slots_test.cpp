@@ -115,15 +115,15 @@ class Pieces {
     Tape& t = *tape_;
     const int32_t* b = batches_.data();
     t.layer(Stack::decoder, 0, 0);
-    Value x = ops::embedding(t,
-                             {.ids = b,
-                              .positions = b + 24,
-                              .cu = b + 48,
-                              .order = b + 52,
-                              .valid = b + 77,
-                              .rows = kRows,
-                              .sequences = 2},
-                             t.parameter(table_), {}, 1.0f, kDrop);
+    Value x = ops::embedding(t, {.tokens = {.ids = b,
+                                            .positions = b + 24,
+                                            .cu = b + 48,
+                                            .order = b + 52,
+                                            .valid = b + 77,
+                                            .rows = kRows,
+                                            .sequences = 2},
+                                 .table = t.parameter(table_),
+                                 .dropout = kDrop});
     Value branch;
     for (int64_t i = 0; i < kLayers; ++i) {
       const Layer& l = layers_[static_cast<size_t>(i)];

@@ -11,6 +11,7 @@
 #include "parallel/gradient_buckets.h"
 #include "parallel/lockstep.h"
 #include "train/loss_tape.h"
+#include "train/numbered_batch_test.h"
 #include "train/training_step.h"
 
 namespace saturate::train {
@@ -36,36 +37,6 @@ model::ModelConfig config_of(model::ModelKind kind) {
 
 const data::BatchShape kShape{
     .source_rows = 0, .target_rows = 24, .sequences = 3, .max_source = 12, .max_target = 12};
-
-// Three sentences a side, of lengths that differ from batch to batch; batch 2 has no labels.
-void fill(const data::BatchLayout& layout, int64_t number, int32_t* words) {
-  std::fill_n(words, layout.words, 0);
-  const auto side = [&](const data::SideLayout& l, int64_t rows, uint64_t seed) {
-    int32_t row = 0;
-    for (int32_t s = 0; s < layout.shape.sequences; ++s) {
-      words[l.cu + s] = row;
-      const int32_t length = 3 + static_cast<int32_t>((number + s) % 5);
-      for (int32_t i = 0; i < length; ++i, ++row) {
-        words[l.ids + row] =
-            static_cast<int32_t>(philox4x32(seed, static_cast<uint64_t>(number), row).x[0] % 29);
-        words[l.positions + row] = i;
-      }
-    }
-    std::fill(words + l.cu + layout.shape.sequences, words + l.cu + layout.shape.sequences + 1,
-              row);
-    int32_t* const order = words + l.order;
-    std::iota(order, order + rows, 0);
-    std::stable_sort(order, order + row,
-                     [&](int32_t a, int32_t b) { return words[l.ids + a] < words[l.ids + b]; });
-    words[l.valid] = row;
-    return row;
-  };
-  if (layout.shape.source_rows > 0) side(layout.source, layout.shape.source_rows, 1);
-  const int32_t rows = side(layout.target, layout.shape.target_rows, 2);
-  for (int64_t i = 0; i < layout.shape.target_rows; ++i)
-    words[layout.labels + i] =
-        i < rows && number != 2 ? words[layout.target.ids + (i + 1) % rows] : -1;
-}
 
 struct Result {
   std::vector<double> gradients, totals;
@@ -93,7 +64,7 @@ Result step(parallel::Communicator& c, model::ModelKind kind) {
   const auto rank = static_cast<uint64_t>(c.rank()), ranks = static_cast<uint64_t>(c.size());
   for (uint64_t taken = 1; taken <= static_cast<uint64_t>(kMicroBatches) / ranks; ++taken) {
     rng[1] = micro_batch_counter(taken, rank, ranks);
-    fill(layout, static_cast<int64_t>(rng[1]) - 1, batch.data());
+    fill_numbered(layout, 29, static_cast<int64_t>(rng[1]) - 1, batch.data());
     tape.run({}, arena.data(), taken > 1);
   }
   // In buckets, as training does.
@@ -168,7 +139,8 @@ std::vector<double> trained(parallel::Communicator& c, model::ModelKind kind) {
   const Layout layout(c, {.dp = c.size()});
   TrainingStep step(transformer, store, options, c, layout);
   for (int64_t micro = 0; micro < 3 * kMicroBatches / c.size(); ++micro) {
-    fill(step.batch_layout(), micro * c.size() + c.rank(), step.host_slot(micro % options.slots));
+    fill_numbered(step.batch_layout(), 29, micro * c.size() + c.rank(),
+                  step.host_slot(micro % options.slots));
     if ((micro + 1) % options.accumulate == 0) step.submit();
   }
   const auto* w = store.masters().as<double>();

@@ -92,7 +92,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   options.parallel = resolve_parallel(task.parallel, ranks.size());
   ParameterStore store(task.device, task.type);
   store.set_kernels(task.kernels);
-  model::Transformer model(task.model, store);
+  model::Transformer model(task.model, store, layout);
   freeze_parameters(store, options.freeze);
   store.allocate(options.optimizer.purpose());
   model.make_tables(store);

@@ -31,9 +31,13 @@ void record_loss(Tape& tape, const model::Transformer& model, const data::BatchL
     source = side_of(batch, layout.source, s.source_rows, s.sequences, s.max_source);
     memory = model.encode(tape, source);
   }
-  loss.labels = batch + layout.labels;
+  const Value logits = model.logits(tape, model.decode(tape, target, memory, &source));
+  // Tensor-parallel ranks have the same rows of them and all compute their loss; the first counts.
+  loss.vocabulary = model.layout().ranks({Layout::Axis::tp});
+  if (loss.vocabulary.part() != 0) loss.totals = nullptr;
+  loss.labels = batch + layout.labels + tape.first_row();
   loss.vocab = model.config().vocab_target;
-  ops::cross_entropy(tape, model.logits(tape, model.decode(tape, target, memory, &source)), loss);
+  ops::cross_entropy(tape, logits, loss);
 }
 
 }  // namespace saturate::train

@@ -22,7 +22,6 @@ void check_supported(const ParallelConfig& p) {
                 fmt::format("parallel.{} = {}: this version trains with {} only; leave it out", key,
                             value, supported));
   };
-  if (p.tp > 1) only("tp", p.tp, 1);
   if (p.pp > 1) only("pp", p.pp, 1);
   if (p.cp > 1) only("cp", p.cp, 1);
   if (p.ep > 1) only("ep", p.ep, 1);

@@ -72,7 +72,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   require_agreement(plan_of(corpora_, fitted_), ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
-  model_.emplace(model_config_, store_);
+  model_.emplace(model_config_, store_, layout_);
   freeze_parameters(store_, config_.optimizer.freeze);
   StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;

@@ -88,13 +88,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   const int64_t rows = shape.sequences * length;
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   store.set_kernels(kernel_choices);
-  model::Transformer model(model_config, store);
+  const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()));
+  model::Transformer model(model_config, store, layout);
   freeze_parameters(store, config.optimizer.freeze);
   const StepOptions options = resolve_step(config, shape, ranks.size());
   store.allocate(options.optimizer.purpose());
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
-  const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()));
   TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), 1);
   store.reset_average(step.stream());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <csignal>
 
@@ -55,6 +57,12 @@ TrainEnd run_training(const RunConfig& given) {
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
     check_layout(config, model, ranks->size());
+    if (config.parallel.tp > 1) {
+      throw Error(Errc::unsupported, "parallel",
+                  fmt::format("parallel.tp = {}: `saturate bench step` times such layouts, but "
+                              "checkpoints of cut parameters are not written yet; leave it out",
+                              config.parallel.tp));
+    }
     further_validation_texts(config);
     test_texts(config);
     require_agreement(settings, *ranks);

@@ -39,13 +39,13 @@ RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::
 }  // namespace
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
-                     const StepOptions& options, const Layout& /*replicated today*/,
+                     const StepOptions& options, const Layout& ranks,
                      const std::function<void(const Tape&)>& look) {
   const Device device = like.device();
   const DType compute = like.compute_type();
   ParameterStore store(device, compute);
   store.set_kernels(like.kernels());
-  const model::Transformer model(config, store);
+  const model::Transformer model(config, store, ranks);
   freeze_parameters(store, options.freeze);
   const data::BatchLayout layout(options.shape);
   Tape tape(store, TapeMode::training, nullptr);
@@ -88,8 +88,9 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
   record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
-  plan_buckets();
   arena_bytes_ = tape_.plan();
+  plan_buckets();  // planning numbers operations anew
+  for (int32_t lane = 1; lane < tape_.layout().lanes; ++lane) beside_.emplace_back(store.device());
   arena_ = Buffer(store.device(), arena_bytes_);
   fill_bytes(compute_, arena_.data(), 0, arena_bytes_);
   compute_.synchronize();
@@ -186,6 +187,9 @@ parallel::Collective TrainingStep::loss_reduction() const {
 
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  std::vector<Lane> lanes;
+  if (!beside_.empty()) lanes.push_back({&compute_, ctx});
+  for (const Stream& s : beside_) lanes.push_back({&s, {store_.device(), s.native()}});
   parallel::Ticket reduced;  // the last, which ends after those before it
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
@@ -209,7 +213,8 @@ void TrainingStep::enqueue() {
         }
       };
     }
-    tape_.run(ctx, arena_.data(), a > 0, reduce);
+    tape_.run(ctx, arena_.data(),
+              {.range = tape_.range(), .accumulate = a > 0, .lanes = lanes, .after = reduce});
     if (buckets_.empty() && last && ranks_.size() > 1)  // each rank has other parameters
       reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
   }

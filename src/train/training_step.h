@@ -116,6 +116,7 @@ class TrainingStep {
   data::BatchLayout batch_layout_;
 
   Stream compute_, copy_;
+  std::vector<Stream> beside_;  // lanes 1, 2, ... of the tape, which only move data
   Buffer state_;  // StepState
   Buffer batch_;  // the block that the graph reads
   Buffer slots_, slot_pointers_;

@@ -53,7 +53,12 @@ std::span<const Impl<ColumnSumArgs>> impls_of() noexcept {
 
 void add(const Context& ctx, const AddArgs& a) {
   require_float("add", a.dtype);
-  require_sizes("add", {{"count", a.count}});
+  require_sizes("add", {{"count", a.count}, {"b_count", a.b_count}});
+  if (a.b_count > 0 && a.count % a.b_count != 0) {
+    throw Error(Errc::invalid_argument, "add",
+                fmt::format("b_count is {} for {} elements: it must divide them, or be 0",
+                            a.b_count, a.count));
+  }
   if (a.count == 0) return;
   require_pointers("add", {{"a", a.a}, {"b", a.b}, {"y", a.y}});
   dispatch<AddArgs>("add", ctx, a, kAdd, [&] { return shape_text(a.dtype, {a.count}); });

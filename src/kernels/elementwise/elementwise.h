@@ -16,9 +16,9 @@
 
 namespace saturate::kernels {
 
-// y[i] = a[i] + b[i]
+// y[i] = a[i] + b[i], or to every row of a matrix the same: y[i] = a[i] + b[i % b_count]
 //
-// Shapes    a, b, y (count).
+// Shapes    a, y (count); b (b_count), which divides count; 0: as many as a.
 // Aliasing  y may be a or b.
 // Source    the formula.
 struct AddArgs {
@@ -27,6 +27,7 @@ struct AddArgs {
   void* y = nullptr;
   int64_t count = 0;
   DType dtype = DType::f32;
+  int64_t b_count = 0;
 };
 void add(const Context& ctx, const AddArgs& args);
 

@@ -17,7 +17,11 @@ void add_of(const AddArgs& args) {
     const T* a = static_cast<const T*>(args.a);
     const T* b = static_cast<const T*>(args.b);
     T* y = static_cast<T*>(args.y);
-    for (int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
+    if (args.b_count == 0) {
+      for (int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i];
+      return;
+    }
+    for (int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i % args.b_count];
   });
 }
 

@@ -5,14 +5,14 @@
 namespace saturate::kernels {
 namespace {
 
-template <class T>
+template <class T, bool kRepeats>
 struct AddBody {
   AddArgs a;
   template <int N>
   __device__ void at(int64_t first) const {
     float x[N], y[N];
     load(x, static_cast<const T*>(a.a) + first);
-    load(y, static_cast<const T*>(a.b) + first);
+    load(y, static_cast<const T*>(a.b) + (kRepeats ? first % a.b_count : first));
 #pragma unroll
     for (int i = 0; i < N; ++i) x[i] += y[i];
     store(static_cast<T*>(a.y) + first, x);
@@ -34,8 +34,10 @@ struct CastBody {
 
 void add_cuda(const Context& ctx, const AddArgs& a) {
   with_device_type(a.dtype, [&](auto tag) {
-    launch_flat(ctx, "add", a.count, aligned16(a.a, a.b, a.y),
-                AddBody<typename decltype(tag)::type>{a});
+    using T = typename decltype(tag)::type;
+    const bool wide = aligned16(a.a, a.b, a.y) && a.b_count % kFlatWidth == 0;
+    if (a.b_count > 0) return launch_flat(ctx, "add", a.count, wide, AddBody<T, true>{a});
+    launch_flat(ctx, "add", a.count, wide, AddBody<T, false>{a});
   });
 }
 

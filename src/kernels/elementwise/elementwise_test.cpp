@@ -45,6 +45,22 @@ TEST_P(ElementwiseOn, AddMatchesTheDefinition) {
     }
 }
 
+TEST_P(ElementwiseOn, AddRepeatsTheSecondOperand) {
+  for (const int64_t cols : {1, 7, 24, 40}) {
+    const Values a = random(5 * cols, 1), b = random(cols, 2);
+    const Guarded g_a = array(a), g_b = array(b);
+    add(ctx(), {.a = g_a.data(),
+                .b = g_b.data(),
+                .y = g_a.data(),
+                .count = 5 * cols,
+                .dtype = dtype(),
+                .b_count = cols});
+    Values want(a);
+    for (size_t i = 0; i < want.size(); ++i) want[i] += b[i % b.size()];
+    expect_close("y", g_a.values(), want, (unit() + wide_unit()) / 2);
+  }
+}
+
 TEST_P(ElementwiseOn, ColumnSumMatchesTheDefinition) {
   struct Case {
     int64_t rows, cols, ld;

@@ -61,7 +61,7 @@ void embedding_forward(const Context& ctx, const EmbeddingArgs& given) {
   EmbeddingArgs args = given;
   require_common("embedding_forward", args);
   if (args.rows == 0 || args.cols == 0) return;
-  require_pointers("embedding_forward", {{"table", args.table}, {"ids", args.ids}, {"y", args.y}});
+  require_pointers("embedding_forward", {{"table", args.table}, {"y", args.y}});
   if (args.position_table != nullptr) {
     require_pointers("embedding_forward", {{"positions", args.positions}});
     if (args.max_positions == 0) {
@@ -78,18 +78,26 @@ void embedding_backward(const Context& ctx, const EmbeddingBackwardArgs& given) 
   EmbeddingBackwardArgs args = given;
   constexpr const char* kOp = "embedding_backward";
   require_common(kOp, args.forward);
+  require_sizes(kOp, {{"first_row", args.first_row}, {"batch_rows", args.batch_rows}});
+  if (args.batch_rows == 0) args.batch_rows = args.first_row + args.forward.rows;
+  if (args.first_row + args.forward.rows > args.batch_rows) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("rows {} + {} do not lie in a batch of {}", args.first_row,
+                            args.forward.rows, args.batch_rows));
+  }
   if (args.zero_row < -1 || args.zero_row >= args.forward.vocab) {
     throw Error(Errc::invalid_argument, kOp,
                 fmt::format("zero_row is {}; it must be a row of the table, below vocab {}, or -1",
                             args.zero_row, args.forward.vocab));
   }
   if (args.forward.cols == 0) return;
-  require_pointers(kOp, {{"d_table", args.d_table}});
+  if (args.d_position_table == nullptr) require_pointers(kOp, {{"d_table", args.d_table}});
   if (args.forward.rows > 0) {
-    require_pointers(kOp, {{"ids", args.forward.ids},
-                           {"order", args.order},
-                           {"valid_rows", args.valid_rows},
-                           {"d_y", args.d_y}});
+    require_pointers(kOp, {{"d_y", args.d_y}});
+    if (args.d_table != nullptr) {
+      require_pointers(
+          kOp, {{"ids", args.forward.ids}, {"order", args.order}, {"valid_rows", args.valid_rows}});
+    }
   }
   if (args.d_position_table != nullptr && args.sequences > 0)
     require_pointers(kOp, {{"cu", args.cu}});

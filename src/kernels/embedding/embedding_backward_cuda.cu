@@ -33,6 +33,12 @@ struct Runs {
   }
 };
 
+// Row of the table for an id, -1 when the table does not have it.
+__device__ __forceinline__ int64_t table_row(const EmbeddingArgs& f, int32_t id) {
+  const int64_t row = id - f.first_id;
+  return row >= 0 && row < f.vocab ? row : -1;
+}
+
 // One thread of the whole launch adds to an element, so the order is fixed; the atomic is there
 // because the memory then adds by itself and the thread does not wait for the old value.
 template <int N>
@@ -43,7 +49,7 @@ __device__ __forceinline__ void add_to(float* dst, const float (&v)[N]) {
 
 __device__ __forceinline__ Runs runs_of(const EmbeddingBackwardArgs& x) {
   const int64_t valid = *x.valid_rows;
-  return {x.forward.ids, x.order, valid < x.forward.rows ? valid : x.forward.rows};
+  return {x.forward.ids, x.order, valid < x.batch_rows ? valid : x.batch_rows};
 }
 
 // Grid (chunks, column tiles). Row numbers and ids of 32 entries are fetched together, and
@@ -52,7 +58,7 @@ template <class T, int N>
 __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch scratch,
                                                 int chunk) {
   constexpr int kAhead = 4;
-  __shared__ int32_t rows[kShortestChunk], ids[kShortestChunk + 1];
+  __shared__ int32_t rows[kShortestChunk], ids[kShortestChunk + 1];  // row -1: another rank's
   const EmbeddingArgs& f = x.forward;
   const Runs runs = runs_of(x);
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * chunk;
@@ -69,7 +75,8 @@ __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch
     __syncthreads();  // the previous tile has been read
     if (threadIdx.x < entries) {
       const int32_t row = runs.order[tile + threadIdx.x];
-      rows[threadIdx.x] = row;
+      const int64_t mine = row - x.first_row;
+      rows[threadIdx.x] = mine >= 0 && mine < f.rows ? static_cast<int32_t>(mine) : -1;
       ids[threadIdx.x] = f.ids[row];
       if (threadIdx.x + 1 == entries)
         ids[entries] = tile + entries < end ? runs.id_at(tile + entries) : 0;
@@ -80,16 +87,18 @@ __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch
       float d_y[kAhead][N];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
-        if (i0 + u < entries)
+        if (i0 + u < entries && rows[i0 + u] >= 0)
           load(d_y[u], static_cast<const T*>(x.d_y) + rows[i0 + u] * f.cols + c);
       }
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         const int i = i0 + u;
         if (i < entries) {
-          dropout.apply(d_y[u], dropout.row(rows[i]) + c);
+          if (rows[i] >= 0) {
+            dropout.apply(d_y[u], dropout.row(rows[i]) + c);
 #pragma unroll
-          for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
+            for (int j = 0; j < N; ++j) sum[j] += f.scale * d_y[u][j];
+          }
           const bool last = tile + i + 1 == end;
           const int32_t id = ids[i];
           if (last || ids[i + 1] != id) {  // the run, or its part in this chunk, is complete
@@ -97,8 +106,8 @@ __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch
               store(scratch.at(blockIdx.x, Scratch::incoming) + c, sum);
             } else if (last && goes_on) {
               store(scratch.at(blockIdx.x, Scratch::outgoing) + c, sum);
-            } else if (id >= 0 && id < f.vocab) {
-              add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+            } else if (const int64_t row = table_row(f, id); row >= 0) {
+              add_to(static_cast<float*>(x.d_table) + row * f.cols + c, sum);
             }
             first_run = false;
 #pragma unroll
@@ -139,7 +148,8 @@ __global__ void embedding_backward_join_kernel(EmbeddingBackwardArgs x, Scratch 
 #pragma unroll
     for (int j = 0; j < N; ++j) sum[j] += v[j];
   }
-  if (id >= 0 && id < f.vocab) add_to(static_cast<float*>(x.d_table) + id * f.cols + c, sum);
+  if (const int64_t row = table_row(f, id); row >= 0)
+    add_to(static_cast<float*>(x.d_table) + row * f.cols + c, sum);
 }
 
 // Grid (positions, column tiles), block (32 column groups, kLanes): lane l takes sequences l, l +
@@ -159,10 +169,11 @@ __global__ void embedding_backward_position_kernel(EmbeddingBackwardArgs x) {
     const int64_t end = x.cu[s + 1];
     int64_t t = x.cu[s] + p;
     for (const int64_t stop = to_end || t + 1 > end ? end : t + 1; t < stop; ++t) {
-      if (c >= f.cols) continue;
+      const int64_t row = t - x.first_row;
+      if (c >= f.cols || row < 0 || row >= f.rows) continue;
       float d_y[N];
-      load(d_y, static_cast<const T*>(x.d_y) + t * f.cols + c);
-      dropout.apply(d_y, dropout.row(t) + c);
+      load(d_y, static_cast<const T*>(x.d_y) + row * f.cols + c);
+      dropout.apply(d_y, dropout.row(row) + c);
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[j] += d_y[j];
     }
@@ -190,12 +201,12 @@ void launch(const Context& ctx, const EmbeddingBackwardArgs& x) {
 
   // The shortest chunks whose partial sums fit the workspace; one chunk needs none.
   int64_t chunk = kShortestChunk;
-  const auto chunks = [&] { return (f.rows + chunk - 1) / chunk; };
+  const auto chunks = [&] { return (x.batch_rows + chunk - 1) / chunk; };
   const int64_t bytes_per_chunk = 2 * f.cols * static_cast<int64_t>(sizeof(float));
   while (chunks() > 1 && chunks() * bytes_per_chunk > static_cast<int64_t>(ctx.workspace_bytes))
     chunk *= 2;
   const Scratch scratch{static_cast<float*>(ctx.workspace), f.cols};
-  if (f.rows > 0) {
+  if (f.rows > 0 && x.d_table != nullptr) {
     const dim3 grid(static_cast<unsigned>(chunks()), tiles);
     embedding_backward_chunk_kernel<T, N>
         <<<grid, threads, 0, stream>>>(x, scratch, static_cast<int>(chunk));
@@ -217,7 +228,7 @@ void launch(const Context& ctx, const EmbeddingBackwardArgs& x) {
 }  // namespace
 
 void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x) {
-  if (!x.accumulate) {
+  if (x.d_table != nullptr && !x.accumulate) {
     const auto bytes = static_cast<size_t>(x.forward.vocab * x.forward.cols) * sizeof(float);
     SAT_CUDA(cudaMemsetAsync(x.d_table, 0, bytes, cuda::stream_of(ctx)));
   }
@@ -230,7 +241,7 @@ void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x)
                   static_cast<const char*>(ctx.workspace));
     wide ? launch<T, 4>(ctx, x) : launch<T, 1>(ctx, x);
   });
-  if (x.zero_row >= 0) {
+  if (x.d_table != nullptr && x.zero_row >= 0) {
     float* row = static_cast<float*>(x.d_table) + x.zero_row * x.forward.cols;
     const auto bytes = static_cast<size_t>(x.forward.cols) * sizeof(float);
     SAT_CUDA(cudaMemsetAsync(row, 0, bytes, cuda::stream_of(ctx)));

@@ -10,7 +10,11 @@ namespace {
 
 constexpr int64_t kRowGrain = 32;
 
-bool in_table(int32_t id, int64_t vocab) { return id >= 0 && id < vocab; }
+// Row of the table that batch row t takes; -1: the table does not have it.
+int64_t table_row(const EmbeddingArgs& x, int64_t t) {
+  const int64_t row = x.ids != nullptr ? x.ids[t] - x.first_id : t;
+  return row >= 0 && row < x.vocab ? row : -1;
+}
 
 template <class T>
 void forward(const EmbeddingArgs& x) {
@@ -19,8 +23,8 @@ void forward(const EmbeddingArgs& x) {
   parallel_for(x.rows, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       T* y = static_cast<T*>(x.y) + t * x.cols;
-      if (in_table(x.ids[t], x.vocab)) {
-        const T* row = static_cast<const T*>(x.table) + x.ids[t] * x.cols;
+      if (const int64_t taken = table_row(x, t); taken >= 0) {
+        const T* row = static_cast<const T*>(x.table) + taken * x.cols;
         for (int64_t c = 0; c < x.cols; ++c) y[c] = scale * row[c];
       } else {
         std::fill_n(y, x.cols, T{0});
@@ -41,11 +45,13 @@ void forward(const EmbeddingArgs& x) {
   });
 }
 
-// sum[c] += scale * drop'(d_y[t][c])
+// sum[c] += scale * drop'(d_y[t][c]) for row t of the batch, if d_y has it.
 template <class T>
 void add_row(const EmbeddingBackwardArgs& x, const HostDropout& dropout, int64_t t, T scale,
              T* sum) {
   const int64_t cols = x.forward.cols;
+  t -= x.first_row;
+  if (t < 0 || t >= x.forward.rows) return;
   const T* d_y = static_cast<const T*>(x.d_y) + t * cols;
   if (!dropout.active()) {
     for (int64_t c = 0; c < cols; ++c) sum[c] += scale * d_y[c];
@@ -67,12 +73,11 @@ void zero_rows(T* table, int64_t rows, int64_t cols) {
 }
 
 template <class T>
-void backward(const EmbeddingBackwardArgs& x) {
+void table_backward(const EmbeddingBackwardArgs& x, const HostDropout& dropout) {
   const EmbeddingArgs& f = x.forward;
-  const HostDropout dropout(f.rng, f.dropout);
   T* d_table = static_cast<T*>(x.d_table);
   if (!x.accumulate) zero_rows(d_table, f.vocab, f.cols);
-  const int64_t valid = f.rows > 0 ? std::min<int64_t>(*x.valid_rows, f.rows) : 0;
+  const int64_t valid = f.rows > 0 ? std::min<int64_t>(*x.valid_rows, x.batch_rows) : 0;
   // Who holds the first entry of a run of equal ids sums the whole run, so each table row has one
   // owner.
   parallel_for(valid, kRowGrain, [&](int64_t begin, int64_t end) {
@@ -81,14 +86,16 @@ void backward(const EmbeddingBackwardArgs& x) {
     while (i < end && i > 0 && id_at(i) == id_at(i - 1)) ++i;
     if (i == end) return;
     for (; i < end || (i < valid && i > begin && id_at(i) == id_at(i - 1)); ++i) {
-      const int32_t id = id_at(i);
-      if (in_table(id, f.vocab)) {
-        add_row(x, dropout, x.order[i], static_cast<T>(f.scale), d_table + id * f.cols);
-      }
+      if (const int64_t row = table_row(f, x.order[i]); row >= 0)
+        add_row(x, dropout, x.order[i], static_cast<T>(f.scale), d_table + row * f.cols);
     }
   });
   if (x.zero_row >= 0) std::fill_n(d_table + x.zero_row * f.cols, f.cols, T{0});
-  if (x.d_position_table == nullptr) return;
+}
+
+template <class T>
+void position_backward(const EmbeddingBackwardArgs& x, const HostDropout& dropout) {
+  const EmbeddingArgs& f = x.forward;
   T* d_position = static_cast<T*>(x.d_position_table);
   if (!x.accumulate_positions) zero_rows(d_position, f.max_positions, f.cols);
   parallel_for(f.max_positions, 1, [&](int64_t begin, int64_t end) {
@@ -103,6 +110,13 @@ void backward(const EmbeddingBackwardArgs& x) {
       }
     }
   });
+}
+
+template <class T>
+void backward(const EmbeddingBackwardArgs& x) {
+  const HostDropout dropout(x.forward.rng, x.forward.dropout);
+  if (x.d_table != nullptr) table_backward<T>(x, dropout);
+  if (x.d_position_table != nullptr) position_backward<T>(x, dropout);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 template <class T, int N>
 __global__ void embedding_forward_kernel(EmbeddingArgs x) {
   const int64_t t = blockIdx.x;
-  const int32_t id = x.ids[t];
+  const int64_t id = x.ids != nullptr ? x.ids[t] - x.first_id : t;
   const bool known = id >= 0 && id < x.vocab;
   const T* row = static_cast<const T*>(x.table) + (known ? id : 0) * x.cols;
   const float* position = nullptr;

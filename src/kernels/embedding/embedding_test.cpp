@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/testing/guarded.h"
+#include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
 namespace {
@@ -325,6 +326,74 @@ TEST(EmbeddingRules, RejectsBadArguments) {
   EXPECT_THROW(embedding_forward(t.get(), {.rows = 1, .cols = 1}), Error);
   EXPECT_THROW(embedding_forward(t.get(), {.rows = 0, .cols = 1, .dropout = 1.0f}), Error);
   EXPECT_THROW(embedding_backward(t.get(), {.forward = {.cols = 4}}), Error);
+}
+
+class EmbeddingParts : public testing::OnTarget {};
+INSTANTIATE_TEST_SUITE_P(Targets, EmbeddingParts, testing::all_targets(), testing::target_name);
+
+// Two parts of the table, each with the gradient of two parts of the rows: what they have is what
+// the whole has, and a row without ids is one of the table.
+TEST_P(EmbeddingParts, JoinToTheWhole) {
+  const Problem p({"", dtype(), 20, 12, 5, 17, Ids::spread, 0.25f});
+  const Arrays arrays(stream(), p);
+  const int64_t cols = p.c.cols, half = p.c.vocab / 2, rows = p.rows;
+  const testing::Values table = random(p.c.vocab * cols, 1), d_y = random(rows * cols, 3);
+  const auto part = [](const testing::Values& v, int64_t first, int64_t count) {
+    return testing::Values(v.begin() + first, v.begin() + first + count);
+  };
+  const Guarded whole_table = array(table), whole = poison(rows * cols), whole_d_y = array(d_y),
+                position = wide_array(wide_random(p.max_positions * cols, 2));
+  EmbeddingArgs args = arrays.args(p);
+  args.table = whole_table.data(), args.position_table = position.data(), args.y = whole.data();
+  embedding_forward(ctx(), args);
+  testing::Values found(static_cast<size_t>(rows * cols));
+  for (int64_t v = 0; v < 2; ++v) {
+    const Guarded mine = array(part(table, v * half * cols, half * cols)), y = poison(rows * cols);
+    EmbeddingArgs lookup = arrays.args(p);
+    lookup.table = mine.data(), lookup.vocab = half, lookup.first_id = v * half;
+    lookup.dropout = 0, lookup.scale = 1, lookup.y = y.data();
+    embedding_forward(ctx(), lookup);
+    const testing::Values got = y.values();
+    for (size_t i = 0; i < got.size(); ++i) found[i] += got[i];
+  }
+  const Guarded looked_up = array(found), y = poison(rows * cols);
+  args.table = looked_up.data(), args.y = y.data();
+  args.ids = nullptr, args.vocab = rows;
+  embedding_forward(ctx(), args);
+  EXPECT_EQ(y.bytes(), whole.bytes());
+
+  const auto backward = [&](EmbeddingBackwardArgs b, int64_t vocab) {
+    const Guarded d_table = wide_poison(vocab * cols),
+                  d_position = wide_poison(p.max_positions * cols);
+    b.forward.vocab = vocab;
+    b.order = arrays.order.as<int32_t>(), b.valid_rows = arrays.valid.as<int32_t>();
+    b.cu = arrays.cu.as<int32_t>(), b.sequences = p.c.sequences;
+    b.d_table = d_table.data();
+    embedding_backward(ctx(), b);
+    b.d_table = nullptr, b.d_position_table = d_position.data();
+    embedding_backward(ctx(), b);
+    return std::pair(d_table.values(), d_position.values());
+  };
+  const auto want = backward({.forward = arrays.args(p), .d_y = whole_d_y.data()}, p.c.vocab);
+  testing::Values d_table, d_position(want.second.size());
+  for (int64_t v = 0; v < 2; ++v) {
+    testing::Values sum(static_cast<size_t>(half * cols));
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 13}, {13, rows - 13}}) {
+      const Guarded mine = array(part(d_y, first * cols, count * cols));
+      EmbeddingBackwardArgs b{.forward = arrays.args(p), .d_y = mine.data()};
+      b.forward.rows = count, b.forward.first_id = v * half;
+      b.forward.rng.first_row = first, b.forward.rng.rows = rows;
+      b.first_row = first, b.batch_rows = rows;
+      const auto got = backward(b, half);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += got.first[i];
+      for (size_t i = 0; v == 0 && i < d_position.size(); ++i) d_position[i] += got.second[i];
+    }
+    d_table.insert(d_table.end(), sum.begin(), sum.end());
+  }
+  const testing::Values slack(d_table.size(), 40 * wide_unit()),
+      position_slack(d_position.size(), 40 * wide_unit());
+  testing::expect_close("d_table", d_table, want.first, 0, slack);
+  testing::expect_close("d_position", d_position, want.second, 0, position_slack);
 }
 
 }  // namespace

@@ -39,6 +39,38 @@ struct CrossEntropyArgs {
 
 void cross_entropy(const Context& ctx, const CrossEntropyArgs& args);
 
+// The same where ranks have a part of the columns each (vocabulary parallel), in two visits with a
+// gather of `statistics` over the ranks between them, 4 numbers a row and rank:
+//
+//   loss_statistics       of this rank's columns of row t: the largest logit, the sum of
+//                         exp(z - largest), the target's logit (0: another rank has it) and the sum
+//                         of the logits
+//   cross_entropy_finish  joins the statistics of all ranks in their order; loss, nll and gradient
+//                         as above
+//
+// Shapes    logits (rows, ld): column c is class first_class + c of `vocab`; classes from vocab on
+//           do not count and get gradient 0. A rank may have none that count. statistics (rows, 4);
+//           for the second (parts, rows, 4).
+// Types     statistics in wide_of(dtype); else as above.
+// Aliasing, Stream, Order, Errors  as above.
+// Cost      as above, and a second read of the logits for the gradient.
+// Source    Shoeybi et al., arXiv:1909.08053, section 3.
+struct LossStatisticsArgs {
+  const void* logits = nullptr;
+  const int32_t* targets = nullptr;
+  void* statistics = nullptr;
+  int64_t rows = 0, vocab = 0, ld = 0, first_class = 0;
+  DType dtype = DType::f32;
+};
+struct CrossEntropyFinishArgs {
+  CrossEntropyArgs forward;  // vocab is that of all ranks, ld this rank's columns
+  const void* statistics = nullptr;
+  int64_t parts = 0, first_class = 0;
+};
+
+void loss_statistics(const Context& ctx, const LossStatisticsArgs& args);
+void cross_entropy_finish(const Context& ctx, const CrossEntropyFinishArgs& args);
+
 // totals[0] (+)= sum loss[t], totals[1] (+)= sum nll[t], totals[2] (+)= count of targets >= 0, as
 // f64 (three device doubles, so that sums over any run length stay exact enough to compare ranks).
 //

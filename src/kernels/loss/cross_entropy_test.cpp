@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/testing/guarded.h"
+#include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
 namespace {
@@ -171,6 +172,67 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_too_long_for_shared", bf16, 5, 250001, 250008, 0.1f},
         Case{"f16", f16, 10, 4001, 4008, 0.1f}),
     [](const auto& i) { return std::string(i.param.name); });
+
+class CrossEntropyParts : public testing::OnTarget {};
+INSTANTIATE_TEST_SUITE_P(Targets, CrossEntropyParts, testing::all_targets(), testing::target_name);
+
+// Of four ranks with 64 columns each the third has 22 classes and the last none.
+TEST_P(CrossEntropyParts, JoinToTheWhole) {
+  constexpr int64_t kParts = 4, kRows = 11, kColumns = 64;
+  for (const float smoothing : {0.0f, 0.1f}) {
+    const Case c{"", dtype(), kRows, 150, kParts * kColumns, smoothing};
+    const TestContext t(Device{GetParam().kind, 0});
+    const Problem whole(t, c);
+    const Reference want(c, whole.z, whole.targets);
+    const std::vector<double> z = whole.logits.values();  // NaN beyond the vocabulary
+    std::vector<double> gathered;
+    std::vector<std::vector<double>> mine(kParts);
+    for (int64_t p = 0; p < kParts; ++p) {
+      for (int64_t e = 0; e < kRows * c.ld; ++e)
+        if (e % c.ld / kColumns == p) mine[p].push_back(z[e]);
+      const Guarded logits = array(mine[p]), statistics = wide_poison(kRows * 4);
+      loss_statistics(t.get(), {.logits = logits.data(),
+                                .targets = whole.target.as<int32_t>(),
+                                .statistics = statistics.data(),
+                                .rows = kRows,
+                                .vocab = c.vocab,
+                                .ld = kColumns,
+                                .first_class = p * kColumns,
+                                .dtype = dtype()});
+      const std::vector<double> s = statistics.values();
+      gathered.insert(gathered.end(), s.begin(), s.end());
+    }
+    const Guarded statistics = wide_array(gathered);
+    std::vector<char> first_loss;
+    for (int64_t p = 0; p < kParts; ++p) {
+      const Guarded logits = array(mine[p]);
+      CrossEntropyArgs args = whole.args();
+      args.logits = logits.data();
+      args.ld = kColumns;
+      cross_entropy_finish(t.get(), {.forward = args,
+                                     .statistics = statistics.data(),
+                                     .parts = kParts,
+                                     .first_class = p * kColumns});
+      if (p == 0) first_loss = whole.loss.bytes();
+      EXPECT_EQ(whole.loss.bytes(), first_loss) << "ranks differ";
+      const double bound = 100 * wide_unit();
+      const auto loss = whole.loss.values(), nll = whole.nll.values(), d_z = logits.values();
+      for (int64_t r = 0; r < kRows; ++r) {
+        EXPECT_NEAR(loss[r], want.loss[r], bound);
+        EXPECT_NEAR(nll[r], want.nll[r], bound);
+        for (int64_t v = 0; v < kColumns; ++v) {
+          const int64_t column = p * kColumns + v;
+          const double d = want.d_z[r * c.ld + column];
+          ASSERT_NEAR(d_z[r * kColumns + v], d, unit() * std::fabs(d) + bound + 0x1p-24)
+              << "row " << r << ", class " << column;
+          if (column >= c.vocab) {
+            ASSERT_EQ(d_z[r * kColumns + v], 0.0);
+          }
+        }
+      }
+    }
+  }
+}
 
 TEST(CrossEntropyRules, GradientMatchesCentralDifferences) {
   const TestContext t({});

@@ -11,14 +11,15 @@ class CrossAttention : public Mixer {
  public:
   explicit CrossAttention(const Declaration& declare)
       : c_(declare.config),
-        q_width_(c_.heads * c_.head_size),
-        kv_width_(c_.kv_heads * c_.head_size),
-        q_(declare.linear("q", q_width_, c_.d_model)),
-        kv_(declare.linear("kv", 2 * kv_width_, c_.d_model, {kv_width_, kv_width_})),
-        out_(declare.output("out", c_.d_model, q_width_)) {}
+        layout_(declare.layout),
+        mine_(heads_of(c_, layout_)),
+        q_(declare.linear("q", q_width(), c_.d_model, {}, Cut::outputs)),
+        kv_(declare.linear("kv", 2 * kv_width(), c_.d_model, {kv_width(), kv_width()},
+                           Cut::outputs)),
+        out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
-    const Value q = project(tape, q_, x);
+    const Value q = project_in(tape, layout_, q_, x);
     const ops::TokenArrays& target = batch.side.tokens;
     return attend(tape, q, record_memory(tape, batch.memory),
                   {.cu_q = target.cu,
@@ -43,24 +44,31 @@ class CrossAttention : public Mixer {
   }
 
   double products(const MixerWork& work) const override {
-    const auto d = static_cast<double>(c_.d_model), q = static_cast<double>(q_width_),
-               kv = static_cast<double>(kv_width_);
+    const auto d = static_cast<double>(c_.d_model), q = static_cast<double>(q_width()),
+               kv = static_cast<double>(kv_width());
     return work.tokens * 2 * d * q + work.memory_tokens * 2 * d * kv + 2 * q * work.memory_pairs;
   }
 
  private:
+  int64_t q_width() const { return c_.heads * c_.head_size; }
+  int64_t kv_width() const { return c_.kv_heads * c_.head_size; }
+
+  // Of this rank's heads, for the rows of all its tensor-parallel ranks.
   Value attend(Tape& tape, Value q, Value kv, ops::AttentionSpec spec) const {
     spec.q = {q, 0};
     spec.k = {kv, 0};
-    spec.v = {kv, kv_width_};
-    spec.heads = c_.heads;
-    spec.kv_heads = c_.kv_heads;
+    spec.v = {kv, mine_.kv_width};
+    spec.heads = mine_.heads;
+    spec.kv_heads = mine_.kv_heads;
     spec.head_size = c_.head_size;
-    return project(tape, out_, ops::attention(tape, spec));
+    spec.first_head = mine_.first_head;
+    spec.all_heads = c_.heads;
+    return project_out(tape, layout_, out_, ops::attention(tape, spec));
   }
 
   const ModelConfig c_;
-  const int64_t q_width_, kv_width_;
+  const Layout& layout_;
+  const HeadPart mine_;
   const LinearIds q_, kv_, out_;
 };
 

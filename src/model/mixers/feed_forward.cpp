@@ -10,9 +10,10 @@ class FeedForward : public Mixer {
  public:
   explicit FeedForward(const Declaration& declare)
       : c_(declare.config),
-        in_(c_.gated ? declare.linear("in", 2 * c_.ffn, c_.d_model, {c_.ffn, c_.ffn})
-                     : declare.linear("in", c_.ffn, c_.d_model)),
-        out_(declare.output("out", c_.d_model, c_.ffn)) {}
+        layout_(declare.layout),
+        in_(c_.gated ? declare.linear("in", 2 * c_.ffn, c_.d_model, {c_.ffn, c_.ffn}, Cut::outputs)
+                     : declare.linear("in", c_.ffn, c_.d_model, {}, Cut::outputs)),
+        out_(declare.output("out", c_.d_model, c_.ffn, Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch&) const override { return record(tape, x); }
   Value record_step(Tape& tape, Value x, const MixerStep&) const override {
@@ -26,12 +27,15 @@ class FeedForward : public Mixer {
 
  private:
   Value record(Tape& tape, Value x) const {
-    const Value wide = project(tape, in_, x);
-    return project(tape, out_,
-                   ops::activation(tape, wide, c_.activation, c_.gated, c_.activation_dropout));
+    const int64_t mine = c_.ffn / layout_.extent(Layout::Axis::tp);
+    const Value wide = project_in(tape, layout_, in_, x);
+    return project_out(tape, layout_, out_,
+                       ops::activation(tape, wide, c_.activation, c_.gated, c_.activation_dropout,
+                                       {layout_.coordinate(Layout::Axis::tp) * mine, c_.ffn}));
   }
 
   const ModelConfig c_;
+  const Layout& layout_;
   const LinearIds in_, out_;
 };
 

@@ -3,47 +3,73 @@
 
 #include <cmath>
 
+#include "ops/collectives.h"
 #include "ops/linear.h"
 
 namespace saturate::model {
 
+namespace {
+
+using Axis = Layout::Axis;
+
+// As recorded operations use them: on a lane of their own, beside which the backward pass computes
+// weight gradients.
+ops::GroupOfRanks tensor_ranks(const Layout& layout) { return layout.ranks({Axis::tp}, 1); }
+
+}  // namespace
+
+ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec whole,
+                     int dimension) {
+  whole.number = std::ssize(store.specs());
+  if (layout.extent(Axis::tp) == 1) return store.add(std::move(whole));
+  if (dimension >= 0) whole.shard.cuts.push_back({.dimension = dimension, .axis = Axis::tp});
+  return store.add(part_of(std::move(whole), layout.mesh(), layout.rank()));
+}
+
 LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, float scale,
-                           std::vector<int64_t> blocks) const {
+                           std::vector<int64_t> blocks, Cut cut) const {
   // Encoder-decoder: Glorot uniform. Decoder-only: normal 0.02, as GPT-2 (Radford et al., 2019).
   const bool lm = config.kind == ModelKind::decoder_only;
   const float bound = std::sqrt(6.0f / static_cast<float>(in + out));
   LinearIds ids;
-  ids.weight = store_.add({.name = name + ".weight",
-                           .rows = out,
-                           .cols = in,
-                           .init = lm ? Init::normal : Init::uniform,
-                           .init_scale = scale * (lm ? 0.02f : bound),
-                           .decay = true,
-                           .blocks = blocks});
+  ids.weight = add_part(store_, layout,
+                        {.name = name + ".weight",
+                         .rows = out,
+                         .cols = in,
+                         .init = lm ? Init::normal : Init::uniform,
+                         .init_scale = scale * (lm ? 0.02f : bound),
+                         .decay = true,
+                         .blocks = blocks},
+                        cut == Cut::none      ? -1
+                        : cut == Cut::outputs ? 0
+                                              : 1);
   if (config.biases) {
-    ids.bias = store_.add({.name = name + ".bias", .cols = out, .blocks = std::move(blocks)});
+    ids.bias =
+        add_part(store_, layout, {.name = name + ".bias", .cols = out, .blocks = std::move(blocks)},
+                 cut == Cut::outputs ? 1 : -1);
   }
   return ids;
 }
 
 LinearIds Declaration::linear(const char* name, int64_t out, int64_t in,
-                              std::vector<int64_t> blocks) const {
-  return add(prefix_ + "." + name, out, in, 1.0f, std::move(blocks));
+                              std::vector<int64_t> blocks, Cut cut) const {
+  return add(prefix_ + "." + name, out, in, 1.0f, std::move(blocks), cut);
 }
 
-LinearIds Declaration::output(const char* name, int64_t out, int64_t in) const {
+LinearIds Declaration::output(const char* name, int64_t out, int64_t in, Cut cut) const {
   const float scale = config.kind == ModelKind::decoder_only
                           ? 1.0f / std::sqrt(2.0f * static_cast<float>(config.decoder_layers))
                           : 1.0f;
-  return add(prefix_ + "." + name, out, in, scale, {});
+  return add(prefix_ + "." + name, out, in, scale, {}, cut);
 }
 
 NormIds Declaration::norm() const {
   NormIds ids;
   ids.weight =
-      store_.add({.name = prefix_ + "_norm.weight", .cols = config.d_model, .init = Init::ones});
+      add_part(store_, layout,
+               {.name = prefix_ + "_norm.weight", .cols = config.d_model, .init = Init::ones});
   if (config.norm == kernels::NormKind::layer_norm) {
-    ids.bias = store_.add({.name = prefix_ + "_norm.bias", .cols = config.d_model});
+    ids.bias = add_part(store_, layout, {.name = prefix_ + "_norm.bias", .cols = config.d_model});
   }
   return ids;
 }
@@ -51,6 +77,35 @@ NormIds Declaration::norm() const {
 Value project(Tape& tape, const LinearIds& ids, Value x) {
   return ops::linear(tape, x, tape.parameter(ids.weight),
                      ids.bias.index >= 0 ? tape.parameter(ids.bias) : Value{});
+}
+
+HeadPart heads_of(const ModelConfig& c, const Layout& layout) {
+  const int64_t ranks = layout.extent(Axis::tp);
+  const int64_t heads = c.heads / ranks, kv_heads = c.kv_heads / ranks;
+  return {.heads = heads,
+          .kv_heads = kv_heads,
+          .first_head = heads * layout.coordinate(Axis::tp),
+          .q_width = heads * c.head_size,
+          .kv_width = kv_heads * c.head_size};
+}
+
+Value gather_rows(Tape& tape, const Layout& layout, Value x) {
+  const ops::GroupOfRanks ranks = tensor_ranks(layout);
+  tape.set_rows(tape.first_row() - ranks.part() * tape.info(x).rows, tape.whole_rows());
+  return ops::gather_rows(tape, ranks, x);
+}
+
+Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
+  return project(tape, ids, gather_rows(tape, layout, x));
+}
+
+Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
+  const ops::GroupOfRanks ranks = tensor_ranks(layout);
+  if (ranks.parts() == 1) return project(tape, ids, x);
+  const Value y =
+      ops::scatter_sum_rows(tape, ranks, ops::linear(tape, x, tape.parameter(ids.weight)));
+  tape.set_rows(tape.first_row() + ranks.part() * tape.info(y).rows, tape.whole_rows());
+  return ids.bias.index < 0 ? y : ops::add_bias(tape, y, tape.parameter(ids.bias));
 }
 
 Value Mixer::record_memory(Tape&, Value) const { return {}; }

@@ -9,6 +9,7 @@
 
 #include "model/model_config.h"
 #include "ops/embedding.h"
+#include "ops/layout.h"
 #include "ops/tape.h"
 
 namespace saturate::model {
@@ -20,28 +21,39 @@ struct NormIds {
   ParameterId weight, bias;
 };
 
+// What tensor-parallel ranks hold of a projection (out, in): all of it, equal parts of its outputs (of
+// each of its blocks), or equal parts of its inputs.
+enum class Cut : uint8_t { none, outputs, inputs };
+
+// Adds a parameter to the store: what this rank of the layout holds of `whole`, whose dimension
+// `dimension` tensor-parallel ranks cut (-1: none). Errors: those of ShardSpec::check.
+ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec whole,
+                     int dimension = -1);
+
 // Adds the parameters of one mixer to a store in the order of the calls; `prefix` is
 // "<layer>.<mixer>".
 class Declaration {
  public:
-  Declaration(const ModelConfig& c, ParameterStore& store, std::string prefix)
-      : config(c), store_(store), prefix_(std::move(prefix)) {}
+  Declaration(const ModelConfig& c, ParameterStore& store, std::string prefix,
+              const Layout& ranks = Layout::one_rank())
+      : config(c), layout(ranks), store_(store), prefix_(std::move(prefix)) {}
 
-  // A projection (out, in). `blocks`: the rows of each matrix that lies in it, such as {q, k, v};
-  // none: it is one matrix.
-  LinearIds linear(const char* name, int64_t out, int64_t in,
-                   std::vector<int64_t> blocks = {}) const;
+  // A projection (out, in) of the whole model. `blocks`: the rows of each matrix that lies in it,
+  // such as {q, k, v}; none: it is one matrix.
+  LinearIds linear(const char* name, int64_t out, int64_t in, std::vector<int64_t> blocks = {},
+                   Cut cut = Cut::none) const;
   // The projection whose result joins the residual stream: it starts smaller in deep decoder-only
   // models (Radford et al., 2019).
-  LinearIds output(const char* name, int64_t out, int64_t in) const;
+  LinearIds output(const char* name, int64_t out, int64_t in, Cut cut = Cut::none) const;
   // The norm before or after the mixer: "<layer>.<mixer>_norm".
   NormIds norm() const;
 
   const ModelConfig& config;
+  const Layout& layout;  // outlives the model
 
  private:
   LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,
-                std::vector<int64_t> blocks) const;
+                std::vector<int64_t> blocks, Cut cut) const;
 
   ParameterStore& store_;
   std::string prefix_;
@@ -49,6 +61,25 @@ class Declaration {
 
 // y = x w^T + bias
 Value project(Tape& tape, const LinearIds& ids, Value x);
+
+// Between mixers a rank has its own rows (Layout::row_parts); inside a mixer that ranks share, each
+// computes some of the heads or columns, for the rows of all its tensor-parallel ranks. These three
+// lead in and out, and tell the tape where the rows lie. With one such rank they only project.
+//
+// The rows of all tensor-parallel ranks, of which x has this rank's. Cost: an all-gather.
+Value gather_rows(Tape& tape, const Layout& layout, Value x);
+// A projection cut by outputs, of all ranks' rows: gather_rows, then project.
+Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);
+// A projection cut by inputs, back to this rank's rows: each rank's product is a term of the sum;
+// the bias is added once, to the sum. Cost: a reduce-scatter.
+Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);
+
+// The heads of attention that a rank computes.
+struct HeadPart {
+  int64_t heads = 0, kv_heads = 0, first_head = 0;
+  int64_t q_width = 0, kv_width = 0;  // columns of q, and of k or v
+};
+HeadPart heads_of(const ModelConfig& config, const Layout& layout);
 
 // One side of a packed batch: its arrays in device memory and the bounds the plan was made for.
 struct PackedSide {

@@ -11,32 +11,19 @@ class SelfAttention : public Mixer {
  public:
   explicit SelfAttention(const Declaration& declare)
       : c_(declare.config),
-        q_width_(c_.heads * c_.head_size),
-        kv_width_(c_.kv_heads * c_.head_size),
-        qkv_(declare.linear("qkv", q_width_ + 2 * kv_width_, c_.d_model,
-                            {q_width_, kv_width_, kv_width_})),
-        out_(declare.output("out", c_.d_model, q_width_)) {}
+        layout_(declare.layout),
+        mine_(heads_of(c_, layout_)),
+        qkv_(declare.linear("qkv", q_width() + 2 * kv_width(), c_.d_model,
+                            {q_width(), kv_width(), kv_width()}, Cut::outputs)),
+        out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
-    const Value qkv = projection(tape, x, batch.side.tokens.positions);
-    const Value heads = ops::attention(tape, {.q = {qkv, 0},
-                                              .k = {qkv, q_width_},
-                                              .v = {qkv, q_width_ + kv_width_},
-                                              .heads = c_.heads,
-                                              .kv_heads = c_.kv_heads,
-                                              .head_size = c_.head_size,
-                                              .cu_q = batch.side.tokens.cu,
-                                              .cu_k = batch.side.tokens.cu,
-                                              .sequences = batch.side.tokens.sequences,
-                                              .max_q = batch.side.max_length,
-                                              .max_k = batch.side.max_length,
-                                              .causal = batch.causal,
-                                              .dropout = c_.attention_dropout});
-    return project(tape, out_, heads);
+    const Value qkv = project_in(tape, layout_, qkv_, x);
+    return project_out(tape, layout_, out_, attend(tape, qkv, batch));
   }
 
   Value record_step(Tape& tape, Value x, const MixerStep& step) const override {
-    const Value qkv = projection(tape, x, step.positions);
+    const Value qkv = rotated(tape, project(tape, qkv_, x), step.positions);
     const Value heads = ops::cached_attention(tape, qkv,
                                               {.heads = c_.heads,
                                                .kv_heads = c_.kv_heads,
@@ -51,29 +38,54 @@ class SelfAttention : public Mixer {
   }
 
   DecodeState decode_state(DType compute) const override {
-    return {.slot_bytes = 2 * kv_width_ * static_cast<int64_t>(size_of(compute))};
+    return {.slot_bytes = 2 * mine_.kv_width * static_cast<int64_t>(size_of(compute))};
   }
 
   double products(const MixerWork& work) const override {
-    const auto d = static_cast<double>(c_.d_model), q = static_cast<double>(q_width_),
-               kv = static_cast<double>(kv_width_);
+    const auto d = static_cast<double>(c_.d_model), q = static_cast<double>(q_width()),
+               kv = static_cast<double>(kv_width());
     return work.tokens * (d * (q + 2 * kv) + q * d) + 2 * q * work.pairs;
   }
 
  private:
-  Value projection(Tape& tape, Value x, const int32_t* positions) const {
-    const Value qkv = project(tape, qkv_, x);
+  int64_t q_width() const { return c_.heads * c_.head_size; }
+  int64_t kv_width() const { return c_.kv_heads * c_.head_size; }
+
+  // Of this rank's heads, for the rows of all its tensor-parallel ranks: without context parallel
+  // those of the whole micro-batch.
+  Value attend(Tape& tape, Value projected, const MixerBatch& batch) const {
+    const ops::TokenArrays& tokens = batch.side.tokens;
+    const Value qkv = rotated(tape, projected, tokens.positions + tape.first_row());
+    return ops::attention(tape, {.q = {qkv, 0},
+                                 .k = {qkv, mine_.q_width},
+                                 .v = {qkv, mine_.q_width + mine_.kv_width},
+                                 .heads = mine_.heads,
+                                 .kv_heads = mine_.kv_heads,
+                                 .head_size = c_.head_size,
+                                 .cu_q = tokens.cu,
+                                 .cu_k = tokens.cu,
+                                 .sequences = tokens.sequences,
+                                 .max_q = batch.side.max_length,
+                                 .max_k = batch.side.max_length,
+                                 .causal = batch.causal,
+                                 .dropout = c_.attention_dropout,
+                                 .first_head = mine_.first_head,
+                                 .all_heads = c_.heads});
+  }
+
+  Value rotated(Tape& tape, Value qkv, const int32_t* positions) const {
     if (c_.positions != PositionKind::rotary) return qkv;
     // q and k lie side by side, so one call rotates the heads of both.
     return ops::rotary(tape, {qkv, 0},
-                       {.heads = c_.heads + c_.kv_heads,
+                       {.heads = mine_.heads + mine_.kv_heads,
                         .head_size = c_.head_size,
                         .positions = positions,
                         .base = c_.rotary_base});
   }
 
   const ModelConfig c_;
-  const int64_t q_width_, kv_width_;
+  const Layout& layout_;
+  const HeadPart mine_;
   const LinearIds qkv_, out_;
 };
 

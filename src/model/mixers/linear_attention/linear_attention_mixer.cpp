@@ -42,17 +42,21 @@ Value record_packed(Tape& tape, Value qkv, const ops::TokenArrays& tokens, int64
 class LinearAttention : public Mixer {
  public:
   explicit LinearAttention(const Declaration& declare)
-      : heads_(declare.config.heads),
+      : layout_(declare.layout),
+        heads_(heads_of(declare.config, layout_).heads),
         head_size_(declare.config.head_size),
         width_(heads_ * head_size_),
         d_model_(declare.config.d_model),
-        qkv_(declare.linear("qkv", 3 * width_, d_model_, {width_, width_, width_})),
-        out_(declare.output("out", d_model_, width_)) {}
+        all_width_(declare.config.heads * head_size_),
+        qkv_(declare.linear("qkv", 3 * all_width_, d_model_, {all_width_, all_width_, all_width_},
+                            Cut::outputs)),
+        out_(declare.output("out", d_model_, all_width_, Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
     SAT_ASSERT(batch.causal);
-    const Value qkv = project(tape, qkv_, x);
-    return project(tape, out_, record_packed(tape, qkv, batch.side.tokens, heads_, head_size_));
+    const Value qkv = project_in(tape, layout_, qkv_, x);
+    return project_out(tape, layout_, out_,
+                       record_packed(tape, qkv, batch.side.tokens, heads_, head_size_));
   }
 
   Value record_step(Tape& tape, Value x, const MixerStep& step) const override {
@@ -80,13 +84,14 @@ class LinearAttention : public Mixer {
   }
 
   double products(const MixerWork& work) const override {
-    const auto width = static_cast<double>(width_);
+    const auto width = static_cast<double>(all_width_);
     return work.tokens * width *
            (4 * static_cast<double>(d_model_) + 2 * static_cast<double>(head_size_));
   }
 
  private:
-  const int64_t heads_, head_size_, width_, d_model_;
+  const Layout& layout_;
+  const int64_t heads_, head_size_, width_, d_model_, all_width_;
   const LinearIds qkv_, out_;
 };
 
