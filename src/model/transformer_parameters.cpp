@@ -57,11 +57,13 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
                                 .cols = config_.d_model,
                                 .init = Init::normal,
                                 .init_scale = 0.02f,
-                                .decay = true});
+                                .decay = true,
+                                .wide = true});
   }
   const int64_t layers = encoder ? config_.encoder_layers : config_.decoder_layers;
   for (int64_t i = 0; i < layers; ++i) {
     std::vector<Sublayer>& layer = stack.layers.emplace_back();
+    store.begin_unit();
     for (const MixerKind* mixer : layer_mixers(config_, place, i)) {
       const Declaration declare(
           config_, store, side + ".layers." + std::to_string(i) + "." + mixer->prefix, *layout_);
@@ -69,6 +71,7 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
       layer.push_back({norm, mixer->make(declare)});
     }
   }
+  store.begin_unit();
   if (config_.final_norm)
     stack.final_norm = Declaration(config_, store, side + ".final", *layout_).norm();
   return stack;
@@ -83,6 +86,7 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const
   // it keeps at zero: so do we, or what we train would be another model there.
   const int64_t start_row = !lm && config_.decoder_start_id == config_.pad_id ? config_.pad_id : -1;
   const auto table = [&](const std::string& name, int64_t vocab, int64_t zero_row) {
+    store.begin_unit();
     const int64_t rows = padded_vocab(vocab, layout.extent(Layout::Axis::tp));
     return add_part(store, layout,
                     {.name = name,

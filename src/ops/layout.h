@@ -45,6 +45,9 @@ class Layout {
     return {.communicator = communicator_, .group = group(axes), .lane = lane};
   }
 
+  // What groups belong to; null on one rank.
+  parallel::Communicator* communicator() const noexcept { return communicator_; }
+
   // Ranks that share the rows of one micro-batch, each with an equal part of consecutive rows where
   // rows are cut (sequence parallel under tp, context parallel); neighbours in tp are neighbours.
   int row_parts() const noexcept { return extent(Axis::tp) * extent(Axis::cp); }

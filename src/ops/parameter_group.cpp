@@ -2,13 +2,40 @@
 #include "ops/parameter_group.h"
 
 #include "base/error.h"
+#include "kernels/elementwise/elementwise.h"
 
 namespace saturate {
 
+namespace {
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+void ParameterGroup::begin_unit() {
+  // Slices of a unit are whole blocks of the norm, and equal.
+  if (sharing_.zero > 0) count_ = round_up(count_, sharing_.ranks.size() * kernels::kNormBlock);
+  units_.push_back(count_);
+}
+
+void ParameterGroup::make_buckets(int64_t most) {
+  begin_unit();  // the end of the last
+  for (size_t u = 0; u + 1 < units_.size(); ++u) {
+    const parallel::FlatRange unit{units_[u], units_[u + 1]};
+    if (unit.begin == unit.end) continue;
+    if (!buckets_.empty() && unit.end - buckets_.back().begin <= most) {
+      buckets_.back().end = unit.end;
+    } else {
+      buckets_.push_back(unit);
+    }
+  }
+  owned_ = {{0, count_, 0}};
+  if (sharing_.zero > 0) own(owned_ranges(buckets_, sharing_.ranks.size(), sharing_.position));
+}
+
 int64_t ParameterGroup::add(int64_t elements) {
-  constexpr int64_t kAlign = kernels::kParameterAlign;
   const int64_t offset = count_;
-  count_ += (elements + kAlign - 1) / kAlign * kAlign;
+  count_ += round_up(elements, kernels::kParameterAlign);
   owned_ = {{0, count_, 0}};
   return offset;
 }
@@ -28,18 +55,41 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
     case StateArray::average:
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:
-      return compute_type_ != wide_of(compute_type_);
+      // Products that read the masters themselves need all of them.
+      return compute_type_ != wide_of(compute_type_) ||
+             (holds_ranges(StateArray::master) && sharing_.zero < 3);
   }
   return false;
+}
+
+bool ParameterGroup::holds_ranges(StateArray a) const noexcept {
+  if (owns_all()) return false;
+  if (a == StateArray::gradient) return sharing_.zero >= 2;
+  return a == StateArray::compute ? sharing_.zero >= 3 : true;
 }
 
 size_t ParameterGroup::bytes(StateArray a, Purpose purpose) const noexcept {
   if (!keeps(a, purpose)) return 0;
   int64_t elements = count_;
-  if (saved_name(a) != nullptr && !owns_all()) {
+  if (holds_ranges(a)) {
     elements = owned_.empty() ? 0 : owned_.back().local + owned_.back().end - owned_.back().begin;
   }
   return static_cast<size_t>(elements) * size_of(type_of(a));
+}
+
+void ParameterGroup::refresh_compute(const Context& ctx) const {
+  const Buffer& copy = array(StateArray::compute);
+  if (copy.data() == nullptr) return;
+  const size_t from = size_of(type_of(StateArray::master)), to = size_of(compute_type_);
+  for (const OwnedRange& r : owned_) {
+    const int64_t place = holds_ranges(StateArray::compute) ? r.local : r.begin;
+    kernels::cast(ctx,
+                  {.x = array(StateArray::master).as<char>() + static_cast<size_t>(r.local) * from,
+                   .y = copy.as<char>() + static_cast<size_t>(place) * to,
+                   .count = r.end - r.begin,
+                   .x_type = type_of(StateArray::master),
+                   .y_type = compute_type_});
+  }
 }
 
 void ParameterGroup::allocate(const Stream& stream, Purpose purpose) {
@@ -55,7 +105,7 @@ void ParameterGroup::allocate(const Stream& stream, Purpose purpose) {
 void* ParameterGroup::at(StateArray a, int64_t offset) const noexcept {
   const Buffer& held = array(a);
   if (held.data() == nullptr) return nullptr;
-  SAT_ASSERT(saved_name(a) == nullptr || owns_all());
+  SAT_ASSERT(!holds_ranges(a));
   return held.as<char>() + static_cast<size_t>(offset) * size_of(type_of(a));
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "ops/owned_ranges.h"
+#include "parallel/collective.h"
 #include "parallel/mesh.h"
 #include "runtime/memory.h"
 
@@ -45,9 +46,31 @@ class ParameterGroup {
   // hold the same elements; all other ranks hold other elements.
   const Axes& axes() const noexcept { return axes_; }
 
-  // Place for a parameter: its offset in every array. Before own() and allocate().
+  // How the ranks that hold the same elements share the group's state (Rajbhandari et al.,
+  // arXiv:1910.02054). Of what is shared each holds its own ranges alone.
+  struct Sharing {
+    // 1: masters, moments and average are shared; 2: gradients too; 3: the compute copy too.
+    int zero = 0;
+    parallel::Group ranks = {.id = -1, .ranks = {0}};  // of one rank: nothing to share
+    int position = 0;                                  // of this rank among them
+    // The tape reads masters of this group, so they stay whole on every rank.
+    bool read_wide = false;
+  };
+  // Before the first add().
+  void share(Sharing sharing) { sharing_ = std::move(sharing); }
+  const Sharing& sharing() const noexcept { return sharing_; }
+
+  // Place for a parameter: its offset in every array. Parameters of one unit (a layer) are added one
+  // after another; begin_unit() comes before each. Before own() and allocate().
+  void begin_unit();
   int64_t add(int64_t elements);
+  // After the last add() of a shared group: makes buckets of neighbouring units, of `most` elements
+  // or of one unit, and owns slice `position` of each.
+  void make_buckets(int64_t most);
   int64_t count() const noexcept { return count_; }  // elements with padding
+  // What is reduced and gathered together; ascending, with no parameter in two of them. All bounds
+  // are multiples of ranks * kNormBlock where the state is shared.
+  std::span<const parallel::FlatRange> buckets() const noexcept { return buckets_; }
 
   // This rank updates, holds the moments of, and saves these ranges alone; without a call, all of
   // the group. Before allocate().
@@ -56,25 +79,31 @@ class ParameterGroup {
   bool owns_all() const noexcept;
 
   bool keeps(StateArray a, Purpose purpose) const noexcept;
+  // Whether the own ranges of an array are here alone, at OwnedRange::local, and not all of it.
+  bool holds_ranges(StateArray a) const noexcept;
   DType type_of(StateArray a) const noexcept {
     return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);
   }
-  // Memory of one array on this rank; 0 when it is not kept. Of what checkpoints hold there are the
-  // own ranges, at OwnedRange::local; the others are whole.
+  // Memory of one array on this rank; 0 when it is not kept.
   size_t bytes(StateArray a, Purpose purpose) const noexcept;
+
+  // Rounds masters to the compute copy, where there is one: the own ranges. Enqueued.
+  void refresh_compute(const Context& ctx) const;
 
   // Zeroed. Errors: out_of_memory.
   void allocate(const Stream& stream, Purpose purpose);
   const Buffer& array(StateArray a) const noexcept { return arrays_[static_cast<size_t>(a)]; }
-  // Element `offset` of the group in an array; null when the array is not there. The group is
-  // whole.
+  // Element `offset` of the group in an array that is whole; null when the array is not there.
   void* at(StateArray a, int64_t offset) const noexcept;
 
  private:
   Kind kind_;
   DType compute_type_;
   Axes axes_;
+  Sharing sharing_;
   int64_t count_ = 0;
+  std::vector<int64_t> units_;  // where they begin
+  std::vector<parallel::FlatRange> buckets_;
   std::vector<OwnedRange> owned_;
   std::array<Buffer, std::size(kStateArrays)> arrays_;
 };

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "kernels/elementwise/elementwise.h"
+#include "ops/layout.h"
 
 namespace saturate {
 namespace {
@@ -62,6 +62,7 @@ ParameterStore::ParameterStore(Device device, DType compute)
 
 void ParameterStore::begin_groups() {
   groups_.clear();
+  last_unit_.clear();
   for (const auto kind : {ParameterGroup::Kind::trained, ParameterGroup::Kind::frozen})
     groups_.emplace_back(kind, compute_type_, parallel::ShardSpec{}.reduce_axes());
 }
@@ -70,23 +71,47 @@ void ParameterStore::place(ParameterSpec& spec) {
   using Kind = ParameterGroup::Kind;
   const Kind kind = spec.frozen ? Kind::frozen : Kind::trained;
   const ParameterGroup::Axes axes = spec.shard.reduce_axes();
-  const auto found = std::ranges::find_if(
-      groups_, [&](const ParameterGroup& g) { return g.kind() == kind && g.axes() == axes; });
+  const bool shared = layout_ != nullptr && !spec.frozen;
+  const bool apart = shared && sharing_.zero > 0 && spec.wide;
+  const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
+    return g.kind() == kind && g.axes() == axes && g.sharing().read_wide == apart;
+  });
   spec.group = static_cast<int32_t>(found - groups_.begin());
   if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes);
-  spec.offset = groups_[static_cast<size_t>(spec.group)].add(spec.size());
+  ParameterGroup& group = groups_[static_cast<size_t>(spec.group)];
+  if (shared && group.count() == 0) {
+    const parallel::Group& ranks = layout_->group(axes);
+    group.share({.zero = apart || ranks.size() == 1 ? 0 : sharing_.zero,
+                 .ranks = ranks,
+                 .position = ranks.position(layout_->rank()),
+                 .read_wide = apart});
+  }
+  if (shared && (group.count() == 0 || last_unit_[spec.group] != spec.unit)) group.begin_unit();
+  last_unit_[spec.group] = spec.unit;
+  spec.offset = group.add(spec.size());
+}
+
+void ParameterStore::share(const Layout& layout, const Sharing& sharing) {
+  SAT_ASSERT(!allocated() && layout_ == nullptr);
+  layout_ = &layout;
+  sharing_ = sharing;
+  begin_groups();
+  for (ParameterSpec& p : specs_) place(p);
+  for (ParameterGroup& group : groups_)
+    if (group.kind() == ParameterGroup::Kind::trained) group.make_buckets(sharing.bucket_elements);
 }
 
 ParameterId ParameterStore::add(ParameterSpec spec) {
   SAT_ASSERT(!allocated() && spec.rows > 0 && spec.cols > 0);
-  SAT_ASSERT(find(spec.name).index < 0);
+  SAT_ASSERT(find(spec.name).index < 0 && layout_ == nullptr);
+  spec.unit = unit_;
   place(spec);
   specs_.push_back(std::move(spec));
   return {static_cast<int32_t>(specs_.size() - 1)};
 }
 
 void ParameterStore::freeze(ParameterId id) {
-  SAT_ASSERT(!allocated());
+  SAT_ASSERT(!allocated() && layout_ == nullptr);
   specs_[static_cast<size_t>(id.index)].frozen = true;
   begin_groups();
   for (ParameterSpec& p : specs_) place(p);
@@ -131,27 +156,81 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
 }
 
 void ParameterStore::set(const Stream& stream, ParameterId id, const float* values) {
-  const auto n = static_cast<size_t>(spec(id).size());
-  if (wide_type() == DType::f64) {
-    std::copy_n(values, n, static_cast<double*>(master(id)));
-    return;
+  const ParameterSpec& p = spec(id);
+  const ParameterGroup& group = group_of(p);
+  for (const OwnedRange& r : group.owned()) {
+    const int64_t begin = std::max(r.begin, p.offset), end = std::min(r.end, p.offset + p.size());
+    if (begin >= end) continue;
+    char* const to = group.array(StateArray::master).as<char>() +
+                     static_cast<size_t>(r.local + begin - r.begin) * size_of(wide_type());
+    const float* const from = values + (begin - p.offset);
+    if (wide_type() == DType::f64) {
+      std::copy_n(from, end - begin, reinterpret_cast<double*>(to));
+    } else {
+      copy_to_device(stream, to, from, static_cast<size_t>(end - begin) * sizeof(float));
+    }
   }
-  copy_to_device(stream, master(id), values, n * sizeof(float));
   stream.synchronize();
 }
 
 void ParameterStore::get(const Stream& stream, ParameterId id, std::span<float> out,
                          StateArray array) const {
   SAT_ASSERT(std::ssize(out) == spec(id).size());
-  const void* from = at(array, id);
-  if (wide_type() == DType::f64) {
-    const double* src = static_cast<const double*>(from);
-    std::transform(src, src + out.size(), out.begin(),
-                   [](double v) { return static_cast<float>(v); });
-    return;
-  }
-  copy_to_host(stream, out.data(), from, out.size_bytes());
+  const auto take = [&](ParameterId found, const void* from) {
+    if (found.index != id.index) return;
+    if (wide_type() == DType::f64) {
+      const double* src = static_cast<const double*>(from);
+      std::transform(src, src + out.size(), out.begin(),
+                     [](double v) { return static_cast<float>(v); });
+      return;
+    }
+    copy_to_host(stream, out.data(), from, out.size_bytes());
+  };
+  visit_group(stream, spec(id).group, array, take);
   stream.synchronize();
+}
+
+void ParameterStore::visit(const Stream& stream, StateArray array,
+                           const std::function<void(ParameterId, const void*)>& take) const {
+  for (int32_t g = 0; g < std::ssize(groups_); ++g) visit_group(stream, g, array, take);
+}
+
+void ParameterStore::visit_group(const Stream& stream, int32_t g, StateArray array,
+                                 const std::function<void(ParameterId, const void*)>& take) const {
+  const ParameterGroup& group = groups_[static_cast<size_t>(g)];
+  if (group.kind() == ParameterGroup::Kind::frozen && array == StateArray::average &&
+      shipped() == array)
+    array = StateArray::master;
+  const Buffer& held = group.array(array);
+  if (held.data() == nullptr) return;
+  const size_t element = size_of(group.type_of(array));
+  const auto visit_in = [&](parallel::FlatRange range, const char* memory) {
+    for (int32_t i = 0; take && i < std::ssize(specs_); ++i) {
+      const ParameterSpec& p = spec({i});
+      if (p.group == g && p.offset >= range.begin && p.offset < range.end)
+        take({i}, memory + static_cast<size_t>(p.offset - range.begin) * element);
+    }
+  };
+  if (!group.holds_ranges(array)) return visit_in({0, group.count()}, held.as<char>());
+  // A bucket at a time, so that this takes little memory.
+  const ParameterGroup::Sharing& sharing = group.sharing();
+  const Context ctx{device_, stream.native()};
+  parallel::Communicator& ranks = *layout_->communicator();
+  int64_t longest = 0;
+  for (const parallel::FlatRange& b : group.buckets()) longest = std::max(longest, b.end - b.begin);
+  const Buffer whole(device_, static_cast<size_t>(longest) * element);
+  const char* own = held.as<char>();  // slices lie in the order of buckets
+  for (const parallel::FlatRange& b : group.buckets()) {
+    const int64_t slice = (b.end - b.begin) / sharing.ranks.size();
+    const parallel::Collective gather{.kind = parallel::CollectiveKind::all_gather,
+                                      .group = sharing.ranks,
+                                      .dtype = group.type_of(array),
+                                      .count = slice};
+    ranks.wait(ranks.start(gather, own, whole.data(), ctx), ctx);
+    visit_in(b, whole.as<char>());
+    own += static_cast<size_t>(slice) * element;
+  }
+  stream.synchronize();  // before `whole` goes
 }
 
 void ParameterStore::set_all(const Stream& stream, std::span<const float> values) {
@@ -167,25 +246,20 @@ void ParameterStore::set_all(const Stream& stream, std::span<const float> values
 
 void ParameterStore::copy_shipped(const Stream& stream, const ParameterStore& from) {
   SAT_ASSERT(specs_.size() == from.specs_.size() && wide_type() == from.wide_type());
-  const StateArray shipped = from.shipped();
-  for (int32_t i = 0; i < std::ssize(specs_); ++i) {
-    copy_on_device(stream, master({i}), from.at(shipped, {i}),
-                   static_cast<size_t>(spec({i}).size()) * size_of(wide_type()));
-  }
+  from.visit(stream, from.shipped(), [&](ParameterId id, const void* values) {
+    const size_t bytes = static_cast<size_t>(spec(id).size()) * size_of(wide_type());
+    if (from.device() == device_) {
+      copy_on_device(stream, master(id), values, bytes);
+    } else {  // from the host
+      copy_to_device(stream, master(id), values, bytes);
+    }
+  });
   refresh_compute(stream);
 }
 
 void ParameterStore::refresh_compute(const Stream& stream) {
   const Context ctx{device_, stream.native()};
-  for (const ParameterGroup& group : groups_) {
-    const Buffer& copy = group.array(StateArray::compute);
-    if (!copy.data()) continue;
-    kernels::cast(ctx, {.x = group.array(StateArray::master).data(),
-                        .y = copy.data(),
-                        .count = group.count(),
-                        .x_type = wide_type(),
-                        .y_type = compute_type_});
-  }
+  for (const ParameterGroup& group : groups_) group.refresh_compute(ctx);
 }
 
 void ParameterStore::reset_average(const Stream& stream) {

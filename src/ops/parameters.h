@@ -4,6 +4,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +18,8 @@
 #include "runtime/memory.h"
 
 namespace saturate {
+
+class Layout;
 
 enum class Init : uint8_t { zeros, ones, normal, uniform };
 
@@ -34,6 +38,7 @@ struct ParameterSpec {
   float init_scale = 0;  // standard deviation (normal) or bound (uniform)
   bool decay = false;    // whether weight decay applies (matrices)
   bool frozen = false;   // training leaves it as it is; set by ParameterStore::freeze
+  bool wide = false;     // operations read its master (Tape::wide_parameter): norms, positions
   // Of the whole parameter, a row of a lookup table that starts at zero and stays zero:
   // ops::embedding gives it no gradient and clears what others have added before. (Weight decay
   // still shrinks a row that was loaded and is not zero.) -1: there is none.
@@ -48,8 +53,10 @@ struct ParameterSpec {
   // Its place among all parameters of the model: together with an element's place in the whole
   // parameter it decides the first value. -1: its place in the store, which holds them all.
   int64_t number = -1;
-  int32_t group = 0;   // of ParameterStore::groups(); set by ParameterStore, as is
-  int64_t offset = 0;  // its place in elements from the start of the group's arrays
+  // Set by ParameterStore:
+  int32_t unit = 0;    // see begin_unit()
+  int32_t group = 0;   // of ParameterStore::groups()
+  int64_t offset = 0;  // in elements from the start of the group's arrays
   int64_t size() const noexcept { return rows * cols; }
 };
 
@@ -77,6 +84,22 @@ class ParameterStore {
   // Tapes recorded later leave out the work that only its gradient needs.
   void freeze(ParameterId id);
 
+  // Parameters added from here on are of another unit than those before: what is used together (a
+  // layer, a table) is gathered from the ranks, and its gradient reduced, as one.
+  void begin_unit() noexcept { ++unit_; }
+
+  // How the ranks of a layout share the state: what is shared between those that hold the same
+  // parameters (ParameterGroup::Sharing), and after how many elements a bucket of gradients closes.
+  // After the last add() and freeze(), before allocate(); `layout` outlives this. Without a call
+  // each rank keeps all. Parameters whose masters are read stay whole, in a group of their own, and
+  // so do frozen ones.
+  struct Sharing {
+    int zero = 0;
+    int64_t bucket_elements = parallel::kBucketElements;
+  };
+  void share(const Layout& layout, const Sharing& sharing);
+  bool is_shared() const noexcept { return layout_ != nullptr; }
+
   // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be
   // planned. Errors: out_of_memory.
   void allocate(Purpose purpose);
@@ -99,17 +122,26 @@ class ParameterStore {
   // All masters at once, values laid out as the flat array of a store without frozen parameters.
   // Synchronises.
   void set_all(const Stream& stream, std::span<const float> values);
-  // A parameter's master or average as floats; out holds as many. Synchronises.
+  // A parameter's master or average as floats; out holds as many. Synchronises. Collective over the
+  // ranks that share it.
   void get(const Stream& stream, ParameterId id, std::span<float> out,
            StateArray array = StateArray::master) const;
   // What a run ships: the average where there is one, else the masters.
   StateArray shipped() const noexcept {
     return purpose_ == Purpose::averaged_training ? StateArray::average : StateArray::master;
   }
+  // Calls take(parameter, its elements in device memory, valid for work on `stream` alone) for every
+  // parameter that has this array, in the order of groups; of what is frozen an average is the
+  // master. Collective over the ranks that share the state: one that needs nothing gives no `take`.
+  void visit(const Stream& stream, StateArray array,
+             const std::function<void(ParameterId, const void*)>& take) const;
+  // The same for the parameters of one group.
+  void visit_group(const Stream& stream, int32_t group, StateArray array,
+                   const std::function<void(ParameterId, const void*)>& take) const;
   // Masters = what `from`, a store of the same model and type, ships; and their compute copy.
-  // Enqueued on `stream`.
+  // Enqueued on `stream`. Collective as visit().
   void copy_shipped(const Stream& stream, const ParameterStore& from);
-  // Rounds masters to the compute copy; nothing for f32 and f64.
+  // Rounds masters to the compute copy; of shared ones the own ranges, which a step gathers first.
   void refresh_compute(const Stream& stream);
   void reset_average(const Stream& stream);  // average = masters, where there is one
 
@@ -141,7 +173,8 @@ class ParameterStore {
   void* master(ParameterId id) const noexcept { return at(StateArray::master, id); }
   void* gradient(ParameterId id) const noexcept { return at(StateArray::gradient, id); }
   void* compute(ParameterId id) const noexcept {
-    return at(compute_type_ == wide_type() ? StateArray::master : StateArray::compute, id);
+    const bool copy = group_of(spec(id)).keeps(StateArray::compute, purpose_);
+    return at(copy ? StateArray::compute : StateArray::master, id);
   }
   // Whole arrays of the first group.
   const Buffer& masters() const noexcept { return trained().array(StateArray::master); }
@@ -155,6 +188,10 @@ class ParameterStore {
   Device device_;
   DType compute_type_ = DType::f32;
   kernels::KernelOptions kernels_;
+  const Layout* layout_ = nullptr;  // null: the state is not shared
+  Sharing sharing_;
+  int32_t unit_ = 0;
+  std::map<int32_t, int32_t> last_unit_;  // by group
   Purpose purpose_ = Purpose::inference;
   std::vector<ParameterGroup> groups_;
 };

@@ -30,7 +30,9 @@ struct Group {
 //                                                          part j of the output comes from it
 //   send_receive  as all_to_all, but only the ranks that exchange something take part; all its
 //                 transfers are under way together, so that a ring cannot lock up
-// Parts lie one after another in the order of positions. Input and output do not overlap.
+// Parts lie one after another in the order of positions. Input and output do not overlap, but that
+// the single part of reduce_scatter (its output) and of all_gather (its input) may be where the part
+// of the own position lies in the whole: then it works in place.
 enum class CollectiveKind : uint8_t {
   all_reduce,
   reduce_scatter,

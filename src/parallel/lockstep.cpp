@@ -74,7 +74,7 @@ void perform(const std::vector<Pending*>& all) {
       break;
     case CollectiveKind::all_gather:
       for (size_t i = 0; i < all.size(); ++i)
-        for (Pending* p : all) std::memcpy(p->output + i * part, all[i]->input, part);
+        for (Pending* p : all) std::memmove(p->output + i * part, all[i]->input, part);
       break;
     case CollectiveKind::broadcast:
       for (Pending* p : all)

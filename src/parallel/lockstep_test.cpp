@@ -44,6 +44,13 @@ TEST(Lockstep, PerformsEveryKind) {
     whole(c, {.kind = all_gather, .group = all, .dtype = DType::f64, .count = 1}, &r,
           gathered.data());
     EXPECT_EQ(gathered, (Doubles{0, 1, 2}));
+    x = {r, r + 10, r + 20};  // both in place
+    double* const own = x.data() + c.rank();
+    whole(c, {.kind = reduce_scatter, .group = all, .dtype = DType::f64, .count = 1}, x.data(),
+          own);
+    EXPECT_EQ(*own, 3 + 30 * r);
+    whole(c, {.kind = all_gather, .group = all, .dtype = DType::f64, .count = 1}, own, x.data());
+    EXPECT_EQ(x, (Doubles{3, 33, 63}));
     x = {r};
     whole(c, {.kind = broadcast, .group = all, .dtype = DType::f64, .count = 1, .root = 2}, nullptr,
           x.data());

@@ -103,11 +103,13 @@ class MpiTransport final : public HostTransport {
           check(MPI_Bcast(out + done * bytes_of(c), part, type, c.root, comm), "MPI_Bcast");
         });
       case CollectiveKind::reduce_scatter:
-        return check(MPI_Reduce_scatter_block(input, out, one_part(c), type, sum_of(c.dtype), comm),
-                     "MPI_Reduce_scatter_block");
-      case CollectiveKind::all_gather:
-        return check(MPI_Allgather(input, one_part(c), type, out, one_part(c), type, comm),
+        return reduce_scatter(c, static_cast<const char*>(input), out, comm);
+      case CollectiveKind::all_gather: {
+        const char* const own = out + c.group.position(rank_) * c.count * bytes_of(c);
+        return check(MPI_Allgather(input == own ? MPI_IN_PLACE : input, one_part(c), type, out,
+                                   one_part(c), type, comm),
                      "MPI_Allgather");
+      }
       case CollectiveKind::all_to_all:
       case CollectiveKind::send_receive:
         return exchange(c, static_cast<const char*>(input), out, comm);
@@ -133,6 +135,17 @@ class MpiTransport final : public HostTransport {
 
   MPI_Op sum_of(DType t) const {
     return t == DType::bf16 ? add_bf16_ : t == DType::f16 ? add_f16_ : MPI_SUM;
+  }
+
+  // MPI's own way in place puts the part at the beginning.
+  void reduce_scatter(const Collective& c, const char* input, char* output, MPI_Comm comm) {
+    const int64_t bytes = c.count * bytes_of(c);
+    const bool in_place = output == input + c.group.position(rank_) * bytes;
+    if (in_place) apart_.resize(static_cast<size_t>(bytes));
+    check(MPI_Reduce_scatter_block(input, in_place ? apart_.data() : output, one_part(c),
+                                   type_of(c.dtype), sum_of(c.dtype), comm),
+          "MPI_Reduce_scatter_block");
+    if (in_place) std::copy(apart_.begin(), apart_.end(), output);
   }
 
   void exchange(const Collective& c, const char* input, char* output, MPI_Comm comm) {
@@ -161,6 +174,7 @@ class MpiTransport final : public HostTransport {
   int rank_ = 0;
   MPI_Op add_bf16_ = MPI_OP_NULL, add_f16_ = MPI_OP_NULL;
   std::vector<MPI_Comm> comms_;  // by the group's id
+  std::vector<char> apart_;      // a part of a sum on its way into the whole
 };
 
 }  // namespace

@@ -134,9 +134,9 @@ std::vector<double> trained(parallel::Communicator& c, model::ModelKind kind) {
   options.optimizer.weight_decay = 0.1f;
   options.optimizer.schedule.warmup_steps = 2;
   if (kind == model::ModelKind::encoder_decoder) options.shape.source_rows = kShape.target_rows;
-  store.allocate(options.optimizer.purpose());
-  store.initialise(Stream(Device{}), 5);
   const Layout layout(c, {.dp = c.size()});
+  allocate_for_steps(store, options, layout);
+  store.initialise(Stream(Device{}), 5);
   TrainingStep step(transformer, store, options, c, layout);
   for (int64_t micro = 0; micro < 3 * kMicroBatches / c.size(); ++micro) {
     fill_numbered(step.batch_layout(), 29, micro * c.size() + c.rank(),

@@ -251,16 +251,19 @@ model::ModelConfig resolve_initial(const RunConfig& config, const InitialModel& 
 void load_initial_weights(InitialModel& initial, ParameterStore& store,
                           parallel::Communicator& ranks) {
   // With the folder's own configuration, which names the tensors.
-  model::load_weights(initial.folder, model::read_model_config(initial.folder), store);
+  const model::ModelConfig config = model::read_model_config(initial.folder);
+  ParameterStore places({}, DType::f32);  // of what read_weights returns
+  const model::Transformer of_them(config, places);
+  const std::vector<float> masters = model::read_weights(initial.folder, config);
   const Stream stream(store.device());
-  std::vector<uint64_t> hashes;
-  std::vector<float> values;
-  for (size_t i = 0; i < store.specs().size(); ++i) {
-    const ParameterSpec& p = store.specs()[i];
-    values.resize(static_cast<size_t>(p.size()));
-    store.get(stream, {static_cast<int32_t>(i)}, values);
-    hashes.push_back(model::xxh3(std::as_bytes(std::span(values))));
+  std::vector<uint64_t> hashes;  // of what this rank has read, whatever it keeps of it
+  for (const ParameterSpec& p : places.specs()) {
+    const std::span values(masters.data() + p.offset, static_cast<size_t>(p.size()));
+    hashes.push_back(model::xxh3(std::as_bytes(values)));
+    store.set(stream, store.find(p.name), values.data());
   }
+  store.refresh_compute(stream);
+  stream.synchronize();
   const uint64_t all = model::xxh3(std::as_bytes(std::span(hashes)));
   initial.weights = fmt::format("{:016x}", all);
   // A double holds 53 bits.

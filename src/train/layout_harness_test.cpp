@@ -71,6 +71,11 @@ const std::map<std::string, model::ModelConfig>& models() {
     out["modern-translation"].shared_embeddings = false;
     out["modern-translation"].vocab_source = 67;
     out["modern-translation"].decoder_layers = 3;
+    out["wide-gpt"] = decoder_only();  // layers and table of several slices a rank
+    out["wide-gpt"].d_model = 48;
+    out["wide-gpt"].head_size = 12;
+    out["wide-gpt"].ffn = 192;
+    out["wide-gpt"].decoder_layers = 2;
     out["linear"] = decoder_only();
     out["linear"].mixers = {"linear_attention", "self_attention"};
     return out;

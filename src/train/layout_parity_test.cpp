@@ -35,6 +35,15 @@ constexpr const char* kData[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Data, LayoutParity, testing::ValuesIn(kData));
 
+// Several slices a rank, and buckets with padding.
+constexpr const char* kZero[] = {
+    "wide-gpt dp=2,zero=1 2 unclipped", "wide-gpt dp=3,zero=1 6 averaged",
+    "wide-gpt dp=4,zero=1 8 frozen",    "wide-gpt dp=4,zero=2 8",
+    "wide-gpt dp=3,zero=2 3 frozen",    "wide-gpt dp=2,zero=3 4 averaged",
+    "wide-gpt dp=4,zero=3 8",
+};
+INSTANTIATE_TEST_SUITE_P(Zero, LayoutParity, testing::ValuesIn(kZero));
+
 constexpr const char* kTensor[] = {
     "translation dp=1,tp=2 2",    "translation dp=1,tp=4 2 unclipped",
     "gpt dp=1,tp=2 2 frozen",     "gpt dp=1,tp=4 2",

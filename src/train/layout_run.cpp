@@ -94,7 +94,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   store.set_kernels(task.kernels);
   model::Transformer model(task.model, store, layout);
   freeze_parameters(store, options.freeze);
-  store.allocate(options.optimizer.purpose());
+  allocate_for_steps(store, options, layout);
   model.make_tables(store);
   TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), task.seed);

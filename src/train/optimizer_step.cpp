@@ -95,12 +95,13 @@ void OptimizerStep::enqueue(const Context& ctx, StepState* state, StepRecord* ri
   enqueue_norm(ctx, state);
   for (const Part& part : parts_) {
     const ParameterGroup& group = *part.group;
+    const bool rounds = store_.compute_type() != store_.wide_type();
     kernels::adamw(ctx, {.master = group.array(StateArray::master).data(),
                          .m = group.array(StateArray::first_moment).data(),
                          .v = group.array(StateArray::second_moment).data(),
                          .grad = group.array(StateArray::gradient).data(),
                          .ema = group.array(StateArray::average).data(),
-                         .compute = group.array(StateArray::compute).data(),
+                         .compute = rounds ? group.array(StateArray::compute).data() : nullptr,
                          .dtype = store_.wide_type(),
                          .compute_type = store_.compute_type(),
                          .rules = part.rules.as<kernels::DecayRule>(),
@@ -114,6 +115,7 @@ void OptimizerStep::enqueue(const Context& ctx, StepState* state, StepRecord* ri
                          .token_budget = token_budget_,
                          .schedule = options_.schedule,
                          .state = state});
+    if (!rounds) group.refresh_compute(ctx);
   }
   kernels::finish_step(ctx, {.state = state,
                              .ring = ring,

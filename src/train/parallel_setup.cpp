@@ -9,7 +9,7 @@ namespace saturate::train {
 namespace {
 
 // The highest that training implements; "auto" takes no more.
-constexpr int kHighestZero = 0;
+constexpr int kHighestZero = 1;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Errc::invalid_argument, "parallel", what);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "train/whole_state.h"
 
 namespace saturate::train {
 namespace {
@@ -196,24 +197,35 @@ void Run::validate() {
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
     validate_further();
   }
+  if (!validator_ && corpora_.valid)  // what the first rank takes
+    store_.visit(step_->stream(), store_.shipped(), {});
   // The first rank alone knows the scores.
   stop_early_ = ranks_.all_reduce_max(output_ && patience_is_over() ? 1 : 0) > 0;
   throughput_->resume();
+}
+
+// In host memory, on the first rank.
+void Run::gather_state() {
+  if (!store_.is_shared() || whole_at_ == done_) return;
+  whole_at_ = done_;
+  if (output_) whole_ = whole_copy(store_);
+  gather_into(whole_.get(), store_, step_->stream());
 }
 
 void Run::save(Failure failure) {
   drain(true);
   last_save_ = Clock::now();
   const Doing saving(ranks_, "saving a checkpoint");
+  gather_state();
   if (!output_ || saved_ == done_) return;
   throughput_->pause();
   RunProgress p = progress_state_;
   p.loader = resume_from_ ? *resume_from_ : loader_->state();
   p.elapsed_s = elapsed();
   const auto write = [&](const std::string& folder) {
-    write_checkpoint(folder, model_config_, config_.translate, *step_, store_, corpora_, p);
+    write_checkpoint(folder, model_config_, config_.translate, *step_, whole_state(), corpora_, p);
   };
-  const uint64_t bytes = checkpoint_bytes(model_config_, store_, corpora_);
+  const uint64_t bytes = checkpoint_bytes(model_config_, whole_state(), corpora_);
   if (output_->checkpoint(done_, bytes, write, p.best_step, failure)) saved_ = done_;
   throughput_->resume();
 }

@@ -46,6 +46,8 @@ class Run {
   void validate_further();  // run_sets.cpp
   void evaluate_tests();    // run_sets.cpp
   void save(Failure failure);
+  void gather_state();
+  const ParameterStore& whole_state() const { return whole_ ? *whole_ : store_; }
   bool agreed(bool mine);
   bool time_is_over() const;
   bool checkpoint_is_due() const;
@@ -66,6 +68,9 @@ class Run {
   std::optional<InitialModel> initial_;
   Corpora corpora_;
   ParameterStore store_;
+  // Of the first rank, where ranks share the state: all of it as it was at a step.
+  std::unique_ptr<ParameterStore> whole_;
+  int64_t whole_at_ = -1;
   model::ModelConfig model_config_;
   FittedBatch fitted_;
   std::optional<model::Transformer> model_;

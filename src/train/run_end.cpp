@@ -114,7 +114,7 @@ void Run::finish(TrainEnd end) {
       progress_state_.best_step < 0 && progress_state_.validations_without_gain > 0;
   if (!untouched && !diverged) {
     write = [&](const std::string& folder) {
-      write_model(folder, model_config_, config_.translate, store_, corpora_);
+      write_model(folder, model_config_, config_.translate, whole_state(), corpora_);
     };
   }
   const std::string status = end == TrainEnd::interrupted     ? "interrupted by " + summary.reason

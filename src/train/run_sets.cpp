@@ -42,7 +42,7 @@ void Run::evaluate_tests() {
     if (step >= 0) {
       judge.load_weights(config_.out + "/model", model_config_);
     } else {  // nothing was validated: the last weights are the model
-      judge.take_weights(*step_, store_);
+      judge.take_weights(*step_, whole_state());
       step = done_;
     }
     for (size_t i = 0; i < sets.size(); ++i) {

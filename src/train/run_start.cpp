@@ -76,7 +76,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   freeze_parameters(store_, config_.optimizer.freeze);
   StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
-  store_.allocate(options.optimizer.purpose());
+  allocate_for_steps(store_, options, layout_);
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };

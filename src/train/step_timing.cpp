@@ -92,7 +92,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   model::Transformer model(model_config, store, layout);
   freeze_parameters(store, config.optimizer.freeze);
   const StepOptions options = resolve_step(config, shape, ranks.size());
-  store.allocate(options.optimizer.purpose());
+  allocate_for_steps(store, options, layout);
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
   TrainingStep step(model, store, options, ranks, layout);

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "kernels/gemm/matmul.h"
-#include "parallel/gradient_buckets.h"
 #include "train/frozen.h"
 #include "train/loss_tape.h"
 
@@ -36,7 +35,19 @@ RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::
   return choice;
 }
 
+void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
+  if (layout.mesh().size() == 1) return;
+  store.share(layout, {.zero = options.parallel.zero,
+                       .bucket_elements = options.bucket_bytes /
+                                          static_cast<int64_t>(size_of(store.wide_type()))});
+}
+
 }  // namespace
+
+void allocate_for_steps(ParameterStore& store, const StepOptions& options, const Layout& layout) {
+  share_state(store, options, layout);
+  store.allocate(options.optimizer.purpose());
+}
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options, const Layout& ranks,
@@ -47,6 +58,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   store.set_kernels(like.kernels());
   const model::Transformer model(config, store, ranks);
   freeze_parameters(store, options.freeze);
+  share_state(store, options, ranks);
   const data::BatchLayout layout(options.shape);
   Tape tape(store, TapeMode::training, nullptr);
   // Planning runs nothing: any address will do for a batch that is never read.
@@ -84,12 +96,13 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_,
                  ranks, layout),
       replay_(options.graph) {
+  SAT_ASSERT(store.is_shared() == (ranks.size() > 1));
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
   record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
   arena_bytes_ = tape_.plan();
-  plan_buckets();  // planning numbers operations anew
+  plan_collectives();  // planning numbers operations anew
   for (int32_t lane = 1; lane < tape_.layout().lanes; ++lane) beside_.emplace_back(store.device());
   arena_ = Buffer(store.device(), arena_bytes_);
   fill_bytes(compute_, arena_.data(), 0, arena_bytes_);
@@ -138,40 +151,64 @@ void TrainingStep::allocate_device() {
   set_state(state);
 }
 
-void TrainingStep::plan_buckets() {
+void TrainingStep::plan_collectives() {
   if (ranks_.size() == 1) return;
-  const DType type = store_.wide_type();
+  using Kind = parallel::CollectiveKind;
   const std::vector<Tape::FinishedGradient> finished = tape_.finished_gradients();
   SAT_ASSERT(std::ssize(finished) ==
              std::ranges::count_if(store_.specs(), [](const auto& s) { return !s.frozen; }));
-  for (int32_t g = 0; g < std::ssize(store_.groups()); ++g) {
-    const ParameterGroup& group = store_.groups()[static_cast<size_t>(g)];
-    const parallel::Group& ranks = layout_.group(group.axes());
-    if (ranks.size() == 1) continue;
-    std::vector<parallel::FlatRange> order;
-    std::vector<int32_t> operations;
-    for (const Tape::FinishedGradient& f : finished) {
-      const ParameterSpec& p = store_.spec({f.parameter});
-      if (p.group != g) continue;
-      const int64_t pieces = (p.size() + kernels::kParameterAlign - 1) / kernels::kParameterAlign;
-      order.push_back({p.offset, p.offset + pieces * kernels::kParameterAlign});
-      operations.push_back(f.operation);
-    }
-    char* const gradients = group.array(StateArray::gradient).as<char>();
-    for (const parallel::GradientBucket& b : parallel::gradient_buckets(
-             order, options_.bucket_bytes / static_cast<int64_t>(size_of(type)))) {
-      buckets_.push_back(
-          {operations[static_cast<size_t>(b.ready_after)],
-           {.group = ranks, .dtype = type, .count = b.elements.end - b.elements.begin},
-           gradients + static_cast<size_t>(b.elements.begin) * size_of(type)});
+  std::vector<int32_t> first_use(store_.specs().size(), INT32_MAX);
+  for (auto i = static_cast<int32_t>(tape_.operations()); i-- > 0;) {
+    for (const Value v : tape_.operation(static_cast<size_t>(i)).reads) {
+      const int32_t p = v ? tape_.info({tape_.storage_of(v)}).parameter : -1;
+      if (p >= 0) first_use[static_cast<size_t>(p)] = i;
     }
   }
-  // The groups' buckets in the order in which they are ready, the same on all ranks of a stage.
-  std::ranges::stable_sort(buckets_, {}, &Bucket::after);
-  std::vector<parallel::Collective> reductions = {loss_reduction()};
-  for (const Bucket& b : buckets_) reductions.push_back(b.sum);
-  for (const parallel::Collective& c : optimizer_.collectives()) reductions.push_back(c);
-  parallel::require_matching(ranks_, reductions);
+  for (int32_t g = 0; g < std::ssize(store_.groups()); ++g) {
+    const ParameterGroup& group = store_.groups()[static_cast<size_t>(g)];
+    const ParameterGroup::Sharing& sharing = group.sharing();
+    if (group.kind() == ParameterGroup::Kind::frozen || sharing.ranks.size() == 1) continue;
+    const auto at = [&](StateArray a, int64_t element) -> void* {
+      return group.array(a).as<char>() + static_cast<size_t>(element) * size_of(group.type_of(a));
+    };
+    for (const parallel::FlatRange& b : group.buckets()) {
+      const auto inside = [&](const ParameterSpec& p) {
+        return p.group == g && p.offset >= b.begin && p.offset < b.end;
+      };
+      int32_t ready = 0, needed = INT32_MAX;
+      for (const Tape::FinishedGradient& f : finished)
+        if (inside(store_.spec({f.parameter}))) ready = std::max(ready, f.operation);
+      for (size_t p = 0; p < first_use.size(); ++p)
+        if (inside(store_.specs()[p])) needed = std::min(needed, first_use[p]);
+      parallel::Collective c{
+          .group = sharing.ranks, .dtype = store_.wide_type(), .count = b.end - b.begin};
+      void* const gradients = at(StateArray::gradient, b.begin);
+      if (sharing.zero == 0) {
+        reductions_.push_back({ready, c, nullptr, gradients});
+        continue;
+      }
+      // In place: of the sum each rank keeps the slice that it updates; of the compute copy it has
+      // written that slice, and the others come from the others.
+      c.count /= sharing.ranks.size();
+      const int64_t own = b.begin + sharing.position * c.count;
+      c.kind = Kind::reduce_scatter;
+      reductions_.push_back({ready, c, gradients, at(StateArray::gradient, own)});
+      c.kind = Kind::all_gather;
+      c.dtype = store_.compute_type();
+      gathers_.push_back(
+          {needed, c, at(StateArray::compute, own), at(StateArray::compute, b.begin)});
+    }
+  }
+  // The buckets of all groups in the order in which they are ready or needed, which is the same on
+  // all ranks of a stage.
+  std::ranges::stable_sort(reductions_, {}, &Bucket::operation);
+  std::ranges::stable_sort(gathers_, {}, &Bucket::operation);
+  std::vector<parallel::Collective> all;
+  for (const Bucket& b : gathers_) all.push_back(b.collective);
+  all.push_back(loss_reduction());
+  for (const Bucket& b : reductions_) all.push_back(b.collective);
+  for (const parallel::Collective& c : optimizer_.collectives()) all.push_back(c);
+  parallel::require_matching(ranks_, all);
 }
 
 int32_t* TrainingStep::host_slot(int64_t i) noexcept {
@@ -187,6 +224,16 @@ parallel::Collective TrainingStep::loss_reduction() const {
 
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  std::vector<parallel::Ticket> gathered;
+  for (const Bucket& b : gathers_)
+    gathered.push_back(ranks_.start(b.collective, b.input, b.output, ctx));
+  size_t arrived = 0;
+  // The next operation finds its parameters whole.
+  const auto gather = [&](int32_t next) {
+    const size_t before = arrived;
+    while (arrived < gathers_.size() && gathers_[arrived].operation <= next) ++arrived;
+    if (arrived > before) ranks_.wait(gathered[arrived - 1], ctx);
+  };
   std::vector<Lane> lanes;
   if (!beside_.empty()) lanes.push_back({&compute_, ctx});
   for (const Stream& s : beside_) lanes.push_back({&s, {store_.device(), s.native()}});
@@ -201,21 +248,26 @@ void TrainingStep::enqueue() {
                                 .state = state_.as<StepState>()});
     size_t next = 0;
     const bool last = a + 1 == options_.accumulate;
-    std::function<void(int32_t)> reduce;
-    if (!buckets_.empty() && last) {
-      reduce = [&](int32_t operation) {
-        // The sums of the loss are complete once the forward pass is.
-        if (next == 0 && buckets_.front().after <= operation) {
-          reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
-        }
-        for (; next < buckets_.size() && buckets_[next].after <= operation; ++next) {
-          reduced = ranks_.start(buckets_[next].sum, nullptr, buckets_[next].gradients, ctx);
-        }
+    const auto reduce = [&](int32_t operation) {
+      // The sums of the loss are complete once the forward pass is.
+      if (next == 0 && reductions_.front().operation <= operation)
+        reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
+      for (; next < reductions_.size() && reductions_[next].operation <= operation; ++next) {
+        const Bucket& b = reductions_[next];
+        reduced = ranks_.start(b.collective, b.input, b.output, ctx);
+      }
+    };
+    std::function<void(int32_t)> after;
+    if (arrived < gathers_.size() || (last && !reductions_.empty())) {
+      after = [&](int32_t operation) {
+        gather(operation + 1);
+        if (last && !reductions_.empty()) reduce(operation);
       };
     }
+    gather(0);
     tape_.run(ctx, arena_.data(),
-              {.range = tape_.range(), .accumulate = a > 0, .lanes = lanes, .after = reduce});
-    if (buckets_.empty() && last && ranks_.size() > 1)  // each rank has other parameters
+              {.range = tape_.range(), .accumulate = a > 0, .lanes = lanes, .after = after});
+    if (reductions_.empty() && last && ranks_.size() > 1)  // each rank has other parameters
       reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
   }
   ranks_.wait(reduced, ctx);

@@ -54,10 +54,14 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
                      const StepOptions& options, const Layout& layout,
                      const std::function<void(const Tape&)>& look = {});
 
+// Memory of `store` for such steps, shared between the ranks of `layout` as options.parallel says.
+// Errors: out_of_memory.
+void allocate_for_steps(ParameterStore& store, const StepOptions& options, const Layout& layout);
+
 class TrainingStep {
  public:
-  // `store` is allocated for options.optimizer.purpose(); `model` declared its parameters in it;
-  // options.freeze has been applied to it; `layout` is over all of `ranks`. All four outlive this.
+  // `store` is that of allocate_for_steps(); `model` declared its parameters in it; options.freeze
+  // had been applied to it; `layout` is over all of `ranks`. All four outlive this.
   // Errors: out_of_memory (what the plan needs and what is free).
   TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
                parallel::Communicator& ranks, const Layout& layout);
@@ -100,7 +104,7 @@ class TrainingStep {
   double take_device_ms() noexcept { return std::exchange(device_ms_, 0.0); }
 
  private:
-  void plan_buckets();
+  void plan_collectives();
   parallel::Collective loss_reduction() const;
   // This rank among those that take different micro-batches, and how many of them there are.
   int data_rank() const noexcept { return layout_.coordinate(Layout::Axis::dp); }
@@ -129,12 +133,13 @@ class TrainingStep {
 
   Tape tape_;
   OptimizerStep optimizer_;
+  // A reduction that starts after an operation, or a gather that is waited for before one.
   struct Bucket {
-    int32_t after;  // operation
-    parallel::Collective sum;
-    void* gradients;
+    int32_t operation;
+    parallel::Collective collective;
+    void *input, *output;
   };
-  std::vector<Bucket> buckets_;
+  std::vector<Bucket> reductions_, gathers_;  // in the order in which they start
   Replay replay_;
   int64_t submitted_ = 0;                  // steps
   int64_t micro_ = 0;                      // micro-batches

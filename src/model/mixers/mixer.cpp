@@ -67,9 +67,13 @@ NormIds Declaration::norm() const {
   NormIds ids;
   ids.weight =
       add_part(store_, layout,
-               {.name = prefix_ + "_norm.weight", .cols = config.d_model, .init = Init::ones});
+               {.name = prefix_ + "_norm.weight",
+                .cols = config.d_model,
+                .init = Init::ones,
+                .wide = true});
   if (config.norm == kernels::NormKind::layer_norm) {
-    ids.bias = add_part(store_, layout, {.name = prefix_ + "_norm.bias", .cols = config.d_model});
+    ids.bias = add_part(store_, layout,
+                        {.name = prefix_ + "_norm.bias", .cols = config.d_model, .wide = true});
   }
   return ids;
 }
