@@ -25,6 +25,9 @@ struct ArchitectureConfig {
   std::optional<std::string> norm, norm_position, activation, positions;
   std::optional<bool> gated, bias, tie_embeddings;
   std::vector<std::string> mixers;
+  std::optional<int64_t> experts, experts_per_token, expert_every;
+  std::optional<std::string> expert_routing;
+  std::optional<double> capacity_factor, router_aux_loss, router_z_loss;
   friend bool operator==(const ArchitectureConfig&, const ArchitectureConfig&) = default;
 };
 

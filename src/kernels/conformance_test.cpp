@@ -20,6 +20,8 @@
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/experts/expert_rows.h"
+#include "kernels/experts/routing.h"
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
 #include "kernels/loss/cross_entropy.h"
@@ -225,6 +227,20 @@ AttentionArgs attention_args(Call& c, const void* o, const void* lse) {
           .dropout = Call::kDropout,
           .rng = c.rng()};
 }
+// Two choices of five experts; of the seven rows six hold tokens, and slots name all of twelve rows.
+RouteTokensArgs route_args(Call& c) {
+  return {.logits = c.wide_in(kRows * 5),
+          .valid = c.ints({6}),
+          .rows = kRows,
+          .experts = 5,
+          .k = 2,
+          .dtype = c.dtype,
+          .random_second = true,
+          .rng = c.rng()};
+}
+const Values kChoices = {0, 3, 1, 0, 4, 0, 0, 1, 2, -1, 3, 0, -1, -1};
+const Values kSlots = {0, 5, 6, 1, 11, 2, 3, 7, 8, 9, 10, 4, -1, -1};
+
 StepState state_of_a_step() {
   StepState s;
   s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
@@ -263,6 +279,57 @@ const std::vector<Operation>& operations() {
          a.partial = c.scratch(column_sum_scratch_bytes(c.device(), a));
          column_sum(c.ctx(), a);
        }},
+      {"combine_rows", [](Call& c) {
+         combine_rows(c.ctx(), {.x = c.in(12 * kCols), .slots = c.ints(kSlots), .gates = c.wide_in(kRows * 2),
+                                .y = c.out(kRows * kCols), .rows = kRows, .cols = kCols, .k = 2, .dtype = c.dtype});
+       }},
+      {"combine_rows_backward", [](Call& c) {
+         combine_rows_backward(c.ctx(), {.forward = {.x = c.in(12 * kCols), .slots = c.ints(kSlots),
+                                                     .gates = c.wide_in(kRows * 2), .rows = kRows, .cols = kCols,
+                                                     .k = 2, .dtype = c.dtype},
+                                         .d_y = c.in(kRows * kCols), .d_x = c.out(12 * kCols),
+                                         .d_gates = c.wide_out(kRows * 2)});
+       }},
+      {"dispatch_rows", [](Call& c) {
+         dispatch_rows(c.ctx(), {.x = c.in(kRows * kCols), .slots = c.ints(kSlots), .y = c.out(12 * kCols),
+                                 .rows = kRows, .cols = kCols, .k = 2, .dtype = c.dtype});
+       }},
+      {"dispatch_rows_backward", [](Call& c) {
+         dispatch_rows_backward(c.ctx(), {.forward = {.slots = c.ints(kSlots), .rows = kRows, .cols = kCols, .k = 2,
+                                                      .dtype = c.dtype},
+                                          .d_y = c.in(12 * kCols), .d_x = c.out(kRows * kCols)});
+       }},
+      {"route_tokens", [](Call& c) {
+         RouteTokensArgs a = route_args(c);
+         a.choices = c.changed_ints(Values(kRows * 2, -7));
+         a.gates = c.wide_out(kRows * 2);
+         route_tokens(c.ctx(), a);
+       }},
+      {"route_tokens_backward", [](Call& c) {
+         route_tokens_backward(c.ctx(), {.forward = route_args(c), .d_gates = c.wide_in(kRows * 2),
+                                         .counts = c.ints({4, 2, 1, 2, 1}), .d_logits = c.wide_out(kRows * 5),
+                                         .balance_loss = 0.1f, .z_loss = 0.1f, .grad_scale = 0.5f});
+       }},
+      {"routing_statistics", [](Call& c) {
+         routing_statistics(c.ctx(), {.logits = c.wide_in(kRows * 5), .choices = c.ints(kChoices),
+                                      .kept = c.ints(kChoices), .counts = c.ints({4, 2, 1, 2, 1}),
+                                      .valid = c.ints({6}),
+                                      .totals = static_cast<double*>(c.changed(DType::f64, kRoutingBlocks * 11)),
+                                      .rows = kRows, .experts = 5, .k = 2, .dtype = c.dtype});
+       }},
+      {"limit_choices", [](Call& c) {
+         limit_choices(c.ctx(), {.choices = c.ints(kChoices), .valid = c.ints({6}),
+                                 .kept = c.changed_ints(Values(4 * 2, -7)), .counts = c.changed_ints(Values(5, -7)),
+                                 .scratch = static_cast<int32_t*>(c.scratch(4 * expert_scratch(kRows, 2, 5))),
+                                 .rows = kRows, .first_row = 2, .own_rows = 4, .experts = 5, .k = 2,
+                                 .capacity_factor = 1.0});
+       }, false},
+      {"sort_by_expert", [](Call& c) {
+         sort_by_expert(c.ctx(), {.choices = c.ints(kChoices), .slots = c.changed_ints(Values(kRows * 2, -7)),
+                                  .offsets = c.changed_ints(Values(4, -7)),
+                                  .scratch = static_cast<int32_t*>(c.scratch(4 * expert_scratch(kRows, 2, 3))),
+                                  .rows = kRows, .k = 2, .first_expert = 1, .experts = 3});
+       }, false},
       {"embedding_forward", [](Call& c) {
          EmbeddingArgs a = embedding_args(c);
          a.y = c.out(kRows * kCols);

@@ -16,6 +16,8 @@
 #include "kernels/conv/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/experts/expert_rows.h"
+#include "kernels/experts/routing.h"
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
 #include "kernels/loss/cross_entropy.h"
@@ -252,6 +254,83 @@ Differentiable rotation() {
   return {"rotary", {kRows * kCols}, [=](const Inputs& x) { return turn(x[0], false); },
           [=](const Inputs&, const Values&, const Values& d_y) { return Inputs{turn(d_y, true)}; }};
 }
+// Row 4 has no second expert, row 3 none at all.
+const std::vector<int32_t> kSlots{0, 4, 5, 1, 2, 6, -1, -1, 3, -1};
+
+Differentiable dispatched_rows() {
+  const auto args = [](const Inputs& x) {
+    return DispatchRowsArgs{.x = x[0].data(), .slots = kSlots.data(), .rows = kRows, .cols = kCols, .k = 2, .dtype = DType::f64};
+  };
+  return {"dispatch_rows", {kRows * kCols},
+          [=](const Inputs& x) {
+            Values y(7 * kCols);
+            DispatchRowsArgs a = args(x);
+            a.y = y.data();
+            dispatch_rows({}, a);
+            return y;
+          },
+          [=](const Inputs& x, const Values&, const Values& d_y) {
+            Inputs d{Values(x[0].size())};
+            dispatch_rows_backward({}, {.forward = args(x), .d_y = d_y.data(), .d_x = d[0].data()});
+            return d;
+          }};
+}
+
+Differentiable combined_rows() {
+  const auto args = [](const Inputs& x) {
+    return CombineRowsArgs{.x = x[0].data(), .slots = kSlots.data(), .gates = x[1].data(), .rows = kRows, .cols = kCols,
+                           .k = 2, .dtype = DType::f64};
+  };
+  return {"combine_rows", {7 * kCols, kRows * 2},
+          [=](const Inputs& x) {
+            Values y(kRows * kCols);
+            CombineRowsArgs a = args(x);
+            a.y = y.data();
+            combine_rows({}, a);
+            return y;
+          },
+          [=](const Inputs& x, const Values&, const Values& d_y) {
+            Inputs d{Values(x[0].size()), Values(x[1].size())};
+            combine_rows_backward({}, {.forward = args(x), .d_y = d_y.data(), .d_x = d[0].data(), .d_gates = d[1].data()});
+            return d;
+          }};
+}
+
+// The gates and, weighted by 1, the two losses of the router; the last row holds no token.
+Differentiable routed_tokens(int64_t k) {
+  static const int32_t valid = kRows - 1;
+  static const std::vector<int32_t> counts{3, 0, 2, 1};
+  constexpr int64_t experts = 4;
+  constexpr float kBalance = 0.7f, kZ = 0.3f;
+  const auto args = [=](const Inputs& x) {
+    return RouteTokensArgs{.logits = x[0].data(), .valid = &valid, .rows = kRows, .experts = experts, .k = k, .dtype = DType::f64, .rng = {}};
+  };
+  return {"route_tokens", {kRows * experts},
+          [=](const Inputs& x) {
+            Values y(kRows * k + 1);
+            std::vector<int32_t> choices(kRows * k);
+            RouteTokensArgs a = args(x);
+            a.choices = choices.data(), a.gates = y.data();
+            route_tokens({}, a);
+            for (int64_t r = 0; r < valid; ++r) {
+              double sum = 0, balance = 0;
+              for (int64_t e = 0; e < experts; ++e) sum += std::exp(x[0][r * experts + e]);
+              for (int64_t e = 0; e < experts; ++e)
+                balance += experts * counts[e] / 6.0 * std::exp(x[0][r * experts + e]) / sum;
+              y.back() += double{kBalance} * balance + double{kZ} * std::log(sum) * std::log(sum);
+            }
+            return y;
+          },
+          [=](const Inputs& x, const Values&, const Values& d_y) {
+            Inputs d{Values(x[0].size())}, losses{Values(x[0].size())};
+            const Values none(kRows * k);
+            route_tokens_backward({}, {.forward = args(x), .d_gates = d_y.data(), .counts = counts.data(), .d_logits = d[0].data()});
+            route_tokens_backward({}, {.forward = args(x), .d_gates = none.data(), .counts = counts.data(), .d_logits = losses[0].data(),
+                                       .balance_loss = kBalance, .z_loss = kZ});
+            for (size_t i = 0; i < d[0].size(); ++i) d[0][i] += d_y.back() * losses[0][i];
+            return d;
+          }};
+}
 // clang-format on
 
 std::vector<Differentiable> all_of_them() {
@@ -261,6 +340,10 @@ std::vector<Differentiable> all_of_them() {
                                   linear_product(),
                                   grouped_product(),
                                   rotation(),
+                                  dispatched_rows(),
+                                  combined_rows(),
+                                  routed_tokens(1),
+                                  routed_tokens(3),
                                   cross_entropy_of(0.0f),
                                   cross_entropy_of(0.2f)};
   for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,

@@ -21,19 +21,28 @@ struct BeamStepArgs;
 struct CachedAttentionArgs;
 struct CastArgs;
 struct ColumnSumArgs;
+struct CombineRowsArgs;
+struct CombineRowsBackwardArgs;
 struct Conv2dArgs;
 struct Conv2dBackwardArgs;
 struct CrossEntropyArgs;
 struct CrossEntropyFinishArgs;
+struct DispatchRowsArgs;
+struct DispatchRowsBackwardArgs;
 struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
 struct GradientNormArgs;
+struct LimitChoicesArgs;
 struct LossStatisticsArgs;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;
 struct RotaryArgs;
+struct RouteTokensArgs;
+struct RouteTokensBackwardArgs;
+struct RoutingStatisticsArgs;
 struct SampleStepArgs;
+struct SortByExpertArgs;
 
 // Of the operation with these arguments, in the order in which they are tried. Defined by the
 // operation's family.
@@ -61,11 +70,19 @@ std::span<const Impl<CastArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<ColumnSumArgs>> impls_of() noexcept;
 template <>
+std::span<const Impl<CombineRowsArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<CombineRowsBackwardArgs>> impls_of() noexcept;
+template <>
 std::span<const Impl<Conv2dArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<Conv2dBackwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<CrossEntropyArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<DispatchRowsArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<DispatchRowsBackwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<EmbeddingArgs>> impls_of() noexcept;
 template <>
@@ -77,6 +94,8 @@ std::span<const Impl<CrossEntropyFinishArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<LossStatisticsArgs>> impls_of() noexcept;
 template <>
+std::span<const Impl<LimitChoicesArgs>> impls_of() noexcept;
+template <>
 std::span<const Impl<LossTotalsArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<NormBackwardArgs>> impls_of() noexcept;
@@ -85,7 +104,15 @@ std::span<const Impl<NormForwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<RotaryArgs>> impls_of() noexcept;
 template <>
+std::span<const Impl<RouteTokensArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<RouteTokensBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<RoutingStatisticsArgs>> impls_of() noexcept;
+template <>
 std::span<const Impl<SampleStepArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<SortByExpertArgs>> impls_of() noexcept;
 
 // "bf16 4096x1024"
 std::string shape_text(DType type, std::initializer_list<int64_t> sizes);

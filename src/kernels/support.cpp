@@ -15,6 +15,8 @@
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/experts/expert_rows.h"
+#include "kernels/experts/routing.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/lists.h"
@@ -201,6 +203,13 @@ std::string operation_table() {
   add_row<LossStatisticsArgs>(table, "loss_statistics");
   add_row<CrossEntropyFinishArgs>(table, "cross_entropy_finish");
   add_row<LossTotalsArgs>(table, "loss_totals");
+  add_row<RouteTokensArgs>(table, "route_tokens");
+  add_row<RouteTokensBackwardArgs>(table, "route_tokens_backward");
+  add_row<RoutingStatisticsArgs>(table, "routing_statistics");
+  add_row<DispatchRowsArgs>(table, "dispatch_rows");
+  add_row<DispatchRowsBackwardArgs>(table, "dispatch_rows_backward");
+  add_row<CombineRowsArgs>(table, "combine_rows");
+  add_row<CombineRowsBackwardArgs>(table, "combine_rows_backward");
   add_row<AddArgs>(table, "add");
   add_row<CastArgs>(table, "cast");
   add_row<ColumnSumArgs>(table, "column_sum");

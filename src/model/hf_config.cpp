@@ -170,6 +170,7 @@ std::optional<std::string> hf_refusal(const ModelConfig& config) {
   for (const std::string& mixer : config.mixers) {
     if (mixer != "self_attention") return "no class of transformers has " + mixer;
   }
+  if (config.experts > 0) return "no class that it reads or writes has experts";
   const char* name = "MarianMTModel";
   const char* why = nullptr;
   switch (nearest_hf_class(config)) {

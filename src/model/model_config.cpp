@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "kernels/experts/routing.h"
 #include "model/mixers/registry.h"
 
 namespace saturate::model {
@@ -21,6 +22,7 @@ using kernels::NormKind;
 constexpr std::array<std::string_view, 2> kKinds = {"encoder_decoder", "decoder_only"};
 constexpr std::array<std::string_view, 2> kNormPositions = {"pre", "post"};
 constexpr std::array<std::string_view, 3> kPositions = {"sinusoidal", "learned", "rotary"};
+constexpr std::array<std::string_view, 3> kRoutings = {"dropless", "switch", "gshard"};
 constexpr std::array<std::string_view, 2> kNorms = {"layer_norm", "rms_norm"};
 constexpr std::array<std::string_view, 4> kActivations = {"relu", "gelu_tanh", "gelu_erf", "silu"};
 
@@ -58,6 +60,18 @@ void visit_fields(Config& c, Visit visit) {
   visit("bos_id", c.bos_id);
   visit("eos_id", c.eos_id);
   visit("decoder_start_id", c.decoder_start_id);
+}
+
+// Of models that have experts; other files name none of these.
+template <class Config, class Visit>
+void visit_expert_fields(Config& c, Visit visit) {
+  visit("experts", c.experts);
+  visit("experts_per_token", c.experts_per_token);
+  visit("expert_every", c.expert_every);
+  visit("expert_routing", c.expert_routing, kRoutings);
+  visit("capacity_factor", c.capacity_factor);
+  visit("router_aux_loss", c.router_aux_loss);
+  visit("router_z_loss", c.router_z_loss);
 }
 
 struct FieldWriter {
@@ -99,12 +113,14 @@ std::string_view name_of(NormPosition position) {
   return kNormPositions[static_cast<size_t>(position)];
 }
 std::string_view name_of(PositionKind kind) { return kPositions[static_cast<size_t>(kind)]; }
+std::string_view name_of(ExpertRouting routing) { return kRoutings[static_cast<size_t>(routing)]; }
 std::string_view name_of(NormKind kind) { return kNorms[static_cast<size_t>(kind)]; }
 std::string_view name_of(ActivationKind kind) { return kActivations[static_cast<size_t>(kind)]; }
 
 Json to_json(const ModelConfig& config) {
   Json out = {{"model_type", "saturate"}};
   visit_fields(config, FieldWriter{out});
+  if (config.experts > 0) visit_expert_fields(config, FieldWriter{out});
   return out;
 }
 
@@ -114,6 +130,7 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   const std::array<std::string_view, 1> types = {"saturate"};
   fields.choice("model_type", types);
   visit_fields(config, FieldReader{fields});
+  if (fields.has("experts")) visit_expert_fields(config, FieldReader{fields});
   fields.reject_others();
   return config;
 }
@@ -181,6 +198,32 @@ void validate_ids(const ModelConfig& c) {
        "an encoder_decoder model needs a first input of the decoder");
 }
 
+void validate_experts(const ModelConfig& c) {
+  if (c.experts == 0) return;
+  need_range("experts", c.experts, 2, kernels::kMostExperts);
+  need_range("experts_per_token", c.experts_per_token, 1,
+             std::min(c.experts, kernels::kMostChoices));
+  need_range("expert_every", c.expert_every, 1, std::max(c.encoder_layers, c.decoder_layers));
+  const auto wants = [&](ExpertRouting routing, int64_t k) {
+    need(c.expert_routing != routing || c.experts_per_token == k,
+         fmt::format("expert_routing is {}, experts_per_token {}", name_of(c.expert_routing),
+                     c.experts_per_token),
+         "switch gives a token one expert and gshard two; set that, or expert_routing to dropless");
+  };
+  wants(ExpertRouting::switch_one, 1);
+  wants(ExpertRouting::gshard, 2);
+  const auto at_least = [](const char* name, float value, bool holds) {
+    need(holds && std::isfinite(value), fmt::format("{} is {}", name, value),
+         "a capacity factor is positive, the weight of a loss is not negative");
+  };
+  at_least("capacity_factor", c.capacity_factor, c.capacity_factor > 0);
+  at_least("router_aux_loss", c.router_aux_loss, c.router_aux_loss >= 0);
+  at_least("router_z_loss", c.router_z_loss, c.router_z_loss >= 0);
+  need(c.activation_dropout == 0.0f, fmt::format("activation_dropout is {}", c.activation_dropout),
+       "rows inside experts lie in an order of their own, which masks do not know; set it to 0 "
+       "(dropout and attention_dropout work)");
+}
+
 }  // namespace
 
 void validate(const ModelConfig& c) {
@@ -202,6 +245,7 @@ void validate(const ModelConfig& c) {
   need_probability("activation_dropout", c.activation_dropout);
   need(c.norm_eps > 0.0f && c.norm_eps < 1.0f, fmt::format("norm_eps is {}", c.norm_eps),
        "it must lie between 0 and 1");
+  validate_experts(c);
   validate_mixers(c);
 }
 

@@ -15,6 +15,10 @@ namespace saturate::model {
 enum class ModelKind : uint8_t { encoder_decoder, decoder_only };
 enum class NormPosition : uint8_t { pre, post };
 enum class PositionKind : uint8_t { sinusoidal, learned, rotary };
+// How many experts compute a token, and whether an expert has places for a share of them only:
+// all (dropless), one with places (Switch, arXiv:2101.03961), two with places of which the second is
+// kept at random (GShard, arXiv:2006.16668).
+enum class ExpertRouting : uint8_t { dropless, switch_one, gshard };
 
 // The defaults are the base Transformer of Vaswani et al., arXiv:1706.03762, without vocabularies.
 struct ModelConfig {
@@ -38,6 +42,15 @@ struct ModelConfig {
   // The mixer of tokens in each layer of the decoder, taken in turn: "self_attention" or a name of
   // mixers/registry.cpp. Empty: self_attention in every layer.
   std::vector<std::string> mixers;
+  // In every expert_every-th layer this many experts, each as wide as ffn says and without biases,
+  // stand in for the feed-forward block; 0: nowhere, and the fields below keep their defaults.
+  int64_t experts = 0;
+  int64_t experts_per_token = 2;
+  int64_t expert_every = 1;
+  ExpertRouting expert_routing = ExpertRouting::dropless;
+  float capacity_factor = 1.25f;  // places of an expert over its equal share; not of dropless
+  float router_aux_loss = 0.01f;  // weight of the loss that balances experts
+  float router_z_loss = 0.001f;   // weight of the loss that keeps the router's logits small
   PositionKind positions = PositionKind::sinusoidal;
   float rotary_base = 10000.0f;
   int64_t max_positions = 512;  // longest sequence; the rows of a position table
@@ -73,6 +86,7 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where);
 std::string_view name_of(ModelKind kind);
 std::string_view name_of(NormPosition position);
 std::string_view name_of(PositionKind kind);
+std::string_view name_of(ExpertRouting routing);
 std::string_view name_of(kernels::NormKind kind);
 std::string_view name_of(kernels::ActivationKind kind);
 

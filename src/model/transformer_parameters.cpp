@@ -29,17 +29,19 @@ namespace {
 
 // Heads and columns are cut as wholes.
 void require_divisible(const ModelConfig& config, const Layout& layout) {
-  const int ranks = layout.extent(Layout::Axis::tp);
-  const auto require = [ranks](const char* name, int64_t value) {
+  const auto require = [&](Layout::Axis axis, const char* name, int64_t value) {
+    const int ranks = layout.extent(axis);
     if (value % ranks == 0) return;
     throw Error(Errc::invalid_argument, "model",
-                fmt::format("tp is {} and {} {}: tensor parallel gives every rank as many {}; "
-                            "choose tp among the divisors of {}",
-                            ranks, name, value, name, value));
+                fmt::format("{0} is {1} and {2} {3}: {4} parallel gives every rank as many {2}; "
+                            "choose {0} among the divisors of {3}",
+                            parallel::name_of(axis), ranks, name, value,
+                            axis == Layout::Axis::tp ? "tensor" : "expert"));
   };
-  require("heads", config.heads);
-  require("kv_heads", config.kv_heads);
-  require("ffn", config.ffn);
+  require(Layout::Axis::tp, "heads", config.heads);
+  require(Layout::Axis::tp, "kv_heads", config.kv_heads);
+  require(Layout::Axis::tp, "ffn", config.ffn);
+  require(Layout::Axis::ep, "experts", config.experts);
 }
 
 }  // namespace
@@ -65,8 +67,9 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
     std::vector<Sublayer>& layer = stack.layers.emplace_back();
     store.begin_unit();
     for (const MixerKind* mixer : layer_mixers(config_, place, i)) {
-      const Declaration declare(
-          config_, store, side + ".layers." + std::to_string(i) + "." + mixer->prefix, *layout_);
+      Declaration declare(config_, store,
+                          side + ".layers." + std::to_string(i) + "." + mixer->prefix, *layout_);
+      declare.layer = encoder ? i : config_.encoder_layers + i;
       const NormIds norm = declare.norm();
       layer.push_back({norm, mixer->make(declare)});
     }

@@ -11,8 +11,9 @@ struct LossSpec {
   float label_smoothing = 0.0f;
   float grad_scale = 1.0f;              // 1 / token budget: keeps gradients near those of a mean
   const float* device_scale = nullptr;  // the loss scale
-  double* totals = nullptr;  // loss, nll and token sums are added here (StepState::totals);
-                             // null: another rank, which has the same rows, does
+  double* totals = nullptr;   // loss, nll and token sums are added here (StepState::totals);
+                              // null: another rank, which has the same rows, does
+  double* routing = nullptr;  // AuxiliaryLosses::routing of the layers before it
   void* nll = nullptr;  // (rows), in wide_type: the loss of each without smoothing; null: nowhere
   // Ranks with an equal part each of the logits' columns, in the order of positions. Nobody named:
   // the columns are whole.

@@ -129,31 +129,50 @@ void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
   t.set_gradient(x, d_x);
 }
 
+Value cast_to(Tape& t, const char* name, Value x, DType type) {
+  const Tape::Info i = t.info(x);
+  if (i.dtype == type) return x;
+  const Value y = t.make(name, type, i.rows, i.cols);
+  t.record("cast", {x}, {y}, [=](const Run& r) {
+    kernels::cast(
+        r.ctx, {.x = r(x), .y = r(y), .count = i.rows * i.cols, .x_type = i.dtype, .y_type = type});
+  });
+  return y;
+}
+
+void require_inner(const char* op, const Tape::Info& x, const Tape::Info& w, int64_t bias) {
+  if (x.cols == w.cols && bias == w.rows) return;
+  throw Error(Errc::invalid_argument, op,
+              fmt::format("x is ({}, {}), w ({}, {}), bias ({}): inner sizes or bias differ",
+                          x.rows, x.cols, w.rows, w.cols, bias));
+}
+
+Product product_of(const Tape& t, Value x, Value w, Value bias, Value y) {
+  const Tape::Info xi = t.info(x), wi = t.info(w);
+  return {.a = x,
+          .b = w,
+          .d = y,
+          .bias = bias,
+          .args = {.m = xi.rows,
+                   .n = wi.rows,
+                   .k = xi.cols,
+                   .lda = xi.cols,
+                   .ldb = wi.cols,
+                   .ldc = wi.rows,
+                   .ldd = wi.rows,
+                   .tb = Transpose::yes,
+                   .ab_type = xi.dtype,
+                   .d_type = xi.dtype,
+                   .allow_tf32 = t.parameters().kernels().allow_tf32}};
+}
+
 }  // namespace
 
 Value linear(Tape& tape, Value x, Value w, Value bias) {
   const Tape::Info xi = tape.info(x), wi = tape.info(w);
-  if (xi.cols != wi.cols || (bias && tape.info(bias).cols != wi.rows)) {
-    throw Error(Errc::invalid_argument, "linear",
-                fmt::format("x is ({}, {}), w ({}, {}), bias ({}): inner sizes or bias differ",
-                            xi.rows, xi.cols, wi.rows, wi.cols, bias ? tape.info(bias).cols : 0));
-  }
+  require_inner("linear", xi, wi, bias ? tape.info(bias).cols : wi.rows);
   const Value y = tape.make("linear", xi.dtype, xi.rows, wi.rows);
-  const Product p{.a = x,
-                  .b = w,
-                  .d = y,
-                  .bias = bias,
-                  .args = {.m = xi.rows,
-                           .n = wi.rows,
-                           .k = xi.cols,
-                           .lda = xi.cols,
-                           .ldb = wi.cols,
-                           .ldc = wi.rows,
-                           .ldd = wi.rows,
-                           .tb = Transpose::yes,
-                           .ab_type = xi.dtype,
-                           .d_type = xi.dtype,
-                           .allow_tf32 = tape.parameters().kernels().allow_tf32}};
+  const Product p = product_of(tape, x, w, bias, y);
   tape.record(
       "linear", {x, w, bias}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
       [=](Tape& t) {
@@ -189,6 +208,24 @@ Value add_bias(Tape& tape, Value x, Value bias) {
         record_bias_gradient(t, d_y, bias);
         t.set_gradient(x, d_y);
       });
+  return y;
+}
+
+Value wide_linear(Tape& tape, Value x, Value w) {
+  const Tape::Info xi = tape.info(x), wi = tape.info(w);
+  require_inner("wide_linear", xi, wi, wi.rows);
+  const DType wide = tape.wide_type();
+  const Value y = tape.make("wide_linear", wide, xi.rows, wi.rows);
+  const Product p = product_of(tape, cast_to(tape, "wide_x", x, wide), w, {}, y);
+  tape.record(
+      "wide_linear", {p.a, w}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
+      [=](Tape& t) {
+        const Value d_y = t.gradient(y), again = cast_to(t, "wide_x", x, wide);
+        record_weight_gradient(t, again, w, d_y);
+        record_input_gradient(t, again, w, d_y);
+        if (again != x) t.add_gradient(x, cast_to(t, "d_x", t.gradient(again), xi.dtype));
+      },
+      p.traits());
   return y;
 }
 

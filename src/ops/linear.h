@@ -21,4 +21,14 @@ Value linear(Tape& tape, Value x, Value w, Value bias = {});
 // Kernel    kernels/elementwise/elementwise.h
 Value add_bias(Tape& tape, Value x, Value bias);
 
+// y = x w^T in the wide type, from a master: for the few columns of a router, whose largest decides.
+// Nothing of x's size in the wide type is kept for the backward pass.
+//
+// Shapes    x (rows, in) in the compute type; w (out, in), a wide_parameter; returns (rows, out) in
+//           the wide type.
+// Backward  as linear(); d_x is rounded to the compute type and added by an operation of its own.
+// Errors    invalid_argument when inner sizes differ.
+// Kernel    kernels/gemm/matmul.h
+Value wide_linear(Tape& tape, Value x, Value w);
+
 }  // namespace saturate::ops

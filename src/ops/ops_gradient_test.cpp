@@ -12,6 +12,7 @@
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/experts.h"
 #include "ops/gradient_check_test.h"
 #include "ops/linear.h"
 #include "ops/residual_norm.h"
@@ -162,6 +163,32 @@ TEST_F(OpsGradient, LinearWithBiasUsedTwice) {
         return ops::linear(t, y, t.parameter(a_), t.parameter(b_));
       });
   EXPECT_LT(r.worst, kBound) << r.where;
+}
+
+// Three experts of which each row takes two; the sixth row holds no token.
+TEST_F(OpsGradient, RoutedExperts) {
+  for (const bool gated : {false, true}) {
+    constexpr int64_t kExperts = 3, kInner = 12;
+    const auto r = check(
+        [&](ParameterStore& s) {
+          a_ = add(s, "router", kExperts, kWidth);
+          b_ = add(s, "in", kExperts * kInner * (gated ? 2 : 1), kWidth);
+          c_ = add(s, "out", kExperts * kWidth, kInner);
+        },
+        [&](Tape& t, Value x) {
+          const Value logits = ops::wide_linear(t, x, t.wide_parameter(a_));
+          const ops::Routing routing = ops::route(t, logits, {.k = 2, .valid = &tokens_.valid});
+          const ops::SortedRows sorted =
+              ops::sort_by_expert(t, routing.choices, 0, kExperts, kExperts);
+          const Value wide =
+              ops::grouped_linear(t, ops::dispatch_rows(t, x, sorted), t.parameter(b_), sorted);
+          const Value inner =
+              ops::expert_activation(t, wide, sorted, kernels::ActivationKind::gelu_erf, gated);
+          const Value narrow = ops::grouped_linear(t, inner, t.parameter(c_), sorted);
+          return ops::combine_rows(t, narrow, routing.gates, sorted);
+        });
+    EXPECT_LT(r.worst, kBound) << r.where;
+  }
 }
 
 TEST_F(OpsGradient, ResidualNormWithDropout) {

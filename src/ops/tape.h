@@ -45,7 +45,7 @@ class Tape;
 // that neither the order of recording nor recomputation nor a layer's rank changes a mask. Numbers
 // enter masks: append, never renumber.
 enum class Stack : uint8_t { encoder, decoder };
-enum class MaskKind : uint8_t { embedding, attention, activation, residual };
+enum class MaskKind : uint8_t { embedding, attention, activation, residual, routing };
 
 // What a recorded operation sees while it runs.
 class Run {
@@ -88,6 +88,15 @@ class Run {
 };
 
 enum class TapeMode : uint8_t { training, inference };
+
+// What losses beside that of the labels, such as those that balance experts, need of the step: the
+// factors that the labels' loss has as well (ops::LossSpec), and where routing is counted.
+struct AuxiliaryLosses {
+  float grad_scale = 1.0f;
+  const float* device_scale = nullptr;  // device memory
+  // (layers, kernels::kRoutingBlocks, experts + kernels::kRoutingTotals); null: nothing is counted
+  double* routing = nullptr;
+};
 
 // Collectives and transfers are operations like others; what they move, among whom and beside what
 // is data for those who check lists of ranks against each other and who estimate times.
@@ -202,6 +211,9 @@ class Tape {
   // Random numbers of the one operation of this kind there. Errors: invalid_argument when another
   // operation has them, or the model has more layers (4096) or mixers (32) than sites.
   RngRef random(MaskKind kind);
+  // Set before the layers are recorded whose losses it is for.
+  void set_auxiliary(const AuxiliaryLosses& losses) noexcept { auxiliary_ = losses; }
+  const AuxiliaryLosses& auxiliary() const noexcept { return auxiliary_; }
   bool training() const noexcept { return mode_ == TapeMode::training; }
   DType compute_type() const noexcept { return parameters_.compute_type(); }
   DType wide_type() const noexcept { return parameters_.wide_type(); }
@@ -284,6 +296,7 @@ class Tape {
   TapeMode mode_;
   size_t workspace_bytes_;
   const uint64_t* rng_state_;
+  AuxiliaryLosses auxiliary_;
   uint32_t site_ = 0;         // of the layer and mixer recorded now
   std::set<uint32_t> sites_;  // that operations have
   int64_t first_row_ = 0, whole_rows_ = 0;

@@ -93,6 +93,11 @@ void check_model_keys(const RunConfig& config, const std::string& folder,
   a.need("model.activation", given.activation.has_value(), wanted.activation, found.activation);
   a.need("model.gated", given.gated.has_value(), wanted.gated, found.gated);
   a.need("model.mixers", !given.mixers.empty(), wanted.mixers, found.mixers);
+  a.need("model.experts", given.experts.has_value(), wanted.experts, found.experts);
+  a.need("model.experts_per_token", given.experts_per_token.has_value(), wanted.experts_per_token,
+         found.experts_per_token);
+  a.need("model.expert_every", given.expert_every.has_value(), wanted.expert_every,
+         found.expert_every);
   a.need("model.positions", given.positions.has_value(), wanted.positions, found.positions);
   a.need("model.bias", given.bias.has_value(), wanted.biases, found.biases);
   a.need("model.tie_embeddings", given.tie_embeddings.has_value(), wanted.tied_output,

@@ -59,6 +59,16 @@ void as_llama(model::ModelConfig& m) {
   m.tied_output = false;
 }
 
+void as_experts(model::ModelConfig& m, model::ExpertRouting routing) {
+  m.experts = 8;
+  m.expert_routing = routing;
+  m.experts_per_token = routing == model::ExpertRouting::switch_one ? 1 : 2;
+  m.capacity_factor = 0.6f;
+  m.router_aux_loss = 0.1f;
+  m.router_z_loss = 0.01f;
+  m.activation_dropout = 0;
+}
+
 const std::map<std::string, model::ModelConfig>& models() {
   static const auto all = [] {
     std::map<std::string, model::ModelConfig> out;
@@ -76,6 +86,15 @@ const std::map<std::string, model::ModelConfig>& models() {
     out["wide-gpt"].head_size = 12;
     out["wide-gpt"].ffn = 192;
     out["wide-gpt"].decoder_layers = 2;
+    // Places for six of ten choices, so that some are dropped; random second choices.
+    out["experts"] = encoder_decoder();
+    as_experts(out["experts"], model::ExpertRouting::gshard);
+    out["switch"] = decoder_only();
+    as_experts(out["switch"], model::ExpertRouting::switch_one);
+    out["switch"].expert_every = 2;
+    out["dropless"] = decoder_only();
+    as_llama(out["dropless"]);
+    as_experts(out["dropless"], model::ExpertRouting::dropless);
     out["linear"] = decoder_only();
     out["linear"].mixers = {"linear_attention", "self_attention"};
     return out;

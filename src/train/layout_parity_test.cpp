@@ -106,6 +106,21 @@ constexpr const char* kTriples[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Triples, LayoutParity, testing::ValuesIn(kTriples));
 
+// Experts: counts of a micro-batch whose rows are cut, ranks with others' micro-batches, and both.
+constexpr const char* kExperts[] = {"experts dp=2 4",
+                                    "experts dp=2,ep=2 4",
+                                    "switch dp=4,ep=4 4",
+                                    "dropless dp=4,ep=2,zero=0 8",
+                                    "switch dp=1,tp=2 2",
+                                    "experts dp=1,tp=2,ep=2 2",
+                                    "dropless dp=2,tp=2,ep=4 4",
+                                    "experts dp=2,tp=2,ep=2 4 frozen",
+                                    "experts dp=1,cp=2 2",
+                                    "dropless dp=2,ep=2,zero=1,recompute=full 4",
+                                    "switch dp=4,ep=2,zero=3 4",
+                                    "experts dp=2,pp=2,ep=2 4"};
+INSTANTIATE_TEST_SUITE_P(Experts, LayoutParity, testing::ValuesIn(kExperts));
+
 // One case by hand.
 TEST(LayoutCase, FromTheEnvironment) {
   const char* text = std::getenv("LAYOUT_CASE");

@@ -23,6 +23,9 @@ void record_loss(Tape& tape, const model::Transformer& model, const data::BatchL
   const data::BatchShape& s = layout.shape;
   const size_t bytes = static_cast<size_t>(layout.words) * sizeof(int32_t);
   tape.per_slot(batch, bytes, bytes);
+  tape.set_auxiliary({.grad_scale = loss.grad_scale,
+                      .device_scale = loss.device_scale,
+                      .routing = loss.routing});
   const model::PackedSide target =
       side_of(batch, layout.target, s.target_rows, s.sequences, s.max_target);
   model::PackedSide source;

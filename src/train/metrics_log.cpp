@@ -62,6 +62,16 @@ void visit_fields(Visit& v, SampleRow& r) {
   v("reference", r.reference);
 }
 template <class Visit>
+void visit_fields(Visit& v, RoutingRow& r) {
+  v("layer", r.layer);
+  v("shares", r.shares);
+  v("left_out", r.left_out);
+  v("dropped", r.dropped);
+  v("entropy", r.entropy);
+  v("balance", r.balance);
+  v("z", r.z);
+}
+template <class Visit>
 void visit_fields(Visit& v, RunEnd& r) {
   v("elapsed_s", r.elapsed_s);
   v("status", r.status);
@@ -75,6 +85,9 @@ struct Writer {
   }
   void operator()(const char* key, int64_t value) { json.add(key, value); }
   void operator()(const char* key, const std::string& value) { json.add(key, value); }
+  void operator()(const char* key, const std::vector<double>& values) {
+    json.add(key, Json::Array(values.begin(), values.end()));
+  }
   void operator()(const char* key, const TextPairs& pairs) {
     Json object = Json::Object{};
     for (const auto& [name, value] : pairs) object.add(name, value);
@@ -89,6 +102,11 @@ struct Reader {
   void operator()(const char* key, double& value) const { value = fields.number_or(key, value); }
   void operator()(const char* key, int64_t& value) const { value = fields.integer_or(key, value); }
   void operator()(const char* key, std::string& value) const { value = fields.text_or(key, value); }
+  void operator()(const char* key, std::vector<double>& values) const {
+    if (!fields.has(key)) return;
+    for (size_t i = 0; i < json[key].size(); ++i)
+      values.push_back(json[key][i].number().value_or(kNotMeasured));
+  }
   void operator()(const char* key, TextPairs& pairs) const {
     if (!fields.has(key)) return;
     const Json& object = json[key];
@@ -124,6 +142,7 @@ std::optional<MetricsRow> parse_row(const std::string& line) {
   if (kind == "sample") return read_row<SampleRow>(json, fields);
   if (kind == "end") return read_row<RunEnd>(json, fields);
   if (kind == "test") return read_row<TestRow>(json, fields);
+  if (kind == "routing") return read_row<RoutingRow>(json, fields);
   return std::nullopt;
 }
 
@@ -172,7 +191,7 @@ const std::filesystem::path& cut_after(const std::filesystem::path& file, int64_
 }  // namespace
 
 const char* kind_of(const MetricsRow& row) noexcept {
-  constexpr const char* kKinds[] = {"run", "train", "valid", "sample", "end", "test"};
+  constexpr const char* kKinds[] = {"run", "train", "valid", "sample", "end", "test", "routing"};
   return kKinds[row.index()];
 }
 

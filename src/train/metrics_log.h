@@ -63,6 +63,17 @@ struct SampleRow {
   std::string source, hypothesis, reference;
 };
 
+struct RoutingRow {  // of a layer's experts, since the row before
+  int64_t step = 0;
+  std::string layer{};             // "decoder 3"
+  std::vector<double> shares{};    // of all choices, by expert
+  double left_out = kNotMeasured;  // second choices not kept at random, of the tokens
+  double dropped = kNotMeasured;   // choices for which an expert had no place, of all choices
+  double entropy = kNotMeasured;   // of a token's probabilities, over that of equal ones
+  double balance = kNotMeasured;   // 1 when the load is even, the number of experts at worst
+  double z = kNotMeasured;         // mean square of the logarithm of the sum of exponentials
+};
+
 struct RunEnd {
   int64_t step = 0;
   double elapsed_s = kNotMeasured;
@@ -70,10 +81,11 @@ struct RunEnd {
   TextPairs results;   // final metrics, for the head of the report
 };
 
-using MetricsRow = std::variant<RunHeader, TrainRow, ValidRow, SampleRow, RunEnd, TestRow>;
+using MetricsRow =
+    std::variant<RunHeader, TrainRow, ValidRow, SampleRow, RunEnd, TestRow, RoutingRow>;
 
 const char* kind_of(
-    const MetricsRow& row) noexcept;  // "run", "train", "valid", "sample", "end", "test"
+    const MetricsRow& row) noexcept;  // "run", "train", "valid", "sample", "end", "test", "routing"
 int64_t step_of(const MetricsRow& row) noexcept;
 // The measurements of a row with their names in the file; numbers that are not finite included.
 std::vector<std::pair<const char*, double>> numbers_of(const MetricsRow& row);

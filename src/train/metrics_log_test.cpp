@@ -59,10 +59,11 @@ TEST_F(MetricsLogTest, RowsComeBackAsWritten) {
   log.write(train);
   log.write(ValidRow{10, 1, 2.5, 3.25, 40.14, 63.92});
   log.write(SampleRow{10, 2, "a\nb\tc", "\xff bad", "\xe6\x97\xa5"});
+  log.write(RoutingRow{.step = 10, .layer = "decoder 3", .shares = {0.25, 0.75}, .dropped = 0.125});
   log.write(RunEnd{10, 9.5, "finished", {{"bleu", "40.14"}}});
 
   const auto rows = read_metrics(file_);  // while the log is open: every line was flushed
-  ASSERT_EQ(rows.size(), 5u);
+  ASSERT_EQ(rows.size(), 6u);
   const auto& header = std::get<RunHeader>(rows[0]);
   EXPECT_EQ(header.config, (TextPairs{{"b", "2"}, {"a", "x \"y\" \\"}}));  // in this order
   EXPECT_EQ(header.environment, (TextPairs{{"gpu", "none"}}));
@@ -77,7 +78,11 @@ TEST_F(MetricsLogTest, RowsComeBackAsWritten) {
   const auto& sample = std::get<SampleRow>(rows[3]);
   EXPECT_EQ(sample.source, "a\nb\tc");
   EXPECT_EQ(sample.hypothesis, "\xef\xbf\xbd bad");
-  EXPECT_EQ(std::get<RunEnd>(rows[4]).status, "finished");
+  const auto& routing = std::get<RoutingRow>(rows[4]);
+  EXPECT_EQ(routing.layer, "decoder 3");
+  EXPECT_EQ(routing.shares, (std::vector<double>{0.25, 0.75}));
+  EXPECT_EQ(routing.dropped, 0.125);
+  EXPECT_EQ(std::get<RunEnd>(rows[5]).status, "finished");
 }
 
 TEST_F(MetricsLogTest, WritesOneStableLine) {

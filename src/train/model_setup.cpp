@@ -27,6 +27,30 @@ void take(T& field, const std::optional<U>& given) {
   if (given) field = static_cast<T>(*given);
 }
 
+void take_experts(model::ModelConfig& m, const ArchitectureConfig& given) {
+  using model::ExpertRouting;
+  take(m.experts, given.experts);
+  const bool any = given.experts_per_token || given.expert_every || given.expert_routing ||
+                   given.capacity_factor || given.router_aux_loss || given.router_z_loss;
+  if (m.experts == 0) {
+    if (!any) return;
+    throw Error(Errc::invalid_argument, "config",
+                "model.experts is 0, but another key says how experts are used; set model.experts "
+                "or leave the other out");
+  }
+  if (given.expert_routing) {
+    m.expert_routing = kind_named(
+        "model.expert_routing", *given.expert_routing,
+        std::array{ExpertRouting::dropless, ExpertRouting::switch_one, ExpertRouting::gshard});
+    m.experts_per_token = m.expert_routing == ExpertRouting::switch_one ? 1 : 2;
+  }
+  take(m.experts_per_token, given.experts_per_token);
+  take(m.expert_every, given.expert_every);
+  take(m.capacity_factor, given.capacity_factor);
+  take(m.router_aux_loss, given.router_aux_loss);
+  take(m.router_z_loss, given.router_z_loss);
+}
+
 }  // namespace
 
 std::string preset_name(const RunConfig& config) {
@@ -103,6 +127,7 @@ model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
   if (!given.mixers.empty()) m.mixers = given.mixers;
   const auto is_default = [](const std::string& name) { return name == "self_attention"; };
   if (std::ranges::all_of(m.mixers, is_default)) m.mixers.clear();
+  take_experts(m, given);
   take(m.biases, given.bias);
   take(m.tied_output, given.tie_embeddings);
   return m;

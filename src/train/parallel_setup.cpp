@@ -24,7 +24,6 @@ void check_supported(const ParallelConfig& p) {
   };
   if (p.pp > 1) only("pp", p.pp, 1);
   if (p.cp > 1) only("cp", p.cp, 1);
-  if (p.ep > 1) only("ep", p.ep, 1);
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
   if (p.schedule != "1f1b") only("schedule", p.schedule, "1f1b");
   if (p.chunks > 1) only("chunks", p.chunks, 1);
@@ -75,6 +74,13 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
   require_divides("tp", p.tp, "model.ffn", model.ffn);
+  if (p.ep > 1 && model.experts == 0) {
+    refuse(fmt::format(
+        "parallel.ep = {}: the model has no experts to share out; set model.experts, or leave "
+        "parallel.ep out",
+        p.ep));
+  }
+  require_divides("ep", p.ep, "model.experts", model.experts);
   const int64_t layers = model.encoder_layers + model.decoder_layers;
   if (p.pp * p.chunks > layers) {
     refuse(

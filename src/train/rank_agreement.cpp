@@ -61,6 +61,15 @@ RunConfig with_preset(const RunConfig& config) {
   to.activation = model::name_of(m.activation);
   to.gated = m.gated;
   to.mixers = m.mixers;
+  to.experts = m.experts;
+  if (m.experts > 0) {
+    to.experts_per_token = m.experts_per_token;
+    to.expert_every = m.expert_every;
+    to.expert_routing = model::name_of(m.expert_routing);
+    to.capacity_factor = m.capacity_factor;
+    to.router_aux_loss = m.router_aux_loss;
+    to.router_z_loss = m.router_z_loss;
+  }
   to.positions = model::name_of(m.positions);
   to.bias = m.biases;
   to.tie_embeddings = m.tied_output;

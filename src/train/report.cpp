@@ -194,6 +194,74 @@ std::string test_table(const RunReport& r) {
   return html + "</tbody></table></div>\n";
 }
 
+// Over the equal share of each expert.
+double busiest(const RoutingRow& r) {
+  return r.shares.empty()
+             ? kNotMeasured
+             : *std::ranges::max_element(r.shares) * static_cast<double>(r.shares.size());
+}
+
+std::string routing_charts(const RunReport& r) {
+  ChartSeries mean{"mean of layers", {}, {}}, worst{"worst layer", {}, {}};
+  ChartSeries dropped{"dropped", {}, {}}, entropy{"entropy", {}, {}};
+  for (size_t i = 0; i < r.routing.size();) {
+    const size_t first = i;
+    double sum = 0, most = 0, lost = 0, spread = 0;
+    for (; i < r.routing.size() && r.routing[i].step == r.routing[first].step; ++i) {
+      sum += busiest(r.routing[i]);
+      most = std::fmax(most, busiest(r.routing[i]));
+      lost += r.routing[i].dropped;
+      spread += r.routing[i].entropy;
+    }
+    const double layers = static_cast<double>(i - first);
+    for (const auto& [series, value] :
+         {std::pair{&mean, sum / layers}, std::pair{&worst, most},
+          std::pair{&dropped, 100 * lost / layers}, std::pair{&entropy, 100 * spread / layers}}) {
+      series->x.push_back(static_cast<double>(r.routing[first].step));
+      series->y.push_back(value);
+    }
+  }
+  const auto chart = [](const char* title, const char* unit, std::vector<ChartSeries> series) {
+    return render_chart({.title = title,
+                         .unit = unit,
+                         .series = std::move(series),
+                         .marks = {},
+                         .from_zero = true});
+  };
+  return chart("Load of the busiest expert, over its equal share", "", {mean, worst}) +
+         chart("Choices without a place at their expert", "%", {dropped}) +
+         chart("Entropy of routing, of equal probabilities", "%", {entropy});
+}
+
+// What each expert of each layer computed between the last two validations.
+std::string routing(const RunReport& r) {
+  if (r.routing.empty()) return "";
+  const int64_t step = r.routing.back().step;
+  std::string rows;
+  size_t experts = 0;
+  for (const RoutingRow& row : r.routing) {
+    if (row.step != step) continue;
+    experts = row.shares.size();
+    rows += "<tr><th>" + escape_html(row.layer) + "</th>";
+    for (const double share : row.shares) {
+      // Twice the equal share is the full colour.
+      const double tint = std::clamp(share * static_cast<double>(experts) / 2, 0.0, 1.0);
+      rows += fmt::format("<td style=\"background:rgba(64,128,224,{:.2f})\">{:.1f}</td>",
+                          0.6 * tint, 100 * share);
+    }
+    rows += fmt::format("<td>{:.1f}</td><td>{:.1f}</td><td>{:.0f}</td><td>{:.3f}</td></tr>\n",
+                        100 * row.dropped, 100 * row.left_out, 100 * row.entropy, row.balance);
+  }
+  std::string names;
+  for (size_t e = 0; e < experts; ++e) names += fmt::format("<th>{}</th>", e);
+  return fmt::format(
+      "<h2>Experts</h2>\n<section class=\"charts\">\n{}</section>\n<div class=\"box\"><p>Share of "
+      "the tokens' choices that each expert got up to step {}, in per cent.</p><table><thead><tr>"
+      "<th>Layer</th>{}<th>Dropped</th><th>Left out</th><th>Entropy</th><th>Balance</th></tr>"
+      "</thead><tbody>\n{}</tbody></table></div>\n",
+      routing_charts(r), step, names, rows);
+}
+
 std::string pairs_table(const char* title, const TextPairs& pairs) {
   if (pairs.empty()) return "";
   std::string rows;
@@ -249,6 +317,8 @@ RunReport make_run_report(std::string name, std::span<const MetricsRow> rows) {
       r.tests.push_back(*test);
     } else if (const auto* sample = std::get_if<SampleRow>(&row)) {
       r.samples.push_back(*sample);
+    } else if (const auto* of_layer = std::get_if<RoutingRow>(&row)) {
+      r.routing.push_back(*of_layer);
     } else {
       r.end = std::get<RunEnd>(row);
     }
@@ -260,7 +330,7 @@ std::string render_report(const RunReport& r) {
   const bool scored =
       best_row(r.valid, &ValidRow::bleu, 1) || best_row(r.valid, &ValidRow::chrf, 1) ||
       std::ranges::any_of(r.tests, [](const TestRow& t) { return std::isfinite(t.bleu); });
-  std::string html = head(r) + cards(r) + test_table(r) + charts(r) + samples(r);
+  std::string html = head(r) + cards(r) + test_table(r) + charts(r) + routing(r) + samples(r);
   if (!r.starts.empty()) {
     const std::string tables = pairs_table("Environment", r.starts.back().environment) +
                                pairs_table("Configuration", r.starts.back().config);

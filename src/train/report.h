@@ -20,6 +20,7 @@ struct RunReport {
   std::vector<ValidRow> more_valid;  // of all others, in order
   std::vector<TestRow> tests;
   std::vector<SampleRow> samples;
+  std::vector<RoutingRow> routing;
   std::optional<RunEnd> end;  // empty while running, or when killed
 };
 

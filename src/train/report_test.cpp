@@ -112,6 +112,27 @@ TEST(Report, NamesFurtherSetsAndTests) {
   EXPECT_EQ(first_markup_fault(html), "");
 }
 
+TEST(Report, ShowsWhatExpertsGot) {
+  std::vector<MetricsRow> rows = sample_run(9);
+  for (const int64_t step : {5, 9})
+    for (const char* layer : {"encoder 1", "decoder 0"})
+      rows.push_back(RoutingRow{.step = step,
+                                .layer = layer,
+                                .shares = {0.125 * static_cast<double>(step) / 5, 0.5, 0.275},
+                                .left_out = 0.02,
+                                .dropped = 0.034,
+                                .entropy = 0.81,
+                                .balance = 1.125});
+  const std::string html = render_report(make_run_report("x", rows));
+  EXPECT_EQ(first_markup_fault(html), "");
+  for (const char* part :
+       {"Load of the busiest expert", "up to step 9", "<th>encoder 1</th>", ">22.5</td>",
+        ">50.0</td>", "<td>3.4</td><td>2.0</td><td>81</td><td>1.125</td>"})
+    EXPECT_TRUE(has(html, part)) << part;
+  EXPECT_EQ(count_of(html, "<th>decoder 0</th>"), 1u);  // of the last step alone
+  EXPECT_FALSE(has(render_report(make_run_report("x", sample_run(9))), "Experts"));
+}
+
 TEST(Report, NeedsNoNetwork) {
   const std::string html = render_report(make_run_report("ende", sample_run(3)));
   for (const char* part : {"src=", "href=", "@import", "fetch(", "url(http", "https://"}) {

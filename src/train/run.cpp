@@ -166,6 +166,11 @@ void Run::validate() {
   const Doing validation(ranks_, "validating");
   validated_ = done_;
   throughput_->pause();
+  const std::vector<RoutingRow> routing = step_->take_routing();
+  if (output_ && !routing.empty()) {
+    for (const RoutingRow& row : routing) output_->write(row);
+    progress_.message(fmt::format("experts up to step {}: {}", done_, routing_text(routing)));
+  }
   if (validator_) {
     validator_->take_weights(*step_, store_);
     const ValidationResult v = validator_->run(validator_->sets().at(0));

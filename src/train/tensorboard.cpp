@@ -103,6 +103,8 @@ void TensorBoardLog::write(const MetricsRow& row) {
     if (!valid->set.empty() && valid->set != group) group += "/" + valid->set;
   } else if (const auto* test = std::get_if<TestRow>(&row)) {
     group += "/" + test->set;
+  } else if (const auto* routing = std::get_if<RoutingRow>(&row)) {
+    group += "/" + routing->layer;
   }
   for (const auto& [name, value] : numbers_of(row)) {
     if (std::isfinite(value)) scalar(fmt::format("{}/{}", group, name), step_of(row), value);

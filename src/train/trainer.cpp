@@ -57,11 +57,12 @@ TrainEnd run_training(const RunConfig& given) {
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
     check_layout(config, model, ranks->size());
-    if (config.parallel.tp > 1) {
+    const ParallelConfig& p = config.parallel;
+    if (p.tp > 1 || p.ep > 1) {
       throw Error(Errc::unsupported, "parallel",
-                  fmt::format("parallel.tp = {}: `saturate bench step` times such layouts, but "
+                  fmt::format("parallel.{} = {}: `saturate bench step` times such layouts, but "
                               "checkpoints of cut parameters are not written yet; leave it out",
-                              config.parallel.tp));
+                              p.tp > 1 ? "tp" : "ep", p.tp > 1 ? p.tp : p.ep));
     }
     further_validation_texts(config);
     test_texts(config);

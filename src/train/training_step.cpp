@@ -20,13 +20,15 @@ constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
 RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
-                       int32_t* batch, StepState* state, const StepOptions& options) {
+                       int32_t* batch, StepState* state, double* routing,
+                       const StepOptions& options) {
   const auto forward = [&](Tape& t) {
     record_loss(t, model, layout, batch,
                 {.label_smoothing = options.label_smoothing,
                  .grad_scale = 1.0f / static_cast<float>(layout.shape.target_rows),
                  .device_scale = state ? &state->loss_scale : nullptr,
-                 .totals = state ? state->totals : nullptr});
+                 .totals = state ? state->totals : nullptr,
+                 .routing = routing});
   };
   forward(tape);
   const RecomputeChoice choice =
@@ -64,7 +66,8 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   // Planning runs nothing: any address will do for a batch that is never read.
   auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
   StepMemory m;
-  m.recompute = record(tape, model, layout, nowhere, nullptr, options);
+  m.recompute =
+      record(tape, model, layout, nowhere, nullptr, reinterpret_cast<double*>(nowhere), options);
   const auto bytes = [&](std::initializer_list<StateArray> arrays) {
     size_t sum = 0;
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
@@ -75,6 +78,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   m.activations = tape.plan();
   m.activations_unshared = tape.unshared_bytes();
   m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
+  m.batches += RoutingTotals::bytes(config);
   m.workspace = kernels::matmul_workspace_bytes(device, compute);
   if (look) look(tape);
   return m;
@@ -92,6 +96,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       compute_(store.device()),
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
+      routing_(model.config(), store.device(), compute_),
       tape_(store, TapeMode::training, state_.as<StepState>()->rng),
       optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_,
                  ranks, layout),
@@ -100,7 +105,8 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
   tape_.set_workspace_bytes(workspace_.bytes());
-  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(), options_);
+  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
+         routing_.counts(), options_);
   arena_bytes_ = tape_.plan();
   plan_collectives();  // planning numbers operations anew
   for (int32_t lane = 1; lane < tape_.layout().lanes; ++lane) beside_.emplace_back(store.device());

@@ -17,6 +17,7 @@
 #include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
 #include "train/recompute.h"
+#include "train/routing.h"
 
 namespace saturate::train {
 
@@ -85,6 +86,8 @@ class TrainingStep {
   // --- the way out
   // The record of the next step that has finished, in order; false when none is new. Never blocks.
   bool poll(StepRecord* record);
+  // Collective, between steps: what experts were given since the last call (RoutingTotals::take).
+  std::vector<RoutingRow> take_routing() { return routing_.take(submitted_, compute_, ranks_); }
   bool device_idle() const;  // everything submitted has finished
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
@@ -122,6 +125,7 @@ class TrainingStep {
   Stream compute_, copy_;
   std::vector<Stream> beside_;  // lanes 1, 2, ... of the tape, which only move data
   Buffer state_;  // StepState
+  RoutingTotals routing_;
   Buffer batch_;  // the block that the graph reads
   Buffer slots_, slot_pointers_;
   HostBuffer host_slots_, ring_;

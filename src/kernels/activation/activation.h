@@ -32,6 +32,9 @@ struct ActivationArgs {
   DType dtype = DType::f32;
   float dropout = 0.0f;
   RngRef rng;
+  // In the device's memory: how many rows, from the first on, hold anything. Of the others nothing
+  // is read or written. Null: all do.
+  const int32_t* used_rows = nullptr;
 };
 
 // d_x from d_y and the forward's x (recomputes f); d_x has x's shape, d_y that of y.

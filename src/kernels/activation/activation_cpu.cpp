@@ -40,7 +40,9 @@ void for_chunks(const ActivationArgs& a, const Body& body) {
   const HostDropout drop(a.rng, a.dropout);
   // Rows that follow each other without a gap, in x and in the random numbers, are one long row.
   const bool dense = !a.gated && a.rng.columns == a.cols;
-  const int64_t rows = dense ? 1 : a.rows, cols = dense ? a.rows * a.cols : a.cols;
+  const int64_t used = a.used_rows != nullptr ? std::min<int64_t>(*a.used_rows, a.rows) : a.rows;
+  const int64_t rows = dense ? 1 : used, cols = dense ? used * a.cols : a.cols;
+  if (rows * cols == 0) return;
   const int64_t chunks = (cols + HostDropout::kChunk - 1) / HostDropout::kChunk;
   const int64_t grain = std::max<int64_t>(1, kGrainElements / std::min(cols, HostDropout::kChunk));
   parallel_for(rows * chunks, grain, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,11 @@
 namespace saturate::kernels {
 namespace {
 
+// Whether element `first` of y lies in a row that holds nothing.
+__device__ __forceinline__ bool unused(const ActivationArgs& a, int64_t first) {
+  return a.used_rows != nullptr && first >= *a.used_rows * a.cols;
+}
+
 // Where element `first` of y has its gate in x; the up half lies cols further.
 __device__ __forceinline__ int64_t gate_of(const ActivationArgs& a, int64_t first) {
   const auto row = static_cast<uint32_t>(first) / static_cast<uint32_t>(a.cols);  // fits: < 2^32
@@ -18,6 +23,7 @@ struct ForwardBody {
   ActivationArgs a;
   template <int N>
   __device__ void at(int64_t first) const {
+    if (unused(a, first)) return;
     const Dropout drop(a.rng, a.dropout);
     const T* gate = static_cast<const T*>(a.x) + (kGated ? gate_of(a, first) : first);
     float x[N], y[N];
@@ -41,6 +47,7 @@ struct BackwardBody {
   template <int N>
   __device__ void at(int64_t first) const {
     const ActivationArgs& a = b.forward;
+    if (unused(a, first)) return;
     const Dropout drop(a.rng, a.dropout);
     const int64_t gate = kGated ? gate_of(a, first) : first;
     const T* x_at = static_cast<const T*>(a.x) + gate;

@@ -19,33 +19,43 @@ ops::GroupOfRanks tensor_ranks(const Layout& layout) { return layout.ranks({Axis
 }  // namespace
 
 ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec whole,
-                     int dimension) {
+                     int dimension, Axis axis) {
   whole.number = std::ssize(store.specs());
-  if (layout.extent(Axis::tp) == 1) return store.add(std::move(whole));
-  if (dimension >= 0) whole.shard.cuts.push_back({.dimension = dimension, .axis = Axis::tp});
+  if (layout.extent(axis) == 1 && layout.extent(Axis::tp) == 1) return store.add(std::move(whole));
+  if (dimension >= 0) whole.shard.cuts.push_back({.dimension = dimension, .axis = axis});
   return store.add(part_of(std::move(whole), layout.mesh(), layout.rank()));
+}
+
+ParameterId Declaration::weight(const std::string& name, int64_t count, int64_t out, int64_t in,
+                                float scale, std::vector<int64_t> blocks, int dimension, Axis axis,
+                                bool wide) const {
+  // Encoder-decoder: Glorot uniform. Decoder-only: normal 0.02, as GPT-2 (Radford et al., 2019).
+  const bool lm = config.kind == ModelKind::decoder_only;
+  const float bound = std::sqrt(6.0f / static_cast<float>(in + out));
+  return add_part(store_, layout,
+                  {.name = prefix_ + "." + name + ".weight",
+                   .rows = count * out,
+                   .cols = in,
+                   .init = lm ? Init::normal : Init::uniform,
+                   .init_scale = scale * (lm ? 0.02f : bound),
+                   .decay = true,
+                   .wide = wide,
+                   .blocks = std::move(blocks)},
+                  dimension, axis);
 }
 
 LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, float scale,
                            std::vector<int64_t> blocks, Cut cut) const {
-  // Encoder-decoder: Glorot uniform. Decoder-only: normal 0.02, as GPT-2 (Radford et al., 2019).
-  const bool lm = config.kind == ModelKind::decoder_only;
-  const float bound = std::sqrt(6.0f / static_cast<float>(in + out));
   LinearIds ids;
-  ids.weight = add_part(store_, layout,
-                        {.name = name + ".weight",
-                         .rows = out,
-                         .cols = in,
-                         .init = lm ? Init::normal : Init::uniform,
-                         .init_scale = scale * (lm ? 0.02f : bound),
-                         .decay = true,
-                         .blocks = blocks},
-                        cut == Cut::none      ? -1
-                        : cut == Cut::outputs ? 0
-                                              : 1);
+  ids.weight = weight(name, 1, out, in, scale, blocks,
+                      cut == Cut::none      ? -1
+                      : cut == Cut::outputs ? 0
+                                            : 1,
+                      Axis::tp);
   if (config.biases) {
     ids.bias =
-        add_part(store_, layout, {.name = name + ".bias", .cols = out, .blocks = std::move(blocks)},
+        add_part(store_, layout,
+                 {.name = prefix_ + "." + name + ".bias", .cols = out, .blocks = std::move(blocks)},
                  cut == Cut::outputs ? 1 : -1);
   }
   return ids;
@@ -53,24 +63,36 @@ LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, flo
 
 LinearIds Declaration::linear(const char* name, int64_t out, int64_t in,
                               std::vector<int64_t> blocks, Cut cut) const {
-  return add(prefix_ + "." + name, out, in, 1.0f, std::move(blocks), cut);
+  return add(name, out, in, 1.0f, std::move(blocks), cut);
+}
+
+float Declaration::output_scale() const {
+  if (config.kind != ModelKind::decoder_only) return 1.0f;
+  return 1.0f / std::sqrt(2.0f * static_cast<float>(config.decoder_layers));
 }
 
 LinearIds Declaration::output(const char* name, int64_t out, int64_t in, Cut cut) const {
-  const float scale = config.kind == ModelKind::decoder_only
-                          ? 1.0f / std::sqrt(2.0f * static_cast<float>(config.decoder_layers))
-                          : 1.0f;
-  return add(prefix_ + "." + name, out, in, scale, {}, cut);
+  return add(name, out, in, output_scale(), {}, cut);
+}
+
+ParameterId Declaration::router(const char* name, int64_t out, int64_t in) const {
+  return weight(name, 1, out, in, 1.0f, {}, -1, Axis::tp, true);
+}
+
+ParameterId Declaration::experts(const char* name, int64_t count, int64_t out, int64_t in) const {
+  return weight(name, count, out, in, 1.0f, {}, 0, Axis::ep);
+}
+
+ParameterId Declaration::expert_outputs(const char* name, int64_t count, int64_t out,
+                                        int64_t in) const {
+  return weight(name, count, out, in, output_scale(), {}, 0, Axis::ep);
 }
 
 NormIds Declaration::norm() const {
   NormIds ids;
-  ids.weight =
-      add_part(store_, layout,
-               {.name = prefix_ + "_norm.weight",
-                .cols = config.d_model,
-                .init = Init::ones,
-                .wide = true});
+  ids.weight = add_part(
+      store_, layout,
+      {.name = prefix_ + "_norm.weight", .cols = config.d_model, .init = Init::ones, .wide = true});
   if (config.norm == kernels::NormKind::layer_norm) {
     ids.bias = add_part(store_, layout,
                         {.name = prefix_ + "_norm.bias", .cols = config.d_model, .wide = true});

@@ -26,9 +26,9 @@ struct NormIds {
 enum class Cut : uint8_t { none, outputs, inputs };
 
 // Adds a parameter to the store: what this rank of the layout holds of `whole`, whose dimension
-// `dimension` tensor-parallel ranks cut (-1: none). Errors: those of ShardSpec::check.
+// `dimension` the ranks of `axis` cut (-1: none). Errors: those of ShardSpec::check.
 ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec whole,
-                     int dimension = -1);
+                     int dimension = -1, Layout::Axis axis = Layout::Axis::tp);
 
 // Adds the parameters of one mixer to a store in the order of the calls; `prefix` is
 // "<layer>.<mixer>".
@@ -45,13 +45,24 @@ class Declaration {
   // The projection whose result joins the residual stream: it starts smaller in deep decoder-only
   // models (Radford et al., 2019).
   LinearIds output(const char* name, int64_t out, int64_t in, Cut cut = Cut::none) const;
+  // A projection without bias that every rank has, computed in the wide type.
+  ParameterId router(const char* name, int64_t out, int64_t in) const;
+  // The projections (out, in) of `count` experts, one below the other, without biases; each starts
+  // as linear() or output() alone would. Expert-parallel ranks hold those of their own experts.
+  ParameterId experts(const char* name, int64_t count, int64_t out, int64_t in) const;
+  ParameterId expert_outputs(const char* name, int64_t count, int64_t out, int64_t in) const;
   // The norm before or after the mixer: "<layer>.<mixer>_norm".
   NormIds norm() const;
 
   const ModelConfig& config;
   const Layout& layout;  // outlives the model
+  int64_t layer = 0;     // its number among those of the encoder and then of the decoder
 
  private:
+  ParameterId weight(const std::string& name, int64_t count, int64_t out, int64_t in, float scale,
+                     std::vector<int64_t> blocks, int dimension, Layout::Axis axis,
+                     bool wide = false) const;
+  float output_scale() const;
   LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,
                 std::vector<int64_t> blocks, Cut cut) const;
 

@@ -7,7 +7,7 @@
 
 namespace saturate::model {
 
-extern const MixerKind kSelfAttention, kCrossAttention, kFeedForward, kLinearAttention;
+extern const MixerKind kSelfAttention, kCrossAttention, kFeedForward, kLinearAttention, kExperts;
 
 namespace {
 
@@ -24,13 +24,15 @@ const MixerKind* find_choosable(const std::string& name) {
 }  // namespace
 
 std::vector<const MixerKind*> layer_mixers(const ModelConfig& config, Stack stack, int64_t layer) {
-  if (stack == Stack::encoder) return {&kSelfAttention, &kFeedForward};
+  const bool routed = config.experts > 0 && (layer + 1) % config.expert_every == 0;
+  const MixerKind* const each_token = routed ? &kExperts : &kFeedForward;
+  if (stack == Stack::encoder) return {&kSelfAttention, each_token};
   const auto among = static_cast<size_t>(layer) % std::max<size_t>(config.mixers.size(), 1);
   const MixerKind* first =
       config.mixers.empty() ? &kSelfAttention : find_choosable(config.mixers[among]);
   SAT_ASSERT(first != nullptr);
-  if (config.kind == ModelKind::decoder_only) return {first, &kFeedForward};
-  return {first, &kCrossAttention, &kFeedForward};
+  if (config.kind == ModelKind::decoder_only) return {first, each_token};
+  return {first, &kCrossAttention, each_token};
 }
 
 void validate_mixers(const ModelConfig& config) {

@@ -57,6 +57,11 @@ class TestRng {
     stream.synchronize();
   }
   RngRef ref() const { return {buffer_.as<uint64_t>(), kSite}; }
+  // Uniform in [0, 1), of 24 bits.
+  static double uniform(int64_t element) {
+    const Random4 r = random_block(kState[0], kState[1], kSite, static_cast<uint64_t>(element / 4));
+    return static_cast<double>(r.x[element % 4] >> 8) * 0x1p-24;
+  }
   double factor(int64_t element) const {
     if (p_ == 0.0f) return 1.0;
     const Random4 r = random_block(kState[0], kState[1], kSite, static_cast<uint64_t>(element / 4));
