@@ -21,6 +21,9 @@ void release_host(void* data) noexcept;
 
 enum class CopyKind { host_to_device, device_to_host, device_to_device };
 void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream);
+// `rows` rows of `width` bytes, on the device, each `pitch` bytes behind the one before it.
+void copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
+               size_t rows, void* stream);
 void fill(void* dst, int value, size_t bytes, void* stream);
 
 void* create_stream(int device);

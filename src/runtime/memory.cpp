@@ -85,6 +85,17 @@ void copy_to_host(const Stream& s, void* dst, const void* src, size_t bytes) {
 void copy_on_device(const Stream& s, void* dst, const void* src, size_t bytes) {
   copy(s, dst, src, bytes, cuda::CopyKind::device_to_device);
 }
+void copy_rows(const Context& ctx, void* dst, size_t dst_pitch, const void* src, size_t src_pitch,
+               size_t width, size_t rows) {
+  if (width == 0 || rows == 0) return;
+  if (ctx.device.is_cuda()) {
+    cuda::copy_rows(dst, dst_pitch, src, src_pitch, width, rows, ctx.stream);
+    return;
+  }
+  for (size_t r = 0; r < rows; ++r)
+    std::memcpy(static_cast<char*>(dst) + r * dst_pitch,
+                static_cast<const char*>(src) + r * src_pitch, width);
+}
 void fill_bytes(const Stream& s, void* dst, int value, size_t bytes) {
   if (bytes == 0) return;
   if (s.device().is_cuda()) {

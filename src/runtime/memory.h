@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/context.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
 
@@ -66,6 +67,10 @@ class HostBuffer : public Block {
 void copy_to_device(const Stream& stream, void* device_dst, const void* host_src, size_t bytes);
 void copy_to_host(const Stream& stream, void* host_dst, const void* device_src, size_t bytes);
 void copy_on_device(const Stream& stream, void* dst, const void* src, size_t bytes);
+// Part of a matrix to part of another in device memory: `rows` rows of `width` bytes; in both, rows
+// begin `pitch` bytes apart. Enqueued on ctx.stream.
+void copy_rows(const Context& ctx, void* dst, size_t dst_pitch, const void* src, size_t src_pitch,
+               size_t width, size_t rows);
 void fill_bytes(const Stream& stream, void* dst, int value, size_t bytes);
 
 }  // namespace saturate

@@ -23,7 +23,6 @@ void check_supported(const ParallelConfig& p) {
                             value, supported));
   };
   if (p.pp > 1) only("pp", p.pp, 1);
-  if (p.cp > 1) only("cp", p.cp, 1);
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
   if (p.schedule != "1f1b") only("schedule", p.schedule, "1f1b");
   if (p.chunks > 1) only("chunks", p.chunks, 1);
@@ -81,6 +80,15 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
         p.ep));
   }
   require_divides("ep", p.ep, "model.experts", model.experts);
+  // Attention is shared by heads among the ranks of both.
+  for (const auto& [what, heads] :
+       {std::pair{"model.heads", model.heads}, std::pair{"model.kv_heads", model.kv_heads}}) {
+    if (p.cp == 1 || heads % (p.tp * p.cp) == 0) continue;
+    refuse(
+        fmt::format("parallel.tp = {} x parallel.cp = {} must divide {} = {}, which context "
+                    "parallel ranks share; lower one of them, or change {}",
+                    p.tp, p.cp, what, heads, what));
+  }
   const int64_t layers = model.encoder_layers + model.decoder_layers;
   if (p.pp * p.chunks > layers) {
     refuse(

@@ -13,15 +13,20 @@ class CrossAttention : public Mixer {
       : c_(declare.config),
         layout_(declare.layout),
         mine_(heads_of(c_, layout_)),
+        attends_(attending_heads_of(c_, layout_)),
         q_(declare.linear("q", q_width(), c_.d_model, {}, Cut::outputs)),
         kv_(declare.linear("kv", 2 * kv_width(), c_.d_model, {kv_width(), kv_width()},
                            Cut::outputs)),
         out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
-    const Value q = project_in(tape, layout_, q_, x);
+    const Value q = rows_to_heads(tape, layout_, project_in(tape, layout_, q_, x), {mine_.q_width});
+    const int64_t first_row = tape.first_row();
+    const Value kv = rows_to_heads(tape, layout_, record_memory(tape, batch.memory),
+                                   {mine_.kv_width, mine_.kv_width});
+    tape.set_rows(first_row, tape.whole_rows());  // again of the target
     const ops::TokenArrays& target = batch.side.tokens;
-    return attend(tape, q, record_memory(tape, batch.memory),
+    return attend(tape, q, kv,
                   {.cu_q = target.cu,
                    .cu_k = batch.source->tokens.cu,
                    .sequences = target.sequences,
@@ -57,18 +62,19 @@ class CrossAttention : public Mixer {
   Value attend(Tape& tape, Value q, Value kv, ops::AttentionSpec spec) const {
     spec.q = {q, 0};
     spec.k = {kv, 0};
-    spec.v = {kv, mine_.kv_width};
-    spec.heads = mine_.heads;
-    spec.kv_heads = mine_.kv_heads;
+    spec.v = {kv, attends_.kv_width};
+    spec.heads = attends_.heads;
+    spec.kv_heads = attends_.kv_heads;
     spec.head_size = c_.head_size;
-    spec.first_head = mine_.first_head;
+    spec.first_head = attends_.first_head;
     spec.all_heads = c_.heads;
-    return project_out(tape, layout_, out_, ops::attention(tape, spec));
+    return project_out(tape, layout_, out_,
+                       heads_to_rows(tape, layout_, ops::attention(tape, spec), mine_.q_width));
   }
 
   const ModelConfig c_;
   const Layout& layout_;
-  const HeadPart mine_;
+  const HeadPart mine_, attends_;
   const LinearIds q_, kv_, out_;
 };
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops/collectives.h"
+#include "ops/context_attention.h"
 #include "ops/linear.h"
 
 namespace saturate::model {
@@ -15,6 +15,7 @@ using Axis = Layout::Axis;
 // As recorded operations use them: on a lane of their own, beside which the backward pass computes
 // weight gradients.
 ops::GroupOfRanks tensor_ranks(const Layout& layout) { return layout.ranks({Axis::tp}, 1); }
+ops::GroupOfRanks context_ranks(const Layout& layout) { return layout.ranks({Axis::cp}, 1); }
 
 }  // namespace
 
@@ -105,14 +106,40 @@ Value project(Tape& tape, const LinearIds& ids, Value x) {
                      ids.bias.index >= 0 ? tape.parameter(ids.bias) : Value{});
 }
 
-HeadPart heads_of(const ModelConfig& c, const Layout& layout) {
-  const int64_t ranks = layout.extent(Axis::tp);
-  const int64_t heads = c.heads / ranks, kv_heads = c.kv_heads / ranks;
+namespace {
+
+HeadPart part_of_heads(const ModelConfig& c, int64_t parts, int64_t part) {
+  const int64_t heads = c.heads / parts, kv_heads = c.kv_heads / parts;
   return {.heads = heads,
           .kv_heads = kv_heads,
-          .first_head = heads * layout.coordinate(Axis::tp),
+          .first_head = heads * part,
           .q_width = heads * c.head_size,
           .kv_width = kv_heads * c.head_size};
+}
+
+}  // namespace
+
+HeadPart heads_of(const ModelConfig& c, const Layout& layout) {
+  return part_of_heads(c, layout.extent(Axis::tp), layout.coordinate(Axis::tp));
+}
+
+HeadPart attending_heads_of(const ModelConfig& c, const Layout& layout) {
+  const int64_t shared_by = layout.extent(Axis::cp);
+  return part_of_heads(c, layout.extent(Axis::tp) * shared_by,
+                       layout.coordinate(Axis::tp) * shared_by + layout.coordinate(Axis::cp));
+}
+
+Value rows_to_heads(Tape& tape, const Layout& layout, Value x, std::vector<int64_t> blocks) {
+  const ops::GroupOfRanks ranks = context_ranks(layout);
+  tape.set_rows(tape.first_row() - ranks.part() * tape.info(x).rows, tape.whole_rows());
+  return ops::rows_to_heads(tape, ranks, x, std::move(blocks));
+}
+
+Value heads_to_rows(Tape& tape, const Layout& layout, Value x, int64_t q_width) {
+  const ops::GroupOfRanks ranks = context_ranks(layout);
+  const Value y = ops::heads_to_rows(tape, ranks, x, {q_width});
+  tape.set_rows(tape.first_row() + ranks.part() * tape.info(y).rows, tape.whole_rows());
+  return y;
 }
 
 Value gather_rows(Tape& tape, const Layout& layout, Value x) {

@@ -85,12 +85,21 @@ Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x
 // the bias is added once, to the sum. Cost: a reduce-scatter.
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);
 
-// The heads of attention that a rank computes.
+// Into attention and out of it, where context-parallel ranks have some rows each: of q, k and v (any
+// of them side by side, `blocks` their columns) all rows, with this rank's part of the heads; of its
+// result this rank's rows, with all of q_width. With one such rank nothing changes. Cost: an
+// all-to-all each.
+Value rows_to_heads(Tape& tape, const Layout& layout, Value x, std::vector<int64_t> blocks);
+Value heads_to_rows(Tape& tape, const Layout& layout, Value x, int64_t q_width);
+
+// The heads of attention that a rank has: those that it projects, or those of them that it attends
+// with, where context-parallel ranks share them.
 struct HeadPart {
   int64_t heads = 0, kv_heads = 0, first_head = 0;
   int64_t q_width = 0, kv_width = 0;  // columns of q, and of k or v
 };
 HeadPart heads_of(const ModelConfig& config, const Layout& layout);
+HeadPart attending_heads_of(const ModelConfig& config, const Layout& layout);
 
 // One side of a packed batch: its arrays in device memory and the bounds the plan was made for.
 struct PackedSide {

@@ -109,6 +109,12 @@ void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream)
   SAT_CUDA(cudaMemcpyAsync(dst, src, bytes, k, stream_cast(stream)));
 }
 
+void copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
+               size_t rows, void* stream) {
+  SAT_CUDA(cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyDeviceToDevice,
+                             stream_cast(stream)));
+}
+
 void fill(void* dst, int value, size_t bytes, void* stream) {
   SAT_CUDA(cudaMemsetAsync(dst, value, bytes, stream_cast(stream)));
 }

@@ -19,6 +19,7 @@ void release(int, void*) noexcept {}
 void* allocate_host(int, size_t) { absent(); }
 void release_host(void*) noexcept {}
 void copy(void*, const void*, size_t, CopyKind, void*) { absent(); }
+void copy_rows(void*, size_t, const void*, size_t, size_t, size_t, void*) { absent(); }
 void fill(void*, int, size_t, void*) { absent(); }
 void* create_stream(int) { absent(); }
 void destroy_stream(void*) noexcept {}

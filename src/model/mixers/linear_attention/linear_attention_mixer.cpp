@@ -44,6 +44,7 @@ class LinearAttention : public Mixer {
   explicit LinearAttention(const Declaration& declare)
       : layout_(declare.layout),
         heads_(heads_of(declare.config, layout_).heads),
+        attends_(attending_heads_of(declare.config, layout_).heads),
         head_size_(declare.config.head_size),
         width_(heads_ * head_size_),
         d_model_(declare.config.d_model),
@@ -54,9 +55,10 @@ class LinearAttention : public Mixer {
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
     SAT_ASSERT(batch.causal);
-    const Value qkv = project_in(tape, layout_, qkv_, x);
-    return project_out(tape, layout_, out_,
-                       record_packed(tape, qkv, batch.side.tokens, heads_, head_size_));
+    const Value qkv =
+        rows_to_heads(tape, layout_, project_in(tape, layout_, qkv_, x), {width_, width_, width_});
+    const Value heads = record_packed(tape, qkv, batch.side.tokens, attends_, head_size_);
+    return project_out(tape, layout_, out_, heads_to_rows(tape, layout_, heads, width_));
   }
 
   Value record_step(Tape& tape, Value x, const MixerStep& step) const override {
@@ -91,7 +93,7 @@ class LinearAttention : public Mixer {
 
  private:
   const Layout& layout_;
-  const int64_t heads_, head_size_, width_, d_model_, all_width_;
+  const int64_t heads_, attends_, head_size_, width_, d_model_, all_width_;
   const LinearIds qkv_, out_;
 };
 
