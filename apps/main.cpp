@@ -16,6 +16,7 @@
 #include "apps/commands.h"
 #include "apps/config_flags.h"
 #include "apps/process_limits.h"
+#include "apps/restart.h"
 #include "apps/usage.h"
 #include "base/config.h"
 #include "base/error.h"
@@ -156,6 +157,8 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--seconds", "train.max_seconds", "stop after this time");
     add_key(c, train_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
     add_key(c, train_flags, "--lr", "optimizer.lr", "highest learning rate");
+    add_key(c, train_flags, "--restart", "train.restart",
+            "begin again from the last checkpoint after a failure, so many times");
     add_key(c, train_flags, "--memory", "train.memory", "device memory to use, as 4GiB");
     add_key(c, train_flags, "--seed", "train.seed", "start of all random numbers");
     add_key(c, train_flags, "--parallel", "parallel",
@@ -624,13 +627,10 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
   saturate lab compare)");
   }
 
-  int train() {
-    if (help_config) {
-      fmt::print("Keys of a configuration (TOML, or --set KEY=VALUE):\n{}", config_help());
-      return 0;
-    }
+  // The configuration of a run that begins or, with `resumed`, goes on.
+  RunConfig run_config(bool resumed) const {
     RunConfig config = train_flags.build();
-    config.resume = config.resume || resume;
+    config.resume = config.resume || resumed;
     if (config.resume && !print_config) {
       // A run knows its configuration; what is given beside --resume goes before it.
       if (config.out.empty())
@@ -646,6 +646,15 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
       }
     }
     config.quiet = config.quiet || quiet;
+    return config;
+  }
+
+  int train() {
+    if (help_config) {
+      fmt::print("Keys of a configuration (TOML, or --set KEY=VALUE):\n{}", config_help());
+      return 0;
+    }
+    RunConfig config = run_config(resume);
     if (print_config) {
       check_config(config);
       fmt::print("{}", to_toml(config, TomlComments::yes));
@@ -659,6 +668,8 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
       throw Error(Errc::invalid_argument, "train", "no folder for the run; give --out DIR");
     check_config(config);
     if (config.quiet) set_log_level(LogLevel::warning);
+    if (config.train.restart > 0 && restarted_child(config.train.restart))
+      config = run_config(true);
     return run_train(config);
   }
 

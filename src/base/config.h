@@ -103,6 +103,7 @@ struct TrainConfig {
   int64_t stop_after_bad_steps = 10;
   Bytes memory;
   int64_t log_every = 100;
+  int64_t restart = 0;
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 

@@ -101,6 +101,7 @@ const Key kKeys[] = {
     {AT(train.stop_after_bad_steps), "stop after this many steps in a row with a loss that is not finite", 1, kUnbounded},
     {AT(train.memory), "device memory the run may use, as \"4GiB\"; 0: what is free", 0, kUnbounded},
     {AT(train.log_every), "steps between progress lines in a log file", 1, kUnbounded},
+    {AT(train.restart), "after a failure of the machine begin again from the last checkpoint, so many times at most", 0, 1e6},
 
     {AT(parallel.dp), "data parallel: ranks that train on different batches; 0: those that the other axes leave", 0, 65536},
     {AT(parallel.tp), "tensor and sequence parallel: ranks that share every matrix and the rows of a batch", 1, 1024},

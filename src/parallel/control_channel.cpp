@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -53,6 +54,14 @@ void reduce_into(T* into, const std::byte* from, int64_t count, ReduceOp op) {
 }
 
 }  // namespace
+
+double heartbeat_limit_s() {
+  const char* const text = std::getenv("SATURATE_HEARTBEAT");
+  if (text == nullptr || *text == '\0') return 5;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  return *end == '\0' ? seconds : -1;
+}
 
 std::unique_ptr<ControlChannel> ControlChannel::open(const LaunchInfo& launch,
                                                      ControlOptions options,

@@ -36,6 +36,10 @@ struct ProcessId {
   void kill_if_here() const;
 };
 
+// The seconds that the environment variable SATURATE_HEARTBEAT gives, for ranks that are stopped on
+// purpose, such as in a debugger; else 5. Negative for what is no number: ControlChannel refuses it.
+double heartbeat_limit_s();
+
 struct ControlOptions {
   double connect_timeout_s = 120;
   DeviceKind device = DeviceKind::cpu;  // what this rank trains on; equal on all
@@ -44,7 +48,7 @@ struct ControlOptions {
   // is stopped, its host stands still or the network is cut, whatever its other threads do. Five
   // seconds are ten beats: longer than schedulers, garbage of page tables and lost packets take, and
   // short enough that with relay, abort and grace all have ended in 10 s.
-  double heartbeat_s = 5;
+  double heartbeat_s = heartbeat_limit_s();
   // Called on the watcher thread, once, with "rank 3 failed at step 120 while training: cause".
   // Without one the line goes to standard error and the process ends with the failure's exit code.
   std::function<void(const std::string& line)> on_failure = {};

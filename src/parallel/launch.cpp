@@ -232,6 +232,24 @@ LaunchInfo launch_from(const Environment& environment) {
   return info;
 }
 
+LaunchInfo restartable(LaunchInfo info) {
+  info.mpi_ready = false;
+  if (info.size == 1 || !info.rendezvous_host.empty()) return info;
+  if (!info.one_host() || info.job.empty())
+    throw Error(
+        Errc::unsupported, "restart",
+        fmt::format("{} started {} ranks that find each other through MPI only, which cannot "
+                    "start again in their place: start them with torchrun or srun, or leave "
+                    "train.restart out",
+                    info.source, info.size));
+  info.rendezvous_host = "127.0.0.1";
+  // Jobs of one host get different ports; the job's name settles the rest.
+  uint32_t h = 2166136261u;  // FNV-1a
+  for (const char c : info.job) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
+  info.rendezvous_port = 20000 + static_cast<int>(h % 1250) * 8;
+  return info;
+}
+
 LaunchInfo current_launch() {
   Environment environment;
   for (char** entry = environ; entry && *entry; ++entry) {

@@ -29,6 +29,11 @@ LaunchInfo launch_from(const Environment& environment);
 // launch_from() of this process's environment.
 LaunchInfo current_launch();
 
+// The same ranks found without MPI, which starts only once in the place of a rank: over TCP, as
+// torchrun's. Ranks of mpirun are found so on one host. Errors: unsupported (ranks that only MPI can
+// find).
+LaunchInfo restartable(LaunchInfo info);
+
 // First host of a Slurm list: "gpu[03-05,9],login" gives "gpu03".
 std::string first_slurm_host(const std::string& list);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "base/error.h"
 #include "base/features.h"
 #include "parallel/host_communicator.h"
@@ -15,15 +13,6 @@ namespace {
 constexpr bool kMpi = SATURATE_WITH_MPI != 0;
 constexpr bool kGloo = SATURATE_WITH_GLOO != 0;
 constexpr bool kNccl = SATURATE_WITH_NCCL != 0;
-
-// For ranks that somebody stops on purpose, such as in a debugger.
-double heartbeat_s(double otherwise) {
-  const char* const text = std::getenv("SATURATE_HEARTBEAT");
-  if (text == nullptr || *text == '\0') return otherwise;
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  return *end == '\0' ? seconds : -1;  // the control channel refuses it
-}
 
 // Copies from rank 0 to all ranks by MPI, for the rendezvous.
 template <class Run>
@@ -97,7 +86,6 @@ std::unique_ptr<Communicator> make_communicator(Device device, const LaunchInfo&
                                                 ControlOptions options) {
   if (launch.size == 1) return std::make_unique<SingleCommunicator>(device);
   options.device = device.kind;
-  options.heartbeat_s = heartbeat_s(options.heartbeat_s);
   return device.is_cuda() ? on_gpus(device, launch, std::move(options))
                           : on_cpus(launch, std::move(options));
 }

@@ -39,7 +39,8 @@ TrainEnd run_training(const RunConfig& given) {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
   end_with_terminal();
-  const parallel::LaunchInfo launch = parallel::current_launch();
+  parallel::LaunchInfo launch = parallel::current_launch();
+  if (given.train.restart > 0) launch = parallel::restartable(std::move(launch));
   Device device = parse_device(given.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
   if (launch.rank != 0) set_log_level(LogLevel::warning);
