@@ -60,6 +60,12 @@ DurableFile::DurableFile(std::string path, uint64_t bytes)
   }
 }
 
+DurableFile::DurableFile(std::string path, Join)
+    : path_(std::move(path)), in_place_(true), joined_(true) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd_ < 0) fail("cannot open", errno);
+}
+
 DurableFile::~DurableFile() {
   if (fd_ < 0) return;
   ::close(fd_);
@@ -90,13 +96,15 @@ void DurableFile::put(const void* data, size_t bytes, const Call& call) {
   }
 }
 
-void DurableFile::commit() {
+void DurableFile::commit(Rest rest) {
   if (in_place_) {
+    if (joined_ && ::fsync(fd_) != 0) fail("cannot sync", errno);
     if (::close(std::exchange(fd_, -1)) != 0) fail("cannot close", errno);
     return;
   }
-  if (written_ < expected_ && ::ftruncate(fd_, static_cast<off_t>(written_)) != 0) {
-    fail("cannot trim", errno);
+  const uint64_t size = rest == Rest::cut ? written_ : std::max(written_, expected_);
+  if (written_ < expected_ && ::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
+    fail("cannot set the size of", errno);
   }
   if (::fsync(fd_) != 0) fail("cannot sync", errno);
   if (::rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) fail("cannot rename to", errno);

@@ -17,13 +17,19 @@ class DurableFile {
   // bytes > 0 reserves that much at once where the file system can, so that a full disk shows
   // before any work is done.
   explicit DurableFile(std::string path, uint64_t bytes = 0);
+  // One of several writers of a file that is there, each of its own places: written to where it is,
+  // so that the old content is lost. commit() syncs what this one wrote.
+  struct Join {};
+  DurableFile(std::string path, Join);
   ~DurableFile();
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
   void write(const void* data, size_t bytes);
   // At a place of a regular file; every byte of the file is written once, here or by write().
   void write_at(uint64_t place, const void* data, size_t bytes);
-  void commit();
+  // What was reserved and not written is cut off, or kept for others that join.
+  enum class Rest { cut, kept };
+  void commit(Rest rest = Rest::cut);
   uint64_t bytes_written() const noexcept { return written_; }
 
  private:
@@ -33,7 +39,7 @@ class DurableFile {
 
   std::string path_;
   int fd_ = -1;
-  bool in_place_ = false;
+  bool in_place_ = false, joined_ = false;
   uint64_t expected_ = 0;
   uint64_t written_ = 0;
 };

@@ -116,15 +116,44 @@ uint64_t hf_weights_bytes(const ModelConfig& config) {
   return SafetensorsWriter::file_bytes(tensor_specs(hf_tensor_mapping(config)));
 }
 
-void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
-             const GetParameter& get) {
+namespace {
+
+std::string weights_path(const std::string& folder) {
+  return (std::filesystem::path(folder) / "model.safetensors").string();
+}
+
+void write_configs(const std::string& folder, const ModelConfig& config,
+                   const TranslateConfig& translate) {
   const std::filesystem::path root(folder);
-  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
-  SafetensorsWriter writer((root / "model.safetensors").string(), tensor_specs(mappings));
+  write_json_file((root / "config.json").string(), to_hf_config(config));
+  write_json_file((root / "generation_config.json").string(),
+                  to_generation_config(config, translate));
+}
+
+// Who writes each tensor: those of one parameter go together, to who has the least so far.
+std::vector<int> owners(const std::vector<TensorMapping>& mappings, int ranks) {
+  std::vector<int64_t> load(static_cast<size_t>(ranks));
+  std::vector<int> owner;
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    const TensorMapping& m = mappings[i];
+    const bool goes_on = i > 0 && !m.parameter.empty() && m.parameter == mappings[i - 1].parameter;
+    const auto least = std::ranges::min_element(load) - load.begin();
+    owner.push_back(goes_on ? owner.back() : static_cast<int>(least));
+    load[static_cast<size_t>(owner.back())] += m.rows * m.cols;
+  }
+  return owner;
+}
+
+void write_tensors(SafetensorsWriter& writer, const std::vector<TensorMapping>& mappings,
+                   const GetParameter& get, Share share) {
+  const std::vector<int> owner = owners(mappings, share.ranks);
   std::vector<float> scratch;
   std::span<const float> values;
   std::string held;
-  for (const TensorMapping& m : mappings) {
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    if (owner[i] != share.rank) continue;
+    const TensorMapping& m = mappings[i];
+    const auto write = [&](std::span<const float> v) { writer.write_at(i, 0, std::as_bytes(v)); };
     const auto size = static_cast<size_t>(m.rows * m.cols);
     if (m.parameter.empty()) {
       if (m.sinusoids) {
@@ -132,7 +161,7 @@ void save_hf(const std::string& folder, const ModelConfig& config, const Transla
       } else {
         scratch.assign(size, 0.0f);
       }
-      writer.write(std::span<const float>(scratch));
+      write(scratch);
       continue;
     }
     if (m.parameter != held) values = get(held = m.parameter);
@@ -144,17 +173,37 @@ void save_hf(const std::string& folder, const ModelConfig& config, const Transla
     }
     const std::span<const float> part = values.subspan(first, size);
     if (!m.transposed) {
-      writer.write(part);
+      write(part);
       continue;
     }
     scratch.resize(size);
     transpose(part, m.rows, m.cols, scratch);
-    writer.write(std::span<const float>(scratch));
+    write(scratch);
   }
   writer.commit();
-  write_json_file((root / "config.json").string(), to_hf_config(config));
-  write_json_file((root / "generation_config.json").string(),
-                  to_generation_config(config, translate));
+}
+
+}  // namespace
+
+void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
+             const GetParameter& get) {
+  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
+  SafetensorsWriter writer(weights_path(folder), tensor_specs(mappings));
+  write_tensors(writer, mappings, get, {});
+  write_configs(folder, config, translate);
+}
+
+void begin_hf(const std::string& folder, const ModelConfig& config,
+              const TranslateConfig& translate) {
+  SafetensorsWriter::begin(weights_path(folder), tensor_specs(hf_tensor_mapping(config)));
+  write_configs(folder, config, translate);
+}
+
+void write_hf_share(const std::string& folder, const ModelConfig& config, const GetParameter& get,
+                    Share share) {
+  const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
+  SafetensorsWriter writer(weights_path(folder), tensor_specs(mappings), DurableFile::Join{});
+  write_tensors(writer, mappings, get, share);
 }
 
 void check_hf_weights(const std::string& folder, const ModelConfig& config) {

@@ -10,6 +10,7 @@
 
 #include "base/config.h"
 #include "model/model_config.h"
+#include "ops/held_runs.h"
 
 namespace saturate::model {
 
@@ -40,6 +41,14 @@ using SetParameter = std::function<void(const std::string& name, std::span<const
 // size.
 void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
              const GetParameter& get);
+
+// The same in parts, for several processes and into a folder that appears as a whole: one of them
+// writes config.json, generation_config.json and the head of model.safetensors; then each writes and
+// syncs its share of the tensors, and asks `get` for the parameters in these alone.
+void begin_hf(const std::string& folder, const ModelConfig& config,
+              const TranslateConfig& translate);
+void write_hf_share(const std::string& folder, const ModelConfig& config, const GetParameter& get,
+                    Share share);
 
 // Size of the model.safetensors that save_hf() writes.
 uint64_t hf_weights_bytes(const ModelConfig& config);

@@ -25,9 +25,15 @@ ParameterId need(const ParameterStore& store, const std::string& name) {
   return id;
 }
 
+}  // namespace
+
 // Told once in a process, not with every checkpoint.
-void warn_of_start_row(const ModelConfig& config, std::span<const float> table) {
+void warn_of_start_row(const ModelConfig& config, const GetParameter& get) {
   static std::atomic<bool> told = false;
+  if (hf_refusal(config) || nearest_hf_class(config) != HfClass::marian ||
+      config.decoder_start_id != config.pad_id)
+    return;
+  const std::span<const float> table = get(target_embedding_name(config));
   const auto row = table.subspan(static_cast<size_t>(config.pad_id * config.d_model),
                                  static_cast<size_t>(config.d_model));
   if (std::ranges::all_of(row, [](float v) { return v == 0.0f; }) || told.exchange(true)) return;
@@ -36,8 +42,6 @@ void warn_of_start_row(const ModelConfig& config, std::span<const float> table) 
       "and transformers translate with it, Marian and CTranslate2 take zeros and give other text; "
       "train a new model where they must agree");
 }
-
-}  // namespace
 
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store) {
@@ -50,10 +54,7 @@ void save_model(const std::string& folder, const ModelConfig& config,
     require_finite(name, DType::f32, values.data(), values.size());
     return values;
   };
-  if (!hf_refusal(config) && nearest_hf_class(config) == HfClass::marian &&
-      config.decoder_start_id == config.pad_id) {
-    warn_of_start_row(config, get(target_embedding_name(config)));
-  }
+  warn_of_start_row(config, get);
   save_hf(folder, config, translate, get);
 }
 

@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "base/config.h"
+#include "model/hf_weights.h"
 #include "model/model_config.h"
 #include "ops/parameters.h"
 #include "runtime/stream.h"
 
 namespace saturate::model {
+
+// Warns, once in a process, of a Marian model whose decoder does not start from zeros.
+void warn_of_start_row(const ModelConfig& config, const GetParameter& get);
 
 // save_hf() of what `store` ships, one parameter after another. Rows that pad a vocabulary are left
 // out. Warns of a Marian model whose decoder does not start from zeros. Synchronises. Errors: those

@@ -83,6 +83,12 @@ class SafetensorsWriter {
   // Metadata always holds {"format": "pt"}, which transformers asks for.
   SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& tensors,
                     std::map<std::string, std::string> metadata = {});
+  // A file that several processes write: begin() by one of them puts header and size at `path`, then
+  // each one's writer of the same tensors takes write_at() for its own bytes, and its commit() syncs
+  // them. Whether together they wrote all is theirs to see to.
+  static void begin(const std::string& path, const std::vector<TensorSpec>& tensors);
+  SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& tensors,
+                    DurableFile::Join join);
   // The next bytes of the tensors laid end to end; a call may end anywhere.
   void write(std::span<const std::byte> bytes);
   void write(std::span<const float> values) { write(std::as_bytes(values)); }
@@ -95,6 +101,7 @@ class SafetensorsWriter {
                              std::map<std::string, std::string> metadata = {});
 
  private:
+  bool joined_ = false;
   uint64_t total_ = 0;
   DurableFile file_;
   std::vector<uint64_t> begins_;  // of each tensor, and the end of the last, in the file

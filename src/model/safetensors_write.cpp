@@ -65,6 +65,21 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
   begins_.push_back(total_);
 }
 
+void SafetensorsWriter::begin(const std::string& path, const std::vector<TensorSpec>& tensors) {
+  const Layout layout = lay_out(tensors, {});
+  DurableFile file(path, layout.header.size() + layout.data_bytes);
+  file.write(layout.header.data(), layout.header.size());
+  file.commit(DurableFile::Rest::kept);
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     const std::vector<TensorSpec>& tensors, DurableFile::Join join)
+    : joined_(true), total_(file_bytes(tensors)), file_(path, join) {
+  const Layout layout = lay_out(tensors, {});
+  for (const uint64_t begin : layout.begins) begins_.push_back(layout.header.size() + begin);
+  begins_.push_back(total_);
+}
+
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   SAT_ASSERT(file_.bytes_written() + bytes.size() <= total_);
   file_.write(bytes.data(), bytes.size());
@@ -76,7 +91,7 @@ void SafetensorsWriter::write_at(size_t tensor, uint64_t place, std::span<const 
 }
 
 void SafetensorsWriter::commit() {
-  SAT_ASSERT(file_.bytes_written() == total_);
+  SAT_ASSERT(joined_ || file_.bytes_written() == total_);
   file_.commit();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
 #include "model/model_folder.h"
@@ -77,28 +78,59 @@ void write_model(const std::string& folder, const model::ModelConfig& config,
   export_tokenizer(folder, config, corpora.source, corpora.target);
 }
 
-uint64_t checkpoint_bytes(const model::ModelConfig& config, const ParameterStore& store,
+uint64_t checkpoint_bytes(const model::ModelConfig& config, const StateOfRanks& state,
                           const Corpora& corpora) {
   // About twelve files, the small ones of a few kilobytes, in blocks of up to 4 KiB.
   constexpr uint64_t kSmallFiles = uint64_t{96} << 10;
   const uint64_t times = model::nearest_hf_class(config) == model::HfClass::marian ? 1 : 2;
   return model::hf_weights_bytes(config) +
-         model::SafetensorsWriter::file_bytes(state_tensors(store)) +
+         model::SafetensorsWriter::file_bytes(state_tensors(state.all, state.store.purpose())) +
          tokenizer_bytes(corpora.source, times) + tokenizer_bytes(corpora.target, times) +
          kSmallFiles;
 }
 
+void write_weights(const std::string& folder, const model::ModelConfig& config,
+                   const StateOfRanks& state, const Stream& stream, const Together& ranks) {
+  const std::string path = folder + kStateFile;
+  const auto tensors = state_tensors(state.all, state.store.purpose());
+  ranks.first([&] { model::SafetensorsWriter::begin(path, tensors); });
+  const std::vector<Share> shares = shares_of_copies(state.store, state.layout, ranks);
+  ranks.all([&] {
+    model::SafetensorsWriter file(path, tensors, DurableFile::Join{});
+    write_owned(file, tensors, state.store, stream, shares);
+    file.commit();
+  });
+  ranks.all([&] {
+    const model::SafetensorsReader file(path);
+    const std::string shipped = saved_name(state.store.shipped());
+    std::vector<float> values;
+    const auto get = [&](const std::string& name) -> std::span<const float> {
+      const model::TensorView* t = file.find(shipped + "/" + name);
+      if (t == nullptr) t = file.find("master/" + name);  // frozen: it is its own average
+      SAT_ASSERT(t != nullptr);
+      values.resize(static_cast<size_t>(t->elements()));
+      model::read_floats(*t, 0, values);
+      model::require_finite(name, DType::f32, values.data(), values.size());
+      return values;
+    };
+    if (ranks.rank() == 0) model::warn_of_start_row(config, get);
+    model::write_hf_share(folder, config, get, {ranks.rank(), ranks.size()});
+  });
+}
+
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
                       const TranslateConfig& translate, TrainingStep& step,
-                      const ParameterStore& store, const Corpora& corpora,
-                      const RunProgress& progress) {
+                      const StateOfRanks& state, const Corpora& corpora,
+                      const RunProgress& progress, const Together& ranks) {
   step.synchronize();
-  write_model(folder, config, translate, store, corpora);
-  std::filesystem::create_directories(folder + "/training");
-  model::SafetensorsWriter state(folder + kStateFile, state_tensors(store));
-  write_owned(state, store, step.stream());
-  state.commit();
-  write_json_file(folder + "/training/state.json", state_json(step.state(), progress, store));
+  ranks.first([&] {
+    std::filesystem::create_directories(folder + "/training");
+    model::begin_hf(folder, config, translate);
+    save_tokenizers(folder, corpora.source, corpora.target);
+    export_tokenizer(folder, config, corpora.source, corpora.target);
+    write_json_file(folder + "/training/state.json", state_json(step.state(), progress, state.all));
+  });
+  write_weights(folder, config, state, step.stream(), ranks);
 }
 
 void check_continues(const std::string& folder, const model::ModelConfig& config,

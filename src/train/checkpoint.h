@@ -6,7 +6,9 @@
 
 #include "data/packer.h"
 #include "model/model_config.h"
+#include "ops/layout.h"
 #include "train/corpora.h"
+#include "train/together.h"
 #include "train/training_step.h"
 
 namespace saturate::train {
@@ -26,16 +28,29 @@ struct RunProgress {
   RunOrigin origin;
 };
 
+// What of a run's state each rank holds.
+struct StateOfRanks {
+  const ParameterStore& store;  // of this rank: perhaps some parameters, parts of them, ranges
+  const ParameterStore& all;    // every parameter, whole, without memory
+  const Layout& layout;
+};
+
 // Writes config.json, model.safetensors, tokenizer files (the average's weights where there is one)
-// and training/{optimizer.safetensors,state.json} into `folder`. Synchronises. Errors: io;
+// and training/{optimizer.safetensors,state.json} into `folder`. Collective: every rank writes what
+// it holds into the same files, which are the same for every layout; model.safetensors is made from
+// the state file, each rank some tensors of it. Synchronises. Errors, on all ranks: io;
 // invalid_argument when weights are not finite.
 void write_checkpoint(const std::string& folder, const model::ModelConfig& config,
                       const TranslateConfig& translate, TrainingStep& step,
-                      const ParameterStore& store, const Corpora& corpora,
-                      const RunProgress& progress);
+                      const StateOfRanks& state, const Corpora& corpora,
+                      const RunProgress& progress, const Together& ranks);
 // Free space that write_checkpoint needs: what it will write, each file rounded up to whole blocks.
-uint64_t checkpoint_bytes(const model::ModelConfig& config, const ParameterStore& store,
+uint64_t checkpoint_bytes(const model::ModelConfig& config, const StateOfRanks& state,
                           const Corpora& corpora);
+
+// The two files of weights, by any stores that hold them (write_checkpoint's middle part).
+void write_weights(const std::string& folder, const model::ModelConfig& config,
+                   const StateOfRanks& state, const Stream& stream, const Together& ranks);
 
 // The step that the checkpoint in `folder` calls the best; -1 for none, or when it cannot be read.
 int64_t best_step_of(const std::string& folder);

@@ -68,21 +68,25 @@ void CheckpointStore::remove_leftovers() {
 }
 
 std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
-                                  const std::function<void(const std::string& folder)>& write) {
-  std::error_code failed;
-  fs::create_directories(root_, failed);
-  check(failed, root_);
+                                  const std::function<void(const std::string& folder)>& write,
+                                  const Together& ranks) {
   const std::string name = folder_name(kStep, step);
-  fs::remove_all(unfinished_folder(path(name)), failed);
-  const uint64_t free_bytes = free_disk_bytes(root_);
-  if (bytes_needed > free_bytes) {
-    throw Error(Errc::io, "checkpoint",
-                fmt::format("step {} is not saved: it needs {} bytes and {} has {} free; free some "
-                            "space. Earlier checkpoints are intact",
-                            step, bytes_needed, root_, free_bytes));
-  }
+  ranks.first([&] {
+    std::error_code failed;
+    fs::create_directories(root_, failed);
+    check(failed, root_);
+    fs::remove_all(unfinished_folder(path(name)), failed);
+    const uint64_t free_bytes = free_disk_bytes(root_);
+    if (bytes_needed > free_bytes) {
+      throw Error(
+          Errc::io, "checkpoint",
+          fmt::format("step {} is not saved: it needs {} bytes and {} has {} free; free some "
+                      "space. Earlier checkpoints are intact",
+                      step, bytes_needed, root_, free_bytes));
+    }
+  });
   try {
-    write_whole_folder(path(name), step, write);
+    write_whole_folder(path(name), step, write, ranks);
   } catch (const std::exception& e) {
     const auto* error = dynamic_cast<const Error*>(&e);
     const Errc code = error != nullptr ? error->code() : Errc::io;
@@ -94,7 +98,7 @@ std::string CheckpointStore::save(int64_t step, uint64_t bytes_needed,
                 fmt::format("step {} is not saved: {}{}. Earlier checkpoints are intact", step,
                             e.what(), space));
   }
-  write_durable_file(path("latest"), name + "\n");
+  ranks.first([&] { write_durable_file(path("latest"), name + "\n"); });
   return path(name);
 }
 
@@ -117,15 +121,26 @@ std::optional<std::string> CheckpointStore::damage(const std::string& folder) {
   return model::manifest_damage(folder);
 }
 
-std::optional<Checkpoint> CheckpointStore::newest_valid(std::vector<std::string>& problems) const {
-  std::vector<Checkpoint> all = list();
-  std::reverse(all.begin(), all.end());
-  for (const Checkpoint& c : all) {
-    const auto reason = damage(c.folder);
-    if (!reason) return c;
-    problems.push_back(fmt::format("{}: {}", c.folder, *reason));
+std::optional<Checkpoint> CheckpointStore::newest_valid(std::vector<std::string>& problems,
+                                                        const Together& ranks) const {
+  std::vector<uint64_t> steps;
+  for (const Checkpoint& c : list()) steps.push_back(static_cast<uint64_t>(c.step));
+  steps = ranks.from(0, std::move(steps));
+  for (size_t i = steps.size(); i-- > 0;) {
+    const auto step = static_cast<int64_t>(steps[i]);
+    const std::string folder = path(folder_name(kStep, step));
+    const auto mine = model::manifest_damage(folder, {ranks.rank(), ranks.size()});
+    const std::string reason = ranks.first_text(mine.value_or(""));
+    if (reason.empty()) return Checkpoint{step, folder};
+    problems.push_back(fmt::format("{}: {}", folder, reason));
   }
   return std::nullopt;
+}
+
+std::optional<std::string> CheckpointStore::folder_of(int64_t step) const {
+  std::error_code unknown;
+  const std::string folder = path(folder_name(kStep, step));
+  return fs::is_directory(folder, unknown) ? std::optional(folder) : std::nullopt;
 }
 
 void CheckpointStore::set_aside_after(int64_t step) {

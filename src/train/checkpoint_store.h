@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/together.h"
+
 namespace saturate::train {
 
 struct Checkpoint {
@@ -33,8 +35,11 @@ class CheckpointStore {
   // bytes_needed is compared with the free space before anything is written; 0: not known.
   // Errors: io with the bytes needed and free, and whatever `write` throws; the earlier checkpoints
   // are intact then and nothing of the new one remains.
+  // Collective over `ranks` that share the folder, each with its own store of it; see
+  // write_whole_folder().
   std::string save(int64_t step, uint64_t bytes_needed,
-                   const std::function<void(const std::string& folder)>& write);
+                   const std::function<void(const std::string& folder)>& write,
+                   const Together& ranks = {});
 
   std::vector<Checkpoint> list() const;  // oldest first; not verified
 
@@ -44,7 +49,11 @@ class CheckpointStore {
 
   // The newest whole checkpoint; nothing when there is none. Each damaged newer one is reported to
   // `problems` as "folder: reason".
-  std::optional<Checkpoint> newest_valid(std::vector<std::string>& problems) const;
+  // Collective over `ranks`, which share the reading and get one answer.
+  std::optional<Checkpoint> newest_valid(std::vector<std::string>& problems,
+                                         const Together& ranks = {}) const;
+  // The folder of a checkpoint, if it is there; not verified.
+  std::optional<std::string> folder_of(int64_t step) const;
 
   // A resumed run goes on from `step`: checkpoints of later steps, damaged ones all of them, get
   // the name damaged-step-... and count no more as the newest that prune() keeps. Errors: io.

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "train/whole_state.h"
 
 namespace saturate::train {
 namespace {
@@ -209,29 +208,25 @@ void Run::validate() {
   throughput_->resume();
 }
 
-// In host memory, on the first rank.
-void Run::gather_state() {
-  if (!store_.is_shared() || whole_at_ == done_) return;
-  whole_at_ = done_;
-  if (output_) whole_ = whole_copy(store_);
-  gather_into(whole_.get(), store_, step_->stream());
-}
-
 void Run::save(Failure failure) {
   drain(true);
   last_save_ = Clock::now();
   const Doing saving(ranks_, "saving a checkpoint");
-  gather_state();
-  if (!output_ || saved_ == done_) return;
+  // The first rank alone knows of a validation since.
+  if (ranks_.all_reduce_max(saved_ != done_ ? 1 : 0) == 0) return;
   throughput_->pause();
   RunProgress p = progress_state_;
   p.loader = resume_from_ ? *resume_from_ : loader_->state();
   p.elapsed_s = elapsed();
   const auto write = [&](const std::string& folder) {
-    write_checkpoint(folder, model_config_, config_.translate, *step_, whole_state(), corpora_, p);
+    write_checkpoint(folder, model_config_, config_.translate, *step_, state_of_ranks(), corpora_,
+                     p, together_);
   };
-  const uint64_t bytes = checkpoint_bytes(model_config_, whole_state(), corpora_);
-  if (output_->checkpoint(done_, bytes, write, p.best_step, failure)) saved_ = done_;
+  const uint64_t bytes = checkpoint_bytes(model_config_, state_of_ranks(), corpora_);
+  const bool saved =
+      output_ ? output_->checkpoint(done_, bytes, write, p.best_step, failure, together_)
+              : RunOutput::join_checkpoint(config_.out, done_, write, failure, together_);
+  if (saved) saved_ = done_;
   throughput_->resume();
 }
 

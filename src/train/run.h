@@ -46,8 +46,6 @@ class Run {
   void validate_further();  // run_sets.cpp
   void evaluate_tests();    // run_sets.cpp
   void save(Failure failure);
-  void gather_state();
-  const ParameterStore& whole_state() const { return whole_ ? *whole_ : store_; }
   bool agreed(bool mine);
   bool time_is_over() const;
   bool checkpoint_is_due() const;
@@ -56,11 +54,13 @@ class Run {
   void finish(TrainEnd end);  // run_end.cpp
   RunHeader header() const;
   std::string layout_text() const;
+  StateOfRanks state_of_ranks() const { return {store_, all_, layout_}; }
 
   RunConfig config_;               // with the batch that was fitted
   const BatchConfig asked_batch_;  // as the user gave it
   const Device device_;
   parallel::Communicator& ranks_;
+  const Together together_;
   const Layout layout_;
   const std::atomic<int>& signal_;
   Progress progress_;
@@ -68,9 +68,7 @@ class Run {
   std::optional<InitialModel> initial_;
   Corpora corpora_;
   ParameterStore store_;
-  // Of the first rank, where ranks share the state: all of it as it was at a step.
-  std::unique_ptr<ParameterStore> whole_;
-  int64_t whole_at_ = -1;
+  ParameterStore all_;  // every parameter of the model, without memory: what files hold
   model::ModelConfig model_config_;
   FittedBatch fitted_;
   std::optional<model::Transformer> model_;

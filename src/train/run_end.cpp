@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "train/run.h"
+#include "train/whole_folder.h"
 
 namespace saturate::train {
 namespace {
@@ -114,7 +115,12 @@ void Run::finish(TrainEnd end) {
       progress_state_.best_step < 0 && progress_state_.validations_without_gain > 0;
   if (!untouched && !diverged) {
     write = [&](const std::string& folder) {
-      write_model(folder, model_config_, config_.translate, whole_state(), corpora_);
+      // The last checkpoint holds these weights, by all ranks; a run without a step has none.
+      const auto saved = output_->checkpoint_folder(done_);
+      if (saved)
+        copy_direct_files(*saved, folder);
+      else
+        write_model(folder, model_config_, config_.translate, store_, corpora_);
     };
   }
   const std::string status = end == TrainEnd::interrupted     ? "interrupted by " + summary.reason

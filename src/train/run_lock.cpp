@@ -50,8 +50,7 @@ RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-RunLock::RunLock(RunLock&& o) noexcept
-    : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
+RunLock::RunLock(RunLock&& o) noexcept : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
 
 bool RunLock::in_place() const noexcept { return is_open_at(fd_, path_); }
 

@@ -165,16 +165,35 @@ void RunOutput::write(const MetricsRow& row) {
 }
 
 bool RunOutput::checkpoint(int64_t step, uint64_t bytes_needed, const Write& write,
-                           int64_t best_step, Failure failure) {
+                           int64_t best_step, Failure failure, const Together& ranks) {
   const auto save = [&] {
-    recover_folder();
-    checkpoints_.save(step, bytes_needed, write);
+    ranks.first([&] { recover_folder(); });
+    checkpoints_.save(step, bytes_needed, write, ranks);
+  };
+  const auto prune = [&] {
     checkpoints_.prune(keep_.keep_last);
     prune_models(best_step);
   };
-  if (failure == Failure::reported) return attempt("the next checkpoint is tried when due", save);
+  if (failure == Failure::reported)
+    return attempt("the next checkpoint is tried when due", save) &&
+           attempt("what is no longer kept is removed later", prune);
   save();
+  prune();
   return true;
+}
+
+bool RunOutput::join_checkpoint(const std::string& run_folder, int64_t step, const Write& write,
+                                Failure failure, const Together& ranks) {
+  try {
+    ranks.first({});
+    CheckpointStore(run_folder).save(step, 0, write, ranks);
+    return true;
+  } catch (const Error& e) {  // told by the first rank
+    if (e.code() != Errc::io || failure == Failure::ends_run) throw;
+  } catch (const fs::filesystem_error&) {
+    if (failure == Failure::ends_run) throw;
+  }
+  return false;
 }
 
 // Whatever checkpoint a run is resumed from, the model that it calls the best is there.

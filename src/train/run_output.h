@@ -37,8 +37,12 @@ class RunOutput {
   // Saves a checkpoint, whose state calls `best_step` the best, and removes those no longer kept.
   // False when it was not saved: the earlier
   // ones are intact then. Errors: what `write` throws other than io; with Failure::ends_run io too.
+  // Collective over `ranks`, of which the others call join_checkpoint().
   bool checkpoint(int64_t step, uint64_t bytes_needed, const Write& write, int64_t best_step,
-                  Failure failure);
+                  Failure failure, const Together& ranks);
+  // The part of the other ranks, which hold no folder.
+  static bool join_checkpoint(const std::string& run_folder, int64_t step, const Write& write,
+                              Failure failure, const Together& ranks);
   // The model of `step` is the best now: `write` fills its folder in checkpoints/ and model/ is made
   // from that; with keep_best 0 it fills model/. False when it could not; a model that was there
   // before stays.
@@ -53,6 +57,10 @@ class RunOutput {
     int64_t best_step = -1;  // -1: nothing was the best; then `write` gives the last weights
     Write write;             // empty: no model is left then
   };
+  // The checkpoint of `step`, if it is there.
+  std::optional<std::string> checkpoint_folder(int64_t step) const {
+    return checkpoints_.folder_of(step);
+  }
   // The last row, the model if model/ is not that model yet, and the report. Errors: io.
   void end(const RunEnd& row, const LastModel& model);
 

@@ -42,7 +42,12 @@ void Run::evaluate_tests() {
     if (step >= 0) {
       judge.load_weights(config_.out + "/model", model_config_);
     } else {  // nothing was validated: the last weights are the model
-      judge.take_weights(*step_, whole_state());
+      // The last checkpoint holds them, by all ranks; a run without a step has none.
+      const auto saved = output_->checkpoint_folder(done_);
+      if (saved)
+        judge.load_weights(*saved, model_config_);
+      else
+        judge.take_weights(*step_, store_);
       step = done_;
     }
     for (size_t i = 0; i < sets.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "train/rank_agreement.h"
 #include "train/run.h"
 #include "train/tuned_tables.h"
+#include "train/whole_folder.h"
 
 namespace saturate::train {
 namespace {
@@ -55,6 +56,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       asked_batch_(config.batch),
       device_(device),
       ranks_(ranks),
+      together_(ranks),
       layout_(ranks, mesh_extents(config.parallel, ranks.size())),
       signal_(signal),
       progress_(progress_options(config, ranks.rank() == 0)),
@@ -62,10 +64,12 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
                   ? std::make_unique<RunOutput>(config, [this] { progress_.finish(); })
                   : nullptr),
       initial_(std::move(initial)),
-      corpora_(prepare_corpora(config, config.out, trains_language_model(config, initial_),
-                               initial_ ? &initial_->tokenizers : nullptr, ranks, Interrupt(signal),
-                               progress_)),
+      corpora_((require_shared_folder(config.out, together_),
+                prepare_corpora(config, config.out, trains_language_model(config, initial_),
+                                initial_ ? &initial_->tokenizers : nullptr, ranks,
+                                Interrupt(signal), progress_))),
       store_(device, resolve_precision(config.train.precision, device)),
+      all_(device, store_.compute_type()),
       model_config_(initial_ ? resolve_initial(config, *initial_)
                              : resolve_model(config, corpora_.source, corpora_.target)),
       fitted_(fit_with_tables(config, corpora_.train, model_config_, store_, ranks, layout_)) {
@@ -74,6 +78,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepMemory& plan = fitted_.memory;
   model_.emplace(model_config_, store_, layout_);
   freeze_parameters(store_, config_.optimizer.freeze);
+  const model::Transformer declared(model_config_, all_);
+  freeze_parameters(all_, config_.optimizer.freeze);
   StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
   allocate_for_steps(store_, options, layout_);
@@ -116,7 +122,7 @@ void Run::start_or_resume() {
   std::optional<Checkpoint> from;
   if (config_.resume) {
     std::vector<std::string> problems;
-    from = CheckpointStore(config_.out).newest_valid(problems);
+    from = CheckpointStore(config_.out).newest_valid(problems, together_);
     for (const std::string& p : problems) log_warning("damaged checkpoint passed over: " + p);
     if (!from && !problems.empty()) {
       throw Error(

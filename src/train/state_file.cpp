@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
+#include <map>
+#include <string_view>
 
 #include "base/error.h"
 #include "model/finite.h"
@@ -18,15 +19,17 @@ struct SavedPart {
   StateArray array;
   const ParameterSpec& parameter;
   std::string name() const { return fmt::format("{}/{}", saved_name(array), parameter.name); }
-  std::vector<int64_t> shape() const { return {parameter.rows, parameter.cols}; }
+  std::vector<int64_t> shape() const {
+    const SavedShape s = saved_shape(parameter);
+    return {s.rows, s.cols};
+  }
 };
 
-std::vector<SavedPart> saved_parts(const ParameterStore& store) {
+std::vector<SavedPart> saved_parts(const ParameterStore& store, Purpose purpose) {
   std::vector<SavedPart> parts;
   for (const StateArray a : kStateArrays) {
     for (const ParameterSpec& p : store.specs()) {
-      if (saved_name(a) != nullptr && store.group_of(p).keeps(a, store.purpose()))
-        parts.push_back({a, p});
+      if (saved_name(a) != nullptr && store.group_of(p).keeps(a, purpose)) parts.push_back({a, p});
     }
   }
   return parts;
@@ -36,52 +39,83 @@ const char* file_type(const ParameterStore& store) {
   return store.wide_type() == DType::f64 ? "F64" : "F32";
 }
 
-// Calls `move` for each piece of a part that this rank holds: its memory on the device, its place
-// in the tensor and its length, all in bytes, at most `most` at once.
-void for_owned(const ParameterStore& store, const SavedPart& part, size_t most,
-               const std::function<void(char* memory, size_t place, size_t bytes)>& move) {
-  const ParameterSpec& p = part.parameter;
-  const ParameterGroup& group = store.group_of(p);
-  const size_t element = size_of(store.wide_type());
-  for (const OwnedRange& r : group.owned()) {
-    const int64_t begin = std::max(r.begin, p.offset), end = std::min(r.end, p.offset + p.size());
-    if (begin >= end) continue;
-    char* const memory = group.array(part.array).as<char>() +
-                         static_cast<size_t>(r.local + begin - r.begin) * element;
-    const auto place = static_cast<size_t>(begin - p.offset) * element;
-    const auto bytes = static_cast<size_t>(end - begin) * element;
-    for (size_t at = 0; at < bytes; at += most)
-      move(memory + at, place + at, std::min(most, bytes - at));
-  }
+// Tables of a vocabulary were written with the rows that padded it to a multiple of 64.
+bool fits(const model::TensorView& t, const SavedPart& part, const ParameterStore& store) {
+  const std::vector<int64_t> shape = part.shape();
+  const bool padded = part.parameter.padding_rows > 0 &&
+                      t.shape == std::vector<int64_t>{(shape[0] + 63) / 64 * 64, shape[1]};
+  return (t.shape == shape || padded) && t.dtype == file_type(store);
+}
+
+// FNV-1a over whole numbers.
+uint64_t hash_of(const std::vector<int64_t>& values) {
+  uint64_t h = 0xcbf29ce484222325ull;
+  for (const int64_t v : values) h = (h ^ static_cast<uint64_t>(v)) * 0x100000001b3ull;
+  return h;
 }
 
 }  // namespace
 
-std::vector<model::TensorSpec> state_tensors(const ParameterStore& store) {
+std::vector<model::TensorSpec> state_tensors(const ParameterStore& all, Purpose purpose) {
   std::vector<model::TensorSpec> specs;
-  for (const SavedPart& part : saved_parts(store))
-    specs.push_back({part.name(), file_type(store), part.shape()});
+  for (const SavedPart& part : saved_parts(all, purpose))
+    specs.push_back({part.name(), file_type(all), part.shape()});
   return specs;
 }
 
-void write_owned(model::SafetensorsWriter& file, const ParameterStore& store,
-                 const Stream& stream) {
+std::vector<Share> shares_of_copies(const ParameterStore& store, const Layout& layout,
+                                    const Together& ranks) {
+  std::vector<uint64_t> mine;
+  for (const ParameterGroup& group : store.groups()) {
+    std::vector<int64_t> facts = {static_cast<int64_t>(group.kind()), group.count(),
+                                  layout.group(group.axes()).ranks.front()};
+    for (const auto axis : group.axes()) facts.push_back(static_cast<int64_t>(axis));
+    for (const OwnedRange& r : group.owned()) facts.insert(facts.end(), {r.begin, r.end});
+    mine.push_back(hash_of(facts));
+  }
+  std::vector<Share> shares(mine.size(), {0, 0});
+  for (int root = 0; root < ranks.size(); ++root) {
+    const std::vector<uint64_t> theirs = ranks.from(root, mine);
+    for (size_t g = 0; g < mine.size(); ++g) {
+      if (std::ranges::find(theirs, mine[g]) == theirs.end()) continue;
+      if (root == ranks.rank()) shares[g].rank = shares[g].ranks;
+      ++shares[g].ranks;
+    }
+  }
+  return shares;
+}
+
+void write_owned(model::SafetensorsWriter& file, const std::vector<model::TensorSpec>& tensors,
+                 const ParameterStore& store, const Stream& stream,
+                 const std::vector<Share>& shares) {
   constexpr size_t kChunk = size_t{16} << 20;
   const bool gpu = store.device().is_cuda();
   const DType type = store.wide_type();
+  const size_t element = size_of(type);
   const HostBuffer staging(store.device(), gpu ? kChunk : 0);
-  const std::vector<SavedPart> parts = saved_parts(store);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for_owned(store, parts[i], kChunk, [&](char* memory, size_t place, size_t bytes) {
-      const char* host = gpu ? staging.as<char>() : memory;
-      if (gpu) {
-        copy_to_host(stream, staging.data(), memory, bytes);
-        stream.synchronize();
-      }
-      if (parts[i].array == StateArray::master)
-        model::require_finite(parts[i].parameter.name, type, host, bytes / size_of(type));
-      file.write_at(i, place, std::as_bytes(std::span(host, bytes)));
-    });
+  std::map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < tensors.size(); ++i) numbers[tensors[i].name] = i;
+  for (const SavedPart& part : saved_parts(store, store.purpose())) {
+    const size_t tensor = numbers.at(part.name());
+    const Share share =
+        shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
+    for_held(store, part.parameter, part.array, share, static_cast<int64_t>(kChunk / element),
+             [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
+               const char* host = gpu ? staging.as<char>() : memory;
+               if (gpu) {
+                 copy_to_host(stream, staging.data(), memory,
+                              static_cast<size_t>(elements) * element);
+                 stream.synchronize();
+               }
+               for (const HeldRun& run : runs) {
+                 const char* const from = host + static_cast<size_t>(run.at) * element;
+                 const auto count = static_cast<size_t>(run.length);
+                 if (part.array == StateArray::master)
+                   model::require_finite(part.parameter.name, type, from, count);
+                 file.write_at(tensor, static_cast<uint64_t>(run.whole) * element,
+                               std::as_bytes(std::span(from, count * element)));
+               }
+             });
   }
 }
 
@@ -89,9 +123,10 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
   constexpr size_t kChunk = size_t{4} << 20;
   const HostBuffer staging(store.device(), kChunk);  // aligned, as the file is not
   const DType type = store.wide_type();
-  for (const SavedPart& part : saved_parts(store)) {
+  const size_t element = size_of(type);
+  for (const SavedPart& part : saved_parts(store, store.purpose())) {
     const model::TensorView* t = file.find(part.name());
-    if (t == nullptr || t->shape != part.shape() || t->dtype != file_type(store)) {
+    if (t == nullptr || !fits(*t, part, store)) {
       const auto text = [](std::string_view kind, std::span<const int64_t> shape) {
         return fmt::format("{} {}", kind, model::shape_text(shape));
       };
@@ -101,19 +136,26 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
                               file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
                               text(file_type(store), part.shape())));
     }
-    for_owned(store, part, kChunk, [&](char* memory, size_t place, size_t bytes) {
-      std::memcpy(staging.data(), t->data + place, bytes);
-      if (part.array == StateArray::master &&
-          model::first_not_finite(type, staging.data(), bytes / size_of(type)) <
-              bytes / size_of(type)) {
-        throw Error(Errc::invalid_argument, "checkpoint",
-                    file.path() +
-                        ": the weights are not finite; remove this checkpoint to resume from "
-                        "the one before");
-      }
-      copy_to_device(stream, memory, staging.data(), bytes);
-      stream.synchronize();  // before the staging is filled again
-    });
+    for_held(store, part.parameter, part.array, {}, static_cast<int64_t>(kChunk / element),
+             [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
+               const size_t bytes = static_cast<size_t>(elements) * element;
+               std::memset(staging.data(), 0, bytes);  // rows that no file holds
+               for (const HeldRun& run : runs)
+                 std::memcpy(staging.as<char>() + static_cast<size_t>(run.at) * element,
+                             t->data + static_cast<size_t>(run.whole) * element,
+                             static_cast<size_t>(run.length) * element);
+               if (part.array == StateArray::master &&
+                   model::first_not_finite(type, staging.data(), static_cast<size_t>(elements)) <
+                       static_cast<size_t>(elements)) {
+                 throw Error(
+                     Errc::invalid_argument, "checkpoint",
+                     file.path() +
+                         ": the weights are not finite; remove this checkpoint to resume from "
+                         "the one before");
+               }
+               copy_to_device(stream, memory, staging.data(), bytes);
+               stream.synchronize();  // before the staging is filled again
+             });
   }
   store.refresh_compute(stream);
   stream.synchronize();

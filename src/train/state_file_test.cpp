@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -74,8 +75,9 @@ int64_t check(const ParameterStore& store) {
 }
 
 void write(const std::string& path, const ParameterStore& store) {
-  SafetensorsWriter file(path, state_tensors(store));
-  write_owned(file, store, Stream(Device{}));
+  const auto tensors = state_tensors(store, store.purpose());
+  SafetensorsWriter file(path, tensors);
+  write_owned(file, tensors, store, Stream(Device{}));
   file.commit();
 }
 
@@ -108,7 +110,8 @@ TEST(StateFile, IsByteForByteThatOfEarlierVersions) {
   write(folder / "new", store);
   write_as_before(folder / "old", store);
   EXPECT_EQ(read_file(folder / "new"), read_file(folder / "old"));
-  EXPECT_EQ(SafetensorsWriter::file_bytes(state_tensors(store)), read_file(folder / "new").size());
+  EXPECT_EQ(SafetensorsWriter::file_bytes(state_tensors(store, store.purpose())),
+            read_file(folder / "new").size());
 }
 
 TEST(StateFile, ReadsMomentsOfFrozenParametersAndWritesNone) {
@@ -144,11 +147,12 @@ TEST(StateFile, RanksWriteAndReadTheirOwnRanges) {
   write(folder / "whole", whole);
   for (const int ranks : {1, 2, 4, 7}) {
     const std::string path = folder / std::to_string(ranks);
-    SafetensorsWriter file(path, state_tensors(whole));
+    const auto tensors = state_tensors(whole, whole.purpose());
+    SafetensorsWriter file(path, tensors);
     for (int rank = ranks; rank-- > 0;) {
       const ParameterStore store = of_rank(ranks, rank);
       fill<float>(store);
-      write_owned(file, store, Stream(Device{}));
+      write_owned(file, tensors, store, Stream(Device{}));
     }
     file.commit();
     EXPECT_EQ(read_file(path), read_file(folder / "whole")) << ranks << " ranks";
@@ -160,6 +164,34 @@ TEST(StateFile, RanksWriteAndReadTheirOwnRanges) {
     }
     EXPECT_EQ(right, 4 * whole.count()) << ranks << " ranks";
   }
+}
+
+// They have no meaning, and how many there are depends on the layout.
+TEST(StateFile, RowsThatPadAVocabularyAreNotSaved) {
+  const TempFolder folder;
+  const auto table = [](int64_t padding) {
+    ParameterStore store({}, f32);
+    store.add({.name = "table", .rows = 101 + padding, .cols = 7, .padding_rows = padding});
+    store.allocate(Purpose::training);
+    return store;
+  };
+  ParameterStore of_64 = table(27), of_128 = table(27), of_earlier = table(27);
+  fill<float>(of_64);
+  write(folder / "file", of_64);
+  const SafetensorsReader file(folder / "file");
+  EXPECT_EQ(file.find("master/table")->shape, (std::vector<int64_t>{101, 7}));
+  read_owned(file, of_128, Stream(Device{}));
+  const float* w = of_128.masters().as<float>();
+  for (int64_t e = 0; e < 128 * 7; ++e)
+    ASSERT_EQ(w[e], e < 101 * 7 ? static_cast<float>(value_of(StateArray::master, 0, e)) : 0) << e;
+  // Earlier versions wrote them.
+  ParameterStore before({}, f32);
+  before.add({.name = "table", .rows = 128, .cols = 7});
+  before.allocate(Purpose::training);
+  fill<float>(before);
+  write(folder / "before", before);
+  read_owned(SafetensorsReader(folder / "before"), of_earlier, Stream(Device{}));
+  EXPECT_EQ(0, std::memcmp(of_earlier.masters().data(), w, 128 * 7 * sizeof(float)));
 }
 
 TEST(StateFile, HoldsDoublesAsTheyAre) {
@@ -210,7 +242,7 @@ TEST(StateFile, RefusesWhatDoesNotFitOrIsNotFinite) {
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "bad"));
   // In a file that somebody else wrote.
-  std::vector<model::TensorSpec> tensors = state_tensors(plain);
+  std::vector<model::TensorSpec> tensors = state_tensors(plain, plain.purpose());
   SafetensorsWriter hostile(folder / "nan", tensors);
   for (size_t t = 0; t < tensors.size(); ++t) {
     std::vector<float> values(static_cast<size_t>(tensors[t].shape[0] * tensors[t].shape[1]));
