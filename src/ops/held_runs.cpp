@@ -10,9 +10,8 @@ SavedShape saved_shape(const ParameterSpec& p) noexcept {
   return {(cut ? p.whole.rows : p.rows) - p.padding_rows, cut ? p.whole.cols : p.cols};
 }
 
-void for_held(
-    const ParameterStore& store, const ParameterSpec& p, StateArray a, Share share, int64_t most,
-    const std::function<void(char* memory, int64_t elements, std::span<const HeldRun>)>& f) {
+void for_held(const ParameterStore& store, const ParameterSpec& p, StateArray a, Held what,
+              Share share, int64_t most, const TakeHeld& f) {
   const ParameterGroup& group = store.group_of(p);
   const auto element = static_cast<int64_t>(size_of(group.type_of(a)));
   // What operations read stays whole even where its ranges are owned by several ranks.
@@ -26,7 +25,10 @@ void for_held(
   for (const parallel::ShardRun& run : runs)
     begins.push_back(std::exchange(held, held + run.length));
   std::vector<HeldRun> here;
-  for (const OwnedRange& r : group.owned()) {
+  const OwnedRange all_of_it{0, group.count(), 0};
+  for (const OwnedRange& r : whole_array&& what == Held::in_memory
+                                 ? std::span<const OwnedRange>(&all_of_it, 1)
+                                 : group.owned()) {
     const int64_t length = r.end - r.begin;
     const int64_t first = std::max(p.offset, r.begin + length * share.rank / share.ranks);
     const int64_t last =

@@ -20,15 +20,19 @@ struct Share {
   int rank = 0, ranks = 1;
 };
 
-// Calls f(memory of consecutive elements that this rank owns of array `a`, their number, the runs of
-// the whole parameter in them) for all of them, or a share, in their order; at most `most` elements
-// at once. Rows that pad a vocabulary are in no run; what is in none of a chunk's runs is of them.
-// Without allocated memory `memory` is null.
-// Order   the same for one store every time; over the ranks that hold a parameter together the runs
-//         are each of its elements once, or more often where ranks hold copies.
-void for_held(
-    const ParameterStore& store, const ParameterSpec& p, StateArray a, Share share, int64_t most,
-    const std::function<void(char* memory, int64_t elements, std::span<const HeldRun>)>& f);
+// What of an array: the ranges that this rank owns, or all that it has in memory. These differ where
+// ranks own parts of masters that each of them reads as a whole.
+enum class Held : uint8_t { owned, in_memory };
+
+// Calls f(memory of consecutive elements of array `a`, their number, the runs of the whole parameter
+// in them) for all that this rank holds, or a share, in their order; at most `most` elements at once.
+// Rows that pad a vocabulary are in no run; what is in none of a chunk's runs is of them. Without
+// allocated memory `memory` is null.
+// Order   the same for one store every time; over the ranks that hold a parameter together the owned
+//         runs are each of its elements once, or more often where ranks hold copies.
+using TakeHeld = std::function<void(char* memory, int64_t elements, std::span<const HeldRun> runs)>;
+void for_held(const ParameterStore& store, const ParameterSpec& p, StateArray a, Held what,
+              Share share, int64_t most, const TakeHeld& f);
 
 // The whole parameter as files hold it: without rows that pad a vocabulary.
 struct SavedShape {

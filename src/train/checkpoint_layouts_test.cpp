@@ -11,6 +11,7 @@
 #include "parallel/lockstep.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_store.h"
+#include "train/gathered_weights.h"
 #include "train/state_file.h"
 
 namespace saturate::train {
@@ -47,7 +48,8 @@ model::ModelConfig config_of() {
   c.heads = c.kv_heads = 2;
   c.ffn = 48;
   c.decoder_layers = 2;
-  c.vocab_target = c.vocab_source = 101;
+  c.vocab_target = 101;
+  c.bos_id = c.eos_id = 1;
   c.max_positions = 16;
   model::validate(c);
   return c;
@@ -165,6 +167,41 @@ TEST(CheckpointLayouts, AnyLayoutReadsAnyOtherInDoubles) {
 }
 TEST(CheckpointLayouts, AnyLayoutReadsAnyOtherInFloats) {
   any_layout_reads_any_other<float>(DType::f32);
+}
+
+// What the first rank is given is what the files hold, and what is held stays as it is.
+TEST(CheckpointLayouts, TheFirstRankGathersTheWholeWeights) {
+  for (const Case& c : kCases) {
+    int64_t right = 0, parameters = 0;
+    parallel::run_lockstep(c.ranks(), [&](parallel::Communicator& communicator) {
+      const Layout layout(communicator, c.extents);
+      const ParameterStore store = store_of(c, layout, DType::f64);
+      for_each_element<double>(store, [](double value, double* at) { *at = value; });
+      ParameterStore all({}, DType::f64);
+      declare_all(all);
+      GatheredWeights weights({store, all, layout}, communicator);
+      for (int twice = 0; twice < 2; ++twice) {
+        weights.gather(Stream(Device{}), [&](size_t number, const void* values, size_t bytes) {
+          ++parameters;
+          const ParameterSpec& p = all.specs()[number];
+          const auto* v = static_cast<const double*>(values);
+          EXPECT_EQ(bytes,
+                    static_cast<size_t>((p.rows - p.padding_rows) * p.cols) * sizeof(double));
+          const StateArray a = p.frozen ? StateArray::master : StateArray::average;
+          for (int64_t e = 0; e < static_cast<int64_t>(bytes / sizeof(double)); ++e)
+            right += v[e] == value_of(a, static_cast<int64_t>(number), e);
+        });
+      }
+      for_each_element<double>(store,
+                               [](double value, const double* at) { ASSERT_EQ(*at, value); });
+      if (communicator.rank() == 0) {
+        int64_t saved = 0;
+        for (const ParameterSpec& p : all.specs()) saved += (p.rows - p.padding_rows) * p.cols;
+        EXPECT_EQ(right, 2 * saved) << c.name;
+        EXPECT_EQ(parameters, 2 * std::ssize(all.specs()));
+      }
+    });
+  }
 }
 
 std::string content(int64_t step) { return std::string(40'000'000, static_cast<char>('a' + step)); }

@@ -265,7 +265,17 @@ void load_initial_weights(InitialModel& initial, ParameterStore& store,
   for (const ParameterSpec& p : places.specs()) {
     const std::span values(masters.data() + p.offset, static_cast<size_t>(p.size()));
     hashes.push_back(model::xxh3(std::as_bytes(values)));
-    store.set(stream, store.find(p.name), values.data());
+    const ParameterId id = store.find(p.name);
+    if (id.index < 0) continue;  // another stage's
+    if (store.spec(id).whole.rows == 0) {
+      store.set(stream, id, values.data());
+      continue;
+    }
+    std::vector<float> part;  // of a cut one; rows that pad a vocabulary may be more than here
+    for (const parallel::ShardRun& run : store.spec(id).whole.runs)
+      for (int64_t e = run.global_offset; e < run.global_offset + run.length; ++e)
+        part.push_back(e < p.size() ? values[static_cast<size_t>(e)] : 0.0f);
+    store.set(stream, id, part.data());
   }
   store.refresh_compute(stream);
   stream.synchronize();

@@ -171,7 +171,10 @@ void Run::validate() {
     progress_.message(fmt::format("experts up to step {}: {}", done_, routing_text(routing)));
   }
   if (validator_) {
-    validator_->take_weights(*step_, store_);
+    if (gathered_)
+      validator_->take_weights(*step_, *gathered_);
+    else
+      validator_->take_weights(*step_, store_);
     const ValidationResult v = validator_->run(validator_->sets().at(0));
     ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
     row.set = config_.data.valid_name;
@@ -201,8 +204,12 @@ void Run::validate() {
     progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
     validate_further();
   }
-  if (!validator_ && corpora_.valid)  // what the first rank takes
-    store_.visit(step_->stream(), store_.shipped(), {});
+  if (!validator_ && validates_) {  // what the first rank takes
+    if (gathered_)
+      gathered_->gather(step_->stream(), {});
+    else
+      store_.visit(step_->stream(), store_.shipped(), {});
+  }
   // The first rank alone knows the scores.
   stop_early_ = ranks_.all_reduce_max(output_ && patience_is_over() ? 1 : 0) > 0;
   throughput_->resume();

@@ -35,6 +35,7 @@ class Run {
   using Clock = std::chrono::steady_clock;
   double elapsed() const;  // seconds of training, over all resumes
   void start_or_resume();
+  void start_validator();
   void start_loader();
   bool submit_step();
   void tell_when_text_is_whole();
@@ -73,7 +74,9 @@ class Run {
   FittedBatch fitted_;
   std::optional<model::Transformer> model_;
   std::optional<TrainingStep> step_;
-  std::optional<Validator> validator_;
+  std::optional<GatheredWeights> gathered_;  // where the layout cuts the weights
+  std::optional<Validator> validator_;       // of the first rank
+  bool validates_ = false;                   // the same on all ranks
   std::optional<data::BatchLoader> loader_;
   RunProgress progress_state_;
   std::optional<Throughput> throughput_;

@@ -101,12 +101,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   if (!fitted_.recompute_units && plan.recompute.units > 0) log_info(text_of(plan.recompute));
   tell_size(config_, model_config_, store_.count());
   start_or_resume();
-  if (output_ && corpora_.valid) {
-    validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape,
-                       ValidatorOptions{.sets = validation_sets(corpora_),
-                                        .beam = config_.validate.beam,
-                                        .translate = config_.validate.metric != "loss"});
-  }
+  start_validator();
   throughput_.emplace(matmul_ceiling(device, store_.compute_type(), store_.kernels()));
   // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.
   const data::CacheStats& stats = corpora_.train.head();
@@ -116,6 +111,31 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
             : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
   text_told_ = corpora_.train.whole() != nullptr;
   start_loader();
+}
+
+// The first rank judges whole weights. Where the layout cuts them for want of room they may not fit
+// beside its part of the training.
+void Run::start_validator() {
+  if (ranks_.all_reduce_max(corpora_.valid ? 1 : 0) == 0) return;
+  using Axis = Layout::Axis;
+  const bool cut =
+      layout_.extent(Axis::tp) > 1 || layout_.extent(Axis::pp) > 1 || layout_.extent(Axis::ep) > 1;
+  if (cut) gathered_.emplace(state_of_ranks(), ranks_);
+  if (output_ && corpora_.valid) {
+    try {
+      validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape,
+                         ValidatorOptions{.sets = validation_sets(corpora_),
+                                          .beam = config_.validate.beam,
+                                          .translate = config_.validate.metric != "loss"});
+    } catch (const Error& e) {
+      if (!cut || e.code() != Errc::out_of_memory) throw;
+      log_warning(
+          fmt::format("no validation, only the loss of training: the whole weights do not fit {} "
+                      "beside its part of the training ({}). saturate eval judges the checkpoints",
+                      to_string(device_), e.what()));
+    }
+  }
+  validates_ = ranks_.all_reduce_max(validator_ ? 1 : 0) > 0;
 }
 
 void Run::start_or_resume() {

@@ -99,7 +99,8 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
     const size_t tensor = numbers.at(part.name());
     const Share share =
         shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
-    for_held(store, part.parameter, part.array, share, static_cast<int64_t>(kChunk / element),
+    for_held(store, part.parameter, part.array, Held::owned, share,
+             static_cast<int64_t>(kChunk / element),
              [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
                const char* host = gpu ? staging.as<char>() : memory;
                if (gpu) {
@@ -136,7 +137,8 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
                               file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
                               text(file_type(store), part.shape())));
     }
-    for_held(store, part.parameter, part.array, {}, static_cast<int64_t>(kChunk / element),
+    for_held(store, part.parameter, part.array, Held::in_memory, {},
+             static_cast<int64_t>(kChunk / element),
              [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
                const size_t bytes = static_cast<size_t>(elements) * element;
                std::memset(staging.data(), 0, bytes);  // rows that no file holds

@@ -85,6 +85,16 @@ void Validator::take_weights(TrainingStep& step, const ParameterStore& training)
   stream_.synchronize();
 }
 
+void Validator::take_weights(TrainingStep& step, GatheredWeights& weights) {
+  step.synchronize();
+  weights.gather(stream_, [&](size_t number, const void* values, size_t bytes) {
+    copy_to_device(stream_, store_.master({static_cast<int32_t>(number)}), values, bytes);
+    stream_.synchronize();  // before the values go
+  });
+  store_.refresh_compute(stream_);
+  stream_.synchronize();
+}
+
 void Validator::load_weights(const std::string& folder, const model::ModelConfig& model) {
   model::load_weights(folder, model, store_);
 }

@@ -9,6 +9,7 @@
 #include "model/transformer.h"
 #include "model/translator.h"
 #include "train/corpora.h"
+#include "train/gathered_weights.h"
 #include "train/training_step.h"
 
 namespace saturate::train {
@@ -44,6 +45,8 @@ class Validator {
 
   // Copies the weights to judge; synchronises `step`.
   void take_weights(TrainingStep& step, const ParameterStore& training);
+  // The same where no rank holds them all. Collective: the other ranks call weights.gather().
+  void take_weights(TrainingStep& step, GatheredWeights& weights);
   // Copies the weights of a model folder. Errors: those of model::load_weights.
   void load_weights(const std::string& folder, const model::ModelConfig& model);
   ValidationResult run(const ValidationSet& set);
