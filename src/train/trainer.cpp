@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <atomic>
 #include <csignal>
 
@@ -58,13 +56,6 @@ TrainEnd run_training(const RunConfig& given) {
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
     check_layout(config, model, ranks->size());
-    const ParallelConfig& p = config.parallel;
-    if (p.tp > 1 || p.ep > 1) {
-      throw Error(Errc::unsupported, "parallel",
-                  fmt::format("parallel.{} = {}: `saturate bench step` times such layouts, but "
-                              "checkpoints of cut parameters are not written yet; leave it out",
-                              p.tp > 1 ? "tp" : "ep", p.tp > 1 ? p.tp : p.ep));
-    }
     further_validation_texts(config);
     test_texts(config);
     require_agreement(settings, *ranks);
