@@ -50,21 +50,23 @@ enum class MaskKind : uint8_t { embedding, attention, activation, residual, rout
 // What a recorded operation sees while it runs.
 class Run {
  public:
-  Run(const Context& context, const Tape& tape, char* arena, bool accumulate, int32_t slot = 0,
+  // Whether results are added to what is there, and where memory lies; see Tape::RunOptions.
+  struct Place {
+    bool accumulate = false;
+    int32_t slot = 0;
+    std::span<const int32_t> block_slots = {};
+    char* scratch = nullptr;
+  };
+  Run(const Context& context, const Tape& tape, char* arena, const Place& place,
       const Renames* renames = nullptr)
-      : ctx(context),
-        tape_(tape),
-        arena_(arena),
-        accumulate_(accumulate),
-        slot_(slot),
-        renames_(renames) {}
+      : ctx(context), tape_(tape), arena_(arena), place_(place), renames_(renames) {}
   const Context& ctx;
   void* operator()(Value v) const;  // its memory; null for "none"
   template <class T>
   T* as(Value v) const {
     return static_cast<T*>((*this)(v));
   }
-  // Memory given to the tape by address, of this run's slot (Tape::per_slot); null stays null.
+  // Memory given to the tape by address, of this run's slot of it (Tape::per_slot); null stays null.
   template <class T>
   T* operator()(T* p) const {
     return static_cast<T*>(const_cast<void*>(of_slot(p)));
@@ -75,15 +77,16 @@ class Run {
   }
   // Whether a parameter gradient is added to what is there: always except for the first
   // contribution of the first micro-step.
-  bool adds(bool first_contribution) const noexcept { return accumulate_ || !first_contribution; }
+  bool adds(bool first_contribution) const noexcept {
+    return place_.accumulate || !first_contribution;
+  }
 
  private:
   const void* of_slot(const void* p) const;
 
   const Tape& tape_;
   char* arena_;
-  bool accumulate_;
-  int32_t slot_;
+  Place place_;
   const Renames* renames_;
 };
 
@@ -141,7 +144,11 @@ class Tape {
   void keep(Value v);  // readable after the run has ended
   // Addresses in [base, base + bytes), given to operations or as external memory, stand for those
   // of slot 0: slot s has its own `stride` * s bytes further. Batches and random state are such.
-  void per_slot(const void* base, size_t bytes, size_t stride);
+  // Returns the block's number, by which a run may give it a slot of its own.
+  int32_t per_slot(const void* base, size_t bytes, size_t stride);
+  // The memory at `memory` instead of the arena's for a value that make() made, once all operations
+  // are recorded and before plan(). What goes to other ranks lies so.
+  void put_at(Value v, void* memory);
 
   struct Info {
     const char* label;
@@ -237,13 +244,17 @@ class Tape {
   // Memory of a parameter's gradient, in wide_type; *first tells whether this is its first
   // contribution. Of a frozen parameter: memory of the arena that nothing reads.
   Value parameter_gradient(Value parameter, bool* first);
+  // Before anything with its gradient is recorded: no contribution of this tape is the first.
+  // Another tape or the caller's zeros come before it.
+  void add_to_gradient(ParameterId id) { added_to_.insert(id.index); }
   // Records the gradients of everything recorded so far, last to first; operations that serve
   // frozen parameters alone are left out, and with them the backward pass below the lowest
   // parameter that trains. Then the last operations of record_parameter_gradient move behind the
   // gradient that is finished last (of the embedding table, as a rule), until they hold a quarter
   // of its elements: its reduction over the ranks has no other work to hide behind. Results do not
-  // change, not even in their last bit.
-  void backward();
+  // change, not even in their last bit. With `split` all of these operations that can follow the
+  // others make a segment of their own, "weight_gradients", which other work may come before.
+  void backward(bool split = false);
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
   struct FinishedGradient {
@@ -265,6 +276,8 @@ class Tape {
     OperationRange range;  // whole segments
     int32_t slot = 0;
     bool accumulate = false;
+    std::span<const int32_t> block_slots = {};  // by per_slot()'s number; none: all take `slot`
+    char* scratch = nullptr;                    // null: behind the slots' stashes
     // Lanes 0, 1, ...: `ctx` is lane 0's. Empty: all operations run on `ctx`, in order.
     std::span<const Lane> lanes = {};
     std::function<void(int32_t)> after = {};
@@ -288,7 +301,7 @@ class Tape {
   void run_again(OperationRange region, Value pace);
   bool recomputes() const;
   void leave_out_unread();
-  void defer_parameter_gradients();
+  void defer_parameter_gradients(bool all);
   void hoist_lanes();
   void reorder(const std::vector<int32_t>& order);
 
@@ -315,6 +328,7 @@ class Tape {
   std::vector<Value> parameter_values_, wide_parameter_values_,
       parameter_gradients_;                 // by parameter
   std::vector<int32_t> last_contribution_;  // operation index, by parameter
+  std::set<int32_t> added_to_;              // parameters, see add_to_gradient()
   bool planned_ = false;
   TapePlan plan_;
   mutable std::vector<Event> events_;  // by operation that another lane waits for, then fork, joins

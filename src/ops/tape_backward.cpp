@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "kernels/elementwise/elementwise.h"
 #include "ops/tape.h"
@@ -93,7 +94,7 @@ Value Tape::parameter_gradient(Value parameter, bool* first) {
   SAT_ASSERT(p >= 0);
   const ParameterSpec& s = parameters_.specs()[static_cast<size_t>(p)];
   Value& g = parameter_gradients_[static_cast<size_t>(p)];
-  *first = !g;
+  *first = !g && !added_to_.contains(p);
   if (!g) {
     g = s.frozen ? make("frozen_gradient", wide_type(), s.rows, s.cols)
                  : external("parameter_gradient", wide_type(), s.rows, s.cols,
@@ -104,7 +105,7 @@ Value Tape::parameter_gradient(Value parameter, bool* first) {
   return g;
 }
 
-void Tape::backward() {
+void Tape::backward(bool split) {
   SAT_ASSERT(training());
   segment("backward");
   auto region = regions_.rbegin();
@@ -134,7 +135,7 @@ void Tape::backward() {
   if (recomputes() ||
       std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
     leave_out_unread();
-  defer_parameter_gradients();
+  defer_parameter_gradients(split);
 }
 
 bool Tape::recomputes() const {
@@ -219,7 +220,7 @@ void Tape::reorder(const std::vector<int32_t>& order) {
   }
 }
 
-void Tape::defer_parameter_gradients() {
+void Tape::defer_parameter_gradients(bool all) {
   const auto elements = [this](const Operation& o) {
     int64_t n = 0;
     for (Value v : o.writes) {
@@ -233,6 +234,7 @@ void Tape::defer_parameter_gradients() {
   for (const Operation& o : operations_) {
     if (!o.deferrable && elements(o) > 0) wanted = elements(o) / 4;
   }
+  if (all) wanted = std::numeric_limits<int64_t>::max();
   // From the end: an operation may pass those behind it that stay when neither writes what the
   // other touches. Those that move keep their order.
   std::set<int32_t> read, written;  // storage that the operations that stay touch
@@ -256,6 +258,11 @@ void Tape::defer_parameter_gradients() {
     for (Value v : o.writes) {
       if (v) written.insert(storage_of(v));
     }
+  }
+  if (all) segment("weight_gradients");
+  for (const int32_t i : moved) {
+    if (all)
+      operations_[static_cast<size_t>(i)].segment = static_cast<int32_t>(segments_.size()) - 1;
   }
   order.insert(order.begin(), moved.begin(), moved.end());
   std::reverse(order.begin(), order.end());

@@ -79,8 +79,15 @@ int32_t Tape::storage_of(Value v) const { return info(v).root >= 0 ? info(v).roo
 
 void Tape::keep(Value v) { values_[static_cast<size_t>(storage_of(v))].kept = true; }
 
-void Tape::per_slot(const void* base, size_t bytes, size_t stride) {
+int32_t Tape::per_slot(const void* base, size_t bytes, size_t stride) {
   slot_blocks_.push_back({static_cast<const char*>(base), bytes, stride});
+  return static_cast<int32_t>(slot_blocks_.size()) - 1;
+}
+
+void Tape::put_at(Value v, void* memory) {
+  SAT_ASSERT(!planned_ && storage_of(v) == v.id && !info(v).external);
+  at(v).external = true;
+  at(v).memory = memory;
 }
 
 // 24 bits: stack 2, layer 12, mixer 5, kind 5.

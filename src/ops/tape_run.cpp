@@ -18,17 +18,20 @@ void* Run::operator()(Value v) const {
   if (owner.external) return const_cast<void*>(of_slot(owner.memory));
   const TapePlan& plan = tape_.plan_;
   const TapePlan::Place& p = plan.places[storage];
-  const auto slot = static_cast<size_t>(p.stash ? slot_ : plan.slots);  // scratch lies behind them
+  if (!p.stash && place_.scratch != nullptr) return place_.scratch + p.offset;
+  const auto slot = static_cast<size_t>(p.stash ? place_.slot : plan.slots);
   return arena_ + slot * plan.stash_bytes + p.offset;
 }
 
 const void* Run::of_slot(const void* p) const {
-  if (slot_ == 0) return p;
+  if (place_.slot == 0 && place_.block_slots.empty()) return p;
   const char* at = static_cast<const char*>(p);
-  for (const Tape::SlotBlock& b : tape_.slot_blocks_) {
+  for (size_t i = 0; i < tape_.slot_blocks_.size(); ++i) {
+    const Tape::SlotBlock& b = tape_.slot_blocks_[i];
     const std::less<const char*> before;
     if (!before(at, b.base) && before(at, b.base + b.bytes)) {
-      return at + b.stride * static_cast<size_t>(slot_);
+      const int32_t slot = place_.block_slots.empty() ? place_.slot : place_.block_slots[i];
+      return at + b.stride * static_cast<size_t>(slot);
     }
   }
   return p;
@@ -67,6 +70,11 @@ class LaneEvents {
 void Tape::run(const Context& ctx, void* arena, const RunOptions& o) const {
   SAT_ASSERT(planned_ && o.slot >= 0 && o.slot < plan_.slots);
   SAT_ASSERT(o.lanes.empty() || std::ssize(o.lanes) >= plan_.lanes);
+  SAT_ASSERT(o.block_slots.empty() || o.block_slots.size() == slot_blocks_.size());
+  const Run::Place place{.accumulate = o.accumulate,
+                         .slot = o.slot,
+                         .block_slots = o.block_slots,
+                         .scratch = o.scratch};
   const size_t fork = operations_.size(), join = fork + 1;
   LaneEvents events(events_, device(), o.lanes, join + static_cast<size_t>(plan_.lanes));
   std::vector<bool> used(static_cast<size_t>(plan_.lanes), false);
@@ -82,7 +90,7 @@ void Tape::run(const Context& ctx, void* arena, const RunOptions& o) const {
       }
     }
     operation.run(Run(o.lanes.empty() ? ctx : o.lanes[static_cast<size_t>(lane)].ctx, *this,
-                      static_cast<char*>(arena), o.accumulate, o.slot, operation.renames.get()));
+                      static_cast<char*>(arena), place, operation.renames.get()));
     if (events) {
       if (plan_.waited_for[static_cast<size_t>(i)]) events.record(static_cast<size_t>(i), lane);
       used[static_cast<size_t>(lane)] = true;
