@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -54,6 +55,18 @@ Value Transformer::embed(Tape& tape, const LayerStack& stack, const PackedSide& 
   }
   const float scale =
       config_.scale_embedding ? std::sqrt(static_cast<float>(config_.d_model)) : 1.0f;
+  const int64_t own = begin_rows(tape, side);
+  return ops::embedding(tape, {.tokens = side.tokens,
+                               .table = tape.parameter(stack.embedding),
+                               .positions_table = position_table,
+                               .scale = scale,
+                               .dropout = config_.dropout,
+                               .first_row = tape.first_row(),
+                               .rows = own,
+                               .vocabulary = layout_->ranks({Layout::Axis::tp})});
+}
+
+int64_t Transformer::begin_rows(Tape& tape, const PackedSide& side) const {
   const int64_t rows = side.tokens.rows, parts = layout_->row_parts();
   if (rows % parts != 0) {
     throw Error(
@@ -63,26 +76,24 @@ Value Transformer::embed(Tape& tape, const LayerStack& stack, const PackedSide& 
                     "multiples of {}",
                     rows, parts, std::lcm(int64_t{8}, parts)));
   }
-  const int64_t own = rows / parts, first = layout_->row_part() * own;
-  tape.set_rows(first, rows);
-  return ops::embedding(tape, {.tokens = side.tokens,
-                               .table = tape.parameter(stack.embedding),
-                               .positions_table = position_table,
-                               .scale = scale,
-                               .dropout = config_.dropout,
-                               .first_row = first,
-                               .rows = own,
-                               .vocabulary = layout_->ranks({Layout::Axis::tp})});
+  const int64_t own = rows / parts;
+  tape.set_rows(layout_->row_part() * own, rows);
+  return own;
 }
 
-Value Transformer::run(Tape& tape, const LayerStack& stack, const PackedSide& side,
-                       const RecordMixer& record) const {
-  tape.layer(stack.place, 0, 0);
-  Residual stream{.carried = embed(tape, stack, side),
-                  .branch = {},
+Transformer::State Transformer::run(Tape& tape, const LayerStack& stack, const Part& part,
+                                    State state, const PackedSide& side,
+                                    const RecordMixer& record) const {
+  begin_rows(tape, side);
+  if (part.embeds) {
+    tape.layer(stack.place, 0, 0);
+    state.stream = embed(tape, stack, side);
+  }
+  Residual stream{.carried = state.stream,
+                  .branch = state.branch,
                   .pre = config_.norm_position == NormPosition::pre,
                   .dropout = config_.dropout};
-  for (int64_t i = 0; i < std::ssize(stack.layers); ++i) {
+  for (int64_t i = part.first_layer; i < part.last_layer; ++i) {
     const std::vector<Sublayer>& layer = stack.layers[static_cast<size_t>(i)];
     tape.begin_region();
     for (int64_t j = 0; j < std::ssize(layer); ++j) {
@@ -93,16 +104,63 @@ Value Transformer::run(Tape& tape, const LayerStack& stack, const PackedSide& si
     }
     tape.end_region();
   }
-  if (stack.final_norm.weight.index < 0) return stream.carried;
+  state.stream = stream.carried;
+  state.branch = stream.branch;
+  if (!part.ends || !config_.final_norm) return state;
   tape.layer(stack.place, std::ssize(stack.layers), 0);
-  return ops::residual_norm(tape, stream.carried, stream.branch, norm(tape, stack.final_norm),
-                            stream.dropout)
-      .y;
+  state.stream = ops::residual_norm(tape, stream.carried, stream.branch,
+                                    norm(tape, stack.final_norm), stream.dropout)
+                     .y;
+  state.branch = {};
+  return state;
+}
+
+Transformer::Part Transformer::all_of(const LayerStack& stack) const {
+  return {.last_layer = std::ssize(stack.layers)};
+}
+
+Transformer::Part Transformer::part_of(const LayerStack& stack, int64_t first,
+                                       ItemRange range) const {
+  const int64_t layers = std::ssize(stack.layers);
+  return {.embeds = range.has(first),
+          .first_layer = std::clamp(range.first - first - 1, int64_t{0}, layers),
+          .last_layer = std::clamp(range.last - first - 1, int64_t{0}, layers),
+          .ends = range.has(first + 1 + layers)};
+}
+
+Transformer::State Transformer::record(Tape& tape, ItemRange range, State state,
+                                       const PackedSide& source, const PackedSide& target) const {
+  const Items items(config_);
+  if (items.encodes()) {
+    const Part part = part_of(encoder_, 0, range);
+    if (!part.empty()) {
+      state = run(tape, encoder_, part, state, source,
+                  [&](const Mixer& m, Value x) { return m.record(tape, x, {.side = source}); });
+    }
+    if (part.ends) state = {.stream = {}, .branch = {}, .memory = state.stream};
+  }
+  const Part part = part_of(decoder_, items.target_embedding, range);
+  if (!part.empty()) {
+    // Gathered once for all layers here, so that its gradient is summed over the ranks once. What
+    // passes on is this rank's rows.
+    Value memory;
+    if (state.memory && part.first_layer < part.last_layer) {
+      begin_rows(tape, source);
+      memory = gather_rows(tape, *layout_, state.memory);
+    }
+    const MixerBatch batch{.side = target, .causal = true, .memory = memory, .source = &source};
+    state = run(tape, decoder_, part, state, target,
+                [&](const Mixer& m, Value x) { return m.record(tape, x, batch); });
+  }
+  if (range.last >= items.decoder_norm) state.memory = {};  // no layer is left that reads it
+  if (range.has(items.output)) begin_rows(tape, target);
+  return state;
 }
 
 Value Transformer::encode(Tape& tape, const PackedSide& source) const {
-  return run(tape, encoder_, source,
-             [&](const Mixer& m, Value x) { return m.record(tape, x, {.side = source}); });
+  return run(tape, encoder_, all_of(encoder_), {}, source,
+             [&](const Mixer& m, Value x) { return m.record(tape, x, {.side = source}); })
+      .stream;
 }
 
 Value Transformer::decode(Tape& tape, const PackedSide& target, Value memory,
@@ -110,20 +168,22 @@ Value Transformer::decode(Tape& tape, const PackedSide& target, Value memory,
   // Gathered once for all layers, so that its gradient is summed over the ranks once.
   if (memory) memory = gather_rows(tape, *layout_, memory);
   const MixerBatch batch{.side = target, .causal = true, .memory = memory, .source = source};
-  return run(tape, decoder_, target,
-             [&](const Mixer& m, Value x) { return m.record(tape, x, batch); });
+  return run(tape, decoder_, all_of(decoder_), {}, target,
+             [&](const Mixer& m, Value x) { return m.record(tape, x, batch); })
+      .stream;
 }
 
 Value Transformer::decode_step(Tape& tape, const PackedSide& target,
                                std::span<const MixerStep> steps) const {
   size_t next = 0;
-  return run(tape, decoder_, target,
-             [&](const Mixer& m, Value x) { return m.record_step(tape, x, steps[next++]); });
+  return run(tape, decoder_, all_of(decoder_), {}, target,
+             [&](const Mixer& m, Value x) { return m.record_step(tape, x, steps[next++]); })
+      .stream;
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {
   return ops::linear(tape, gather_rows(tape, *layout_, hidden),
-                     tape.parameter(output_.index >= 0 ? output_ : decoder_.embedding));
+                     tape.parameter(config_.tied_output ? decoder_.embedding : output_));
 }
 
 std::vector<const Mixer*> Transformer::decoder_mixers() const {
@@ -132,6 +192,36 @@ std::vector<const Mixer*> Transformer::decoder_mixers() const {
     for (const Sublayer& s : layer) mixers.push_back(s.mixer.get());
   }
   return mixers;
+}
+
+std::vector<double> Transformer::item_costs(double source_tokens, double target_tokens,
+                                            double source_pairs, double target_pairs,
+                                            double cross_pairs) const {
+  // Operations that a GPU could make while it moves a byte: 600 TFLOP/s of products in bf16 and
+  // 4 TB/s on an H200, whose ratio is about that of other cards.
+  constexpr double kPerByte = 150;
+  const auto width = static_cast<double>(config_.d_model);
+  const Items items(config_);
+  std::vector<double> costs;
+  const auto stack = [&](const LayerStack& s, const MixerWork& work) {
+    // Lookup and its gradient, which adds to wide rows; a norm and its gradient.
+    costs.push_back(kPerByte * 14 * work.tokens * width);
+    for (const std::vector<Sublayer>& layer : s.layers) {
+      double products = 0;
+      for (const Sublayer& sub : layer) products += sub.mixer->products(work);
+      costs.push_back(3 * 2 * products);
+    }
+    costs.push_back(kPerByte * 10 * work.tokens * width);
+  };
+  if (items.encodes()) stack(encoder_, {.tokens = source_tokens, .pairs = source_pairs});
+  stack(decoder_, {.tokens = target_tokens,
+                   .pairs = target_pairs,
+                   .memory_tokens = source_tokens,
+                   .memory_pairs = cross_pairs});
+  // The logits are written, read and overwritten by their gradient, which two products read.
+  const double logits = target_tokens * static_cast<double>(padded_vocab(config_.vocab_target));
+  costs.push_back(3 * 2 * logits * width + kPerByte * 5 * 2 * logits);
+  return costs;
 }
 
 double Transformer::training_flops(double source_tokens, double target_tokens, double source_pairs,

@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/mixers/registry.h"
 #include "model/model_config.h"
+#include "model/stages.h"
 #include "ops/parameters.h"
 #include "ops/residual_norm.h"
 #include "ops/tape.h"
@@ -21,11 +23,13 @@ class Transformer {
   // so what needs shapes before there is memory asks a store that is never allocated. The config
   // must be valid. With a layout of several ranks (it outlives the model) the store gets what this
   // rank holds: heads, columns of the feed-forward layers and rows of the vocabulary's tables are
-  // cut over tp. Errors: invalid_argument (tp does not divide one of these; names it).
+  // cut over tp, and a stage of a pipeline holds what its items use alone, and records no others.
+  // Errors: invalid_argument (tp does not divide one of these; names it).
   Transformer(const ModelConfig& config, ParameterStore& store,
-              const Layout& layout = Layout::one_rank());
+              const Layout& layout = Layout::one_rank(), Stages stages = {});
   const ModelConfig& config() const noexcept { return config_; }
   const Layout& layout() const noexcept { return *layout_; }
+  const Stages& stages() const noexcept { return stages_; }
 
   // Rows of the vocabulary's matrices: a multiple of 64 on each of the ranks that share them, so
   // that products over them are aligned. The rows from vocab on never win, lose or learn.
@@ -50,6 +54,20 @@ class Transformer {
   // (rows of all tensor-parallel ranks, this rank's part of the padded vocab)
   Value logits(Tape& tape, Value hidden) const;
 
+  // What passes between items (stages.h). Values that do not pass are none.
+  struct State {
+    Value stream, branch, memory;
+  };
+  // Records a range of items on what the items before it leave; returns what the next one is given.
+  // The final norm's result is a stream. The output item records nothing: logits() and the loss are
+  // the caller's.
+  State record(Tape& tape, ItemRange range, State state, const PackedSide& source,
+               const PackedSide& target) const;
+
+  // The tables that several chunks use, each with the coordinates of the stages that hold it,
+  // ascending: the same on all ranks.
+  const std::vector<std::vector<int32_t>>& shared_tables() const noexcept { return shared_tables_; }
+
   // Mixers of the decoder, layer by layer, in the order in which decode_step() takes their steps.
   std::vector<const Mixer*> decoder_mixers() const;
 
@@ -58,6 +76,10 @@ class Transformer {
   // counted.
   double training_flops(double source_tokens, double target_tokens, double source_pairs,
                         double target_pairs, double cross_pairs) const;
+  // About what each item takes of them, with the memory traffic of tables and loss as the operations
+  // that a GPU makes in that time.
+  std::vector<double> item_costs(double source_tokens, double target_tokens, double source_pairs,
+                                 double target_pairs, double cross_pairs) const;
 
  private:
   struct Sublayer {
@@ -73,14 +95,32 @@ class Transformer {
   // Records a mixer on its input, normalised or not as the model wants.
   using RecordMixer = std::function<Value(const Mixer&, Value x)>;
 
+  // The items of a stack, from the first of the model that is its own.
+  struct Part {
+    bool embeds = true;
+    int64_t first_layer = 0, last_layer = 0;  // [first, last)
+    bool ends = true;
+    bool empty() const noexcept { return !embeds && first_layer >= last_layer && !ends; }
+  };
+  Part all_of(const LayerStack& stack) const;
+  // Of the stack whose embedding is item `first`.
+  Part part_of(const LayerStack& stack, int64_t first, ItemRange range) const;
+
   LayerStack declare_stack(ParameterStore& store, Stack place, ParameterId embedding) const;
+  ParameterId declare_table(ParameterStore& store, const std::string& name, int64_t vocab,
+                            int64_t zero_row, std::vector<int64_t> users);
   ops::NormParameters norm(Tape& tape, const NormIds& ids) const;
+  // Values recorded from here on have this rank's rows of a side; returns how many. Errors:
+  // invalid_argument when ranks that share rows do not divide them.
+  int64_t begin_rows(Tape& tape, const PackedSide& side) const;
   Value embed(Tape& tape, const LayerStack& stack, const PackedSide& side) const;
-  Value run(Tape& tape, const LayerStack& stack, const PackedSide& side,
-            const RecordMixer& record) const;
+  State run(Tape& tape, const LayerStack& stack, const Part& part, State state,
+            const PackedSide& side, const RecordMixer& record) const;
 
   ModelConfig config_;
   const Layout* layout_;
+  Stages stages_;
+  std::vector<std::vector<int32_t>> shared_tables_;
   LayerStack encoder_, decoder_;  // the encoder has no layers in a decoder-only model
   ParameterId output_;
   Buffer sinusoids_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "model/transformer.h"
@@ -50,9 +51,11 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
                                                    ParameterId embedding) const {
   const bool encoder = place == Stack::encoder;
   const std::string side = encoder ? "encoder" : "decoder";
+  const int64_t first = encoder ? 0 : Items(config_).target_embedding;
   LayerStack stack{
       .place = place, .embedding = embedding, .positions = {}, .layers = {}, .final_norm = {}};
   if (config_.positions == PositionKind::learned) {
+    store.hold(stages_.holds(first));
     stack.positions = add_part(store, *layout_,
                                {.name = side + ".positions.weight",
                                 .rows = config_.max_positions,
@@ -64,6 +67,7 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
   }
   const int64_t layers = encoder ? config_.encoder_layers : config_.decoder_layers;
   for (int64_t i = 0; i < layers; ++i) {
+    store.hold(stages_.holds(first + 1 + i));
     std::vector<Sublayer>& layer = stack.layers.emplace_back();
     store.begin_unit();
     for (const MixerKind* mixer : layer_mixers(config_, place, i)) {
@@ -74,43 +78,69 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
       layer.push_back({norm, mixer->make(declare)});
     }
   }
+  store.hold(stages_.holds(first + 1 + layers));
   store.begin_unit();
   if (config_.final_norm)
     stack.final_norm = Declaration(config_, store, side + ".final", *layout_).norm();
   return stack;
 }
 
-Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const Layout& layout)
-    : config_(config), layout_(&layout) {
-  require_divisible(config, layout);
+// `users`: the items that look it up or multiply by it.
+ParameterId Transformer::declare_table(ParameterStore& store, const std::string& name,
+                                       int64_t vocab, int64_t zero_row,
+                                       std::vector<int64_t> users) {
   const bool lm = config_.kind == ModelKind::decoder_only;
   const float std = lm ? 0.02f : 1.0f / std::sqrt(static_cast<float>(config_.d_model));
+  std::set<int64_t> chunks;
+  std::set<int32_t> holders;
+  for (const int64_t item : users) {
+    const int64_t chunk = stages_.chunk_of(item);
+    chunks.insert(chunk);
+    if (stages_.chunks() > 0) holders.insert(stages_.rank_of[static_cast<size_t>(chunk)]);
+  }
+  if (chunks.size() == 1) holders.clear();
+  const std::vector<int32_t> shared(holders.begin(), holders.end());
+  if (!shared.empty()) shared_tables_.push_back(shared);
+  store.hold(std::ranges::any_of(users, [&](int64_t item) { return stages_.holds(item); }));
+  store.begin_unit();
+  const int64_t rows = padded_vocab(vocab, layout_->extent(Layout::Axis::tp));
+  return add_part(store, *layout_,
+                  {.name = name,
+                   .rows = rows,
+                   .cols = config_.d_model,
+                   .init = Init::normal,
+                   .init_scale = std,
+                   .decay = true,
+                   .zero_row = zero_row,
+                   .padding_rows = rows - vocab,
+                   .holders = shared},
+                  0);
+}
+
+Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const Layout& layout,
+                         Stages stages)
+    : config_(config), layout_(&layout), stages_(std::move(stages)) {
+  require_divisible(config, layout);
+  const bool lm = config_.kind == ModelKind::decoder_only;
+  const Items items(config_);
   // Marian starts the decoder from a zero embedding, and transformers from the row of <pad>, which
   // it keeps at zero: so do we, or what we train would be another model there.
   const int64_t start_row = !lm && config_.decoder_start_id == config_.pad_id ? config_.pad_id : -1;
-  const auto table = [&](const std::string& name, int64_t vocab, int64_t zero_row) {
-    store.begin_unit();
-    const int64_t rows = padded_vocab(vocab, layout.extent(Layout::Axis::tp));
-    return add_part(store, layout,
-                    {.name = name,
-                     .rows = rows,
-                     .cols = config_.d_model,
-                     .init = Init::normal,
-                     .init_scale = std,
-                     .decay = true,
-                     .zero_row = zero_row,
-                     .padding_rows = rows - vocab},
-                    0);
-  };
   ParameterId source, target;
-  if (!lm && !shares(config_)) {
-    source = table(source_embedding_name(config_), config_.vocab_source, -1);
-  }
-  target = table(target_embedding_name(config_), config_.vocab_target, start_row);
+  if (!lm && !shares(config_))
+    source = declare_table(store, source_embedding_name(config_), config_.vocab_source, -1,
+                           {int64_t{0}});
+  std::vector<int64_t> users{items.target_embedding};
+  if (config_.tied_output) users.push_back(items.output);
+  if (shares(config_)) users.push_back(0);
+  target =
+      declare_table(store, target_embedding_name(config_), config_.vocab_target, start_row, users);
   if (shares(config_)) source = target;
   if (!lm) encoder_ = declare_stack(store, Stack::encoder, source);
   decoder_ = declare_stack(store, Stack::decoder, target);
-  if (!config_.tied_output) output_ = table("output.weight", config_.vocab_target, -1);
+  if (!config_.tied_output)
+    output_ = declare_table(store, "output.weight", config_.vocab_target, -1, {items.output});
+  store.hold(true);
 }
 
 std::vector<ParameterShape> model_parameters(const ModelConfig& config) {

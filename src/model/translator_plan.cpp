@@ -94,7 +94,7 @@ void TranslatorPlan::record_encoder() {
 void TranslatorPlan::record_step() {
   const ModelConfig& c = model_.config();
   const Context ctx{stream_.device(), stream_.native()};
-  const Run encoded(ctx, encoder_, encoder_arena_.as<char>(), false);
+  const Run encoded(ctx, encoder_, encoder_arena_.as<char>(), Run::Place{});
   kernels::BeamState state{.ids = words(layout_.ids),
                            .positions = words(layout_.positions),
                            .finished = words(layout_.finished),

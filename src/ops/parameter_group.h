@@ -39,12 +39,14 @@ class ParameterGroup {
  public:
   enum class Kind : uint8_t { trained, frozen };
   using Axes = std::vector<parallel::MeshAxis>;
-  ParameterGroup(Kind kind, DType compute, Axes axes)
-      : kind_(kind), compute_type_(compute), axes_(std::move(axes)) {}
+  ParameterGroup(Kind kind, DType compute, Axes axes, std::vector<int32_t> holders = {})
+      : kind_(kind), compute_type_(compute), axes_(std::move(axes)), holders_(std::move(holders)) {}
   Kind kind() const noexcept { return kind_; }
   // Gradients are summed over the ranks that differ on these axes (ShardSpec::reduce_axes), which
   // hold the same elements; all other ranks hold other elements.
   const Axes& axes() const noexcept { return axes_; }
+  // Of parameters that several chunks of a pipeline use: see ParameterSpec::holders.
+  const std::vector<int32_t>& holders() const noexcept { return holders_; }
 
   // How the ranks that hold the same elements share the group's state (Rajbhandari et al.,
   // arXiv:1910.02054). Of what is shared each holds its own ranges alone.
@@ -101,6 +103,7 @@ class ParameterGroup {
   DType compute_type_;
   Axes axes_;
   Sharing sharing_;
+  std::vector<int32_t> holders_;
   int64_t count_ = 0;
   std::vector<int64_t> units_;  // where they begin
   std::vector<parallel::FlatRange> buckets_;

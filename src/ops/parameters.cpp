@@ -74,10 +74,11 @@ void ParameterStore::place(ParameterSpec& spec) {
   const bool shared = layout_ != nullptr && !spec.frozen;
   const bool apart = shared && sharing_.zero > 0 && spec.wide;
   const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
-    return g.kind() == kind && g.axes() == axes && g.sharing().read_wide == apart;
+    return g.kind() == kind && g.axes() == axes && g.holders() == spec.holders &&
+           g.sharing().read_wide == apart;
   });
   spec.group = static_cast<int32_t>(found - groups_.begin());
-  if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes);
+  if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes, spec.holders);
   ParameterGroup& group = groups_[static_cast<size_t>(spec.group)];
   if (shared && group.count() == 0) {
     const parallel::Group& ranks = layout_->group(axes);
@@ -104,6 +105,9 @@ void ParameterStore::share(const Layout& layout, const Sharing& sharing) {
 ParameterId ParameterStore::add(ParameterSpec spec) {
   SAT_ASSERT(!allocated() && spec.rows > 0 && spec.cols > 0);
   SAT_ASSERT(find(spec.name).index < 0 && layout_ == nullptr);
+  if (spec.number < 0) spec.number = added_;
+  ++added_;
+  if (!holding_) return {};
   spec.unit = unit_;
   place(spec);
   specs_.push_back(std::move(spec));
@@ -140,7 +144,7 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
   std::vector<float> values;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const ParameterSpec& p = specs_[i];
-    const auto number = p.number < 0 ? i : static_cast<uint64_t>(p.number);
+    const auto number = static_cast<uint64_t>(p.number);
     const bool cut = p.whole.rows > 0;
     const std::vector<parallel::ShardRun> all{{0, p.size()}};
     const int64_t width = cut ? p.whole.cols : p.cols;

@@ -51,8 +51,12 @@ struct ParameterSpec {
   parallel::ShardSpec shard = {};  // how a mesh cuts it; a cut without blocks takes these
   WholeParameter whole = {};       // set by part_of(); no rows: this is all of it
   // Its place among all parameters of the model: together with an element's place in the whole
-  // parameter it decides the first value. -1: its place in the store, which holds them all.
+  // parameter it decides the first value. Set by ParameterStore::add().
   int64_t number = -1;
+  // Pipeline stages whose chunks use it, when there is more than one such chunk: ascending
+  // coordinates, of which the first counts it in the norm of the gradients. Its gradient is whole
+  // once theirs are added up. Empty: one chunk alone uses it.
+  std::vector<int32_t> holders = {};
   // Set by ParameterStore:
   int32_t unit = 0;    // see begin_unit()
   int32_t group = 0;   // of ParameterStore::groups()
@@ -77,8 +81,12 @@ class ParameterStore {
   // rounded copy.
   ParameterStore(Device device, DType compute);
   // Order of adding is the order in memory within a group; add in forward order, so that backward
-  // finishes gradients from the end of the arrays to their start.
+  // finishes gradients from the end of the arrays to their start. Numbers the parameter by its place
+  // among all that were added, held or not. An id with index -1 is that of one that is not held.
   ParameterId add(ParameterSpec spec);
+  // Whether parameters added from here on are held. Those of other pipeline stages are not.
+  void hold(bool held) noexcept { holding_ = held; }
+  int64_t added() const noexcept { return added_; }
 
   // Takes a parameter out of training: it moves to a group that has neither gradients nor moments.
   // Tapes recorded later leave out the work that only its gradient needs.
@@ -185,6 +193,8 @@ class ParameterStore {
   void begin_groups();
 
   std::vector<ParameterSpec> specs_;
+  int64_t added_ = 0;
+  bool holding_ = true;
   Device device_;
   DType compute_type_ = DType::f32;
   kernels::KernelOptions kernels_;

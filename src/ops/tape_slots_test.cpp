@@ -43,6 +43,7 @@ struct Options {
   bool gather = false;  // weights come through operations on lane 1
   bool ahead = false;   // all at once, not when the layer begins
   int32_t slots = 1;
+  bool split = false;  // weight gradients are a segment of their own
 };
 
 // The model, its tape and the memory of `slots` micro-batches.
@@ -68,7 +69,7 @@ class Pieces {
         for (int32_t i = region.begin; i < region.end; ++i) tape_->recompute(i, Recompute::whole);
       }
     }
-    tape_->backward();
+    tape_->backward(o.split);
     arena_.resize(tape_->plan(o.slots) + 256);
     std::fill(arena_.begin(), arena_.end(), static_cast<char>(0xFF));  // NaN: poison
   }
@@ -79,9 +80,14 @@ class Pieces {
     random_[static_cast<size_t>(slot) * 2] = 9;
     random_[static_cast<size_t>(slot) * 2 + 1] = micro_batch;
   }
-  void run(const char* segment, int32_t slot, bool accumulate) {
+  void run(const char* segment, int32_t slot, bool accumulate,
+           std::span<const int32_t> block_slots = {}, char* scratch = nullptr) {
     tape_->run({}, arena_.data(),
-               {.range = tape_->range(segment), .slot = slot, .accumulate = accumulate});
+               {.range = tape_->range(segment),
+                .slot = slot,
+                .accumulate = accumulate,
+                .block_slots = block_slots,
+                .scratch = scratch});
   }
   std::vector<float> gradients() const {
     const auto* g = store_.gradients().as<float>();
@@ -216,6 +222,35 @@ TEST(TapeSlots, ForwardOfTheNextBeforeBackwardOfThisGivesTheSameBits) {
     p.run("backward", 1, true);
     p.run("backward", 2, true);
     p.run("backward", 0, true);
+    EXPECT_EQ(want, (Outcome{p.loss(), p.gradients()}));
+  }
+}
+
+TEST(TapeSlots, WeightGradientsMayComeLaterAndBatchesLieInSlotsOfTheirOwn) {
+  const Outcome want = in_turn({}, 4);
+  for (const bool recompute : {false, true}) {
+    Pieces p({.recompute = recompute, .slots = 3, .split = true});
+    EXPECT_EQ(flaw_of(p.tape(), p.tape().layout()), "");
+    EXPECT_GT(p.tape().range("weight_gradients").size(), 4 * kLayers - 1);
+    std::vector<char> scratch(p.tape().layout().scratch_bytes + 256, static_cast<char>(0xFF));
+    const auto run = [&](const char* segment, int32_t m, bool accumulate) {
+      const int32_t blocks[] = {(m + 1) % 3, (m + 1) % 3};
+      p.run(segment, m % 3, accumulate, blocks, scratch.data());
+    };
+    for (int32_t m : {0, 1, 2}) p.fill((m + 1) % 3, static_cast<uint64_t>(m));
+    run("forward", 0, false);
+    run("forward", 1, false);
+    run("backward", 0, false);
+    run("backward", 1, true);
+    run("weight_gradients", 0, false);
+    run("forward", 2, false);
+    p.fill(1, 3);
+    run("forward", 3, false);
+    run("weight_gradients", 1, true);
+    run("backward", 2, true);
+    run("backward", 3, true);
+    run("weight_gradients", 2, true);
+    run("weight_gradients", 3, true);
     EXPECT_EQ(want, (Outcome{p.loss(), p.gradients()}));
   }
 }

@@ -127,7 +127,9 @@ std::string deadlock(Lists lists) {
       const int peer = mine->group.ranks[at(j)];
       if (!takes_part(*mine, j) || met[at(rank)].contains(peer)) continue;
       const Collective* theirs = current(peer);
-      if (!theirs || !matches(*mine, rank, *theirs, peer)) {
+      // What stands at the peer's head may have been met by the exchange before this one.
+      const bool met_before = met[at(peer)].contains(rank);
+      if (!theirs || met_before || !matches(*mine, rank, *theirs, peer)) {
         all = false;
       } else if (mine->kind == CollectiveKind::send_receive) {
         met[at(rank)].insert(peer);

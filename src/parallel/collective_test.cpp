@@ -128,6 +128,17 @@ TEST(Collectives, ASendMeetsItsReceive) {
             std::string::npos);
 }
 
+TEST(Collectives, EqualSendsInARowMeetOneReceiveEach) {
+  const auto to_1 = exchange(kAll, {0, 2, 0, 0}, {0, 0, 0, 0}),
+             from_0 = exchange(kAll, {0, 0, 0, 0}, {2, 0, 0, 0}),
+             to_0 = exchange(kAll, {2, 0, 0, 0}, {0, 0, 0, 0}),
+             from_1 = exchange(kAll, {0, 0, 0, 0}, {0, 2, 0, 0});
+  EXPECT_EQ(mismatch_of(std::vector<List>{{to_1, to_1, from_1}, {from_0, from_0, to_0}, {}, {}}),
+            "");
+  EXPECT_NE(mismatch_of(std::vector<List>{{to_1, to_1, from_1}, {from_0, to_0, from_0}, {}, {}}),
+            "");
+}
+
 TEST(Collectives, WhoWaitsForEverIsNamed) {
   // Every sequence fits by itself; the orders of two groups do not.
   const std::vector<List> lists = {

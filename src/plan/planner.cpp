@@ -195,6 +195,13 @@ class Planner {
   void consider(const RunConfig& layout) {
     const std::string name = name_of_layout(layout);
     std::string smallest;  // why even that does not fit
+    if (layout.parallel.pp > 1) {
+      refuse(
+          "a pipeline's idle time is not simulated yet: saturate bench step --parallel pp=N times "
+          "it",
+          name);
+      return;
+    }
     for (const bool offload : {false, true}) {
       for (const char* recompute : {"auto", "selective", "full"}) {
         RunConfig c = layout;

@@ -48,6 +48,7 @@ std::string nearest_pattern(const std::string& pattern, const ParameterStore& st
 
 void freeze_parameters(ParameterStore& store, std::span<const std::string> patterns) {
   const auto& specs = store.specs();
+  const bool whole = store.added() == std::ssize(specs);  // else a stage's: others may match
   for (const std::string& pattern : patterns) {
     bool used = false;
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -55,9 +56,9 @@ void freeze_parameters(ParameterStore& store, std::span<const std::string> patte
       store.freeze({static_cast<int32_t>(i)});
       used = true;
     }
-    if (!used) refuse_unmatched(pattern, store);
+    if (!used && whole) refuse_unmatched(pattern, store);
   }
-  if (store.trainable_count() == 0) {
+  if (whole && store.trainable_count() == 0) {
     throw Error(Errc::invalid_argument, "config",
                 fmt::format("optimizer.freeze = {} leaves nothing to train; take a pattern out",
                             fmt::join(patterns, ", ")));

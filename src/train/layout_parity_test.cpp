@@ -121,6 +121,18 @@ constexpr const char* kExperts[] = {"experts dp=2 4",
                                     "experts dp=2,pp=2,ep=2 4"};
 INSTANTIATE_TEST_SUITE_P(Experts, LayoutParity, testing::ValuesIn(kExperts));
 
+// Placements and lists beside those above: a V, uneven micro-batches, and with dp.
+constexpr const char* kSchedules[] = {
+    "gpt dp=1,pp=3,schedule=zero-bubble 5",
+    "gpt dp=2,pp=2,schedule=zero-bubble,chunks=2 8",
+    "llama dp=1,pp=4,schedule=zero-bubble 6",
+    "linear dp=1,pp=2,chunks=2 4",
+    "translation dp=1,pp=2,chunks=2 4",
+    "translation dp=2,pp=2,schedule=zero-bubble,chunks=2 4",
+    "modern-translation dp=1,pp=4,schedule=gpipe 4",
+};
+INSTANTIATE_TEST_SUITE_P(Schedules, LayoutParity, testing::ValuesIn(kSchedules));
+
 // One case by hand.
 TEST(LayoutCase, FromTheEnvironment) {
   const char* text = std::getenv("LAYOUT_CASE");

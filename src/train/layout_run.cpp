@@ -92,7 +92,10 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   options.parallel = resolve_parallel(task.parallel, ranks.size());
   ParameterStore store(task.device, task.type);
   store.set_kernels(task.kernels);
-  model::Transformer model(task.model, store, layout);
+  model::Transformer model(
+      task.model, store, layout,
+      plan_pipeline(task.model, options.shape, options.accumulate, options.parallel, layout)
+          .stages);
   freeze_parameters(store, options.freeze);
   allocate_for_steps(store, options, layout);
   model.make_tables(store);

@@ -12,4 +12,11 @@ namespace saturate::train {
 void record_loss(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
                  int32_t* batch, ops::LossSpec loss);
 
+// The same of some of the model's items, on what passes from those before; returns what passes on.
+// Batches of further slots lie `stride` bytes apart, with what else belongs to the slot behind them.
+model::Transformer::State record_items(Tape& tape, const model::Transformer& model,
+                                       const data::BatchLayout& layout, int32_t* batch,
+                                       size_t stride, model::ItemRange items,
+                                       const model::Transformer::State& given, ops::LossSpec loss);
+
 }  // namespace saturate::train

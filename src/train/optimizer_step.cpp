@@ -49,9 +49,12 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     parts_.push_back({&group, std::move(rules), blocks_, std::move(counted)});
     blocks_ += kernels::norm_blocks(group.count());
   }
-  if (every_rank_has_all_) {
-    for (Part& part : parts_)
+  for (Part& part : parts_) {
+    if (every_rank_has_all_)
       part.counted.assign(part.group->owned().begin(), part.group->owned().end());
+    // Stages that hold the same table have the same gradient of it: the first counts it.
+    const std::vector<int32_t>& holders = part.group->holders();
+    if (!holders.empty() && holders.front() != layout.coordinate(Axis::pp)) part.counted.clear();
   }
   norm_partial_ = Buffer(store.device(), static_cast<size_t>(blocks_) * sizeof(double));
 }

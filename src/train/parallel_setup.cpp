@@ -22,10 +22,7 @@ void check_supported(const ParallelConfig& p) {
                 fmt::format("parallel.{} = {}: this version trains with {} only; leave it out", key,
                             value, supported));
   };
-  if (p.pp > 1) only("pp", p.pp, 1);
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
-  if (p.schedule != "1f1b") only("schedule", p.schedule, "1f1b");
-  if (p.chunks > 1) only("chunks", p.chunks, 1);
   if (p.offload) only("offload", p.offload, false);
   if (p.reduce != "fp32") only("reduce", p.reduce, "fp32");
 }

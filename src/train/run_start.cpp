@@ -76,12 +76,20 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   require_agreement(plan_of(corpora_, fitted_), ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
-  model_.emplace(model_config_, store_, layout_);
+  StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
+  options.recompute_units = fitted_.recompute_units;
+  if (layout_.extent(Layout::Axis::pp) > 1)
+    throw Error(
+        Errc::unsupported, "parallel",
+        "parallel.pp: checkpoints and validation of a run whose ranks hold different layers "
+        "are not supported yet; saturate bench step and saturate compare take it");
+  model_.emplace(
+      model_config_, store_, layout_,
+      plan_pipeline(model_config_, options.shape, options.accumulate, options.parallel, layout_)
+          .stages);
   freeze_parameters(store_, config_.optimizer.freeze);
   const model::Transformer declared(model_config_, all_);
   freeze_parameters(all_, config_.optimizer.freeze);
-  StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
-  options.recompute_units = fitted_.recompute_units;
   allocate_for_steps(store_, options, layout_);
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);

@@ -89,9 +89,11 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   store.set_kernels(kernel_choices);
   const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()));
-  model::Transformer model(model_config, store, layout);
-  freeze_parameters(store, config.optimizer.freeze);
   const StepOptions options = resolve_step(config, shape, ranks.size());
+  model::Transformer model(
+      model_config, store, layout,
+      plan_pipeline(model_config, shape, options.accumulate, options.parallel, layout).stages);
+  freeze_parameters(store, config.optimizer.freeze);
   allocate_for_steps(store, options, layout);
   model.make_tables(store);
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
+#include <set>
 
 #include "kernels/gemm/matmul.h"
 #include "train/frozen.h"
-#include "train/loss_tape.h"
 
 namespace saturate::train {
 namespace {
@@ -19,22 +20,13 @@ constexpr size_t kTimedSteps = 64;
 constexpr int64_t kRingSlots =
     1024;  // records the host may be behind; submit() waits before it wraps
 
-RecomputeChoice record(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
-                       int32_t* batch, StepState* state, double* routing,
-                       const StepOptions& options) {
-  const auto forward = [&](Tape& t) {
-    record_loss(t, model, layout, batch,
-                {.label_smoothing = options.label_smoothing,
-                 .grad_scale = 1.0f / static_cast<float>(layout.shape.target_rows),
-                 .device_scale = state ? &state->loss_scale : nullptr,
-                 .totals = state ? state->totals : nullptr,
-                 .routing = routing});
-  };
-  forward(tape);
-  const RecomputeChoice choice =
-      choose_recomputation(tape, options.parallel.recompute, options.recompute_units, forward);
-  tape.backward();
-  return choice;
+MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes, double* routing) {
+  return {.shape = options.shape,
+          .label_smoothing = options.label_smoothing,
+          .workspace_bytes = workspace_bytes,
+          .recompute = options.parallel.recompute,
+          .recompute_units = options.recompute_units,
+          .routing = routing};
 }
 
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
@@ -43,6 +35,8 @@ void share_state(ParameterStore& store, const StepOptions& options, const Layout
                        .bucket_elements = options.bucket_bytes /
                                           static_cast<int64_t>(size_of(store.wide_type()))});
 }
+// Of what begins when everything else of the list has.
+constexpr MicroBatches::Moment kEnd = std::numeric_limits<MicroBatches::Moment>::max();
 
 }  // namespace
 
@@ -52,22 +46,28 @@ void allocate_for_steps(ParameterStore& store, const StepOptions& options, const
 }
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
-                     const StepOptions& options, const Layout& ranks,
+                     const StepOptions& options, const Layout& layout,
                      const std::function<void(const Tape&)>& look) {
   const Device device = like.device();
   const DType compute = like.compute_type();
   ParameterStore store(device, compute);
   store.set_kernels(like.kernels());
-  const model::Transformer model(config, store, ranks);
+  const Pipeline pipeline =
+      plan_pipeline(config, options.shape, options.accumulate, options.parallel, layout);
+  if (pipeline.stages.chunks() > 0) {  // patterns that fit no parameter of the whole model
+    ParameterStore whole(Device{}, compute);
+    const model::Transformer all(config, whole);
+    freeze_parameters(whole, options.freeze);
+  }
+  const model::Transformer model(config, store, layout, pipeline.stages);
   freeze_parameters(store, options.freeze);
-  share_state(store, options, ranks);
-  const data::BatchLayout layout(options.shape);
-  Tape tape(store, TapeMode::training, nullptr);
-  // Planning runs nothing: any address will do for a batch that is never read.
-  auto* nowhere = reinterpret_cast<int32_t*>(uintptr_t{4096});
+  share_state(store, options, layout);
+  // Planning runs nothing: any address will do for what is never counted.
+  const MicroBatches micro_batches(model, store,
+                                   setup_of(options, 0, reinterpret_cast<double*>(uintptr_t{4096})),
+                                   pipeline.schedule, layout, nullptr);
   StepMemory m;
-  m.recompute =
-      record(tape, model, layout, nowhere, nullptr, reinterpret_cast<double*>(nowhere), options);
+  m.recompute = micro_batches.recompute();
   const auto bytes = [&](std::initializer_list<StateArray> arrays) {
     size_t sum = 0;
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
@@ -75,12 +75,14 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   };
   m.parameters = bytes({StateArray::master, StateArray::gradient, StateArray::compute});
   m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average});
-  m.activations = tape.plan();
-  m.activations_unshared = tape.unshared_bytes();
-  m.batches = static_cast<size_t>((options.slots + 1) * layout.words) * sizeof(int32_t);
+  m.activations = micro_batches.arena_bytes();
+  m.activations_unshared = micro_batches.unshared_bytes();
+  m.batches = static_cast<size_t>(options.slots * data::BatchLayout(options.shape).words) *
+                  sizeof(int32_t) +
+              micro_batches.batch_bytes();
   m.batches += RoutingTotals::bytes(config);
   m.workspace = kernels::matmul_workspace_bytes(device, compute);
-  if (look) look(tape);
+  if (look) micro_batches.look(look);
   return m;
 }
 
@@ -97,21 +99,21 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
       routing_(model.config(), store.device(), compute_),
-      tape_(store, TapeMode::training, state_.as<StepState>()->rng),
+      pipeline_(plan_pipeline(model.config(), options.shape, options.accumulate, options.parallel,
+                              layout)),
       optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_,
                  ranks, layout),
       replay_(options.graph) {
   SAT_ASSERT(store.is_shared() == (ranks.size() > 1));
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
   allocate_device();
-  tape_.set_workspace_bytes(workspace_.bytes());
-  record(tape_, model_, batch_layout_, batch_.as<int32_t>(), state_.as<StepState>(),
-         routing_.counts(), options_);
-  arena_bytes_ = tape_.plan();
-  plan_collectives();  // planning numbers operations anew
-  for (int32_t lane = 1; lane < tape_.layout().lanes; ++lane) beside_.emplace_back(store.device());
-  arena_ = Buffer(store.device(), arena_bytes_);
-  fill_bytes(compute_, arena_.data(), 0, arena_bytes_);
+  SAT_ASSERT(model.stages().cuts == pipeline_.stages.cuts);
+  micro_batches_.emplace(model_, store_, setup_of(options_, workspace_.bytes(), routing_.counts()),
+                         pipeline_.schedule, layout_, state_.as<StepState>());
+  plan_tables();
+  plan_collectives();
+  for (int32_t lane = 1; lane < micro_batches_->lanes(); ++lane)
+    beside_.emplace_back(store.device());
   compute_.synchronize();
 }
 
@@ -137,7 +139,6 @@ void TrainingStep::allocate_device() {
 
   const size_t block = static_cast<size_t>(batch_layout_.words) * sizeof(int32_t);
   const auto slots = static_cast<size_t>(options_.slots);
-  batch_ = zeroed(block);
   slots_ = zeroed(block * slots);
   host_slots_ = HostBuffer(device, block * slots);
   ring_ = HostBuffer(device, sizeof(StepRecord) * kRingSlots);
@@ -157,19 +158,36 @@ void TrainingStep::allocate_device() {
   set_state(state);
 }
 
+// Which ranks hold the tables that several chunks use. All ranks make each group, in one order.
+void TrainingStep::plan_tables() {
+  const std::set<std::vector<int32_t>> sets(model_.shared_tables().begin(),
+                                            model_.shared_tables().end());
+  constexpr Layout::Axis kStages[] = {Layout::Axis::pp};
+  const std::vector<int> stages = layout_.mesh().group(kStages, layout_.rank());
+  for (const std::vector<int32_t>& holders : sets) {
+    std::vector<int> members;
+    for (const int32_t stage : holders) members.push_back(stages[static_cast<size_t>(stage)]);
+    const bool mine = std::ranges::find(members, layout_.rank()) != members.end();
+    parallel::Group group{.id = -1, .ranks = {layout_.rank()}};
+    if (members.size() == stages.size())
+      group = layout_.group({Layout::Axis::pp});
+    else if (members.size() > 1)
+      group = ranks_.make_group(mine ? members : std::vector{layout_.rank()});
+    for (int32_t i = 0; mine && i < std::ssize(store_.specs()); ++i) {
+      const ParameterSpec& p = store_.spec({i});
+      if (p.holders == holders && !p.frozen) tables_.push_back({{i}, group});
+    }
+  }
+}
+
 void TrainingStep::plan_collectives() {
   if (ranks_.size() == 1) return;
   using Kind = parallel::CollectiveKind;
-  const std::vector<Tape::FinishedGradient> finished = tape_.finished_gradients();
+  std::vector<MicroBatches::FinishedGradient> finished = micro_batches_->finished_gradients();
+  for (const Table& t : tables_) finished.push_back({t.id.index, kEnd});
   SAT_ASSERT(std::ssize(finished) ==
              std::ranges::count_if(store_.specs(), [](const auto& s) { return !s.frozen; }));
-  std::vector<int32_t> first_use(store_.specs().size(), INT32_MAX);
-  for (auto i = static_cast<int32_t>(tape_.operations()); i-- > 0;) {
-    for (const Value v : tape_.operation(static_cast<size_t>(i)).reads) {
-      const int32_t p = v ? tape_.info({tape_.storage_of(v)}).parameter : -1;
-      if (p >= 0) first_use[static_cast<size_t>(p)] = i;
-    }
-  }
+  const std::vector<MicroBatches::Moment> first_use = micro_batches_->first_uses();
   for (int32_t g = 0; g < std::ssize(store_.groups()); ++g) {
     const ParameterGroup& group = store_.groups()[static_cast<size_t>(g)];
     const ParameterGroup::Sharing& sharing = group.sharing();
@@ -181,9 +199,9 @@ void TrainingStep::plan_collectives() {
       const auto inside = [&](const ParameterSpec& p) {
         return p.group == g && p.offset >= b.begin && p.offset < b.end;
       };
-      int32_t ready = 0, needed = INT32_MAX;
-      for (const Tape::FinishedGradient& f : finished)
-        if (inside(store_.spec({f.parameter}))) ready = std::max(ready, f.operation);
+      MicroBatches::Moment ready = 0, needed = kEnd;
+      for (const MicroBatches::FinishedGradient& f : finished)
+        if (inside(store_.spec({f.parameter}))) ready = std::max(ready, f.moment);
       for (size_t p = 0; p < first_use.size(); ++p)
         if (inside(store_.specs()[p])) needed = std::min(needed, first_use[p]);
       parallel::Collective c{
@@ -207,14 +225,48 @@ void TrainingStep::plan_collectives() {
   }
   // The buckets of all groups in the order in which they are ready or needed, which is the same on
   // all ranks of a stage.
-  std::ranges::stable_sort(reductions_, {}, &Bucket::operation);
-  std::ranges::stable_sort(gathers_, {}, &Bucket::operation);
+  std::ranges::stable_sort(reductions_, {}, &Bucket::moment);
+  std::ranges::stable_sort(gathers_, {}, &Bucket::moment);
+  // What enqueue() starts, in order.
+  std::vector<MicroBatches::Transfer> list;
+  for (const Bucket& b : gathers_) list.push_back({-2, b.collective});
+  const bool staged = layout_.extent(Layout::Axis::pp) > 1;
+  list.push_back({staged ? kEnd : -1, loss_reduction()});
+  for (const MicroBatches::Transfer& t : micro_batches_->transfers()) list.push_back(t);
+  for (const Table& t : tables_) {
+    if (t.holders.size() > 1) list.push_back({kEnd, table_sum(t)});
+  }
+  for (const Bucket& b : reductions_) list.push_back({b.moment, b.collective});
+  for (const parallel::Collective& c : optimizer_.collectives()) list.push_back({kEnd, c});
+  std::ranges::stable_sort(list, {}, &MicroBatches::Transfer::moment);
   std::vector<parallel::Collective> all;
-  for (const Bucket& b : gathers_) all.push_back(b.collective);
-  all.push_back(loss_reduction());
-  for (const Bucket& b : reductions_) all.push_back(b.collective);
-  for (const parallel::Collective& c : optimizer_.collectives()) all.push_back(c);
+  for (const MicroBatches::Transfer& t : list) all.push_back(t.collective);
   parallel::require_matching(ranks_, all);
+}
+
+parallel::Collective TrainingStep::table_sum(const Table& t) const {
+  return {.group = t.holders, .dtype = store_.wide_type(), .count = store_.spec(t.id).size()};
+}
+
+// The gradients of tables over their holders; then what the lookup clears on one rank, which others
+// may have added to since.
+void TrainingStep::sum_tables(const Context& ctx) const {
+  for (const Table& t : tables_) {
+    const ParameterSpec& p = store_.spec(t.id);
+    char* const gradient = static_cast<char*>(store_.gradient(t.id));
+    if (t.holders.size() > 1) ranks_.wait(ranks_.start(table_sum(t), nullptr, gradient, ctx), ctx);
+    const std::vector<parallel::ShardRun> all{{0, p.size()}};
+    int64_t local = 0;
+    for (const parallel::ShardRun& run : p.whole.rows > 0 ? p.whole.runs : all) {
+      const int64_t row = p.zero_row * p.cols - run.global_offset;
+      if (p.zero_row >= 0 && row >= 0 && row < run.length) {
+        const size_t element = size_of(store_.wide_type());
+        fill_bytes(compute_, gradient + static_cast<size_t>(local + row) * element, 0,
+                   static_cast<size_t>(p.cols) * element);
+      }
+      local += run.length;
+    }
+  }
 }
 
 int32_t* TrainingStep::host_slot(int64_t i) noexcept {
@@ -235,47 +287,43 @@ void TrainingStep::enqueue() {
     gathered.push_back(ranks_.start(b.collective, b.input, b.output, ctx));
   size_t arrived = 0;
   // The next operation finds its parameters whole.
-  const auto gather = [&](int32_t next) {
+  const auto gather = [&](MicroBatches::Moment next) {
     const size_t before = arrived;
-    while (arrived < gathers_.size() && gathers_[arrived].operation <= next) ++arrived;
+    while (arrived < gathers_.size() && gathers_[arrived].moment <= next) ++arrived;
     if (arrived > before) ranks_.wait(gathered[arrived - 1], ctx);
   };
   std::vector<Lane> lanes;
   if (!beside_.empty()) lanes.push_back({&compute_, ctx});
   for (const Stream& s : beside_) lanes.push_back({&s, {store_.device(), s.native()}});
   parallel::Ticket reduced;  // the last, which ends after those before it
-  for (int64_t a = 0; a < options_.accumulate; ++a) {
-    kernels::batch_intake(ctx, {.slots = slot_pointers_.as<const int32_t*>(),
-                                .slot_count = options_.slots,
-                                .dst = batch_.as<int32_t>(),
-                                .words = batch_layout_.words,
-                                .rank = data_rank(),
-                                .ranks = data_ranks(),
-                                .state = state_.as<StepState>()});
-    size_t next = 0;
-    const bool last = a + 1 == options_.accumulate;
-    const auto reduce = [&](int32_t operation) {
-      // The sums of the loss are complete once the forward pass is.
-      if (next == 0 && reductions_.front().operation <= operation)
-        reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
-      for (; next < reductions_.size() && reductions_[next].operation <= operation; ++next) {
-        const Bucket& b = reductions_[next];
-        reduced = ranks_.start(b.collective, b.input, b.output, ctx);
-      }
-    };
-    std::function<void(int32_t)> after;
-    if (arrived < gathers_.size() || (last && !reductions_.empty())) {
-      after = [&](int32_t operation) {
-        gather(operation + 1);
-        if (last && !reductions_.empty()) reduce(operation);
-      };
+  const auto sum_loss = [&] {
+    reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
+  };
+  // On one stage the sums of the loss are complete once the forward pass is; with several their sum
+  // waits for the transfers, which go on elsewhere.
+  const bool staged = layout_.extent(Layout::Axis::pp) > 1;
+  size_t next = 0;
+  const auto reduce = [&](MicroBatches::Moment moment) {
+    for (; next < reductions_.size() && reductions_[next].moment <= moment; ++next) {
+      if (next == 0 && !staged) sum_loss();
+      const Bucket& b = reductions_[next];
+      reduced = ranks_.start(b.collective, b.input, b.output, ctx);
     }
-    gather(0);
-    tape_.run(ctx, arena_.data(),
-              {.range = tape_.range(), .accumulate = a > 0, .lanes = lanes, .after = after});
-    if (reductions_.empty() && last && ranks_.size() > 1)  // each rank has other parameters
-      reduced = ranks_.start(loss_reduction(), nullptr, state_.as<StepState>()->totals, ctx);
-  }
+  };
+  MicroBatches::Hooks hooks;
+  if (!gathers_.empty()) hooks.before = gather;
+  if (!reductions_.empty()) hooks.after = reduce;
+  micro_batches_->enqueue(ctx, compute_, lanes, ranks_,
+                          {.slots = slot_pointers_.as<const int32_t*>(),
+                           .slot_count = options_.slots,
+                           .words = batch_layout_.words,
+                           .rank = data_rank(),
+                           .ranks = data_ranks(),
+                           .state = state_.as<StepState>()},
+                          hooks);
+  if (ranks_.size() > 1 && (staged || reductions_.empty())) sum_loss();
+  sum_tables(ctx);
+  reduce(kEnd);
   ranks_.wait(reduced, ctx);
   optimizer_.enqueue(ctx, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }

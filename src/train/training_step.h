@@ -14,8 +14,10 @@
 #include "ops/layout.h"
 #include "runtime/memory.h"
 #include "runtime/replay.h"
+#include "train/micro_batches.h"
 #include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
+#include "train/pipeline_setup.h"
 #include "train/recompute.h"
 #include "train/routing.h"
 
@@ -50,7 +52,7 @@ struct StepMemory {
   }
 };
 // Of this rank's part of a step on parameters like those: on that device, of that type, with those
-// kernels. `look` sees the list of operations, planned, before it goes.
+// kernels. `look` sees the list of operations of each chunk, planned, before it goes.
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options, const Layout& layout,
                      const std::function<void(const Tape&)>& look = {});
@@ -61,8 +63,9 @@ void allocate_for_steps(ParameterStore& store, const StepOptions& options, const
 
 class TrainingStep {
  public:
-  // `store` is that of allocate_for_steps(); `model` declared its parameters in it; options.freeze
-  // had been applied to it; `layout` is over all of `ranks`. All four outlive this.
+  // `store` is that of allocate_for_steps(); `model` declared its parameters in it, for the stages of
+  // plan_pipeline(); options.freeze had been applied to it; `layout` is over all of `ranks`. All four
+  // outlive this. Collective over all ranks.
   // Errors: out_of_memory (what the plan needs and what is free).
   TrainingStep(const model::Transformer& model, ParameterStore& store, const StepOptions& options,
                parallel::Communicator& ranks, const Layout& layout);
@@ -77,6 +80,7 @@ class TrainingStep {
   int32_t* host_slot(int64_t i) noexcept;
   void wait_slot(int64_t i);
   const data::BatchLayout& batch_layout() const noexcept { return batch_layout_; }
+  const Pipeline& pipeline() const noexcept { return pipeline_; }
 
   // Enqueues one step on the next `accumulate` micro-batches, which must be complete in their
   // slots. Returns at once on a GPU; the first call also captures the graph. Errors: device,
@@ -98,8 +102,8 @@ class TrainingStep {
 
   const Stream& stream() const noexcept { return compute_; }
   size_t graph_nodes() const noexcept { return replay_.nodes(); }
-  size_t operations() const noexcept { return tape_.operations(); }
-  size_t arena_bytes() const noexcept { return arena_bytes_; }
+  size_t operations() const noexcept { return micro_batches_->operations(); }
+  size_t arena_bytes() const noexcept { return micro_batches_->arena_bytes(); }
   // GPU time of the last submitted step, begin to end of its work, once it has finished; 0 on the
   // CPU.
   double last_step_ms();
@@ -108,6 +112,7 @@ class TrainingStep {
 
  private:
   void plan_collectives();
+  void plan_tables();
   parallel::Collective loss_reduction() const;
   // This rank among those that take different micro-batches, and how many of them there are.
   int data_rank() const noexcept { return layout_.coordinate(Layout::Axis::dp); }
@@ -124,22 +129,28 @@ class TrainingStep {
 
   Stream compute_, copy_;
   std::vector<Stream> beside_;  // lanes 1, 2, ... of the tape, which only move data
-  Buffer state_;  // StepState
+  Buffer state_;                // StepState
   RoutingTotals routing_;
-  Buffer batch_;  // the block that the graph reads
   Buffer slots_, slot_pointers_;
   HostBuffer host_slots_, ring_;
   std::vector<Event> copied_, consumed_;
   std::vector<Event> begin_, end_;  // of the last kTimedSteps steps
   double device_ms_ = 0;
-  Buffer workspace_, arena_;
-  size_t arena_bytes_ = 0;
+  Buffer workspace_;
 
-  Tape tape_;
+  const Pipeline pipeline_;
+  std::optional<MicroBatches> micro_batches_;
   OptimizerStep optimizer_;
-  // A reduction that starts after an operation, or a gather that is waited for before one.
+  struct Table {  // that several chunks of the pipeline use
+    ParameterId id;
+    parallel::Group holders;  // ranks that hold it; one: this one alone
+  };
+  std::vector<Table> tables_;
+  parallel::Collective table_sum(const Table& table) const;
+  void sum_tables(const Context& ctx) const;
+  // A reduction that starts after a moment, or a gather that is waited for before one.
   struct Bucket {
-    int32_t operation;
+    MicroBatches::Moment moment;
     parallel::Collective collective;
     void *input, *output;
   };

@@ -21,7 +21,7 @@ ops::GroupOfRanks context_ranks(const Layout& layout) { return layout.ranks({Axi
 
 ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec whole,
                      int dimension, Axis axis) {
-  whole.number = std::ssize(store.specs());
+  whole.number = store.added();
   if (layout.extent(axis) == 1 && layout.extent(Axis::tp) == 1) return store.add(std::move(whole));
   if (dimension >= 0) whole.shard.cuts.push_back({.dimension = dimension, .axis = axis});
   return store.add(part_of(std::move(whole), layout.mesh(), layout.rank()));
