@@ -21,6 +21,7 @@
 #include "plan/measure.h"
 #include "plan/report.h"
 #include "train/model_setup.h"
+#include "train/tuned_tables.h"
 
 namespace saturate::apps {
 namespace {
@@ -169,7 +170,10 @@ int run_plan(const PlanOptions& given) {
       o.length.value_or(lm ? std::min<int64_t>(train::longest_sentence(o.config), 1024) : 32);
   const bool here = o.machine.empty();
   request.device = parse_device(o.config.train.device);
-  if (here) use_device(request.device);
+  if (here) {
+    use_device(request.device);
+    request.kernels = train::kernel_options(o.config, request.device);
+  }
   std::string launcher = o.launcher;
   if (launcher.empty())
     launcher = (here ? request.device.is_cuda() : plan::read_machine(o.machine).gpu)

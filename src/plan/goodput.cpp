@@ -34,9 +34,10 @@ double best_interval_s(const FailureModel& m) {
 FailureModel failure_model(const Machine& m, int devices, double checkpoint_bytes) {
   const int hosts = (devices + m.devices_per_host - 1) / m.devices_per_host;
   return {.mtbf_s = m.failures.device_mtbf_hours * 3600 / devices,
-          .checkpoint_s = m.failures.checkpoint_gbs > 0
-                              ? checkpoint_bytes / (m.failures.checkpoint_gbs * 1e9 * hosts)
-                              : 0,
+          .checkpoint_s = m.failures.checkpoint_s +
+                          (m.failures.checkpoint_gbs > 0
+                               ? checkpoint_bytes / (m.failures.checkpoint_gbs * 1e9 * hosts)
+                               : 0),
           .restart_s = m.failures.restart_s};
 }
 

@@ -242,6 +242,7 @@ Machine parse_machine(std::string_view toml, const std::string& source) {
     x.need("device_mtbf_hours");
     m.failures.device_mtbf_hours = x.number("device_mtbf_hours", 0, 1e-3, 1e9);
     m.failures.restart_s = x.number("restart_s", 0, 0, 1e6);
+    m.failures.checkpoint_s = x.number("checkpoint_s", 0, 0, 1e6);
     m.failures.checkpoint_gbs = x.number("checkpoint_gbs", 1, 1e-6, 1e6);
     x.reject_others();
   }
@@ -305,10 +306,11 @@ std::string to_toml(const Machine& m) {
   append_link(out, "inside_host", m.inside);
   append_link(out, "between_hosts", m.between);
   if (m.failures.device_mtbf_hours > 0)
-    out +=
-        fmt::format("\n[failures]\ndevice_mtbf_hours = {}\nrestart_s = {}\ncheckpoint_gbs = {}\n",
-                    number_text(m.failures.device_mtbf_hours), number_text(m.failures.restart_s),
-                    number_text(m.failures.checkpoint_gbs));
+    out += fmt::format(
+        "\n[failures]\ndevice_mtbf_hours = {}\nrestart_s = {}\ncheckpoint_s = {}\n"
+        "checkpoint_gbs = {}\n",
+        number_text(m.failures.device_mtbf_hours), number_text(m.failures.restart_s),
+        number_text(m.failures.checkpoint_s), number_text(m.failures.checkpoint_gbs));
   append_tables(out, "host", m.inside);
   append_tables(out, "network", m.between);
   for (const auto& [key, us] : m.operations)

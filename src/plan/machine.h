@@ -47,6 +47,7 @@ struct Compute {
 struct Failures {
   double device_mtbf_hours = 0;  // mean time between failures of one device; 0: not known
   double restart_s = 0;          // from a failure to the first step after it
+  double checkpoint_s = 0;       // of a checkpoint, whatever its size
   double checkpoint_gbs = 0;     // 1e9 bytes a second that one host writes
 };
 

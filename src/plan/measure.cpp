@@ -103,7 +103,7 @@ Machine measure_device(Device device) {
     const double more = product_us(ctx, stream, type, small, 20) - c.launch_us;
     c.half_gflop = std::max(0.0, more * c.tflops[type] * 1e-3 - flops(small) * 1e-9);
   }
-  const int64_t many = gpu ? int64_t{1} << 28 : int64_t{1} << 23, few = int64_t{1} << 16;
+  const int64_t many = gpu ? int64_t{1} << 26 : int64_t{1} << 23, few = int64_t{1} << 16;
   c.bandwidth_gbs = 8.0 * static_cast<double>(many) / cast_us(ctx, stream, many, 3) * 1e-3;
   const double more = cast_us(ctx, stream, few, 50) - c.launch_us;
   c.half_mb = std::max(0.0, more * c.bandwidth_gbs * 1e-3 - 8.0 * static_cast<double>(few) * 1e-6);

@@ -211,7 +211,7 @@ class Planner {
           if (fit(c, smallest)) return;
         } catch (const Error& e) {
           if (e.code() != Errc::invalid_argument && e.code() != Errc::unsupported) throw;
-          refuse(smallest.empty() ? e.what() : smallest, name);
+          refuse(smallest.empty() ? without_name(e.what()) : smallest, name);
           return;
         }
       }
@@ -232,8 +232,8 @@ class Planner {
       }
       c.batch.target_tokens = micro;
       c.batch.accumulate = static_cast<int64_t>(count);
-      const Recorded r =
-          record_rank(c, request_.length, request_.devices, 0, request_.device, request_.machine);
+      const Recorded r = record_rank(c, request_.length, request_.devices, 0, request_.device,
+                                     request_.kernels, request_.machine);
       plan_.parameters = std::max(
           plan_.parameters, elements_of(r) * static_cast<double>(c.parallel.tp * c.parallel.pp));
       if (static_cast<int64_t>(r.memory.total()) <= request_.machine.memory_bytes) {
@@ -264,6 +264,12 @@ class Planner {
     if (request_.machine.watts)
       e.joules_per_token = *request_.machine.watts * request_.devices / e.tokens_per_s;
     plan_.ranked.push_back(std::move(e));
+  }
+
+  // "[parallel] parallel.tp = 3 must ..." without the part in brackets.
+  static std::string without_name(const std::string& what) {
+    const size_t end = what.starts_with('[') ? what.find("] ") : std::string::npos;
+    return end == std::string::npos ? what : what.substr(end + 2);
   }
 
   static double elements_of(const Recorded& r) {
@@ -320,7 +326,7 @@ class Planner {
 Plan make_plan(const PlanRequest& request) { return Planner(request).run(); }
 
 StepLists step_lists(const PlanRequest& q, const RunConfig& layout) {
-  const Recorded r = record_rank(layout, q.length, q.devices, 0, q.device, q.machine);
+  const Recorded r = record_rank(layout, q.length, q.devices, 0, q.device, q.kernels, q.machine);
   StepLists lists{.beside = q.machine.compute.beside_collectives};
   lists.ranks.push_back(
       rank_list(r, layout, q.machine, q.devices, std::min<int64_t>(layout.batch.accumulate, 8)));

@@ -20,6 +20,7 @@ struct PlanRequest {
   int64_t length = 32;    // tokens of a synthetic sentence
   int devices = 1;
   Device device;  // whose kernels are planned for
+  kernels::KernelOptions kernels = {};
   Machine machine;
   bool one_layout = false;  // only that of config.parallel
 };

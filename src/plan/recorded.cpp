@@ -12,7 +12,6 @@
 #include "train/model_setup.h"
 #include "train/parallel_setup.h"
 #include "train/step_timing.h"
-#include "train/tuned_tables.h"
 
 namespace saturate::plan {
 namespace {
@@ -138,7 +137,7 @@ class Recorder {
 }  // namespace
 
 Recorded record_rank(const RunConfig& config, int64_t length, int ranks, int rank, Device device,
-                     const Machine& machine) {
+                     const kernels::KernelOptions& kernels, const Machine& machine) {
   const train::TimedShape shape = train::timed_shape(config, length);
   train::check_layout(config, shape.model, ranks);
   parallel::PlanningCommunicator communicator(device, rank, ranks);
@@ -147,6 +146,7 @@ Recorded record_rank(const RunConfig& config, int64_t length, int ranks, int ran
                          ? DType::bf16
                          : train::resolve_precision(config.train.precision, device);
   ParameterStore like(device, type);
+  like.set_kernels(kernels);
   const train::StepOptions options = train::resolve_step(config, shape.batch, ranks);
   Recorder recorder(machine, layout, options.bucket_bytes);
   const train::StepMemory memory = train::plan_step(shape.model, like, options, layout,

@@ -34,9 +34,9 @@ struct Recorded {
 };
 
 // Of rank `rank` of `ranks` with config.parallel, on synthetic sentences of `length` tokens.
-// `device` decides kernels and so what some operations keep; the machine gives the times.
+// `device` and `kernels` decide what some operations keep; the machine gives the times.
 // Errors: those of the layout (train/parallel_setup.h) and of collective_us.
 Recorded record_rank(const RunConfig& config, int64_t length, int ranks, int rank, Device device,
-                     const Machine& machine);
+                     const kernels::KernelOptions& kernels, const Machine& machine);
 
 }  // namespace saturate::plan
