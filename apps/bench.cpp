@@ -91,7 +91,8 @@ void bench_gemm(const BenchOptions& o, const kernels::KernelOptions& options, co
 int run_bench(const BenchOptions& o) {
   if (!o.against.empty()) return run_bench_against(o);
   if (o.what.empty())
-    throw Error(Errc::invalid_argument, "bench", "give what to measure: step, gemm, attention or links");
+    throw Error(Errc::invalid_argument, "bench",
+                "give what to measure: step, gemm, attention or links");
   if (o.ladder && !o.plot.empty()) check_report_path("bench", o.plot);
   if (o.what == "links") return run_bench_links(o);
   if (o.what == "step" && o.operations) return run_bench_operations(o);

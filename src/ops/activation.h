@@ -5,6 +5,12 @@
 
 namespace saturate::ops {
 
+// Where ranks compute columns each, `columns` are all of them, and y's begin at first_column: masks
+// go by that. 0: y's own are all.
+struct ColumnPart {
+  int64_t first_column = 0, columns = 0;
+};
+
 // y = dropout(f(x)), or gated: y = dropout(f(gate) * up) with x = [gate | up].
 //
 // Shapes    x (rows, F), gated (rows, 2 F); y (rows, F).
@@ -12,12 +18,6 @@ namespace saturate::ops {
 //           its own.
 // Errors    invalid_argument when the operation runs, as the kernel says.
 // Kernel    kernels/activation/activation.h
-//
-// Where ranks compute columns each, `columns` are all of them, and y's begin at first_column: masks
-// go by that. 0: y's own are all.
-struct ColumnPart {
-  int64_t first_column = 0, columns = 0;
-};
 Value activation(Tape& tape, Value x, kernels::ActivationKind kind, bool gated, float dropout,
                  ColumnPart part = {});
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Context parallel by exchange: outside of attention a rank has some of the rows of long sequences
 // with all heads, inside it all rows with some of the heads, so that attention is that of one rank.
-// With a group of one rank both return x and record nothing.
+// With a group of one rank both return x and record nothing. For both:
+//
+// Types     any that the tape has: nothing is computed.
+// Stream    run in order on the lane of the group; capturable with NCCL.
+// Order     copies alone, so bitwise the same for given ranks.
+// Source    Jacobs et al., arXiv:2309.14509 (DeepSpeed-Ulysses).
 #pragma once
 #include <vector>
 
@@ -16,7 +21,6 @@ namespace saturate::ops {
 // Backward  heads_to_rows of the gradient.
 // Errors    invalid_argument when blocks do not cover x or the ranks do not divide them.
 // Cost      a copy of x, and an all-to-all of (ranks - 1) / ranks of it.
-// Source    Jacobs et al., arXiv:2309.14509 (DeepSpeed-Ulysses).
 Value rows_to_heads(Tape& tape, const GroupOfRanks& ranks, Value x, std::vector<int64_t> blocks);
 
 // The way back: this rank's rows with all columns.

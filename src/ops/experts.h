@@ -20,7 +20,7 @@ struct RoutingSpec {
   // The ranks that share a micro-batch's rows, in the order of rows: places and counts are those of
   // the whole of it, on any number of ranks.
   GroupOfRanks rows = {};  // none: this one has all
-  int64_t layer = 0;  // where AuxiliaryLosses::routing counts
+  int64_t layer = 0;       // where AuxiliaryLosses::routing counts
 };
 struct Routing {
   Value choices;  // (rows, k) i32, -1: none, or no place was left

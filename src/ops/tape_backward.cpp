@@ -21,15 +21,13 @@ std::vector<int32_t> weight_gradients_beside_transfers(const Tape& t) {
   };
   const auto meet = [&](const std::vector<Value>& a, const std::vector<Value>& b) {
     return std::any_of(a.begin(), a.end(), [&](Value x) {
-      return x && std::any_of(b.begin(), b.end(), [&](Value y) {
-               return y && t.storage_of(x) == t.storage_of(y);
-             });
+      return x && std::any_of(b.begin(), b.end(),
+                              [&](Value y) { return y && t.storage_of(x) == t.storage_of(y); });
     });
   };
   const auto awaits = [&](const Tape::Operation& o) {
-    return std::any_of(o.reads.begin(), o.reads.end(), [&](Value v) {
-      return v && arriving.contains(t.storage_of(v));
-    });
+    return std::any_of(o.reads.begin(), o.reads.end(),
+                       [&](Value v) { return v && arriving.contains(t.storage_of(v)); });
   };
   const auto emit = [&](size_t count) {
     const auto end = passed.begin() + static_cast<std::ptrdiff_t>(count);

@@ -52,7 +52,10 @@ void cross_entropy(const Context& ctx, const CrossEntropyArgs& args);
 //           do not count and get gradient 0. A rank may have none that count. statistics (rows, 4);
 //           for the second (parts, rows, 4).
 // Types     statistics in wide_of(dtype); else as above.
-// Aliasing, Stream, Order, Errors  as above.
+// Aliasing  as above.
+// Stream    as above.
+// Order     as above; parts are joined in the order of ranks.
+// Errors    as above.
 // Cost      as above, and a second read of the logits for the gradient.
 // Source    Shoeybi et al., arXiv:1909.08053, section 3.
 struct LossStatisticsArgs {
