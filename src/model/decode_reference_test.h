@@ -53,7 +53,7 @@ class ReferenceDecoder {
     const Context ctx{};
     tape.run(ctx, arena.data(), false);
     const auto cols = tape.info(logits).cols;
-    const double* last = Run(ctx, tape, arena.data(), false).as<double>(logits) +
+    const double* last = Run(ctx, tape, arena.data(), {}).as<double>(logits) +
                          (static_cast<int64_t>(input.size()) - 1) * cols;
     return {last, last + m_.config.vocab_target};
   }
