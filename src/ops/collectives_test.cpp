@@ -9,6 +9,7 @@
 #include <map>
 
 #include "ops/activation.h"
+#include "ops/context_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/linear.h"
 #include "ops/residual_norm.h"
@@ -299,6 +300,28 @@ TEST(Collectives, ExchangedRowsEqualOneRank) {
   const Share one = shares(1, experts).front();
   EXPECT_LT(difference(shares(2, experts), one), kClose);
   EXPECT_LT(difference(shares(4, experts), one), kClose);
+}
+
+// Own rows of all columns against all rows of own columns, two blocks of them, there and back.
+TEST(Collectives, RowsForHeadsEqualOneRank) {
+  const auto context = [](Communicator& c, Share* share) {
+    Model m(c, {.cp = c.size()});
+    const ParameterId in = m.add("in", kInner, kWidth), head = m.add("head", kVocab, kInner);
+    const GroupOfRanks ranks = m.over({cp});
+    const int64_t rows = kRows / c.size();
+    Tape& t = m.begin(rows, rows * c.rank());
+    const std::vector<int64_t> blocks = {kInner / 4, 3 * kInner / 4};
+    Value h = rows_to_heads(t, ranks, m.product(m.input(), in), blocks);
+    EXPECT_EQ(t.info(h).rows, kRows);
+    EXPECT_EQ(t.info(h).cols, kInner / c.size());
+    h = heads_to_rows(t, ranks, m.gelu(h), blocks);
+    m.loss(m.product(h, head));
+    require_matching(c, m.record_backward());
+    *share = m.run();
+  };
+  const Share one = shares(1, context).front();
+  EXPECT_LT(difference(shares(2, context), one), kClose);
+  EXPECT_LT(difference(shares(4, context), one), kClose);
 }
 
 TEST(Collectives, RefusalsNameValueRuleAndWayOut) {
