@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/parameter_group.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/elementwise/elementwise.h"
 
@@ -38,6 +40,11 @@ int64_t ParameterGroup::add(int64_t elements) {
   count_ += round_up(elements, kernels::kParameterAlign);
   owned_ = {{0, count_, 0}};
   return offset;
+}
+
+size_t ParameterGroup::bucket_of(int64_t offset) const noexcept {
+  const auto after = std::ranges::upper_bound(buckets_, offset, {}, &parallel::FlatRange::begin);
+  return static_cast<size_t>(after - buckets_.begin()) - 1;
 }
 
 bool ParameterGroup::owns_all() const noexcept {

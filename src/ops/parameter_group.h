@@ -74,6 +74,8 @@ class ParameterGroup {
   // are multiples of ranks * kNormBlock where the state is shared.
   std::span<const parallel::FlatRange> buckets() const noexcept { return buckets_; }
 
+  size_t bucket_of(int64_t offset) const noexcept;
+
   // This rank updates, holds the moments of, and saves these ranges alone; without a call, all of
   // the group. Before allocate().
   void own(std::vector<OwnedRange> ranges) { owned_ = std::move(ranges); }

@@ -99,7 +99,9 @@ void ParameterStore::share(const Layout& layout, const Sharing& sharing) {
   begin_groups();
   for (ParameterSpec& p : specs_) place(p);
   for (ParameterGroup& group : groups_)
-    if (group.kind() == ParameterGroup::Kind::trained) group.make_buckets(sharing.bucket_elements);
+    // What is gathered in the step is one unit.
+    if (group.kind() == ParameterGroup::Kind::trained)
+      group.make_buckets(group.sharing().zero >= 3 ? 0 : sharing.bucket_elements);
 }
 
 ParameterId ParameterStore::add(ParameterSpec spec) {

@@ -104,8 +104,13 @@ class ParameterStore {
   struct Sharing {
     int zero = 0;
     int64_t bucket_elements = parallel::kBucketElements;
+    // 16-bit type in which shared gradients travel, from zero = 2 on; the rank that receives them
+    // sums in full. f32: they travel as they are.
+    DType reduce = DType::f32;
   };
   void share(const Layout& layout, const Sharing& sharing);
+  const Sharing& sharing() const noexcept { return sharing_; }
+  const Layout* layout() const noexcept { return layout_; }
   bool is_shared() const noexcept { return layout_ != nullptr; }
 
   // Zeroed memory for a purpose. Tapes recorded before have no memory to run on, but can be

@@ -159,6 +159,7 @@ class Tape {
     int32_t root = -1;       // for an alias: the value that owns the storage
     int32_t parameter = -1;  // index in the store
     bool kept = false;       // alive after the run
+    size_t offset = 0;       // of an alias: bytes from where its root's memory begins
     size_t bytes() const { return static_cast<size_t>(rows * cols) * size_of(dtype); }
   };
   const Info& info(Value v) const { return values_[static_cast<size_t>(v.id)]; }
@@ -180,6 +181,7 @@ class Tape {
     int32_t segment = 0;
     int32_t region = -1;  // that it lies in, or whose gradients it computes
     bool deferrable = false;
+    bool paced = false;  // its reads say when it may start, not what it needs
     std::shared_ptr<const Renames> renames = {};
     std::shared_ptr<const Shortcut> shortcut = {};
     Recompute recompute = Recompute::none;
@@ -300,6 +302,10 @@ class Tape {
   Value renamed(Value v) const;
   void run_again(OperationRange region, Value pace);
   bool recomputes() const;
+  Value part(const char* label, Value of, int64_t rows, int64_t cols, int64_t element);
+  Value gathered(ParameterId id);
+  Value unit_gradient(int32_t parameter);
+  void record_reductions();
   void leave_out_unread();
   void defer_parameter_gradients(bool all);
   void hoist_lanes();
@@ -324,7 +330,20 @@ class Tape {
     size_t bytes, stride;
   };
   std::vector<SlotBlock> slot_blocks_;
-  std::vector<Value> gradients_;  // by value id
+  std::vector<Value> gradients_;     // by value id
+  struct GatheredUnit {              // the last gather of a bucket of parameters
+    std::map<int32_t, Value> parts;  // by parameter
+    int32_t region, number;
+  };
+  std::map<std::pair<int32_t, size_t>, GatheredUnit> gathered_;  // by group and bucket
+  int32_t gathers_ = 0;
+  Value before_gather_;  // written before the unit of the last gather began
+  struct UnitGradient {
+    Value whole;
+    int32_t group;
+    size_t bucket;
+  };
+  std::vector<UnitGradient> unit_gradients_;
   std::vector<Value> parameter_values_, wide_parameter_values_,
       parameter_gradients_;                 // by parameter
   std::vector<int32_t> last_contribution_;  // operation index, by parameter

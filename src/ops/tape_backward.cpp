@@ -56,7 +56,7 @@ std::vector<int32_t> weight_gradients_beside_transfers(const Tape& t) {
     }
     emit(before);
     order.push_back(i);
-    if (o.traits.lane == 0) continue;
+    if (o.traits.lane == 0 || o.paced) continue;  // gathers come early enough by themselves
     for (Value v : o.writes) {
       if (v) arriving.insert(t.storage_of(v));
     }
@@ -94,9 +94,13 @@ Value Tape::parameter_gradient(Value parameter, bool* first) {
   Value& g = parameter_gradients_[static_cast<size_t>(p)];
   *first = !g && !added_to_.contains(p);
   if (!g) {
-    g = s.frozen ? make("frozen_gradient", wide_type(), s.rows, s.cols)
-                 : external("parameter_gradient", wide_type(), s.rows, s.cols,
-                            parameters_.gradient({p}));
+    if (s.frozen) {
+      g = make("frozen_gradient", wide_type(), s.rows, s.cols);
+    } else if (parameters_.sharing().zero >= 2) {
+      g = unit_gradient(p);
+    } else {
+      g = external("parameter_gradient", wide_type(), s.rows, s.cols, parameters_.gradient({p}));
+    }
   }
   if (!s.frozen)
     last_contribution_[static_cast<size_t>(p)] = static_cast<int32_t>(operations_.size());
@@ -134,6 +138,7 @@ void Tape::backward(bool split) {
       std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
     leave_out_unread();
   defer_parameter_gradients(split);
+  if (!unit_gradients_.empty()) record_reductions();
 }
 
 bool Tape::recomputes() const {
@@ -151,6 +156,7 @@ void Tape::run_again(OperationRange region, Value pace) {
     if (operations_[static_cast<size_t>(i)].recompute == Recompute::none) continue;
     Operation again = operations_[static_cast<size_t>(i)];
     if (!renames_) renames_ = std::make_shared<Renames>();
+    if (again.paced) again.reads.clear();
     if (again.recompute == Recompute::from_kept) {
       const Shortcut& from = *again.shortcut;
       again.reads = from.reads;
@@ -184,6 +190,7 @@ void Tape::run_again(OperationRange region, Value pace) {
 // results. By storage, as aliases share it: too much may stay, too little cannot.
 void Tape::leave_out_unread() {
   std::set<int32_t> read;
+  for (const UnitGradient& u : unit_gradients_) read.insert(u.whole.id);
   std::vector<int32_t> order;
   for (auto i = static_cast<int32_t>(operations_.size()); i-- > 0;) {
     const Operation& o = operations_[static_cast<size_t>(i)];
@@ -219,10 +226,15 @@ void Tape::reorder(const std::vector<int32_t>& order) {
 }
 
 void Tape::defer_parameter_gradients(bool all) {
-  const auto elements = [this](const Operation& o) {
+  const auto is_gradient = [this](Value v) {
+    return info(v).external || std::ranges::any_of(unit_gradients_, [&](const UnitGradient& u) {
+             return u.whole.id == info(v).root;
+           });
+  };
+  const auto elements = [&](const Operation& o) {
     int64_t n = 0;
     for (Value v : o.writes) {
-      if (v && info(v).external) n += info(v).rows * info(v).cols;
+      if (v && is_gradient(v)) n += info(v).rows * info(v).cols;
     }
     return n;
   };
@@ -266,7 +278,7 @@ void Tape::defer_parameter_gradients(bool all) {
   std::reverse(order.begin(), order.end());
   reorder(order);
   if (std::any_of(operations_.begin(), operations_.end(),
-                  [](const Operation& o) { return o.traits.lane != 0; }))
+                  [](const Operation& o) { return o.traits.lane != 0 && !o.paced; }))
     reorder(weight_gradients_beside_transfers(*this));
 }
 

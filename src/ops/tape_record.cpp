@@ -49,9 +49,10 @@ Value Tape::alias(const char* label, Value of) {
 }
 
 Value Tape::parameter(ParameterId id) {
+  const ParameterSpec& s = parameters_.spec(id);
+  if (parameters_.group_of(s).sharing().zero >= 3) return gathered(id);
   Value& v = parameter_values_[static_cast<size_t>(id.index)];
   if (!v) {
-    const ParameterSpec& s = parameters_.spec(id);
     v = external(s.name.c_str(), compute_type(), s.rows, s.cols, parameters_.compute(id));
     at(v).parameter = id.index;
   }

@@ -15,12 +15,16 @@ void* Run::operator()(Value v) const {
   }
   const auto storage = static_cast<size_t>(tape_.storage_of(v));
   const Tape::Info& owner = tape_.values_[storage];
-  if (owner.external) return const_cast<void*>(of_slot(owner.memory));
+  const size_t inside = tape_.values_[static_cast<size_t>(v.id)].offset;
+  if (owner.external) {
+    char* const memory = static_cast<char*>(const_cast<void*>(of_slot(owner.memory)));
+    return memory == nullptr ? nullptr : memory + inside;
+  }
   const TapePlan& plan = tape_.plan_;
   const TapePlan::Place& p = plan.places[storage];
-  if (!p.stash && place_.scratch != nullptr) return place_.scratch + p.offset;
+  if (!p.stash && place_.scratch != nullptr) return place_.scratch + p.offset + inside;
   const auto slot = static_cast<size_t>(p.stash ? place_.slot : plan.slots);
-  return arena_ + slot * plan.stash_bytes + p.offset;
+  return arena_ + slot * plan.stash_bytes + p.offset + inside;
 }
 
 const void* Run::of_slot(const void* p) const {
@@ -71,7 +75,9 @@ void Tape::run(const Context& ctx, void* arena, const RunOptions& o) const {
   SAT_ASSERT(planned_ && o.slot >= 0 && o.slot < plan_.slots);
   SAT_ASSERT(o.lanes.empty() || std::ssize(o.lanes) >= plan_.lanes);
   SAT_ASSERT(o.block_slots.empty() || o.block_slots.size() == slot_blocks_.size());
-  const Run::Place place{.accumulate = o.accumulate,
+  // What micro-batches add up is not what operations write then, but what reductions hold.
+  const bool sums_units = parameters_.sharing().zero >= 2;
+  const Run::Place place{.accumulate = o.accumulate && !sums_units,
                          .slot = o.slot,
                          .block_slots = o.block_slots,
                          .scratch = o.scratch};

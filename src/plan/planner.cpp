@@ -103,12 +103,13 @@ TaskList rank_list(const Recorded& r, const RunConfig& c, const Machine& m, int 
   const int zero = train::resolve_parallel(c.parallel, ranks).zero;
   TaskList list;
   std::vector<int32_t> gathered, reduced;
-  if (zero > 0) gathered = append_gathers(list, r, m);
+  // From level 2 on the lists hold the reductions themselves, at level 3 the gathers too.
+  if (zero == 1 || zero == 2) gathered = append_gathers(list, r, m);
   for (int64_t a = 0; a < micro_batches; ++a) {
     const int32_t offset = append(list, r.operations);
     for (size_t i = 0; a == 0 && i < gathered.size(); ++i)
       list[static_cast<size_t>(offset + r.reductions[i].needed)].waits.push_back(gathered[i]);
-    if (a + 1 == micro_batches || zero > 1) append_reductions(list, r, offset, m, zero, reduced);
+    if (a + 1 == micro_batches && zero < 2) append_reductions(list, r, offset, m, zero, reduced);
   }
   reduced.push_back(static_cast<int32_t>(list.size()) - 1);
   append_update(list, r, m, zero, std::move(reduced));

@@ -133,6 +133,18 @@ constexpr const char* kSchedules[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Schedules, LayoutParity, testing::ValuesIn(kSchedules));
 
+// Gradients that travel in 16 bits are rounded once: close to what they were, and not the same.
+TEST(LayoutParity, RoundedGradientsStayClose) {
+  for (const char* text :
+       {"wide-gpt dp=3,zero=2,reduce=bf16 6", "translation dp=2,zero=3,reduce=bf16 2"}) {
+    const LayoutCase c = case_of(text);
+    ASSERT_EQ(refusal_of(c), "");
+    const std::vector<LayoutDistance> apart = distances(reference_of(c), result_of(c));
+    EXPECT_EQ(first_beyond(apart, 0.02), "") << text;
+    EXPECT_NE(first_beyond(apart, 1e-5), "") << text;
+  }
+}
+
 // One case by hand.
 TEST(LayoutCase, FromTheEnvironment) {
   const char* text = std::getenv("LAYOUT_CASE");

@@ -80,9 +80,23 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
   };
   for (const Part& part : parts_) {
     kernels::GradientNormArgs norm = norm_of(part.first_block, part.group->count());
-    norm.grad = part.group->array(StateArray::gradient).data();
+    const Buffer& gradient = part.group->array(StateArray::gradient);
+    norm.grad = gradient.data();
     norm.ranges = part.counted;
-    kernels::gradient_norm_blocks(ctx, norm);
+    if (!part.group->holds_ranges(StateArray::gradient)) {
+      kernels::gradient_norm_blocks(ctx, norm);
+      continue;
+    }
+    norm.ranges = {};
+    kernels::gradient_norm_blocks(ctx, norm);  // zeros for the blocks of others
+    for (const OwnedRange& r : part.group->owned()) {
+      const OwnedRange all{0, r.end - r.begin, 0};
+      kernels::GradientNormArgs own =
+          norm_of(part.first_block + r.begin / kernels::kNormBlock, all.end);
+      own.grad = gradient.as<char>() + static_cast<size_t>(r.local) * size_of(store_.wide_type());
+      own.ranges = {&all, 1};
+      kernels::gradient_norm_blocks(ctx, own);
+    }
   }
   const std::vector<parallel::Collective> sums = collectives();
   const auto sum = [&](const parallel::Collective& c, void* values) {
@@ -93,32 +107,53 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
   if (layout_.extent(Axis::pp) > 1) sum(sums.back(), &state->grad_square_sum);
 }
 
+void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
+                                  const StepState* state) const {
+  const ParameterGroup& group = *part.group;
+  const bool rounds = store_.compute_type() != store_.wide_type();
+  // From element `place` of an array on.
+  const auto from = [&](StateArray a, int64_t place) -> void* {
+    char* const array = group.array(a).as<char>();
+    return array == nullptr ? nullptr
+                            : array + static_cast<size_t>(place) * size_of(group.type_of(a));
+  };
+  // Elements of whole arrays lie at `begin`, of the own ranges at `local`.
+  const auto update = [&](std::span<const OwnedRange> ranges, int64_t begin, int64_t local) {
+    const auto place = [&](StateArray a) { return group.holds_ranges(a) ? local : begin; };
+    kernels::adamw(
+        ctx, {.master = from(StateArray::master, local),
+              .m = from(StateArray::first_moment, local),
+              .v = from(StateArray::second_moment, local),
+              .grad = from(StateArray::gradient, place(StateArray::gradient)),
+              .ema = from(StateArray::average, local),
+              .compute = rounds ? from(StateArray::compute, place(StateArray::compute)) : nullptr,
+              .dtype = store_.wide_type(),
+              .compute_type = store_.compute_type(),
+              .rules = part.rules.as<kernels::DecayRule>() + begin / kernels::kParameterAlign,
+              .ranges = ranges,
+              .beta1 = options_.beta1,
+              .beta2 = options_.beta2,
+              .eps = options_.eps,
+              .weight_decay = options_.weight_decay,
+              .clip_norm = options_.clip_norm,
+              .ema_decay = options_.ema_decay,
+              .token_budget = token_budget_,
+              .schedule = options_.schedule,
+              .state = state});
+  };
+  if (!group.holds_ranges(StateArray::gradient)) return update(group.owned(), 0, 0);
+  for (const OwnedRange& r : group.owned()) {
+    const OwnedRange all{0, r.end - r.begin, 0};
+    update({&all, 1}, r.begin, r.local);
+  }
+}
+
 void OptimizerStep::enqueue(const Context& ctx, StepState* state, StepRecord* ring,
                             int64_t ring_slots) const {
   enqueue_norm(ctx, state);
   for (const Part& part : parts_) {
-    const ParameterGroup& group = *part.group;
-    const bool rounds = store_.compute_type() != store_.wide_type();
-    kernels::adamw(ctx, {.master = group.array(StateArray::master).data(),
-                         .m = group.array(StateArray::first_moment).data(),
-                         .v = group.array(StateArray::second_moment).data(),
-                         .grad = group.array(StateArray::gradient).data(),
-                         .ema = group.array(StateArray::average).data(),
-                         .compute = rounds ? group.array(StateArray::compute).data() : nullptr,
-                         .dtype = store_.wide_type(),
-                         .compute_type = store_.compute_type(),
-                         .rules = part.rules.as<kernels::DecayRule>(),
-                         .ranges = group.owned(),
-                         .beta1 = options_.beta1,
-                         .beta2 = options_.beta2,
-                         .eps = options_.eps,
-                         .weight_decay = options_.weight_decay,
-                         .clip_norm = options_.clip_norm,
-                         .ema_decay = options_.ema_decay,
-                         .token_budget = token_budget_,
-                         .schedule = options_.schedule,
-                         .state = state});
-    if (!rounds) group.refresh_compute(ctx);
+    enqueue_adamw(ctx, part, state);
+    if (store_.compute_type() == store_.wide_type()) part.group->refresh_compute(ctx);
   }
   kernels::finish_step(ctx, {.state = state,
                              .ring = ring,

@@ -47,6 +47,7 @@ class OptimizerStep {
     // ranges once.
     std::vector<OwnedRange> counted;
   };
+  void enqueue_adamw(const Context& ctx, const Part& part, const StepState* state) const;
   void enqueue_norm(const Context& ctx, StepState* state) const;
 
   const ParameterStore& store_;

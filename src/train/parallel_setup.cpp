@@ -9,7 +9,7 @@ namespace saturate::train {
 namespace {
 
 // The highest that training implements; "auto" takes no more.
-constexpr int kHighestZero = 1;
+constexpr int kHighestZero = 3;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Errc::invalid_argument, "parallel", what);
@@ -24,7 +24,12 @@ void check_supported(const ParallelConfig& p) {
   };
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
   if (p.offload) only("offload", p.offload, false);
-  if (p.reduce != "fp32") only("reduce", p.reduce, "fp32");
+  if (p.reduce != "fp32" && (p.zero == "auto" || std::stoi(p.zero) < 2)) {
+    refuse(
+        fmt::format("parallel.reduce = {} rounds gradients where ranks exchange slices of a "
+                    "unit, and parallel.zero is {}; add parallel.zero = 2 or 3",
+                    p.reduce, p.zero));
+  }
 }
 
 void require_divides(const char* key, int64_t by, const char* what, int64_t value) {
@@ -85,6 +90,12 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
         fmt::format("parallel.tp = {} x parallel.cp = {} must divide {} = {}, which context "
                     "parallel ranks share; lower one of them, or change {}",
                     p.tp, p.cp, what, heads, what));
+  }
+  if (p.pp > 1 && p.zero != "auto" && std::stoi(p.zero) > 1) {
+    refuse(fmt::format(
+        "parallel.zero = {} reduces and gathers in every micro-batch, which stages of a "
+        "pipeline (parallel.pp = {}) do not; take parallel.zero = 1 or parallel.pp = 1",
+        p.zero, p.pp));
   }
   const int64_t layers = model.encoder_layers + model.decoder_layers;
   if (p.pp * p.chunks > layers) {

@@ -32,8 +32,9 @@ MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes,
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
   if (layout.mesh().size() == 1) return;
   store.share(layout, {.zero = options.parallel.zero,
-                       .bucket_elements = options.bucket_bytes /
-                                          static_cast<int64_t>(size_of(store.wide_type()))});
+                       .bucket_elements =
+                           options.bucket_bytes / static_cast<int64_t>(size_of(store.wide_type())),
+                       .reduce = options.parallel.reduce});
 }
 // Of what begins when everything else of the list has.
 constexpr MicroBatches::Moment kEnd = std::numeric_limits<MicroBatches::Moment>::max();
@@ -192,6 +193,7 @@ void TrainingStep::plan_collectives() {
     const ParameterGroup& group = store_.groups()[static_cast<size_t>(g)];
     const ParameterGroup::Sharing& sharing = group.sharing();
     if (group.kind() == ParameterGroup::Kind::frozen || sharing.ranks.size() == 1) continue;
+    if (sharing.zero >= 3 || (sharing.zero == 0 && store_.sharing().zero >= 2)) continue;
     const auto at = [&](StateArray a, int64_t element) -> void* {
       return group.array(a).as<char>() + static_cast<size_t>(element) * size_of(group.type_of(a));
     };
@@ -206,7 +208,7 @@ void TrainingStep::plan_collectives() {
         if (inside(store_.specs()[p])) needed = std::min(needed, first_use[p]);
       parallel::Collective c{
           .group = sharing.ranks, .dtype = store_.wide_type(), .count = b.end - b.begin};
-      void* const gradients = at(StateArray::gradient, b.begin);
+      void* const gradients = sharing.zero < 2 ? at(StateArray::gradient, b.begin) : nullptr;
       if (sharing.zero == 0) {
         reductions_.push_back({ready, c, nullptr, gradients});
         continue;
@@ -216,7 +218,8 @@ void TrainingStep::plan_collectives() {
       c.count /= sharing.ranks.size();
       const int64_t own = b.begin + sharing.position * c.count;
       c.kind = Kind::reduce_scatter;
-      reductions_.push_back({ready, c, gradients, at(StateArray::gradient, own)});
+      if (sharing.zero == 1)
+        reductions_.push_back({ready, c, gradients, at(StateArray::gradient, own)});
       c.kind = Kind::all_gather;
       c.dtype = store_.compute_type();
       gathers_.push_back(
@@ -282,6 +285,12 @@ parallel::Collective TrainingStep::loss_reduction() const {
 
 void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
+  if (store_.sharing().zero >= 2) {  // reductions add to what ranks hold
+    for (const ParameterGroup& group : store_.groups()) {
+      const Buffer& held = group.array(StateArray::gradient);
+      if (held.data()) fill_bytes(compute_, held.data(), 0, held.bytes());
+    }
+  }
   std::vector<parallel::Ticket> gathered;
   for (const Bucket& b : gathers_)
     gathered.push_back(ranks_.start(b.collective, b.input, b.output, ctx));
