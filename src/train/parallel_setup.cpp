@@ -47,10 +47,10 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
   const int64_t product = cuts * (p.dp > 0 ? p.dp : 1);
   if (p.dp > 0 ? product != ranks : ranks % cuts != 0) {
     const std::string asked =
-        fmt::format("{}tp = {} x cp = {} x pp = {}",
-                    p.dp > 0 ? fmt::format("dp = {} x ", p.dp) : "", p.tp, p.cp, p.pp);
+        fmt::format("{}parallel.tp = {} x parallel.cp = {} x parallel.pp = {}",
+                    p.dp > 0 ? fmt::format("parallel.dp = {} x ", p.dp) : "", p.tp, p.cp, p.pp);
     refuse(fmt::format(
-        "parallel: {} {} {} ranks, and this run has {}; start it on {} (torchrun --nproc-per-node, "
+        "{} {} {} ranks, and this run has {}; start it on {} (torchrun --nproc-per-node, "
         "mpirun -n, srun -n), or change these keys",
         asked, p.dp > 0 ? "are" : "need a multiple of", product, ranks, product));
   }

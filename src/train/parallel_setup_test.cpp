@@ -47,10 +47,11 @@ TEST(ParallelSetup, TheLayoutIsToldAsItsFlagTakesIt) {
 TEST(ParallelSetup, RefusalsNameValueRuleAndWayOut) {
   EXPECT_EQ(refusal("", 4), "");
   EXPECT_EQ(refusal("dp=4", 4), "");
-  EXPECT_EQ(
-      refusal("dp=3", 4),
-      "[parallel] parallel: dp = 3 x tp = 1 x cp = 1 x pp = 1 are 3 ranks, and this run has 4; "
-      "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
+  EXPECT_EQ(refusal("dp=3", 4),
+            "[parallel] parallel.dp = 3 x parallel.tp = 1 x parallel.cp = 1 x parallel.pp = 1 are "
+            "3 ranks, "
+            "and this run has 4; "
+            "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
 }
 
 }  // namespace
