@@ -78,11 +78,6 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepMemory& plan = fitted_.memory;
   StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
-  if (layout_.extent(Layout::Axis::pp) > 1)
-    throw Error(
-        Errc::unsupported, "parallel",
-        "parallel.pp: checkpoints and validation of a run whose ranks hold different layers "
-        "are not supported yet; saturate bench step and saturate compare take it");
   model_.emplace(
       model_config_, store_, layout_,
       plan_pipeline(model_config_, options.shape, options.accumulate, options.parallel, layout_)
@@ -94,12 +89,12 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
-  const bool all = store_.trainable_count() == store_.count();
+  const bool all = all_.trainable_count() == all_.count();
   log_info(fmt::format(
       "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
       "{} of it "
       "activations ({} without sharing){}",
-      all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
+      all ? "" : count(all_.trainable_count()) + " trainable of ", count(all_.count()),
       name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
@@ -107,7 +102,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       format_bytes(static_cast<double>(plan.activations_unshared)),
       ranks.size() == 1 ? "" : fmt::format("; {} ranks as {}", ranks.size(), layout_text())));
   if (!fitted_.recompute_units && plan.recompute.units > 0) log_info(text_of(plan.recompute));
-  tell_size(config_, model_config_, store_.count());
+  tell_size(config_, model_config_, all_.count());
   start_or_resume();
   start_validator();
   throughput_.emplace(matmul_ceiling(device, store_.compute_type(), store_.kernels()));
@@ -213,9 +208,9 @@ RunHeader Run::header() const {
                    {"ranks", std::to_string(ranks_.size())},
                    {"layout", layout_text()},
                    {"precision", std::string(name_of(store_.compute_type()))},
-                   {"parameters", std::to_string(store_.count())}};
-  if (store_.trainable_count() != store_.count())
-    h.environment.emplace_back("trainable", std::to_string(store_.trainable_count()));
+                   {"parameters", std::to_string(all_.count())}};
+  if (all_.trainable_count() != all_.count())
+    h.environment.emplace_back("trainable", std::to_string(all_.trainable_count()));
   if (const RunOrigin& o = progress_state_.origin; !o.from.empty())
     h.environment.emplace_back("started from", fmt::format("{} (weights {})", o.from, o.weights));
   return h;
