@@ -2,14 +2,22 @@
 #include "train/parallel_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace saturate::train {
 namespace {
 
 // The highest that training implements; "auto" takes no more.
 constexpr int kHighestZero = 3;
+
+constexpr std::string_view kSchedules[] = {"1f1b", "gpipe", "interleaved", "zero-bubble"};
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Errc::invalid_argument, "parallel", what);
@@ -96,6 +104,12 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
         "parallel.zero = {} reduces and gathers in every micro-batch, which stages of a "
         "pipeline (parallel.pp = {}) do not; take parallel.zero = 1 or parallel.pp = 1",
         p.zero, p.pp));
+  }
+  const auto& names = kSchedules;
+  if (!p.schedule.ends_with(".csv") &&
+      std::find(std::begin(names), std::end(names), p.schedule) == std::end(names)) {
+    refuse(fmt::format("parallel.schedule = {}: it is one of {}, or a file that ends in .csv{}",
+                       p.schedule, fmt::join(names, ", "), did_you_mean(p.schedule, names)));
   }
   const int64_t layers = model.encoder_layers + model.decoder_layers;
   if (p.pp * p.chunks > layers) {

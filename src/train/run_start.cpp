@@ -3,6 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "base/config_keys.h"
 #include "base/error.h"
 #include "base/features.h"
@@ -48,6 +50,24 @@ bool trains_language_model(const RunConfig& config, const std::optional<InitialM
                  : is_language_model(config);
 }
 
+// What every rank of the pipeline does, for people and for Perfetto.
+void tell_pipeline(const std::string& folder, const Pipeline& pipeline) {
+  namespace lists = parallel::pipeline;
+  const auto write = [&](const char* name, const std::string& text) {
+    const std::string path = folder + "/" + name;
+    std::ofstream file(path);
+    if (!(file << text) || !file.flush())
+      throw Error(Errc::io, "run", fmt::format("{} cannot be written: is the disk full?", path));
+  };
+  write("pipeline.csv", lists::to_text(pipeline.schedule));
+  write("pipeline.json", lists::to_timeline(pipeline.schedule, pipeline.times));
+  log_info(fmt::format(
+      "pipeline of {} chunks on {} ranks; by estimate they are idle {:.1f}% of a step "
+      "(pipeline.csv: what each rank does; pipeline.json: the same in time, for Perfetto)",
+      pipeline.schedule.chunks(), pipeline.schedule.ranks(),
+      100 * lists::simulate(pipeline.schedule, pipeline.times).bubble));
+}
+
 }  // namespace
 
 Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device device,
@@ -89,12 +109,12 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
-  const bool all = all_.trainable_count() == all_.count();
+  const bool all = store_.trainable_count() == store_.count();
   log_info(fmt::format(
       "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
       "{} of it "
       "activations ({} without sharing){}",
-      all ? "" : count(all_.trainable_count()) + " trainable of ", count(all_.count()),
+      all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
       name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
@@ -102,7 +122,9 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       format_bytes(static_cast<double>(plan.activations_unshared)),
       ranks.size() == 1 ? "" : fmt::format("; {} ranks as {}", ranks.size(), layout_text())));
   if (!fitted_.recompute_units && plan.recompute.units > 0) log_info(text_of(plan.recompute));
-  tell_size(config_, model_config_, all_.count());
+  tell_size(config_, model_config_, store_.count());
+  if (output_ && layout_.extent(Layout::Axis::pp) > 1)
+    tell_pipeline(config_.out, step_->pipeline());
   start_or_resume();
   start_validator();
   throughput_.emplace(matmul_ceiling(device, store_.compute_type(), store_.kernels()));
@@ -208,9 +230,9 @@ RunHeader Run::header() const {
                    {"ranks", std::to_string(ranks_.size())},
                    {"layout", layout_text()},
                    {"precision", std::string(name_of(store_.compute_type()))},
-                   {"parameters", std::to_string(all_.count())}};
-  if (all_.trainable_count() != all_.count())
-    h.environment.emplace_back("trainable", std::to_string(all_.trainable_count()));
+                   {"parameters", std::to_string(store_.count())}};
+  if (store_.trainable_count() != store_.count())
+    h.environment.emplace_back("trainable", std::to_string(store_.trainable_count()));
   if (const RunOrigin& o = progress_state_.origin; !o.from.empty())
     h.environment.emplace_back("started from", fmt::format("{} (weights {})", o.from, o.weights));
   return h;

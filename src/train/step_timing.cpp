@@ -139,6 +139,7 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   b.peak_bytes = device.is_cuda() ? static_cast<int64_t>(info.memory_bytes - info.free_bytes)
                                   : static_cast<int64_t>(step.arena_bytes());
   b.taken_bytes = static_cast<int64_t>(buffer_bytes());
+  b.bubble = simulate(step.pipeline().schedule, step.pipeline().times).bubble;
   b.operations = static_cast<int64_t>(step.operations());
   b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
   b.graph = options.graph && device.is_cuda();
@@ -198,11 +199,11 @@ std::string to_json(const StepTiming& b) {
       R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"layout":"{}","parameters":{},)"
       R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
       R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
-      R"("memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
+      R"("bubble":{:.4f},"memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
       b.model, b.device, b.precision, b.ranks, b.layout, b.parameters, b.target_tokens, b.step_ms,
       b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
-      b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.peak_bytes,
-      b.taken_bytes, b.operations, b.graph_nodes, b.graph);
+      b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.bubble,
+      b.peak_bytes, b.taken_bytes, b.operations, b.graph_nodes, b.graph);
 }
 
 }  // namespace saturate::train

@@ -17,6 +17,7 @@ struct StepTiming {
   double step_ms = 0, step_ms_p10 = 0, step_ms_p90 = 0;
   double tokens_per_s = 0;
   double ceiling_tflops = 0, model_tflops = 0;  // of one rank
+  double bubble = 0;  // share of a step in which a pipeline's ranks idle, by its list
   double busy = 0;  // share of the wall time in which the step's work runs on the GPU; 0 on the CPU
   int64_t peak_bytes = 0;   // of the whole GPU, what the driver takes included
   int64_t taken_bytes = 0;  // of the device, by this rank's own arrays
