@@ -40,7 +40,7 @@ class Bench {
       : ranks_(device, rank, ranks),
         layout_(ranks_, train::mesh_extents(config.parallel, ranks)),
         store_(device, train::resolve_precision(config.train.precision, device)),
-        model_(shape.model, kernels_set(config)),
+        model_(shape.model, kernels_set(config), layout_),
         batch_layout_(shape.batch),
         stream_(device),
         workspace_(device, kernels::matmul_workspace_bytes(device, store_.compute_type())),

@@ -119,6 +119,41 @@ TEST(Planner, ManyMicroBatchesAreTheirSum) {
   EXPECT_NEAR(ms(6) - ms(5), ms(3) - ms(2), 1e-9);
 }
 
+// Milliseconds of one layout of a wide model of few layers; every layout has the same step.
+double wide_step_ms(const char* machine, int devices, const char* layout) {
+  PlanRequest q{.devices = devices, .device = {}, .machine = read_machine(machine)};
+  q.config.model.preset = "gpt2-124m";
+  q.config.model.d_model = 4096;
+  q.config.model.heads = 32;
+  q.config.model.decoder_layers = 4;
+  q.config.batch.target_tokens = 8192;
+  q.length = 1024;
+  q.one_layout = true;
+  set_parallel(q.config, layout);
+  const Plan plan = make_plan(q);
+  EXPECT_EQ(plan.ranked.size(), 1u) << (plan.refused.empty() ? "" : plan.refused[0].reason);
+  return plan.ranked.empty() ? 0 : plan.ranked[0].step_ms;
+}
+
+// The known rule comes out: tensor parallel inside NVLink, shards over Ethernet.
+TEST(Planner, TensorParallelStaysInsideTheHostAndShardsCrossEthernet) {
+  // 2 hosts of 8 on NVLink. Of 16 ways inside and across hosts, the 8 inside take little more than
+  // no tensor parallel at all; the second host makes it several times as slow.
+  const double shards = wide_step_ms("h200-ethernet", 16, "dp=16,zero=1");
+  const double inside = wide_step_ms("h200-ethernet", 16, "dp=2,tp=8,zero=1");
+  const double across = wide_step_ms("h200-ethernet", 16, "dp=1,tp=16,zero=0");
+  EXPECT_LT(inside, 1.6 * shards);
+  EXPECT_GT(across, 3 * inside);
+  // Without NVLink shards win at once, in a host and over two of them.
+  EXPECT_GT(wide_step_ms("pcie-ethernet", 4, "dp=1,tp=4,zero=0"),
+            1.5 * wide_step_ms("pcie-ethernet", 4, "dp=4,zero=1"));
+  EXPECT_GT(wide_step_ms("pcie-ethernet", 8, "dp=1,tp=8,zero=0"),
+            3 * wide_step_ms("pcie-ethernet", 8, "dp=8,zero=1"));
+  RecordProperty("shards_ms", std::to_string(shards));
+  RecordProperty("inside_ms", std::to_string(inside));
+  RecordProperty("across_ms", std::to_string(across));
+}
+
 TEST(Planner, TheTimelineIsTheStep) {
   PlanRequest q = tiny_on(2, read_machine("h200"));
   q.one_layout = true;

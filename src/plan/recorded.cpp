@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "parallel/gradient_buckets.h"
 #include "parallel/planning.h"
 #include "plan/cost.h"
 #include "train/model_setup.h"
@@ -40,8 +39,7 @@ const char* axes_of(const Layout& layout, const parallel::Group& group) {
 
 class Recorder {
  public:
-  Recorder(const Machine& machine, const Layout& layout, int64_t bucket_bytes)
-      : machine_(machine), layout_(layout), bucket_bytes_(bucket_bytes) {}
+  Recorder(const Machine& machine, const Layout& layout) : machine_(machine), layout_(layout) {}
 
   void look(const Tape& tape) {
     for (size_t i = 0; i < tape.operations(); ++i) add(tape, i);
@@ -95,32 +93,23 @@ class Recorder {
     }
     const std::vector<Tape::FinishedGradient> finished = tape.finished_gradients();
     for (int32_t g = 0; g < std::ssize(store.groups()); ++g) {
-      std::vector<parallel::FlatRange> order;
-      std::vector<Tape::FinishedGradient> of_group;
-      double elements = 0;
-      for (const Tape::FinishedGradient& f : finished) {
-        const ParameterSpec& p = store.spec({f.parameter});
-        if (p.group != g) continue;
-        elements += static_cast<double>(p.size());
-        const int64_t pieces = (p.size() + kernels::kParameterAlign - 1) / kernels::kParameterAlign;
-        order.push_back({p.offset, p.offset + pieces * kernels::kParameterAlign});
-        of_group.push_back(f);
-      }
-      const parallel::Group& group = layout_.group(store.groups()[static_cast<size_t>(g)].axes());
-      out.trained.emplace_back(elements, group.size());
-      if (group.size() == 1 || order.empty()) continue;
-      const auto element = static_cast<int64_t>(size_of(store.wide_type()));
-      for (const parallel::GradientBucket& b :
-           parallel::gradient_buckets(order, bucket_bytes_ / element)) {
-        Reduction r{.after = of_group[static_cast<size_t>(b.ready_after)].operation,
-                    .needed = INT32_MAX,
-                    .elements = static_cast<double>(b.elements.end - b.elements.begin),
-                    .ranks = group.ranks,
-                    .axes = axes_of(layout_, group)};
-        for (size_t i = 0; i < order.size(); ++i) {
-          if (order[i].begin < b.elements.begin || order[i].begin >= b.elements.end) continue;
-          r.needed = std::min(r.needed, first_use[static_cast<size_t>(of_group[i].parameter)]);
-        }
+      const ParameterGroup& group = store.groups()[static_cast<size_t>(g)];
+      if (group.kind() == ParameterGroup::Kind::frozen || group.count() == 0) continue;
+      const parallel::Group& ranks = layout_.group(group.axes());
+      out.trained.emplace_back(static_cast<double>(group.count()), ranks.size());
+      if (ranks.size() == 1) continue;
+      for (const parallel::FlatRange& b : group.buckets()) {
+        const auto inside = [&](const ParameterSpec& p) {
+          return p.group == g && p.offset >= b.begin && p.offset < b.end;
+        };
+        Reduction r{.needed = INT32_MAX,
+                    .elements = static_cast<double>(b.end - b.begin),
+                    .ranks = ranks.ranks,
+                    .axes = axes_of(layout_, ranks)};
+        for (const Tape::FinishedGradient& f : finished)
+          if (inside(store.spec({f.parameter}))) r.after = std::max(r.after, f.operation);
+        for (size_t p = 0; p < first_use.size(); ++p)
+          if (inside(store.specs()[p])) r.needed = std::min(r.needed, first_use[p]);
         out.reductions.push_back(std::move(r));
       }
     }
@@ -129,7 +118,6 @@ class Recorder {
 
   const Machine& machine_;
   const Layout& layout_;
-  int64_t bucket_bytes_;
   double us_ = 0, measured_us_ = 0;
   std::vector<int32_t> last_of_lane_;
 };
@@ -148,7 +136,7 @@ Recorded record_rank(const RunConfig& config, int64_t length, int ranks, int ran
   ParameterStore like(device, type);
   like.set_kernels(kernels);
   const train::StepOptions options = train::resolve_step(config, shape.batch, ranks);
-  Recorder recorder(machine, layout, options.bucket_bytes);
+  Recorder recorder(machine, layout);
   const train::StepMemory memory = train::plan_step(shape.model, like, options, layout,
                                                     [&](const Tape& tape) { recorder.look(tape); });
   recorder.out.memory = memory;
