@@ -92,11 +92,12 @@ Value Tape::parameter_gradient(Value parameter, bool* first) {
   SAT_ASSERT(p >= 0);
   const ParameterSpec& s = parameters_.specs()[static_cast<size_t>(p)];
   Value& g = parameter_gradients_[static_cast<size_t>(p)];
-  *first = !g && !added_to_.contains(p);
+  const bool in_unit = parameters_.sharing().zero >= 2;  // of this tape and micro-batch alone
+  *first = !g && (in_unit || !added_to_.contains(p));
   if (!g) {
     if (s.frozen) {
       g = make("frozen_gradient", wide_type(), s.rows, s.cols);
-    } else if (parameters_.sharing().zero >= 2) {
+    } else if (in_unit) {
       g = unit_gradient(p);
     } else {
       g = external("parameter_gradient", wide_type(), s.rows, s.cols, parameters_.gradient({p}));

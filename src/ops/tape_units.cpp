@@ -108,8 +108,8 @@ Value Tape::unit_gradient(int32_t parameter) {
   });
   if (unit == unit_gradients_.end()) {
     const Value whole = make("unit_gradient", wide_type(), 1, range.end - range.begin);
-    // Where its memory may begin: record_reductions() makes it wait.
-    record("begin_unit_gradient", {}, {whole}, [](const Run&) {});
+    // Where its memory may begin: record_reductions() makes it wait. It moves with what fills it.
+    record_parameter_gradient("begin_unit_gradient", {}, {whole}, [](const Run&) {});
     unit_gradients_.push_back({whole, p.group, bucket});
     unit = std::prev(unit_gradients_.end());
   }

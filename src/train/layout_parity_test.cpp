@@ -98,6 +98,21 @@ constexpr const char* kPairs[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Pairs, LayoutParity, testing::ValuesIn(kPairs));
 
+// What stages share, reduced and gathered in every micro-batch: tables of two stages and of a V, gradients
+// of weights in segments of their own, more than one slot, padding.
+constexpr const char* kSharedStages[] = {
+    "wide-gpt dp=2,pp=2,zero=2 8 unclipped",
+    "wide-gpt dp=3,pp=2,zero=3 6 averaged",
+    "gpt dp=2,pp=2,zero=3,schedule=interleaved,chunks=2 8",
+    "translation dp=2,pp=2,zero=3,schedule=zero-bubble,chunks=2 4",
+    "translation dp=2,pp=2,zero=2,schedule=zero-bubble 8 frozen",
+    "gpt dp=2,pp=2,zero=2,schedule=gpipe,recompute=full 8",
+    "experts dp=2,pp=2,ep=2,zero=3 4",
+    "modern-translation dp=2,pp=3,zero=3 4",
+    "gpt dp=1,pp=2,zero=3 4",
+};
+INSTANTIATE_TEST_SUITE_P(SharedStages, LayoutParity, testing::ValuesIn(kSharedStages));
+
 constexpr const char* kTriples[] = {
     "translation dp=2,tp=2,cp=2 4",      "gpt dp=2,tp=2,cp=2,zero=3 4",
     "translation dp=2,tp=2,pp=2 4",      "gpt dp=2,tp=2,pp=2,zero=2 4 frozen",

@@ -430,7 +430,7 @@ void MicroBatches::run(const Context& ctx, std::span<const Lane> lanes, size_t s
 void MicroBatches::enqueue(const Context& ctx, const Stream& stream, std::span<const Lane> lanes,
                            parallel::Communicator& ranks, kernels::BatchIntakeArgs intake,
                            const Hooks& hooks) const {
-  for (size_t i = 0; i < store_.specs().size(); ++i) {
+  for (size_t i = 0; i < store_.specs().size() && store_.sharing().zero < 2; ++i) {
     const ParameterSpec& p = store_.specs()[i];
     if (p.holders.empty() || p.frozen) continue;
     fill_bytes(stream, store_.gradient({static_cast<int32_t>(i)}), 0,

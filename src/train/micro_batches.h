@@ -82,7 +82,8 @@ class MicroBatches {
   };
   // Enqueues all micro-batches of a step. `intake` brings the next one of this rank to intake.dst,
   // which is filled in here. `lanes`: as Tape::RunOptions has them, lanes() of them, or none. Begins
-  // with clearing the gradients that several chunks add to. Errors: collective, device.
+  // with clearing the gradients that several chunks add to, but where ranks share gradients, all of
+  // which the caller clears. Errors: collective, device.
   void enqueue(const Context& ctx, const Stream& stream, std::span<const Lane> lanes,
                parallel::Communicator& ranks, kernels::BatchIntakeArgs intake,
                const Hooks& hooks) const;

@@ -89,7 +89,7 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
     }
     norm.ranges = {};
     kernels::gradient_norm_blocks(ctx, norm);  // zeros for the blocks of others
-    for (const OwnedRange& r : part.group->owned()) {
+    for (const OwnedRange& r : part.counted) {
       const OwnedRange all{0, r.end - r.begin, 0};
       kernels::GradientNormArgs own =
           norm_of(part.first_block + r.begin / kernels::kNormBlock, all.end);

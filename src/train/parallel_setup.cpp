@@ -99,12 +99,6 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
                     "parallel ranks share; lower one of them, or change {}",
                     p.tp, p.cp, what, heads, what));
   }
-  if (p.pp > 1 && p.zero != "auto" && std::stoi(p.zero) > 1) {
-    refuse(fmt::format(
-        "parallel.zero = {} reduces and gathers in every micro-batch, which stages of a "
-        "pipeline (parallel.pp = {}) do not; take parallel.zero = 1 or parallel.pp = 1",
-        p.zero, p.pp));
-  }
   const auto& names = kSchedules;
   if (!p.schedule.ends_with(".csv") &&
       std::find(std::begin(names), std::end(names), p.schedule) == std::end(names)) {

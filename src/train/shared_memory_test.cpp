@@ -45,8 +45,7 @@ TEST(SharedMemory, FollowsTheRanksAndTheLevel) {
   }
 }
 
-// Gathers and reductions beside the computation never share memory with what it uses.
-TEST(SharedMemory, ListsOfSharedUnitsAreSound) {
+model::ModelConfig small_gpt() {
   model::ModelConfig m = model::model_preset("gpt2-124m");
   m.d_model = 48;
   m.heads = m.kv_heads = 4;
@@ -54,6 +53,12 @@ TEST(SharedMemory, ListsOfSharedUnitsAreSound) {
   m.ffn = 192;
   m.decoder_layers = 4;
   m.vocab_target = 101;
+  return m;
+}
+
+// Gathers and reductions beside the computation never share memory with what it uses.
+TEST(SharedMemory, ListsOfSharedUnitsAreSound) {
+  const model::ModelConfig m = small_gpt();
   parallel::PlanningCommunicator communicator({}, 1, 4);
   const Layout layout(communicator, {.dp = 4});
   const ParameterStore like({}, DType::bf16);
@@ -74,6 +79,36 @@ TEST(SharedMemory, ListsOfSharedUnitsAreSound) {
         // gradient.
         EXPECT_EQ(gathers, zero == 3 ? 10u : 0u);
       }
+    }
+  }
+}
+
+// What a stage of a pipeline shares out takes no memory from one action to another: neither the
+// gradient of a unit, which a micro-batch's last gradients of it begin and end, nor gathered weights.
+TEST(SharedMemory, MicroBatchesOnTheirWayKeepNoUnits) {
+  const model::ModelConfig m = small_gpt();
+  StepOptions options;
+  options.shape = {
+      .source_rows = 0, .target_rows = 64, .sequences = 1, .max_source = 0, .max_target = 64};
+  options.accumulate = 4;
+  const ParameterStore like({}, DType::bf16);
+  for (const int rank : {1, 3}) {  // stage 0 and 1
+    parallel::PlanningCommunicator communicator({}, rank, 4);
+    const Layout layout(communicator, {.dp = 2, .pp = 2});
+    for (const char* schedule : {"1f1b", "interleaved", "zero-bubble"}) {
+      std::vector<size_t> stashes;
+      for (const int zero : {1, 2, 3}) {
+        options.parallel = {.zero = zero, .schedule = schedule, .recompute = "none"};
+        options.parallel.chunks = schedule == std::string_view("interleaved") ? 2 : 1;
+        size_t stash = 0;
+        plan_step(m, like, options, layout, [&](const Tape& tape) {
+          EXPECT_EQ(flaw_of(tape, tape.layout()), "") << schedule << zero;
+          stash += static_cast<size_t>(tape.layout().slots) * tape.layout().stash_bytes;
+        });
+        stashes.push_back(stash);
+      }
+      EXPECT_EQ(stashes[1], stashes[0]) << schedule << ", rank " << rank;
+      EXPECT_EQ(stashes[2], stashes[0]) << schedule << ", rank " << rank;
     }
   }
 }

@@ -237,7 +237,8 @@ void TrainingStep::plan_collectives() {
   list.push_back({staged ? kEnd : -1, loss_reduction()});
   for (const MicroBatches::Transfer& t : micro_batches_->transfers()) list.push_back(t);
   for (const Table& t : tables_) {
-    if (t.holders.size() > 1) list.push_back({kEnd, table_sum(t)});
+    const parallel::Collective c = table_sum(t);
+    if (t.holders.size() > 1 && c.count > 0) list.push_back({kEnd, c});
   }
   for (const Bucket& b : reductions_) list.push_back({b.moment, b.collective});
   for (const parallel::Collective& c : optimizer_.collectives()) list.push_back({kEnd, c});
@@ -247,8 +248,25 @@ void TrainingStep::plan_collectives() {
   parallel::require_matching(ranks_, all);
 }
 
+// Of a gradient that ranks share, this rank sums the slice that it holds, and so do the holders that
+// stand in their stages where it stands in its own.
+TrainingStep::HeldTable TrainingStep::held_of(const Table& t) const {
+  const ParameterSpec& p = store_.spec(t.id);
+  const ParameterGroup& group = store_.group_of(p);
+  char* const gradients = group.array(StateArray::gradient).as<char>();
+  const size_t element = size_of(store_.wide_type());
+  if (!group.holds_ranges(StateArray::gradient))
+    return {gradients + static_cast<size_t>(p.offset) * element, 0, p.size()};
+  const OwnedRange& own = group.owned()[group.bucket_of(p.offset)];
+  const int64_t begin = std::max(own.begin, p.offset);
+  const int64_t end = std::max(begin, std::min(own.end, p.offset + p.size()));
+  return {gradients + static_cast<size_t>(own.local + begin - own.begin) * element,
+          begin - p.offset, end - p.offset};
+}
+
 parallel::Collective TrainingStep::table_sum(const Table& t) const {
-  return {.group = t.holders, .dtype = store_.wide_type(), .count = store_.spec(t.id).size()};
+  const HeldTable held = held_of(t);
+  return {.group = t.holders, .dtype = store_.wide_type(), .count = held.end - held.begin};
 }
 
 // The gradients of tables over their holders; then what the lookup clears on one rank, which others
@@ -256,16 +274,21 @@ parallel::Collective TrainingStep::table_sum(const Table& t) const {
 void TrainingStep::sum_tables(const Context& ctx) const {
   for (const Table& t : tables_) {
     const ParameterSpec& p = store_.spec(t.id);
-    char* const gradient = static_cast<char*>(store_.gradient(t.id));
-    if (t.holders.size() > 1) ranks_.wait(ranks_.start(table_sum(t), nullptr, gradient, ctx), ctx);
+    const HeldTable held = held_of(t);
+    if (held.begin == held.end) continue;
+    const size_t element = size_of(store_.wide_type());
+    if (t.holders.size() > 1)
+      ranks_.wait(ranks_.start(table_sum(t), nullptr, held.gradient, ctx), ctx);
     const std::vector<parallel::ShardRun> all{{0, p.size()}};
     int64_t local = 0;
     for (const parallel::ShardRun& run : p.whole.rows > 0 ? p.whole.runs : all) {
       const int64_t row = p.zero_row * p.cols - run.global_offset;
       if (p.zero_row >= 0 && row >= 0 && row < run.length) {
-        const size_t element = size_of(store_.wide_type());
-        fill_bytes(compute_, gradient + static_cast<size_t>(local + row) * element, 0,
-                   static_cast<size_t>(p.cols) * element);
+        const int64_t begin = std::max(local + row, held.begin);
+        const int64_t end = std::min(local + row + p.cols, held.end);
+        if (begin < end)
+          fill_bytes(compute_, held.gradient + static_cast<size_t>(begin - held.begin) * element, 0,
+                     static_cast<size_t>(end - begin) * element);
       }
       local += run.length;
     }

@@ -146,6 +146,11 @@ class TrainingStep {
     parallel::Group holders;  // ranks that hold it; one: this one alone
   };
   std::vector<Table> tables_;
+  struct HeldTable {  // elements of a table whose sums this rank holds
+    char* gradient;
+    int64_t begin, end;
+  };
+  HeldTable held_of(const Table& table) const;
   parallel::Collective table_sum(const Table& table) const;
   void sum_tables(const Context& ctx) const;
   // A reduction that starts after a moment, or a gather that is waited for before one.
