@@ -112,7 +112,7 @@ const Key kKeys[] = {
     {AT(parallel.schedule), "order of micro-batches in a pipeline: 1f1b, gpipe, interleaved, zero-bubble, or a file of actions as PyTorch writes them (0F3,2I1) that ends in .csv"},
     {AT(parallel.chunks), "runs of layers on each rank of a pipeline", 1, 64},
     {AT(parallel.recompute), "what the backward pass computes again rather than keep: nothing, what adds 3% to a step at most, or whole layers; auto: as little as fits into the memory", 0, 0, "auto|none|selective|full"},
-    {AT(parallel.offload), "the optimizer's state lies in host memory and is streamed through the GPU"},
+    {AT(parallel.offload), "master weights and moments lie in host memory and pass through the GPU in each step"},
     {AT(parallel.reduce), "type in which gradients travel between ranks; sums are fp32", 0, 0, "fp32|bf16"},
 
     {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kUnbounded},

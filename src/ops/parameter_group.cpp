@@ -63,7 +63,7 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:
       // Products that read the masters themselves need all of them.
-      return compute_type_ != wide_of(compute_type_) ||
+      return compute_type_ != wide_of(compute_type_) || sharing_.offload ||
              (holds_ranges(StateArray::master) && sharing_.zero < 3);
   }
   return false;
@@ -85,17 +85,22 @@ size_t ParameterGroup::bytes(StateArray a, Purpose purpose) const noexcept {
 }
 
 void ParameterGroup::refresh_compute(const Context& ctx) const {
-  const Buffer& copy = array(StateArray::compute);
+  refresh_compute(ctx, owned_, array(StateArray::master).data(), 0);
+}
+
+void ParameterGroup::refresh_compute(const Context& ctx, std::span<const OwnedRange> ranges,
+                                     const void* masters, int64_t first) const {
+  const Block& copy = array(StateArray::compute);
   if (copy.data() == nullptr) return;
   const size_t from = size_of(type_of(StateArray::master)), to = size_of(compute_type_);
-  for (const OwnedRange& r : owned_) {
+  for (const OwnedRange& r : ranges) {
     const int64_t place = holds_ranges(StateArray::compute) ? r.local : r.begin;
-    kernels::cast(ctx,
-                  {.x = array(StateArray::master).as<char>() + static_cast<size_t>(r.local) * from,
-                   .y = copy.as<char>() + static_cast<size_t>(place) * to,
-                   .count = r.end - r.begin,
-                   .x_type = type_of(StateArray::master),
-                   .y_type = compute_type_});
+    kernels::cast(
+        ctx, {.x = static_cast<const char*>(masters) + static_cast<size_t>(r.local - first) * from,
+              .y = copy.as<char>() + static_cast<size_t>(place) * to,
+              .count = r.end - r.begin,
+              .x_type = type_of(StateArray::master),
+              .y_type = compute_type_});
   }
 }
 
@@ -103,6 +108,10 @@ void ParameterGroup::allocate(const Stream& stream, Purpose purpose) {
   for (const StateArray a : kStateArrays) {
     const size_t n = bytes(a, purpose);
     if (n == 0) continue;
+    if (in_host(a)) {
+      host_arrays_[static_cast<size_t>(a)] = HostBuffer(stream.device(), n);
+      continue;
+    }
     Buffer& array = arrays_[static_cast<size_t>(a)];
     array = Buffer(stream.device(), n);
     fill_bytes(stream, array.data(), 0, n);  // the padding between parameters must stay finite
@@ -110,7 +119,7 @@ void ParameterGroup::allocate(const Stream& stream, Purpose purpose) {
 }
 
 void* ParameterGroup::at(StateArray a, int64_t offset) const noexcept {
-  const Buffer& held = array(a);
+  const Block& held = array(a);
   if (held.data() == nullptr) return nullptr;
   SAT_ASSERT(!holds_ranges(a));
   return held.as<char>() + static_cast<size_t>(offset) * size_of(type_of(a));

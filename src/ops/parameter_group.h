@@ -57,6 +57,9 @@ class ParameterGroup {
     int position = 0;                                  // of this rank among them
     // The tape reads masters of this group, so they stay whole on every rank.
     bool read_wide = false;
+    // Masters, moments and average lie in host memory; the optimizer streams them through the device
+    // (StateStream). Operations read the compute copy, which there always is then.
+    bool offload = false;
   };
   // Before the first add().
   void share(Sharing sharing) { sharing_ = std::move(sharing); }
@@ -85,6 +88,10 @@ class ParameterGroup {
   bool keeps(StateArray a, Purpose purpose) const noexcept;
   // Whether the own ranges of an array are here alone, at OwnedRange::local, and not all of it.
   bool holds_ranges(StateArray a) const noexcept;
+  // Whether an array lies in host memory, which kernels and copies of the device can reach.
+  bool in_host(StateArray a) const noexcept {
+    return sharing_.offload && a != StateArray::gradient && a != StateArray::compute;
+  }
   DType type_of(StateArray a) const noexcept {
     return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);
   }
@@ -93,10 +100,17 @@ class ParameterGroup {
 
   // Rounds masters to the compute copy, where there is one: the own ranges. Enqueued.
   void refresh_compute(const Context& ctx) const;
+  // The same for some of the own ranges, whose masters lie in memory that begins at `first` of
+  // OwnedRange::local.
+  void refresh_compute(const Context& ctx, std::span<const OwnedRange> ranges, const void* masters,
+                       int64_t first) const;
 
   // Zeroed. Errors: out_of_memory.
   void allocate(const Stream& stream, Purpose purpose);
-  const Buffer& array(StateArray a) const noexcept { return arrays_[static_cast<size_t>(a)]; }
+  const Block& array(StateArray a) const noexcept {
+    const auto i = static_cast<size_t>(a);
+    return in_host(a) ? static_cast<const Block&>(host_arrays_[i]) : arrays_[i];
+  }
   // Element `offset` of the group in an array that is whole; null when the array is not there.
   void* at(StateArray a, int64_t offset) const noexcept;
 
@@ -111,6 +125,7 @@ class ParameterGroup {
   std::vector<parallel::FlatRange> buckets_;
   std::vector<OwnedRange> owned_;
   std::array<Buffer, std::size(kStateArrays)> arrays_;
+  std::array<HostBuffer, std::size(kStateArrays)> host_arrays_;  // those with in_host()
 };
 
 }  // namespace saturate

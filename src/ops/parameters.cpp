@@ -7,11 +7,13 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "ops/layout.h"
+#include "runtime/parallel_for.h"
 
 namespace saturate {
 namespace {
 
-constexpr uint32_t kInitOp = 0xFFFFFF;  // no recorded operation reaches this number
+constexpr uint32_t kInitOp = 0xFFFFFF;     // no recorded operation reaches this number
+constexpr int64_t kDrawnAtOnce = 1 << 14;  // by one thread
 
 // Box-Muller on two 32-bit uniforms; the half keeps the logarithm finite.
 double normal_of(uint32_t a, uint32_t b) {
@@ -72,7 +74,8 @@ void ParameterStore::place(ParameterSpec& spec) {
   const Kind kind = spec.frozen ? Kind::frozen : Kind::trained;
   const ParameterGroup::Axes axes = spec.shard.reduce_axes();
   const bool shared = layout_ != nullptr && !spec.frozen;
-  const bool apart = shared && sharing_.zero > 0 && spec.wide;
+  const bool away = offload_ && !spec.frozen;
+  const bool apart = spec.wide && (away || (shared && sharing_.zero > 0));
   const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
     return g.kind() == kind && g.axes() == axes && g.holders() == spec.holders &&
            g.sharing().read_wide == apart;
@@ -80,16 +83,25 @@ void ParameterStore::place(ParameterSpec& spec) {
   spec.group = static_cast<int32_t>(found - groups_.begin());
   if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes, spec.holders);
   ParameterGroup& group = groups_[static_cast<size_t>(spec.group)];
-  if (shared && group.count() == 0) {
-    const parallel::Group& ranks = layout_->group(axes);
-    group.share({.zero = apart || ranks.size() == 1 ? 0 : sharing_.zero,
-                 .ranks = ranks,
-                 .position = ranks.position(layout_->rank()),
-                 .read_wide = apart});
+  if ((shared || away) && group.count() == 0) {
+    ParameterGroup::Sharing sharing{.read_wide = apart, .offload = away && !apart};
+    if (shared) {
+      sharing.ranks = layout_->group(axes);
+      sharing.position = sharing.ranks.position(layout_->rank());
+      sharing.zero = apart || sharing.ranks.size() == 1 ? 0 : sharing_.zero;
+    }
+    group.share(std::move(sharing));
   }
   if (shared && (group.count() == 0 || last_unit_[spec.group] != spec.unit)) group.begin_unit();
   last_unit_[spec.group] = spec.unit;
   spec.offset = group.add(spec.size());
+}
+
+void ParameterStore::offload() {
+  SAT_ASSERT(!allocated() && layout_ == nullptr);
+  offload_ = true;
+  begin_groups();
+  for (ParameterSpec& p : specs_) place(p);
 }
 
 void ParameterStore::share(const Layout& layout, const Sharing& sharing) {
@@ -132,7 +144,15 @@ void ParameterStore::allocate(Purpose purpose) {
 
 size_t ParameterStore::bytes(StateArray a, Purpose purpose) const noexcept {
   size_t sum = 0;
-  for (const ParameterGroup& group : groups_) sum += group.bytes(a, purpose);
+  for (const ParameterGroup& group : groups_)
+    if (!group.in_host(a)) sum += group.bytes(a, purpose);
+  return sum;
+}
+
+size_t ParameterStore::host_bytes(StateArray a, Purpose purpose) const noexcept {
+  size_t sum = 0;
+  for (const ParameterGroup& group : groups_)
+    if (group.in_host(a)) sum += group.bytes(a, purpose);
   return sum;
 }
 
@@ -150,12 +170,19 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
     const bool cut = p.whole.rows > 0;
     const std::vector<parallel::ShardRun> all{{0, p.size()}};
     const int64_t width = cut ? p.whole.cols : p.cols;
-    values.clear();
+    values.resize(static_cast<size_t>(p.size()));
+    float* next = values.data();
     for (const parallel::ShardRun& run : cut ? p.whole.runs : all) {
-      for (int64_t e = run.global_offset; e < run.global_offset + run.length; ++e)
-        values.push_back(e / width == p.zero_row ? 0.0f : draw(p, seed, number, e));
+      const auto draw_some = [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t e = run.global_offset + at;
+          next[at] = e / width == p.zero_row ? 0.0f : draw(p, seed, number, e);
+        }
+      };
+      parallel_for(run.length, kDrawnAtOnce, draw_some);
+      next += run.length;
     }
-    SAT_ASSERT(std::ssize(values) == p.size());
+    SAT_ASSERT(next == values.data() + p.size());
     set(stream, {static_cast<int32_t>(i)}, values.data());
   }
   refresh_compute(stream);
@@ -207,7 +234,7 @@ void ParameterStore::visit_group(const Stream& stream, int32_t g, StateArray arr
   if (group.kind() == ParameterGroup::Kind::frozen && array == StateArray::average &&
       shipped() == array)
     array = StateArray::master;
-  const Buffer& held = group.array(array);
+  const Block& held = group.array(array);
   if (held.data() == nullptr) return;
   const size_t element = size_of(group.type_of(array));
   const auto visit_in = [&](parallel::FlatRange range, const char* memory) {
@@ -232,7 +259,12 @@ void ParameterStore::visit_group(const Stream& stream, int32_t g, StateArray arr
                                       .group = sharing.ranks,
                                       .dtype = group.type_of(array),
                                       .count = slice};
-    ranks.wait(ranks.start(gather, own, whole.data(), ctx), ctx);
+    // Collectives take memory of the device alone.
+    char* const mine = whole.as<char>() + static_cast<size_t>(sharing.position * slice) * element;
+    if (group.in_host(array)) {
+      copy_to_device(stream, mine, own, static_cast<size_t>(slice) * element);
+    }
+    ranks.wait(ranks.start(gather, group.in_host(array) ? mine : own, whole.data(), ctx), ctx);
     visit_in(b, whole.as<char>());
     own += static_cast<size_t>(slice) * element;
   }
@@ -270,7 +302,7 @@ void ParameterStore::refresh_compute(const Stream& stream) {
 
 void ParameterStore::reset_average(const Stream& stream) {
   for (const ParameterGroup& group : groups_) {
-    const Buffer& average = group.array(StateArray::average);
+    const Block& average = group.array(StateArray::average);
     if (average.data())
       copy_on_device(stream, average.data(), group.array(StateArray::master).data(),
                      average.bytes());

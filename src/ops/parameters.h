@@ -109,6 +109,11 @@ class ParameterStore {
     DType reduce = DType::f32;
   };
   void share(const Layout& layout, const Sharing& sharing);
+  // Masters, moments and averages of what trains lie in host memory from allocate() on, but for
+  // those of parameters that operations read in full, which get a group of their own. After the last
+  // add() and freeze(), before share().
+  void offload();
+  bool is_offloaded() const noexcept { return offload_; }
   const Sharing& sharing() const noexcept { return sharing_; }
   const Layout* layout() const noexcept { return layout_; }
   bool is_shared() const noexcept { return layout_ != nullptr; }
@@ -123,8 +128,9 @@ class ParameterStore {
     });
   }
   Purpose purpose() const noexcept { return purpose_; }
-  // Memory that allocate() takes for one kind of array.
+  // Memory that allocate() takes for one kind of array: of the device, and of the host.
   size_t bytes(StateArray a, Purpose purpose) const noexcept;
+  size_t host_bytes(StateArray a, Purpose purpose) const noexcept;
 
   // Draws every parameter from (seed, number of the parameter, element of the whole parameter): the
   // same on every device, and for every cut over ranks the part's values of the whole.
@@ -143,8 +149,8 @@ class ParameterStore {
   StateArray shipped() const noexcept {
     return purpose_ == Purpose::averaged_training ? StateArray::average : StateArray::master;
   }
-  // Calls take(parameter, its elements in device memory, valid for work on `stream` alone) for every
-  // parameter that has this array, in the order of groups; of what is frozen an average is the
+  // Calls take(parameter, its elements, valid for work on `stream` alone: in memory of the device or
+  // in_host()) for every parameter that has this array, in the order of groups; of what is frozen an average is the
   // master. Collective over the ranks that share the state: one that needs nothing gives no `take`.
   void visit(const Stream& stream, StateArray array,
              const std::function<void(ParameterId, const void*)>& take) const;
@@ -190,8 +196,8 @@ class ParameterStore {
     return at(copy ? StateArray::compute : StateArray::master, id);
   }
   // Whole arrays of the first group.
-  const Buffer& masters() const noexcept { return trained().array(StateArray::master); }
-  const Buffer& gradients() const noexcept { return trained().array(StateArray::gradient); }
+  const Block& masters() const noexcept { return trained().array(StateArray::master); }
+  const Block& gradients() const noexcept { return trained().array(StateArray::gradient); }
 
  private:
   void place(ParameterSpec& spec);
@@ -205,6 +211,7 @@ class ParameterStore {
   kernels::KernelOptions kernels_;
   const Layout* layout_ = nullptr;  // null: the state is not shared
   Sharing sharing_;
+  bool offload_ = false;
   int32_t unit_ = 0;
   std::map<int32_t, int32_t> last_unit_;  // by group
   Purpose purpose_ = Purpose::inference;

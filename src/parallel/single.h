@@ -27,7 +27,7 @@ class SingleCommunicator final : public Communicator {
     if (input == nullptr || c.kind == CollectiveKind::broadcast) return {};
     const size_t bytes = static_cast<size_t>(c.elements()) * size_of(c.dtype);
     if (device_.is_cuda())
-      cuda::copy(output, input, bytes, cuda::CopyKind::device_to_device, compute.stream);
+      cuda::copy(output, input, bytes, compute.stream);
     else if (bytes > 0)
       std::memcpy(output, input, bytes);
     return {};

@@ -57,7 +57,7 @@ struct Machine {
   int64_t memory_bytes = 0;     // that a run may take on one device
   std::optional<double> watts;  // of one device under load
   int devices_per_host = 1;
-  double host_copy_gbs = 0;  // each way, between a device and its host
+  double host_copy_gbs = 0;  // between each device and its host, both ways at once, each way
   Compute compute;
   Link inside, between;
   Failures failures;

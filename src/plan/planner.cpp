@@ -93,8 +93,12 @@ void append_update(TaskList& list, const Recorded& r, const Machine& m, int zero
   }
   double owned = 0;
   for (const auto& [elements, sharers] : r.trained) owned += elements / (zero > 0 ? sharers : 1);
+  // State in host memory comes and goes at the same time, and the update is hidden behind that.
+  const double crossing_us =
+      r.memory.host > 0 ? static_cast<double>(r.memory.host) / (m.host_copy_gbs * 1e3) : 0;
   list.push_back({.name = "adamw",
-                  .us = traffic_us(m, owned * kAdamwBytes) + kLaunches * m.compute.launch_us,
+                  .us = std::max(crossing_us, traffic_us(m, owned * kAdamwBytes)) +
+                        kLaunches * m.compute.launch_us,
                   .waits = std::move(before)});
 }
 
@@ -204,6 +208,12 @@ class Planner {
       return;
     }
     for (const bool offload : {false, true}) {
+      if (layout.parallel.offload && !offload) continue;
+      if (offload && request_.machine.host_copy_gbs <= 0) {
+        smallest += (smallest.empty() ? "" : "; ");
+        smallest += "the machine says no host_copy_gbs, which parallel.offload takes";
+        break;
+      }
       for (const char* recompute : {"auto", "selective", "full"}) {
         RunConfig c = layout;
         c.parallel.recompute = recompute;

@@ -33,8 +33,13 @@ std::string row(int number, const Estimate& e) {
 }
 
 Json memory_json(const train::StepMemory& m) {
-  return {{"total", m.total()},           {"parameters", m.parameters}, {"optimizer", m.optimizer},
-          {"activations", m.activations}, {"batches", m.batches},       {"workspace", m.workspace}};
+  return {{"total", m.total()},
+          {"parameters", m.parameters},
+          {"optimizer", m.optimizer},
+          {"activations", m.activations},
+          {"batches", m.batches},
+          {"workspace", m.workspace},
+          {"host", m.host}};
 }
 
 }  // namespace

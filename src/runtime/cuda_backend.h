@@ -17,10 +17,10 @@ void set_device(int index);
 void* allocate(int device, size_t bytes);
 void release(int device, void* data) noexcept;
 void* allocate_host(int device, size_t bytes);  // pinned, mapped, zeroed
-void release_host(void* data) noexcept;
+void release_host(void* data, size_t bytes) noexcept;
 
-enum class CopyKind { host_to_device, device_to_host, device_to_device };
-void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream);
+// Between memory of the host and of devices, as the addresses say.
+void copy(void* dst, const void* src, size_t bytes, void* stream);
 // `rows` rows of `width` bytes, on the device, each `pitch` bytes behind the one before it.
 void copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
                size_t rows, void* stream);

@@ -59,17 +59,17 @@ HostBuffer::HostBuffer(Device device, size_t bytes) : Block(device, bytes) {
 HostBuffer::~HostBuffer() {
   if (!data_) return;
   if (device_.is_cuda()) {
-    cuda::release_host(data_);
+    cuda::release_host(data_, bytes_);
   } else {
     std::free(data_);
   }
 }
 
 namespace {
-void copy(const Stream& stream, void* dst, const void* src, size_t bytes, cuda::CopyKind kind) {
+void copy(const Stream& stream, void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   if (stream.device().is_cuda()) {
-    cuda::copy(dst, src, bytes, kind, stream.native());
+    cuda::copy(dst, src, bytes, stream.native());
   } else {
     std::memcpy(dst, src, bytes);
   }
@@ -77,13 +77,13 @@ void copy(const Stream& stream, void* dst, const void* src, size_t bytes, cuda::
 }  // namespace
 
 void copy_to_device(const Stream& s, void* dst, const void* src, size_t bytes) {
-  copy(s, dst, src, bytes, cuda::CopyKind::host_to_device);
+  copy(s, dst, src, bytes);
 }
 void copy_to_host(const Stream& s, void* dst, const void* src, size_t bytes) {
-  copy(s, dst, src, bytes, cuda::CopyKind::device_to_host);
+  copy(s, dst, src, bytes);
 }
 void copy_on_device(const Stream& s, void* dst, const void* src, size_t bytes) {
-  copy(s, dst, src, bytes, cuda::CopyKind::device_to_device);
+  copy(s, dst, src, bytes);
 }
 void copy_rows(const Context& ctx, void* dst, size_t dst_pitch, const void* src, size_t src_pitch,
                size_t width, size_t rows) {

@@ -52,8 +52,9 @@ class Buffer : public Block {
   Buffer& operator=(Buffer&&) noexcept = default;
 };
 
-// Host memory that copies can cross asynchronously and that kernels of `device` can write to
+// Host memory that copies can cross asynchronously and that kernels of `device` can read and write
 // directly (pinned and mapped on CUDA, plain on the CPU). Zeroed.
+// Errors: out_of_memory with the bytes asked for and, from 64 MiB on, those that the host has left.
 class HostBuffer : public Block {
  public:
   HostBuffer() = default;
@@ -63,7 +64,8 @@ class HostBuffer : public Block {
   HostBuffer& operator=(HostBuffer&&) noexcept = default;
 };
 
-// Enqueued on `stream` (done at return on the CPU); the host side must stay valid until then.
+// Enqueued on `stream` (done at return on the CPU); the host side must stay valid until then. What
+// is said to be device memory may be a HostBuffer of the device too.
 void copy_to_device(const Stream& stream, void* device_dst, const void* host_src, size_t bytes);
 void copy_to_host(const Stream& stream, void* host_dst, const void* device_src, size_t bytes);
 void copy_on_device(const Stream& stream, void* dst, const void* src, size_t bytes);

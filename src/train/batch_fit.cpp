@@ -66,8 +66,10 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                       const model::ModelConfig& model, const ParameterStore& like,
                       const Layout& layout, parallel::Communicator& ranks) {
+  bool offload = config.parallel.offload;
   const auto batch_of = [&](int64_t halvings) -> std::optional<RunConfig> {
     RunConfig trial = config;
+    trial.parallel.offload = offload;
     for (; halvings > 0; --halvings) {
       if (trial.batch.target_tokens < 2 * 64) return std::nullopt;
       trial.batch.target_tokens /= 2;
@@ -105,6 +107,16 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
     tell(config, f, fit.limit);
     return f;
   }
+  // What helps where no batch is small enough.
+  const auto remedy = [&] {
+    offload = true;
+    const auto t = config.parallel.offload ? std::nullopt : fit.cheapest(ranks);
+    const StepMemory m = t ? fitted(*t)->memory : StepMemory{};
+    offload = config.parallel.offload;
+    return t ? fmt::format("parallel.offload = true fits, in {} and {} of host memory",
+                           size_text(m.total()), size_text(m.host))
+             : std::string("use a smaller model");
+  };
   if (limited) {
     FittedBatch smallest;
     const auto units = fit.automatic ? std::optional<int64_t>(INT64_MAX) : std::nullopt;
@@ -112,10 +124,10 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
     throw Error(
         Errc::out_of_memory, "train",
         fmt::format("train.memory is {}, but even {} target tokens need {}: {} parameters and "
-                    "{} optimizer state; use a smaller model",
+                    "{} optimizer state; {}",
                     size_text(fit.limit), smallest.batch.target_tokens,
                     size_text(smallest.memory.total()), size_text(smallest.memory.parameters),
-                    size_text(smallest.memory.optimizer)));
+                    size_text(smallest.memory.optimizer), remedy()));
   }
   const FittedBatch wanted = *fitted({});
   fit.halvings = MemoryFit::kAnyHalvings;
@@ -134,7 +146,7 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                                   smaller.target_tokens, smaller.accumulate,
                                   also("source_tokens", smaller.source_tokens),
                                   also("sequences", smaller.sequences))
-                    : std::string("no batch of this model fits; use a smaller model")));
+                    : "no batch of this model fits; " + remedy()));
 }
 
 }  // namespace saturate::train

@@ -28,8 +28,8 @@ struct FittedBatch {
 // often as need be; with parallel.recompute = auto results are also computed again instead of kept,
 // the cheapest first, and of all that fits what is modelled to take the least time is chosen.
 // Without train.memory the batch stays as it is.
-// Errors: out_of_memory, before anything is allocated; the message says what would fit. All ranks
-// call it together. `like` and `layout` as plan_step() takes them.
+// Errors: out_of_memory, before anything is allocated; the message says what would fit, be it with
+// the optimizer's state in host memory (parallel.offload). All ranks call it together. `like` and `layout` as plan_step() takes them.
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
                       const model::ModelConfig& model, const ParameterStore& like,
                       const Layout& layout, parallel::Communicator& ranks);

@@ -28,12 +28,14 @@ struct Case {
   const char* name;
   parallel::MeshExtents extents;
   int zero = 0;
+  bool offload = false;
   int ranks() const { return extents.tp * extents.cp * extents.dp * extents.pp; }
 };
 const Case kCases[] = {{"one", {}},
                        {"dp2", {.dp = 2}},
                        {"dp2 zero", {.dp = 2}, 1},
                        {"dp3 zero", {.dp = 3}, 1},
+                       {"dp2 zero offload", {.dp = 2}, 1, true},
                        {"tp2", {.tp = 2}},
                        {"tp2 dp2 zero", {.tp = 2, .dp = 2}, 1},
                        {"pp3", {.pp = 3}},
@@ -85,6 +87,7 @@ ParameterStore store_of(const Case& c, const Layout& layout, DType type) {
     p.shard = cut_of(p, c);
     store.add(part_of(p, layout.mesh(), layout.rank()));
   }
+  if (c.offload) store.offload();
   for (ParameterGroup& group : store.groups()) {
     const parallel::Group& ranks = layout.group(group.axes());
     if (c.zero == 0 || group.count() == 0 || ranks.size() == 1) continue;

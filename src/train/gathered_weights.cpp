@@ -75,7 +75,7 @@ void GatheredWeights::gather(
   const size_t element = size_of(type);
   const bool first = ranks_.rank() == 0;
   const Context ctx{all_.device(), stream.native()};
-  const Buffer arrived(all_.device(), first ? kChunkBytes : 0);
+  const Buffer moved(all_.device(), kChunkBytes);
   std::vector<char> host(first ? kChunkBytes : 0), whole;
   const auto scatter = [&](const Chunk& c, const void* memory) {
     copy_to_host(stream, host.data(), memory, static_cast<size_t>(c.elements) * element);
@@ -104,8 +104,13 @@ void GatheredWeights::gather(
         move.send_counts.resize(static_cast<size_t>(ranks_.size()));
         move.receive_counts.resize(static_cast<size_t>(ranks_.size()));
         (first ? move.receive_counts[static_cast<size_t>(rank)] : move.send_counts[0]) = c.elements;
-        ranks_.wait(ranks_.start(move, c.memory, arrived.data(), ctx), ctx);
-        if (first) scatter(c, arrived.data());
+        // Collectives take memory of the device alone, and the state may lie in the host's.
+        if (!first)
+          copy_on_device(stream, moved.data(), c.memory, static_cast<size_t>(c.elements) * element);
+        ranks_.wait(
+            ranks_.start(move, first ? nullptr : moved.data(), first ? moved.data() : nullptr, ctx),
+            ctx);
+        if (first) scatter(c, moved.data());
       }
     }
     if (first) take(n, whole.data(), whole.size());

@@ -83,6 +83,7 @@ constexpr const char* kRecompute[] = {
     "llama dp=2,recompute=full 2",         "modern-translation dp=2,zero=3,recompute=full 2",
     "gpt dp=1,tp=2,recompute=selective 2", "gpt dp=1,pp=2,recompute=full 4",
     "gpt dp=1,cp=2,recompute=full 2",      "translation dp=2,zero=1,offload=true 2",
+    "wide-gpt dp=3,zero=3,offload=true 6", "gpt dp=1,offload=true 2 averaged",
 };
 INSTANTIATE_TEST_SUITE_P(Recompute, LayoutParity, testing::ValuesIn(kRecompute));
 

@@ -57,6 +57,7 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     if (!holders.empty() && holders.front() != layout.coordinate(Axis::pp)) part.counted.clear();
   }
   norm_partial_ = Buffer(store.device(), static_cast<size_t>(blocks_) * sizeof(double));
+  if (store.is_offloaded()) streamed_ = std::make_unique<StateStream>(store);
 }
 
 std::vector<parallel::Collective> OptimizerStep::collectives() const {
@@ -80,7 +81,7 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
   };
   for (const Part& part : parts_) {
     kernels::GradientNormArgs norm = norm_of(part.first_block, part.group->count());
-    const Buffer& gradient = part.group->array(StateArray::gradient);
+    const Block& gradient = part.group->array(StateArray::gradient);
     norm.grad = gradient.data();
     norm.ranges = part.counted;
     if (!part.group->holds_ranges(StateArray::gradient)) {
@@ -108,52 +109,77 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
 }
 
 void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
+                                  std::span<const OwnedRange> ranges, const StateMemory& memory,
                                   const StepState* state) const {
   const ParameterGroup& group = *part.group;
   const bool rounds = store_.compute_type() != store_.wide_type();
-  // From element `place` of an array on.
-  const auto from = [&](StateArray a, int64_t place) -> void* {
-    char* const array = group.array(a).as<char>();
-    return array == nullptr ? nullptr
-                            : array + static_cast<size_t>(place) * size_of(group.type_of(a));
+  const auto plus = [](void* array, int64_t elements, DType type) -> void* {
+    return array == nullptr
+               ? nullptr
+               : static_cast<char*>(array) + static_cast<size_t>(elements) * size_of(type);
   };
   // Elements of whole arrays lie at `begin`, of the own ranges at `local`.
-  const auto update = [&](std::span<const OwnedRange> ranges, int64_t begin, int64_t local) {
-    const auto place = [&](StateArray a) { return group.holds_ranges(a) ? local : begin; };
-    kernels::adamw(
-        ctx, {.master = from(StateArray::master, local),
-              .m = from(StateArray::first_moment, local),
-              .v = from(StateArray::second_moment, local),
-              .grad = from(StateArray::gradient, place(StateArray::gradient)),
-              .ema = from(StateArray::average, local),
-              .compute = rounds ? from(StateArray::compute, place(StateArray::compute)) : nullptr,
-              .dtype = store_.wide_type(),
-              .compute_type = store_.compute_type(),
-              .rules = part.rules.as<kernels::DecayRule>() + begin / kernels::kParameterAlign,
-              .ranges = ranges,
-              .beta1 = options_.beta1,
-              .beta2 = options_.beta2,
-              .eps = options_.eps,
-              .weight_decay = options_.weight_decay,
-              .clip_norm = options_.clip_norm,
-              .ema_decay = options_.ema_decay,
-              .token_budget = token_budget_,
-              .schedule = options_.schedule,
-              .state = state});
+  const auto update = [&](std::span<const OwnedRange> some, int64_t begin, int64_t local) {
+    const auto state_at = [&](void* array) {
+      return plus(array, local - memory.first, store_.wide_type());
+    };
+    const auto array_at = [&](StateArray a) {
+      return plus(group.array(a).data(), group.holds_ranges(a) ? local : begin, group.type_of(a));
+    };
+    kernels::adamw(ctx,
+                   {.master = state_at(memory.master),
+                    .m = state_at(memory.m),
+                    .v = state_at(memory.v),
+                    .grad = array_at(StateArray::gradient),
+                    .ema = state_at(memory.average),
+                    .compute = rounds ? array_at(StateArray::compute) : nullptr,
+                    .dtype = store_.wide_type(),
+                    .compute_type = store_.compute_type(),
+                    .rules = part.rules.as<kernels::DecayRule>() + begin / kernels::kParameterAlign,
+                    .ranges = some,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.eps,
+                    .weight_decay = options_.weight_decay,
+                    .clip_norm = options_.clip_norm,
+                    .ema_decay = options_.ema_decay,
+                    .token_budget = token_budget_,
+                    .schedule = options_.schedule,
+                    .state = state});
   };
-  if (!group.holds_ranges(StateArray::gradient)) return update(group.owned(), 0, 0);
-  for (const OwnedRange& r : group.owned()) {
-    const OwnedRange all{0, r.end - r.begin, 0};
-    update({&all, 1}, r.begin, r.local);
+  if (group.holds_ranges(StateArray::gradient)) {
+    for (const OwnedRange& r : ranges) {
+      const OwnedRange all{0, r.end - r.begin, 0};
+      update({&all, 1}, r.begin, r.local);
+    }
+  } else {
+    std::vector<OwnedRange> here(ranges.begin(), ranges.end());
+    for (OwnedRange& r : here) r.local -= memory.first;
+    update(here, 0, memory.first);
   }
+  if (!rounds) group.refresh_compute(ctx, ranges, memory.master, memory.first);
 }
 
-void OptimizerStep::enqueue(const Context& ctx, StepState* state, StepRecord* ring,
-                            int64_t ring_slots) const {
+void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState* state,
+                            StepRecord* ring, int64_t ring_slots) const {
+  if (streamed_) streamed_->begin(stream);
   enqueue_norm(ctx, state);
   for (const Part& part : parts_) {
-    enqueue_adamw(ctx, part, state);
-    if (store_.compute_type() == store_.wide_type()) part.group->refresh_compute(ctx);
+    const ParameterGroup& g = *part.group;
+    if (g.in_host(StateArray::master)) continue;
+    enqueue_adamw(ctx, part, g.owned(),
+                  {.first = 0,
+                   .master = g.array(StateArray::master).data(),
+                   .m = g.array(StateArray::first_moment).data(),
+                   .v = g.array(StateArray::second_moment).data(),
+                   .average = g.array(StateArray::average).data()},
+                  state);
+  }
+  if (streamed_) {
+    streamed_->run(stream, [&](const StateStream::Chunk& chunk, const StateMemory& memory) {
+      enqueue_adamw(ctx, *std::ranges::find(parts_, chunk.group, &Part::group), chunk.ranges,
+                    memory, state);
+    });
   }
   kernels::finish_step(ctx, {.state = state,
                              .ring = ring,

@@ -3,11 +3,14 @@
 // of each group of parameters, the end of the step.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/optimizer/optimizer.h"
 #include "ops/layout.h"
 #include "ops/parameters.h"
+#include "train/state_stream.h"
 
 namespace saturate::train {
 
@@ -31,8 +34,9 @@ class OptimizerStep {
                 const Stream& stream, parallel::Communicator& ranks, const Layout& layout);
 
   // Enqueues a step on the gradients, each summed over the ranks of its group; the record goes to
-  // `ring`. Can be captured. Errors: collective.
-  void enqueue(const Context& ctx, StepState* state, StepRecord* ring, int64_t ring_slots) const;
+  // `ring`. `stream` is that of `ctx`. Can be captured. Errors: collective.
+  void enqueue(const Context& ctx, const Stream& stream, StepState* state, StepRecord* ring,
+               int64_t ring_slots) const;
 
   // The sums over ranks that enqueue() starts, in order.
   std::vector<parallel::Collective> collectives() const;
@@ -47,7 +51,9 @@ class OptimizerStep {
     // ranges once.
     std::vector<OwnedRange> counted;
   };
-  void enqueue_adamw(const Context& ctx, const Part& part, const StepState* state) const;
+  // Of some of the own ranges, whose state is in `memory`; with the compute copy.
+  void enqueue_adamw(const Context& ctx, const Part& part, std::span<const OwnedRange> ranges,
+                     const StateMemory& memory, const StepState* state) const;
   void enqueue_norm(const Context& ctx, StepState* state) const;
 
   const ParameterStore& store_;
@@ -59,6 +65,7 @@ class OptimizerStep {
   bool every_rank_has_all_;  // of the sums that the norm is made of
   int64_t blocks_ = 0;
   Buffer norm_partial_;
+  std::unique_ptr<StateStream> streamed_;  // null: all state is on the device
 };
 
 }  // namespace saturate::train

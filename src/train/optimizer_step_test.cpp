@@ -45,7 +45,7 @@ double norm_of(parallel::Communicator& ranks, const parallel::MeshExtents& exten
   StepState state;
   state.totals[2] = 1;
   StepRecord record;
-  optimizer.enqueue({}, &state, &record, 1);
+  optimizer.enqueue({}, stream, &state, &record, 1);
   return state.grad_square_sum;
 }
 

@@ -31,7 +31,6 @@ void check_supported(const ParallelConfig& p) {
                             value, supported));
   };
   if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
-  if (p.offload) only("offload", p.offload, false);
   if (p.reduce != "fp32" && (p.zero == "auto" || std::stoi(p.zero) < 2)) {
     refuse(
         fmt::format("parallel.reduce = {} rounds gradients where ranks exchange slices of a "

@@ -113,13 +113,16 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   log_info(fmt::format(
       "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
       "{} of it "
-      "activations ({} without sharing){}",
+      "activations ({} without sharing){}{}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
       name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
       format_bytes(static_cast<double>(plan.activations_unshared)),
+      plan.host == 0 ? ""
+                     : fmt::format("; {} of state in host memory",
+                                   format_bytes(static_cast<double>(plan.host))),
       ranks.size() == 1 ? "" : fmt::format("; {} ranks as {}", ranks.size(), layout_text())));
   if (!fitted_.recompute_units && plan.recompute.units > 0) log_info(text_of(plan.recompute));
   tell_size(config_, model_config_, store_.count());

@@ -89,21 +89,22 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
                  const ParameterStore& store, const Stream& stream,
                  const std::vector<Share>& shares) {
   constexpr size_t kChunk = size_t{16} << 20;
-  const bool gpu = store.device().is_cuda();
   const DType type = store.wide_type();
   const size_t element = size_of(type);
-  const HostBuffer staging(store.device(), gpu ? kChunk : 0);
+  const HostBuffer staging(store.device(), store.device().is_cuda() ? kChunk : 0);
   std::map<std::string_view, size_t> numbers;
   for (size_t i = 0; i < tensors.size(); ++i) numbers[tensors[i].name] = i;
   for (const SavedPart& part : saved_parts(store, store.purpose())) {
     const size_t tensor = numbers.at(part.name());
+    const bool far =
+        store.device().is_cuda() && !store.group_of(part.parameter).in_host(part.array);
     const Share share =
         shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
     for_held(store, part.parameter, part.array, Held::owned, share,
              static_cast<int64_t>(kChunk / element),
              [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
-               const char* host = gpu ? staging.as<char>() : memory;
-               if (gpu) {
+               const char* host = far ? staging.as<char>() : memory;
+               if (far) {
                  copy_to_host(stream, staging.data(), memory,
                               static_cast<size_t>(elements) * element);
                  stream.synchronize();

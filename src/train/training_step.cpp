@@ -30,6 +30,7 @@ MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes,
 }
 
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
+  if (options.parallel.offload) store.offload();
   if (layout.mesh().size() == 1) return;
   store.share(layout, {.zero = options.parallel.zero,
                        .bucket_elements =
@@ -75,7 +76,10 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
     return sum;
   };
   m.parameters = bytes({StateArray::master, StateArray::gradient, StateArray::compute});
-  m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average});
+  m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average}) +
+                StateStream::bytes(store, options.optimizer.purpose());
+  for (const StateArray a : kStateArrays)
+    m.host += store.host_bytes(a, options.optimizer.purpose());
   m.activations = micro_batches.arena_bytes();
   m.activations_unshared = micro_batches.unshared_bytes();
   m.batches = static_cast<size_t>(options.slots * data::BatchLayout(options.shape).words) *
@@ -310,7 +314,7 @@ void TrainingStep::enqueue() {
   const Context ctx{store_.device(), compute_.native(), workspace_.data(), workspace_.bytes()};
   if (store_.sharing().zero >= 2) {  // reductions add to what ranks hold
     for (const ParameterGroup& group : store_.groups()) {
-      const Buffer& held = group.array(StateArray::gradient);
+      const Block& held = group.array(StateArray::gradient);
       if (held.data()) fill_bytes(compute_, held.data(), 0, held.bytes());
     }
   }
@@ -357,7 +361,7 @@ void TrainingStep::enqueue() {
   sum_tables(ctx);
   reduce(kEnd);
   ranks_.wait(reduced, ctx);
-  optimizer_.enqueue(ctx, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
+  optimizer_.enqueue(ctx, compute_, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }
 
 void TrainingStep::submit() {

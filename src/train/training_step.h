@@ -41,11 +41,12 @@ struct StepOptions {
 // What a step will take, known before anything is allocated.
 struct StepMemory {
   size_t parameters = 0;   // masters, gradients of what trains, low-precision copy
-  size_t optimizer = 0;    // moments and average of what trains
+  size_t optimizer = 0;    // moments and average of what trains; offloaded, the window they pass
   size_t activations = 0;  // the arena
   size_t activations_unshared = 0;
   size_t batches = 0;
   size_t workspace = 0;
+  size_t host = 0;  // not of the device: the state that parallel.offload keeps in host memory
   RecomputeChoice recompute;
   size_t total() const noexcept {
     return parameters + optimizer + activations + batches + workspace;

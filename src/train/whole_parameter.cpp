@@ -23,7 +23,7 @@ std::vector<Held> held(const Stream& stream, const ParameterStore& store, Parame
                        int64_t elements, StateArray array) {
   const ParameterSpec& p = store.spec(id);
   const ParameterGroup& group = store.group_of(p);
-  const Buffer& memory = group.array(array);
+  const Block& memory = group.array(array);
   const DType type = group.type_of(array);
   const size_t bytes = size_of(type);
   // Of what the model reads from there may be all of it.

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -6,6 +9,8 @@
 #include "base/error.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/memory_use.h"
+#include "runtime/parallel_for.h"
 
 namespace saturate::cuda {
 namespace {
@@ -16,6 +21,37 @@ void ignore_at_exit(cudaError_t code, const char* call) noexcept {
   if (code == cudaSuccess || code == cudaErrorCudartUnloading) return;
   cudaGetLastError();
   std::fprintf(stderr, "saturate: %s failed while releasing: %s\n", call, cudaGetErrorName(code));
+}
+
+// From here on the pages are made by several threads and as large ones, before they are pinned:
+// cudaHostAlloc does it in one thread, page by page.
+constexpr size_t kLargeHostBytes = size_t{64} << 20;
+
+void* allocate_large_host(size_t bytes) {
+  const std::string asked = std::to_string(bytes >> 20) + " MiB of host memory asked for, ";
+  constexpr const char* kRemedy =
+      "; let more ranks share the state (parallel.zero), or leave parallel.offload out";
+  // Pages that nobody can provide would end the process instead of the call.
+  const size_t left = host_bytes_left();
+  if (bytes > left)
+    throw Error(Errc::out_of_memory, "memory",
+                asked + std::to_string(left >> 20) + " MiB left" + kRemedy);
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    throw Error(Errc::out_of_memory, "memory", asked + std::strerror(errno) + kRemedy);
+  madvise(data, bytes, MADV_HUGEPAGE);  // advice: fails where the kernel has no large pages
+  constexpr int64_t kPage = 4096, kGrain = 4096;  // 16 MiB at a time
+  parallel_for(static_cast<int64_t>((bytes + kPage - 1) / kPage), kGrain,
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t page = begin; page < end; ++page)
+                   static_cast<volatile char*>(data)[page * kPage] = 0;
+               });
+  const cudaError_t code =
+      cudaHostRegister(data, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+  if (code != cudaSuccess) munmap(data, bytes);
+  check(code, "cudaHostRegister");
+  return data;
 }
 
 cudaStream_t stream_cast(void* s) { return static_cast<cudaStream_t>(s); }
@@ -94,19 +130,21 @@ void release(int device, void* data) noexcept {
 
 void* allocate_host(int device, size_t bytes) {
   set_device(device);
+  if (bytes >= kLargeHostBytes) return allocate_large_host(bytes);
   void* data = nullptr;
   SAT_CUDA(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
   std::memset(data, 0, bytes);
   return data;
 }
 
-void release_host(void* data) noexcept { ignore_at_exit(cudaFreeHost(data), "cudaFreeHost"); }
+void release_host(void* data, size_t bytes) noexcept {
+  if (bytes < kLargeHostBytes) return ignore_at_exit(cudaFreeHost(data), "cudaFreeHost");
+  ignore_at_exit(cudaHostUnregister(data), "cudaHostUnregister");
+  munmap(data, bytes);
+}
 
-void copy(void* dst, const void* src, size_t bytes, CopyKind kind, void* stream) {
-  const cudaMemcpyKind k = kind == CopyKind::host_to_device   ? cudaMemcpyHostToDevice
-                           : kind == CopyKind::device_to_host ? cudaMemcpyDeviceToHost
-                                                              : cudaMemcpyDeviceToDevice;
-  SAT_CUDA(cudaMemcpyAsync(dst, src, bytes, k, stream_cast(stream)));
+void copy(void* dst, const void* src, size_t bytes, void* stream) {
+  SAT_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_cast(stream)));
 }
 
 void copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,

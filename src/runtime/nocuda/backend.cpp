@@ -17,8 +17,8 @@ void set_device(int) { absent(); }
 void* allocate(int, size_t) { absent(); }
 void release(int, void*) noexcept {}
 void* allocate_host(int, size_t) { absent(); }
-void release_host(void*) noexcept {}
-void copy(void*, const void*, size_t, CopyKind, void*) { absent(); }
+void release_host(void*, size_t) noexcept {}
+void copy(void*, const void*, size_t, void*) { absent(); }
 void copy_rows(void*, size_t, const void*, size_t, size_t, size_t, void*) { absent(); }
 void fill(void*, int, size_t, void*) { absent(); }
 void* create_stream(int) { absent(); }
