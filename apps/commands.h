@@ -99,6 +99,7 @@ struct PlanOptions {
   int devices = 1;
   int rows = 10;          // of the table
   std::string launcher;   // empty: torchrun for GPUs, mpirun for CPUs
+  std::string layout;     // the only one to plan; empty: all
   std::string timeline;   // where the fastest layout's step goes; empty: nowhere
   double mtbf_hours = 0;  // of one device; 0: the machine's
   double checkpoint_minutes = 0;

@@ -163,9 +163,11 @@ int run_plan(const PlanOptions& given) {
   PlanOptions o = given;
   if (!o.timeline.empty()) check_report_path("plan", o.timeline);
   if (!o.model.empty()) take_model(o.config, o.model);
+  if (!o.layout.empty()) set_parallel(o.config, o.layout);
   check_config(o.config);
   const bool lm = train::is_language_model(o.config);
   plan::PlanRequest request{.config = o.config, .devices = o.devices, .device = {}, .machine = {}};
+  request.one_layout = !o.layout.empty();
   request.length =
       o.length.value_or(lm ? std::min<int64_t>(train::longest_sentence(o.config), 1024) : 32);
   const bool here = o.machine.empty();

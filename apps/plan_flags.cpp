@@ -20,6 +20,9 @@ CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& plan_flags)
                "file of a machine's rates, or h200, h200-ethernet, pcie-ethernet; without it this "
                "machine is measured")
       ->type_name("FILE");
+  c.add_option("--layout", plan.layout,
+               "plan this layout alone, as --parallel takes it, in micro-batches of --batch tokens")
+      ->type_name("LAYOUT");
   c.add_option("--length", plan.length,
                "tokens of a sentence [32; of a language model its context, at most 1024]")
       ->check(CLI::Range(2, 1 << 20));
@@ -50,6 +53,7 @@ CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& plan_flags)
   saturate plan --preset gpt2-1558m --batch 16384 --devices 64 --machine h200
   saturate plan --model runs/ende --batch 8192 --devices 16 --machine pcie-ethernet
   saturate plan --preset gpt2-1558m --batch 16384 --devices 4096 --machine h200 --checkpoint 30
+  saturate plan --preset gpt2-355m --batch 16384 --set batch.accumulate=4 --devices 2 --layout pp=2 --check
   saturate plan --preset tiny --device cpu --devices 2 --check --timeline step.json)");
   return &c;
 }

@@ -5,149 +5,85 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/cost.h"
+#include "model/transformer.h"
 #include "plan/recorded.h"
+#include "plan/step_list.h"
 #include "train/parallel_setup.h"
+#include "train/step_timing.h"
 
 namespace saturate::plan {
 namespace {
 
-using parallel::CollectiveKind;
-
-// Reads and writes of AdamW for each owned element: master, moments and gradient in, master and
-// moments out, and the weight as products read it; the norm reads the gradient once more.
-constexpr double kAdamwBytes = 4 * 8, kLaunches = 3;
-
-// Appends the tasks of one micro-batch; returns how many were there before.
-int32_t append(TaskList& list, const TaskList& operations) {
-  const auto offset = static_cast<int32_t>(list.size());
-  for (Task t : operations) {
-    for (int32_t& w : t.waits) w += offset;
-    list.push_back(std::move(t));
-  }
-  return offset;
-}
-
-double group_us(const Machine& m, CollectiveKind kind, double bytes,
-                const std::vector<int>& ranks) {
-  return collective_us(m, kind, bytes, placement_of(m, ranks));
-}
-
-// Collectives of parameters run on a lane of their own, behind those that the list has.
-int32_t update_lane(const Recorded& r) {
-  int32_t lane = 1;
-  for (const Task& t : r.operations) lane = std::max(lane, t.lane + 1);
-  return lane;
-}
-
-// The weights that other ranks have updated, in the order in which they are needed. Returns by
-// reduction the task that gathers it.
-std::vector<int32_t> append_gathers(TaskList& list, const Recorded& r, const Machine& m) {
-  std::vector<size_t> order(r.reductions.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return r.reductions[i].needed; });
-  std::vector<int32_t> tasks(order.size());
-  for (const size_t i : order) {
-    const Reduction& x = r.reductions[i];
-    tasks[i] = static_cast<int32_t>(list.size());
-    list.push_back(
-        {.name = "gather of the weights",
-         .kind = TaskKind::communication,
-         .lane = update_lane(r),
-         .us = group_us(m, CollectiveKind::all_gather, x.elements * r.compute_bytes, x.ranks),
-         .axis = x.axes});
-  }
-  return tasks;
-}
-
-// Sums of gradients as they are finished in the list that begins at `offset`.
-void append_reductions(TaskList& list, const Recorded& r, int32_t offset, const Machine& m,
-                       int zero, std::vector<int32_t>& tasks) {
-  const auto kind = zero > 0 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
-  for (const Reduction& x : r.reductions) {
-    tasks.push_back(static_cast<int32_t>(list.size()));
-    list.push_back({.name = name_of(kind),
-                    .kind = TaskKind::communication,
-                    .lane = update_lane(r),
-                    .us = group_us(m, kind, x.elements * r.element_bytes, x.ranks),
-                    .waits = {offset + x.after},
-                    .axis = x.axes});
-  }
-}
-
-// The norm, over all ranks where each has a part of it, and AdamW on what the rank owns.
-void append_update(TaskList& list, const Recorded& r, const Machine& m, int zero,
-                   std::vector<int32_t> before) {
-  if (zero > 0 && !r.reductions.empty()) {
-    list.push_back({.name = "norm over the ranks",
-                    .kind = TaskKind::communication,
-                    .lane = update_lane(r),
-                    .us = group_us(m, CollectiveKind::all_reduce, 8, r.reductions.front().ranks),
-                    .waits = std::move(before),
-                    .axis = "norm"});
-    before = {static_cast<int32_t>(list.size()) - 1};
-  }
-  double owned = 0;
-  for (const auto& [elements, sharers] : r.trained) owned += elements / (zero > 0 ? sharers : 1);
-  // State in host memory comes and goes at the same time, and the update is hidden behind that.
-  const double crossing_us =
-      r.memory.host > 0 ? static_cast<double>(r.memory.host) / (m.host_copy_gbs * 1e3) : 0;
-  list.push_back({.name = "adamw",
-                  .us = std::max(crossing_us, traffic_us(m, owned * kAdamwBytes)) +
-                        kLaunches * m.compute.launch_us,
-                  .waits = std::move(before)});
-}
-
-TaskList rank_list(const Recorded& r, const RunConfig& c, const Machine& m, int ranks,
-                   int64_t micro_batches) {
-  const int zero = train::resolve_parallel(c.parallel, ranks).zero;
-  TaskList list;
-  std::vector<int32_t> gathered, reduced;
-  // From level 2 on the lists hold the reductions themselves, at level 3 the gathers too.
-  if (zero == 1 || zero == 2) gathered = append_gathers(list, r, m);
-  for (int64_t a = 0; a < micro_batches; ++a) {
-    const int32_t offset = append(list, r.operations);
-    for (size_t i = 0; a == 0 && i < gathered.size(); ++i)
-      list[static_cast<size_t>(offset + r.reductions[i].needed)].waits.push_back(gathered[i]);
-    if (a + 1 == micro_batches && zero < 2) append_reductions(list, r, offset, m, zero, reduced);
-  }
-  reduced.push_back(static_cast<int32_t>(list.size()) - 1);
-  append_update(list, r, m, zero, std::move(reduced));
-  return list;
-}
-
-// Micro-batches but for the first and the last take the same time, so three say all.
+// Micro-batches of a rank without a pipeline, but for the first and the last, take the same time, so
+// three say all.
 constexpr int64_t kSimulated = 3;
+constexpr int64_t kShown = 8;  // in a timeline
+
+// More micro-batches than so many times the stages gain nothing.
+constexpr int64_t kMostOfAStage = 8;
 
 void add_times(RankTime& t, const RankTime& more, const RankTime& less, double n) {
   t.end_us += n * (more.end_us - less.end_us);
   t.compute_us += n * (more.compute_us - less.compute_us);
   t.communication_us += n * (more.communication_us - less.communication_us);
   t.exposed_us += n * (more.exposed_us - less.exposed_us);
-  for (auto& [axis, us] : t.exposed_by_axis) {
-    const auto in = [&axis = axis](const RankTime& x) {
-      for (const auto& [name, value] : x.exposed_by_axis)
-        if (name == axis) return value;
-      return 0.0;
-    };
-    us += n * (in(more)-in(less));
+  const auto in = [](const RankTime& x, const std::string& axis) {
+    for (const auto& [name, value] : x.exposed_by_axis)
+      if (name == axis) return value;
+    return 0.0;
+  };
+  for (const auto& [axis, us] : more.exposed_by_axis) {
+    const auto known =
+        std::ranges::find(t.exposed_by_axis, axis, &std::pair<std::string, double>::first);
+    const double added = n * (us - in(less, axis));
+    if (known == t.exposed_by_axis.end()) {
+      t.exposed_by_axis.emplace_back(axis, added);
+    } else {
+      known->second += added;
+    }
   }
 }
 
-RankTime step_time(const Recorded& r, const RunConfig& c, const Machine& m, int ranks) {
-  const auto simulated = [&](int64_t micro_batches) {
-    const TaskList list = rank_list(r, c, m, ranks, micro_batches);
-    return simulate({&list, 1}, m.compute.beside_collectives).ranks.front();
-  };
-  const int64_t a = c.batch.accumulate;
-  if (a <= kSimulated) return simulated(a);
-  RankTime t = simulated(kSimulated);
-  add_times(t, t, simulated(kSimulated - 1), static_cast<double>(a - kSimulated));
+// One rank of each stage.
+using StageList = std::vector<Recorded>;
+
+std::vector<TaskList> lists_of(const StageList& stages, const Machine& m, const Simulated& some) {
+  std::vector<TaskList> lists;
+  for (const Recorded& r : stages) lists.push_back(step_list(r, m, some));
+  return lists;
+}
+
+// The mean of the stages.
+RankTime simulated_time(const StageList& stages, const Machine& m, const Simulated& some) {
+  const Simulation s = simulate(lists_of(stages, m, some), m.compute.beside_collectives);
+  RankTime mean;
+  for (const RankTime& t : s.ranks)
+    add_times(mean, t, {}, 1.0 / static_cast<double>(s.ranks.size()));
+  mean.end_us = s.end_us;
+  return mean;
+}
+
+RankTime step_time(const StageList& stages, const Machine& m, int64_t micro_batches) {
+  const auto first = [&](int64_t n) { return Simulated{.first = n, .of = micro_batches}; };
+  if (stages.size() > 1 || micro_batches <= kSimulated)
+    return simulated_time(stages, m, first(micro_batches));
+  RankTime t = simulated_time(stages, m, first(kSimulated));
+  add_times(t, t, simulated_time(stages, m, first(kSimulated - 1)),
+            static_cast<double>(micro_batches - kSimulated));
   return t;
+}
+
+StageList stages_of(const PlanRequest& q, const RunConfig& c) {
+  return record_stages(c, q.length, q.devices, q.device, q.kernels, q.machine);
+}
+
+double parameters_of(const model::ModelConfig& config) {
+  ParameterStore store({}, DType::f32);  // never allocated
+  const model::Transformer model(config, store);
+  return static_cast<double>(store.count());
 }
 
 class Planner {
@@ -155,6 +91,9 @@ class Planner {
   explicit Planner(const PlanRequest& request) : request_(request) {
     plan_.step_tokens = static_cast<double>(request.config.batch.target_tokens *
                                             request.config.batch.accumulate * request.devices);
+    const model::ModelConfig model = train::timed_shape(request.config, request.length).model;
+    plan_.parameters = parameters_of(model);
+    experts_ = model.experts;
   }
 
   Plan run() {
@@ -181,9 +120,33 @@ class Planner {
           c.parallel.cp = cp;
           c.parallel.pp = pp;
           c.parallel.dp = n / tp / cp / pp;
-          each_zero(c);
+          each_schedule(c);
         }
       }
+    }
+  }
+
+  void each_schedule(RunConfig c) {
+    if (c.parallel.pp == 1) return each_expert_part(c);
+    for (const auto& [schedule, chunks] : {std::pair{"1f1b", 1},
+                                           {"zero-bubble", 1},
+                                           {"1f1b", 2},
+                                           {"zero-bubble", 2},
+                                           {"interleaved", 2},
+                                           {"interleaved", 4}}) {
+      c.parallel.schedule = schedule;
+      c.parallel.chunks = chunks;
+      each_expert_part(c);
+    }
+  }
+
+  // Experts are shared out among any number of ranks that divides them.
+  void each_expert_part(RunConfig c) {
+    const int64_t stage = request_.devices / c.parallel.pp;
+    for (int64_t ep = 1; ep <= std::max<int64_t>(1, experts_); ++ep) {
+      if (experts_ > 0 && (experts_ % ep != 0 || stage % ep != 0)) continue;
+      c.parallel.ep = ep;
+      each_zero(c);
     }
   }
 
@@ -196,17 +159,11 @@ class Planner {
     }
   }
 
-  // The layout with the largest micro-batch that fits, the least recomputation first.
+  // The layout with the least recomputation that fits, of a pipeline with the number of
+  // micro-batches that is fastest, else with the largest micro-batch.
   void consider(const RunConfig& layout) {
     const std::string name = name_of_layout(layout);
     std::string smallest;  // why even that does not fit
-    if (layout.parallel.pp > 1) {
-      refuse(
-          "a pipeline's idle time is not simulated yet: saturate bench step --parallel pp=N times "
-          "it",
-          name);
-      return;
-    }
     for (const bool offload : {false, true}) {
       if (layout.parallel.offload && !offload) continue;
       if (offload && request_.machine.host_copy_gbs <= 0) {
@@ -231,30 +188,38 @@ class Planner {
   }
 
   bool fit(RunConfig c, std::string& smallest) {
-    const auto dp = static_cast<double>(c.parallel.dp > 0 ? c.parallel.dp : request_.devices);
+    const double dp = train::mesh_extents(c.parallel, request_.devices).dp;
     const double of_rank = plan_.step_tokens / dp;  // tokens of a step, that dp ranks do not share
     const auto given = request_.config.batch.target_tokens;
-    const int64_t most = request_.one_layout ? given : given * c.parallel.tp * c.parallel.cp * 2;
+    const int64_t pp = c.parallel.pp;
+    std::optional<Estimate> best;
+    const int64_t most = request_.one_layout ? given
+                         : pp > 1            ? static_cast<int64_t>(of_rank) / pp
+                                             : given * c.parallel.tp * c.parallel.cp * 2;
     for (int64_t micro = most; micro >= request_.length; micro /= 2) {
       const double count = of_rank / static_cast<double>(micro);
+      if (best && count > static_cast<double>(kMostOfAStage * pp)) break;
       if (count < 1 || count != std::floor(count) || micro % request_.length != 0) {
         if (request_.one_layout) break;
         continue;
       }
       c.batch.target_tokens = micro;
       c.batch.accumulate = static_cast<int64_t>(count);
-      const Recorded r = record_rank(c, request_.length, request_.devices, 0, request_.device,
-                                     request_.kernels, request_.machine);
-      plan_.parameters = std::max(
-          plan_.parameters, elements_of(r) * static_cast<double>(c.parallel.tp * c.parallel.pp));
-      if (static_cast<int64_t>(r.memory.total()) <= request_.machine.memory_bytes) {
-        add(c, r);
-        return true;
+      const StageList stages = stages_of(request_, c);
+      if (static_cast<int64_t>(stages.back().memory.total()) <= request_.machine.memory_bytes) {
+        Estimate e = estimate(c, stages);
+        if (!best || e.step_ms < best->step_ms) best = std::move(e);
+        if (pp == 1) break;
+      } else {
+        smallest =
+            fmt::format("even micro-batches of {} tokens need more than the {} of a device", micro,
+                        format_bytes(static_cast<double>(request_.machine.memory_bytes)));
       }
-      smallest =
-          fmt::format("even micro-batches of {} tokens need more than the {} of a device", micro,
-                      format_bytes(static_cast<double>(request_.machine.memory_bytes)));
       if (request_.one_layout) break;
+    }
+    if (best) {
+      plan_.ranked.push_back(std::move(*best));
+      return true;
     }
     if (smallest.empty())
       smallest = fmt::format(
@@ -264,17 +229,21 @@ class Planner {
     return false;
   }
 
-  void add(const RunConfig& c, const Recorded& r) {
-    Estimate e{.config = c,
-               .layout = name_of_layout(c),
-               .memory = r.memory,
-               .rank = step_time(r, c, request_.machine, request_.devices),
-               .measured = r.measured};
+  Estimate estimate(const RunConfig& c, const StageList& stages) const {
+    Estimate e{
+        .config = c,
+        .layout = name_of_layout(c),
+        .memory =
+            std::ranges::max(stages, {}, [](const Recorded& r) { return r.memory.total(); }).memory,
+        .rank = step_time(stages, request_.machine, c.batch.accumulate)};
+    double us = 0, measured_us = 0;
+    for (const Recorded& r : stages) us += r.us, measured_us += r.measured_us;
+    e.measured = us > 0 ? measured_us / us : 0;
     e.step_ms = e.rank.end_us * 1e-3;
     e.tokens_per_s = plan_.step_tokens / e.step_ms * 1e3;
     if (request_.machine.watts)
       e.joules_per_token = *request_.machine.watts * request_.devices / e.tokens_per_s;
-    plan_.ranked.push_back(std::move(e));
+    return e;
   }
 
   // "[parallel] parallel.tp = 3 must ..." without the part in brackets.
@@ -283,18 +252,13 @@ class Planner {
     return end == std::string::npos ? what : what.substr(end + 2);
   }
 
-  static double elements_of(const Recorded& r) {
-    double sum = 0;
-    for (const auto& [elements, sharers] : r.trained) sum += elements;
-    return sum;
-  }
-
   // "dp=2,zero=1" of what may be refused too.
   std::string name_of_layout(const RunConfig& c) const {
     try {
       return train::layout_text(c.parallel, request_.devices);
     } catch (const Error&) {
-      return fmt::format("tp={},cp={},pp={}", c.parallel.tp, c.parallel.cp, c.parallel.pp);
+      return fmt::format("tp={},cp={},pp={},ep={}", c.parallel.tp, c.parallel.cp, c.parallel.pp,
+                         c.parallel.ep);
     }
   }
 
@@ -329,6 +293,7 @@ class Planner {
   }
 
   const PlanRequest& request_;
+  int64_t experts_ = 0;
   Plan plan_;
 };
 
@@ -337,10 +302,11 @@ class Planner {
 Plan make_plan(const PlanRequest& request) { return Planner(request).run(); }
 
 StepLists step_lists(const PlanRequest& q, const RunConfig& layout) {
-  const Recorded r = record_rank(layout, q.length, q.devices, 0, q.device, q.kernels, q.machine);
   StepLists lists{.beside = q.machine.compute.beside_collectives};
-  lists.ranks.push_back(
-      rank_list(r, layout, q.machine, q.devices, std::min<int64_t>(layout.batch.accumulate, 8)));
+  const int64_t n = layout.batch.accumulate;
+  const int64_t shown = layout.parallel.pp > 1 ? n : std::min<int64_t>(n, kShown);
+  lists.ranks =
+      lists_of(stages_of(q, layout), q.machine, {.first = shown, .of = n, .merged = false});
   return lists;
 }
 

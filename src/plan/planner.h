@@ -29,8 +29,8 @@ struct Estimate {
   RunConfig config;  // with the layout's parallel and batch
   std::string layout;
   double step_ms = 0, tokens_per_s = 0;
-  train::StepMemory memory;  // of the rank that takes most
-  RankTime rank;             // of the rank that ends last
+  train::StepMemory memory;  // of the stage that takes most
+  RankTime rank;             // the mean of the stages
   double measured = 0;       // share of its operations' time that was measured
   std::optional<double> joules_per_token = {};
   std::string why = {};  // what makes it slower than the first

@@ -57,9 +57,11 @@ TEST(Planner, RecordedProductsAreTheModels) {
   const Layout layout(one, {});
   double flops = 0;
   train::plan_step(shape.model, like, train::resolve_step(c, shape.batch, 1), layout,
-                   [&](const Tape& t) {
-                     for (size_t i = 0; i < t.operations(); ++i)
-                       flops += t.operation(i).traits.flops;
+                   [&](const train::MicroBatches& list) {
+                     list.look([&](const Tape& t) {
+                       for (size_t i = 0; i < t.operations(); ++i)
+                         flops += t.operation(i).traits.flops;
+                     });
                    });
   ParameterStore store({}, DType::f32);
   const model::Transformer model(shape.model, store);
@@ -154,15 +156,58 @@ TEST(Planner, TensorParallelStaysInsideTheHostAndShardsCrossEthernet) {
   RecordProperty("across_ms", std::to_string(across));
 }
 
-TEST(Planner, TheTimelineIsTheStep) {
-  PlanRequest q = tiny_on(2, read_machine("h200"));
+// The share of a step in which the stages of equal layers do nothing.
+double idle_share(int64_t micro_batches, const char* schedule) {
+  PlanRequest q{.devices = 2, .device = {}, .machine = read_machine("h200")};
+  q.config.model.preset = "gpt2-124m";
+  q.config.data.vocab_size = 1024;
+  q.config.batch.target_tokens = 8192;
+  q.config.batch.accumulate = micro_batches / 2;
+  q.length = 1024;
   q.one_layout = true;
-  q.config.parallel.dp = 2;
+  set_parallel(q.config, std::string("pp=2,schedule=") + schedule);
   const Plan plan = make_plan(q);
-  const StepLists lists = step_lists(q, plan.ranked.at(0).config);
-  EXPECT_NEAR(simulate(lists.ranks, lists.beside).end_us * 1e-3, plan.ranked[0].step_ms, 1e-9);
-  const Json trace = parse_json(timeline_json(lists), "timeline");
-  EXPECT_GT(trace["traceEvents"].size(), 50u);
+  EXPECT_EQ(plan.ranked.size(), 1u) << (plan.refused.empty() ? "" : plan.refused[0].reason);
+  if (plan.ranked.empty()) return 0;
+  EXPECT_EQ(plan.ranked[0].config.batch.accumulate, micro_batches);
+  return plan.ranked[0].rank.idle_us() / plan.ranked[0].rank.end_us;
+}
+
+// 1F1B leaves (pp - 1) / (micro-batches + pp - 1) of a step idle (Narayanan et al.,
+// arXiv:2006.09503); a split backward pass fills most of it.
+TEST(Planner, TheBubbleIsThatOfTheSchedule) {
+  for (const int64_t m : {4, 8, 16}) {
+    const double theory = 1.0 / static_cast<double>(m + 1);
+    EXPECT_NEAR(idle_share(m, "1f1b"), theory, 0.25 * theory) << m;
+    EXPECT_LT(idle_share(m, "zero-bubble"), 0.8 * idle_share(m, "1f1b")) << m;
+  }
+}
+
+TEST(Planner, EveryAxisIsPlanned) {
+  PlanRequest q = tiny_on(4, read_machine("h200"));
+  q.config.model.experts = 4;
+  q.config.model.dropout = 0;
+  const Plan plan = make_plan(q);
+  for (const char* layout :
+       {"dp=4,zero=1", "dp=4,zero=3", "dp=2,tp=2,zero=1", "dp=2,cp=2,zero=1", "dp=4,ep=4,zero=1",
+        "dp=2,pp=2,zero=1,schedule=1f1b", "dp=2,pp=2,schedule=zero-bubble",
+        "dp=1,tp=2,pp=2,schedule=1f1b,chunks=2",
+        "dp=1,cp=2,pp=2,ep=2,schedule=interleaved,chunks=2", "dp=1,pp=4,schedule=1f1b"})
+    EXPECT_NE(find(plan, layout), nullptr) << layout;
+}
+
+TEST(Planner, TheTimelineIsTheStep) {
+  for (const char* layout : {"dp=2", "pp=2,schedule=zero-bubble"}) {
+    PlanRequest q = tiny_on(2, read_machine("h200"));
+    q.one_layout = true;
+    set_parallel(q.config, layout);
+    const Plan plan = make_plan(q);
+    const StepLists lists = step_lists(q, plan.ranked.at(0).config);
+    EXPECT_NEAR(simulate(lists.ranks, lists.beside).end_us * 1e-3, plan.ranked[0].step_ms, 1e-9);
+    const Json trace = parse_json(timeline_json(lists), "timeline");
+    EXPECT_GT(trace["traceEvents"].size(), 50u);
+    EXPECT_EQ(lists.ranks.size(), static_cast<size_t>(q.config.parallel.pp));
+  }
 }
 
 }  // namespace

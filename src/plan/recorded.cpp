@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 
+#include "kernels/optimizer/optimizer.h"
 #include "parallel/planning.h"
 #include "plan/cost.h"
 #include "train/model_setup.h"
@@ -39,14 +42,23 @@ const char* axes_of(const Layout& layout, const parallel::Group& group) {
 
 class Recorder {
  public:
-  Recorder(const Machine& machine, const Layout& layout) : machine_(machine), layout_(layout) {}
+  Recorder(const Machine& machine, const Layout& layout) : machine_(machine), layout_(layout) {
+    out.stage = layout.coordinate(Axis::pp);
+    out.stages = layout.group({Axis::pp}).ranks;
+    for (int r = 0; r < layout.mesh().size(); ++r) out.world.push_back(r);
+  }
 
-  void look(const Tape& tape) {
-    for (size_t i = 0; i < tape.operations(); ++i) add(tape, i);
-    add_reductions(tape);
-    out.element_bytes = static_cast<double>(size_of(tape.parameters().wide_type()));
-    out.compute_bytes = static_cast<double>(size_of(tape.compute_type()));
-    out.measured = us_ > 0 ? measured_us_ / us_ : 0;
+  void look(const train::MicroBatches& micro_batches) {
+    const ParameterStore* store = nullptr;
+    micro_batches.look([&](const Tape& tape) {
+      first_of_chunk_.push_back(static_cast<int32_t>(out.operations.size()));
+      for (size_t i = 0; i < tape.operations(); ++i) add(tape, i);
+      store = &tape.parameters();
+    });
+    add_steps(micro_batches);
+    add_parameters(micro_batches, *store);
+    out.gradient_bytes = static_cast<double>(size_of(store->wide_type()));
+    out.compute_bytes = static_cast<double>(size_of(store->compute_type()));
   }
 
   Recorded out;
@@ -63,84 +75,148 @@ class Recorder {
     } else {
       const OperationCost cost = operation_cost(machine_, tape, o);
       t.us = cost.us;
-      us_ += cost.us;
-      if (cost.measured) measured_us_ += cost.us;
+      out.us += cost.us;
+      if (cost.measured) out.measured_us += cost.us;
     }
-    // What the plan says of other lanes; the beginning of a segment waits for all before it.
-    const OperationRange& segment = tape.layout().segments[static_cast<size_t>(o.segment)];
-    for (const int32_t w : tape.layout().waits[i]) {
-      if (w != TapePlan::kFork) t.waits.push_back(w);
-      if (w == TapePlan::kFork && segment.begin > 0) t.waits.push_back(segment.begin - 1);
-    }
-    if (static_cast<int32_t>(i) == segment.begin && i > 0) {
-      for (const int32_t last : last_of_lane_)
-        if (last >= 0) t.waits.push_back(last);
-    }
-    last_of_lane_.resize(std::max(last_of_lane_.size(), static_cast<size_t>(t.lane) + 1), -1);
-    last_of_lane_[static_cast<size_t>(t.lane)] = static_cast<int32_t>(i);
+    for (const int32_t w : tape.layout().waits[i])
+      if (w != TapePlan::kFork) t.waits.push_back(first_of_chunk_.back() + w);
     out.operations.push_back(std::move(t));
   }
 
-  // As TrainingStep reduces and gathers them.
-  void add_reductions(const Tape& tape) {
-    const ParameterStore& store = tape.parameters();
-    std::vector<int32_t> first_use(store.specs().size(), 0);
-    for (auto i = static_cast<int32_t>(tape.operations()); i-- > 0;) {
-      for (const Value v : tape.operation(static_cast<size_t>(i)).reads) {
-        const int32_t p = v ? tape.info({tape.storage_of(v)}).parameter : -1;
-        if (p >= 0) first_use[static_cast<size_t>(p)] = i;
+  void add_steps(const train::MicroBatches& micro_batches) {
+    std::vector<parallel::Collective> transfers;
+    for (train::MicroBatches::Transfer& t : micro_batches.transfers())
+      transfers.push_back(std::move(t.collective));
+    size_t next = 0;
+    for (const train::MicroBatches::Listed& listed : micro_batches.list()) {
+      chunk_of_step_.push_back(listed.chunk);
+      RecordedStep s{.micro_batch = listed.action.micro_batch, .waits = listed.waits};
+      for (OperationRange r : listed.runs) {
+        r.begin += first_of_chunk_[listed.chunk];
+        r.end += first_of_chunk_[listed.chunk];
+        s.runs.push_back(r);
       }
+      if (!listed.action.computes()) s.transfer = transfer(listed.action, transfers[next++]);
+      out.steps.push_back(std::move(s));
     }
-    const std::vector<Tape::FinishedGradient> finished = tape.finished_gradients();
+  }
+
+  Task transfer(const parallel::pipeline::Action& a, const parallel::Collective& c) const {
+    using parallel::pipeline::ActionKind;
+    const bool forward =
+        a.kind == ActionKind::send_forward || a.kind == ActionKind::receive_forward;
+    const bool sends = a.kind == ActionKind::send_forward || a.kind == ActionKind::send_backward;
+    const int64_t boundary = a.chunk + (forward == sends ? 1 : 0);  // the chunk behind it
+    const auto& counts = sends ? c.send_counts : c.receive_counts;
+    const auto peer = std::ranges::find_if(counts, [](int64_t n) { return n > 0; });
+    const int other = c.group.ranks[static_cast<size_t>(peer - counts.begin())];
+    const double bytes = static_cast<double>(*peer) * static_cast<double>(size_of(c.dtype));
+    return {.name = to_text(a),
+            .kind = TaskKind::communication,
+            .us = collective_us(machine_, c.kind, bytes,
+                                placement_of(machine_, {layout_.rank(), other})),
+            .meeting = (boundary << 32 | int64_t{a.micro_batch}) * 2 + (forward ? 1 : 0),
+            .axis = "pp"};
+  }
+
+  Point point_of(train::MicroBatches::Moment moment) const {
+    if (moment == std::numeric_limits<train::MicroBatches::Moment>::max())
+      return {out.steps.size(), 0};
+    const auto [step, operation] = train::MicroBatches::place_of(moment);
+    if (out.steps[step].runs.empty()) return {step, 0};
+    return {step, first_of_chunk_[chunk_of_step_[step]] + operation};
+  }
+
+  // As TrainingStep reduces and gathers them.
+  void add_parameters(const train::MicroBatches& micro_batches, const ParameterStore& store) {
+    const auto finished = micro_batches.finished_gradients();
+    const auto first_uses = micro_batches.first_uses();
+    const parallel::Group& stage = layout_.group({Axis::tp, Axis::cp, Axis::dp});
+    bool every_rank_has_all = true;
+    for (size_t i = 0; i < store.specs().size(); ++i) {
+      const ParameterSpec& p = store.specs()[i];
+      if (p.holders.size() < 2 || p.frozen) continue;
+      SharedTable table{.number = static_cast<int64_t>(i),
+                        .elements = static_cast<double>(p.size())};
+      for (const int32_t s : p.holders) table.ranks.push_back(out.stages[static_cast<size_t>(s)]);
+      out.tables.push_back(std::move(table));
+    }
     for (int32_t g = 0; g < std::ssize(store.groups()); ++g) {
       const ParameterGroup& group = store.groups()[static_cast<size_t>(g)];
       if (group.kind() == ParameterGroup::Kind::frozen || group.count() == 0) continue;
-      const parallel::Group& ranks = layout_.group(group.axes());
-      out.trained.emplace_back(static_cast<double>(group.count()), ranks.size());
-      if (ranks.size() == 1) continue;
+      const ParameterGroup::Sharing& sharing = group.sharing();
+      every_rank_has_all = every_rank_has_all && group.owns_all() &&
+                           layout_.group(group.axes()).size() == stage.size();
+      out.norm_bytes += 8.0 * static_cast<double>(kernels::norm_blocks(group.count()));
+      if (group.owns_all()) out.owned += static_cast<double>(group.count());
+      for (const OwnedRange& r : group.owned()) {
+        if (!group.owns_all()) out.owned += static_cast<double>(r.end - r.begin);
+      }
+      if (sharing.ranks.size() == 1) continue;
+      // From level 2 on the lists hold the sums, at level 3 the gathers too.
+      if (sharing.zero >= 3 || (sharing.zero == 0 && store.sharing().zero >= 2)) continue;
       for (const parallel::FlatRange& b : group.buckets()) {
         const auto inside = [&](const ParameterSpec& p) {
           return p.group == g && p.offset >= b.begin && p.offset < b.end;
         };
-        Reduction r{.needed = INT32_MAX,
-                    .elements = static_cast<double>(b.end - b.begin),
-                    .ranks = ranks.ranks,
-                    .axes = axes_of(layout_, ranks)};
-        for (const Tape::FinishedGradient& f : finished)
-          if (inside(store.spec({f.parameter}))) r.after = std::max(r.after, f.operation);
-        for (size_t p = 0; p < first_use.size(); ++p)
-          if (inside(store.specs()[p])) r.needed = std::min(r.needed, first_use[p]);
-        out.reductions.push_back(std::move(r));
+        const Point end{out.steps.size(), 0};
+        Bucket bucket{.needed = end,
+                      .zero = sharing.zero,
+                      .elements = static_cast<double>(b.end - b.begin),
+                      .ranks = sharing.ranks.ranks,
+                      .axes = axes_of(layout_, sharing.ranks)};
+        for (const train::MicroBatches::FinishedGradient& f : finished)
+          if (inside(store.spec({f.parameter})))
+            bucket.finished = std::max(bucket.finished, point_of(f.moment));
+        for (size_t p = 0; p < first_uses.size(); ++p) {
+          const ParameterSpec& spec = store.specs()[p];
+          if (!inside(spec)) continue;
+          bucket.needed = std::min(bucket.needed, point_of(first_uses[p]));
+          if (!spec.holders.empty()) bucket.finished = end;
+        }
+        out.buckets.push_back(std::move(bucket));
       }
     }
-    std::ranges::stable_sort(out.reductions, {}, &Reduction::after);
+    std::ranges::stable_sort(out.buckets, {}, &Bucket::finished);
+    out.norm_ranks = every_rank_has_all ? std::vector{layout_.rank()} : stage.ranks;
   }
 
   const Machine& machine_;
   const Layout& layout_;
-  double us_ = 0, measured_us_ = 0;
-  std::vector<int32_t> last_of_lane_;
+  std::vector<int32_t> first_of_chunk_;
+  std::vector<size_t> chunk_of_step_;
 };
 
 }  // namespace
 
-Recorded record_rank(const RunConfig& config, int64_t length, int ranks, int rank, Device device,
-                     const kernels::KernelOptions& kernels, const Machine& machine) {
+std::vector<Recorded> record_stages(const RunConfig& config, int64_t length, int ranks,
+                                    Device device, const kernels::KernelOptions& kernels,
+                                    const Machine& machine) {
   const train::TimedShape shape = train::timed_shape(config, length);
   train::check_layout(config, shape.model, ranks);
-  parallel::PlanningCommunicator communicator(device, rank, ranks);
-  const Layout layout(communicator, train::mesh_extents(config.parallel, ranks));
   const DType type = config.train.precision == "auto" && machine.gpu
                          ? DType::bf16
                          : train::resolve_precision(config.train.precision, device);
   ParameterStore like(device, type);
   like.set_kernels(kernels);
   const train::StepOptions options = train::resolve_step(config, shape.batch, ranks);
-  Recorder recorder(machine, layout);
-  const train::StepMemory memory = train::plan_step(shape.model, like, options, layout,
-                                                    [&](const Tape& tape) { recorder.look(tape); });
-  recorder.out.memory = memory;
-  return std::move(recorder.out);
+  const parallel::MeshExtents extents = train::mesh_extents(config.parallel, ranks);
+  std::optional<train::Pipeline> pipeline;
+  std::vector<Recorded> stages;
+  for (int stage = 0; stage < extents.pp; ++stage) {
+    parallel::PlanningCommunicator communicator(device, stage * (ranks / extents.pp), ranks);
+    const Layout layout(communicator, extents);
+    if (!pipeline)
+      pipeline = train::plan_pipeline(shape.model, shape.batch, options.accumulate,
+                                      options.parallel, layout);
+    Recorder recorder(machine, layout);
+    recorder.out.memory = train::plan_step(
+        shape.model, like, options, layout, [&](const auto& list) { recorder.look(list); },
+        &*pipeline);
+    stages.push_back(std::move(recorder.out));
+    if (static_cast<int64_t>(stages.back().memory.total()) > machine.memory_bytes) break;
+  }
+  return stages;
 }
 
 }  // namespace saturate::plan

@@ -23,10 +23,10 @@ double ratio_of(const RankTime& t) {
   return t.compute_us > 0 ? t.communication_us / t.compute_us : 0;
 }
 
-std::string row(int number, const Estimate& e) {
+std::string row(int number, const Estimate& e, size_t width) {
   return fmt::format(
-      "{:>3}  {:<34} {:>8} x {:<4} {:>9.2f} {:>9} {:>10} {:>6.2f} {:>8} {:>7} {:>8}\n", number,
-      e.layout, e.config.batch.target_tokens, e.config.batch.accumulate, e.step_ms,
+      "{:>3}  {:<{}} {:>8} x {:<4} {:>9.2f} {:>9} {:>10} {:>6.2f} {:>8} {:>7} {:>8}\n", number,
+      e.layout, width, e.config.batch.target_tokens, e.config.batch.accumulate, e.step_ms,
       format_count(e.tokens_per_s), bytes_text(e.memory.total()), ratio_of(e.rank),
       percent(e.rank.exposed_us, e.rank.end_us), percent(e.rank.idle_us(), e.rank.end_us),
       e.joules_per_token ? fmt::format("{:.2g}", *e.joules_per_token) : "-");
@@ -61,13 +61,15 @@ std::string to_text(const Plan& plan, const PlanRequest& q, const std::string& l
   std::string out = fmt::format("{} parameters on {} x {} ({}), a step of {} tokens\n",
                                 format_count(plan.parameters), q.devices, q.machine.device,
                                 q.machine.name, format_count(plan.step_tokens));
-  if (!plan.ranked.empty()) {
-    out += fmt::format("{:>3}  {:<34} {:>15} {:>9} {:>9} {:>10} {:>6} {:>8} {:>7} {:>8}\n", "",
-                       "layout", "micro-batches", "step ms", "tok/s", "memory", "c/c", "exposed",
-                       "idle", "J/token");
-  }
   const auto shown = std::min(plan.ranked.size(), static_cast<size_t>(rows));
-  for (size_t i = 0; i < shown; ++i) out += row(static_cast<int>(i) + 1, plan.ranked[i]);
+  size_t width = 0;
+  for (size_t i = 0; i < shown; ++i) width = std::max(width, plan.ranked[i].layout.size());
+  if (shown > 0) {
+    out += fmt::format("{:>3}  {:<{}} {:>15} {:>9} {:>9} {:>10} {:>6} {:>8} {:>7} {:>8}\n", "",
+                       "layout", width, "micro-batches", "step ms", "tok/s", "memory", "c/c",
+                       "exposed", "idle", "J/token");
+  }
+  for (size_t i = 0; i < shown; ++i) out += row(static_cast<int>(i) + 1, plan.ranked[i], width);
   if (shown > 0) {
     const Estimate& best = plan.ranked.front();
     out += fmt::format(
@@ -78,7 +80,9 @@ std::string to_text(const Plan& plan, const PlanRequest& q, const std::string& l
   }
   for (size_t i = 1; i < shown; ++i)
     out += fmt::format("{:>3}  {}: {}\n", i + 1, plan.ranked[i].layout, plan.ranked[i].why);
-  for (const Refusal& r : plan.refused) {
+  constexpr size_t kReasons = 6;
+  for (size_t i = 0; i < std::min(plan.refused.size(), kReasons); ++i) {
+    const Refusal& r = plan.refused[i];
     const auto some = std::min<size_t>(r.layouts.size(), 3);
     out += fmt::format(
         "not {}{}: {}\n",
@@ -86,6 +90,8 @@ std::string to_text(const Plan& plan, const PlanRequest& q, const std::string& l
         r.layouts.size() > some ? fmt::format(" and {} more", r.layouts.size() - some) : "",
         r.reason);
   }
+  if (plan.refused.size() > kReasons)
+    out += fmt::format("{} reasons more (--json has all)\n", plan.refused.size() - kReasons);
   if (plan.ranked.empty()) return out + "no layout fits\n";
   const std::string start = q.devices > 1 ? started_by(launcher, q.devices) + " " : "";
   return out +

@@ -196,6 +196,21 @@ void MicroBatches::place_steps() {
     steps_.push_back(std::move(s));
   }
   blocks_ = blocks.count();
+  // The last transfer of each place in a ring that nothing has waited for yet.
+  std::map<std::pair<size_t, int32_t>, size_t> under_way;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Step& s = steps_[i];
+    for (size_t r = 0; r < rings_.size(); ++r) {
+      if (s.places[r] < 0) continue;
+      const std::pair place{r, s.places[r]};
+      if (!s.action.computes()) {
+        if (static_cast<int32_t>(r) == ring_of(s)) under_way[place] = i;
+      } else if (const auto t = under_way.find(place); t != under_way.end()) {
+        s.waits.push_back(t->second);
+        under_way.erase(t);
+      }
+    }
+  }
 }
 
 void MicroBatches::allocate(bool memory) {
@@ -401,14 +416,41 @@ std::vector<MicroBatches::Transfer> MicroBatches::transfers() const {
   return list;
 }
 
+std::vector<OperationRange> MicroBatches::runs_of(const Step& s) const {
+  const Chunk& c = chunk_of(s);
+  switch (s.action.kind) {
+    case ActionKind::forward:
+      return {c.tape->range("forward")};
+    case ActionKind::weight_gradient:
+      return {c.tape->range("weight_gradients")};
+    case ActionKind::backward:
+      if (c.split) return {c.tape->range("backward"), c.tape->range("weight_gradients")};
+      [[fallthrough]];
+    case ActionKind::input_gradient:
+      return {c.tape->range("backward")};
+    default:
+      return {};
+  }
+}
+
+std::vector<MicroBatches::Listed> MicroBatches::list() const {
+  std::vector<Listed> all;
+  for (const Step& s : steps_) all.push_back({s.action, s.chunk, runs_of(s), s.waits});
+  return all;
+}
+
+std::pair<size_t, int32_t> MicroBatches::place_of(Moment moment) {
+  return {static_cast<size_t>(moment >> kOperationBits),
+          static_cast<int32_t>(moment & kTransferred)};
+}
+
 void MicroBatches::run(const Context& ctx, std::span<const Lane> lanes, size_t step,
-                       const char* segment, const Hooks& hooks) const {
+                       OperationRange range, const Hooks& hooks) const {
   const Step& s = steps_[step];
   const Chunk& c = chunk_of(s);
   std::vector<int32_t> block_slots{s.block};
   for (const int32_t ring : c.blocks)
     block_slots.push_back(std::max(s.places[static_cast<size_t>(ring)], 0));
-  const OperationRange range = c.tape->range(segment);
   std::function<void(int32_t)> after;
   if (hooks.before) hooks.before(moment_of(step, range.begin));
   if (hooks.before || hooks.after) {
@@ -436,10 +478,8 @@ void MicroBatches::enqueue(const Context& ctx, const Stream& stream, std::span<c
     fill_bytes(stream, store_.gradient({static_cast<int32_t>(i)}), 0,
                static_cast<size_t>(p.size()) * size_of(store_.wide_type()));
   }
-  // The last transfer of each place in a ring, and up to which all have been waited for.
-  std::vector<std::vector<parallel::Ticket>> under_way;
-  for (const Ring& r : rings_) under_way.emplace_back(static_cast<size_t>(r.slots.count()));
-  parallel::Ticket waited;
+  std::vector<parallel::Ticket> tickets(steps_.size());  // of transfers
+  parallel::Ticket waited;                               // all up to it have been waited for
   const std::vector<FinishedGradient> finished = finished_gradients();
   const Moment first = finished.empty() ? moment_of(steps_.size(), 0) : finished.front().moment;
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -452,16 +492,14 @@ void MicroBatches::enqueue(const Context& ctx, const Stream& stream, std::span<c
       char* const block = rings_[ring].base + place * rings_[ring].bytes;
       const bool sends =
           s.action.kind == ActionKind::send_forward || s.action.kind == ActionKind::send_backward;
-      under_way[ring][place] =
+      tickets[i] =
           ranks.start(transfer(s.action), sends ? block : nullptr, sends ? nullptr : block, ctx);
       if (here.after) here.after(moment_of(i, kTransferred));
       continue;
     }
-    for (size_t r = 0; r < rings_.size(); ++r) {
-      if (s.places[r] < 0) continue;
-      parallel::Ticket& t = under_way[r][static_cast<size_t>(s.places[r])];
+    for (const size_t transfer : s.waits) {
+      const parallel::Ticket t = tickets[transfer];
       if (t.number > waited.number) ranks.wait(waited = t, ctx);
-      t = {};
     }
     if (s.takes_in) {
       char* const block =
@@ -473,18 +511,7 @@ void MicroBatches::enqueue(const Context& ctx, const Stream& stream, std::span<c
                        block + aligned(static_cast<size_t>(batch_layout_.words) * sizeof(int32_t)),
                        state_rng_, kRandomBytes);
     }
-    switch (s.action.kind) {
-      case ActionKind::forward:
-        run(ctx, lanes, i, "forward", here);
-        break;
-      case ActionKind::weight_gradient:
-        run(ctx, lanes, i, "weight_gradients", here);
-        break;
-      default:
-        run(ctx, lanes, i, "backward", here);
-        if (s.action.kind == ActionKind::backward && chunk_of(s).split)
-          run(ctx, lanes, i, "weight_gradients", here);
-    }
+    for (const OperationRange& range : runs_of(s)) run(ctx, lanes, i, range, here);
   }
 }
 

@@ -76,6 +76,17 @@ class MicroBatches {
   };
   std::vector<Transfer> transfers() const;
 
+  // What enqueue() does, in order, for those who estimate times.
+  struct Listed {
+    parallel::pipeline::Action action;
+    size_t chunk = 0;                       // among this rank's, as look() shows them
+    std::vector<OperationRange> runs = {};  // of the chunk's operations; none: a transfer
+    std::vector<size_t> waits = {};         // transfers of the list that have ended before it
+  };
+  std::vector<Listed> list() const;
+  // The place of a moment in list(), and the chunk's operation; a transfer's lies behind all others.
+  static std::pair<size_t, int32_t> place_of(Moment moment);
+
   struct Hooks {                         // or none
     std::function<void(Moment)> before;  // of every operation
     std::function<void(Moment)> after;   // every moment from the first finished gradient on
@@ -125,6 +136,7 @@ class MicroBatches {
     size_t chunk = 0;  // of this rank
     int32_t slot = 0, block = 0;
     std::vector<int32_t> places = {};  // by ring; -1: not touched
+    std::vector<size_t> waits = {};    // transfers of what it touches
     bool takes_in = false, accumulates = false;
   };
 
@@ -138,7 +150,8 @@ class MicroBatches {
   void plan_arena(bool memory);
   parallel::Collective transfer(const Action& action) const;
   int32_t ring_of(const Step& s) const;
-  void run(const Context& ctx, std::span<const Lane> lanes, size_t step, const char* segment,
+  std::vector<OperationRange> runs_of(const Step& s) const;
+  void run(const Context& ctx, std::span<const Lane> lanes, size_t step, OperationRange range,
            const Hooks& hooks) const;
 
   const model::Transformer& model_;

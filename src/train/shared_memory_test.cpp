@@ -70,10 +70,12 @@ TEST(SharedMemory, ListsOfSharedUnitsAreSound) {
       for (const DType reduce : {DType::f32, DType::bf16}) {
         options.parallel = {.zero = zero, .recompute = recompute, .reduce = reduce};
         size_t gathers = 0;
-        plan_step(m, like, options, layout, [&](const Tape& tape) {
-          EXPECT_EQ(flaw_of(tape, tape.layout()), "") << zero << recompute;
-          for (size_t i = 0; i < tape.operations(); ++i)
-            gathers += std::string_view(tape.operation(i).name) == "gather_unit" ? 1 : 0;
+        plan_step(m, like, options, layout, [&](const MicroBatches& micro_batches) {
+          micro_batches.look([&](const Tape& tape) {
+            EXPECT_EQ(flaw_of(tape, tape.layout()), "") << zero << recompute;
+            for (size_t i = 0; i < tape.operations(); ++i)
+              gathers += std::string_view(tape.operation(i).name) == "gather_unit" ? 1 : 0;
+          });
         });
         // Each layer forward and backward; the table for lookups, and for the logits with their
         // gradient.
@@ -101,9 +103,11 @@ TEST(SharedMemory, MicroBatchesOnTheirWayKeepNoUnits) {
         options.parallel = {.zero = zero, .schedule = schedule, .recompute = "none"};
         options.parallel.chunks = schedule == std::string_view("interleaved") ? 2 : 1;
         size_t stash = 0;
-        plan_step(m, like, options, layout, [&](const Tape& tape) {
-          EXPECT_EQ(flaw_of(tape, tape.layout()), "") << schedule << zero;
-          stash += static_cast<size_t>(tape.layout().slots) * tape.layout().stash_bytes;
+        plan_step(m, like, options, layout, [&](const MicroBatches& list) {
+          list.look([&](const Tape& tape) {
+            EXPECT_EQ(flaw_of(tape, tape.layout()), "") << schedule << zero;
+            stash += static_cast<size_t>(tape.layout().slots) * tape.layout().stash_bytes;
+          });
         });
         stashes.push_back(stash);
       }

@@ -49,13 +49,15 @@ void allocate_for_steps(ParameterStore& store, const StepOptions& options, const
 
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options, const Layout& layout,
-                     const std::function<void(const Tape&)>& look) {
+                     const std::function<void(const MicroBatches&)>& look, const Pipeline* known) {
   const Device device = like.device();
   const DType compute = like.compute_type();
   ParameterStore store(device, compute);
   store.set_kernels(like.kernels());
-  const Pipeline pipeline =
-      plan_pipeline(config, options.shape, options.accumulate, options.parallel, layout);
+  Pipeline pipeline =
+      known ? *known
+            : plan_pipeline(config, options.shape, options.accumulate, options.parallel, layout);
+  pipeline.stages.rank = layout.coordinate(Layout::Axis::pp);
   if (pipeline.stages.chunks() > 0) {  // patterns that fit no parameter of the whole model
     ParameterStore whole(Device{}, compute);
     const model::Transformer all(config, whole);
@@ -87,7 +89,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
               micro_batches.batch_bytes();
   m.batches += RoutingTotals::bytes(config);
   m.workspace = kernels::matmul_workspace_bytes(device, compute);
-  if (look) micro_batches.look(look);
+  if (look) look(micro_batches);
   return m;
 }
 

@@ -53,10 +53,12 @@ struct StepMemory {
   }
 };
 // Of this rank's part of a step on parameters like those: on that device, of that type, with those
-// kernels. `look` sees the list of operations of each chunk, planned, before it goes.
+// kernels. `look` sees the micro-batches, whose lists are planned, before they go. `known`: what
+// plan_pipeline() gave for these options on any rank; null: it is called here.
 StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& like,
                      const StepOptions& options, const Layout& layout,
-                     const std::function<void(const Tape&)>& look = {});
+                     const std::function<void(const MicroBatches&)>& look = {},
+                     const Pipeline* known = nullptr);
 
 // Memory of `store` for such steps, shared between the ranks of `layout` as options.parallel says.
 // Errors: out_of_memory.
