@@ -6,7 +6,8 @@
     SATURATE_OTHER=other/build/python ...: the same by another build in a process of its own, in turns
 
 Problems are so small that the device is done before the next call comes. Medians of rounds of calls without
-synchronisation in between; each round ends with one.
+synchronisation in between; each round ends with one. All calls take turns, a round each: a host whose clock changes
+for half a second would else slow one of them alone.
 """
 
 import argparse
@@ -46,20 +47,18 @@ def measure(rounds, repeats):
     on_gpu = torch.cuda.is_available()
     device, dtype = ("cuda", torch.bfloat16) if on_gpu else ("cpu", torch.float32)
     wait = torch.cuda.synchronize if on_gpu else (lambda: None)
-    results = {}
-    for name, call in calls(torch, saturate, device, dtype):
-        for _ in range(20):
-            call()
-        wait()
-        times = []
-        for _ in range(rounds):
+    named = list(calls(torch, saturate, device, dtype))
+    times = {name: [] for name, _ in named}
+    for turn in range(rounds + 1):
+        for name, call in named:
             begin = time.perf_counter()
             for _ in range(repeats):
                 call()
-            times.append((time.perf_counter() - begin) / repeats * 1e6)
+            seconds = time.perf_counter() - begin
             wait()
-        results[name] = statistics.median(times)
-    return device, results
+            if turn > 0:  # the first warms up
+                times[name].append(seconds / repeats * 1e6)
+    return device, {name: statistics.median(t) for name, t in times.items()}
 
 
 def main():

@@ -100,6 +100,7 @@ void set_parallel(RunConfig& config, std::string_view text) {
     config.parallel = {};
     return;
   }
+  bool names_axis = false;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view part = trim(rest.substr(0, comma));
@@ -109,6 +110,12 @@ void set_parallel(RunConfig& config, std::string_view text) {
       reject(fmt::format("parallel: {:.100} has no '='; write it like tp=2,zero=3, or auto", part));
     }
     const std::string_view name = trim(part.substr(0, equals));
+    // The layout is said anew, whatever a file or the run that is resumed says.
+    if (name == "dp" || name == "tp" || name == "cp" || name == "pp" || name == "ep") {
+      ParallelConfig& p = config.parallel;
+      if (!names_axis) p.dp = 0, p.tp = p.cp = p.pp = p.ep = 1;
+      names_axis = true;
+    }
     const std::string key =
         name == "micro_batches" ? "batch.accumulate" : fmt::format("parallel.{}", name);
     set_key(config, fmt::format("{}={}", key, trim(part.substr(equals + 1))));

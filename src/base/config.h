@@ -177,7 +177,8 @@ void merge_toml_file(RunConfig& config, const std::string& path);
 // or its elements separated by commas. Errors: invalid_argument.
 void set_key(RunConfig& config, std::string_view assignment);
 
-// Several keys of [parallel] at once: "tp=2,zero=3", or "auto" for all their defaults. micro_batches
+// Several keys of [parallel] at once: "tp=2,zero=3", or "auto" for all their defaults. Where it names
+// an axis (dp, tp, cp, pp, ep), the axes that it does not name take their defaults. micro_batches
 // stands for batch.accumulate. Also what set_key() and TOML take for the key `parallel`.
 // Errors: invalid_argument.
 void set_parallel(RunConfig& config, std::string_view text);

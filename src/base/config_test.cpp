@@ -203,6 +203,13 @@ TEST(Config, OneTextSetsHowRanksShareTheWork) {
   merge_toml(as_table, "parallel = {tp = 2, zero = 3, recompute = \"full\"}\nbatch.accumulate = 8",
              "run.toml");
   expect(as_table);
+  // Axes are said anew as a whole, what else there is stays.
+  set_parallel(as_table, "pp=4");
+  EXPECT_EQ(as_table.parallel.tp, 1);
+  EXPECT_EQ(as_table.parallel.pp, 4);
+  EXPECT_EQ(as_table.parallel.zero, "3");
+  set_parallel(as_table, "zero=1");
+  EXPECT_EQ(as_table.parallel.pp, 4);
   set_parallel(as_table, "auto");
   EXPECT_EQ(as_table.parallel, ParallelConfig{});
   EXPECT_EQ(set_message("parallel=tp"),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "data/permutation.h"
@@ -19,6 +20,13 @@ bool fits(const PackedItem& item, const BatchShape& left) {
   return item.source <= left.source_rows && item.target <= left.target_rows && left.sequences > 0;
 }
 
+// As if the shape were the rows that tokens may take.
+PackerOptions without_padding(PackerOptions options) {
+  options.shape.source_rows -= std::exchange(options.source_padding, 0);
+  options.shape.target_rows -= std::exchange(options.target_padding, 0);
+  return options;
+}
+
 [[noreturn]] void bad_state() {
   throw Error(
       Errc::invalid_argument, "resume",
@@ -30,13 +38,13 @@ bool fits(const PackedItem& item, const BatchShape& left) {
 
 Packer::Packer(const TokenCache& cache, const PackerOptions& options, const PackerState& state)
     : cache_(cache),
-      options_(options),
+      options_(without_padding(options)),
       order_(cache, options.order, options.unit, options.shape.max_target, options.seed),
       batches_(state.batches),
       epoch_(state.epoch),
       position_(state.position),
       pool_(state.carried.begin(), state.carried.end()) {
-  const BatchShape& s = options.shape;
+  const BatchShape& s = options_.shape;
   const bool monolingual = cache.head().monolingual != 0;
   if (monolingual != (s.source_rows == 0) || (!monolingual && options.unit == PackUnit::stream))
     throw Error(Errc::invalid_argument, "batch",

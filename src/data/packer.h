@@ -17,6 +17,9 @@ enum class Padding : uint8_t { none, to_longest };
 
 struct PackerOptions {
   BatchShape shape;
+  // Rows at the end of each side that no token takes: what rounds them up to equal parts for the
+  // ranks that share a batch. So a batch holds the same sentences however it is cut.
+  int64_t source_padding = 0, target_padding = 0;
   PackOrder order = PackOrder::shuffled;
   PackUnit unit = PackUnit::sentences;
   Padding padding = Padding::none;

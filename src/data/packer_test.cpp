@@ -77,6 +77,20 @@ TEST_F(PackerTest, PaddedBatchesHoldWhatPaddingLeavesRoomFor) {
   EXPECT_EQ(sentences, 3000);
 }
 
+TEST_F(PackerTest, PaddingOfTheShapeLeavesBatchesAsTheyAre) {
+  const TokenCache cache = test_cache(dir_, test_parallel_corpus(dir_, 3000), tokenizer_);
+  const PackerOptions options{.shape = suggest_shape(cache, 1000, 100, 100), .epochs = 1};
+  PackerOptions padded = options;
+  padded.shape.source_rows += padded.source_padding = 24;
+  padded.shape.target_rows += padded.target_padding = 56;
+  Packer one(cache, options), other(cache, padded);
+  for (Items a, b; one.next(a);) {
+    ASSERT_TRUE(other.next(b));
+    EXPECT_EQ(a, b);
+  }
+  EXPECT_EQ(one.state(), other.state());
+}
+
 TEST_F(PackerTest, GoesOnFromItsStateExactly) {
   for (const bool documents : {false, true}) {
     const CorpusSpec corpus = documents ? test_documents(dir_, 500, CorpusFormat::lines)

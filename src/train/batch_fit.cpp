@@ -40,8 +40,8 @@ data::PackUnit pack_unit(const RunConfig& config) {
   return stream ? data::PackUnit::stream : data::PackUnit::sentences;
 }
 
-data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& cache,
-                               const model::ModelConfig& model) {
+FittedRows resolve_shape(const RunConfig& config, const data::TokenCache& cache,
+                         const model::ModelConfig& model) {
   const bool lm = model.kind == model::ModelKind::decoder_only;
   const int64_t limit = std::min(longest_sentence(config), model.max_positions);
   // No longer than the corpus needs: attention's grid covers the longest sentence of every
@@ -51,16 +51,22 @@ data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& 
   };
   const int64_t longest_source = lm ? 0 : longest(cache.head().longest_source);
   const int64_t longest_target = lm ? limit : longest(cache.head().longest_target);
-  const int64_t unit = row_multiple(config.parallel);
-  const auto round_up = [&](int64_t rows) { return (rows + unit - 1) / unit * unit; };
-  const int64_t rows = round_up(std::max(config.batch.target_tokens, longest_target));
+  const auto round_up = [](int64_t rows, int64_t unit) { return (rows + unit - 1) / unit * unit; };
+  const int64_t rows = round_up(std::max(config.batch.target_tokens, longest_target), 8);
   data::BatchShape s =
       data::suggest_shape(cache, rows, longest_source, longest_target, pack_unit(config));
   if (config.batch.source_tokens > 0 && !lm) s.source_rows = config.batch.source_tokens;
-  s.source_rows = round_up(s.source_rows);
-  if (unit > 8) s.target_rows = round_up(s.target_rows);  // of full rows of a stream, any number
+  s.source_rows = round_up(s.source_rows, 8);
   if (config.batch.sequences > 0) s.sequences = config.batch.sequences;
-  return s;
+  // Rows of one rank may be any number: those of a stream are full, and not rounded to 8.
+  const int64_t unit = row_multiple(config.parallel);
+  if (unit == 8) return {.shape = s};
+  FittedRows r{.shape = s};
+  r.shape.source_rows = round_up(s.source_rows, unit);
+  r.shape.target_rows = round_up(s.target_rows, unit);
+  r.source_padding = r.shape.source_rows - s.source_rows;
+  r.target_padding = r.shape.target_rows - s.target_rows;
+  return r;
 }
 
 FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
@@ -83,10 +89,10 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
     const std::optional<RunConfig> trial = batch_of(t.halvings);
     if (!trial) return std::nullopt;
     FittedBatch f{.batch = trial->batch,
-                  .shape = resolve_shape(*trial, cache, model),
+                  .rows = resolve_shape(*trial, cache, model),
                   .memory = {},
                   .recompute_units = t.units};
-    StepOptions options = resolve_step(*trial, f.shape, ranks.size());
+    StepOptions options = resolve_step(*trial, f.rows.shape, ranks.size());
     options.recompute_units = t.units;
     f.memory = plan_step(model, like, options, layout);
     return f;

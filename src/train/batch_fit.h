@@ -12,13 +12,19 @@ namespace saturate::train {
 // How documents become sequences: `stream` text is cut into full rows, other text by its lines.
 data::PackUnit pack_unit(const RunConfig& config);
 
+struct FittedRows {
+  data::BatchShape shape;  // equal parts for the ranks that share a batch (row_multiple)
+  // Rows of it that no token takes, so that batches are those of one rank (PackerOptions).
+  int64_t source_padding = 0, target_padding = 0;
+};
+
 // Budgets from the configuration; what it leaves at 0 from the corpus's lengths.
-data::BatchShape resolve_shape(const RunConfig& config, const data::TokenCache& cache,
+FittedRows resolve_shape(const RunConfig& config, const data::TokenCache& cache,
                                const model::ModelConfig& model);
 
 struct FittedBatch {
   BatchConfig batch;  // target_tokens and accumulate, changed together: their product stays
-  data::BatchShape shape;
+  FittedRows rows;
   StepMemory memory;
   std::optional<int64_t> recompute_units = {};  // StepOptions has it
 };

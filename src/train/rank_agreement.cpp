@@ -196,10 +196,12 @@ Settings plan_of(const Corpora& corpora, const FittedBatch& fitted) {
           {"target tokenizer", fmt::format("{:016x}", corpora.target.fingerprint())},
           {"batch that fits",
            fmt::format("{} x {} target and {} source tokens, {} sequences, {} units computed again",
-                       fitted.batch.accumulate, fitted.shape.target_rows, fitted.shape.source_rows,
-                       fitted.shape.sequences, fitted.recompute_units.value_or(-1))},
-          {"longest sentence", fmt::format("{} source and {} target tokens",
-                                           fitted.shape.max_source, fitted.shape.max_target)}};
+                       fitted.batch.accumulate, fitted.rows.shape.target_rows,
+                       fitted.rows.shape.source_rows, fitted.rows.shape.sequences,
+                       fitted.recompute_units.value_or(-1))},
+          {"longest sentence",
+           fmt::format("{} source and {} target tokens", fitted.rows.shape.max_source,
+                       fitted.rows.shape.max_target)}};
 }
 
 std::string disagreement(const std::vector<Settings>& of_rank) {

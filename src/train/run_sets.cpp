@@ -36,7 +36,7 @@ void Run::evaluate_tests() {
   try {
     validator_.reset();  // its room serves the tests
     const std::vector<ValidationSet> sets = test_sets(corpora_);
-    Validator judge(config_, model_config_, corpora_, store_, fitted_.shape,
+    Validator judge(config_, model_config_, corpora_, store_, fitted_.rows.shape,
                     {.sets = sets, .beam = config_.translate.beam});
     int64_t step = progress_state_.best_step;
     if (step >= 0) {

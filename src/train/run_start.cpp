@@ -96,7 +96,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   require_agreement(plan_of(corpora_, fitted_), ranks);
   config_.batch = fitted_.batch;
   const StepMemory& plan = fitted_.memory;
-  StepOptions options = resolve_step(config_, fitted_.shape, ranks.size());
+  StepOptions options = resolve_step(config_, fitted_.rows.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
   model_.emplace(
       model_config_, store_, layout_,
@@ -115,8 +115,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       "{} of it "
       "activations ({} without sharing){}{}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
-      name_of(store_.compute_type()), to_string(device), fitted_.shape.target_rows,
-      config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.shape.sequences,
+      name_of(store_.compute_type()), to_string(device), fitted_.rows.shape.target_rows,
+      config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.rows.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
       format_bytes(static_cast<double>(plan.activations_unshared)),
@@ -135,7 +135,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const data::CacheStats& stats = corpora_.train.head();
   const bool whole = pack_unit(config_) == data::PackUnit::stream;
   pairs_per_token_ =
-      whole ? static_cast<double>(fitted_.shape.max_target)
+      whole ? static_cast<double>(fitted_.rows.shape.max_target)
             : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
   text_told_ = corpora_.train.whole() != nullptr;
   start_loader();
@@ -151,7 +151,7 @@ void Run::start_validator() {
   if (cut) gathered_.emplace(state_of_ranks(), ranks_);
   if (output_ && corpora_.valid) {
     try {
-      validator_.emplace(config_, model_config_, corpora_, store_, fitted_.shape,
+      validator_.emplace(config_, model_config_, corpora_, store_, fitted_.rows.shape,
                          ValidatorOptions{.sets = validation_sets(corpora_),
                                           .beam = config_.validate.beam,
                                           .translate = config_.validate.metric != "loss"});
@@ -244,7 +244,9 @@ RunHeader Run::header() const {
 void Run::start_loader() {
   data::BatchLoader::Setup setup;
   setup.packing = {
-      .shape = fitted_.shape,
+      .shape = fitted_.rows.shape,
+      .source_padding = fitted_.rows.source_padding,
+      .target_padding = fitted_.rows.target_padding,
       .unit = pack_unit(config_),
       .padding = config_.train.packing ? data::Padding::none : data::Padding::to_longest,
       .seed = static_cast<uint64_t>(config_.train.seed),

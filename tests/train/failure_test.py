@@ -4,6 +4,7 @@
 Ranks are started with the variables of torchrun and of Slurm, over Gloo, and, where COMMAND is given, by mpirun.
 """
 import argparse
+import json
 import os
 import resource
 import shlex
@@ -184,6 +185,26 @@ class Failures(unittest.TestCase):
                     if rank != victim:
                         self.assertRegex(said, rf"rank {victim} failed at step \d+ while .*: ")
                 self.assertLess(time.monotonic() - begin, 10)
+
+    def test_a_run_may_change_its_layout_whenever_it_is_resumed(self):
+        def losses(out):
+            with open(f"{out}/metrics.jsonl", encoding="utf8") as file:
+                rows = map(json.loads, file)
+                return {r["step"]: r["loss"] for r in rows if r["kind"] == "valid"}
+        keys = {"validate.every_steps": 10, "schedule.warmup_steps": 5, "optimizer.lr": 0.003, "batch.accumulate": 2}
+        valid = ["--valid", f"{self.base}/data/valid.en", f"{self.base}/data/valid.pt"]
+        for ranks, steps, layout in [(2, 10, "pp=2"), (2, 20, "tp=2"), (2, 30, "dp=2"), (1, 40, "dp=1"), (1, 0, "")]:
+            out = self.out if steps else f"{self.out}-one"
+            more = ["--resume"] if steps > 10 else []
+            self.start(ranks, *valid, *more, *(["--parallel", layout] if steps else []), out=out,
+                       **(keys | {"train.max_steps": steps or 40, "batch.accumulate": 1 if "dp=2" in layout else 2}))
+            for code, said in self.end():
+                self.assertEqual(code, 0, said)
+        changed, one = losses(self.out), losses(f"{self.out}-one")
+        self.assertEqual(sorted(changed), [10, 20, 30, 40])
+        for step, loss in one.items():
+            self.assertLess(abs(changed[step] / loss - 1), 1e-4)
+        self.assertLess(one[40], one[10])
 
     def test_a_kill_while_all_ranks_save_leaves_a_whole_checkpoint(self):
         for milliseconds in (0, 3, 8, 15, 40):
