@@ -112,6 +112,7 @@ struct ParallelConfig {
   int64_t dp = 0;  // 0: the ranks that the other axes leave
   int64_t tp = 1, pp = 1, cp = 1, ep = 1;
   std::string zero = "auto";
+  int64_t dp_shard = 0;  // neighbours in dp that share one copy; 0: all of dp
   std::string schedule = "1f1b";
   int64_t chunks = 1;
   std::string recompute = "auto";

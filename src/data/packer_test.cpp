@@ -57,9 +57,8 @@ TEST_F(PackerTest, FillsBothBudgetsAndTakesEverySentenceOnceAnEpoch) {
 
 TEST_F(PackerTest, PaddedBatchesHoldWhatPaddingLeavesRoomFor) {
   const TokenCache cache = test_cache(dir_, test_parallel_corpus(dir_, 3000), tokenizer_);
-  const PackerOptions options{.shape = suggest_shape(cache, 2048, 200, 200),
-                              .padding = Padding::to_longest,
-                              .epochs = 1};
+  const PackerOptions options{
+      .shape = suggest_shape(cache, 2048, 200, 200), .padding = Padding::to_longest, .epochs = 1};
   Packer packer(cache, options);
   Items items;
   int64_t sentences = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/layout.h"
 
-#include <numeric>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -21,30 +24,68 @@ const std::vector<Axis> kSets[] = {{Axis::tp},
                                    {Axis::tp, Axis::cp, Axis::dp},
                                    {Axis::tp, Axis::cp, Axis::dp, Axis::pp}};
 
+// What gradients are summed over (ShardSpec::reduce_axes).
+const std::vector<Axis> kShared[] = {
+    {Axis::dp}, {Axis::edp}, {Axis::cp, Axis::dp}, {Axis::tp, Axis::cp, Axis::dp}};
+
 }  // namespace
 
 Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
                std::string_view order)
     : communicator_(&ranks), mesh_(ranks.size(), extents, order), rank_(ranks.rank()) {
   for (const std::vector<Axis>& axes : kSets) {
-    const std::vector<int> key = partition(axes);
-    if (groups_.contains(key)) {
-      of_axes_.emplace(bits(axes), groups_[key]);
-      continue;
-    }
     std::string names;
     for (const Axis axis : axes) names += (names.empty() ? "" : "-") + std::string(name_of(axis));
-    std::vector<int> members = mesh_.group(axes, rank_);
-    if (std::ssize(members) == ranks.size()) {
-      groups_[key] = ranks.world();
-    } else if (members.size() > 1) {  // the same on all ranks: parts are of one size
-      groups_[key] = ranks.make_group(std::move(members));
-    } else {
-      groups_[key] = {.id = -1, .ranks = std::move(members)};
-    }
-    groups_[key].axes = std::move(names);
-    of_axes_.emplace(bits(axes), groups_[key]);
+    of_axes_.emplace(bits(axes), make(partition(axes), std::move(names)));
   }
+  for (const std::vector<Axis>& axes : kShared) split(axes);
+}
+
+// Collective: the group of this rank in a partition, made when it is new.
+parallel::Group Layout::make(const std::vector<int>& key, std::string names) {
+  if (const auto known = groups_.find(key); known != groups_.end()) return known->second;
+  std::vector<int> members;
+  for (int r = 0; r < mesh_.size(); ++r)
+    if (key[static_cast<size_t>(r)] == key[static_cast<size_t>(rank_)]) members.push_back(r);
+  parallel::Group group{.id = -1, .ranks = members};
+  if (std::ssize(members) == mesh_.size()) {
+    group = communicator_->world();
+  } else if (members.size() > 1) {  // the same on all ranks: parts are of one size
+    group = communicator_->make_group(std::move(members));
+  }
+  group.axes = std::move(names);
+  return groups_[key] = group;
+}
+
+// Ranks of one group are numbered inside each copy of the state; those of one number are replicas.
+void Layout::split(std::span<const Axis> axes) {
+  const parallel::Group& all = group(axes);
+  if (mesh_.copies() == 1) {
+    sharers_.emplace(bits(axes), Sharers{all, {.id = -1, .ranks = {rank_}}});
+    return;
+  }
+  const std::vector<int> whole = partition(axes);
+  std::map<std::pair<int, int>, std::vector<int>> members;  // by group and copy
+  std::vector<int> sharers, replicas;
+  for (int r = 0; r < mesh_.size(); ++r) {
+    std::vector<int>& share = members[{whole[static_cast<size_t>(r)], mesh_.copy_of(r)}];
+    share.push_back(r);
+    sharers.push_back(share.front());
+  }
+  for (int r = 0; r < mesh_.size(); ++r) {
+    const int lowest = whole[static_cast<size_t>(r)];
+    const std::vector<int>& share = members[{lowest, mesh_.copy_of(r)}];
+    const auto number = static_cast<size_t>(std::ranges::find(share, r) - share.begin());
+    const std::vector<int>& first = members[{lowest, mesh_.copy_of(lowest)}];
+    if (share.size() != first.size())
+      throw Error(Errc::invalid_argument, "layout",
+                  fmt::format("{} ranks share a copy of what {} hold alike and {} another: choose "
+                              "a dp_shard for which ep divides tp * cp * dp_shard",
+                              first.size(), all.axes, share.size()));
+    replicas.push_back(first[number]);
+  }
+  const parallel::Group shard = make(sharers, all.axes + "_shard");
+  sharers_.emplace(bits(axes), Sharers{shard, make(replicas, all.axes + "_replicate")});
 }
 
 // Axes of one rank change no group.
@@ -72,6 +113,14 @@ const parallel::Group& Layout::group(std::span<const Axis> axes) const {
   if (const auto known = of_axes_.find(bits(axes)); known != of_axes_.end()) return known->second;
   const auto found = groups_.find(partition(axes));
   SAT_ASSERT(found != groups_.end());
+  return found->second;
+}
+
+const Layout::Sharers& Layout::sharers(std::span<const Axis> axes) const {
+  static const Sharers kAlone{{.id = -1, .ranks = {0}}, {.id = -1, .ranks = {0}}};
+  if (communicator_ == nullptr) return kAlone;
+  const auto found = sharers_.find(bits(axes));
+  SAT_ASSERT(found != sharers_.end());
   return found->second;
 }
 

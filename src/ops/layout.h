@@ -40,6 +40,14 @@ class Layout {
   const parallel::Group& group(std::initializer_list<Axis> axes) const {
     return group(std::span(axes.begin(), axes.size()));
   }
+  // Of group(axes), dp or edp among them: the ranks that share one copy of what all of it hold alike,
+  // and those that have this rank's share of the other copies (MeshExtents::dp_shard). Where there
+  // is one copy these are the group itself and this rank alone.
+  struct Sharers {
+    parallel::Group sharers, replicas;
+  };
+  const Sharers& sharers(std::span<const Axis> axes) const;
+
   // The same for recorded operations.
   ops::GroupOfRanks ranks(std::initializer_list<Axis> axes, int32_t lane = 0) const {
     return {.communicator = communicator_, .group = group(axes), .lane = lane};
@@ -59,12 +67,15 @@ class Layout {
   // Which ranks a set of axes joins: for each rank the lowest of its group.
   std::vector<int> partition(std::span<const Axis> axes) const;
   unsigned bits(std::span<const Axis> axes) const;
+  parallel::Group make(const std::vector<int>& key, std::string names);
+  void split(std::span<const Axis> axes);
 
   parallel::Communicator* communicator_ = nullptr;
   parallel::Mesh mesh_{1, {}};
   int rank_ = 0;
   std::map<std::vector<int>, parallel::Group> groups_;  // by partition
   std::map<unsigned, parallel::Group> of_axes_;         // by bits of the axes that are cut
+  std::map<unsigned, Sharers> sharers_;                 // the same
 };
 
 }  // namespace saturate

@@ -49,12 +49,15 @@ class ParameterGroup {
   const std::vector<int32_t>& holders() const noexcept { return holders_; }
 
   // How the ranks that hold the same elements share the group's state (Rajbhandari et al.,
-  // arXiv:1910.02054). Of what is shared each holds its own ranges alone.
+  // arXiv:1910.02054), all of them or so many that there are several copies (hybrid sharding, Zhao
+  // et al., arXiv:2304.11277). Of what is shared each holds its own ranges alone.
   struct Sharing {
     // 1: masters, moments and average are shared; 2: gradients too; 3: the compute copy too.
     int zero = 0;
     parallel::Group ranks = {.id = -1, .ranks = {0}};  // of one rank: nothing to share
     int position = 0;                                  // of this rank among them
+    // Ranks that have the same share of further copies: their sums are added up once a step.
+    parallel::Group replicas = {.id = -1, .ranks = {0}};
     // The tape reads masters of this group, so they stay whole on every rank.
     bool read_wide = false;
     // Masters, moments and average lie in host memory; the optimizer streams them through the device

@@ -86,9 +86,12 @@ void ParameterStore::place(ParameterSpec& spec) {
   if ((shared || away) && group.count() == 0) {
     ParameterGroup::Sharing sharing{.read_wide = apart, .offload = away && !apart};
     if (shared) {
-      sharing.ranks = layout_->group(axes);
+      const Layout::Sharers& sharers = layout_->sharers(axes);
+      const bool whole = apart || sharing_.zero == 0 || sharers.sharers.size() == 1;
+      sharing.zero = whole ? 0 : sharing_.zero;
+      sharing.ranks = whole ? layout_->group(axes) : sharers.sharers;
       sharing.position = sharing.ranks.position(layout_->rank());
-      sharing.zero = apart || sharing.ranks.size() == 1 ? 0 : sharing_.zero;
+      if (!whole) sharing.replicas = sharers.replicas;
     }
     group.share(std::move(sharing));
   }

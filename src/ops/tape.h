@@ -265,6 +265,15 @@ class Tape {
   };
   std::vector<FinishedGradient> finished_gradients() const;
 
+  // After which operation this rank's share of a unit's gradients (a bucket of a group) holds what
+  // this run adds to it. Of gradients that ranks share; after plan().
+  struct ReducedUnit {
+    int32_t group;
+    size_t bucket;
+    int32_t operation;
+  };
+  std::vector<ReducedUnit> reduced_units() const;
+
   // --- planning and running
   // Gives every value its place; returns the arena's size in bytes for so many slots. Operations of
   // lanes other than 0 move to where they may start, which changes operations' numbers. A gather

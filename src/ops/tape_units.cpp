@@ -230,4 +230,18 @@ void Tape::record_reductions() {
   }
 }
 
+std::vector<Tape::ReducedUnit> Tape::reduced_units() const {
+  std::vector<ReducedUnit> reduced;
+  for (const UnitGradient& unit : unit_gradients_) {
+    // The sum is the last operation that touches the unit.
+    const auto sum = std::ranges::find_if(operations_.rbegin(), operations_.rend(), [&](auto& o) {
+      return !o.reads.empty() && o.reads[0] == unit.whole;
+    });
+    SAT_ASSERT(sum != operations_.rend());
+    reduced.push_back({unit.group, unit.bucket,
+                       static_cast<int32_t>(std::distance(sum, operations_.rend())) - 1});
+  }
+  return reduced;
+}
+
 }  // namespace saturate

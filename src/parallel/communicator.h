@@ -22,10 +22,10 @@ struct Ticket {
 // Collectives on device data run beside the computation: start() is ordered after all work enqueued
 // on `compute` so far, and work enqueued after wait() sees the result. On CUDA both only enqueue
 // (events and a communication stream), so they can be captured in a graph; on the CPU a worker
-// thread runs them. All ranks of a group must start the same collectives in the same order, each
-// from one thread (mismatch_of() and require_matching() say whether they do). A start() inside a
-// stream capture has its wait() inside the same capture, and its like has run before outside (NCCL
-// connects at first use); graphs that hold collectives are destroyed before the communicator.
+// thread runs them. A rank's collectives run in the order of their starts, which must be one for all
+// ranks of a group, each from one thread (mismatch_of() and require_matching() say whether it is). A
+// start() in a stream capture has its wait() in the same capture, and its like has run before outside
+// (NCCL connects at first use); graphs with collectives are destroyed before the communicator.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -152,6 +152,7 @@ class Lockstep {
   struct State {
     int64_t started = 0, waits_for = 0;
     std::map<int64_t, Owned> open;  // started and not done, by ticket
+    std::deque<Owned> line;         // those of groups, in order
     bool ended = false;
     // A wait is for the ticket and all before it.
     bool can_run() const {
@@ -182,16 +183,35 @@ class Lockstep {
       if (queue.size() >= mine.size() &&
           !matches(p->c, p->rank, queue[mine.size() - 1]->c, queue[mine.size() - 1]->rank))
         refuse(*queue[mine.size() - 1], *p);
-    if (std::any_of(queues.begin(), queues.end(), [](const auto& q) { return q.empty(); })) return;
-    std::vector<Owned> owned;
-    std::vector<Pending*> all;
-    for (auto& queue : queues) {
-      owned.push_back(std::move(queue.front()));
-      queue.pop_front();
-      all.push_back(owned.back().get());
+    states_[at(p->rank)].line.push_back(p);
+    while (perform_next()) {
     }
-    perform(all);
-    for (const Pending* done : all) finish(*done);
+  }
+
+  // One collective that all its ranks have come to: those of a rank run in the order in which it
+  // started them, whatever their groups, as on a stream.
+  bool perform_next() {
+    for (const State& state : states_) {
+      if (state.line.empty()) continue;
+      const std::vector<int> ranks = state.line.front()->c.group.ranks;
+      auto& queues = groups_[ranks];
+      std::vector<Owned> owned;
+      for (size_t i = 0; i < queues.size(); ++i) {
+        const std::deque<Owned>& line = states_[at(ranks[i])].line;
+        if (!queues[i].empty() && line.front() == queues[i].front()) owned.push_back(line.front());
+      }
+      if (owned.size() < ranks.size()) continue;
+      std::vector<Pending*> all;
+      for (const Owned& p : owned) all.push_back(p.get());
+      perform(all);
+      for (size_t i = 0; i < queues.size(); ++i) {
+        queues[i].pop_front();
+        states_[at(ranks[i])].line.pop_front();
+        finish(*owned[i]);
+      }
+      return true;
+    }
+    return false;
   }
 
   void meet_partners(const Owned& p) {

@@ -22,7 +22,8 @@ constexpr std::array kNames = {"tp", "cp", "dp", "pp", "ep", "edp"};
 const char* name_of(MeshAxis axis) noexcept { return kNames[static_cast<size_t>(axis)]; }
 
 Mesh::Mesh(int ranks, const MeshExtents& e, std::string_view order)
-    : ranks_(ranks), extent_{e.tp, e.cp, e.dp, e.pp, e.ep, 1} {
+    : ranks_(ranks), dp_shard_(e.dp_shard > 0 ? e.dp_shard : e.dp), extent_{e.tp, e.cp, e.dp,
+                                                                            e.pp, e.ep, 1} {
   int64_t product = 1;
   for (const int n : {e.tp, e.cp, e.dp, e.pp})
     product = n < 1 || product > ranks ? -1 : product * n;
@@ -38,6 +39,9 @@ Mesh::Mesh(int ranks, const MeshExtents& e, std::string_view order)
                     "one of its divisors",
                     e.ep, stage));
   extent_[static_cast<size_t>(MeshAxis::edp)] = stage / e.ep;
+  if (e.dp % dp_shard_ != 0)
+    refuse(fmt::format("dp_shard {} does not divide dp {}: choose one of its divisors", dp_shard_,
+                       e.dp));
 
   int found = 0, stride = 1;
   for (std::string_view rest = order; found < 4;) {

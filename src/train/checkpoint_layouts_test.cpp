@@ -35,6 +35,7 @@ const Case kCases[] = {{"one", {}},
                        {"dp2", {.dp = 2}},
                        {"dp2 zero", {.dp = 2}, 1},
                        {"dp3 zero", {.dp = 3}, 1},
+                       {"dp4 copies", {.dp = 4, .dp_shard = 2}, 1},
                        {"dp2 zero offload", {.dp = 2}, 1, true},
                        {"tp2", {.tp = 2}},
                        {"tp2 dp2 zero", {.tp = 2, .dp = 2}, 1},
@@ -89,7 +90,7 @@ ParameterStore store_of(const Case& c, const Layout& layout, DType type) {
   }
   if (c.offload) store.offload();
   for (ParameterGroup& group : store.groups()) {
-    const parallel::Group& ranks = layout.group(group.axes());
+    const parallel::Group& ranks = layout.sharers(group.axes()).sharers;
     if (c.zero == 0 || group.count() == 0 || ranks.size() == 1) continue;
     const std::vector<parallel::FlatRange> buckets = {{0, group.count()}};
     group.own(owned_ranges(buckets, ranks.size(), ranks.position(layout.rank())));

@@ -114,6 +114,25 @@ constexpr const char* kSharedStages[] = {
 };
 INSTANTIATE_TEST_SUITE_P(SharedStages, LayoutParity, testing::ValuesIn(kSharedStages));
 
+// Hybrid sharding: several copies of the state, alone and with every other axis.
+constexpr const char* kCopies[] = {
+    "wide-gpt dp=4,dp_shard=2,zero=1 8 averaged",
+    "wide-gpt dp=4,dp_shard=2,zero=2 8",
+    "wide-gpt dp=6,dp_shard=2,zero=3 6 unclipped",
+    "translation dp=6,dp_shard=3,zero=1 6 frozen",
+    "modern-translation dp=4,dp_shard=2,zero=3,recompute=full 4",
+    "gpt dp=4,tp=2,dp_shard=2,zero=1 4",
+    "translation dp=2,tp=2,dp_shard=1,zero=3 4",
+    "llama dp=4,cp=2,dp_shard=2,zero=2 4",
+    "translation dp=4,pp=2,dp_shard=2,zero=1 8",
+    "gpt dp=4,pp=2,dp_shard=2,zero=2,schedule=zero-bubble 8",
+    "translation dp=4,pp=2,dp_shard=2,zero=3 8 averaged",
+    "experts dp=4,ep=2,dp_shard=2,zero=2 4",
+    "dropless dp=4,tp=2,ep=2,dp_shard=2,zero=3 4",
+    "switch dp=4,pp=2,ep=2,dp_shard=2,zero=1 8",
+};
+INSTANTIATE_TEST_SUITE_P(Copies, LayoutParity, testing::ValuesIn(kCopies));
+
 constexpr const char* kTriples[] = {
     "translation dp=2,tp=2,cp=2 4",      "gpt dp=2,tp=2,cp=2,zero=3 4",
     "translation dp=2,tp=2,pp=2 4",      "gpt dp=2,tp=2,pp=2,zero=2 4 frozen",

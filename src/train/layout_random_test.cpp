@@ -47,6 +47,7 @@ LayoutCase drawn(Draw& draw) {
   const auto [dp, tp, cp, pp] = extents;
   c.layout = fmt::format("dp={},tp={},cp={},pp={},zero={}", dp, tp, cp, pp, draw.below(4));
   if (draw.one_in(4)) c.layout += fmt::format(",ep={}", draw.one_in(2) ? 2 : 4);
+  if (dp % 2 == 0 && draw.one_in(3)) c.layout += fmt::format(",dp_shard={}", dp / 2);
   if (pp > 1) {
     const std::string schedule = draw.of({"1f1b", "gpipe", "interleaved", "zero-bubble"});
     c.layout += ",schedule=" + schedule;

@@ -346,27 +346,42 @@ size_t MicroBatches::operations() const noexcept {
   return n;
 }
 
+MicroBatches::Moment MicroBatches::last_moment(size_t chunk, int32_t operation) const {
+  const Chunk& c = chunks_[chunk];
+  const OperationRange weights = c.split ? c.tape->range("weight_gradients") : OperationRange{};
+  size_t gradient = 0, weight = 0, sent = 0;  // the last steps
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const ActionKind kind = steps_[i].action.kind;
+    if (steps_[i].chunk != chunk) continue;
+    if (kind == ActionKind::backward) gradient = weight = i;
+    if (kind == ActionKind::input_gradient) gradient = i;
+    if (kind == ActionKind::weight_gradient) weight = i;
+    if (kind == ActionKind::send_backward) sent = i;
+  }
+  const bool in_weights = operation >= weights.begin && operation < weights.end;
+  const size_t step = in_weights ? weight : gradient;
+  return sent > step ? moment_of(sent, kTransferred) : moment_of(step, operation);
+}
+
+std::vector<MicroBatches::ReducedUnit> MicroBatches::reduced_units() const {
+  std::map<std::pair<int32_t, size_t>, Moment> last;  // of all chunks
+  for (size_t k = 0; k < chunks_.size(); ++k) {
+    for (const Tape::ReducedUnit& u : chunks_[k].tape->reduced_units()) {
+      Moment& moment = last[{u.group, u.bucket}];
+      moment = std::max(moment, last_moment(k, u.operation));
+    }
+  }
+  std::vector<ReducedUnit> units;
+  for (const auto& [unit, moment] : last) units.push_back({unit.first, unit.second, moment});
+  return units;
+}
+
 std::vector<MicroBatches::FinishedGradient> MicroBatches::finished_gradients() const {
   std::vector<FinishedGradient> finished;
   for (size_t k = 0; k < chunks_.size(); ++k) {
-    const Tape& t = *chunks_[k].tape;
-    const OperationRange weights =
-        chunks_[k].split ? t.range("weight_gradients") : OperationRange{};
-    size_t gradient = 0, weight = 0, sent = 0;  // the last steps
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      const ActionKind kind = steps_[i].action.kind;
-      if (steps_[i].chunk != k) continue;
-      if (kind == ActionKind::backward) gradient = weight = i;
-      if (kind == ActionKind::input_gradient) gradient = i;
-      if (kind == ActionKind::weight_gradient) weight = i;
-      if (kind == ActionKind::send_backward) sent = i;
-    }
-    for (const Tape::FinishedGradient& f : t.finished_gradients()) {
-      if (!store_.spec({f.parameter}).holders.empty()) continue;
-      const bool in_weights = f.operation >= weights.begin && f.operation < weights.end;
-      const size_t step = in_weights ? weight : gradient;
-      finished.push_back({f.parameter, sent > step ? moment_of(sent, kTransferred)
-                                                   : moment_of(step, f.operation)});
+    for (const Tape::FinishedGradient& f : chunks_[k].tape->finished_gradients()) {
+      if (store_.spec({f.parameter}).holders.empty())
+        finished.push_back({f.parameter, last_moment(k, f.operation)});
     }
   }
   std::ranges::sort(finished, {}, [](const auto& f) { return std::tuple(f.moment, f.parameter); });

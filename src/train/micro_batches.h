@@ -66,6 +66,14 @@ class MicroBatches {
   // several chunks use are not among them: they are finished when enqueue() ends, up to the sum
   // over their holders.
   std::vector<FinishedGradient> finished_gradients() const;
+  // Buckets of the gradients that ranks share (Tape::reduced_units), by the moment from which this
+  // rank's share of the step's sum is there on lane 1, up to the sum over the holders.
+  struct ReducedUnit {
+    int32_t group;
+    size_t bucket;
+    Moment moment;
+  };
+  std::vector<ReducedUnit> reduced_units() const;
   // By parameter: before which moment of the step it is first read; the largest when it never is.
   std::vector<Moment> first_uses() const;
   int32_t lanes() const noexcept;  // of all tapes
@@ -141,6 +149,9 @@ class MicroBatches {
   };
 
   const Chunk& chunk_of(const Step& s) const { return chunks_[s.chunk]; }
+  // When an operation of a chunk's gradients has run for the last time, and the last gradients that
+  // the chunk sends back are on their way.
+  Moment last_moment(size_t chunk, int32_t operation) const;
   void make_rings();
   void place_steps();
   void allocate(bool memory);

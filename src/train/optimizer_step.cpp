@@ -13,6 +13,17 @@ const parallel::Group& stage_of(const Layout& layout) {
   return layout.group({Axis::tp, Axis::cp, Axis::dp});
 }
 
+// Part `rank` of `ranks` equal ones of each range, in whole blocks of the norm.
+std::vector<OwnedRange> part_of(std::span<const OwnedRange> ranges, int ranks, int rank) {
+  std::vector<OwnedRange> parts;
+  for (const OwnedRange& r : ranges) {
+    const parallel::FlatRange all{r.begin, r.end};
+    for (const OwnedRange& p : owned_ranges({&all, 1}, ranks, rank))
+      parts.push_back({p.begin, p.end, r.local + p.begin - r.begin});
+  }
+  return parts;
+}
+
 }  // namespace
 
 OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions& options,
@@ -30,11 +41,10 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     const parallel::Group& same = layout.group(group.axes());
     every_rank_has_all_ =
         every_rank_has_all_ && group.owns_all() && same.size() == stage_of(layout).size();
+    // Ranks that have all of it, or the same share of it, count equal parts.
+    const parallel::Group& alike = group.owns_all() ? same : group.sharing().replicas;
     std::vector<OwnedRange> counted(group.owned().begin(), group.owned().end());
-    if (group.owns_all() && same.size() > 1) {
-      const parallel::FlatRange all{0, group.count()};
-      counted = owned_ranges({&all, 1}, same.size(), same.position(layout.rank()));
-    }
+    if (alike.size() > 1) counted = part_of(counted, alike.size(), alike.position(layout.rank()));
     const auto pieces = static_cast<size_t>(group.count() / kernels::kParameterAlign);
     std::vector<kernels::DecayRule> decay(pieces, kernels::DecayRule::plain);
     for (const ParameterSpec& p : store.specs()) {

@@ -47,6 +47,30 @@ void require_divides(const char* key, int64_t by, const char* what, int64_t valu
                   key, by, what, value));
 }
 
+// Hybrid sharding: dp / dp_shard copies of what zero shares out.
+void check_copies(const ParallelConfig& p, int dp) {
+  if (p.dp_shard == 0) return;
+  if (dp % p.dp_shard != 0) {
+    refuse(
+        fmt::format("parallel.dp_shard = {} must divide the {} ranks of dp; choose a divisor of {}",
+                    p.dp_shard, dp, dp));
+  }
+  const int64_t sharers = p.tp * p.cp * p.dp_shard;
+  if (p.zero == "0" || sharers == 1) {
+    refuse(
+        fmt::format("parallel.dp_shard = {} with parallel.zero = {}: nothing is shared out; leave "
+                    "out dp_shard, "
+                    "or take zero = 1, 2 or 3 and dp_shard = 2 or more",
+                    p.dp_shard, p.zero));
+  }
+  if (sharers % p.ep != 0) {
+    refuse(fmt::format(
+        "parallel.ep = {} must divide tp x cp x dp_shard = {}, so that every copy has all experts; "
+        "choose a multiple of it for parallel.dp_shard, or leave that out",
+        p.ep, sharers));
+  }
+}
+
 }  // namespace
 
 parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
@@ -72,13 +96,14 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
           .cp = static_cast<int>(p.cp),
           .dp = static_cast<int>(ranks / cuts),
           .pp = static_cast<int>(p.pp),
-          .ep = static_cast<int>(p.ep)};
+          .ep = static_cast<int>(p.ep),
+          .dp_shard = static_cast<int>(p.dp_shard)};
 }
 
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
   check_supported(p);
-  mesh_extents(p, ranks);
+  check_copies(p, static_cast<int>(mesh_extents(p, ranks).dp));
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
   require_divides("tp", p.tp, "model.ffn", model.ffn);
@@ -135,6 +160,7 @@ std::string layout_text(const ParallelConfig& p, int ranks) {
   add("pp", e.pp, 1);
   add("ep", e.ep, 1);
   add("zero", o.zero, 0);
+  add("dp_shard", p.dp_shard == 0 ? e.dp : p.dp_shard, e.dp);
   if (e.pp > 1) add("schedule", o.schedule, "");
   add("chunks", o.chunks, 1);
   add("recompute", o.recompute, "auto");

@@ -54,5 +54,18 @@ TEST(ParallelSetup, RefusalsNameValueRuleAndWayOut) {
             "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
 }
 
+TEST(ParallelSetup, CopiesAreRefusedWhereTheySaveNothing) {
+  EXPECT_EQ(refusal("dp_shard=2", 4), "");
+  EXPECT_EQ(layout_text(with("dp_shard=2,zero=2").parallel, 4), "dp=4,zero=2,dp_shard=2");
+  EXPECT_EQ(
+      refusal("dp_shard=3", 4),
+      "[parallel] parallel.dp_shard = 3 must divide the 4 ranks of dp; choose a divisor of 4");
+  EXPECT_EQ(refusal("dp_shard=2,zero=0", 4),
+            "[parallel] parallel.dp_shard = 2 with parallel.zero = 0: nothing is shared out; leave "
+            "out dp_shard, or take zero = 1, 2 or 3 and dp_shard = 2 or more");
+  EXPECT_EQ(refusal("dp_shard=1,zero=3", 4).substr(0, 59),
+            "[parallel] parallel.dp_shard = 1 with parallel.zero = 3: no");
+}
+
 }  // namespace
 }  // namespace saturate::train

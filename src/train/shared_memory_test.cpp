@@ -10,9 +10,10 @@
 namespace saturate::train {
 namespace {
 
-double state_bytes(const model::ModelConfig& config, int ranks, int zero, int64_t* activations) {
+double state_bytes(const model::ModelConfig& config, int ranks, int zero, int64_t* activations,
+                   int dp_shard = 0) {
   parallel::PlanningCommunicator communicator({}, ranks - 1, ranks);
-  const Layout layout(communicator, {.dp = ranks});
+  const Layout layout(communicator, {.dp = ranks, .dp_shard = dp_shard});
   const ParameterStore like({}, DType::bf16);
   StepOptions options;
   options.shape = {
@@ -37,6 +38,7 @@ TEST(SharedMemory, FollowsTheRanksAndTheLevel) {
     near(6 + 12.0 / n, state_bytes(xl, n, 1, nullptr), 1);
     near(2 + 16.0 / n, state_bytes(xl, n, 2, &gradients), 2);
     near(18.0 / n, state_bytes(xl, n, 3, &all), 3);
+    near(2 + 16.0 / n, state_bytes(xl, 3 * n, 2, nullptr, n), 2);  // three copies
     // What the arena takes instead: gradients of the table and two layers (a third where they
     // overlap), and as much in bf16 for gathers.
     const int64_t layer = 12 * 1600 * 1600, table = 50304 * 1600;

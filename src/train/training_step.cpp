@@ -224,14 +224,21 @@ void TrainingStep::plan_collectives() {
       c.count /= sharing.ranks.size();
       const int64_t own = b.begin + sharing.position * c.count;
       c.kind = Kind::reduce_scatter;
-      if (sharing.zero == 1)
+      if (sharing.zero == 1) {
         reductions_.push_back({ready, c, gradients, at(StateArray::gradient, own)});
+        c.kind = Kind::all_reduce;
+        c.group = sharing.replicas;
+        if (c.group.size() > 1)
+          reductions_.push_back({ready, c, nullptr, at(StateArray::gradient, own)});
+        c.group = sharing.ranks;
+      }
       c.kind = Kind::all_gather;
       c.dtype = store_.compute_type();
       gathers_.push_back(
           {needed, c, at(StateArray::compute, own), at(StateArray::compute, b.begin)});
     }
   }
+  plan_copies();
   // The buckets of all groups in the order in which they are ready or needed, which is the same on
   // all ranks of a stage.
   std::ranges::stable_sort(reductions_, {}, &Bucket::moment);
@@ -252,6 +259,28 @@ void TrainingStep::plan_collectives() {
   std::vector<parallel::Collective> all;
   for (const MicroBatches::Transfer& t : list) all.push_back(t.collective);
   parallel::require_matching(ranks_, all);
+}
+
+// What levels 2 and 3 have reduced among the ranks that share one copy of the state is added up over
+// the copies once a step: not before the first gradient is finished, and of a table that several
+// stages hold when they have added up theirs, so that all of them do both in one order.
+void TrainingStep::plan_copies() {
+  const std::vector<MicroBatches::FinishedGradient> finished = micro_batches_->finished_gradients();
+  for (const MicroBatches::ReducedUnit& u : micro_batches_->reduced_units()) {
+    const ParameterGroup& group = store_.groups()[static_cast<size_t>(u.group)];
+    const ParameterGroup::Sharing& sharing = group.sharing();
+    if (sharing.replicas.size() == 1) continue;
+    MicroBatches::Moment ready = u.moment;
+    if (!finished.empty()) ready = std::max(ready, finished.front().moment);
+    if (!group.holders().empty()) ready = kEnd;
+    const OwnedRange& own = group.owned()[u.bucket];
+    const DType type = store_.wide_type();
+    char* const sums = group.array(StateArray::gradient).as<char>();
+    reductions_.push_back({ready,
+                           {.group = sharing.replicas, .dtype = type, .count = own.end - own.begin},
+                           nullptr,
+                           sums + static_cast<size_t>(own.local) * size_of(type)});
+  }
 }
 
 // Of a gradient that ranks share, this rank sums the slice that it holds, and so do the holders that
@@ -341,11 +370,14 @@ void TrainingStep::enqueue() {
   // waits for the transfers, which go on elsewhere.
   const bool staged = layout_.extent(Layout::Axis::pp) > 1;
   size_t next = 0;
+  // What a list reduces by itself is there on its lane 1; behind the lists all lanes are joined.
+  const bool beside = store_.sharing().zero >= 2 && lanes.size() > 1;
   const auto reduce = [&](MicroBatches::Moment moment) {
     for (; next < reductions_.size() && reductions_[next].moment <= moment; ++next) {
       if (next == 0 && !staged) sum_loss();
       const Bucket& b = reductions_[next];
-      reduced = ranks_.start(b.collective, b.input, b.output, ctx);
+      reduced = ranks_.start(b.collective, b.input, b.output,
+                             beside && moment < kEnd ? lanes[1].ctx : ctx);
     }
   };
   MicroBatches::Hooks hooks;

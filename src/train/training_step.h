@@ -115,6 +115,7 @@ class TrainingStep {
 
  private:
   void plan_collectives();
+  void plan_copies();
   void plan_tables();
   parallel::Collective loss_reduction() const;
   // This rank among those that take different micro-batches, and how many of them there are.
