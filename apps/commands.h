@@ -131,12 +131,14 @@ struct QuickstartDataOptions {
 };
 
 struct DoctorOptions {
-  std::string file;    // a capture
-  bool watch = false;  // run `command` and watch it
+  std::string file;                // a capture
+  std::vector<std::string> ranks;  // or those of several ranks: files and folders
+  bool watch = false;              // run `command` and watch it
   std::vector<std::string> command;
   std::string keep, cupti, library;  // with a command: see LaunchOptions
   double delay_s = 0, duration_s = 0;
   bool memory = false;
+  bool graph_nodes = false;          // record the kernels in graphs
   std::vector<std::string> compare;  // or two of them
   std::vector<std::string> fail_if;  // "step>3%"
   std::string format = "text";       // text, json, html or perfetto

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/report_output.h"
@@ -21,24 +23,52 @@
 namespace saturate::apps {
 namespace {
 
-// To standard error without an own destination: standard output is the command's.
-void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
+std::string render(const observe::Diagnosis& diagnosis, const std::string& format) {
+  return format == "json"   ? observe::render_json(diagnosis)
+         : format == "html" ? observe::render_html(diagnosis)
+                            : observe::render_text(diagnosis);
+}
+
+// The ranks in a capture of several processes, which may be none.
+std::vector<observe::RankTrace> ranks_in(const std::string& path, const std::string& name) {
+  if (!std::filesystem::is_directory(path) && !path.ends_with(".sqlite")) return {};
+  const std::unique_ptr<observe::Capture> capture = observe::open_capture(path);
+  while (capture->read_window()) {
+  }
+  return observe::split_ranks(capture->trace(), name);
+}
+
+std::string report_of_ranks(std::vector<observe::RankTrace> ranks, const std::string& path,
+                            const std::string& name, const DoctorOptions& o) {
+  const observe::Diagnosis diagnosis = observe::diagnose_ranks(
+      ranks, name, {.warm_up = o.warm_up, .untraced_step_ns = 1e6 * o.step_ms},
+      observe::read_counters(path));
+  return o.format == "perfetto" ? observe::render_perfetto(ranks) : render(diagnosis, o.format);
+}
+
+std::string report_of_one(const std::string& path, const std::string& name,
+                          const DoctorOptions& o) {
   const std::unique_ptr<observe::Capture> opened = observe::open_capture(path);
   observe::Capture& capture = *opened;
-  observe::Diagnosis diagnosis =
+  const observe::Diagnosis diagnosis =
       observe::diagnose(capture, name, {.warm_up = o.warm_up, .untraced_step_ns = 1e6 * o.step_ms},
                         observe::read_counters(path));
+  if (o.format != "perfetto") return render(diagnosis, o.format);
+  if (static_cast<int64_t>(capture.trace().records()) < diagnosis.analysis.records)
+    throw Error(Errc::unsupported, "doctor",
+                name + ": is too long for one Perfetto trace; record a shorter capture");
+  return observe::render_perfetto(capture.trace());
+}
+
+// To standard error without an own destination: standard output is the command's.
+void report(const std::string& path, const std::string& name, const DoctorOptions& o) {
+  std::vector<observe::RankTrace> ranks =
+      o.ranks.empty() ? ranks_in(path, name) : observe::open_ranks(o.ranks);
   std::string text;
-  if (o.format == "perfetto") {
-    if (static_cast<int64_t>(capture.trace().records()) < diagnosis.analysis.records)
-      throw Error(Errc::unsupported, "doctor",
-                  name + ": is too long for one Perfetto trace; record a shorter capture");
-    text = observe::render_perfetto(capture.trace());
-  } else {
-    text = o.format == "json"   ? observe::render_json(diagnosis)
-           : o.format == "html" ? observe::render_html(diagnosis)
-                                : observe::render_text(diagnosis);
-  }
+  if (!ranks.empty())
+    text = report_of_ranks(std::move(ranks), path, name, o);
+  else
+    text = report_of_one(path, name, o);
   if (o.watch && o.output.empty()) {
     std::fwrite(text.data(), 1, text.size(), stderr);
     return;
@@ -112,9 +142,25 @@ class CaptureFolder {
   std::string path_;
 };
 
+// Where this rank keeps its capture below the folder that all of them name: "/rank3" when mpirun,
+// Slurm or torchrun started a doctor for each rank, else "".
+std::string rank_folder() {
+  constexpr std::pair<const char*, const char*> kVariables[] = {
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& [rank, world] : kVariables) {
+    const char *its = std::getenv(rank), *all = std::getenv(world);
+    if (its != nullptr && all != nullptr && std::atoi(all) > 1)
+      return "/rank" + std::to_string(std::atoi(its));
+  }
+  return "";
+}
+
 // Whatever becomes of the report, the exit code is the command's.
 int watch_command(const DoctorOptions& o) {
-  CaptureFolder folder(o.keep);
+  const std::string place = rank_folder();
+  CaptureFolder folder(o.keep.empty() ? "" : o.keep + place);
   check_report_path("doctor", o.output);
   const observe::LaunchResult result = observe::run_captured({.command = o.command,
                                                               .folder = folder.path(),
@@ -122,7 +168,8 @@ int watch_command(const DoctorOptions& o) {
                                                               .cupti = o.cupti,
                                                               .delay_s = o.delay_s,
                                                               .duration_s = o.duration_s,
-                                                              .memory = o.memory});
+                                                              .memory = o.memory,
+                                                              .graph_nodes = o.graph_nodes});
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
     if (result.captured == 0 && !result.failures.empty())
@@ -142,7 +189,10 @@ int watch_command(const DoctorOptions& o) {
           fmt::format("the capture is in {}: saturate doctor {}", folder.path(), folder.path()));
     }
   }
-  if (!o.keep.empty() && result.captured > 0) log_info("the capture is in " + o.keep);
+  if (!o.keep.empty() && result.captured > 0) {
+    log_info("the capture is in " + folder.path());
+    if (!place.empty()) log_info("when all ranks have ended: saturate doctor --ranks " + o.keep);
+  }
   return result.exit_code;
 }
 
@@ -164,6 +214,11 @@ int run_doctor(const DoctorOptions& o) {
     deliver_report("doctor", c.text, o.output);
     for (const std::string& line : c.failed) log_error("[doctor] --fail-if: " + line);
     return c.failed.empty() ? 0 : kExitMachine;
+  }
+  if (!o.ranks.empty()) {
+    check_not_read(o.output, o.ranks);
+    report(o.ranks.front(), o.ranks.front(), o);
+    return 0;
   }
   if (o.file.empty())
     throw Error(Errc::invalid_argument, "doctor",

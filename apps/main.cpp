@@ -489,7 +489,7 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
           given->count() > 0 && given->as<std::string>().empty())
         throw Error(Errc::invalid_argument, "doctor",
                     fmt::format("{} is empty; give it a name, or leave it out", name));
-    const auto watched = {"--keep", "--delay", "--memory", "--cupti", "--library"};
+    const auto watched = {"--keep", "--delay", "--memory", "--graph-nodes", "--cupti", "--library"};
     if (!doctor.compare.empty()) {
       if (!doctor.file.empty())
         throw Error(Errc::invalid_argument, "doctor",
@@ -497,13 +497,17 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
       refuse({"--output", "--warmup"}, "stands before compare; give it after that word");
       const char* why = "does not go with compare; leave it out";
       refuse(watched, why);
-      refuse({"--duration", "--pid", "--step-ms", "--format"}, why);
+      refuse({"--duration", "--pid", "--step-ms", "--format", "--ranks"}, why);
       return;
     }
     if (doctor.format == "perfetto" && doctor.output.empty() && doctor_pid.pid == 0)
       throw Error(
           Errc::invalid_argument, "doctor",
           "a Perfetto trace is no text; give it a file: --format perfetto -o trace.pftrace");
+    if (!doctor.ranks.empty() && (doctor.watch || !doctor.file.empty() || doctor_pid.pid > 0))
+      throw Error(Errc::invalid_argument, "doctor",
+                  "--ranks takes the captures of all ranks, and no other trace, command or --pid "
+                  "goes with it; a watched command's ranks are found without it");
     if (doctor.watch) return;
     refuse(watched, "needs a command to watch: saturate doctor ... -- python train.py");
     if (doctor_pid.pid > 0)
@@ -537,6 +541,10 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
          "trace of torch.profiler (.json, .json.gz), SQLite export of Nsight Systems, or what "
          "--keep kept; or a command to run and watch, after --")
         ->type_name("TRACE");
+    c.add_option("--ranks", doctor.ranks,
+                 "captures of all ranks of one program: traces, or folders of them")
+        ->type_name("TRACE|DIR")
+        ->expected(1, -1);
     c.add_option("--format", doctor.format,
                  "text, json, html (one page on its own) or perfetto (for ui.perfetto.dev)")
         ->check(CLI::IsMember({"text", "json", "html", "perfetto"}))
@@ -554,6 +562,10 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
         ->check(real_range(1e-3, 1e6));
     c.add_flag("--memory", doctor.memory,
                "with a command: also follow what it allocates, and say what its waits wait for");
+    c.add_flag(
+        "--graph-nodes", doctor.graph_nodes,
+        "with a command: record each kernel of CUDA graphs, which costs more than a graph at "
+        "a time");
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
         ->type_name("FILE");
     c.add_option("--library", doctor.library, "with a command: libsaturate_capture.so [found]")
@@ -587,6 +599,8 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
   saturate doctor -- python train.py --epochs 1
   saturate doctor --duration 60 --format html -o report.html -- torchrun --nproc-per-node 2 train.py
   saturate doctor trace.json.gz
+  saturate doctor --ranks trace_rank0.json.gz trace_rank1.json.gz
+  mpirun -n 2 saturate doctor --keep captures -- ./train; saturate doctor --ranks captures
   saturate doctor trace.json.gz --format json -o report.json
   saturate doctor compare before.json.gz after.json.gz --fail-if 'step>3%'
   saturate doctor report.sqlite --format html -o report.html

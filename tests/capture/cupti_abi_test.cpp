@@ -31,6 +31,7 @@ SAME_PLACE(KernelActivity, context, Kernel, contextId);
 SAME_PLACE(KernelActivity, stream, Kernel, streamId);
 SAME_PLACE(KernelActivity, correlation, Kernel, correlationId);
 SAME_PLACE(KernelActivity, name, Kernel, name);
+SAME_PLACE(KernelActivity, graph_node, Kernel, graphNodeId);
 static_assert(offsetof(cupti::KernelActivity, grid) == offsetof(Kernel, gridX) &&
               offsetof(cupti::KernelActivity, block) == offsetof(Kernel, blockX));
 SAME_PLACE(CopyActivity, copy_kind, Copy, copyKind);

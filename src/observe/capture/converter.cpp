@@ -225,7 +225,8 @@ int64_t Converter::numbered(uint32_t correlation, uint32_t& last) {
 void Converter::kernel(const KernelActivity& k, Trace& trace) {
   DeviceOp op;
   op.kind = OpKind::kernel;
-  op.correlation = numbered(k.correlation, last_kernel_);
+  // Those of a graph share the number of its launch.
+  op.correlation = k.graph_node != 0 ? k.correlation : numbered(k.correlation, last_kernel_);
   op.size = int64_t{k.grid[0]} * k.grid[1] * k.grid[2];
   op.block_threads = static_cast<uint32_t>(k.block[0] * k.block[1] * k.block[2]);
   op.name = kernel_name(trace, k.name);

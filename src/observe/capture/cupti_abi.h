@@ -56,6 +56,8 @@ struct KernelActivity {
   uint32_t correlation;
   int64_t grid_id;
   const char* name;
+  uint8_t unused_c[32];
+  uint64_t graph_node;  // 0: of no graph
 };
 struct CopyActivity {
   uint32_t kind;
@@ -135,7 +137,8 @@ struct DeviceActivity {
   const char* name;
 };
 static_assert(offsetof(KernelActivity, start) == 16 && offsetof(KernelActivity, grid) == 52 &&
-              offsetof(KernelActivity, correlation) == 92 && offsetof(KernelActivity, name) == 104);
+              offsetof(KernelActivity, correlation) == 92 &&
+              offsetof(KernelActivity, name) == 104 && offsetof(KernelActivity, graph_node) == 144);
 static_assert(offsetof(DeviceActivity, multiprocessors) == 44 &&
               offsetof(DeviceActivity, id) == 112 && offsetof(DeviceActivity, name) == 136);
 static_assert(offsetof(PeerCopyActivity, correlation) == 60);

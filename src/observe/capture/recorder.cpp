@@ -135,7 +135,8 @@ bool Recorder::open(std::string& problem) {
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
-  api_.enable(kGraphTrace);
+  // Without it at all CUPTI records their kernels, as of any stream.
+  if (!settings_.graph_nodes) api_.enable(kGraphTrace);
   // All the time: a sum with gaps would be none.
   follows_memory_ = settings_.memory && api_.enable(kMemory2) == kSuccess;
   switch_calls(Calls::wanted);  // also before a late start, lest CUPTI never begins to number

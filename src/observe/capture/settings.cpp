@@ -19,8 +19,9 @@ int64_t milliseconds(const char* variable) {
 }  // namespace
 
 Settings read_settings() {
-  return {text(kFolderVariable), text(kCuptiVariable), milliseconds(kDelayVariable),
-          milliseconds(kDurationVariable), text(kMemoryVariable) == "1"};
+  return {text(kFolderVariable),        text(kCuptiVariable),
+          milliseconds(kDelayVariable), milliseconds(kDurationVariable),
+          text(kNodesVariable) == "1",  text(kMemoryVariable) == "1"};
 }
 
 }  // namespace saturate::observe::cupti

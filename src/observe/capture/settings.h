@@ -14,11 +14,14 @@ constexpr const char* kDelayVariable = "SATURATE_CAPTURE_DELAY_MS";
 constexpr const char* kDurationVariable = "SATURATE_CAPTURE_DURATION_MS";  // 0: to the end
 constexpr const char* kMemoryVariable = "SATURATE_CAPTURE_MEMORY";  // 1: also memory and waits
 
+constexpr const char* kNodesVariable = "SATURATE_CAPTURE_GRAPH_NODES";  // 1: kernels of graphs
+
 struct Settings {
   std::string folder;  // for one file a process; empty: capture nothing
   std::string cupti;
   int64_t delay_ms = 0, duration_ms = 0;
-  bool memory = false;  // follow allocations, and record what waits wait for
+  bool graph_nodes = false;  // record each kernel of a graph, not the graph
+  bool memory = false;       // follow allocations, and record what waits wait for
 };
 
 // From the environment; what is not a number counts as 0.

@@ -142,6 +142,7 @@ class Child {
     if (!cupti_library.empty()) set(cupti::kCuptiVariable, cupti_library);
     set(cupti::kDelayVariable, milliseconds(o.delay_s));
     set(cupti::kMemoryVariable, o.memory ? "1" : "0");
+    set(cupti::kNodesVariable, o.graph_nodes ? "1" : "0");
     set(cupti::kDurationVariable, milliseconds(o.duration_s));
     std::vector<char*> arguments;
     for (const std::string& a : o.command) arguments.push_back(const_cast<char*>(a.c_str()));

@@ -12,7 +12,8 @@ struct LaunchOptions {
   std::string library;                 // the injected library; empty: found beside this program
   std::string cupti;                   // libcupti to use; empty: the program's own
   double delay_s = 0, duration_s = 0;  // capture from then on, for so long; 0: to the end
-  bool memory = false;  // also what the program allocates, and what its waits wait for
+  bool memory = false;       // also what the program allocates, and what its waits wait for
+  bool graph_nodes = false;  // record graphs kernel by kernel
 };
 
 struct LaunchResult {

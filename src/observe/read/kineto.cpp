@@ -36,6 +36,7 @@ class KinetoReader {
     if (!seen_events_)
       json_.fail("no \"traceEvents\" in the file: JSON, but no trace of torch.profiler");
     json_.next();  // nothing may follow
+    move_to_base();
     trace_.sort();
     return std::move(trace_);
   }
@@ -43,7 +44,8 @@ class KinetoReader {
  private:
   void read_top_level() {
     const bool events = json_.text() == "traceEvents", devices = json_.text() == "deviceProperties",
-               ranks = json_.text() == "distributedInfo";
+               ranks = json_.text() == "distributedInfo",
+               base = json_.text() == "baseTimeNanoseconds";
     const JsonToken value = json_.next();
     if (events) {
       if (value != JsonToken::begin_array) json_.fail("\"traceEvents\" is no array");
@@ -52,6 +54,8 @@ class KinetoReader {
       read_devices();
     } else if (ranks && value == JsonToken::begin_object) {
       read_ranks();
+    } else if (base && value == JsonToken::number) {
+      base_ns_ = integer(value, false);
     } else {
       json_.skip(value);
     }
@@ -72,6 +76,25 @@ class KinetoReader {
     }
   }
 
+  // Times count from a moment that each process chooses, since PyTorch 2.3 or so.
+  void move_to_base() {
+    constexpr int64_t kMostNs = 2'000'000'000'000'000'000;
+    if (base_ns_ <= 0 || base_ns_ > kMostNs) return;
+    const auto move = [&](auto& records) {
+      for (auto& r : records) {
+        if (r.start_ns > kMostNs) continue;
+        r.start_ns += base_ns_;
+        r.end_ns += base_ns_;
+      }
+    };
+    move(trace_.ops);
+    move(trace_.calls);
+    move(trace_.spans);
+    for (MemorySample& m : trace_.memory) {
+      if (m.time_ns < kMostNs) m.time_ns += base_ns_;
+    }
+  }
+
   void take(Trace& first) {
     trace_.names = std::move(first.names);
     trace_.streams = std::move(first.streams);
@@ -81,6 +104,7 @@ class KinetoReader {
     trace_.spans = std::move(first.spans);
     trace_.memory = std::move(first.memory);
     trace_.work = std::move(first.work);
+    trace_.collectives = std::move(first.collectives);
     trace_.shapes = first.shapes;
     trace_.malformed += first.malformed;
   }
@@ -97,6 +121,7 @@ class KinetoReader {
       else
         json_.skip(value);
     }
+    if (rank >= 0) trace_.rank_of[0] = rank;
     if (rank >= 0 && world > 1)
       trace_.notes.push_back(fmt::format(
           "rank {} of {}: waiting for a slower rank counts as communication", rank, world));
@@ -144,6 +169,7 @@ class KinetoReader {
   const KinetoOptions options_;
   JsonTokens json_;
   Trace trace_;
+  int64_t base_ns_ = 0;
   bool seen_events_ = false, taken_ = false;
 };
 

@@ -135,8 +135,12 @@ int64_t* kineto_argument(KinetoEvent& event, std::string_view key, bool* product
       if (is(key, "External id") || is(key, "external id")) return &event.external_id;
       if (is(key, "Device Type")) return &event.device_type;
       break;
+    case 13:
+      if (is(key, "In msg nelems")) return &event.elements_in;
+      break;
     case 14:
       if (is(key, "Total Reserved")) return &event.reserved;
+      if (is(key, "Out msg nelems")) return &event.elements_out;
       break;
     case 15:
       if (is(key, "Total Allocated")) return &event.allocated;
@@ -151,6 +155,10 @@ std::string_view* kineto_raw_argument(KinetoEvent& event, std::string_view key) 
   if (is(key, "Input Dims")) return &event.dims;
   if (is(key, "Input type")) return &event.types;
   if (is(key, "Concrete Inputs")) return &event.values;
+  if (is(key, "Process Group Name")) return &event.group;
+  if (is(key, "Process Group Ranks")) return &event.group_ranks;
+  if (is(key, "Collective name")) return &event.collective;
+  if (is(key, "dtype")) return &event.element;
   return nullptr;
 }
 

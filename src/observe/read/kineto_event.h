@@ -38,7 +38,9 @@ struct KinetoFields {
   int64_t external_id = -1;  // of the operator that was running
   int64_t device_type = 0, device_id = 0, allocated = -1, reserved = -1;  // of the allocator
   std::string_view name, tid;
-  std::string_view dims, types, values;  // of an operator's inputs, as JSON
+  std::string_view dims, types, values;                      // of an operator's inputs, as JSON
+  std::string_view group, group_ranks, collective, element;  // of a collective's kernel, likewise
+  int64_t elements_in = 0, elements_out = 0;
 };
 
 // Texts lie in the bytes that were read, or in `own_name` and `own_tid`.

@@ -44,6 +44,7 @@ void KinetoRecords::add(const KinetoEvent& e) {
   }
   switch (e.category) {
     case KinetoCategory::kernel:
+      if (!e.group.empty() || !e.collective.empty()) add_collective(e);
       return add_op(e, OpKind::kernel);
     case KinetoCategory::copy:
       return add_op(e, OpKind::copy);
@@ -68,8 +69,8 @@ void KinetoRecords::add(const KinetoEvent& e) {
 }
 
 KinetoRecords::Mark KinetoRecords::mark() const {
-  return {trace_.ops.size(),    trace_.calls.size(), trace_.spans.size(),
-          trace_.memory.size(), trace_.work.size(),  trace_.malformed};
+  return {trace_.ops.size(),  trace_.calls.size(),       trace_.spans.size(), trace_.memory.size(),
+          trace_.work.size(), trace_.collectives.size(), trace_.malformed};
 }
 
 void KinetoRecords::roll_back(const Mark& mark) {
@@ -78,6 +79,7 @@ void KinetoRecords::roll_back(const Mark& mark) {
   trace_.spans.resize(mark.spans);
   trace_.memory.resize(mark.memory);
   trace_.work.resize(mark.work);
+  trace_.collectives.resize(mark.collectives);
   trace_.malformed = mark.malformed;
 }
 
@@ -117,6 +119,26 @@ void KinetoRecords::add_work(const KinetoEvent& e) {
     w->operation = e.external_id;
     trace_.work.push_back(*w);
   }
+}
+
+void KinetoRecords::add_collective(const KinetoEvent& e) {
+  const auto plain = [](std::string_view json) {
+    return json.size() >= 2 && json.front() == '"' ? json.substr(1, json.size() - 2) : json;
+  };
+  // The number of a group counts the groups that its own process knows; with its members it names
+  // the same group everywhere. The list of many members is cut short ("[0, 1, ...]"), which is as
+  // good: communicators of the same first members have different names.
+  const std::string group = std::string(plain(e.group)) + " " + std::string(plain(e.group_ranks));
+  const std::string_view element = plain(e.element);
+  const auto has = [&](std::string_view part) { return element.find(part) != element.npos; };
+  const int64_t bytes = has("Float8") || has("Byte") || has("Char") || has("Bool") ? 1
+                        : has("Half") || has("BFloat16") || has("Short")           ? 2
+                        : has("Double") || has("Long")                             ? 8
+                                                                                   : 4;
+  trace_.collectives.push_back({e.correlation, trace_.names.add(group),
+                                trace_.names.add(plain(e.collective)),
+                                std::max(saturating_product(e.elements_in, bytes),
+                                         saturating_product(e.elements_out, bytes))});
 }
 
 void KinetoRecords::add_memory(const KinetoEvent& e) {

@@ -14,7 +14,7 @@ class KinetoRecords {
   void add(const KinetoEvent& event);
   // How many records there are, and back to as many: names that came with later ones stay.
   struct Mark {
-    size_t ops = 0, calls = 0, spans = 0, memory = 0, work = 0;
+    size_t ops = 0, calls = 0, spans = 0, memory = 0, work = 0, collectives = 0;
     int64_t malformed = 0;
   };
   Mark mark() const;
@@ -25,6 +25,7 @@ class KinetoRecords {
   void add_op(const KinetoEvent& event, OpKind kind);
   void add_span(const KinetoEvent& event, SpanKind kind);
   void add_work(const KinetoEvent& event);
+  void add_collective(const KinetoEvent& event);
   void add_memory(const KinetoEvent& event);
   uint32_t name(std::string_view text);
   uint32_t stream(const StreamKey& key);

@@ -2,6 +2,7 @@
 #include "observe/read/merge.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -54,6 +55,18 @@ std::vector<MemorySample> sum_of_memory(std::vector<std::vector<MemorySample>> p
   return out;
 }
 
+// Of the process of "4711.rank3.sat", as the recorder names it.
+void note_rank(const std::string& file, Trace& trace) {
+  const size_t at = file.find(".rank");
+  int64_t rank = -1;
+  uint32_t process = 0;
+  const char *begin = file.data(), *end = begin + file.size();
+  if (at == std::string::npos || std::from_chars(begin + at + 5, end, rank).ptr == begin + at + 5 ||
+      std::from_chars(begin, end, process).ptr != begin + at)
+    return;
+  trace.rank_of[process] = rank;
+}
+
 // At the end of its last record; of every device that it had memory of.
 void give_memory_back(Trace& process) {
   std::map<uint32_t, bool> devices;
@@ -69,10 +82,17 @@ void give_memory_back(Trace& process) {
 
 }  // namespace
 
-void append_trace(Trace& into, const Trace& from) {
+void append_trace(Trace& into, const Trace& from, uint32_t processes) {
   const auto name = numbers(from.names, [&](const auto& n) { return into.names.add(n); });
-  const auto stream = numbers(from.streams, [&](const auto& s) { return into.streams.add(s); });
-  const auto thread = numbers(from.threads, [&](const auto& t) { return into.threads.add(t); });
+  const auto stream = numbers(from.streams, [&](StreamKey s) {
+    s.process += processes;
+    return into.streams.add(s);
+  });
+  const auto thread = numbers(from.threads, [&](ThreadKey t) {
+    t.process += processes;
+    return into.threads.add(t);
+  });
+  for (const auto& [process, rank] : from.rank_of) into.rank_of[process + processes] = rank;
   into.ops.reserve(into.ops.size() + from.ops.size());
   into.calls.reserve(into.calls.size() + from.calls.size());
   for (DeviceOp op : from.ops) {
@@ -89,6 +109,11 @@ void append_trace(Trace& into, const Trace& from) {
     span.name = name[span.name];
     span.thread = thread[span.thread];
     into.spans.push_back(span);
+  }
+  for (CollectiveNote note : from.collectives) {
+    note.group = name[note.group];
+    note.what = name[note.what];
+    into.collectives.push_back(note);
   }
   into.memory.insert(into.memory.end(), from.memory.begin(), from.memory.end());
   into.memory_by_calls = into.memory_by_calls || from.memory_by_calls;
@@ -123,6 +148,7 @@ std::unique_ptr<Capture> open_capture_folder(const std::string& folder) {
 std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
   Trace all;
   std::vector<std::vector<MemorySample>> memory;
+  std::map<std::string, uint32_t> folders;  // in order of first use
   for (const std::string& file : files) {
     const std::unique_ptr<Capture> capture =
         read_sat(open_input(file), kSatWindowRecords, SatPauses::kept);
@@ -131,7 +157,11 @@ std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
     if (files.size() > 2) give_memory_back(capture->trace());  // one is the launcher's
     memory.push_back(std::move(capture->trace().memory));
     capture->trace().memory.clear();
-    append_trace(all, capture->trace());
+    const std::filesystem::path path(file);
+    const uint32_t folder =
+        folders.try_emplace(path.parent_path().string(), folders.size()).first->second;
+    note_rank(path.filename().string(), capture->trace());
+    append_trace(all, capture->trace(), folder << kHostShift);
   }
   all.memory = sum_of_memory(std::move(memory));
   cut_pauses(all);

@@ -166,6 +166,79 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   return v;
 }
 
+namespace {
+
+// Waits for other ranks are the cause where what they cost is not small beside what the rank's own
+// first cause does: they are what the time is spent on.
+void judge_ranks(Diagnosis& g) {
+  const RankReport& r = *g.ranks;
+  if (r.straggler < 0 || r.wall_ns() <= 0 || r.gain(r.saved_all_ns) < kWorth) return;
+  double own = 0;
+  if (g.fixes.numbers)
+    for (const Fix& f : g.fixes.worth)
+      if (f.cures) own = std::max(own, 1 - 1 / f.speedup);
+  if (r.saved_all_ns / r.wall_ns() < 0.5 * own) return;
+  Verdict& v = g.verdict;
+  const RankUse& use = r.ranks[static_cast<size_t>(r.straggler)];
+  if (r.straggler_share >= 0.5) {
+    v.id = "straggler_bound";
+    v.headline = fmt::format("held up by rank {}", use.rank);
+    v.why = r.evidence;
+    v.next = r.action;
+    v.cause_ns = r.per_step(use.caused_ns);
+  } else {
+    double caused = 0;
+    for (const RankUse& u : r.ranks) caused += u.caused_ns;
+    v.id = "imbalance_bound";
+    v.headline = "ranks wait for each other in turn";
+    v.why = fmt::format(
+        "no rank holds the others up most of the time (rank {} does for {:.0f}% of the waiting), "
+        "and each waits {:.3g} ms {} on average",
+        use.rank, 100 * r.straggler_share, 1e-6 * r.per_step(caused),
+        r.steps > 0 ? "a step" : "in all");
+    v.next =
+        "equal work for all ranks in each step: batches by tokens rather than rows, sorted lengths "
+        "dealt out evenly";
+    v.cause_ns = r.per_step(caused);
+  }
+  const bool whole = !r.whole_graphs && 20 * r.unmatched <= r.parts;
+  v.confidence = whole && r.steps >= 20 ? "high" : whole && r.steps >= 5 ? "medium" : "low";
+}
+
+}  // namespace
+
+Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
+                         AnalyseOptions options, Counters counters) {
+  Diagnosis result;
+  result.file = name;
+  result.counters = std::move(counters);
+  const MatchedRanks matched = match_collectives(ranks);
+  std::vector<Analysis> analyses;
+  std::vector<std::optional<Replay>> replays;
+  for (RankTrace& rank : ranks) {
+    Analyser analyser(options);
+    analyser.consume(rank.trace, true);
+    analyses.push_back(analyser.finish(rank.trace));
+    std::erase_if(analyses.back().notes, [](const std::string& note) {
+      return note.starts_with("rank ");  // of the reader of one rank's trace
+    });
+    replays.push_back(analyser.replay());
+  }
+  result.ranks = analyse_ranks(ranks, matched, analyses);
+  const RankReport& r = *result.ranks;
+  result.shown = r.straggler < 0 ? 0 : static_cast<size_t>(r.straggler);
+  result.analysis = std::move(analyses[result.shown]);
+  if (replays[result.shown]) {
+    Replay replay = *replays[result.shown];
+    replay.remove_cost(result.analysis.slowdown);
+    result.fixes =
+        find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
+  }
+  result.verdict = judge(result.analysis, result.fixes);
+  judge_ranks(result);
+  return result;
+}
+
 Diagnosis diagnose(const std::string& path, AnalyseOptions options) {
   return diagnose(*open_capture(path), path, options, read_counters(path));
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A capture read, analysed and judged: what every report shows.
 #pragma once
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "observe/analyse/analyser.h"
 #include "observe/analyse/fixes.h"
+#include "observe/ranks/rank_analysis.h"
 #include "observe/read/open_capture.h"
 #include "observe/system/counters.h"
 
@@ -23,6 +26,9 @@ struct Diagnosis {
   Analysis analysis;
   FixReport fixes;
   Verdict verdict;
+  std::optional<RankReport>
+      ranks;          // then all else is of one rank: the one that holds the others up
+  size_t shown = 0;   // its place
   Counters counters;  // empty where nothing was sampled from outside
   const DeviceAnalysis& device() const { return analysis.devices.front(); }
   // The median step without the recording's cost; 0 where steps are not known.
@@ -40,6 +46,10 @@ Diagnosis diagnose(const std::string& path, AnalyseOptions options = {});
 // The same of a capture that is open; `name` is for the report.
 Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions options = {},
                    Counters counters = {});
+
+// The same of several ranks, whose times are moved to one clock.
+Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
+                         AnalyseOptions options = {}, Counters counters = {});
 
 // What held the clocks down, of the GPU where it cost most.
 ClockHold clock_hold(const Counters& counters);

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "observe/report/memory.h"
+#include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
 #include "observe/report/text.h"
 
@@ -149,6 +150,7 @@ std::string render_json(const Diagnosis& g) {
                 {"warm_up", s.warm_up},     {"irregular", s.irregular},  {"mean_ns", s.mean_ns},
                 {"median_ns", s.median_ns}, {"p10_ns", s.p10_ns},        {"p90_ns", s.p90_ns},
                 {"drift", s.drift}};
+  j["ranks"] = ranks_json(g);
   const FixReport& f = g.fixes;
   j["replay"] = {{"numbers", f.numbers},
                  {"why_not", f.why_not},
@@ -158,12 +160,13 @@ std::string render_json(const Diagnosis& g) {
                  {"whole_steps", f.whole_steps},
                  {"dispatch_scale", f.dispatch.factor},
                  {"dispatch_assumed", f.dispatch.assumed}};
-  Json& fixes = j["fixes"] = Json::Array{};
-  Json& not_cause = j["not_the_cause"] = Json::Array{};
+  Json fixes = Json::Array{}, not_cause = Json::Array{};
   if (f.numbers) {
     for (const Fix& fix : f.worth) fixes.push_back(fix_json(fix));
     for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
   }
+  j["fixes"] = std::move(fixes);
+  j["not_the_cause"] = std::move(not_cause);
   Json& counters = j["counters"] = Json::Array{};
   for (const Counter& c : g.counters.values)
     counters.push_back({{"id", c.info->id},

@@ -19,16 +19,18 @@ namespace {
 
 struct Slice {
   int64_t start_ns, end_ns;
-  uint32_t name;  // of the trace's table
+  uint32_t name;  // of the writer's table
 };
 
 class Writer {
  public:
-  explicit Writer(const Trace& trace) : trace_(trace) {
+  // Times are counted from the first of all records.
+  void counts_from(const Trace& trace) {
     for (const auto* start : {first(trace.ops), first(trace.calls), first(trace.spans)}) {
       if (start != nullptr) origin_ns_ = std::min(origin_ns_, *start);
     }
   }
+  uint32_t name(const std::string& text) { return names_.add(text); }
 
   // A track with tracks under it. Returns its id.
   uint64_t group(const std::string& name) { return describe(name, 0); }
@@ -98,7 +100,7 @@ class Writer {
     if (type == 1 && sent_.insert(name).second) {
       ProtobufMessage event_name, interned;
       event_name.integer(1, uint64_t{name} + 1);
-      event_name.bytes(2, printable(trace_.names[name]));
+      event_name.bytes(2, printable(names_[name]));
       interned.message(2, event_name);
       packet_.message(12, interned);
     }
@@ -111,7 +113,7 @@ class Writer {
     out_ += m.str();
   }
 
-  const Trace& trace_;
+  NameTable names_;
   int64_t origin_ns_ = INT64_MAX;
   uint64_t tracks_ = 0;
   std::set<uint32_t> sent_;
@@ -119,29 +121,30 @@ class Writer {
   std::string out_;
 };
 
-}  // namespace
-
-std::string render_perfetto(const Trace& original) {
-  Trace trace = original;  // gains the leaves' names
+// `prefix`: before the names of its groups.
+void write_trace(Writer& writer, const Trace& trace, const std::string& prefix) {
   uint32_t leaf_names[kLeaves];
   for (size_t l = 0; l < kLeaves; ++l)
-    leaf_names[l] = trace.names.add((is_busy(static_cast<Leaf>(l)) ? "" : "idle: ") +
-                                    std::string(leaf_info(static_cast<Leaf>(l)).title));
+    leaf_names[l] = writer.name((is_busy(static_cast<Leaf>(l)) ? "" : "idle: ") +
+                                std::string(leaf_info(static_cast<Leaf>(l)).title));
+  std::vector<uint32_t> names;
+  for (uint32_t i = 0; i < trace.names.size(); ++i) names.push_back(writer.name(trace.names[i]));
   const HostTimeline host(trace);
-  Writer writer(trace);
   std::map<uint32_t, std::pair<int64_t, int64_t>> devices;  // first start and last end
   std::vector<std::vector<Slice>> streams(trace.streams.size()), threads(trace.threads.size());
   for (const DeviceOp& op : trace.ops) {
     const auto [at, fresh] =
         devices.try_emplace(trace.streams[op.stream].device, op.start_ns, op.end_ns);
     at->second.second = std::max(at->second.second, op.end_ns);
-    streams[op.stream].push_back({op.start_ns, op.end_ns, op.name});
+    streams[op.stream].push_back({op.start_ns, op.end_ns, names[op.name]});
   }
-  for (const HostCall& c : trace.calls) threads[c.thread].push_back({c.start_ns, c.end_ns, c.name});
-  for (const HostSpan& s : trace.spans) threads[s.thread].push_back({s.start_ns, s.end_ns, s.name});
+  for (const HostCall& c : trace.calls)
+    threads[c.thread].push_back({c.start_ns, c.end_ns, names[c.name]});
+  for (const HostSpan& s : trace.spans)
+    threads[s.thread].push_back({s.start_ns, s.end_ns, names[s.name]});
 
   for (const auto& [device, extent] : devices) {
-    const uint64_t group = writer.group(fmt::format("GPU {}", device));
+    const uint64_t group = writer.group(fmt::format("{}GPU {}", prefix, device));
     std::vector<Slice> leaves;
     attribute(trace, host, device, extent.first, extent.second, [&](const Segment& s) {
       const uint32_t name = leaf_names[static_cast<size_t>(s.leaf)];
@@ -156,7 +159,7 @@ std::string render_perfetto(const Trace& original) {
         writer.track(fmt::format("stream {}", trace.streams[s].stream), group, streams[s]);
     }
   }
-  const uint64_t group = writer.group("host");
+  const uint64_t group = writer.group(prefix + "host");
   for (uint32_t t = 0; t < threads.size(); ++t) {
     std::stable_sort(threads[t].begin(), threads[t].end(), [](const Slice& a, const Slice& b) {
       return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
@@ -165,6 +168,22 @@ std::string render_perfetto(const Trace& original) {
         fmt::format("thread {} of process {}", trace.threads[t].thread, trace.threads[t].process),
         group, threads[t]);
   }
+}
+
+}  // namespace
+
+std::string render_perfetto(const Trace& trace) {
+  Writer writer;
+  writer.counts_from(trace);
+  write_trace(writer, trace, "");
+  return writer.take();
+}
+
+std::string render_perfetto(const std::vector<RankTrace>& ranks) {
+  Writer writer;
+  for (const RankTrace& rank : ranks) writer.counts_from(rank.trace);
+  for (const RankTrace& rank : ranks)
+    write_trace(writer, rank.trace, fmt::format("rank {}: ", rank.rank));
   return writer.take();
 }
 

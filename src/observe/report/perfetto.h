@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "observe/ranks/rank_traces.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe {
@@ -12,5 +13,7 @@ namespace saturate::observe {
 // side by side, which Chrome's JSON cannot show. `trace` must be sorted. Memory: the result, about
 // 30 bytes a record.
 std::string render_perfetto(const Trace& trace);
+// The same of ranks on one clock, each with groups of its own, by rank.
+std::string render_perfetto(const std::vector<RankTrace>& ranks);
 
 }  // namespace saturate::observe

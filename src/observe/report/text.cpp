@@ -8,6 +8,7 @@
 
 #include "observe/report/counters_rows.h"
 #include "observe/report/memory.h"
+#include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
 
 namespace saturate::observe {
@@ -207,6 +208,7 @@ std::string render_text(const Diagnosis& g) {
   if (const ClockHold clock = clock_hold(g.counters); clock.speed < 0.97)
     out += "CLOCKS   " + clock.evidence + "\n";
   if (const std::string drift = memory_drift(g); !drift.empty()) out += "DRIFT    " + drift + "\n";
+  out += ranks_text(g);
   out += budget_text(g);
   out += fixes_text(g.fixes);
   out += kernels_text(g);

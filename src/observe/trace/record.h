@@ -98,6 +98,14 @@ struct OperatorWork {
   auto operator<=>(const OperatorWork&) const = default;
 };
 
+// What the source says of the operation of a collective, beside its kernel's name.
+struct CollectiveNote {
+  int64_t correlation = kNoCorrelation;  // as the operation's
+  uint32_t group = 0;                    // text: the same on all ranks of a communicator
+  uint32_t what = 0;                     // text: "allreduce", ...
+  int64_t bytes = 0;                     // of the larger side on this rank
+};
+
 struct StreamKey {
   uint32_t process = 0, device = 0, context = 0;
   uint64_t stream = 0;

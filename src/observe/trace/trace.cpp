@@ -114,6 +114,10 @@ void Trace::sort() {
            std::tuple(b.end_ns, stream[b.stream], b.correlation, name[b.name], b.size, b.kind,
                       b.copy, b.memory, b.block_threads, b.operation);
   });
+  sort_records(collectives, [&](const CollectiveNote& a, const CollectiveNote& b) {
+    return std::tuple(a.correlation, name[a.group], name[a.what], a.bytes) <
+           std::tuple(b.correlation, name[b.group], name[b.what], b.bytes);
+  });
   // Outer calls and spans before the inner ones that start with them.
   sort_records(calls, [&](const HostCall& a, const HostCall& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;

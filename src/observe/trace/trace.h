@@ -65,16 +65,18 @@ struct Trace {
   std::vector<HostCall> calls;
   std::vector<HostSpan> spans;
   std::vector<MemorySample> memory;
-  bool memory_by_calls = false;    // of the program's calls to CUDA, not of its allocator
-  std::vector<OperatorWork> work;  // in order, of the whole capture
-  bool shapes = false;             // the source recorded the shapes of operators' inputs
-  std::vector<std::string> notes;  // for the reader of the report: what the source lacked
-  std::string source;              // kKinetoSource, "Nsight Systems export", "saturate capture"
-  std::string framework;           // "PyTorch", ...; empty when not known
-  std::vector<Pause> pauses;       // times without records, in the order of the source
-  double slowdown = 1;             // of the program while it was recorded; 1: not known
-  int64_t dropped = 0;             // records that the source says it lost
-  int64_t malformed = 0;           // records left out because they contradict themselves
+  bool memory_by_calls = false;             // of the program's calls to CUDA, not of its allocator
+  std::vector<OperatorWork> work;           // in order, of the whole capture
+  std::vector<CollectiveNote> collectives;  // by correlation
+  std::map<uint32_t, int64_t> rank_of;      // of processes, as far as the source says
+  bool shapes = false;                      // the source recorded the shapes of operators' inputs
+  std::vector<std::string> notes;           // for the reader of the report: what the source lacked
+  std::string source;         // kKinetoSource, "Nsight Systems export", "saturate capture"
+  std::string framework;      // "PyTorch", ...; empty when not known
+  std::vector<Pause> pauses;  // times without records, in the order of the source
+  double slowdown = 1;        // of the program while it was recorded; 1: not known
+  int64_t dropped = 0;        // records that the source says it lost
+  int64_t malformed = 0;      // records left out because they contradict themselves
 
   size_t records() const { return ops.size() + calls.size() + spans.size(); }
 

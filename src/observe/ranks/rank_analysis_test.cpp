@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planted delays, against what the simulated ranks waited.
+#include "observe/ranks/rank_analysis.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "observe/report/diagnosis.h"
+#include "observe/testing/rank_program.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::RankProgram;
+using testing::RankRun;
+using testing::RankWork;
+using testing::run_ranks;
+
+struct Reading {
+  RankRun run;
+  Diagnosis diagnosis;
+  const RankReport& ranks() const { return *diagnosis.ranks; }
+};
+
+Reading read(const RankProgram& program) {
+  Reading r{run_ranks(program), {}};
+  r.diagnosis = diagnose_ranks(r.run.traces, "simulated");
+  return r;
+}
+
+// The verdict, its milliseconds, and that equal ranks would be no faster than the ceiling says.
+void expect_straggler(const RankProgram& program, const RankProgram& repaired, int64_t rank,
+                      LateCause cause, Leaf leaf) {
+  const Reading r = read(program);
+  EXPECT_EQ(r.diagnosis.verdict.id, "straggler_bound") << r.diagnosis.verdict.why;
+  ASSERT_GE(r.ranks().straggler, 0);
+  const RankUse& use = r.ranks().ranks[static_cast<size_t>(r.ranks().straggler)];
+  EXPECT_EQ(use.rank, rank);
+  EXPECT_EQ(r.ranks().cause, cause) << late_cause_info(r.ranks().cause).title;
+  EXPECT_EQ(r.ranks().leaf, leaf) << leaf_info(r.ranks().leaf).title;
+  double others = 0;
+  for (size_t i = 0; i < r.run.waiting_ns.size(); ++i)
+    if (static_cast<int64_t>(i) != rank)
+      others += r.run.waiting_ns[i] / static_cast<double>(r.run.waiting_ns.size() - 1);
+  EXPECT_NEAR(r.ranks().per_step(use.caused_ns) / others, 1, 0.05);
+  EXPECT_NEAR(r.ranks().per_step(r.ranks().cause_ns) / others, 1, 0.05);
+  const double gained = r.run.step_ns / run_ranks(repaired).step_ns;
+  EXPECT_LE(gained, 1.03 * r.ranks().gain(r.ranks().saved_straggler_ns));
+  EXPECT_NEAR(r.ranks().gain(r.ranks().saved_all_ns) / gained, 1, 0.10);
+}
+
+RankProgram of(size_t ranks) {
+  RankProgram p;
+  p.ranks.resize(ranks);
+  return p;
+}
+
+TEST(RankAnalysis, ARankThatSleeps) {
+  RankProgram p = of(2);
+  p.ranks[1].blocked_ns = 2'000'000;
+  expect_straggler(p, of(2), 1, LateCause::host, Leaf::blocked);
+}
+
+TEST(RankAnalysis, ARankWithHostWork) {
+  RankProgram p = of(4);
+  p.ranks[2].host_ns += 1'000'000;
+  expect_straggler(p, of(4), 2, LateCause::host, Leaf::after_sync);
+}
+
+TEST(RankAnalysis, ARankThatWaitsForItsData) {
+  RankProgram p = of(3);
+  p.ranks[0].loader_ns = 1'500'000;
+  expect_straggler(p, of(3), 0, LateCause::input, Leaf::loader);
+}
+
+TEST(RankAnalysis, ARankWithLargerBatches) {
+  RankProgram p = of(4);
+  p.ranks[3].kernel_ns = 700'000;
+  p.ranks[3].blocks = 1792;
+  expect_straggler(p, of(4), 3, LateCause::kernels, Leaf::tensor);
+  const Reading r = read(p);
+  EXPECT_NE(r.diagnosis.verdict.why.find("1.75x the blocks"), std::string::npos);
+  EXPECT_NE(r.diagnosis.verdict.next.find("equal batches"), std::string::npos);
+  EXPECT_NEAR(r.ranks().imbalance, 4 * 700.0 / (3 * 400 + 700) - 1, 0.02);
+  p.ranks[3].blocks = 1024;
+  EXPECT_NE(read(p).diagnosis.verdict.next.find("same work more slowly"), std::string::npos);
+}
+
+// Half of what the others wait lies beside their own kernels.
+TEST(RankAnalysis, WaitsBesideKernelsAreNotExposed) {
+  RankProgram p = of(2);
+  p.overlapped = true;
+  p.ranks[1].kernel_ns = 600'000;
+  const Reading r = read(p);
+  const RankUse& waits = r.ranks().ranks[0];
+  EXPECT_GT(r.run.waiting_ns[0], 1.2 * r.run.exposed_ns[0]);
+  EXPECT_NEAR(
+      r.ranks().per_step(static_cast<double>(waits.exposed_waiting_ns)) / r.run.exposed_ns[0], 1,
+      0.05);
+  EXPECT_EQ(r.ranks().cause, LateCause::kernels);
+}
+
+TEST(RankAnalysis, EqualRanksPromiseNothing) {
+  for (const bool overlapped : {false, true}) {
+    RankProgram p = of(4);
+    p.overlapped = overlapped;
+    const Reading r = read(p);
+    EXPECT_NE(r.diagnosis.verdict.id, "straggler_bound");
+    EXPECT_NE(r.diagnosis.verdict.id, "imbalance_bound");
+    EXPECT_LT(r.ranks().gain(r.ranks().saved_all_ns), 1.03);
+    EXPECT_EQ(r.ranks().unmatched, 0);
+  }
+}
+
+TEST(RankAnalysis, TransfersThatAreExposedHaveABound) {
+  RankProgram p = of(2), hidden = of(2);
+  hidden.overlapped = true;
+  p.transfer_ns = hidden.transfer_ns = 600'000;
+  const Reading r = read(p);
+  EXPECT_NEAR(r.ranks().per_step(static_cast<double>(r.ranks().ranks[0].exposed_transfer_ns)),
+              1.2e6, 0.05 * 1.2e6);
+  const double gained = r.run.step_ns / run_ranks(hidden).step_ns;
+  EXPECT_LE(gained, 1.03 * r.ranks().gain(r.ranks().saved_hidden_ns));
+}
+
+// Every fourth rank in turn, not one of them.
+TEST(RankAnalysis, RanksThatTakeTurnsAreNoStraggler) {
+  // Each step another rank is late: two programs of one step each cannot say it, so the traces of
+  // four are joined, one after the other.
+  std::vector<RankTrace> joined;
+  for (int turn = 0; turn < 24; ++turn) {
+    RankProgram p = of(4);
+    p.steps = 1;
+    p.ranks[static_cast<size_t>(turn % 4)].blocked_ns = 2'000'000;
+    for (RankWork& w : p.ranks) w.clock_ns = turn * 10'000'000;
+    RankRun run = run_ranks(p);
+    for (size_t r = 0; r < 4; ++r) {
+      Trace& t = run.traces[r].trace;
+      t.spans.back().name = t.names.add("ProfilerStep#" + std::to_string(turn));
+      for (auto& o : t.ops) o.correlation += turn * 1'000;
+      for (auto& c : t.calls) c.correlation += turn * 1'000;
+      if (turn == 0) {
+        joined.push_back(std::move(run.traces[r]));
+        continue;
+      }
+      Trace& into = joined[r].trace;
+      for (DeviceOp o : t.ops) {
+        o.name = into.names.add(t.names[o.name]);
+        into.ops.push_back(o);
+      }
+      for (HostCall c : t.calls) {
+        c.name = into.names.add(t.names[c.name]);
+        into.calls.push_back(c);
+      }
+      for (HostSpan c : t.spans) {
+        c.name = into.names.add(t.names[c.name]);
+        into.spans.push_back(c);
+      }
+    }
+  }
+  for (RankTrace& r : joined) r.trace.sort();
+  const Diagnosis g = diagnose_ranks(joined, "turns", {.warm_up = 0, .untraced_step_ns = 0});
+  EXPECT_LT(g.ranks->straggler_share, 0.4);
+  EXPECT_NE(g.verdict.id, "straggler_bound");
+}
+
+// Clocks of four hosts, in a random program: the same findings as with one clock.
+TEST(RankAnalysis, ClocksOfHostsAreFound) {
+  RankProgram p = of(4);
+  p.ranks[2].blocked_ns = 1'500'000;
+  const Reading one = read(p);
+  p.ranks[1].clock_ns = 3'700'000'000;
+  p.ranks[2].clock_ns = -41'000'000;
+  p.ranks[3].clock_ns = 86'400'000'000'000;
+  const Reading r = read(p);
+  EXPECT_EQ(r.ranks().unmatched, 0);
+  for (size_t i = 1; i < 4; ++i) {
+    EXPECT_TRUE(r.ranks().clocks[i].estimated);
+    EXPECT_NEAR(r.ranks().clocks[i].offset_ns, static_cast<double>(p.ranks[i].clock_ns), 10'000);
+  }
+  EXPECT_EQ(r.diagnosis.verdict.headline, "held up by rank 2");
+  EXPECT_NEAR(r.diagnosis.verdict.cause_ns, one.diagnosis.verdict.cause_ns,
+              0.02 * one.diagnosis.verdict.cause_ns);
+}
+
+// The parts of what a rank came late by sum to it, whatever the cause.
+TEST(RankAnalysis, CausesSumToTheWaiting) {
+  std::mt19937 random(18);
+  for (int trial = 0; trial < 10; ++trial) {
+    RankProgram p = of(2 + random() % 3);
+    p.overlapped = trial % 2 == 0;
+    for (RankWork& w : p.ranks) {
+      w.host_ns += static_cast<int64_t>(random() % 400'000);
+      w.blocked_ns = random() % 3 == 0 ? static_cast<int64_t>(random() % 500'000) : 0;
+      w.kernel_ns += static_cast<int64_t>(random() % 200'000);
+    }
+    const Reading r = read(p);
+    double waits = 0, exposed = 0;
+    for (size_t i = 0; i < r.ranks().ranks.size(); ++i) {
+      const RankUse& u = r.ranks().ranks[i];
+      double sum = 0;
+      for (const double ns : u.caused_by) sum += ns;
+      EXPECT_NEAR(sum, u.caused_ns, 1);
+      EXPECT_LE(u.exposed_waiting_ns, u.waiting_ns);
+      EXPECT_EQ(u.idle_ns + u.compute_ns + u.exposed_transfer_ns + u.exposed_waiting_ns,
+                r.ranks().to_ns - r.ranks().from_ns);
+      waits += r.run.waiting_ns[i] - r.ranks().per_step(static_cast<double>(u.waiting_ns));
+      exposed +=
+          r.run.exposed_ns[i] - r.ranks().per_step(static_cast<double>(u.exposed_waiting_ns));
+    }
+    EXPECT_NEAR(waits, 0, 0.05 * r.run.step_ns);
+    EXPECT_NEAR(exposed, 0, 0.05 * r.run.step_ns);
+    EXPECT_LE(r.ranks().saved_straggler_ns, r.ranks().saved_all_ns + 1);
+    EXPECT_LE(r.ranks().saved_median_ns, r.ranks().saved_all_ns + 1);
+  }
+}
+
+// Launches of graphs, when nothing in them was recorded.
+TEST(RankAnalysis, WholeGraphsShowWhoLaunchesLate) {
+  RankProgram p = of(2);
+  p.ranks[1].blocked_ns = 2'000'000;
+  RankRun run = run_ranks(p);
+  for (RankTrace& r : run.traces) {
+    // A step's operations as one: from the first kernel to the last all-reduce.
+    Trace& t = r.trace;
+    std::vector<DeviceOp> graphs;
+    for (size_t i = 0; i < t.ops.size(); i += 6) {
+      DeviceOp g = t.ops[i];
+      g.kind = OpKind::graph;
+      g.name = t.names.add("graph 1");
+      for (size_t k = i; k < i + 6; ++k) g.end_ns = std::max(g.end_ns, t.ops[k].end_ns);
+      graphs.push_back(g);
+    }
+    t.ops = graphs;
+    t.sort();
+  }
+  const Diagnosis g = diagnose_ranks(run.traces, "graphs");
+  EXPECT_TRUE(g.ranks->whole_graphs);
+  EXPECT_EQ(g.verdict.headline, "held up by rank 1");
+  EXPECT_NEAR(g.verdict.cause_ns / run.waiting_ns[0], 1, 0.05);
+}
+
+}  // namespace
+}  // namespace saturate::observe
