@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "plan/nearest.h"
 
 namespace saturate::plan {
 namespace {
@@ -85,10 +86,24 @@ double traffic_us(const Machine& m, double bytes) {
   return (bytes + m.compute.half_mb * 1e6) / (m.compute.bandwidth_gbs * 1e3);
 }
 
+double rates_us(const Machine& m, std::string_view name, DType type, double bytes, double flops) {
+  double us = traffic_us(m, bytes);
+  if (flops > 0) {
+    const auto rate = m.compute.tflops.find(type);
+    const double tflops =
+        rate != m.compute.tflops.end() ? rate->second : m.compute.tflops.begin()->second;
+    const double part = name.starts_with("attention") ? m.compute.attention : 1.0;
+    us = std::max(us, (flops + m.compute.half_gflop * 1e9) / (tflops * part * 1e6));
+  }
+  return us + m.compute.launch_us;
+}
+
 OperationCost operation_cost(const Machine& m, const Tape& tape, const Tape::Operation& o) {
   if (!m.operations.empty()) {
-    const auto known = m.operations.find(operation_key(tape, o));
+    const std::string key = operation_key(tape, o);
+    const auto known = m.operations.find(key);
     if (known != m.operations.end()) return {.us = known->second, .measured = true};
+    if (const auto us = nearest_us(m, key)) return {.us = *us, .scaled = true};
   }
   double bytes = 0;
   DType type = tape.compute_type();
@@ -107,16 +122,7 @@ OperationCost operation_cost(const Machine& m, const Tape& tape, const Tape::Ope
   }
   // An operation that only names values launches nothing.
   if (bytes == 0 || name == "copy_to_ranks") return {};
-  double us = traffic_us(m, bytes);
-  if (o.traits.flops > 0) {
-    const auto rate = m.compute.tflops.find(type);
-    const double tflops =
-        rate != m.compute.tflops.end() ? rate->second : m.compute.tflops.begin()->second;
-    const bool attention = name.starts_with("attention");
-    us = std::max(us, (o.traits.flops + m.compute.half_gflop * 1e9) /
-                          (tflops * (attention ? m.compute.attention : 1.0) * 1e6));
-  }
-  return {.us = us + m.compute.launch_us};
+  return {.us = rates_us(m, name, type, bytes, o.traits.flops)};
 }
 
 Placement placement_of(const Machine& m, const std::vector<int>& ranks) {

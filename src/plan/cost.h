@@ -2,6 +2,7 @@
 // How long things take on a machine: recorded operations, memory traffic, collectives.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "ops/tape.h"
 #include "plan/machine.h"
@@ -15,11 +16,17 @@ std::string operation_key(const Tape& tape, const Tape::Operation& operation);
 struct OperationCost {
   double us = 0;
   bool measured = false;
+  bool scaled = false;  // from measured operations of other shapes (nearest.h)
 };
-// Of an operation without its collective. The measured time where the machine has one, else the
-// longer of its products at their rate and its memory traffic at the bandwidth, and the launch.
+// Of an operation without its collective. The measured time where the machine has one or has some of
+// other shapes, else rates_us().
 OperationCost operation_cost(const Machine& machine, const Tape& tape,
                              const Tape::Operation& operation);
+
+// The longer of so many operations of products at their rate and memory traffic at the bandwidth, and
+// the launch.
+double rates_us(const Machine& machine, std::string_view name, DType type, double bytes,
+                double flops);
 
 // Of reading and writing so many bytes of device memory in one operation.
 double traffic_us(const Machine& machine, double bytes);

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "base/error.h"
 #include "plan/cost.h"
 #include "plan/measure.h"
+#include "plan/nearest.h"
 
 namespace saturate::plan {
 namespace {
@@ -132,6 +134,24 @@ TEST(Links, TablesAreReadBetweenTheirPoints) {
                  {{.kind = CollectiveKind::all_reduce, .ranks = 2, .bytes = {1e3}, .us = {7}}});
   EXPECT_DOUBLE_EQ(us(100, 2), 7);
   ASSERT_EQ(m.inside.tables.size(), 1u);
+}
+
+// A machine on which memory traffic alone counts: 1e5 bytes take 1 us.
+TEST(Nearest, ScalesTheTwoNearestShapes) {
+  Machine m = parse_machine(kSmall, "m.toml");
+  m.compute.bandwidth_gbs = 100;
+  m.compute.half_mb = m.compute.launch_us = 0;
+  m.operations = {{"norm 100x64 > 100x64 bf16", 2.56 * 0.1 * 3},
+                  {"norm 400x64 > 400x64 bf16", 2.56 * 0.4 * 5},
+                  {"norm 9x64 9x64 > 9x64 bf16", 100},
+                  {"norm 200x64 > 200x64 f32", 100},
+                  {"normalise 200x64 > 200x64 bf16", 100}};
+  // As far from one as from the other: the geometric mean of their factors.
+  EXPECT_NEAR(nearest_us(m, "norm 200x64 > 200x64 bf16").value(), 2.56 * 0.2 * std::sqrt(15), 1e-9);
+  // At a measured shape it is the measurement.
+  EXPECT_NEAR(nearest_us(m, "norm 400x64 > 400x64 bf16").value(), 2.56 * 0.4 * 5, 1e-9);
+  EXPECT_FALSE(nearest_us(m, "loss 200x64 > 200x64 bf16"));
+  EXPECT_FALSE(nearest_us(m, "norm 200x64 > 200x64 f16"));
 }
 
 }  // namespace

@@ -166,9 +166,20 @@ class Bench {
 
 std::vector<MeasuredOperation> measure_operations(const RunConfig& config, int64_t length,
                                                   int ranks, int rank, Device device) {
-  const train::TimedShape shape = train::timed_shape(config, length);
-  train::check_layout(config, shape.model, ranks);
-  return Bench(config, shape, length, ranks, rank, device).run();
+  RunConfig stage = config;
+  const auto pp = static_cast<int>(config.parallel.pp);
+  if (pp > 1) {  // all stages' operations, on as many layers as one of them has
+    const model::ModelConfig whole = train::timed_shape(config, length).model;
+    const auto part = [&](int64_t layers) { return (layers + pp - 1) / pp; };
+    if (whole.encoder_layers > 0) stage.model.encoder_layers = part(whole.encoder_layers);
+    stage.model.decoder_layers = part(whole.decoder_layers);
+    stage.parallel.pp = stage.parallel.chunks = 1;
+    ranks /= pp;
+    rank %= ranks;
+  }
+  const train::TimedShape shape = train::timed_shape(stage, length);
+  train::check_layout(stage, shape.model, ranks);
+  return Bench(stage, shape, length, ranks, rank, device).run();
 }
 
 }  // namespace saturate::plan

@@ -236,9 +236,14 @@ class Planner {
         .memory =
             std::ranges::max(stages, {}, [](const Recorded& r) { return r.memory.total(); }).memory,
         .rank = step_time(stages, request_.machine, c.batch.accumulate)};
-    double us = 0, measured_us = 0;
-    for (const Recorded& r : stages) us += r.us, measured_us += r.measured_us;
-    e.measured = us > 0 ? measured_us / us : 0;
+    double us = 0;
+    for (const Recorded& r : stages) {
+      us += r.us;
+      e.measured += r.measured_us;
+      e.scaled += r.scaled_us;
+    }
+    e.measured = us > 0 ? e.measured / us : 0;
+    e.scaled = us > 0 ? e.scaled / us : 0;
     e.step_ms = e.rank.end_us * 1e-3;
     e.tokens_per_s = plan_.step_tokens / e.step_ms * 1e3;
     if (request_.machine.watts)

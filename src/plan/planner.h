@@ -32,6 +32,7 @@ struct Estimate {
   train::StepMemory memory;  // of the stage that takes most
   RankTime rank;             // the mean of the stages
   double measured = 0;       // share of its operations' time that was measured
+  double scaled = 0;         // and that measurements of other shapes say
   std::optional<double> joules_per_token = {};
   std::string why = {};  // what makes it slower than the first
 };

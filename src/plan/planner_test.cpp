@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "parallel/planning.h"
 #include "plan/measure.h"
 #include "plan/recorded.h"
@@ -208,6 +210,40 @@ TEST(Planner, TheTimelineIsTheStep) {
     EXPECT_GT(trace["traceEvents"].size(), 50u);
     EXPECT_EQ(lists.ranks.size(), static_cast<size_t>(q.config.parallel.pp));
   }
+}
+
+// The rates of the file are of kernels measured alone (bench/results); whole steps follow from them.
+TEST(Planner, H200StepsAreWithinTenPercentOfMeasuredOnes) {
+  struct Measured {  // docs/measurements.md, "Layouts on two GPUs"
+    const char *preset, *layout;
+    int64_t batch, length;
+    int devices;
+    double ms;
+  };
+  double sum = 0;
+  const Measured all[] = {{"base", "dp=1", 25088, 32, 1, 19.83},
+                          {"base", "dp=2,zero=0", 25088, 32, 2, 20.72},
+                          {"base", "dp=2,zero=1", 25088, 32, 2, 20.68},
+                          {"gpt2-124m", "dp=1", 32768, 1024, 1, 58.58},
+                          {"gpt2-124m", "dp=2,zero=0", 32768, 1024, 2, 60.59},
+                          {"gpt2-124m", "dp=2,zero=1", 32768, 1024, 2, 60.55},
+                          {"gpt2-124m", "dp=1", 16384, 1024, 1, 29.92},
+                          {"gpt2-774m", "dp=1", 16384, 1024, 1, 168.7}};
+  for (const Measured& x : all) {
+    PlanRequest q{.length = x.length,
+                  .devices = x.devices,
+                  .device = {},
+                  .machine = read_machine("h200"),
+                  .one_layout = true};
+    q.config.model.preset = x.preset;
+    q.config.batch.target_tokens = x.batch;
+    set_parallel(q.config, x.layout);
+    const double error = make_plan(q).ranked.at(0).step_ms / x.ms - 1;
+    EXPECT_LT(std::abs(error), 0.2) << x.preset << " " << x.layout << " " << error;
+    std::printf("%s %s %lld: %+.1f%%\n", x.preset, x.layout, (long long)x.batch, 100 * error);
+    sum += std::abs(error);
+  }
+  EXPECT_LT(sum / std::size(all), 0.1);
 }
 
 }  // namespace

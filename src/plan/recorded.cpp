@@ -77,6 +77,7 @@ class Recorder {
       t.us = cost.us;
       out.us += cost.us;
       if (cost.measured) out.measured_us += cost.us;
+      if (cost.scaled) out.scaled_us += cost.us;
     }
     for (const int32_t w : tape.layout().waits[i])
       if (w != TapePlan::kFork) t.waits.push_back(first_of_chunk_.back() + w);

@@ -61,6 +61,7 @@ struct Recorded {
   double owned = 0;           // elements that AdamW updates here
   double us = 0;              // of the computation of each operation once
   double measured_us = 0;     // of that: by measurements
+  double scaled_us = 0;       // and from measurements of other shapes
   train::StepMemory memory;
 };
 

@@ -75,8 +75,9 @@ std::string to_text(const Plan& plan, const PlanRequest& q, const std::string& l
     out += fmt::format(
         "tok/s: of target tokens, all devices; c/c: communication over computation before it is "
         "hidden; exposed, idle: of the step\ntimes: the recorded lists, simulated; {:.0f}% of the "
-        "first one's computation by measured operations, the rest by rates of the machine\n",
-        100 * best.measured);
+        "first one's computation by measured operations, {:.0f}% by those of the nearest shapes, "
+        "the rest by rates of the machine\n",
+        100 * best.measured, 100 * best.scaled);
   }
   for (size_t i = 1; i < shown; ++i)
     out += fmt::format("{:>3}  {}: {}\n", i + 1, plan.ranked[i].layout, plan.ranked[i].why);
@@ -146,6 +147,7 @@ Json to_json(const Plan& plan, const PlanRequest& q) {
                               {"exposed_ms_by_axis", std::move(exposed)},
                               {"idle_ms", e.rank.idle_us() * 1e-3},
                               {"measured", e.measured},
+                              {"scaled", e.scaled},
                               {"joules_per_token", e.joules_per_token},
                               {"why_slower", e.why}});
   }
