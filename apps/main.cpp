@@ -281,6 +281,7 @@ and the like the model decodes as [translate] of its run says.)");
     add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
     add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
     add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
+    add_key(c, bench_flags, "--memory", "train.memory", "step: device memory to use, as 4GiB");
     add_key(c, bench_flags, "--parallel", "parallel", "how ranks share a step, as tp=2,zero=3");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
         ->check(CLI::Range(2, 1 << 20))

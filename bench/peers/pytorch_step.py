@@ -3,9 +3,11 @@
 
 usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m] [--batch TOKENS] [--length N]
                        [--vocab N] [--mode eager|compile|graphs] [--repeats N]
+                       [--precision bf16|fp16] [--micro-batches N] [--checkpoint] [--memory GIB]
 
 Full batches of sentences of equal length, so PyTorch computes no padding either. Under torchrun it
-becomes DistributedDataParallel. Prints one JSON line: median step time, CPU time of a step (all threads) and target
+becomes DistributedDataParallel. --batch is cut into micro-batches; --checkpoint computes layers again in the
+backward pass; --memory bounds what PyTorch's allocator may take, as `train.memory` does. Prints one JSON line: median step time, CPU time of a step (all threads) and target
 tokens per second.
 """
 import argparse
@@ -17,6 +19,7 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 a = argparse.ArgumentParser()
 a.add_argument("--device", default="cuda")
@@ -26,6 +29,10 @@ a.add_argument("--length", type=int, default=32)
 a.add_argument("--vocab", type=int, default=32000)
 a.add_argument("--mode", default="graphs")
 a.add_argument("--repeats", type=int, default=20)
+a.add_argument("--precision", default="bf16", choices=("bf16", "fp16"))
+a.add_argument("--micro-batches", type=int, default=1)
+a.add_argument("--checkpoint", action="store_true")
+a.add_argument("--memory", type=float, default=0)
 a = a.parse_args()
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16, 6, 4096), "gpt2-124m": (768, 12, 12, 3072)}
@@ -35,6 +42,12 @@ torch.manual_seed(RANK)
 torch.set_num_threads(len(os.sched_getaffinity(0)))
 if a.device == "cuda":
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    if a.memory:
+        torch.cuda.set_per_process_memory_fraction(a.memory * 2**30 / torch.cuda.get_device_properties().total_memory)
+
+
+def run_layer(layer, *x):
+    return checkpoint(layer, *x, use_reentrant=False) if a.checkpoint else layer(*x)
 
 
 class Attention(nn.Module):
@@ -87,11 +100,11 @@ class Model(nn.Module):
         if not LM:
             x = self.table(source) * math.sqrt(C)
             for layer in self.encoder:
-                x = layer(x)
+                x = run_layer(layer, x)
             memory = self.encoder_norm(x)
         x = self.table(target) + self.positions.weight if LM else self.table(target) * math.sqrt(C)
         for layer in self.decoder:
-            x = layer(x, memory)
+            x = run_layer(layer, x, memory)
         logits = F.linear(self.norm(x), self.table.weight).flatten(0, 1).float()
         return F.cross_entropy(logits, labels.flatten(), label_smoothing=0.0 if LM else 0.1)
 
@@ -103,20 +116,28 @@ model = Model().to(a.device)
 wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True) if RANKS > 1 else model
 fused = {"fused": True} if a.device == "cuda" else {"foreach": True}
 optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **fused)
-B = a.batch // a.length
+B = a.batch // a.length // a.micro_batches
+scaler = torch.amp.GradScaler(a.device) if a.precision == "fp16" else None
 batch = [torch.randint(0, a.vocab, (B, a.length), device=a.device) for _ in range(3)]
 run = wrapped if a.mode == "eager" else torch.compile(wrapped, mode="reduce-overhead" if a.mode == "graphs" else None)
 
 
 def step():
-    if a.device == "cuda":
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = run(*batch)
-    else:
-        loss = run(*batch)
-    loss.backward()
+    for _ in range(a.micro_batches):
+        if a.device == "cuda":
+            with torch.autocast("cuda", torch.bfloat16 if a.precision == "bf16" else torch.float16):
+                loss = run(*batch) / a.micro_batches
+        else:
+            loss = run(*batch) / a.micro_batches
+        (scaler.scale(loss) if scaler else loss).backward()
+    if scaler:
+        scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    if scaler:
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
 
@@ -138,6 +159,8 @@ for _ in range(a.repeats):
 median, cpu_median = sorted(times)[len(times) // 2], sorted(cpu_times)[len(times) // 2]
 if RANK == 0:
     print(json.dumps({"what": "pytorch_step", "preset": a.preset, "mode": a.mode, "device": a.device, "ranks": RANKS,
-                      "target_tokens": B * a.length * RANKS, "step_ms": round(median * 1e3, 3),
+                      "target_tokens": B * a.length * a.micro_batches * RANKS, "step_ms": round(median * 1e3, 3),
                       "cpu_ms": round(cpu_median * 1e3, 3),
-                      "tokens_per_s": round(B * a.length * RANKS / median), "torch": torch.__version__}), flush=True)
+                      "tokens_per_s": round(B * a.length * a.micro_batches * RANKS / median), "torch": torch.__version__,
+                      **({"micro_batches": a.micro_batches, "checkpoint": a.checkpoint, "precision": a.precision, "memory_gib": a.memory,
+                          "peak_bytes": torch.cuda.max_memory_reserved()} if a.memory else {})}), flush=True)

@@ -195,9 +195,12 @@ std::vector<Recorded> record_stages(const RunConfig& config, int64_t length, int
                                     const Machine& machine) {
   const train::TimedShape shape = train::timed_shape(config, length);
   train::check_layout(config, shape.model, ranks);
-  const DType type = config.train.precision == "auto" && machine.gpu
-                         ? DType::bf16
-                         : train::resolve_precision(config.train.precision, device);
+  // A machine's GPUs compute in what is asked for, whatever this process runs on.
+  const std::string& precision = config.train.precision;
+  const DType type = !machine.gpu          ? train::resolve_precision(precision, device)
+                     : precision == "fp32" ? DType::f32
+                     : precision == "fp16" ? DType::f16
+                                           : DType::bf16;
   ParameterStore like(device, type);
   like.set_kernels(kernels);
   const train::StepOptions options = train::resolve_step(config, shape.batch, ranks);

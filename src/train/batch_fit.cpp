@@ -69,7 +69,7 @@ FittedRows resolve_shape(const RunConfig& config, const data::TokenCache& cache,
   return r;
 }
 
-FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
+FittedBatch fit_batch(const RunConfig& config, const RowsOf& rows_of,
                       const model::ModelConfig& model, const ParameterStore& like,
                       const Layout& layout, parallel::Communicator& ranks) {
   bool offload = config.parallel.offload;
@@ -88,10 +88,8 @@ FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
   const auto fitted = [&](const MemoryTrial& t) -> std::optional<FittedBatch> {
     const std::optional<RunConfig> trial = batch_of(t.halvings);
     if (!trial) return std::nullopt;
-    FittedBatch f{.batch = trial->batch,
-                  .rows = resolve_shape(*trial, cache, model),
-                  .memory = {},
-                  .recompute_units = t.units};
+    FittedBatch f{
+        .batch = trial->batch, .rows = rows_of(*trial), .memory = {}, .recompute_units = t.units};
     StepOptions options = resolve_step(*trial, f.rows.shape, ranks.size());
     options.recompute_units = t.units;
     f.memory = plan_step(model, like, options, layout);

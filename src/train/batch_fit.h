@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shape of the batches of a run, and whether a step of it fits the memory.
 #pragma once
+#include <functional>
+
 #include "base/config.h"
 #include "data/packer.h"
 #include "data/token_cache.h"
@@ -20,7 +22,7 @@ struct FittedRows {
 
 // Budgets from the configuration; what it leaves at 0 from the corpus's lengths.
 FittedRows resolve_shape(const RunConfig& config, const data::TokenCache& cache,
-                               const model::ModelConfig& model);
+                         const model::ModelConfig& model);
 
 struct FittedBatch {
   BatchConfig batch;  // target_tokens and accumulate, changed together: their product stays
@@ -35,8 +37,11 @@ struct FittedBatch {
 // the cheapest first, and of all that fits what is modelled to take the least time is chosen.
 // Without train.memory the batch stays as it is.
 // Errors: out_of_memory, before anything is allocated; the message says what would fit, be it with
-// the optimizer's state in host memory (parallel.offload). All ranks call it together. `like` and `layout` as plan_step() takes them.
-FittedBatch fit_batch(const RunConfig& config, const data::TokenCache& cache,
+// the optimizer's state in host memory (parallel.offload). All ranks call it together. `rows_of`
+// gives the batches of a configuration (resolve_shape); `like` and `layout` as plan_step() takes
+// them.
+using RowsOf = std::function<FittedRows(const RunConfig&)>;
+FittedBatch fit_batch(const RunConfig& config, const RowsOf& rows_of,
                       const model::ModelConfig& model, const ParameterStore& like,
                       const Layout& layout, parallel::Communicator& ranks);
 

@@ -47,6 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Offload,
                                          "llama dp=1 2 frozen", "experts dp=2,zero=0,ep=2 2",
                                          "wide-gpt dp=3,zero=1 3 averaged",
                                          "wide-gpt dp=2,zero=2 2", "llama dp=2,zero=3 4 averaged",
+                                         "wide-gpt dp=4,dp_shard=2,zero=3 4",
                                          "translation dp=1,tp=2 2", "gpt dp=1,pp=2 4"));
 
 // A model's optimizer alone: what is on the device against what is in the host's memory, with the

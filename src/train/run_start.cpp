@@ -30,7 +30,8 @@ FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cac
                             const model::ModelConfig& model, ParameterStore& store,
                             parallel::Communicator& ranks, const Layout& layout) {
   store.set_kernels(kernel_options_of_run(config, store.device(), ranks));
-  return fit_batch(config, cache, model, store, layout, ranks);
+  const auto rows_of = [&](const RunConfig& c) { return resolve_shape(c, cache, model); };
+  return fit_batch(config, rows_of, model, store, layout, ranks);
 }
 
 // A language model's preset is named for its size with its own vocabulary; another one is told.

@@ -13,6 +13,7 @@
 #include "model/model_config.h"
 #include "parallel/launch.h"
 #include "runtime/memory_use.h"
+#include "train/batch_fit.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
 #include "train/rank_agreement.h"
@@ -24,6 +25,7 @@ namespace saturate::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr double kEnoughWarming_s = 5;
 
 // Sentences of `length` random ids fill `rows`; `order` as batch.h wants it.
 void fill_side(const data::SideLayout& l, int32_t* words, int64_t rows, int64_t sequences,
@@ -74,7 +76,7 @@ std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
   return times;
 }
 
-StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, Device device,
+StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device device,
                      parallel::Communicator& ranks) {
   Settings settings = settings_of(config, device);
   settings.emplace_back("--length", fmt::format("{}", length));
@@ -82,14 +84,25 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   require_agreement(settings, ranks);
   const kernels::KernelOptions kernel_choices = kernel_options(config, device);
 
-  const auto [model_config, shape] = timed_shape(config, length);
+  const model::ModelConfig model_config = timed_shape(config, length).model;
   check_layout(config, model_config, ranks.size());
   const bool lm = model_config.kind == model::ModelKind::decoder_only;
-  const int64_t rows = shape.sequences * length;
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   store.set_kernels(kernel_choices);
   const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()));
-  const StepOptions options = resolve_step(config, shape, ranks.size());
+  std::optional<int64_t> recompute_units;
+  if (config.train.memory.value > 0) {
+    const auto rows_of = [&](const RunConfig& c) {
+      return FittedRows{.shape = timed_shape(c, length).batch};
+    };
+    const FittedBatch fitted = fit_batch(config, rows_of, model_config, store, layout, ranks);
+    config.batch = fitted.batch;
+    recompute_units = fitted.recompute_units;
+  }
+  const data::BatchShape shape = timed_shape(config, length).batch;
+  const int64_t rows = shape.sequences * length;
+  StepOptions options = resolve_step(config, shape, ranks.size());
+  options.recompute_units = recompute_units;
   model::Transformer model(
       model_config, store, layout,
       plan_pipeline(model_config, shape, options.accumulate, options.parallel, layout).stages);
@@ -106,7 +119,13 @@ StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats, D
   }
 
   StepRecord record;
-  for (int i = 0; i < 5; ++i) step.submit();  // loads kernels, picks algorithms, captures
+  // The first two load kernels, pick algorithms and capture; short ones take more for the clocks.
+  const Clock::time_point begin = Clock::now();
+  step.submit();
+  step.submit();
+  step.synchronize();
+  const double warming_s = std::chrono::duration<double>(Clock::now() - begin).count();
+  for (int i = 0; i < 3 && ranks.all_reduce_max(warming_s) < kEnoughWarming_s; ++i) step.submit();
   step.synchronize();
   while (step.poll(&record)) {
   }
