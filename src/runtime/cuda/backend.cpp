@@ -27,6 +27,13 @@ void ignore_at_exit(cudaError_t code, const char* call) noexcept {
 // cudaHostAlloc does it in one thread, page by page.
 constexpr size_t kLargeHostBytes = size_t{64} << 20;
 
+void* allocate_pinned(size_t bytes) {
+  void* data = nullptr;
+  SAT_CUDA(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  std::memset(data, 0, bytes);
+  return data;
+}
+
 void* allocate_large_host(size_t bytes) {
   const std::string asked = std::to_string(bytes >> 20) + " MiB of host memory asked for, ";
   constexpr const char* kRemedy =
@@ -49,9 +56,11 @@ void* allocate_large_host(size_t bytes) {
                });
   const cudaError_t code =
       cudaHostRegister(data, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
-  if (code != cudaSuccess) munmap(data, bytes);
-  check(code, "cudaHostRegister");
-  return data;
+  if (code == cudaSuccess) return data;
+  // Some drivers in sandboxes pin only what they have allocated themselves.
+  cudaGetLastError();
+  munmap(data, bytes);
+  return allocate_pinned(bytes);
 }
 
 cudaStream_t stream_cast(void* s) { return static_cast<cudaStream_t>(s); }
@@ -130,17 +139,20 @@ void release(int device, void* data) noexcept {
 
 void* allocate_host(int device, size_t bytes) {
   set_device(device);
-  if (bytes >= kLargeHostBytes) return allocate_large_host(bytes);
-  void* data = nullptr;
-  SAT_CUDA(cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
-  std::memset(data, 0, bytes);
-  return data;
+  return bytes < kLargeHostBytes ? allocate_pinned(bytes) : allocate_large_host(bytes);
 }
 
 void release_host(void* data, size_t bytes) noexcept {
-  if (bytes < kLargeHostBytes) return ignore_at_exit(cudaFreeHost(data), "cudaFreeHost");
-  ignore_at_exit(cudaHostUnregister(data), "cudaHostUnregister");
-  munmap(data, bytes);
+  if (bytes >= kLargeHostBytes) {
+    const cudaError_t code = cudaHostUnregister(data);
+    if (code == cudaSuccess) {
+      munmap(data, bytes);
+      return;
+    }
+    cudaGetLastError();
+    if (code == cudaErrorCudartUnloading) return;
+  }
+  ignore_at_exit(cudaFreeHost(data), "cudaFreeHost");
 }
 
 void copy(void* dst, const void* src, size_t bytes, void* stream) {
