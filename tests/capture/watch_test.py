@@ -55,6 +55,27 @@ class Watch(unittest.TestCase):
         # Of 20 ms a step; the rest grows with the load of the machine.
         self.assertGreater(leaves["loader"], 0.75 * 20e6 * report["steps"]["count"])
 
+    def test_ranks_of_one_command_are_told_apart(self):
+        path = os.path.join(self.folder.name, "report.json")
+        both = "; ".join(f"RANK={rank} {WATCHED} --steps 60 --graph > {os.devnull} & a{rank}=$!" for rank in (0, 1)).replace("; ", "\n")
+        done = subprocess.run([PROGRAM, "doctor", "--format", "json", "-o", path, "--", "sh", "-c", both + "\nwait $a0 $a1"],
+                              capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, encoding="utf8") as file:
+            ranks = json.load(file)["ranks"]
+        self.assertEqual([rank["rank"] for rank in ranks["ranks"]], [0, 1])
+        self.assertTrue(ranks["whole_graphs"])
+
+    def test_a_doctor_for_each_rank(self):
+        keep = os.path.join(self.folder.name, "captures")
+        for rank in ("0", "1"):
+            code, _, err = doctor("--keep", keep, watch=["--steps", "60"], environment={"RANK": rank, "WORLD_SIZE": "2"})
+            self.assertEqual(code, 0, err)
+            self.assertIn(f"saturate doctor --ranks {keep}", err)
+        self.assertEqual(sorted(os.listdir(keep)), ["rank0", "rank1"])
+        done = subprocess.run([PROGRAM, "doctor", "--ranks", keep], capture_output=True, text=True, timeout=60)
+        self.assertIn("no time in common", done.stdout, done.stderr)  # they ran one after the other
+
     def test_graphs_are_steps(self):
         report, _, _ = self.report("--steps", "100", "--graph", "--launches", "30")
         self.assertIn("1 operations", report["steps"]["rule"])

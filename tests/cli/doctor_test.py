@@ -51,6 +51,25 @@ def training(steps=30, loader_us=0.0, host_us=5.0, kernel_us=100.0, kernels=20):
             "traceEvents": events}
 
 
+def rank_of_two(rank, late_us, steps=20):
+    """One rank's trace of steps of 10 ms, each with an all-reduce that ends on both ranks at once."""
+    gpu, events = {"device": rank, "context": 1}, []
+
+    def add(category, name, start, duration, **args):
+        events.append({"ph": "X", "cat": category, "name": name, "pid": 42, "tid": 42, "ts": start, "dur": duration, "args": args})
+
+    for step in range(steps):
+        begin = 1e6 + 1e4 * step
+        add("user_annotation", f"ProfilerStep#{step}", begin, 9999.0)
+        for i, (name, start, end, stream) in enumerate((("sm90_xmma_gemm_bf16bf16_bf16f32", 100 + late_us, 4000 + late_us, 7),
+                                                        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 4010 + late_us, 8000, 20))):
+            number = 2 * step + i + 1
+            add("cuda_runtime", "cudaLaunchKernel", begin + 80 + late_us + 8 * i, 5.0, correlation=number)
+            add("kernel", name, begin + start, end - start, correlation=number, grid=[512, 1, 1], block=[256, 1, 1], stream=stream, **gpu)
+        add("cuda_runtime", "cudaDeviceSynchronize", begin + 100 + late_us, 7910 - late_us, correlation=10**6 + step)
+    return {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}, "traceEvents": events}
+
+
 class Doctor(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -200,6 +219,29 @@ class Doctor(unittest.TestCase):
         self.refused("compare", trace, trace, "--format", "json", says="unknown argument '--format'", code=2)
         self.refused("compare", trace, trace, "--fail-iff", "step>3%", says="did you mean '--fail-if'?", code=2)
         self.refused("--keep", "", "--", "true", says="--keep is empty", code=2)
+
+    def test_ranks_are_told_apart(self):
+        for rank, late_us in ((0, 0.0), (1, 3000.0)):
+            self.file(f"trace_rank{rank}.json", json.dumps(rank_of_two(rank, late_us)).encode())
+        code, out, err = doctor("--ranks", self.folder.name, "--format", "json")
+        self.assertEqual(code, 0, err)
+        report = json.loads(out)
+        self.assertEqual(report["verdict"]["headline"], "held up by rank 1")
+        ranks = report["ranks"]
+        self.assertEqual((ranks["straggler"]["rank"], ranks["straggler"]["cause"]), (1, "host"))
+        self.assertAlmostEqual(ranks["straggler"]["waited_for_ns"] / 3e6, 1, delta=0.05)
+        self.assertEqual((ranks["unmatched"], ranks["shown_rank"], len(ranks["ranks"])), (0, 1, 2))
+        files = [os.path.join(self.folder.name, f"trace_rank{rank}.json") for rank in (1, 0)]
+        code, out, err = doctor("--ranks", *files)
+        self.assertIn("What follows is of rank 1.", out)
+        page = os.path.join(self.folder.name, "all.pftrace")
+        self.assertEqual(doctor("--ranks", *files, "--format", "perfetto", "-o", page)[0], 0)
+        with open(page, "rb") as file:
+            self.assertIn(b"rank 1: GPU 1", file.read())
+        self.refused("--ranks", files[0], says=["one rank was found", "at least two"])
+        self.refused("--ranks", *files, "-o", files[0], says="is what the report is read from")
+        self.refused(files[0], "--ranks", files[1], says="--ranks takes the captures of all ranks")
+        self.refused("--graph-nodes", files[0], says="needs a command to watch")
 
     def test_help_has_examples(self):
         code, out, _ = doctor("--help")

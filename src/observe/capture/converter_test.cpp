@@ -71,6 +71,24 @@ TEST_F(Conversion, Kernels) {
   EXPECT_EQ(trace.streams[op.stream], (StreamKey{42, 1, 2, 3}));
 }
 
+// The launch of a graph has one number for all its kernels; CUPTI that stopped to count repeats one
+// as well, for kernels of no graph.
+TEST_F(Conversion, KernelsOfAGraphKeepTheNumberOfItsLaunch) {
+  auto k = blank<KernelActivity>(kConcurrentKernel, 100, 150);
+  k.correlation = 9;
+  k.graph_node = 77;
+  add(k);
+  add(k);
+  k.graph_node = 0;
+  add(k);
+  add(k);
+  ASSERT_EQ(trace.ops.size(), 4u);
+  EXPECT_EQ(trace.ops[0].correlation, 9);
+  EXPECT_EQ(trace.ops[1].correlation, 9);
+  EXPECT_EQ(trace.ops[2].correlation, 9);
+  EXPECT_EQ(trace.ops[3].correlation, kNoCorrelation);
+}
+
 // The text of a kernel's name may move, and another may come to lie where it was.
 TEST_F(Conversion, NamesAreReadAgainWhenTheirTextChanged) {
   char text[] = "first";

@@ -191,6 +191,13 @@ class RankAnalyser {
                                timelines_[rank].compute.within(from, to));
   }
 
+  // What a rank wins when it does not wait from `from` to `to` for a transfer that ends at `done`: the
+  // wait that is exposed, or, where it lies beside kernels, the transfer that these would then hide.
+  double saved(size_t rank, int64_t from, int64_t to, int64_t done) const {
+    return std::max(exposed(rank, from, to),
+                    exposed(rank, std::max(from, done - (to - from)), done));
+  }
+
   void take_apart(const Collective& c, const Arrivals& a) {
     CommunicatorUse& use = report_.communicators[c.communicator];
     ++use.collectives;
@@ -213,10 +220,10 @@ class RankAnalyser {
       use.exposed_transfer_ns += transfer / n;
       waiting_[p.rank].add(start_ns, all_ns);
       transfer_[p.rank].add(all_ns, done_ns);
-      longest_wait = std::max(longest_wait, wait);
+      longest_wait = std::max(longest_wait, saved(p.rank, start_ns, all_ns, done_ns));
       longest_transfer = std::max(longest_transfer, transfer);
-      median_wait =
-          std::max(median_wait, exposed(p.rank, std::clamp(a.median_ns, start_ns, all_ns), all_ns));
+      median_wait = std::max(
+          median_wait, saved(p.rank, std::clamp(a.median_ns, start_ns, all_ns), all_ns, done_ns));
       ends.push_back(p.end_ns);
     }
     longest_wait_[c.parts[a.last].rank] += longest_wait;

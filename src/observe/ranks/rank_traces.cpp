@@ -137,10 +137,21 @@ struct Part {
   bool known = false;  // its number
 };
 
-// Each process of `trace` that used a device.
+// Each process of `trace` that used a device; of those of one rank, which it started, the one that used
+// it most.
 std::vector<Part> parts_of(const Trace& trace, const std::string& name, bool one_file) {
   std::map<uint32_t, int64_t> used;
   for (const DeviceOp& op : trace.ops) ++used[trace.streams[op.stream].process];
+  std::map<std::pair<uint32_t, int64_t>, uint32_t> of_rank;  // by host
+  for (const auto& [process, count] : std::map<uint32_t, int64_t>(used)) {
+    const auto at = trace.rank_of.find(process);
+    if (at == trace.rank_of.end()) continue;
+    const auto [before, fresh] = of_rank.try_emplace({process >> kHostShift, at->second}, process);
+    if (fresh) continue;
+    const bool more = count > used[before->second];
+    used.erase(more ? before->second : process);
+    if (more) before->second = process;
+  }
   std::vector<Part> parts;
   for (const auto& [process, count] : used) {
     Part p;
@@ -186,10 +197,11 @@ std::vector<RankTrace> numbered(std::vector<Part> parts) {
   return ranks;
 }
 
-bool communicates(const Trace& trace) {
+// By kernels; a rank's graphs may hold them.
+bool communicates(const Trace& trace, bool is_rank) {
   std::vector<int8_t> known(trace.names.size(), -1);
   return std::any_of(trace.ops.begin(), trace.ops.end(), [&](const DeviceOp& op) {
-    if (op.kind != OpKind::kernel) return false;
+    if (op.kind != OpKind::kernel) return op.kind == OpKind::graph && is_rank;
     int8_t& k = known[op.name];
     if (k < 0) k = classify_kernel(trace.names[op.name]) == KernelClass::communication;
     return k == 1;
@@ -203,17 +215,9 @@ std::vector<RankTrace> split_ranks(const Trace& trace, const std::string& name) 
   for (const DeviceOp& op : trace.ops) processes.insert(trace.streams[op.stream].process);
   if (processes.size() < 2) return {};
   std::vector<Part> parts = parts_of(trace, name, false);
-  std::set<int64_t> known;
-  for (const Part& p : parts)
-    if (p.known) known.insert(p.rank.rank);
   // Others of the tree, such as a second program that the command runs, are no ranks.
-  std::erase_if(parts, [&](const Part& p) {
-    return known.size() >= 2 ? !p.known : !communicates(p.rank.trace);
-  });
+  std::erase_if(parts, [](const Part& p) { return !communicates(p.rank.trace, p.known); });
   if (parts.size() < 2) return {};
-  std::set<int64_t> numbers;
-  for (const Part& p : parts)
-    if (p.known && !numbers.insert(p.rank.rank).second) return {};  // two programs, one by one
   return numbered(std::move(parts));
 }
 

@@ -25,8 +25,8 @@ struct RankTrace {
 // and for fewer than two ranks; whatever the readers throw.
 std::vector<RankTrace> open_ranks(const std::vector<std::string>& paths);
 
-// The ranks of a sorted trace: its processes that used a device, where there are at least two of
-// them, and two that took part in communication or whose ranks are known to differ; else none.
+// The ranks of a sorted trace: its processes that ran kernels of communication, or, where the rank is
+// known, graphs, which may hold some. None where there are fewer than two.
 std::vector<RankTrace> split_ranks(const Trace& trace, const std::string& name);
 
 }  // namespace saturate::observe

@@ -58,6 +58,22 @@ TEST(RankTraces, AFolderOfOneHostIsTakenApart) {
   EXPECT_EQ(split_ranks(capture->trace(), "a").size(), 2u);
 }
 
+// A rank may start programs of its own, which have its number in their environment.
+TEST(RankTraces, WhatARankStartsIsNoRank) {
+  const TempFolder folder;
+  const testing::RankRun run = two_ranks();
+  Trace few = run.traces[0].trace;
+  few.ops.resize(8);
+  write(folder / "a/900.rank1.sat", run.traces[1].trace, 900);
+  write(folder / "a/901.rank0.sat", run.traces[0].trace, 901);
+  write(folder / "a/902.rank0.sat", few, 902);
+  write(folder / "a/903.rank1.sat", few, 903);
+  const std::vector<RankTrace> ranks = open_ranks({folder / "a"});
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks[0].trace.ops.size(), run.traces[0].trace.ops.size());
+  EXPECT_EQ(ranks[1].trace.ops.size(), run.traces[1].trace.ops.size());
+}
+
 // Hosts number their processes alike, and their clocks differ.
 TEST(RankTraces, FoldersOfSeveralHostsAreJoined) {
   const TempFolder folder;
@@ -97,9 +113,9 @@ TEST(RankTraces, RefusalsSayWhatToGive) {
   const testing::RankRun run = two_ranks();
   write(folder / "a/900.rank1.sat", run.traces[1].trace, 900);
   EXPECT_THROW(open_ranks({folder / "a"}), Error);  // one rank
-  write(folder / "a/901.rank1.sat", run.traces[0].trace, 901);
+  write(folder / "b/901.rank1.sat", run.traces[0].trace, 901);
   try {
-    open_ranks({folder / "a"});
+    open_ranks({folder / "a", folder / "b"});
     ADD_FAILURE() << "two captures of one rank were taken";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("second capture of rank 1"), std::string::npos);
