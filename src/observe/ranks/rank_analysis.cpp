@@ -343,6 +343,9 @@ class RankAnalyser {
         r.leaf = static_cast<Leaf>(l);
       }
     }
+    // Where it was earlier by something else, it lost no more than what the others waited.
+    r.cause_ns = std::min(r.cause_ns, use.caused_ns);
+    r.leaf_ns = std::min(r.leaf_ns, r.cause_ns);
     add_rank_words(r, analyses_);
   }
 
