@@ -155,7 +155,15 @@ class Planner {
     for (const char* zero : {"0", "1", "2", "3"}) {
       if (zero[0] != '0' && !shared) break;
       c.parallel.zero = zero;
+      c.parallel.dp_shard = 0;
       consider(c);
+      // A copy on each host, where there are several.
+      const int64_t sharers = request_.machine.devices_per_host,
+                    parts = c.parallel.tp * c.parallel.cp;
+      c.parallel.dp_shard = sharers / parts;
+      if (zero[0] != '0' && sharers > 1 && sharers % parts == 0 && sharers % c.parallel.ep == 0 &&
+          c.parallel.dp_shard < c.parallel.dp && c.parallel.dp % c.parallel.dp_shard == 0)
+        consider(c);
     }
   }
 

@@ -124,13 +124,15 @@ TEST(Planner, ManyMicroBatchesAreTheirSum) {
 }
 
 // Milliseconds of one layout of a wide model of few layers; every layout has the same step.
-double wide_step_ms(const char* machine, int devices, const char* layout) {
+double wide_step_ms(const char* machine, int devices, const char* layout,
+                    int64_t micro_batches = 1) {
   PlanRequest q{.devices = devices, .device = {}, .machine = read_machine(machine)};
   q.config.model.preset = "gpt2-124m";
   q.config.model.d_model = 4096;
   q.config.model.heads = 32;
   q.config.model.decoder_layers = 4;
   q.config.batch.target_tokens = 8192;
+  q.config.batch.accumulate = micro_batches;
   q.length = 1024;
   q.one_layout = true;
   set_parallel(q.config, layout);
@@ -156,6 +158,24 @@ TEST(Planner, TensorParallelStaysInsideTheHostAndShardsCrossEthernet) {
   RecordProperty("shards_ms", std::to_string(shards));
   RecordProperty("inside_ms", std::to_string(inside));
   RecordProperty("across_ms", std::to_string(across));
+}
+
+// Weights that are gathered twice a micro-batch cross Ethernet, unless each host has a copy: then a
+// share of the sums does, once a step. With one micro-batch both move as much.
+TEST(Planner, CopiesKeepGathersInsideTheHost) {
+  const auto ms = [](int64_t micro_batches, const char* layout) {
+    return wide_step_ms("h200-ethernet", 16, layout, micro_batches);
+  };
+  EXPECT_GT(ms(8, "dp=16,zero=3"), 2 * ms(8, "dp=16,dp_shard=8,zero=3"));
+  EXPECT_NEAR(ms(1, "dp=16,zero=3") / ms(1, "dp=16,dp_shard=8,zero=3"), 1, 0.2);
+  // A plan for two hosts asks both.
+  PlanRequest q{.devices = 4, .device = {}, .machine = read_machine("h200-ethernet")};
+  q.machine.devices_per_host = 2;
+  q.config.model.preset = "tiny";
+  const Plan plan = make_plan(q);
+  EXPECT_TRUE(std::ranges::any_of(plan.ranked, [](const Estimate& e) {
+    return e.layout.find("dp_shard=2") != std::string::npos;
+  }));
 }
 
 // The share of a step in which the stages of equal layers do nothing.

@@ -132,13 +132,16 @@ class Recorder {
   void add_parameters(const train::MicroBatches& micro_batches, const ParameterStore& store) {
     const auto finished = micro_batches.finished_gradients();
     const auto first_uses = micro_batches.first_uses();
+    const auto reduced = micro_batches.reduced_units();
     const parallel::Group& stage = layout_.group({Axis::tp, Axis::cp, Axis::dp});
     bool every_rank_has_all = true;
     for (size_t i = 0; i < store.specs().size(); ++i) {
       const ParameterSpec& p = store.specs()[i];
       if (p.holders.size() < 2 || p.frozen) continue;
+      const ParameterGroup::Sharing& sharing = store.group_of(p).sharing();
+      const int shares = sharing.zero >= 2 ? sharing.ranks.size() : 1;
       SharedTable table{.number = static_cast<int64_t>(i),
-                        .elements = static_cast<double>(p.size())};
+                        .elements = static_cast<double>(p.size() / shares)};
       for (const int32_t s : p.holders) table.ranks.push_back(out.stages[static_cast<size_t>(s)]);
       out.tables.push_back(std::move(table));
     }
@@ -155,7 +158,9 @@ class Recorder {
       }
       if (sharing.ranks.size() == 1) continue;
       // From level 2 on the lists hold the sums, at level 3 the gathers too.
-      if (sharing.zero >= 3 || (sharing.zero == 0 && store.sharing().zero >= 2)) continue;
+      const bool copies = sharing.replicas.size() > 1;
+      if (sharing.zero >= 3 && !copies) continue;
+      if (sharing.zero == 0 && store.sharing().zero >= 2) continue;
       for (const parallel::FlatRange& b : group.buckets()) {
         const auto inside = [&](const ParameterSpec& p) {
           return p.group == g && p.offset >= b.begin && p.offset < b.end;
@@ -163,8 +168,11 @@ class Recorder {
         const Point end{out.steps.size(), 0};
         Bucket bucket{.needed = end,
                       .zero = sharing.zero,
+                      .late = !group.in_host(StateArray::master) &&
+                              placement_of(machine_, sharing.ranks.ranks).hosts == 1,
                       .elements = static_cast<double>(b.end - b.begin),
                       .ranks = sharing.ranks.ranks,
+                      .replicas = sharing.replicas.ranks,
                       .axes = axes_of(layout_, sharing.ranks)};
         for (const train::MicroBatches::FinishedGradient& f : finished)
           if (inside(store.spec({f.parameter})))
@@ -174,6 +182,10 @@ class Recorder {
           if (!inside(spec)) continue;
           bucket.needed = std::min(bucket.needed, point_of(first_uses[p]));
           if (!spec.holders.empty()) bucket.finished = end;
+        }
+        for (const train::MicroBatches::ReducedUnit& u : reduced) {
+          if (copies && u.group == g && group.buckets()[u.bucket] == b && bucket.finished < end)
+            bucket.finished = std::max(bucket.finished, point_of(u.moment));
         }
         out.buckets.push_back(std::move(bucket));
       }

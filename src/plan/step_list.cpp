@@ -85,14 +85,17 @@ class Assembler {
   // The weights that other ranks have updated, in the order in which they are needed.
   void start_gathers() {
     for (const Bucket& b : r_.buckets) {
-      if (b.zero > 0) gathers_.push_back({&b, -1});
+      if (gathers(b) && !b.late) gathers_.push_back({&b, -1});
     }
     std::ranges::stable_sort(gathers_, {}, [](const Gather& g) { return g.bucket->needed; });
-    for (Gather& g : gathers_)
-      g.task =
-          add(collective("gather of the weights", CollectiveKind::all_gather,
-                         g.bucket->elements * r_.compute_bytes, g.bucket->ranks, g.bucket->axes),
-              0);
+    for (Gather& g : gathers_) g.task = gather(*g.bucket);
+  }
+
+  static bool gathers(const Bucket& b) { return b.zero == 1 || b.zero == 2; }
+  int32_t gather(const Bucket& b) {
+    return add(collective("gather of the weights", CollectiveKind::all_gather,
+                          b.elements * r_.compute_bytes, b.ranks, b.axes),
+               0);
   }
 
   void add_step(size_t number, bool staged) {
@@ -130,11 +133,17 @@ class Assembler {
   void reduce_until(const Point& point, bool staged) {
     for (; reduced_ < r_.buckets.size() && r_.buckets[reduced_].finished <= point; ++reduced_) {
       const Bucket& b = r_.buckets[reduced_];
-      if (b.zero >= 2) continue;
+      if (b.zero >= 2 && b.replicas.size() == 1) continue;
       if (!staged && !loss_summed_) sum_loss();
       const auto kind = b.zero > 0 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
-      last_reduction_ =
-          add(collective(name_of(kind), kind, b.elements * r_.gradient_bytes, b.ranks, b.axes), 0);
+      const double bytes = b.elements * r_.gradient_bytes;
+      if (b.zero < 2)
+        last_reduction_ = add(collective(name_of(kind), kind, bytes, b.ranks, b.axes), 0);
+      if (b.replicas.size() > 1)
+        last_reduction_ =
+            add(collective("sum over the copies", CollectiveKind::all_reduce,
+                           bytes / static_cast<double>(b.ranks.size()), b.replicas, "copies"),
+                0);
     }
   }
 
@@ -166,10 +175,20 @@ class Assembler {
     // State in host memory comes and goes at the same time, and the update is hidden behind that.
     const double crossing_us =
         r_.memory.host > 0 ? static_cast<double>(r_.memory.host) / (m_.host_copy_gbs * 1e3) : 0;
-    add({.name = "adamw",
-         .us = std::max(crossing_us, traffic_us(m_, r_.owned * kAdamwBytes)) +
-               kLaunches * m_.compute.launch_us},
-        0);
+    const double us = std::max(crossing_us, traffic_us(m_, r_.owned * kAdamwBytes)) +
+                      kLaunches * m_.compute.launch_us;
+    double late = 0;
+    for (const Bucket& b : r_.buckets) late += gathers(b) && b.late ? b.elements : 0;
+    if (late == 0) {
+      add({.name = "adamw", .us = us}, 0);
+      return;
+    }
+    // Piece by piece, each gathered beside the update of the next.
+    for (const Bucket& b : r_.buckets) {
+      if (!gathers(b) || !b.late) continue;
+      add_and_wait({.name = "adamw", .us = us * b.elements / late}, 0);
+      gather(b);
+    }
   }
 
   struct Gather {
