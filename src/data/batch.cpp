@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/batch.h"
 
+#include <initializer_list>
+
 namespace saturate::data {
 
-BatchLayout::BatchLayout(const BatchShape& s) : shape(s) {
+BatchLayout::BatchLayout(const BatchShape& s, int64_t chunks_of_rows)
+    : shape(s), chunks(chunks_of_rows) {
   int64_t next = 0;
   const auto take = [&next](int64_t count) {
     const int64_t at = next;
@@ -20,6 +23,10 @@ BatchLayout::BatchLayout(const BatchShape& s) : shape(s) {
   if (s.source_rows > 0) side(source, s.source_rows);
   side(target, s.target_rows);
   labels = take(s.target_rows);
+  if (chunks > 0) {
+    for (SideLayout* l : {&source, &target}) l->chunk_offsets = take(4 * (s.sequences + 1));
+    chunk_labels = take(s.target_rows);
+  }
   words = next;
 }
 

@@ -68,7 +68,8 @@ Value Transformer::embed(Tape& tape, const LayerStack& stack, const PackedSide& 
 
 int64_t Transformer::begin_rows(Tape& tape, const PackedSide& side) const {
   const int64_t rows = side.tokens.rows, parts = layout_->row_parts();
-  if (rows % parts != 0) {
+  const int64_t chunks = row_chunks(config_, *layout_);
+  if (rows % parts != 0 || (chunks > 0 && rows % chunks != 0)) {
     throw Error(
         Errc::invalid_argument, "model",
         fmt::format("{} rows of a micro-batch are cut over tp x cp = {} ranks, which do not "
@@ -77,6 +78,7 @@ int64_t Transformer::begin_rows(Tape& tape, const PackedSide& side) const {
                     rows, parts, std::lcm(int64_t{8}, parts)));
   }
   const int64_t own = rows / parts;
+  tape.set_chunks(chunks);
   tape.set_rows(layout_->row_part() * own, rows);
   return own;
 }

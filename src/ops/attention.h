@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <optional>
+#include <vector>
+
 #include "ops/tape.h"
 
 namespace saturate::ops {
@@ -18,6 +21,11 @@ struct AttentionSpec {
   int64_t sequences = 0, max_q = 0, max_k = 0;
   bool causal = false;
   float dropout = 0.0f;
+  // Whether the last query of a sequence stands at its last key, rather than the first at the first.
+  bool ends_meet = false;
+  // Row of the matrix of all ranks that q's first row is, for masks; else the tape says.
+  std::optional<int64_t> first_row = {};
+  double flops = 0;  // what estimates count; 0: by rows and sequences of this call
   // Where ranks compute heads each: number of the first one here, and of all; 0: `heads` are all.
   int64_t first_head = 0, all_heads = 0;
 };
@@ -34,9 +42,16 @@ struct AttentionSpec {
 // Kernel    kernels/attention/attention.h
 Value attention(Tape& tape, const AttentionSpec& spec);
 
+// Several of them as one operation, with the masks of one: parts of the rows.
+std::vector<Value> attention(Tape& tape, const std::vector<AttentionSpec>& parts);
+
+// Multiplications and additions of the forward pass on so many rows, by the mean length of a sequence.
+double attention_flops(const AttentionSpec& spec, int64_t q_rows, int64_t k_rows);
+
 struct RotarySpec {
   int64_t heads = 0, head_size = 0;
   const int32_t* positions = nullptr;
+  std::vector<RowRun> runs = {};  // which of the positions are those of x's rows; none: the first
   float base = 10000.0f;
 };
 // Rotates the heads in columns [column, column + heads * head_size) of x by their row's position.

@@ -12,6 +12,7 @@ struct TokenArrays {
   const int32_t* cu = nullptr;
   const int32_t* order = nullptr;  // not needed for inference
   const int32_t* valid = nullptr;
+  const int32_t* chunk_offsets = nullptr;  // where ranks have chunks of the rows (row_chunks.h)
   int64_t rows = 0, sequences = 0;
 };
 
@@ -19,8 +20,8 @@ struct EmbeddingSpec {
   TokenArrays tokens = {};
   Value table = {}, positions_table = {};
   float scale = 1.0f, dropout = 0.0f;
-  // The rows that are wanted, from first_row on; 0: all of the tokens'. The tape numbers masks by
-  // its own first row.
+  // The rows that are wanted, from first_row on (in the order of ranks, see Tape::set_chunks); 0: all
+  // of the tokens'. The tape numbers masks by its own first row.
   int64_t first_row = 0, rows = 0;
   // Ranks with an equal part each of the table's rows, and neighbouring runs of as many of the
   // tokens' rows: that of position i before that of i + 1. Nobody named: the table is whole.

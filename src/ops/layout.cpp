@@ -31,8 +31,11 @@ const std::vector<Axis> kShared[] = {
 }  // namespace
 
 Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
-               std::string_view order)
-    : communicator_(&ranks), mesh_(ranks.size(), extents, order), rank_(ranks.rank()) {
+               ContextExchange exchange)
+    : communicator_(&ranks),
+      mesh_(ranks.size(), extents),
+      rank_(ranks.rank()),
+      exchange_(exchange) {
   for (const std::vector<Axis>& axes : kSets) {
     std::string names;
     for (const Axis axis : axes) names += (names.empty() ? "" : "-") + std::string(name_of(axis));

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <map>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "ops/collectives.h"
@@ -14,6 +13,10 @@
 #include "parallel/mesh.h"
 
 namespace saturate {
+
+// What context-parallel ranks exchange for attention: rows for heads (all-to-all), or the keys and
+// values of all rows (all-gather); automatic: heads where the ranks divide them.
+enum class ContextExchange : uint8_t { automatic, heads, keys };
 
 class Layout {
  public:
@@ -23,7 +26,7 @@ class Layout {
   // Collective over all ranks: makes the groups of every axis and of every set of axes that
   // gradients are summed over. `ranks` outlives it. Errors: those of Mesh; collective.
   Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
-         std::string_view order = parallel::Mesh::kOrder);
+         ContextExchange exchange = ContextExchange::automatic);
 
   const parallel::Mesh& mesh() const noexcept { return mesh_; }
   int rank() const noexcept { return rank_; }
@@ -53,6 +56,9 @@ class Layout {
     return {.communicator = communicator_, .group = group(axes), .lane = lane};
   }
 
+  // As asked for; a model decides (row_chunks() of model/mixers/mixer.h).
+  ContextExchange context_exchange() const noexcept { return exchange_; }
+
   // What groups belong to; null on one rank.
   parallel::Communicator* communicator() const noexcept { return communicator_; }
 
@@ -73,6 +79,7 @@ class Layout {
   parallel::Communicator* communicator_ = nullptr;
   parallel::Mesh mesh_{1, {}};
   int rank_ = 0;
+  ContextExchange exchange_ = ContextExchange::automatic;
   std::map<std::vector<int>, parallel::Group> groups_;  // by partition
   std::map<unsigned, parallel::Group> of_axes_;         // by bits of the axes that are cut
   std::map<unsigned, Sharers> sharers_;                 // the same

@@ -9,6 +9,7 @@ struct Saved {
   NormParameters norm = {};
   float dropout = 0.0f;
   RngRef rng = {};
+  std::vector<RowRun> runs = {};  // of the mask
 };
 
 void record_backward(Tape& t, const Saved& s) {
@@ -39,21 +40,26 @@ void record_backward(Tape& t, const Saved& s) {
       scratch ? t.make("norm_partial", DType::f32, 1, (scratch + 3) / 4) : Value{};
   t.record("residual_norm_backward", {d_y, d_sum, s.sum, s.norm.weight, s.mean, s.rstd},
            {d_x, d_branch, d_weight, d_bias, partial}, [=](const Run& r) {
-             kernels::NormBackwardArgs a = args;
-             a.d_y = r(d_y);
-             a.d_sum = r(d_sum);
-             a.sum = r(s.sum);
-             a.weight = r(s.norm.weight);
-             a.mean = r(s.mean);
-             a.rstd = r(s.rstd);
-             a.d_x = r(d_x);
-             a.d_branch = r(d_branch);
-             a.d_weight = r(d_weight);
-             a.d_bias = r(d_bias);
-             a.accumulate = r.adds(first);
-             a.partial = r(partial);
-             a.rng = r(s.rng);
-             kernels::norm_backward(r.ctx, a);
+             for (const RowRun& run : s.runs) {
+               const int64_t element = run.at * xi.cols;
+               kernels::NormBackwardArgs a = args;
+               a.d_y = r.at(d_y, element);
+               a.d_sum = r.at(d_sum, element);
+               a.sum = r.at(s.sum, element);
+               a.weight = r(s.norm.weight);
+               a.mean = r.at(s.mean, run.at);
+               a.rstd = r.at(s.rstd, run.at);
+               a.d_x = r.at(d_x, element);
+               a.d_branch = r.at(d_branch, element);
+               a.d_weight = r(d_weight);
+               a.d_bias = r(d_bias);
+               a.accumulate = r.adds(first) || run.at > 0;
+               a.partial = r(partial);
+               a.rows = run.rows;
+               a.rng = r(s.rng);
+               a.rng.first_row = run.first;
+               kernels::norm_backward(r.ctx, a);
+             }
            });
   if (!s.branch) {
     t.set_gradient(s.x, d_x);  // includes what was there: it entered as d_sum
@@ -73,7 +79,8 @@ ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParamete
           .branch = branch,
           .norm = norm,
           .dropout = p,
-          .rng = p > 0 ? tape.random(MaskKind::residual) : RngRef{}};
+          .rng = p > 0 ? tape.random(MaskKind::residual) : RngRef{},
+          .runs = p > 0 ? tape.row_runs(xi.rows) : std::vector<RowRun>{{.rows = xi.rows}}};
   s.sum = branch ? tape.make("residual", xi.dtype, xi.rows, xi.cols) : x;
   s.y = tape.make("norm", xi.dtype, xi.rows, xi.cols);
   const bool centred = norm.kind == kernels::NormKind::layer_norm;
@@ -82,21 +89,26 @@ ResidualNorm residual_norm(Tape& tape, Value x, Value branch, const NormParamete
   const Value sum_out = branch ? s.sum : Value{};
   // y of x + branch, which goes to sum_out; or of the sum itself, where there is no branch.
   const auto normalise = [=](const Run& r, Value of, Value added, Value sum) {
-    kernels::norm_forward(r.ctx, {.kind = s.norm.kind,
-                                  .x = r(of),
-                                  .branch = r(added),
-                                  .sum = r(sum),
-                                  .weight = r(s.norm.weight),
-                                  .bias = r(s.norm.bias),
-                                  .y = r(s.y),
-                                  .mean = r(s.mean),
-                                  .rstd = r(s.rstd),
-                                  .rows = xi.rows,
-                                  .cols = xi.cols,
-                                  .dtype = xi.dtype,
-                                  .eps = s.norm.eps,
-                                  .dropout = s.dropout,
-                                  .rng = r(s.rng)});
+    for (const RowRun& run : s.runs) {
+      const int64_t element = run.at * xi.cols;
+      kernels::NormForwardArgs a{.kind = s.norm.kind,
+                                 .x = r.at(of, element),
+                                 .branch = r.at(added, element),
+                                 .sum = r.at(sum, element),
+                                 .weight = r(s.norm.weight),
+                                 .bias = r(s.norm.bias),
+                                 .y = r.at(s.y, element),
+                                 .mean = r.at(s.mean, run.at),
+                                 .rstd = r.at(s.rstd, run.at),
+                                 .rows = run.rows,
+                                 .cols = xi.cols,
+                                 .dtype = xi.dtype,
+                                 .eps = s.norm.eps,
+                                 .dropout = s.dropout,
+                                 .rng = r(s.rng)};
+      a.rng.first_row = run.first;
+      kernels::norm_forward(r.ctx, a);
+    }
   };
   tape.record(
       "residual_norm", {x, branch, norm.weight, norm.bias}, {sum_out, s.y, s.mean, s.rstd},

@@ -39,6 +39,11 @@ struct Value {
 };
 using Renames = std::map<int32_t, Value>;  // by the id that closures hold
 
+// Rows [at, at + rows) of a value are rows first, first + 1, ... of the matrix that ranks share.
+struct RowRun {
+  int64_t at = 0, rows = 0, first = 0;
+};
+
 class Tape;
 
 // What names an operation's random masks: where it stands in the model and what it does there, so
@@ -61,7 +66,8 @@ class Run {
       const Renames* renames = nullptr)
       : ctx(context), tape_(tape), arena_(arena), place_(place), renames_(renames) {}
   const Context& ctx;
-  void* operator()(Value v) const;  // its memory; null for "none"
+  void* operator()(Value v) const;           // its memory; null for "none"
+  void* at(Value v, int64_t element) const;  // the same from one of its elements on
   template <class T>
   T* as(Value v) const {
     return static_cast<T*>((*this)(v));
@@ -215,9 +221,19 @@ class Tape {
   // Row 0 of the values recorded from here on is row `first` of a matrix of `whole` rows, which other
   // ranks compute the rest of: random() numbers masks by it. Before it is set, values are whole.
   void set_rows(int64_t first, int64_t whole) noexcept { first_row_ = first, whole_rows_ = whole; }
+  // The rows of the matrix are cut into so many chunks, an even number, of which rank i of chunks / 2
+  // has the chunks i and chunks - 1 - i, one behind the other: first_row() then counts rows in the
+  // order of ranks. 0: rank after rank has a run of rows.
+  void set_chunks(int64_t chunks) noexcept { chunks_ = chunks; }
+  int64_t chunks() const noexcept { return chunks_; }
+  // Where the rows [first, first + rows) in the order of ranks lie in the matrix.
+  std::vector<RowRun> row_runs(int64_t first, int64_t rows) const;
+  // The same of a value recorded now.
+  std::vector<RowRun> row_runs(int64_t rows) const { return row_runs(first_row_, rows); }
   int64_t first_row() const noexcept { return first_row_; }
   int64_t whole_rows() const noexcept { return whole_rows_; }  // 0: not set
-  // Random numbers of the one operation of this kind there. Errors: invalid_argument when another
+  // Random numbers of the one operation of this kind there, from the first row of the first of
+  // row_runs() on. Errors: invalid_argument when another
   // operation has them, or the model has more layers (4096) or mixers (32) than sites.
   RngRef random(MaskKind kind);
   // Set before the layers are recorded whose losses it is for.
@@ -327,7 +343,7 @@ class Tape {
   AuxiliaryLosses auxiliary_;
   uint32_t site_ = 0;         // of the layer and mixer recorded now
   std::set<uint32_t> sites_;  // that operations have
-  int64_t first_row_ = 0, whole_rows_ = 0;
+  int64_t first_row_ = 0, whole_rows_ = 0, chunks_ = 0;
   std::vector<Info> values_;
   std::vector<Operation> operations_;
   std::vector<const char*> segments_{"forward"};

@@ -111,7 +111,24 @@ RngRef Tape::random(MaskKind kind) {
                     "the same masks; give each its layer() or a kind of its own",
                     site & 31, site >> 10 & 4095, site >> 5 & 31, site >> 22));
   }
-  return {.state = rng_state_, .site = site, .first_row = first_row_, .rows = whole_rows_};
+  return {.state = rng_state_,
+          .site = site,
+          .first_row = row_runs(1).front().first,
+          .rows = whole_rows_};
+}
+
+std::vector<RowRun> Tape::row_runs(int64_t first, int64_t rows) const {
+  if (chunks_ == 0) return {{.rows = rows, .first = first}};
+  const int64_t chunk = whole_rows_ / chunks_;
+  std::vector<RowRun> runs;
+  for (int64_t at = 0; at < rows; at += runs.back().rows) {
+    const int64_t row = first + at, place = row / chunk;
+    const int64_t number = place % 2 == 0 ? place / 2 : chunks_ - 1 - place / 2;
+    runs.push_back({.at = at,
+                    .rows = std::min(rows - at, (place + 1) * chunk - row),
+                    .first = number * chunk + row % chunk});
+  }
+  return runs;
 }
 
 Value Tape::renamed(Value v) const {

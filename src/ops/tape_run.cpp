@@ -27,6 +27,12 @@ void* Run::operator()(Value v) const {
   return arena_ + slot * plan.stash_bytes + p.offset + inside;
 }
 
+void* Run::at(Value v, int64_t element) const {
+  char* const memory = as<char>(v);
+  if (memory == nullptr) return nullptr;
+  return memory + static_cast<size_t>(element) * size_of(tape_.info(v).dtype);
+}
+
 const void* Run::of_slot(const void* p) const {
   if (place_.slot == 0 && place_.block_slots.empty()) return p;
   const char* at = static_cast<const char*>(p);

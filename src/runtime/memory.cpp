@@ -96,13 +96,16 @@ void copy_rows(const Context& ctx, void* dst, size_t dst_pitch, const void* src,
     std::memcpy(static_cast<char*>(dst) + r * dst_pitch,
                 static_cast<const char*>(src) + r * src_pitch, width);
 }
-void fill_bytes(const Stream& s, void* dst, int value, size_t bytes) {
+void fill_bytes(const Context& ctx, void* dst, int value, size_t bytes) {
   if (bytes == 0) return;
-  if (s.device().is_cuda()) {
-    cuda::fill(dst, value, bytes, s.native());
+  if (ctx.device.is_cuda()) {
+    cuda::fill(dst, value, bytes, ctx.stream);
   } else {
     std::memset(dst, value, bytes);
   }
+}
+void fill_bytes(const Stream& s, void* dst, int value, size_t bytes) {
+  fill_bytes(Context{s.device(), s.native()}, dst, value, bytes);
 }
 
 }  // namespace saturate

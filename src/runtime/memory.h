@@ -74,5 +74,6 @@ void copy_on_device(const Stream& stream, void* dst, const void* src, size_t byt
 void copy_rows(const Context& ctx, void* dst, size_t dst_pitch, const void* src, size_t src_pitch,
                size_t width, size_t rows);
 void fill_bytes(const Stream& stream, void* dst, int value, size_t bytes);
+void fill_bytes(const Context& ctx, void* dst, int value, size_t bytes);
 
 }  // namespace saturate

@@ -59,6 +59,22 @@ constexpr const char* kContext[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Context, LayoutParity, testing::ValuesIn(kContext));
 
+// Keys are gathered: asked for, or where the ranks do not divide the heads.
+constexpr const char* kGathered[] = {
+    "gpt dp=1,cp=2,cp_comm_type=all_gather 2",
+    "gpt dp=1,cp=4,cp_comm_type=all_gather 2 averaged",
+    "gpt dp=1,cp=8 2",
+    "llama dp=1,cp=4 3 frozen",
+    "translation dp=1,cp=2,cp_comm_type=all_gather 2",
+    "modern-translation dp=1,cp=4 2",
+    "llama dp=1,tp=2,cp=2 2",
+    "translation dp=1,tp=2,cp=4 2",
+    "llama dp=2,cp=2,zero=3,cp_comm_type=all_gather,recompute=full 4",
+    "modern-translation dp=1,tp=2,cp=4,zero=2,recompute=selective 2 frozen",
+    "gpt dp=1,cp=2,pp=2,cp_comm_type=all_gather 4",
+};
+INSTANTIATE_TEST_SUITE_P(Gathered, LayoutParity, testing::ValuesIn(kGathered));
+
 constexpr const char* kPipeline[] = {
     "gpt dp=1,pp=2,schedule=gpipe 4",
     "gpt dp=1,pp=2 4 frozen",

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/loss_tape.h"
 
+#include <algorithm>
+
+#include "ops/row_chunks.h"
+
 namespace saturate::train {
 namespace {
 
@@ -11,12 +15,37 @@ model::PackedSide side_of(int32_t* base, const data::SideLayout& l, int64_t rows
                      .cu = base + l.cu,
                      .order = base + l.order,
                      .valid = base + l.valid,
+                     .chunk_offsets = base + l.chunk_offsets,
                      .rows = rows,
                      .sequences = sequences},
           .max_length = max_length};
 }
 
 }  // namespace
+
+data::BatchLayout batch_layout_of(const data::BatchShape& shape, const model::ModelConfig& config,
+                                  const Layout& layout) {
+  return data::BatchLayout(shape, model::row_chunks(config, layout));
+}
+
+void cut_in_chunks(const data::BatchLayout& batch, const Layout& layout, int32_t* words) {
+  if (batch.chunks == 0) return;
+  const data::BatchShape& s = batch.shape;
+  const int64_t parts = layout.extent(Layout::Axis::cp);
+  const auto offsets = [&](const data::SideLayout& l, int64_t rows) {
+    if (rows == 0) return;
+    ops::chunk_offsets(words + l.cu, s.sequences,
+                       ops::row_chunks(rows, parts, layout.coordinate(Layout::Axis::cp)),
+                       words + l.chunk_offsets);
+  };
+  offsets(batch.source, s.source_rows);
+  offsets(batch.target, s.target_rows);
+  int32_t* out = words + batch.chunk_labels;
+  for (int64_t part = 0; part < parts; ++part) {
+    for (const ops::RowChunk& c : ops::row_chunks(s.target_rows, parts, part))
+      out = std::copy_n(words + batch.labels + c.first, c.rows, out);
+  }
+}
 
 void record_loss(Tape& tape, const model::Transformer& model, const data::BatchLayout& layout,
                  int32_t* batch, ops::LossSpec loss) {
@@ -43,7 +72,8 @@ model::Transformer::State record_items(Tape& tape, const model::Transformer& mod
   // Tensor-parallel ranks have the same rows of them and all compute their loss; the first counts.
   loss.vocabulary = model.layout().ranks({Layout::Axis::tp});
   if (loss.vocabulary.part() != 0) loss.totals = nullptr;
-  loss.labels = batch + layout.labels + tape.first_row();
+  loss.labels =
+      batch + (layout.chunks > 0 ? layout.chunk_labels : layout.labels) + tape.first_row();
   loss.vocab = model.config().vocab_target;
   ops::cross_entropy(tape, logits, loss);
   return {};

@@ -84,7 +84,7 @@ MicroBatches::MicroBatches(const model::Transformer& model, const ParameterStore
       setup_(setup),
       schedule_(schedule),
       layout_(layout),
-      batch_layout_(setup.shape),
+      batch_layout_(batch_layout_of(setup.shape, model.config(), layout)),
       state_rng_(state ? state->rng : nullptr) {
   const int32_t rank = layout.coordinate(Axis::pp);
   SAT_ASSERT(schedule.ranks() == layout.extent(Axis::pp));

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/mixers/mixer.h"
 
 namespace saturate::train {
 namespace {
@@ -71,7 +72,36 @@ void check_copies(const ParallelConfig& p, int dp) {
   }
 }
 
+void check_context(const ParallelConfig& p, const model::ModelConfig& model) {
+  if (p.cp == 1) return;
+  const bool gathers = model::row_chunks(model, p.tp, p.cp, context_exchange(p)) > 0;
+  const bool attends = std::ranges::all_of(
+      model.mixers, [](const std::string& name) { return name == "self_attention"; });
+  // Attention is shared by heads among the ranks of both.
+  for (const auto& [what, heads] :
+       {std::pair{"model.heads", model.heads}, std::pair{"model.kv_heads", model.kv_heads}}) {
+    if (heads % (p.tp * p.cp) == 0 || (gathers && attends && model.experts == 0)) continue;
+    refuse(fmt::format(
+        "parallel.tp = {} x parallel.cp = {} must divide {} = {}, which context parallel ranks "
+        "share; lower one of them, or change {}{}",
+        p.tp, p.cp, what, heads, what,
+        gathers ? "" : ", or take parallel.cp_comm_type = all_gather"));
+  }
+  if (!gathers) return;
+  if (!attends || model.experts > 0) {
+    refuse(fmt::format(
+        "parallel.cp_comm_type = all_gather cuts sequences into chunks, which {} cannot follow; "
+        "take a2a",
+        attends ? "the places of experts" : "mixers beside self_attention"));
+  }
+}
+
 }  // namespace
+
+ContextExchange context_exchange(const ParallelConfig& p) {
+  if (p.cp_comm_type == "a2a") return ContextExchange::heads;
+  return p.cp_comm_type == "auto" ? ContextExchange::automatic : ContextExchange::keys;
+}
 
 parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
   const int64_t cuts = p.tp * p.cp * p.pp;
@@ -114,15 +144,7 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
         p.ep));
   }
   require_divides("ep", p.ep, "model.experts", model.experts);
-  // Attention is shared by heads among the ranks of both.
-  for (const auto& [what, heads] :
-       {std::pair{"model.heads", model.heads}, std::pair{"model.kv_heads", model.kv_heads}}) {
-    if (p.cp == 1 || heads % (p.tp * p.cp) == 0) continue;
-    refuse(
-        fmt::format("parallel.tp = {} x parallel.cp = {} must divide {} = {}, which context "
-                    "parallel ranks share; lower one of them, or change {}",
-                    p.tp, p.cp, what, heads, what));
-  }
+  check_context(p, model);
   const auto& names = kSchedules;
   if (!p.schedule.ends_with(".csv") &&
       std::find(std::begin(names), std::end(names), p.schedule) == std::end(names)) {
@@ -157,6 +179,7 @@ std::string layout_text(const ParallelConfig& p, int ranks) {
   };
   add("tp", e.tp, 1);
   add("cp", e.cp, 1);
+  if (e.cp > 1) add("cp_comm_type", p.cp_comm_type, "auto");
   add("pp", e.pp, 1);
   add("ep", e.ep, 1);
   add("zero", o.zero, 0);

@@ -225,7 +225,9 @@ class RecomputeUnits::Region {
 
 RecomputeUnits::RecomputeUnits(const Tape& probe, const ModelledRates& rates) {
   const Costs costs(probe, rates);
-  for (size_t i = 0; i < probe.operations(); ++i) step_us_ += costs.us(probe.operation(i));
+  // Without what has no result: one rank counts totals for several, and all must choose alike.
+  for (size_t i = 0; i < probe.operations(); ++i)
+    if (const Operation& o = probe.operation(i); !o.writes.empty()) step_us_ += costs.us(o);
   std::vector<Unit> whole;
   for (int32_t r = 0; r < static_cast<int32_t>(probe.regions().size()); ++r) {
     const Region region(probe, costs, r);

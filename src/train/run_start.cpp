@@ -78,7 +78,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       device_(device),
       ranks_(ranks),
       together_(ranks),
-      layout_(ranks, mesh_extents(config.parallel, ranks.size())),
+      layout_(ranks, mesh_extents(config.parallel, ranks.size()),
+              context_exchange(config.parallel)),
       signal_(signal),
       progress_(progress_options(config, ranks.rank() == 0)),
       output_(ranks.rank() == 0

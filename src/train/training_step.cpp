@@ -11,6 +11,7 @@
 
 #include "kernels/gemm/matmul.h"
 #include "train/frozen.h"
+#include "train/loss_tape.h"
 
 namespace saturate::train {
 namespace {
@@ -84,9 +85,10 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
     m.host += store.host_bytes(a, options.optimizer.purpose());
   m.activations = micro_batches.arena_bytes();
   m.activations_unshared = micro_batches.unshared_bytes();
-  m.batches = static_cast<size_t>(options.slots * data::BatchLayout(options.shape).words) *
-                  sizeof(int32_t) +
-              micro_batches.batch_bytes();
+  m.batches =
+      static_cast<size_t>(options.slots * batch_layout_of(options.shape, config, layout).words) *
+          sizeof(int32_t) +
+      micro_batches.batch_bytes();
   m.batches += RoutingTotals::bytes(config);
   m.workspace = kernels::matmul_workspace_bytes(device, compute);
   if (look) look(micro_batches);
@@ -101,7 +103,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
       options_(options),
       ranks_(ranks),
       layout_(layout),
-      batch_layout_(options.shape),
+      batch_layout_(batch_layout_of(options.shape, model.config(), layout)),
       compute_(store.device()),
       copy_(store.device()),
       state_(store.device(), sizeof(StepState)),
@@ -443,6 +445,7 @@ void TrainingStep::submit() {
   for (int64_t a = 0; a < options_.accumulate; ++a) {
     const auto slot = static_cast<size_t>(micro_++ % options_.slots);
     used.push_back(slot);
+    cut_in_chunks(batch_layout_, layout_, host_slot(static_cast<int64_t>(slot)));
     if (!gpu) continue;
     consumed_[slot].wait_on(copy_);
     copy_to_device(copy_, slots_.as<char>() + slot * block, host_slot(static_cast<int64_t>(slot)),

@@ -129,6 +129,44 @@ HeadPart attending_heads_of(const ModelConfig& c, const Layout& layout) {
                        layout.coordinate(Axis::tp) * shared_by + layout.coordinate(Axis::cp));
 }
 
+int64_t row_chunks(const ModelConfig& c, int64_t tp, int64_t cp, ContextExchange exchange) {
+  const bool divided = c.heads % (tp * cp) == 0 && c.kv_heads % (tp * cp) == 0;
+  const bool keys =
+      exchange == ContextExchange::keys || (exchange == ContextExchange::automatic && !divided);
+  return cp > 1 && keys ? 2 * cp : 0;
+}
+
+int64_t row_chunks(const ModelConfig& c, const Layout& layout) {
+  return row_chunks(c, layout.extent(Axis::tp), layout.extent(Axis::cp), layout.context_exchange());
+}
+
+Value attend(Tape& tape, const ModelConfig& c, const Layout& layout, Value q, Value kv,
+             ops::AttentionSpec spec, const int32_t* chunk_offsets) {
+  const HeadPart mine = heads_of(c, layout);
+  const bool chunks = row_chunks(c, layout) > 0;
+  const HeadPart here = chunks ? mine : attending_heads_of(c, layout);
+  spec.heads = here.heads;
+  spec.kv_heads = here.kv_heads;
+  spec.head_size = c.head_size;
+  spec.dropout = c.attention_dropout;
+  spec.first_head = here.first_head;
+  spec.all_heads = c.heads;
+  if (chunks)
+    return ops::chunked_attention(tape, context_ranks(layout), q, kv, spec, chunk_offsets);
+  std::vector<int64_t> blocks{mine.q_width};
+  if (!kv) blocks.insert(blocks.end(), 2, mine.kv_width);
+  q = rows_to_heads(tape, layout, q, std::move(blocks));
+  spec.q = {q, 0};
+  spec.k = {q, here.q_width};
+  if (kv) {
+    const int64_t first_row = tape.first_row();
+    spec.k = {rows_to_heads(tape, layout, kv, {mine.kv_width, mine.kv_width}), 0};
+    tape.set_rows(first_row, tape.whole_rows());  // again of the queries
+  }
+  spec.v = {spec.k.of, spec.k.column + here.kv_width};
+  return heads_to_rows(tape, layout, ops::attention(tape, spec), mine.q_width);
+}
+
 Value rows_to_heads(Tape& tape, const Layout& layout, Value x, std::vector<int64_t> blocks) {
   const ops::GroupOfRanks ranks = context_ranks(layout);
   tape.set_rows(tape.first_row() - ranks.part() * tape.info(x).rows, tape.whole_rows());

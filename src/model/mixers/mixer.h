@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "ops/attention.h"
 #include "ops/embedding.h"
 #include "ops/layout.h"
 #include "ops/tape.h"
@@ -91,6 +92,18 @@ Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value 
 // all-to-all each.
 Value rows_to_heads(Tape& tape, const Layout& layout, Value x, std::vector<int64_t> blocks);
 Value heads_to_rows(Tape& tape, const Layout& layout, Value x, int64_t q_width);
+
+// Whether ranks of a context-parallel group gather keys and values instead, each for the queries of
+// two chunks of the rows: the chunks of a micro-batch's rows (Tape::set_chunks), else 0.
+int64_t row_chunks(const ModelConfig& config, int64_t tp, int64_t cp, ContextExchange exchange);
+int64_t row_chunks(const ModelConfig& config, const Layout& layout);
+
+// Attention between a mixer's projections, by whichever exchange the model takes: q and, behind it or
+// in kv, keys and values of this rank's rows; returns q's rows with all of q_width. spec: sequences of
+// the whole micro-batches, their bounds and the mask. chunk_offsets: of q's side (TokenArrays), where
+// ranks have chunks.
+Value attend(Tape& tape, const ModelConfig& config, const Layout& layout, Value q, Value kv,
+             ops::AttentionSpec spec, const int32_t* chunk_offsets = nullptr);
 
 // The heads of attention that a rank has: those that it projects, or those of them that it attends
 // with, where context-parallel ranks share them.

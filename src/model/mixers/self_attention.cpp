@@ -13,7 +13,6 @@ class SelfAttention : public Mixer {
       : c_(declare.config),
         layout_(declare.layout),
         mine_(heads_of(c_, layout_)),
-        attends_(attending_heads_of(c_, layout_)),
         qkv_(declare.linear("qkv", q_width() + 2 * kv_width(), c_.d_model,
                             {q_width(), kv_width(), kv_width()}, Cut::outputs)),
         out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
@@ -55,40 +54,33 @@ class SelfAttention : public Mixer {
   // Of this rank's heads, for the rows of all its tensor-parallel ranks.
   Value attend(Tape& tape, Value projected, const MixerBatch& batch) const {
     const ops::TokenArrays& tokens = batch.side.tokens;
-    const Value rows = rotated(tape, projected, tokens.positions + tape.first_row());
     const Value qkv =
-        rows_to_heads(tape, layout_, rows, {mine_.q_width, mine_.kv_width, mine_.kv_width});
-    const Value heads = ops::attention(tape, {.q = {qkv, 0},
-                                              .k = {qkv, attends_.q_width},
-                                              .v = {qkv, attends_.q_width + attends_.kv_width},
-                                              .heads = attends_.heads,
-                                              .kv_heads = attends_.kv_heads,
-                                              .head_size = c_.head_size,
-                                              .cu_q = tokens.cu,
-                                              .cu_k = tokens.cu,
-                                              .sequences = tokens.sequences,
-                                              .max_q = batch.side.max_length,
-                                              .max_k = batch.side.max_length,
-                                              .causal = batch.causal,
-                                              .dropout = c_.attention_dropout,
-                                              .first_head = attends_.first_head,
-                                              .all_heads = c_.heads});
-    return heads_to_rows(tape, layout_, heads, mine_.q_width);
+        rotated(tape, projected, tokens.positions, tape.row_runs(tape.info(projected).rows));
+    return model::attend(tape, c_, layout_, qkv, {},
+                         {.cu_q = tokens.cu,
+                          .cu_k = tokens.cu,
+                          .sequences = tokens.sequences,
+                          .max_q = batch.side.max_length,
+                          .max_k = batch.side.max_length,
+                          .causal = batch.causal},
+                         tokens.chunk_offsets);
   }
 
-  Value rotated(Tape& tape, Value qkv, const int32_t* positions) const {
+  Value rotated(Tape& tape, Value qkv, const int32_t* positions,
+                std::vector<RowRun> rows = {}) const {
     if (c_.positions != PositionKind::rotary) return qkv;
     // q and k lie side by side, so one call rotates the heads of both.
     return ops::rotary(tape, {qkv, 0},
                        {.heads = mine_.heads + mine_.kv_heads,
                         .head_size = c_.head_size,
                         .positions = positions,
+                        .runs = std::move(rows),
                         .base = c_.rotary_base});
   }
 
   const ModelConfig c_;
   const Layout& layout_;
-  const HeadPart mine_, attends_;
+  const HeadPart mine_;
   const LinearIds qkv_, out_;
 };
 
