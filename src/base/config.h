@@ -111,6 +111,7 @@ struct TrainConfig {
 struct ParallelConfig {
   int64_t dp = 0;  // 0: the ranks that the other axes leave
   int64_t tp = 1, pp = 1, cp = 1, ep = 1;
+  int64_t tp_overlap = 0;
   std::string cp_comm_type = "auto";
   std::string zero = "auto";
   int64_t dp_shard = 0;  // neighbours in dp that share one copy; 0: all of dp

@@ -105,6 +105,7 @@ const Key kKeys[] = {
 
     {AT(parallel.dp), "data parallel: ranks that train on different batches; 0: those that the other axes leave", 0, 65536},
     {AT(parallel.tp), "tensor and sequence parallel: ranks that share every matrix and the rows of a batch", 1, 1024},
+    {AT(parallel.tp_overlap), "pieces of a product of tp ranks in the forward pass, computed beside each other's transfers; 1: whole; 0: what a model of time says", 0, 16},
     {AT(parallel.pp), "pipeline parallel: ranks that have different layers", 1, 1024},
     {AT(parallel.cp), "context parallel: ranks that share the tokens of long sequences", 1, 1024},
     {AT(parallel.cp_comm_type), "what ranks of cp exchange for attention: rows for heads (a2a), or the keys and values of all rows (all_gather), whatever the number of heads; auto: a2a where they divide the heads", 0, 0, "auto|a2a|all_gather"},

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/linear.h"
-
 namespace saturate::model {
 namespace {
 
@@ -184,8 +182,8 @@ Value Transformer::decode_step(Tape& tape, const PackedSide& target,
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {
-  return ops::linear(tape, gather_rows(tape, *layout_, hidden),
-                     tape.parameter(config_.tied_output ? decoder_.embedding : output_));
+  const ParameterId table = config_.tied_output ? decoder_.embedding : output_;
+  return project_in(tape, *layout_, {.weight = table, .bias = {}}, hidden);
 }
 
 std::vector<const Mixer*> Transformer::decoder_mixers() const {

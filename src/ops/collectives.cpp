@@ -22,7 +22,26 @@ Collective collective(CollectiveKind kind, const GroupOfRanks& ranks, int64_t co
   return {.kind = kind, .group = ranks.group, .count = count};
 }
 
-// Records an operation that starts `c` and waits for it on its lane. x is none for a receive, y (of
+// Records an operation that starts `c` and waits for it on its lane; its result lies in y from
+// `element` on.
+void record(Tape& t, const char* op, const GroupOfRanks& ranks, Collective c, Value x, Value y,
+            int64_t element, Tape::BackwardFn backward) {
+  const auto shape = std::make_shared<const Collective>(std::move(c));
+  parallel::Communicator& communicator = *ranks.communicator;
+  t.record(op, {x}, {y},
+           [=, &communicator](const Run& r) {
+             communicator.wait(communicator.start(*shape, r(x), r.at(y, element), r.ctx), r.ctx);
+           },
+           std::move(backward),
+           {.kind = shape->kind == CollectiveKind::send_receive ? OperationKind::transfer
+                                                                : OperationKind::collective,
+            .group = shape->group.id,
+            .bytes = shape->elements() * static_cast<int64_t>(size_of(shape->dtype)),
+            .lane = ranks.lane,
+            .collective = shape});
+}
+
+// The same with a result of its own. x is none for a receive, y (of
 // `out`'s type and shape) has no columns for a send, which writes a token instead: its gradient is
 // what backward() comes by.
 Value record(Tape& t, const char* op, const GroupOfRanks& ranks, Collective c, Value x,
@@ -31,22 +50,10 @@ Value record(Tape& t, const char* op, const GroupOfRanks& ranks, Collective c, V
   const Value y =
       sends_only ? t.make("sent", DType::i32, 1, 1) : t.make(op, out.dtype, out.rows, out.cols);
   c.dtype = out.dtype;
-  const auto shape = std::make_shared<const Collective>(std::move(c));
-  parallel::Communicator& communicator = *ranks.communicator;
   Tape::BackwardFn then;
   if (backward)
     then = [y, backward = std::move(backward)](Tape& tape) { backward(tape, tape.gradient(y)); };
-  t.record(op, {x}, {y},
-           [=, &communicator](const Run& r) {
-             communicator.wait(communicator.start(*shape, r(x), r(y), r.ctx), r.ctx);
-           },
-           std::move(then),
-           {.kind = shape->kind == CollectiveKind::send_receive ? OperationKind::transfer
-                                                                : OperationKind::collective,
-            .group = shape->group.id,
-            .bytes = shape->elements() * static_cast<int64_t>(size_of(shape->dtype)),
-            .lane = ranks.lane,
-            .collective = shape});
+  record(t, op, ranks, std::move(c), x, y, 0, std::move(then));
   if (sends_only && t.training()) t.set_gradient(y, y);
   return y;
 }
@@ -136,6 +143,15 @@ Value scatter_sum_rows(Tape& tape, const GroupOfRanks& ranks, Value x) {
                        tape.info(x).rows, ranks.group.size()));
   return scatter_sum(tape, ranks, x,
                      [=](Tape& t, Value d_y) { t.add_gradient(x, gather(t, ranks, d_y)); });
+}
+
+void scatter_sum_into(Tape& t, const GroupOfRanks& ranks, Value x, Value y, int64_t row,
+                      Tape::BackwardFn backward) {
+  const Tape::Info i = t.info(x);
+  Collective c =
+      collective(CollectiveKind::reduce_scatter, ranks, i.rows / ranks.group.size() * i.cols);
+  c.dtype = i.dtype;
+  record(t, "scatter_sum_rows", ranks, std::move(c), x, y, row * i.cols, std::move(backward));
 }
 
 Value all_reduce_sum(Tape& tape, const GroupOfRanks& ranks, Value x) {

@@ -12,6 +12,7 @@
 #include "ops/context_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/linear.h"
+#include "ops/linear_ranks.h"
 #include "ops/residual_norm.h"
 #include "parallel/lockstep.h"
 #include "parallel/mesh.h"
@@ -322,6 +323,30 @@ TEST(Collectives, RowsForHeadsEqualOneRank) {
   const Share one = shares(1, context).front();
   EXPECT_LT(difference(shares(2, context), one), kClose);
   EXPECT_LT(difference(shares(4, context), one), kClose);
+}
+
+// A matrix cut by outputs and one cut by inputs, whole and in pieces beside the transfers.
+TEST(Collectives, ProductsInPiecesEqualOneRank) {
+  for (const int64_t pieces : {1, 2, 3}) {
+    const auto tensor = [pieces](Communicator& c, Share* share) {
+      Model m(c, {.tp = c.size()});
+      const ParameterId in = m.add("in", kInner, kWidth, {.cuts = {{0, tp}}}),
+                        out = m.add("out", kWidth, kInner, {.cuts = {{1, tp}}}),
+                        head = m.add("head", kVocab, kWidth);
+      const GroupOfRanks ranks = m.over({tp});
+      const int64_t rows = kRows / c.size();
+      Tape& t = m.begin(rows, rows * c.rank());
+      Value h = gather_linear(t, ranks, m.input(), t.parameter(in), {}, pieces);
+      EXPECT_EQ(t.info(h).rows, kRows);
+      h = linear_scatter(t, ranks, m.gelu(h), t.parameter(out), pieces);
+      m.loss(m.product(h, head));
+      require_matching(c, m.record_backward());
+      *share = m.run();
+    };
+    const Share one = shares(1, tensor).front();
+    EXPECT_LT(difference(shares(2, tensor), one), kClose);
+    EXPECT_LT(difference(shares(4, tensor), one), kClose);
+  }
 }
 
 TEST(Collectives, RefusalsNameValueRuleAndWayOut) {

@@ -31,11 +31,11 @@ const std::vector<Axis> kShared[] = {
 }  // namespace
 
 Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
-               ContextExchange exchange)
+               const TransferOptions& transfers)
     : communicator_(&ranks),
       mesh_(ranks.size(), extents),
       rank_(ranks.rank()),
-      exchange_(exchange) {
+      transfers_(transfers) {
   for (const std::vector<Axis>& axes : kSets) {
     std::string names;
     for (const Axis axis : axes) names += (names.empty() ? "" : "-") + std::string(name_of(axis));

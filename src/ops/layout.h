@@ -18,6 +18,13 @@ namespace saturate {
 // values of all rows (all-gather); automatic: heads where the ranks divide them.
 enum class ContextExchange : uint8_t { automatic, heads, keys };
 
+// How the transfers of a layout are made.
+struct TransferOptions {
+  ContextExchange context =
+      ContextExchange::automatic;  // as asked for: a model decides (row_chunks)
+  int64_t tp_overlap = 0;  // pieces of gather_linear() and linear_scatter() (ops/linear_ranks.h)
+};
+
 class Layout {
  public:
   using Axis = parallel::MeshAxis;
@@ -26,7 +33,7 @@ class Layout {
   // Collective over all ranks: makes the groups of every axis and of every set of axes that
   // gradients are summed over. `ranks` outlives it. Errors: those of Mesh; collective.
   Layout(parallel::Communicator& ranks, const parallel::MeshExtents& extents,
-         ContextExchange exchange = ContextExchange::automatic);
+         const TransferOptions& transfers = {});
 
   const parallel::Mesh& mesh() const noexcept { return mesh_; }
   int rank() const noexcept { return rank_; }
@@ -56,8 +63,7 @@ class Layout {
     return {.communicator = communicator_, .group = group(axes), .lane = lane};
   }
 
-  // As asked for; a model decides (row_chunks() of model/mixers/mixer.h).
-  ContextExchange context_exchange() const noexcept { return exchange_; }
+  const TransferOptions& transfers() const noexcept { return transfers_; }
 
   // What groups belong to; null on one rank.
   parallel::Communicator* communicator() const noexcept { return communicator_; }
@@ -79,7 +85,7 @@ class Layout {
   parallel::Communicator* communicator_ = nullptr;
   parallel::Mesh mesh_{1, {}};
   int rank_ = 0;
-  ContextExchange exchange_ = ContextExchange::automatic;
+  TransferOptions transfers_;
   std::map<std::vector<int>, parallel::Group> groups_;  // by partition
   std::map<unsigned, parallel::Group> of_axes_;         // by bits of the axes that are cut
   std::map<unsigned, Sharers> sharers_;                 // the same

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_plan.h"
@@ -19,6 +20,7 @@ using kernels::Transpose;
 struct Product {
   Value a = {}, b = {}, c = {}, d = {}, bias = {};
   MatmulArgs args = {};
+  int64_t a_element = 0, d_element = 0;  // where a and d begin
 
   // The kernel is chosen here, while the list is recorded.
   MatmulPlan plan(const Tape& t, Value w) const {
@@ -35,13 +37,15 @@ struct Product {
     };
     x.a = memory_of(a), x.b = memory_of(b), x.c = memory_of(c), x.d = memory_of(d);
     x.bias = memory_of(bias);
+    x.a = static_cast<const char*>(x.a) + static_cast<size_t>(a_element) * size_of(x.ab_type);
+    x.d = static_cast<char*>(x.d) + static_cast<size_t>(d_element) * size_of(x.d_type);
     const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
     return kernels::plan_matmul(where, t.parameters().kernels(), x);
   }
 
   void run(const Run& r, const MatmulPlan& plan) const {
     MatmulArgs x = args;
-    x.a = r(a), x.b = r(b), x.c = r(c), x.d = r(d), x.bias = r(bias);
+    x.a = r.at(a, a_element), x.b = r(b), x.c = r(c), x.d = r.at(d, d_element), x.bias = r(bias);
     plan.run(r.ctx, x);
   }
 
@@ -175,14 +179,35 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
   const Product p = product_of(tape, x, w, bias, y);
   tape.record(
       "linear", {x, w, bias}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
-      [=](Tape& t) {
-        const Value d_y = t.gradient(y);
-        if (bias) record_bias_gradient(t, d_y, bias);
-        record_weight_gradient(t, x, w, d_y);
-        record_input_gradient(t, x, w, d_y);
-      },
-      p.traits());
+      [=](Tape& t) { linear_gradients(t, x, w, bias, t.gradient(y)); }, p.traits());
   return y;
+}
+
+void linear_gradients(Tape& t, Value x, Value w, Value bias, Value d_y) {
+  if (bias) record_bias_gradient(t, d_y, bias);
+  record_weight_gradient(t, x, w, d_y);
+  record_input_gradient(t, x, w, d_y);
+}
+
+void linear_rows(Tape& t, Value x, Value w, Value bias, Value y,
+                 const std::vector<RowBlock>& blocks, Tape::BackwardFn backward) {
+  const Tape::Info xi = t.info(x), wi = t.info(w);
+  require_inner("linear_rows", xi, wi, bias ? t.info(bias).cols : wi.rows);
+  std::vector<std::pair<Product, MatmulPlan>> products;
+  double flops = 0;
+  for (const RowBlock& block : blocks) {
+    Product p = product_of(t, x, w, bias, y);
+    p.args.m = block.rows;
+    p.a_element = block.from * xi.cols;
+    p.d_element = block.to * wi.rows;
+    flops += p.traits().flops;
+    products.emplace_back(p, p.plan(t, w));
+  }
+  t.record("linear", {x, w, bias}, {y},
+           [products = std::move(products)](const Run& r) {
+             for (const auto& [p, plan] : products) p.run(r, plan);
+           },
+           std::move(backward), {.flops = flops});
 }
 
 Value add_bias(Tape& tape, Value x, Value bias) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <vector>
+
 #include "ops/tape.h"
 
 namespace saturate::ops {
@@ -12,6 +14,17 @@ namespace saturate::ops {
 // Errors    invalid_argument when inner sizes differ.
 // Kernel    kernels/gemm/matmul.h
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
+
+// linear() in pieces of rows, each into its place in y, a value that make() or alias() made. Rows
+// [from, from + rows) of x make those of y from `to` on. `backward` is the caller's: as a rule
+// linear_gradients() behind the last piece.
+struct RowBlock {
+  int64_t from = 0, to = 0, rows = 0;
+};
+void linear_rows(Tape& t, Value x, Value w, Value bias, Value y,
+                 const std::vector<RowBlock>& blocks, Tape::BackwardFn backward = {});
+// The backward pass of linear().
+void linear_gradients(Tape& t, Value x, Value w, Value bias, Value d_y);
 
 // x + bias in every row: where products of several ranks were summed before it is added once.
 //

@@ -221,7 +221,7 @@ std::vector<Recorded> record_stages(const RunConfig& config, int64_t length, int
   std::vector<Recorded> stages;
   for (int stage = 0; stage < extents.pp; ++stage) {
     parallel::PlanningCommunicator communicator(device, stage * (ranks / extents.pp), ranks);
-    const Layout layout(communicator, extents, train::context_exchange(config.parallel));
+    const Layout layout(communicator, extents, train::transfer_options(config.parallel));
     if (!pipeline)
       pipeline = train::plan_pipeline(shape.model, shape.batch, options.accumulate,
                                       options.parallel, layout);

@@ -52,6 +52,20 @@ constexpr const char* kTensor[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Tensor, LayoutParity, testing::ValuesIn(kTensor));
 
+// Forward products in pieces, beside the transfers of others.
+constexpr const char* kOverlap[] = {
+    "translation dp=1,tp=2,tp_overlap=2 2",
+    "gpt dp=1,tp=4,tp_overlap=2 2",
+    "llama dp=1,tp=2,tp_overlap=4 2 averaged",
+    "linear dp=1,tp=2,tp_overlap=3 2",
+    "modern-translation dp=1,tp=2,tp_overlap=2,recompute=full 2 frozen",
+    "gpt dp=1,tp=2,tp_overlap=4,recompute=selective 2",
+    "wide-gpt dp=2,tp=2,zero=3,tp_overlap=2 4",
+    "llama dp=1,tp=2,cp=2,tp_overlap=2 2",
+    "translation dp=1,tp=2,pp=2,tp_overlap=2 4",
+};
+INSTANTIATE_TEST_SUITE_P(Overlap, LayoutParity, testing::ValuesIn(kOverlap));
+
 constexpr const char* kContext[] = {
     "translation dp=1,cp=2 2",        "gpt dp=1,cp=2 2",
     "gpt dp=1,cp=4 2 averaged",       "llama dp=1,cp=2 3 frozen",

@@ -79,7 +79,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   config.parallel = task.parallel;
   check_layout(config, task.model, ranks.size());
   const Layout layout(ranks, mesh_extents(task.parallel, ranks.size()),
-                      context_exchange(task.parallel));
+                      transfer_options(task.parallel));
   const int dp = layout.extent(Layout::Axis::dp);
   if (task.micro_batches % dp != 0) {
     throw Error(Errc::invalid_argument, "parallel",

@@ -74,7 +74,7 @@ void check_copies(const ParallelConfig& p, int dp) {
 
 void check_context(const ParallelConfig& p, const model::ModelConfig& model) {
   if (p.cp == 1) return;
-  const bool gathers = model::row_chunks(model, p.tp, p.cp, context_exchange(p)) > 0;
+  const bool gathers = model::row_chunks(model, p.tp, p.cp, transfer_options(p).context) > 0;
   const bool attends = std::ranges::all_of(
       model.mixers, [](const std::string& name) { return name == "self_attention"; });
   // Attention is shared by heads among the ranks of both.
@@ -98,9 +98,11 @@ void check_context(const ParallelConfig& p, const model::ModelConfig& model) {
 
 }  // namespace
 
-ContextExchange context_exchange(const ParallelConfig& p) {
-  if (p.cp_comm_type == "a2a") return ContextExchange::heads;
-  return p.cp_comm_type == "auto" ? ContextExchange::automatic : ContextExchange::keys;
+TransferOptions transfer_options(const ParallelConfig& p) {
+  return {.context = p.cp_comm_type == "a2a"    ? ContextExchange::heads
+                     : p.cp_comm_type == "auto" ? ContextExchange::automatic
+                                                : ContextExchange::keys,
+          .tp_overlap = p.tp_overlap};
 }
 
 parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
@@ -178,6 +180,7 @@ std::string layout_text(const ParallelConfig& p, int ranks) {
     if (value != usual) text += fmt::format(",{}={}", key, value);
   };
   add("tp", e.tp, 1);
+  if (e.tp > 1) add("tp_overlap", p.tp_overlap, 0);
   add("cp", e.cp, 1);
   if (e.cp > 1) add("cp_comm_type", p.cp_comm_type, "auto");
   add("pp", e.pp, 1);

@@ -23,8 +23,8 @@ struct ParallelOptions {
 // The mesh of that many ranks. Errors: invalid_argument (the product of the extents is not `ranks`).
 parallel::MeshExtents mesh_extents(const ParallelConfig& config, int ranks);
 
-// parallel.cp_comm_type.
-ContextExchange context_exchange(const ParallelConfig& config);
+// The keys that say how ranks transfer.
+TransferOptions transfer_options(const ParallelConfig& config);
 
 // Whether this model can be cut so over that many ranks. The same on every rank, before anything is
 // made. Errors: invalid_argument or unsupported with the key, its value, the rule and a way out.

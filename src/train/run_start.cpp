@@ -79,7 +79,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       ranks_(ranks),
       together_(ranks),
       layout_(ranks, mesh_extents(config.parallel, ranks.size()),
-              context_exchange(config.parallel)),
+              transfer_options(config.parallel)),
       signal_(signal),
       progress_(progress_options(config, ranks.rank() == 0)),
       output_(ranks.rank() == 0

@@ -90,7 +90,7 @@ StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device d
   ParameterStore store(device, resolve_precision(config.train.precision, device));
   store.set_kernels(kernel_choices);
   const Layout layout(ranks, mesh_extents(config.parallel, ranks.size()),
-                      context_exchange(config.parallel));
+                      transfer_options(config.parallel));
   std::optional<int64_t> recompute_units;
   if (config.train.memory.value > 0) {
     const auto rows_of = [&](const RunConfig& c) {

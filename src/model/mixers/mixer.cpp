@@ -5,6 +5,7 @@
 
 #include "ops/context_attention.h"
 #include "ops/linear.h"
+#include "ops/linear_ranks.h"
 
 namespace saturate::model {
 
@@ -101,9 +102,21 @@ NormIds Declaration::norm() const {
   return ids;
 }
 
+namespace {
+
+Value bias_of(Tape& tape, const LinearIds& ids) {
+  return ids.bias.index >= 0 ? tape.parameter(ids.bias) : Value{};
+}
+
+// Of what is recorded next, from the rows of all ranks, of which x has this rank's.
+void begin_gathered_rows(Tape& tape, const ops::GroupOfRanks& ranks, Value x) {
+  tape.set_rows(tape.first_row() - ranks.part() * tape.info(x).rows, tape.whole_rows());
+}
+
+}  // namespace
+
 Value project(Tape& tape, const LinearIds& ids, Value x) {
-  return ops::linear(tape, x, tape.parameter(ids.weight),
-                     ids.bias.index >= 0 ? tape.parameter(ids.bias) : Value{});
+  return ops::linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids));
 }
 
 namespace {
@@ -137,7 +150,8 @@ int64_t row_chunks(const ModelConfig& c, int64_t tp, int64_t cp, ContextExchange
 }
 
 int64_t row_chunks(const ModelConfig& c, const Layout& layout) {
-  return row_chunks(c, layout.extent(Axis::tp), layout.extent(Axis::cp), layout.context_exchange());
+  return row_chunks(c, layout.extent(Axis::tp), layout.extent(Axis::cp),
+                    layout.transfers().context);
 }
 
 Value attend(Tape& tape, const ModelConfig& c, const Layout& layout, Value q, Value kv,
@@ -182,19 +196,22 @@ Value heads_to_rows(Tape& tape, const Layout& layout, Value x, int64_t q_width) 
 
 Value gather_rows(Tape& tape, const Layout& layout, Value x) {
   const ops::GroupOfRanks ranks = tensor_ranks(layout);
-  tape.set_rows(tape.first_row() - ranks.part() * tape.info(x).rows, tape.whole_rows());
+  begin_gathered_rows(tape, ranks, x);
   return ops::gather_rows(tape, ranks, x);
 }
 
 Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
-  return project(tape, ids, gather_rows(tape, layout, x));
+  const ops::GroupOfRanks ranks = tensor_ranks(layout);
+  begin_gathered_rows(tape, ranks, x);
+  return ops::gather_linear(tape, ranks, x, tape.parameter(ids.weight), bias_of(tape, ids),
+                            layout.transfers().tp_overlap);
 }
 
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
   const ops::GroupOfRanks ranks = tensor_ranks(layout);
   if (ranks.parts() == 1) return project(tape, ids, x);
-  const Value y =
-      ops::scatter_sum_rows(tape, ranks, ops::linear(tape, x, tape.parameter(ids.weight)));
+  const Value y = ops::linear_scatter(tape, ranks, x, tape.parameter(ids.weight),
+                                      layout.transfers().tp_overlap);
   tape.set_rows(tape.first_row() + ranks.part() * tape.info(y).rows, tape.whole_rows());
   return ids.bias.index < 0 ? y : ops::add_bias(tape, y, tape.parameter(ids.bias));
 }
