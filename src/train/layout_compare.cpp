@@ -18,7 +18,11 @@
 namespace saturate::train {
 namespace {
 
-constexpr double kBoundF64 = 1e-11, kBoundF32 = 1e-4, kLowPrecision = 2;
+// kNoise: how much farther from the reference than A's own noise B may lie.
+constexpr double kBoundF64 = 1e-11, kBoundF32 = 1e-4, kNoise = 2;
+
+// A sum of 1,000 products in fp32 in another order differs by sqrt(1,000) roundings of 2^-24.
+constexpr float kAnotherOrder = 0x1p-19f;
 
 struct Place {
   parallel::LaunchInfo launch;
@@ -141,6 +145,16 @@ double median_of_kind(const std::vector<LayoutDistance>& all, const std::string&
   return *middle;
 }
 
+// What rounding may do to value i: what it did to A, or to a typical value of its kind. By how much it
+// changes a single number is chance, so those kinds that have one value go by another: a sum of squares
+// differs by up to twice what its terms do.
+double noise_of(const std::vector<LayoutDistance>& noise, size_t i) {
+  const std::string kind = kind_of(noise[i].what);
+  const double typical =
+      kind == "square" ? 2 * median_of_kind(noise, "gradient") : median_of_kind(noise, kind);
+  return std::max(noise[i].relative, typical);
+}
+
 LayoutComparison compare(const RunConfig& config, const std::string& a, const std::string& b,
                          int64_t length, int64_t steps, const Place& place) {
   Settings settings = settings_of(config, place.device);
@@ -178,14 +192,15 @@ LayoutComparison compare(const RunConfig& config, const std::string& a, const st
   out.b = layout_text(layouts[1], ranks[1]);
   task.parallel = layouts[0];
   const LayoutResult first = run(place, task, ranks[0]);
+  // What rounding does to A: its distance to itself in fp32 where it rounds to less, and in fp32 to
+  // itself with weights that differ by as much as another order of sums makes.
   const bool rounds = size_of(task.type) < 4 || (config.train.tf32 && place.device.is_cuda());
+  LayoutTask other = task;
+  other.type = DType::f32;
+  other.kernels.allow_tf32 = false;
+  if (!rounds) other.perturbation = kAnotherOrder;
   LayoutResult reference;
-  if (rounds) {
-    LayoutTask wide = task;
-    wide.type = DType::f32;
-    wide.kernels.allow_tf32 = false;
-    reference = run(place, wide, ranks[0]);
-  }
+  if (task.type != DType::f64) reference = run(place, other, ranks[0]);
   task.parallel = layouts[1];
   const LayoutResult second = run(place, task, ranks[1]);
   if (place.launch.rank != 0) return {};
@@ -202,16 +217,14 @@ LayoutComparison compare(const RunConfig& config, const std::string& a, const st
     for (const StepRecord& r : result->steps)
       losses->push_back(r.target_tokens > 0 ? r.loss_sum / r.target_tokens : 0);
   const std::vector<LayoutDistance> d = distances(rounds ? reference : first, second);
-  const std::vector<LayoutDistance> noise =
-      rounds ? distances(reference, first) : std::vector<LayoutDistance>();
-  for (size_t i = 0; i < d.size(); ++i) {
-    double bound = task.type == DType::f64 ? kBoundF64 : kBoundF32;
-    if (rounds) {
-      bound = std::max(bound, kLowPrecision * std::max(noise[i].relative,
-                                                       median_of_kind(noise, kind_of(d[i].what))));
-    }
-    out.values.push_back({d[i].what, d[i].relative, bound});
+  if (task.type == DType::f64) {
+    for (const LayoutDistance& v : d) out.values.push_back({v.what, v.relative, kBoundF64});
+    return out;
   }
+  const std::vector<LayoutDistance> noise = distances(reference, first);
+  for (size_t i = 0; i < d.size(); ++i)
+    out.values.push_back(
+        {d[i].what, d[i].relative, std::max(kBoundF32, kNoise * noise_of(noise, i))});
   return out;
 }
 

@@ -31,6 +31,18 @@ TEST(LayoutCompare, EqualLayoutsAgreeAndAreToldSo) {
   EXPECT_NE(text.find("A and B agree"), std::string::npos);
 }
 
+// Roundings that twenty steps of AdamW amplify are within the bounds, and what a forgotten or averaged
+// sum does (a half and more) is far beyond each of them.
+TEST(LayoutCompare, BoundsInFp32FollowFromRounding) {
+  RunConfig config = small();
+  set_key(config, "train.precision=fp32");
+  for (const char* layout : {"dp=2", "tp=2", "dp=1,cp=2,cp_comm_type=all_gather"}) {
+    const LayoutComparison c = compare_layouts(config, "dp=1", layout, 8, 20);
+    EXPECT_TRUE(c.agree()) << to_text(c);
+    for (const ComparedValue& v : c.values) EXPECT_LT(v.bound, 0.1) << v.what;
+  }
+}
+
 TEST(LayoutCompare, TheFirstThatDiffersIsNamed) {
   LayoutComparison c;
   c.loss_a = c.loss_b = {1.0};

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "train/frozen.h"
 #include "train/whole_parameter.h"
 
@@ -48,6 +50,24 @@ double relative(const WholeTensor& reference, const WholeTensor& other) {
   for (size_t i = 0; i < difference.size(); ++i) difference[i] -= other.values[i];
   const double norm = norm_of(reference.values);
   return std::max(relative(norm_of(difference), norm), relative(other.spread, norm));
+}
+
+// Up or down by the bits of the value, so that copies on several ranks stay equal.
+void perturb(ParameterStore& store, const Stream& stream, float by) {
+  for (const ParameterGroup& group : store.groups()) {
+    const Block& masters = group.array(StateArray::master);
+    std::vector<float> values(masters.bytes() / sizeof(float));
+    if (values.empty()) continue;
+    copy_to_host(stream, values.data(), masters.data(), masters.bytes());
+    stream.synchronize();
+    for (float& v : values) {
+      const uint32_t bits = philox4x32(0, std::bit_cast<uint32_t>(v), 0).x[0];
+      v *= 1 + (bits % 2 == 0 ? by : -by);
+    }
+    copy_to_device(stream, masters.data(), values.data(), masters.bytes());
+    stream.synchronize();
+  }
+  store.refresh_compute(stream);
 }
 
 }  // namespace
@@ -102,6 +122,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   model.make_tables(store);
   TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), task.seed);
+  if (task.perturbation > 0) perturb(store, step.stream(), task.perturbation);
   store.reset_average(step.stream());
   LayoutResult result;
   for (int64_t s = 0; s < task.steps; ++s) {

@@ -21,6 +21,7 @@ struct LayoutTask {
   int64_t steps = 1;
   uint64_t seed = 1;  // of the first weights
   // Writes micro-batch `number` of the global sequence.
+  float perturbation = 0;  // relative, of the first fp32 weights, up or down
   std::function<void(const data::BatchLayout&, int64_t number, int32_t* words)> fill;
   std::function<void(const StepRecord&)> after_step = {};  // or none; on every rank
 };
