@@ -43,6 +43,11 @@ struct AttentionSpec {
 Value attention(Tape& tape, const AttentionSpec& spec);
 
 // Several of them as one operation, with the masks of one: parts of the rows.
+//
+// Shapes    of each part as above; returns their results in order.
+// Backward  as above; no value is sliced by two parts.
+// Errors    as above.
+// Kernel    kernels/attention/attention.h
 std::vector<Value> attention(Tape& tape, const std::vector<AttentionSpec>& parts);
 
 // Multiplications and additions of the forward pass on so many rows, by the mean length of a sequence.

@@ -40,8 +40,10 @@ Value gather_rows(Tape& tape, const GroupOfRanks& ranks, Value x);
 // Errors    invalid_argument when the ranks do not divide the rows.
 Value scatter_sum_rows(Tape& tape, const GroupOfRanks& ranks, Value x);
 
-// scatter_sum_rows() of a piece of a sum: its rows go to those of y from `row` on, which make() or
-// alias() made. `backward` is the caller's.
+// scatter_sum_rows() of a piece of a sum.
+//
+// Shapes    x (rows, cols); rows / ranks rows of y from `row` on, which make() or alias() made.
+// Backward  the caller's.
 void scatter_sum_into(Tape& t, const GroupOfRanks& ranks, Value x, Value y, int64_t row,
                       Tape::BackwardFn backward = {});
 

@@ -15,15 +15,23 @@ namespace saturate::ops {
 // Kernel    kernels/gemm/matmul.h
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
 
-// linear() in pieces of rows, each into its place in y, a value that make() or alias() made. Rows
-// [from, from + rows) of x make those of y from `to` on. `backward` is the caller's: as a rule
-// linear_gradients() behind the last piece.
+// Rows [from, from + rows) of x make those of y from `to` on.
 struct RowBlock {
   int64_t from = 0, to = 0, rows = 0;
 };
+// linear() in pieces of rows, each into its place in a value that is there.
+//
+// Shapes    as linear(); y, which make() or alias() made, has as many columns, and rows for all blocks.
+// Backward  the caller's: as a rule linear_gradients() behind the last piece.
+// Errors    as linear().
+// Kernel    kernels/gemm/matmul.h
 void linear_rows(Tape& t, Value x, Value w, Value bias, Value y,
                  const std::vector<RowBlock>& blocks, Tape::BackwardFn backward = {});
 // The backward pass of linear().
+//
+// Shapes    as linear(); d_y as its result.
+// Errors    none.
+// Kernel    kernels/gemm/matmul.h
 void linear_gradients(Tape& t, Value x, Value w, Value bias, Value d_y);
 
 // x + bias in every row: where products of several ranks were summed before it is added once.
