@@ -72,6 +72,7 @@ class Intervals {
 struct Timeline {
   std::vector<Segment> segments;
   Intervals compute;
+  std::vector<bool> at_once;  // by operation: it started as soon as the host had issued it
 
   // Adds the time of each leaf in [from, to), scaled.
   void add(int64_t from, int64_t to, double scale, std::vector<double>& by_leaf) const {
@@ -99,8 +100,13 @@ Timeline timeline_of(const Trace& trace, uint32_t device, int64_t from, int64_t 
     last = std::max(last, op.end_ns);
   }
   t.compute.join();
+  const HostTimeline host(trace);
+  for (const DeviceOp& op : trace.ops) {
+    const uint32_t call = host.issuer(op);
+    t.at_once.push_back(call != kNone &&
+                        op.start_ns <= trace.calls[call].end_ns + 2 * kLaunchLatencyNs);
+  }
   if (first < last) {
-    const HostTimeline host(trace);
     attribute(trace, host, device, first, last, [&](const Segment& s) { t.segments.push_back(s); });
   }
   return t;
@@ -249,6 +255,7 @@ class RankAnalyser {
       first = first || p.before_ns == INT64_MIN;
     }
     rank.caused_ns += waited;
+    if (timelines_[late.rank].at_once[late.op]) issued_late_[late.rank] += waited;
     caused_[c.communicator][late.rank] += waited;
     std::vector<double> by_leaf(kLeaves, 0);
     for (size_t i = 0; i < c.parts.size(); ++i) {
@@ -314,6 +321,22 @@ class RankAnalyser {
                      });
   }
 
+  // What a device computes while a collective of its rank is not yet there is no cause where it
+  // computes no longer than others do: the host issued the collective late, or it waited for something
+  // else.
+  void doubt_kernels(const RankUse& use, double issued_late_ns) {
+    RankReport& r = report_;
+    double others = -static_cast<double>(use.compute_ns);
+    for (const RankUse& u : r.ranks) others += static_cast<double>(u.compute_ns);
+    const double longer =
+        static_cast<double>(use.compute_ns) - others / static_cast<double>(r.ranks.size() - 1);
+    if (longer >= 0.5 * std::min(r.cause_ns, use.caused_ns)) return;
+    const bool host = issued_late_ns > 0.5 * use.caused_ns;
+    r.cause = host ? LateCause::host : LateCause::unknown;
+    r.leaf = host ? Leaf::host_code : Leaf::dependency;
+    r.cause_ns = r.leaf_ns = host ? issued_late_ns : 0;
+  }
+
   void name_straggler() {
     RankReport& r = report_;
     double all = 0;
@@ -343,6 +366,7 @@ class RankAnalyser {
         r.leaf = static_cast<Leaf>(l);
       }
     }
+    if (r.cause == LateCause::kernels) doubt_kernels(use, issued_late_[s]);
     // Where it was earlier by something else, it lost no more than what the others waited.
     r.cause_ns = std::min(r.cause_ns, use.caused_ns);
     r.leaf_ns = std::min(r.leaf_ns, r.cause_ns);
@@ -357,6 +381,7 @@ class RankAnalyser {
   std::vector<Intervals> waiting_, transfer_;      // by rank
   std::vector<std::vector<int64_t>> differences_;  // of ends to their median, by rank
   std::vector<std::vector<double>> caused_;        // by communicator and rank
+  std::vector<double> issued_late_ = std::vector<double>(ranks_.size());   // of caused_ns, likewise
   std::vector<double> longest_wait_ = std::vector<double>(ranks_.size());  // for each rank
 };
 

@@ -166,6 +166,49 @@ TEST(RankAnalysis, RanksThatTakeTurnsAreNoStraggler) {
   EXPECT_EQ(g.verdict.id, "imbalance_bound");
 }
 
+// Devices that compute all the time: a collective that starts late beside kernels that are no longer
+// than others' is late by the host, or by what no capture shows.
+TEST(RankAnalysis, EqualKernelsAreNoCause) {
+  for (const bool issued_late : {true, false}) {
+    std::vector<RankTrace> ranks(2);
+    for (int64_t r = 0; r < 2; ++r) {
+      RankTrace& rank = ranks[static_cast<size_t>(r)];
+      Trace& t = rank.trace;
+      rank.rank = r;
+      rank.name = "by hand";
+      const uint32_t thread = t.threads.add({static_cast<uint32_t>(r), 1});
+      const auto op = [&](const char* name, uint64_t stream, int64_t call, int64_t start,
+                          int64_t end) {
+        DeviceOp o;
+        o.correlation = static_cast<int64_t>(t.ops.size()) + 1;
+        o.start_ns = start;
+        o.end_ns = end;
+        o.size = 512;
+        o.name = t.names.add(name);
+        o.stream = t.streams.add({static_cast<uint32_t>(r), 0, 1, stream});
+        t.ops.push_back(o);
+        t.calls.push_back(
+            {call, call + 4'000, o.correlation, t.names.add("cudaLaunchKernel"), thread});
+      };
+      for (int64_t step = 0; step < 40; ++step) {
+        const int64_t at = 1'000'000 + step * 1'000'000, late = r * 200'000;
+        t.spans.push_back({at, at + 999'000, t.names.add("ProfilerStep#" + std::to_string(step)),
+                           thread, SpanKind::range});
+        op("sm90_gemm_bf16bf16", 7, at, at + 10'000, at + 1'005'000);
+        op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20,
+           at + (issued_late ? 390'000 + late : 20'000), at + 400'000 + late, at + 900'000);
+      }
+      t.sort();
+    }
+    const Diagnosis g = diagnose_ranks(ranks, "by hand");
+    EXPECT_EQ(g.ranks->ranks[1].last, 39);
+    EXPECT_NEAR(g.ranks->per_step(g.ranks->ranks[1].caused_ns), 200'000, 6'000);
+    EXPECT_EQ(g.ranks->cause, issued_late ? LateCause::host : LateCause::unknown);
+    EXPECT_LT(g.ranks->gain(g.ranks->saved_all_ns), 1.03);  // beside kernels
+    EXPECT_NE(g.verdict.id, "straggler_bound");
+  }
+}
+
 // Clocks of four hosts, in a random program: the same findings as with one clock.
 TEST(RankAnalysis, ClocksOfHostsAreFound) {
   RankProgram p = of(4);
