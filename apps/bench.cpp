@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "parallel/launch.h"
+#include "plan/automatic.h"
 #include "runtime/context.h"
 #include "runtime/memory.h"
 #include "train/model_setup.h"
@@ -97,7 +98,11 @@ int run_bench(const BenchOptions& o) {
   if (o.what == "links") return run_bench_links(o);
   if (o.what == "step" && o.operations) return run_bench_operations(o);
   if (o.what == "step") {
-    const train::StepTiming timing = train::time_step(o.config, o.length, o.repeats);
+    const train::StepTiming timing = train::time_step(
+        o.config, o.length, o.repeats,
+        [&](RunConfig& c, parallel::Communicator& ranks, Device device) {
+          plan::take_best_layout(c, o.length, ranks, parallel::current_launch().local_size, device);
+        });
     if (parallel::current_launch().rank == 0)
       fmt::print("{}\n", complete_row(train::to_json(timing), timing.device, o.arguments));
     return 0;

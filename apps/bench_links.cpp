@@ -2,9 +2,7 @@
 // `saturate bench links` and `saturate bench step --operations`: what a machine file is made of.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
-#include <numeric>
 
 #include "apps/commands.h"
 #include "base/durable_file.h"
@@ -38,27 +36,14 @@ int bench_links(const BenchOptions& o, const parallel::LaunchInfo& launch, Devic
     throw Error(Errc::invalid_argument, "bench",
                 "links join ranks, and this is one: start it with mpirun -n 2, torchrun "
                 "--nproc-per-node 2 --no-python, or srun -n 2");
-  // Ranks of one host follow each other; those of one place on every host form the other groups.
-  const int local = launch.local_size, hosts = ranks.size() / local;
-  std::vector<int> mine(static_cast<size_t>(local)), across(static_cast<size_t>(hosts));
-  std::iota(mine.begin(), mine.end(), ranks.rank() / local * local);
-  for (int h = 0; h < hosts; ++h) across[static_cast<size_t>(h)] = h * local + ranks.rank() % local;
-  std::vector<plan::LinkTable> inside, between;
-  if (local > 1)
-    inside = plan::measure_links(ranks, hosts > 1 ? ranks.make_group(mine) : ranks.world(), device);
-  if (hosts > 1)
-    between =
-        plan::measure_links(ranks, local > 1 ? ranks.make_group(across) : ranks.world(), device);
+  const int local = launch.local_size;
+  const plan::LinkTables links = plan::measure_all_links(ranks, local, device);
   if (ranks.rank() != 0) return 0;
-  print("host", inside);
-  print("network", between);
+  print("host", links.inside);
+  print("network", links.between);
   if (o.machine.empty()) return 0;
   plan::Machine m = machine_to_extend(o.machine, device);
-  m.devices_per_host = std::max(m.devices_per_host, local);
-  plan::replace_tables(m.inside, inside);
-  plan::replace_tables(m.between, between);
-  // All ranks of a host crossed at once, each as if it had an adapter.
-  if (hosts > 1) m.between.adapters = local;
+  plan::replace_links(m, links, local, ranks.size() / local);
   write_durable_file(o.machine, plan::to_toml(m));
   log_info(fmt::format("{}: links written", o.machine));
   return 0;

@@ -162,7 +162,7 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--memory", "train.memory", "device memory to use, as 4GiB");
     add_key(c, train_flags, "--seed", "train.seed", "start of all random numbers");
     add_key(c, train_flags, "--parallel", "parallel",
-            "how ranks share the work, as tp=2,zero=3; default: data parallel");
+            "how ranks share the work, as tp=2,zero=3; auto: the plan's fastest; default: data parallel");
     c.add_flag("--resume", resume,
                "continue the run in --out from its last checkpoint, with its own settings; "
                "flags given beside go before them");
@@ -282,7 +282,8 @@ and the like the model decodes as [translate] of its run says.)");
     add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16 or fp16");
     add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
     add_key(c, bench_flags, "--memory", "train.memory", "step: device memory to use, as 4GiB");
-    add_key(c, bench_flags, "--parallel", "parallel", "how ranks share a step, as tp=2,zero=3");
+    add_key(c, bench_flags, "--parallel", "parallel",
+            "how ranks share a step, as tp=2,zero=3, or auto");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
         ->check(CLI::Range(2, 1 << 20))
         ->capture_default_str();

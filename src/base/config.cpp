@@ -97,9 +97,10 @@ std::string section_of(std::string_view name) {
 
 void set_parallel(RunConfig& config, std::string_view text) {
   if (trim(text) == "auto") {
-    config.parallel = {};
+    config.parallel = {.schedule = "auto"};
     return;
   }
+  if (config.parallel.schedule == "auto") config.parallel = {};
   bool names_axis = false;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t comma = std::min(rest.find(','), rest.size());

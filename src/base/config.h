@@ -180,7 +180,7 @@ void merge_toml_file(RunConfig& config, const std::string& path);
 // or its elements separated by commas. Errors: invalid_argument.
 void set_key(RunConfig& config, std::string_view assignment);
 
-// Several keys of [parallel] at once: "tp=2,zero=3", or "auto" for all their defaults. Where it names
+// Several keys of [parallel] at once: "tp=2,zero=3", or "auto" for what saturate plan finds. Where it names
 // an axis (dp, tp, cp, pp, ep), the axes that it does not name take their defaults. micro_batches
 // stands for batch.accumulate. Also what set_key() and TOML take for the key `parallel`.
 // Errors: invalid_argument.

@@ -112,7 +112,7 @@ const Key kKeys[] = {
     {AT(parallel.ep), "expert parallel: ranks, of those of dp, cp and tp, that have different experts", 1, 1024},
     {AT(parallel.zero), "what the ranks of one parameter share out (ZeRO): 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too (FSDP); auto: 1 from two ranks on", 0, 0, "auto|0|1|2|3"},
     {AT(parallel.dp_shard), "ranks of dp that share out one copy with zero (hybrid sharding), such as those of a host: dp / dp_shard copies; 0: all of dp share one", 0, 65536},
-    {AT(parallel.schedule), "order of micro-batches in a pipeline: 1f1b, gpipe, interleaved, zero-bubble, or a file of actions as PyTorch writes them (0F3,2I1) that ends in .csv"},
+    {AT(parallel.schedule), "order of micro-batches in a pipeline: 1f1b, gpipe, interleaved, zero-bubble, or a file of actions as PyTorch writes them (0F3,2I1) that ends in .csv; auto, also written parallel = auto: all of [parallel] is what saturate plan finds fastest"},
     {AT(parallel.chunks), "runs of layers on each rank of a pipeline", 1, 64},
     {AT(parallel.recompute), "what the backward pass computes again rather than keep: nothing, what adds 3% to a step at most, or whole layers; auto: as little as fits into the memory", 0, 0, "auto|none|selective|full"},
     {AT(parallel.offload), "master weights and moments lie in host memory and pass through the GPU in each step"},

@@ -211,7 +211,9 @@ TEST(Config, OneTextSetsHowRanksShareTheWork) {
   set_parallel(as_table, "zero=1");
   EXPECT_EQ(as_table.parallel.pp, 4);
   set_parallel(as_table, "auto");
-  EXPECT_EQ(as_table.parallel, ParallelConfig{});
+  EXPECT_EQ(as_table.parallel, ParallelConfig{.schedule = "auto"});
+  set_parallel(as_table, "zero=1");
+  EXPECT_EQ(as_table.parallel, ParallelConfig{.zero = "1"});
   EXPECT_EQ(set_message("parallel=tp"),
             "[config] parallel: tp has no '='; write it like tp=2,zero=3, or auto");
   EXPECT_EQ(set_message("parallel=zer=1"),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "kernels/elementwise/elementwise.h"
@@ -163,6 +164,27 @@ void replace_tables(Link& link, const std::vector<LinkTable>& tables) {
     link.latency_us = t.us.front();
     link.gbs = t.bytes.back() / t.us.back() * 1e-3;
   }
+}
+
+LinkTables measure_all_links(parallel::Communicator& ranks, int local, Device device) {
+  const int hosts = ranks.size() / local;
+  std::vector<int> mine(static_cast<size_t>(local)), across(static_cast<size_t>(hosts));
+  std::iota(mine.begin(), mine.end(), ranks.rank() / local * local);
+  for (int h = 0; h < hosts; ++h) across[static_cast<size_t>(h)] = h * local + ranks.rank() % local;
+  LinkTables t;
+  if (local > 1)
+    t.inside = measure_links(ranks, hosts > 1 ? ranks.make_group(mine) : ranks.world(), device);
+  if (hosts > 1)
+    t.between = measure_links(ranks, local > 1 ? ranks.make_group(across) : ranks.world(), device);
+  return t;
+}
+
+void replace_links(Machine& m, const LinkTables& links, int local, int hosts) {
+  m.devices_per_host = std::max(m.devices_per_host, local);
+  replace_tables(m.inside, links.inside);
+  replace_tables(m.between, links.between);
+  // All ranks of a host crossed at once, each as if it had an adapter.
+  if (hosts > 1) m.between.adapters = local;
 }
 
 }  // namespace saturate::plan

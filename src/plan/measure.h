@@ -20,8 +20,17 @@ Machine measure_device(Device device);
 std::vector<LinkTable> measure_links(parallel::Communicator& ranks, const parallel::Group& group,
                                      Device device);
 
+struct LinkTables {
+  std::vector<LinkTable> inside, between;  // hosts
+};
+// Of all links of `ranks`, of which `local` follow each other on each host. Collective.
+LinkTables measure_all_links(parallel::Communicator& ranks, int local, Device device);
+
 // Puts tables in place of those of the same kind and ranks, and makes latency and rate theirs.
 void replace_tables(Link& link, const std::vector<LinkTable>& tables);
+
+// The same for both levels of a machine with `hosts` hosts of `local` ranks.
+void replace_links(Machine& machine, const LinkTables& links, int local, int hosts);
 
 struct MeasuredOperation {
   std::string key;  // operation_key

@@ -20,7 +20,8 @@ double taken_bytes(const RunConfig& config, int ranks) {
   size_t taken = 0;
   parallel::run_lockstep(ranks, [&](parallel::Communicator& communicator) {
     const train::TimedShape shape = train::timed_shape(config, kLength);
-    const Layout layout(communicator, train::mesh_extents(config.parallel, ranks));
+    const Layout layout(communicator, train::mesh_extents(config.parallel, ranks),
+                        train::transfer_options(config.parallel));
     const train::StepOptions options = train::resolve_step(config, shape.batch, ranks);
     ParameterStore store({}, DType::f32);
     model::Transformer model(

@@ -38,7 +38,8 @@ class Bench {
   Bench(const RunConfig& config, const train::TimedShape& shape, int64_t length, int ranks,
         int rank, Device device)
       : ranks_(device, rank, ranks),
-        layout_(ranks_, train::mesh_extents(config.parallel, ranks)),
+        layout_(ranks_, train::mesh_extents(config.parallel, ranks),
+                train::transfer_options(config.parallel)),
         store_(device, train::resolve_precision(config.train.precision, device)),
         model_(shape.model, kernels_set(config), layout_),
         batch_layout_(shape.batch),

@@ -116,6 +116,7 @@ class Planner {
         for (int pp = 1; n / tp % cp == 0 && pp <= n / tp / cp; ++pp) {
           if (n / tp / cp % pp != 0) continue;
           RunConfig c = request_.config;
+          if (c.parallel.schedule == "auto") c.parallel = {};
           c.parallel.tp = tp;
           c.parallel.cp = cp;
           c.parallel.pp = pp;
@@ -265,10 +266,12 @@ class Planner {
     return end == std::string::npos ? what : what.substr(end + 2);
   }
 
-  // "dp=2,zero=1" of what may be refused too.
+  // "dp=2,zero=1" of what may be refused too; --parallel takes it.
   std::string name_of_layout(const RunConfig& c) const {
     try {
-      return train::layout_text(c.parallel, request_.devices);
+      // Nothing said is what zero = auto gives.
+      const bool plain = c.parallel.zero == "0" && request_.devices / c.parallel.pp > 1;
+      return train::layout_text(c.parallel, request_.devices) + (plain ? ",zero=0" : "");
     } catch (const Error&) {
       return fmt::format("tp={},cp={},pp={},ep={}", c.parallel.tp, c.parallel.cp, c.parallel.pp,
                          c.parallel.ep);

@@ -41,7 +41,7 @@ TEST(Planner, RanksLayoutsAndSaysWhyOthersLose) {
   for (const Estimate& e : plan.ranked)
     EXPECT_EQ(e.config.batch.target_tokens * e.config.batch.accumulate * e.config.parallel.dp,
               4096);
-  ASSERT_NE(find(plan, "dp=2"), nullptr);
+  ASSERT_NE(find(plan, "dp=2,zero=0"), nullptr);
   const std::string text = to_text(plan, q, "mpirun -n {ranks}", 10);
   EXPECT_NE(text.find("run: mpirun -n 2 saturate train ... --parallel "), std::string::npos)
       << text;
@@ -212,9 +212,9 @@ TEST(Planner, EveryAxisIsPlanned) {
   const Plan plan = make_plan(q);
   for (const char* layout :
        {"dp=4,zero=1", "dp=4,zero=3", "dp=2,tp=2,zero=1", "dp=2,cp=2,zero=1", "dp=4,ep=4,zero=1",
-        "dp=2,pp=2,zero=1,schedule=1f1b", "dp=2,pp=2,schedule=zero-bubble",
-        "dp=1,tp=2,pp=2,schedule=1f1b,chunks=2",
-        "dp=1,cp=2,pp=2,ep=2,schedule=interleaved,chunks=2", "dp=1,pp=4,schedule=1f1b"})
+        "dp=2,pp=2,zero=1,schedule=1f1b", "dp=2,pp=2,schedule=zero-bubble,zero=0",
+        "dp=1,tp=2,pp=2,zero=1,schedule=1f1b,chunks=2",
+        "dp=1,cp=2,pp=2,ep=2,zero=1,schedule=interleaved,chunks=2", "dp=1,pp=4,schedule=1f1b"})
     EXPECT_NE(find(plan, layout), nullptr) << layout;
 }
 

@@ -200,13 +200,16 @@ TimedShape timed_shape(const RunConfig& config, int64_t length) {
                     .max_target = length}};
 }
 
-StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats) {
+StepTiming time_step(const RunConfig& given, int64_t length, int64_t repeats,
+                     const ChooseLayout& choose) {
   const parallel::LaunchInfo launch = parallel::current_launch();
-  Device device = parse_device(config.train.device);
+  Device device = parse_device(given.train.device);
   if (device.is_cuda() && launch.size > 1) device.index = launch.local_rank;
   use_device(device);
   const auto ranks = parallel::make_communicator(device, launch);
   try {
+    RunConfig config = given;
+    if (choose) choose(config, *ranks, device);
     return time_step(config, length, repeats, device, *ranks);
   } catch (const std::exception& e) {
     ranks->report_failure(e);

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "data/batch.h"
 #include "model/model_config.h"
+#include "train/trainer.h"
 
 namespace saturate::train {
 
@@ -38,7 +39,9 @@ void fill_timed_batch(const TimedShape& shape, int64_t length, uint64_t key, int
 // Times whole training steps (forward, backward, reduction, AdamW) on synthetic random tokens: full
 // batches of sentences of `length` tokens on each side. Batches still cross from host memory each
 // step.
-StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats);
+// `choose` as run_training() has it.
+StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats,
+                     const ChooseLayout& choose = {});
 
 // One JSON object on one line.
 std::string to_json(const StepTiming& result);

@@ -32,7 +32,7 @@ void end_with_terminal() {
 
 }  // namespace
 
-TrainEnd run_training(const RunConfig& given) {
+TrainEnd run_training(const RunConfig& given, const ChooseLayout& choose) {
   g_signal = 0;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
@@ -47,6 +47,7 @@ TrainEnd run_training(const RunConfig& given) {
     std::optional<InitialModel> initial = find_initial_model(given);
     RunConfig config = given;
     if (initial) settle(config, *initial);
+    if (choose) choose(config, *ranks, device);
     // Mistakes that need no text are found before any of it is read; by one rank or all of them.
     const Settings settings = settings_of(config, device);
     const model::ModelConfig model =

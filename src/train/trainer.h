@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <functional>
+
 #include "base/config.h"
+#include "parallel/communicator.h"
 
 namespace saturate::train {
 
@@ -12,7 +15,9 @@ enum class TrainEnd { finished, stopped_early, interrupted, interrupted_at_start
 // saves, reports. SIGINT, SIGTERM, and SIGHUP and SIGPIPE unless they were ignored at the start,
 // end it after a checkpoint. Under a launcher every rank calls it. Errors: everything a user can
 // cause is an Error with file, line or key and remedy; checkpoints and metrics written before stay
-// whole.
-TrainEnd run_training(const RunConfig& config);
+// whole. `choose`, where there is one, settles what parallel = auto stands for, on all ranks, before
+// anything is made.
+using ChooseLayout = std::function<void(RunConfig&, parallel::Communicator&, Device)>;
+TrainEnd run_training(const RunConfig& config, const ChooseLayout& choose = {});
 
 }  // namespace saturate::train
