@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/optimizer/optimizer.h"
-#include "parallel/gradient_buckets.h"
+#include "parallel/flat_range.h"
 
 namespace saturate {
 
@@ -21,7 +21,7 @@ int64_t slice_elements(int64_t bucket_elements, int ranks, int64_t align = kerne
 // bucket is too short for are left out. Ranges lie one behind the other in the optimizer's arrays
 // (OwnedRange::local), each from a multiple of kParameterAlign on.
 //
-// buckets   ranges of the group in any order, apart from each other (gradient_buckets()). Each
+// buckets   ranges of the group in any order, apart from each other. Each
 //           begins at a multiple of `align` and ends at one, or at the end of the group.
 // align     a multiple of 64 elements, so that slices of 16-bit copies start on 128 bytes too; the
 //           norm of the gradients needs kNormBlock.

@@ -8,7 +8,7 @@ namespace {
 
 using parallel::FlatRange;
 
-// As gradient_buckets() gives them: from the end to the start, the end of the group no multiple.
+// As buckets of a group lie: from the end to the start, the end of the group no multiple.
 std::vector<FlatRange> buckets_of(int64_t align) {
   return {{40 * align, 41 * align + 192},
           {9 * align, 40 * align},

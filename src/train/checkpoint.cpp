@@ -14,7 +14,7 @@
 #include "model/hf_weights.h"
 #include "model/model_folder.h"
 #include "train/frozen.h"
-#include "train/state_file.h"
+#include "train/checkpoint_state.h"
 #include "train/tokenizer_export.h"
 
 namespace saturate::train {

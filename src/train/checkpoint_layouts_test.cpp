@@ -12,7 +12,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoint_store.h"
 #include "train/gathered_weights.h"
-#include "train/state_file.h"
+#include "train/checkpoint_state.h"
 
 namespace saturate::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "kernels/optimizer/step_state.h"
-#include "parallel/gradient_buckets.h"
+#include "parallel/flat_range.h"
 #include "parallel/lockstep.h"
 #include "train/loss_tape.h"
 #include "train/numbered_batch_test.h"
@@ -67,19 +67,15 @@ Result step(parallel::Communicator& c, model::ModelKind kind) {
     fill_numbered(layout, 29, static_cast<int64_t>(rng[1]) - 1, batch.data());
     tape.run({}, arena.data(), taken > 1);
   }
-  // In buckets, as training does.
   auto* gradients = store.gradients().as<double>();
-  std::vector<parallel::FlatRange> order;
-  for (const Tape::FinishedGradient& f : tape.finished_gradients()) {
-    const ParameterSpec& p = store.specs()[static_cast<size_t>(f.parameter)];
-    order.push_back({p.offset, p.offset + p.size()});
-  }
   parallel::Ticket last = c.start({.group = c.world(), .dtype = DType::f64, .count = 3}, nullptr,
                                   result.totals.data(), {});
-  for (const parallel::GradientBucket& b : parallel::gradient_buckets(order, 500))
-    last = c.start(
-        {.group = c.world(), .dtype = DType::f64, .count = b.elements.end - b.elements.begin},
-        nullptr, gradients + b.elements.begin, {});
+  for (int64_t begin = 0; begin < store.padded_count();
+       begin += 500)  // in pieces, as training does
+    last = c.start({.group = c.world(),
+                    .dtype = DType::f64,
+                    .count = std::min<int64_t>(500, store.padded_count() - begin)},
+                   nullptr, gradients + begin, {});
   c.wait(last, {});
   result.gradients.assign(gradients, gradients + store.padded_count());
   result.parameters = store.specs();

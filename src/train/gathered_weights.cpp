@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "train/state_file.h"
+#include "train/checkpoint_state.h"
 
 namespace saturate::train {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/state_file.h"
+#include "train/checkpoint_state.h"
 
 #include <fmt/format.h>
 
