@@ -21,7 +21,8 @@ struct Lookup {
     a.ids = r(s.tokens.ids + run.first);
     a.positions = r(s.tokens.positions + run.first);
     a.rng = r(args.rng);
-    a.rng.first_row += run.first - own.front().first;
+    // Without masks there is no matrix of them in which the rows would have a place.
+    if (a.dropout > 0) a.rng.first_row += run.first - own.front().first;
     a.position_table = r(s.positions_table);
     return a;
   }

@@ -205,6 +205,8 @@ LayoutTask task_of(const LayoutCase& c) {
   };
   if (c.variant == "frozen") t.options.freeze = {"*.layers.0.*"};
   if (c.variant == "averaged") o.ema_decay = 0.9f;
+  if (c.variant == "undropped")
+    t.model.dropout = t.model.attention_dropout = t.model.activation_dropout = 0;
   if (c.variant == "unclipped") o.clip_norm = 0;
   return t;
 }

@@ -18,7 +18,7 @@ struct LayoutCase {
   std::string model;   // of harness_models()
   std::string layout;  // as --parallel takes it, with dp
   int64_t micro_batches = 4;
-  std::string variant = "";  // "frozen", "averaged", "bias": what differs in the options
+  std::string variant = "";  // "frozen", "averaged", "undropped", ...: what differs in the options
   // What a failing test prints and LAYOUT_CASE reads.
   std::string text() const;
 };

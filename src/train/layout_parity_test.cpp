@@ -66,6 +66,17 @@ constexpr const char* kOverlap[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Overlap, LayoutParity, testing::ValuesIn(kOverlap));
 
+// Without dropout no operation knows the place of its rows from its masks.
+constexpr const char* kUndropped[] = {
+    "translation dp=1,tp=2 2 undropped",
+    "llama dp=1,tp=2,tp_overlap=2 2 undropped",
+    "gpt dp=1,cp=2 2 undropped",
+    "gpt dp=1,tp=2,cp=2,cp_comm_type=all_gather 2 undropped",
+    "translation dp=2,pp=2,zero=3 4 undropped",
+    "experts dp=2,tp=2,ep=2 4 undropped",
+};
+INSTANTIATE_TEST_SUITE_P(Undropped, LayoutParity, testing::ValuesIn(kUndropped));
+
 constexpr const char* kContext[] = {
     "translation dp=1,cp=2 2",        "gpt dp=1,cp=2 2",
     "gpt dp=1,cp=4 2 averaged",       "llama dp=1,cp=2 3 frozen",

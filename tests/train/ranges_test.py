@@ -31,6 +31,7 @@ ALONE = {
     ("batch.source_tokens", 1 << 24), ("translate.max_length_factor", 0), ("translate.max_length_factor", 100),
     ("translate.max_length_offset", 1 << 16), ("parallel.dp", 65536), ("parallel.tp", 1024), ("parallel.pp", 1024),
     ("parallel.cp", 1024), ("parallel.ep", 1024), ("parallel.chunks", 64),
+    ("parallel.dp_shard", 65536),
 }
 # Refused where the model has no experts, and bounded by its layers where it has.
 OF_EXPERTS = {"model.experts", "model.experts_per_token", "model.expert_every", "model.capacity_factor", "model.router_aux_loss",
@@ -152,6 +153,7 @@ class Ranges(unittest.TestCase):
                 ("data.vocab_size", 16, "data.vocab_size"), ("data.max_length", 2, "data.max_length"),
                 ("parallel.dp", 65536, "dp = 65536"), ("parallel.tp", 1024, "parallel.tp"), ("parallel.pp", 1024, "parallel.pp"),
                 ("parallel.cp", 1024, "parallel.cp"), ("parallel.ep", 1024, "parallel.ep"), ("parallel.chunks", 64, "chunks"),
+                ("parallel.dp_shard", 65536, "dp_shard = 65536"),
                 ("model.max_positions", 8, "model.max_positions is 8", "data.max_length"),
                 ("translate.max_length_factor", "0 --set translate.max_length_offset=0", "are both 0"),
                 ("batch.target_tokens", 1 << 24, "batch.target_tokens"),

@@ -270,6 +270,15 @@ class RankAnalyser {
     for (size_t l = 0; l < kLeaves; ++l) rank.caused_by[l] += by_leaf[l];
   }
 
+  // Collectives that were held up end behind the kernels that could have hidden them. What a rank
+  // that waits exposes more of its transfers than the one that exposes least may go with the wait.
+  double with_transfers(double waited_ns) const {
+    const auto [least, most] =
+        std::ranges::minmax_element(report_.ranks, {}, &RankUse::exposed_transfer_ns);
+    return waited_ns + std::min(waited_ns, static_cast<double>(most->exposed_transfer_ns -
+                                                               least->exposed_transfer_ns));
+  }
+
   void sum_up() {
     RankReport& r = report_;
     int64_t longest = 0;
@@ -305,6 +314,7 @@ class RankAnalyser {
     for (const Intervals& t : transfer_) most = std::max(most, static_cast<double>(t.length()));
     const double wall = r.wall_ns();
     r.saved_hidden_ns = std::clamp(wall - most, 0.0, r.saved_hidden_ns);
+    r.saved_all_ns = with_transfers(r.saved_all_ns);
     for (double* saved : {&r.saved_all_ns, &r.saved_median_ns})
       *saved = std::min(*saved, 0.99 * wall);
     for (size_t c = 0; c < r.communicators.size(); ++c) {
@@ -353,7 +363,7 @@ class RankAnalyser {
     const auto s = static_cast<size_t>(r.straggler);
     const RankUse& use = r.ranks[s];
     r.straggler_share = use.caused_ns / all;
-    r.saved_straggler_ns = std::min(longest_wait_[s], 0.99 * r.wall_ns());
+    r.saved_straggler_ns = std::min(with_transfers(longest_wait_[s]), 0.99 * r.wall_ns());
     double by_cause[5] = {};
     for (size_t l = 0; l < kLeaves; ++l)
       by_cause[static_cast<size_t>(late_cause_of(static_cast<Leaf>(l)))] += use.caused_by[l];
