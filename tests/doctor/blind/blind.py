@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every blind program shares: its command line, its clock, the one line it prints. Nothing of the doctor's.
+
+A program lies in a file of its own. Its docstring says, in this order: the thread it reproduces; the complaint in the
+users' words; Cause: what the time is spent on; Line: FILE:FUNCTION where it is spent; Remedy: what the `fixed`
+variant does. Its variants are `planted`, `fixed` and `healthy` (nothing to win, of about the same kind of work).
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+
+class Loop:
+    """Runs the steps of a program and prints what they took.
+
+    planted_ms, if a program can tell, is a list to which it adds the milliseconds that the planted part of a step
+    held up the GPU, measured by the program itself."""
+
+    def __init__(self, name, cause, steps=200, warm_up=20):
+        parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+        parser.add_argument("variant", nargs="?", default="planted", choices=["planted", "fixed", "healthy"])
+        parser.add_argument("--steps", type=int, default=steps)
+        parser.add_argument("--small", action="store_true", help="sizes for a CPU, to see that the program runs at all")
+        given = parser.parse_args()
+        self.name, self.cause, self.variant, self.small = name, cause, given.variant, given.small
+        self.steps, self.warm_up = (3, 1) if given.small else (given.steps, warm_up)
+        self.planted_ms = []
+
+    @property
+    def planted(self):
+        return self.variant == "planted"
+
+    def size(self, full, small):
+        """`full` on a GPU, `small` to see on a CPU that the program runs."""
+        return small if self.small else full
+
+    def device(self):
+        """The GPU; with --small whatever there is. Programs without PyTorch choose their own."""
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if not self.small:
+            raise SystemExit(f"{self.name}: no GPU; these programs measure one (--small only shows that they run)")
+        return torch.device("cpu")
+
+    def run(self, step, wait):
+        """Calls step(i) for i = 0, 1, ...; `wait` ends when the device has done all of it. Prints one JSON line."""
+        for i in range(self.warm_up):
+            step(i)
+        wait()
+        self.planted_ms.clear()
+        begin, cpu = time.perf_counter(), time.process_time()
+        for i in range(self.steps):
+            step(self.warm_up + i)
+        wait()
+        seconds = time.perf_counter() - begin
+        print(json.dumps({
+            "program": self.name, "cause": self.cause, "variant": self.variant, "small": self.small,
+            "steps": self.steps, "step_ms": round(1e3 * seconds / self.steps, 4),
+            "planted_ms": round(statistics.fmean(self.planted_ms), 4) if self.planted_ms else None,
+            "host_cpu_ms": round(1e3 * (time.process_time() - cpu) / self.steps, 4), "pid": os.getpid(),
+        }), flush=True)
+
+
+def wait_for(device):
+    """A function that ends when PyTorch's work on `device` is done."""
+    import torch
+
+    return torch.cuda.synchronize if device.type == "cuda" else (lambda: None)

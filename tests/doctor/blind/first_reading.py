@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the doctor says of programs that were written from users' complaints, before any change is made for them.
+
+    first_reading.py read FOLDER --doctor PROGRAM [--only NAME ...]    on a GPU; about a minute a program
+    first_reading.py judge FOLDER [--jsonl FILE]                       anywhere; exit code 1 where a limit is missed
+
+`read` runs each program beside this file planted and fixed in turns without the doctor, then planted and healthy under
+it, and keeps the reports in FOLDER. A program that fails is said, and left out of the judgement.
+"""
+import argparse
+import ast
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Verdicts that name a cause of blind.Loop, and the fixes whose ceiling speaks of it. What the doctor has no name for yet
+# (disk, network, locks, growth, recompilation, checkpoints) counts as named by the nearest it has.
+CAUSES = {
+    "input": (("input_bound",), ("loader",)),
+    "host": (("host_bound",), ("host_work",)),
+    "sync": (("sync_bound",), ("syncs",)),
+    "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
+    "copy": (("copy_bound",), ("copies", "transfers")),
+    "allocation": (("allocation_bound",), ("allocator",)),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion")),
+    "precision": (("gpu_bound",), ("precision",)),
+    "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
+    "network": (("input_bound", "host_bound"), ("loader", "host_work")),
+    "lock": (("host_bound", "core_bound", "input_bound"), ("host_work", "cores", "loader")),
+    "threads": (("core_bound", "input_bound", "host_bound"), ("cores", "loader", "host_work")),
+    "recompile": (("host_bound", "load_bound"), ("host_work", "code_load")),
+    "growth": (("host_bound", "launch_bound", "gpu_bound"), ("host_work",)),
+    "straggler": (("straggler_bound", "imbalance_bound"), ("straggler", "all")),
+    "checkpoint": (("host_bound", "copy_bound"), ("host_work", "copies")),
+    "none": (("gpu_bound",), ()),
+}
+RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS = 0.90, 1.03, 1.03, 0.10, 0.05
+TURNS, LONGEST_S = 2, 300
+
+
+def programs():
+    return sorted(p.stem for p in HERE.glob("*.py") if p.stem not in ("blind", "first_reading", "blind_test"))
+
+
+def command(name, variant):
+    """How a program is started; those of several ranks say RANKS = N on a line of their own."""
+    ranks = [node.value.value for node in ast.parse((HERE / f"{name}.py").read_text("utf-8")).body
+             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RANKS"]
+    if ranks:
+        return ["torchrun", "--standalone", "--nproc-per-node", str(ranks[0]), str(HERE / f"{name}.py"), variant]
+    return [sys.executable, str(HERE / f"{name}.py"), variant]
+
+
+def run(line):
+    """The line of JSON that a program prints, or None and its error."""
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return None, f"not done after {LONGEST_S} s"
+    for text in done.stdout.splitlines():
+        if text.startswith('{"program"'):
+            return json.loads(text), ""
+    return None, (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+
+
+def read(given):
+    folder = pathlib.Path(given.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in given.only or programs():
+        row = {"program": name, "alone": {"planted": [], "fixed": []}, "errors": {}}
+        for _ in range(TURNS):
+            for variant, seen in row["alone"].items():
+                result, error = run(command(name, variant))
+                if result:
+                    seen.append(result)
+                else:
+                    row["errors"][variant] = error
+        for variant in ("planted", "healthy"):
+            report = folder / f"{name}.{variant}.json"
+            result, error = run([given.doctor, "doctor", "--format", "json", "-o", str(report), "--",
+                                 *command(name, variant)])
+            row[variant] = result
+            if not result:
+                row["errors"]["doctor, " + variant] = error
+        (folder / f"{name}.row.json").write_text(json.dumps(row))
+        print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
+    return 0
+
+
+def offers(report):
+    """What is promised: fixes of one process, and of ranks."""
+    ranks = (report.get("ranks") or {}).get("bounds", [])
+    fixes = [(f["id"], f["speedup_at_most"], f["is_ceiling"]) for f in report["fixes"]]
+    return fixes + [(b["id"], b["speedup"], b["is_ceiling"]) for b in ranks if b["speedup"]]
+
+
+def judge_one(folder, row):
+    """One row of the table; None where the program or the doctor failed."""
+    reports = [folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy")]
+    alone = {v: [r["step_ms"] for r in rs] for v, rs in row["alone"].items()}
+    if not all(r.exists() for r in reports) or not all(alone.values()) or not row["planted"]:
+        return None
+    planted, healthy = (json.loads(r.read_text("utf-8")) for r in reports)
+    cause = row["planted"]["cause"]
+    verdicts, fixes = CAUSES[cause]
+    gained = statistics.median(alone["planted"]) / statistics.median(alone["fixed"])
+    of_cause = [o for o in offers(planted) if o[0] in fixes]
+    promised = max((o[1] for o in of_cause), default=1.0)
+    judged = {"program": row["program"], "cause": cause, "verdict": planted["verdict"]["id"],
+              "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
+              "ceiling": any(o[2] for o in of_cause), "above": round(gained / promised, 3),
+              "healthy": round(max((o[1] for o in offers(healthy)), default=1.0), 3)}
+    if row["planted"]["planted_ms"] and planted["steps"]["found"]:
+        judged["off"] = round(1e-6 * planted["verdict"]["cause_ns"] / row["planted"]["planted_ms"] - 1, 3)
+    return judged
+
+
+def judge(given):
+    folder = pathlib.Path(given.folder)
+    read_rows = [json.loads(p.read_text("utf-8")) for p in sorted(folder.glob("*.row.json"))]
+    judged = [(row, judge_one(folder, row)) for row in read_rows]
+    rows = [j for _, j in judged if j]
+    if not rows:
+        raise SystemExit(f"{folder}: no program was read to its end; run `read` first")
+    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "above", "healthy"]
+    for line in [dict(zip(columns, columns)), *rows]:
+        print(" ".join(f"{str(line.get(c, '-')):<{34 if c == 'program' else 13}}" for c in columns).rstrip())
+    for row, j in judged:
+        if not j:
+            print(f"not judged: {row['program']}: {row['errors']}")
+    share = sum(r["right"] for r in rows) / len(rows)
+    errors = [abs(1 / r["above"] - 1) for r in rows if r["cause"] != "none"]
+    limits = [("cause first", share, share >= RIGHT),
+              ("worst above its ceiling", max(r["above"] for r in rows), all(r["above"] <= ABOVE_CEILING for r in rows)),
+              ("mean error of gains", statistics.fmean(errors or [0]), statistics.fmean(errors or [0]) <= MEAN_ERROR),
+              ("worst cause ms", max([abs(r["off"]) for r in rows if "off" in r], default=0),
+               all(abs(r.get("off", 0)) <= CAUSE_MS for r in rows)),
+              ("most promised to a healthy one", max(r["healthy"] for r in rows),
+               all(r["healthy"] <= HEALTHY for r in rows))]
+    for name, value, held in limits:
+        print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
+    if given.jsonl:
+        pathlib.Path(given.jsonl).write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return 0 if all(held for _, _, held in limits) and len(rows) == len(judged) else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    reads = verbs.add_parser("read")
+    reads.add_argument("folder")
+    reads.add_argument("--doctor", default="saturate", help="the program saturate")
+    reads.add_argument("--only", nargs="+", choices=programs(), metavar="NAME")
+    judges = verbs.add_parser("judge")
+    judges.add_argument("folder")
+    judges.add_argument("--jsonl", help="write a line a program there")
+    given = parser.parse_args()
+    return {"read": read, "judge": judge}[given.verb](given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
