@@ -7,12 +7,11 @@ Cause: the tensor constructor converts the nested sequence number by number; the
 Line: batch_tensor_from_list_of_arrays.py:to_batch
 Remedy: stack the arrays with NumPy, then take one tensor from the result
 """
-import collections
-
 import numpy
 import torch
 
 import blind
+import training
 
 
 class Replay:
@@ -33,29 +32,6 @@ def to_batch(observations, stacked):
     return torch.tensor(observations)
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("batch_tensor_from_list_of_arrays", "host", steps=250)
     device = loop.device()
@@ -68,7 +44,7 @@ def main():
                                  torch.nn.Linear(hidden, 32))
     policy = policy.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
-    gaps, dtype = GpuGaps(loop, device), next(policy.parameters()).dtype
+    gaps, dtype = training.GpuGaps(loop, device), next(policy.parameters()).dtype
 
     def step(_):
         batch = to_batch(replay.sample(count), stacked=not loop.planted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judgement of blind programs on made-up readings, and the form of the programs. Needs neither a GPU nor PyTorch."""
+"""The judgement of blind programs on made-up readings, and the form of the programs: no GPU, no PyTorch."""
 import ast
 import contextlib
 import io

@@ -7,12 +7,11 @@ Cause: two hops of neighbours are drawn and their feature rows indexed on the CP
 Line: graph_neighbours_sampled_on_cpu.py:sample (host side)
 Remedy: graph and features on the GPU, the same sampling there
 """
-import collections
-
 import numpy
 import torch
 
 import blind
+import training
 
 
 class Graph:
@@ -56,29 +55,6 @@ class Sage(torch.nn.Module):
         return x.view(-1, fan_outs[0], x.shape[1]).mean(1)
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("graph_neighbours_sampled_on_cpu", "input", steps=200)
     device = loop.device()
@@ -92,7 +68,7 @@ def main():
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = Sage(width, loop.size(2048, 32), layers).to(device, dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    gaps = GpuGaps(loop, device)
+    gaps = training.GpuGaps(loop, device)
 
     def step(_):
         if not loop.planted:

@@ -7,11 +7,10 @@ Cause: the loader ends its workers after every epoch, and the new ones build the
 Line: index_rebuilt_by_workers_each_epoch.py:build_index (in the workers)
 Remedy: persistent workers, which build the index once
 """
-import collections
-
 import torch
 
 import blind
+import training
 
 
 class Meshes(torch.utils.data.Dataset):
@@ -40,67 +39,24 @@ def start_worker(_):
     torch.utils.data.get_worker_info().dataset.build_index()
 
 
-def make_model(layers, width, device):
-    """A plain ReLU network, bfloat16 on a GPU, and its optimizer."""
-    torch.manual_seed(0)
-    blocks = [part for _ in range(layers) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = torch.nn.Sequential(*blocks).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    return model, torch.optim.SGD(model.parameters(), lr=1e-3)
-
-
-def train(model, optimizer, x):
-    loss = model(x).float().square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
-def forever(loader):
-    while True:
-        yield from loader
-
-
 def main():
     loop = blind.Loop("index_rebuilt_by_workers_each_epoch", "input", steps=180)
     device = loop.device()
     batch, width = loop.size(64, 2), loop.size(4096, 32)
     epoch_steps = loop.size(loop.steps + loop.warm_up + 1 if loop.variant == "healthy" else 60, 2)
-    model, optimizer = make_model(loop.size(16, 2), width, device)
+    model, optimizer = training.make_model(loop.size(16, 2), width, device)
     data = Meshes(epoch_steps * batch, loop.size(3_000_000, 2000), 4, width)
     loader = torch.utils.data.DataLoader(data, batch_size=batch, num_workers=loop.size(4, 1),
                                          worker_init_fn=start_worker, pin_memory=device.type == "cuda",
                                          persistent_workers=not loop.planted)
-    batches, gaps = forever(loader), GpuGaps(loop, device)
+    batches, gaps = training.forever(loader), training.GpuGaps(loop, device)
     dtype, views = next(model.parameters()).dtype, loop.size(64, 2)
 
     def step(_):
         meshes = next(batches)
         gaps.begin()
         x = meshes.to(device, non_blocking=True).to(dtype).flatten(0, 1).repeat(views, 1)
-        train(model, optimizer, x + 0.01 * torch.randn_like(x))
+        training.train(model, optimizer, x + 0.01 * torch.randn_like(x))
         gaps.finish()
 
     loop.run(step, blind.wait_for(device))

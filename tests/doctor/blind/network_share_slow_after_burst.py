@@ -20,6 +20,7 @@ import numpy
 import torch
 
 import blind
+import training
 
 
 class Share(socketserver.ThreadingTCPServer):
@@ -81,27 +82,12 @@ class Files(torch.utils.data.Dataset):
         return torch.frombuffer(read_exactly(self.connection, self.size), dtype=torch.uint8)
 
 
-def make_model(layers, width, device):
-    """A plain ReLU network, bfloat16 on a GPU, and its optimizer."""
-    torch.manual_seed(0)
-    blocks = [part for _ in range(layers) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = torch.nn.Sequential(*blocks).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    return model, torch.optim.SGD(model.parameters(), lr=1e-3)
-
-
-def train(model, optimizer, x):
-    loss = model(x).float().square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
 def main():
     loop = blind.Loop("network_share_slow_after_burst", "network", steps=400)
     device = loop.device()
     batch, files, width = loop.size(32, 2), loop.size(512, 4), loop.size(4096, 32)
     size = 48 * width  # bytes a file
-    model, optimizer = make_model(loop.size(48 if loop.variant == "healthy" else 16, 2), width, device)
+    model, optimizer = training.make_model(loop.size(48 if loop.variant == "healthy" else 16, 2), width, device)
     dtype, views = next(model.parameters()).dtype, loop.size(4, 2)
     server, port = None, None
 
@@ -109,7 +95,7 @@ def main():
         images = next(batches)
         x = images.to(device, non_blocking=True).to(dtype).view(-1, width) / 255
         x = x.repeat(views, 1)
-        train(model, optimizer, x + 0.01 * torch.randn_like(x))
+        training.train(model, optimizer, x + 0.01 * torch.randn_like(x))
 
     with tempfile.TemporaryDirectory() as folder:
         for i in range(files):

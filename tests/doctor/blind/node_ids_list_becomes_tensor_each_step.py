@@ -7,12 +7,12 @@ Cause: each step makes a device tensor of a Python list of numbers, one number a
 Line: node_ids_list_becomes_tensor_each_step.py:take_ids
 Remedy: keep all numbers in one tensor on the GPU and slice it
 """
-import collections
 import random
 
 import torch
 
 import blind
+import training
 
 
 class Batches:
@@ -31,29 +31,6 @@ class Batches:
         return torch.tensor(self.ids[begin:begin + self.batch], device=self.device)
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("node_ids_list_becomes_tensor_each_step", "host", steps=300)
     device = loop.device()
@@ -68,7 +45,7 @@ def main():
         parts += [torch.nn.Linear(hidden, hidden), torch.nn.ReLU()]
     model = torch.nn.Sequential(*parts).to(device, dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batches, gaps = Batches(nodes, batch, device, as_tensor=not loop.planted), GpuGaps(loop, device)
+    batches, gaps = Batches(nodes, batch, device, as_tensor=not loop.planted), training.GpuGaps(loop, device)
 
     def step(i):
         if not loop.planted:

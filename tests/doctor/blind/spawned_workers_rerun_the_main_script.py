@@ -7,12 +7,12 @@ Cause: workers are spawned every epoch, and each one imports the main script and
 Line: spawned_workers_rerun_the_main_script.py:make_lookup (at the top level, in the workers)
 Remedy: work at the top level only in the main process, and persistent workers
 """
-import collections
 import sys
 
 import torch
 
 import blind
+import training
 
 PLANTED = not {"fixed", "healthy"} & set(sys.argv)
 SMALL = "--small" in sys.argv
@@ -42,66 +42,23 @@ def one_thread(_):
     torch.set_num_threads(1)
 
 
-def make_model(layers, width, device):
-    """A plain ReLU network, bfloat16 on a GPU, and its optimizer."""
-    torch.manual_seed(0)
-    blocks = [part for _ in range(layers) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = torch.nn.Sequential(*blocks).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    return model, torch.optim.SGD(model.parameters(), lr=1e-3)
-
-
-def train(model, optimizer, x):
-    loss = model(x).float().square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
-def forever(loader):
-    while True:
-        yield from loader
-
-
 def main():
     loop = blind.Loop("spawned_workers_rerun_the_main_script", "input", steps=200)
     device = loop.device()
     batch, width, views = loop.size(32, 2), loop.size(4096, 32), loop.size(64, 2)
     epoch_steps = loop.size(loop.steps + loop.warm_up + 1 if loop.variant == "healthy" else 100, 2)
-    model, optimizer = make_model(loop.size(16, 2), width, device)
+    model, optimizer = training.make_model(loop.size(16, 2), width, device)
     loader = torch.utils.data.DataLoader(Rows(epoch_steps * batch, 8, width), batch_size=batch,
                                          num_workers=loop.size(4, 1), multiprocessing_context="spawn",
                                          worker_init_fn=one_thread, pin_memory=device.type == "cuda",
                                          persistent_workers=not PLANTED)
-    batches, gaps, dtype = forever(loader), GpuGaps(loop, device), next(model.parameters()).dtype
+    batches, gaps, dtype = training.forever(loader), training.GpuGaps(loop, device), next(model.parameters()).dtype
 
     def step(_):
         x = next(batches)
         gaps.begin()
         x = x.to(device, non_blocking=True).to(dtype).flatten(0, 1).repeat(views, 1)
-        train(model, optimizer, x + 0.01 * torch.randn_like(x))
+        training.train(model, optimizer, x + 0.01 * torch.randn_like(x))
         gaps.finish()
 
     loop.run(step, blind.wait_for(device))

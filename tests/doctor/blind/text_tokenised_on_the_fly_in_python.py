@@ -7,7 +7,6 @@ Cause: the workers split text into subwords by a merge loop in pure Python, slow
 Line: text_tokenised_on_the_fly_in_python.py:merge_pairs (in the workers)
 Remedy: tokenise once beforehand and read token numbers from a memory-mapped file
 """
-import collections
 import os
 import random
 import tempfile
@@ -16,6 +15,7 @@ import numpy
 import torch
 
 import blind
+import training
 
 
 def merge_pairs(word, ranks):
@@ -59,29 +59,6 @@ class Corpus(torch.utils.data.Dataset):
         return torch.from_numpy(ids)
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("text_tokenised_on_the_fly_in_python", "input", steps=400)
     device = loop.device()
@@ -93,7 +70,7 @@ def main():
                                 torch.nn.Linear(width, 2000))
     model = model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    gaps = GpuGaps(loop, device)
+    gaps = training.GpuGaps(loop, device)
 
     def step(_):
         tokens = next(batches)

@@ -7,11 +7,10 @@ Cause: collate concatenates three times in the main process, twice into fresh me
 Line: two_view_collate_concatenates_thrice.py:collate
 Remedy: one pass from the views into the output
 """
-import collections
-
 import torch
 
 import blind
+import training
 
 
 class Collate:
@@ -38,29 +37,6 @@ class Collate:
             self.copied[i % 2].record()
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("two_view_collate_concatenates_thrice", "host", steps=250)
     device = loop.device()
@@ -76,7 +52,7 @@ def main():
     model = model.to(device, dtype).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     collate = Collate(not loop.planted, batch, shape, pinned=device.type == "cuda")
-    gaps = GpuGaps(loop, device)
+    gaps = training.GpuGaps(loop, device)
     order = torch.Generator().manual_seed(9)
 
     def step(i):

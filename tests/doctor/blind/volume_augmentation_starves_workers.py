@@ -8,7 +8,6 @@ Cause: the workers rotate and blur each volume with NumPy, and all of them toget
 Line: volume_augmentation_starves_workers.py:augment (in the workers)
 Remedy: workers give raw volumes; rotation and blur run on the GPU, batch by batch (which adds some work there)
 """
-import collections
 import math
 
 import numpy
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import blind
+import training
 
 BLUR, PASSES = (0.25, 0.5, 0.25), 8
 
@@ -66,29 +66,6 @@ def one_thread(_):
     torch.set_num_threads(1)
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("volume_augmentation_starves_workers", "input", steps=250)
     device = loop.device()
@@ -105,7 +82,7 @@ def main():
     loader = torch.utils.data.DataLoader(data, batch_size=batch, num_workers=loop.size(4, 1),
                                          pin_memory=device.type == "cuda",
                                          worker_init_fn=one_thread)
-    batches, gaps = iter(loader), GpuGaps(loop, device)
+    batches, gaps = iter(loader), training.GpuGaps(loop, device)
 
     def step(_):
         scans, angles = next(batches)

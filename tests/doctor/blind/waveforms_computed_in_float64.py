@@ -7,12 +7,11 @@ Cause: noise and constants default to float64, so the workers compute in twice t
 Line: waveforms_computed_in_float64.py:__getitem__ (in the workers)
 Remedy: float32 from the generator to the batch
 """
-import collections
-
 import numpy
 import torch
 
 import blind
+import training
 
 
 class Waveforms(torch.utils.data.Dataset):
@@ -43,60 +42,22 @@ def one_thread(_):
     torch.set_num_threads(1)
 
 
-def make_model(layers, width, device):
-    """A plain ReLU network, bfloat16 on a GPU, and its optimizer."""
-    torch.manual_seed(0)
-    blocks = [part for _ in range(layers) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = torch.nn.Sequential(*blocks).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    return model, torch.optim.SGD(model.parameters(), lr=1e-3)
-
-
-def train(model, optimizer, x):
-    loss = model(x).float().square().mean()
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-
-
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
-
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
-
-    def record(self):
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def begin(self):
-        if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
-
-    def finish(self):
-        if self.timed:
-            self.end = self.record()
-
-
 def main():
     loop = blind.Loop("waveforms_computed_in_float64", "input", steps=400)
     device = loop.device()
     rows, width = loop.size(768, 8), loop.size(4096, 32)
     views = loop.size(6, 2)
-    model, optimizer = make_model(loop.size(48 if loop.variant == "healthy" else 16, 2), width, device)
+    model, optimizer = training.make_model(loop.size(48 if loop.variant == "healthy" else 16, 2), width, device)
     data = Waveforms(loop.steps + loop.warm_up + 1, rows, width, numpy.float64 if loop.planted else numpy.float32)
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=loop.size(3, 1), worker_init_fn=one_thread,
                                          pin_memory=device.type == "cuda", prefetch_factor=4)
-    batches, gaps, dtype = iter(loader), GpuGaps(loop, device), next(model.parameters()).dtype
+    batches, gaps, dtype = iter(loader), training.GpuGaps(loop, device), next(model.parameters()).dtype
 
     def step(_):
         strain = next(batches)
         gaps.begin()
         x = strain.to(device, non_blocking=True).to(dtype).repeat(views, 1)
-        train(model, optimizer, x + 0.01 * torch.randn_like(x))
+        training.train(model, optimizer, x + 0.01 * torch.randn_like(x))
         gaps.finish()
 
     loop.run(step, blind.wait_for(device))
