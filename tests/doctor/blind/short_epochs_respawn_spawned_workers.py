@@ -39,16 +39,15 @@ def load_skeleton(_):
     return decimal, email, unittest, xml
 
 
-def main():
-    loop = blind.Loop("short_epochs_respawn_spawned_workers", "input", steps=240)
+def train_in_epochs(loop, start_method, steps_an_epoch):
     device = loop.device()
     batch, frames, width = loop.size(32, 2), loop.size(16, 2), loop.size(4096, 32)
-    epoch_steps = loop.size(loop.steps + loop.warm_up + 1 if loop.variant == "healthy" else 80, 2)
+    epoch_steps = loop.size(loop.steps + loop.warm_up + 1 if loop.variant == "healthy" else steps_an_epoch, 2)
     views = loop.size(32, 2)
     model, optimizer = training.make_model(loop.size(16, 2), width, device)
     loader = torch.utils.data.DataLoader(Motion(epoch_steps * batch, frames, width), batch_size=batch,
                                          num_workers=loop.size(8, 1), worker_init_fn=load_skeleton,
-                                         multiprocessing_context="spawn", pin_memory=device.type == "cuda",
+                                         multiprocessing_context=start_method, pin_memory=device.type == "cuda",
                                          persistent_workers=not loop.planted)
     batches, gaps = training.forever(loader), training.GpuGaps(loop, device)
     dtype = next(model.parameters()).dtype
@@ -65,4 +64,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    train_in_epochs(blind.Loop("short_epochs_respawn_spawned_workers", "input", steps=240), "spawn", 80)
