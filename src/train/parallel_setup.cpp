@@ -15,23 +15,13 @@
 namespace saturate::train {
 namespace {
 
-// The highest that training implements; "auto" takes no more.
-constexpr int kHighestZero = 3;
-
 constexpr std::string_view kSchedules[] = {"1f1b", "gpipe", "interleaved", "zero-bubble"};
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Errc::invalid_argument, "parallel", what);
 }
 
-// What other versions of this program may do: a feature's line goes when the feature comes.
-void check_supported(const ParallelConfig& p) {
-  const auto only = [](const char* key, const auto& value, const auto& supported) {
-    throw Error(Errc::unsupported, "parallel",
-                fmt::format("parallel.{} = {}: this version trains with {} only; leave it out", key,
-                            value, supported));
-  };
-  if (p.zero != "auto" && std::stoi(p.zero) > kHighestZero) only("zero", p.zero, kHighestZero);
+void check_reduce(const ParallelConfig& p) {
   if (p.reduce != "fp32" && (p.zero == "auto" || std::stoi(p.zero) < 2)) {
     refuse(
         fmt::format("parallel.reduce = {} rounds gradients where ranks exchange slices of a "
@@ -134,7 +124,7 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
 
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
-  check_supported(p);
+  check_reduce(p);
   check_copies(p, static_cast<int>(mesh_extents(p, ranks).dp));
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
@@ -163,7 +153,7 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
 }
 
 ParallelOptions resolve_parallel(const ParallelConfig& p, int ranks) {
-  const int automatic = ranks / p.pp > 1 ? std::min(1, kHighestZero) : 0;
+  const int automatic = ranks / p.pp > 1 ? 1 : 0;
   return {.zero = p.zero == "auto" ? automatic : std::stoi(p.zero),
           .schedule = p.schedule,
           .chunks = static_cast<int>(p.chunks),

@@ -270,8 +270,9 @@ class RankAnalyser {
     for (size_t l = 0; l < kLeaves; ++l) rank.caused_by[l] += by_leaf[l];
   }
 
-  // Collectives that were held up end behind the kernels that could have hidden them. What a rank
-  // that waits exposes more of its transfers than the one that exposes least may go with the wait.
+  // A collective that was held up ends after the kernels that could have hidden its transfer. So the
+  // waiting ranks expose more of their transfers than a rank that never waits, and this difference
+  // may vanish together with the wait. The rule comes from two readings of DDP programs.
   double with_transfers(double waited_ns) const {
     const auto [least, most] =
         std::ranges::minmax_element(report_.ranks, {}, &RankUse::exposed_transfer_ns);
