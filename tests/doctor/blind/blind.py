@@ -6,18 +6,37 @@ users' words; Cause: what the time is spent on; Line: FILE:FUNCTION where it is 
 variant does. Its variants are `planted`, `fixed` and `healthy` (nothing to win, of about the same kind of work).
 """
 import argparse
+import fcntl
 import json
 import os
 import statistics
 import sys
 import time
 
+held = []  # the lock on the GPU, once this process has it
+
+
+def take_gpu():
+    """Waits until no other program has the file that BLIND_GPU_LOCK names; without that variable, returns at once.
+
+    The file stays locked until this process ends, however it ends; forked children do not hold it. Of the ranks of one
+    program only the first on a machine takes it: the others wait for that one anyway."""
+    path = os.environ.get("BLIND_GPU_LOCK")
+    if not path or held or int(os.environ.get("LOCAL_RANK", 0)):
+        return
+    held.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+    fcntl.flock(held[0], fcntl.LOCK_EX)
+    os.register_at_fork(after_in_child=lambda: held and os.close(held.pop()))
+
 
 class Loop:
     """Runs the steps of a program and prints what they took.
 
     planted_ms, if a program can tell, is a list to which it adds the milliseconds that the planted part of a step
-    held up the GPU, measured by the program itself."""
+    held up the GPU, measured by the program itself.
+
+    Several programs may start side by side and still time themselves alone: with BLIND_GPU_LOCK in the environment, the
+    constructor waits for an exclusive lock (flock) on the file it names, and keeps it until the process ends."""
 
     def __init__(self, name, cause, steps=200, warm_up=20):
         parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
@@ -28,6 +47,7 @@ class Loop:
         self.name, self.cause, self.variant, self.small = name, cause, given.variant, given.small
         self.steps, self.warm_up = (3, 1) if given.small else (given.steps, warm_up)
         self.planted_ms = []
+        take_gpu()
 
     @property
     def planted(self):
