@@ -286,7 +286,7 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
     r.between_copies[seg.leaf] += ns;
   } else if (seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) {
     if (host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
-  } else if (seg.leaf == Leaf::blocked || seg.leaf == Leaf::runnable) {
+  } else if (is_host_wait(seg.leaf) || seg.leaf == Leaf::runnable) {
     if (host.piece_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
     r.after_wait[seg.leaf] += ns;

@@ -165,7 +165,8 @@ class Sweep {
       if (now_ >= until) return;
       const int64_t end = std::min(pieces[p].end_ns, until);
       Leaf leaf = pieces[p].leaf;
-      if (leaf == Leaf::blocked && copies_in) leaf = Leaf::loader;
+      if (copies_in && (leaf == Leaf::blocked || leaf == Leaf::file_read || leaf == Leaf::network))
+        leaf = Leaf::loader;
       emit({now_, end, leaf, next, pieces[p].name, issuer});
       now_ = end;
     }

@@ -219,6 +219,33 @@ TEST(Attribute, WaitingForDataIsToldFromOtherWaits) {
   EXPECT_EQ(b[Leaf::copy_in_pageable], 40'000);
 }
 
+TEST(Attribute, WaitsForFilesPeersAndLocksHaveLeavesOfTheirOwn) {
+  Simulator s;
+  s.kernel("sgemm", 20'000);
+  s.host(22'500);
+  s.wait(SpanKind::file_write, "/ckpt/model.pt", 70'000);
+  s.copy_in(4096, 20'000, false);  // what comes after a checkpoint is not what it waited for
+  s.host(22'500);
+  s.wait(SpanKind::file_read, "/data/train.bin", 30'000);
+  s.copy_in(4096, 20'000, false);
+  s.host(22'500);
+  s.wait(SpanKind::file_read, "/data/vocab.txt", 40'000);
+  s.kernel("sgemm", 20'000);
+  s.host(22'500);
+  s.wait(SpanKind::network, "10.0.0.7:443", 50'000);
+  s.kernel("sgemm", 20'000);
+  s.host(22'500);
+  s.wait(SpanKind::lock, "held by thread 12", 60'000);
+  s.kernel("sgemm", 20'000);
+  const Budget b = budget_of(s.take());
+  EXPECT_EQ(b[Leaf::file_write], 70'000);
+  EXPECT_EQ(b[Leaf::loader], 30'000);
+  EXPECT_EQ(b[Leaf::file_read], 40'000);
+  EXPECT_EQ(b[Leaf::network], 50'000);
+  EXPECT_EQ(b[Leaf::lock], 60'000);
+  EXPECT_EQ(b[Leaf::blocked], 0);
+}
+
 TEST(Attribute, AllocationAndLoadingWinOverTheLaunchAroundThem) {
   Trace t;
   const uint32_t thread = t.threads.add({0, 1}), stream = t.streams.add({0, 0, 1, 7});

@@ -12,9 +12,11 @@ namespace saturate::observe {
 namespace {
 
 // In the order in which they win.
-constexpr std::array kOrder = {Leaf::lost, Leaf::tool,          Leaf::code_load, Leaf::allocator,
-                               Leaf::sync, Leaf::blocking_copy, Leaf::launch,    Leaf::other_call,
-                               Leaf::gil,  Leaf::runnable,      Leaf::loader,    Leaf::blocked};
+constexpr std::array kOrder = {
+    Leaf::lost,      Leaf::tool,          Leaf::code_load, Leaf::allocator,
+    Leaf::sync,      Leaf::blocking_copy, Leaf::launch,    Leaf::other_call,
+    Leaf::gil,       Leaf::runnable,      Leaf::lock,      Leaf::file_write,
+    Leaf::file_read, Leaf::network,       Leaf::loader,    Leaf::blocked};
 
 size_t rank_of(Leaf leaf) {
   return static_cast<size_t>(std::find(kOrder.begin(), kOrder.end(), leaf) - kOrder.begin());
@@ -48,6 +50,14 @@ std::optional<Leaf> leaf_of(const HostSpan& span, std::string_view name) {
       return Leaf::blocked;
     case SpanKind::runnable:
       return Leaf::runnable;
+    case SpanKind::file_read:
+      return Leaf::file_read;
+    case SpanKind::file_write:
+      return Leaf::file_write;
+    case SpanKind::network:
+      return Leaf::network;
+    case SpanKind::lock:
+      return Leaf::lock;
     case SpanKind::gil:
       return Leaf::gil;
     case SpanKind::lost:

@@ -37,6 +37,10 @@ enum class Leaf : uint8_t {
   code_load,
   other_call,
   blocked,
+  file_read,
+  file_write,
+  network,
+  lock,
   runnable,
   gil,
   dependency,
@@ -48,6 +52,8 @@ constexpr size_t kLeaves = static_cast<size_t>(Leaf::unknown) + 1;
 constexpr size_t kBusyLeaves = static_cast<size_t>(Leaf::launch);
 
 constexpr bool is_busy(Leaf leaf) { return static_cast<size_t>(leaf) < kBusyLeaves; }
+// The host was kept in the kernel by something that is not the device.
+constexpr bool is_host_wait(Leaf leaf) { return leaf >= Leaf::blocked && leaf <= Leaf::lock; }
 
 struct LeafInfo {
   std::string_view id;       // of JSON and --fail-if; never changes

@@ -182,7 +182,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
           if (trace.names[pieces[p].name].find("SingleProcess") == std::string::npos)
             e.arrival_ns = std::min(pieces[p].end_ns, c->start_ns) - process_start_ns_[e.process];
         }
-        if (pieces[p].leaf == Leaf::blocked || pieces[p].leaf == Leaf::gil) e.blocked_ns += ns;
+        if (is_host_wait(pieces[p].leaf) || pieces[p].leaf == Leaf::gil) e.blocked_ns += ns;
         if (pieces[p].leaf == Leaf::runnable) e.no_core_ns += ns;
       }
       e.host_ns =

@@ -268,7 +268,7 @@ class SatCapture : public Capture {
     while (at_ < payload_.size()) {
       const auto r = take<sat::SpanRecord>();
       if (r.thread >= threads_.size()) fail("a span of a thread that was not written");
-      if (!sensible(r.start_ns, r.duration_ns) || r.kind > static_cast<uint32_t>(SpanKind::lost)) {
+      if (!sensible(r.start_ns, r.duration_ns) || r.kind > static_cast<uint32_t>(kLastSpanKind)) {
         ++into_.malformed;
         continue;
       }

@@ -13,10 +13,15 @@ constexpr int64_t kShortestLullNs = 200'000;
 constexpr int64_t kReachNs = 30'000'000;  // three samples
 
 struct Lull {
+  struct Wait {
+    int64_t ns;
+    uint32_t name;
+    SpanKind kind;
+  };
   int64_t start_ns, end_ns;
   int64_t slept_ns = 0;
   int64_t wish_ns = -1;  // where the first wait that it took began
-  uint32_t name = 0;
+  std::vector<Wait> waits = {};
   int64_t room() const { return end_ns - start_ns - slept_ns; }
 };
 
@@ -52,7 +57,10 @@ void place(const HostSpan& span, std::vector<Lull>& lulls) {
     const int64_t ns = std::min(left, p->room());
     if (ns <= 0) continue;
     if (p->wish_ns < 0) p->wish_ns = span.start_ns;
-    p->name = span.name;
+    if (!p->waits.empty() && p->waits.back().name == span.name && p->waits.back().kind == span.kind)
+      p->waits.back().ns += ns;
+    else
+      p->waits.push_back({ns, span.name, span.kind});
     p->slept_ns += ns;
     left -= ns;
   }
@@ -64,9 +72,7 @@ void place_waits(Trace& trace) {
   std::vector<std::vector<Lull>> lulls = lulls_of(trace);
   std::vector<bool> calls(trace.threads.size());
   for (const HostCall& call : trace.calls) calls[call.thread] = true;
-  const auto moves = [&](const HostSpan& s) {
-    return s.kind == SpanKind::blocked && calls[s.thread];
-  };
+  const auto moves = [&](const HostSpan& s) { return is_host_wait(s.kind) && calls[s.thread]; };
   for (const HostSpan& span : trace.spans) {
     if (moves(span)) place(span, lulls[span.thread]);
   }
@@ -74,8 +80,11 @@ void place_waits(Trace& trace) {
   for (uint32_t t = 0; t < lulls.size(); ++t) {
     for (const Lull& p : lulls[t]) {
       if (p.slept_ns == 0) continue;
-      const int64_t start = std::clamp(p.wish_ns, p.start_ns, p.end_ns - p.slept_ns);
-      trace.spans.push_back({start, start + p.slept_ns, p.name, t, SpanKind::blocked});
+      int64_t start = std::clamp(p.wish_ns, p.start_ns, p.end_ns - p.slept_ns);
+      for (const Lull::Wait& w : p.waits) {
+        trace.spans.push_back({start, start + w.ns, w.name, t, w.kind});
+        start += w.ns;
+      }
     }
   }
   trace.sort();
@@ -99,7 +108,9 @@ void mark_loader_waits(Trace& trace) {
   }
   const std::vector<std::vector<Lull>> lulls = lulls_of(trace);
   for (HostSpan& span : trace.spans) {
-    if (span.kind != SpanKind::blocked) continue;
+    if (span.kind != SpanKind::blocked && span.kind != SpanKind::file_read &&
+        span.kind != SpanKind::network)
+      continue;
     const std::vector<Issue>& all = issues[span.thread];
     // The end of a wait is known to a fraction of a millisecond.
     const int64_t after =

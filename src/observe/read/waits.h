@@ -7,13 +7,13 @@
 namespace saturate::observe {
 
 // A sample shows how long a thread slept since the one before, and hardly where. A thread that makes
-// calls sleeps between two of them: each `blocked` span of such a thread moves to the pauses
+// calls sleeps between two of them: each wait of such a thread (is_host_wait) moves to the pauses
 // between calls that it overlaps most, then to the nearest, as long as they have room; what finds
 // none within three samples is dropped. Pauses below 0.2 ms hold no sleep. `trace` is sorted, and is
 // afterwards.
 void place_waits(Trace& trace);
 
-// Calls a wait a loader's when the first thing that its thread issues afterwards is a copy to the
+// Calls a wait a loader's (blocked, for a file or the network) when the first thing that its thread issues afterwards is a copy to the
 // device: without marks in the program that is what separates it from other waits. Where the wait is
 // most of a pause between two calls, the code around it is the loader's too, and the whole pause
 // counts. `trace` is sorted.

@@ -53,6 +53,24 @@ TEST(PlaceWaits, ALongWaitFillsSeveralPausesAndNoneTwice) {
   EXPECT_LE(t.spans[0].end_ns, t.spans[1].start_ns);
 }
 
+TEST(PlaceWaits, WaitsOfSeveralKindsShareAPauseAndKeepTheirs) {
+  Trace t = calls_at({0, 20});
+  const auto wait = [&](int64_t from_ms, int64_t to_ms, SpanKind kind, const char* name) {
+    t.spans.push_back({from_ms * kMs, to_ms * kMs, t.names.add(name), 0, kind});
+  };
+  wait(2, 6, SpanKind::file_write, "/a");
+  wait(6, 8, SpanKind::file_write, "/a");
+  wait(8, 11, SpanKind::lock, "held");
+  place_waits(t);
+  ASSERT_EQ(t.spans.size(), 2u);
+  EXPECT_EQ(t.spans[0].kind, SpanKind::file_write);
+  EXPECT_EQ(t.names[t.spans[0].name], "/a");
+  EXPECT_EQ(t.spans[0].end_ns - t.spans[0].start_ns, 6 * kMs);
+  EXPECT_EQ(t.spans[1].kind, SpanKind::lock);
+  EXPECT_EQ(t.spans[1].start_ns, t.spans[0].end_ns);
+  EXPECT_EQ(t.spans[1].end_ns - t.spans[1].start_ns, 3 * kMs);
+}
+
 TEST(PlaceWaits, AThreadThatCallsAllTheTimeDoesNotSleep) {
   Trace t;
   const uint32_t thread = t.threads.add({1, 1}), name = t.names.add("cudaLaunchKernel");

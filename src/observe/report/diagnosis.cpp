@@ -40,6 +40,8 @@ Name name_of(Leaf leaf) {
   constexpr std::pair<Leaf, FixKind> kCauses[] = {
       {Leaf::launch, FixKind::graphs},        {Leaf::launch_latency, FixKind::graphs},
       {Leaf::host_code, FixKind::host_work},  {Leaf::loader, FixKind::loader},
+      {Leaf::file_read, FixKind::host_work},  {Leaf::file_write, FixKind::host_work},
+      {Leaf::network, FixKind::host_work},    {Leaf::lock, FixKind::host_work},
       {Leaf::sync, FixKind::syncs},           {Leaf::after_sync, FixKind::syncs},
       {Leaf::blocking_copy, FixKind::copies}, {Leaf::allocator, FixKind::allocator},
       {Leaf::runnable, FixKind::cores},       {Leaf::code_load, FixKind::code_load}};

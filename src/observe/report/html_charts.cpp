@@ -35,8 +35,8 @@ constexpr std::array<LeafGroup, 11> kGroups = {{
 
 // The group of each leaf, in their order.
 constexpr std::array<uint8_t, kLeaves> kGroupOf = {
-    0, 0, 1, 1, 1, 2, 2, 3, 4, 4, 4,  4, 4, 4,                // kernels, communication, copies
-    5, 5, 6, 7, 8, 8, 8, 9, 9, 5, 10, 6, 6, 10, 10, 10, 10};  // idle, from launching on
+    0, 0, 1, 1, 1, 2, 2, 3, 4, 4, 4,  4, 4, 4,  // kernels, communication, copies
+    5, 5, 6, 7, 8, 8, 8, 9, 9, 5, 10, 6, 6, 6, 6, 6, 6, 10, 10, 10, 10};  // idle
 static_assert(kGroupOf[static_cast<size_t>(Leaf::fill)] == 4 &&
               kGroupOf[static_cast<size_t>(Leaf::allocator)] == 9 &&
               kGroupOf[static_cast<size_t>(Leaf::gil)] == 6);

@@ -70,7 +70,18 @@ enum class SpanKind : uint8_t {
   gil,       // waiting for the interpreter's lock
   overhead,  // the capturing tool's own work
   lost,      // nothing was captured
+  // In a system call that waits, or copies to the page cache; the name says for what.
+  file_read,
+  file_write,
+  network,
+  lock,  // of a mutex, whose holder is another thread
 };
+constexpr SpanKind kLastSpanKind = SpanKind::lock;
+// Spans of what keeps a thread from its own code, from samples of it.
+constexpr bool is_host_wait(SpanKind kind) {
+  return kind == SpanKind::blocked || kind == SpanKind::gil ||
+         (kind >= SpanKind::file_read && kind <= SpanKind::lock);
+}
 struct HostSpan {
   int64_t start_ns = 0, end_ns = 0;
   uint32_t name = 0;
