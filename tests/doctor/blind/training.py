@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several blind programs train with, and the gaps of the GPU as CUDA events see them."""
+"""What several blind programs train with, and what they measure of the GPU with CUDA events."""
 import collections
 
 import torch
@@ -26,6 +26,47 @@ class GpuGaps:
     def finish(self):
         if self.timed:
             self.end = self.record()
+
+
+class GpuSpan:
+    """Milliseconds from begin() to end() as the GPU sees them, less `due`, which the work between them must take."""
+
+    def __init__(self, loop, device, due=0.0):
+        self.loop, self.timed, self.due = loop, device.type == "cuda", due
+        self.start, self.pairs = None, collections.deque()
+
+    def begin(self):
+        if self.timed:
+            self.start = torch.cuda.Event(enable_timing=True)
+            self.start.record()
+
+    def end(self):
+        if self.start is not None:
+            end = torch.cuda.Event(enable_timing=True)
+            end.record()
+            self.pairs.append((self.start, end, self.due))
+            self.start = None
+        while self.pairs and self.pairs[0][1].query():
+            begin, end, due = self.pairs.popleft()
+            self.loop.planted_ms.append(max(0.0, begin.elapsed_time(end) - due))
+
+
+def queued_ms(work, device, times=5):
+    """Milliseconds the GPU takes for work() that lies in its queue already, so that no host holds it up."""
+    work()
+    if device.type != "cuda":
+        return 0.0
+    took = []
+    for _ in range(times):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        torch.cuda._sleep(200_000_000)  # about a tenth of a second, in which the host fills the queue
+        begin.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        took.append(begin.elapsed_time(end))
+    return sorted(took)[times // 2]
 
 
 def make_model(layers, width, device):
