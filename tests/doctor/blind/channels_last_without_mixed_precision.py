@@ -26,7 +26,8 @@ def reproducible():
 class Bottleneck(nn.Module):
     def __init__(self, wide, narrow):
         super().__init__()
-        self.reduce = nn.Sequential(nn.Conv2d(wide, narrow, 1, bias=False), nn.BatchNorm2d(narrow), nn.ReLU(inplace=True))
+        self.reduce = nn.Sequential(nn.Conv2d(wide, narrow, 1, bias=False), nn.BatchNorm2d(narrow),
+                                    nn.ReLU(inplace=True))
         self.mix = nn.Sequential(nn.Conv2d(narrow, narrow, 3, padding=1, bias=False), nn.BatchNorm2d(narrow),
                                  nn.ReLU(inplace=True))
         self.widen = nn.Sequential(nn.Conv2d(narrow, wide, 1, bias=False), nn.BatchNorm2d(wide))
@@ -67,7 +68,7 @@ def main():
         loss.backward()
         optimizer.step()
 
-    span.due = training.queued_ms(lambda: train(True), device)
+    span.due = span.queued(lambda: train(True))
     mixed = not loop.planted
 
     def step(i):

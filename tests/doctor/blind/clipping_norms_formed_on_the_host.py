@@ -67,7 +67,7 @@ def main():
         loss.backward()
 
     backward()
-    span.due = training.queued_ms(lambda: clip_on_device(model, 1.0), device)
+    span.due = span.queued(lambda: clip_on_device(model, 1.0))
 
     def step(i):
         backward()

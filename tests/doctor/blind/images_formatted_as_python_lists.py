@@ -6,7 +6,7 @@ for NumPy, and training waits for them.
 
 Cause: each image goes from its compressed cell to a list of lists of Python numbers before it becomes a tensor, in
 three workers that are too few for that.
-Line: images_formatted_as_python_lists.py:to_python (in the workers)
+Line: images_formatted_as_python_lists.py:row (in the workers)
 Remedy: a view of the cell's bytes becomes the array; the number of workers stays.
 """
 import zlib
@@ -85,8 +85,9 @@ def main():
                   (loop.steps + loop.warm_up + 1) * batch, crop)
     loader = torch.utils.data.DataLoader(data, batch_size=batch, num_workers=loop.size(3, 1),
                                          pin_memory=device.type == "cuda", prefetch_factor=4)
-    model = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), *(Residual(width) for _ in range(depth)), nn.AdaptiveAvgPool2d(1),
-                          nn.Flatten(), nn.Linear(width, 100)).to(device, dtype, memory_format=torch.channels_last)
+    trunk = [Residual(width) for _ in range(depth)]
+    model = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), *trunk, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                          nn.Linear(width, 100)).to(device, dtype, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batches, gaps = iter(loader), training.GpuGaps(loop, device)
 

@@ -60,7 +60,8 @@ def main():
 
     @jax.jit
     def update(params, fields):
-        return jax.tree_util.tree_map(lambda p, g: p - 1e-3 * g.astype(p.dtype), params, jax.grad(loss_of)(params, fields))
+        slope = jax.grad(loss_of)(params, fields)
+        return jax.tree_util.tree_map(lambda p, g: p - 1e-3 * g.astype(p.dtype), params, slope)
 
     def to_device(i):
         rows = rows_of(i, batch, len(examples))

@@ -6,7 +6,7 @@ make it faster.
 
 Cause: the data set multiplies matrices, and the products of each of the twelve workers run on as many threads as the
 machine has cores, so that a hundred and more threads fight for sixteen cores.
-Line: matrix_products_in_every_worker.py:rotate (in the workers)
+Line: matrix_products_in_every_worker.py:random_rotation (in the workers)
 Remedy: one thread for each worker.
 """
 import numpy as np

@@ -79,12 +79,12 @@ def main():
     cheap = [Mean(metric.name, device, False) for metric in metrics]
     span = training.GpuSpan(loop, device)
 
-    def update(kept, values):
+    def update_all(kept, values):
         for metric, value in zip(kept, values):
             metric.update(value)
 
     values = measured(torch.zeros(batch, device=device), clicked[0], groups)[1]
-    span.due = training.queued_ms(lambda: update(cheap, values), device)
+    span.due = span.queued(lambda: update_all(cheap, values))
 
     def step(i):
         loss, values = measured(model(ids[i % 4]), clicked[i % 4], groups)
@@ -92,7 +92,7 @@ def main():
         loss.mean().backward()
         optimizer.step()
         span.begin()
-        update(metrics, values)
+        update_all(metrics, values)
         span.end()
 
     loop.run(step, blind.wait_for(device))

@@ -22,8 +22,8 @@ class Frozen(nn.Module):
     def __init__(self, width, device, dtype, offloaded, pinned):
         super().__init__()
         home = torch.device("cpu") if offloaded else device
-        self.home = [(torch.randn(2 * width, width) / width**0.5).to(home, dtype),
-                     (torch.randn(width, 2 * width) / width**0.5 / 2).to(home, dtype)]
+        self.home = [(torch.randn(2 * width, width, device=device) / width**0.5).to(home, dtype),
+                     (torch.randn(width, 2 * width, device=device) / width**0.5 / 2).to(home, dtype)]
         if offloaded and pinned:
             self.home = [weight.pin_memory() for weight in self.home]
         self.offloaded, self.here, self.ready = offloaded, None if offloaded else self.home, None
@@ -47,25 +47,21 @@ class Frozen(nn.Module):
         return x + self.scale * nn.functional.linear(nn.functional.silu(nn.functional.linear(x, up)), down)
 
 
-class Model(nn.Module):
-    def __init__(self, layers):
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
+class Model(nn.ModuleList):
     def forward(self, x, side):
         if side is not None:
             side.wait_stream(torch.cuda.current_stream())
-            for layer in self.layers:
+            for layer in self:
                 if layer.offloaded:
                     layer.fetch(x.device, side)
-        for layer in self.layers:
+        for layer in self:
             if layer.offloaded and side is None:
                 layer.fetch(x.device, None)
             x = layer(x)
         return x
 
     def let_go(self):
-        for layer in self.layers:
+        for layer in self:
             if layer.offloaded:
                 layer.here = None
 
@@ -95,12 +91,11 @@ def main():
     if loop.planted:  # what the step takes with all weights at hand
         resident = [Frozen(width, device, dtype, False, False) for _ in range(away)]
         whole = Model(layers[:count - away] + resident)
-        span.due = training.queued_ms(lambda: train(whole), device)
+        span.due = span.queued(lambda: train(whole))
         del whole, resident
 
     def step(i):
-        if loop.planted:
-            span.begin()
+        span.begin()
         train(model)
         span.end()
         model.let_go()

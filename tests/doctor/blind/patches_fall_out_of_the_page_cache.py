@@ -28,7 +28,8 @@ def write_files(folder, count, size):
     for path in paths:
         with open(path, "wb") as file:
             file.write(rng.bytes(size))
-            file.flush()
+    for path in paths:  # only written pages can be dropped from the cache
+        with open(path, "rb+") as file:
             os.fsync(file.fileno())
     return paths
 
@@ -73,7 +74,7 @@ def main():
     loop = blind.Loop("patches_fall_out_of_the_page_cache", "disk", steps=250)
     device = loop.device()
     rows, width = loop.size(2048, 4), loop.size(4096, 32)
-    count, size, workers = loop.size(4096, 8), loop.size(65536, 64), loop.size(4, 1)
+    count, size, workers = loop.size(2048, 8), loop.size(65536, 64), loop.size(4, 1)
     model, optimizer = training.make_model(loop.size(36 if loop.variant == "healthy" else 16, 2), width, device)
     dtype, views = next(model.parameters()).dtype, loop.size(4, 2)
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@ looks much nicer than the old one.
 
 Cause: a thread draws the bar and its table of measures anew many times a second, in pure Python, and holds the
 interpreter meanwhile, so the training loop cannot launch.
-Line: progress_bar_thread_redraws.py:render (in the drawing thread)
+Line: progress_bar_thread_redraws.py:cell, called by render (in the drawing thread)
 Remedy: no drawing thread; one plain line every 50 steps.
 
 The program leaves by os._exit once its result is printed, as launchers do that shall not wait for such threads.
@@ -16,6 +16,7 @@ import re
 import sys
 import threading
 import time
+import unicodedata
 
 import torch
 from torch import nn
@@ -33,8 +34,8 @@ class LiveTable:
 
     def cell(self, text, width, hue):
         plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-        shown = "".join(c for c in plain if c.isprintable())[:width]
-        return f"\x1b[38;5;{hue}m" + shown + " " * (width - len(shown)) + "\x1b[0m"
+        cells = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in plain)
+        return f"\x1b[38;5;{hue}m" + plain[:width] + " " * (width - cells) + "\x1b[0m"
 
     def render(self):
         lines = []
@@ -73,7 +74,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     x = torch.randn(rows, inputs, device=device, dtype=dtype)
     y = torch.randn(rows, 1, device=device, dtype=dtype)
-    table = LiveTable(loop.size(120, 4), 0.015) if loop.planted else None
+    table = LiveTable(loop.size(300, 4), 0.015) if loop.planted else None
     shown = {}
 
     def train(i):

@@ -6,7 +6,7 @@ data are the same.
 
 Cause: after each step all scalars are read back and written to the event file, record by record in Python, and the
 file is flushed; the GPU has nothing to do meanwhile.
-Line: scalars_written_after_every_step.py:add_scalar
+Line: scalars_written_after_every_step.py:checksum, called by add_scalar
 Remedy: log every hundredth step.
 """
 import os

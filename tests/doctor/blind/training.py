@@ -29,11 +29,27 @@ class GpuGaps:
 
 
 class GpuSpan:
-    """Milliseconds from begin() to end() as the GPU sees them, less `due`, which the work between them must take."""
+    """Milliseconds from begin() to end() as the GPU sees them, less `due`, which the work between them must take.
 
-    def __init__(self, loop, device, due=0.0):
-        self.loop, self.timed, self.due = loop, device.type == "cuda", due
+    Only of the planted variant; in the others it does nothing."""
+
+    def __init__(self, loop, device):
+        self.loop, self.timed, self.due = loop, loop.planted and device.type == "cuda", 0.0
         self.start, self.pairs = None, collections.deque()
+
+    def queued(self, work):
+        """What the GPU takes for work() that lies in its queue already, so that no host holds it up."""
+        took = []
+        for i in range(4 if self.timed else 0):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            torch.cuda._sleep(80_000_000)  # about 40 ms, in which the host fills the queue
+            begin.record()
+            work()
+            end.record()
+            torch.cuda.synchronize()
+            took.append(begin.elapsed_time(end))
+        return sorted(took[1:])[1] if took else 0.0
 
     def begin(self):
         if self.timed:
@@ -41,32 +57,13 @@ class GpuSpan:
             self.start.record()
 
     def end(self):
-        if self.start is not None:
+        if self.timed:
             end = torch.cuda.Event(enable_timing=True)
             end.record()
             self.pairs.append((self.start, end, self.due))
-            self.start = None
         while self.pairs and self.pairs[0][1].query():
             begin, end, due = self.pairs.popleft()
             self.loop.planted_ms.append(max(0.0, begin.elapsed_time(end) - due))
-
-
-def queued_ms(work, device, times=5):
-    """Milliseconds the GPU takes for work() that lies in its queue already, so that no host holds it up."""
-    work()
-    if device.type != "cuda":
-        return 0.0
-    took = []
-    for _ in range(times):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        torch.cuda._sleep(200_000_000)  # about a tenth of a second, in which the host fills the queue
-        begin.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        took.append(begin.elapsed_time(end))
-    return sorted(took)[times // 2]
 
 
 def make_model(layers, width, device):
