@@ -8,6 +8,7 @@
 #include <map>
 
 #include "apps/commands.h"
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -228,12 +229,12 @@ int run_tune(const TuneOptions& o) {
   if (const Fit fit = kernels::nvrtc_fits(); !fit) {
     log_warning(fmt::format("[tune] only what is compiled already is measured: {}", fit.reason));
   }
-  if (o.output.empty() && kernels::tune_cache_folder().empty()) {
+  if (o.output.empty() && user_cache_folder().empty()) {
     throw Error(Errc::invalid_argument, "tune",
                 "no folder for the table: set SATURATE_CACHE or HOME, or give --output FILE");
   }
   const std::string path =
-      o.output.empty() ? kernels::gemm_table_path(kernels::tune_cache_folder(), machine) : o.output;
+      o.output.empty() ? kernels::gemm_table_path(user_cache_folder(), machine) : o.output;
   const Stream stream(device);
   const Buffer workspace(device, kWorkspaceBytes);
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};

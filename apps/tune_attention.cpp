@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "apps/commands.h"
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "kernels/attention/tune/tune.h"
@@ -104,13 +105,12 @@ int run_tune_attention(const TuneOptions& o) {
   }
   use_device(device);
   const kernels::TuneMachine machine = kernels::tune_machine(device);
-  if (o.output.empty() && kernels::tune_cache_folder().empty()) {
+  if (o.output.empty() && user_cache_folder().empty()) {
     throw Error(Errc::invalid_argument, "tune",
                 "no folder for the table: set SATURATE_CACHE or HOME, or give --output FILE");
   }
   const std::string path =
-      o.output.empty() ? kernels::attention_table_path(kernels::tune_cache_folder(), machine)
-                       : o.output;
+      o.output.empty() ? kernels::attention_table_path(user_cache_folder(), machine) : o.output;
   const Stream stream(device);
   const Context ctx{device, stream.native(), nullptr, 0};
   size_t found = 0;

@@ -6,6 +6,7 @@
 
 #include <tuple>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "choices.h"
 #include "kernels/attention/tune/table.h"
@@ -32,7 +33,7 @@ std::tuple<size_t, size_t, std::string, std::string> use_tuned(Choices& choices,
                                                                int cuda_index) {
   const Device device = gpu(cuda_index);
   const kernels::TuneMachine machine = kernels::tune_machine(device);
-  const std::string place = folder.empty() ? kernels::tune_cache_folder() : folder;
+  const std::string place = folder.empty() ? user_cache_folder() : folder;
   kernels::ReadGemmTable gemm;
   kernels::ReadAttentionTable attention;
   if (!place.empty()) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/cache_folder.h"
 #include "base/durable_file.h"
 #include "base/log.h"
 #include "kernels/attention/tune/table.h"
@@ -44,7 +45,7 @@ template <class Table, class Read>
 Table chosen(const Kind<Table, Read>& kind, const std::string& choice, const TuneMachine& machine) {
   if (choice == "none") return {};
   const bool named = choice != "auto";
-  const std::string folder = kernels::tune_cache_folder();
+  const std::string folder = user_cache_folder();
   if (!named && folder.empty()) return {};
   const std::string path = named ? choice : kind.path(folder, machine);
   Read read = kind.read(path, machine);

@@ -149,6 +149,35 @@ class Watch(unittest.TestCase):
         self.assertAlmostEqual(switches["a_step"], switches["mean"] * step_s)
         self.assertGreater(switches["a_step"], 0)
 
+    def test_rates_of_copies_are_measured_once(self):
+        path, count = os.path.join(self.folder.name, "report.json"), os.path.join(self.folder.name, "count")
+        nvml = os.path.join(self.folder.name, "nvml.json")
+        with open(nvml, "w", encoding="utf8") as file:
+            json.dump({"driver": "580.1", "gpus": [{"name": "A", "uuid": "GPU-1"}]}, file)
+        environment = {"SATURATE_NVML": os.path.join(os.path.dirname(WATCHED), "libfake_nvml.so"), "SATURATE_FAKE_NVML": nvml,
+                       "SATURATE_CUDA_DRIVER": os.path.join(os.path.dirname(WATCHED), "fake_libcuda.so"),
+                       "SATURATE_CACHE": os.path.join(self.folder.name, "cache"), "FAKE_CUDA_COUNT": count}
+
+        def rates(**more):
+            code, _, err = doctor("--format", "json", "-o", path, watch=["--steps", "60"], environment={**environment, **more})
+            self.assertEqual(code, 0, err)
+            with open(path, encoding="utf8") as file:
+                report = json.load(file)
+            return report["copy_rates"], report["capture"]["notes"]
+
+        first, _ = rates()
+        self.assertEqual(first["device"], "imaginary device")
+        for key, rate in (("pinned_to_device", 32), ("pinned_to_host", 32), ("pageable_to_device", 8), ("pageable_to_host", 8)):
+            self.assertLess(first[key + "_gb_per_s"], 1.01 * rate)
+            self.assertGreater(first[key + "_gb_per_s"], 0.5 * rate)  # on a loaded machine
+        self.assertEqual(rates()[0], first)  # from the cache
+        self.assertEqual(os.path.getsize(count), 1)
+        rates(CUDA_VISIBLE_DEVICES="0")  # perhaps another GPU
+        self.assertEqual(os.path.getsize(count), 2)
+        none, notes = rates(FAKE_CUDA_REFUSES="1", CUDA_VISIBLE_DEVICES="1")
+        self.assertIsNone(none)
+        self.assertIn("rates of copies were not measured: the GPU takes no context (CUDA error 2)", notes)
+
     def test_what_is_dear_is_recorded_in_windows_and_its_cost_is_found(self):
         path = os.path.join(self.folder.name, "report.json")
         code, _, err = doctor("--format", "json", "-o", path, environment={"FAKE_CUPTI_COST_NS": "30000"},

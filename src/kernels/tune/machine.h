@@ -21,9 +21,6 @@ struct TuneMachine {
 // Errors: unsupported for a CPU and in a build without CUDA.
 TuneMachine tune_machine(Device device);
 
-// $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate; "" when none of them is set.
-std::string tune_cache_folder();
-
 // Half powers of two: round(2 log2(size)); 0 for sizes up to 1.
 inline int64_t shape_class(int64_t size) noexcept {
   return size <= 1 ? 0 : std::llround(2.0 * std::log2(static_cast<double>(size)));

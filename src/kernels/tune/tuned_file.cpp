@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -90,17 +89,6 @@ std::vector<int64_t> TunedEntry::whole_numbers(std::string_view key, size_t coun
   }
   if (numbers.size() != count) fail(key, rule);
   return numbers;
-}
-
-std::string tune_cache_folder() {
-  const auto set = [](const char* name) {
-    const char* v = std::getenv(name);
-    return std::string(v != nullptr ? v : "");
-  };
-  if (const std::string own = set("SATURATE_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = set("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/saturate";
-  if (const std::string home = set("HOME"); !home.empty()) return home + "/.cache/saturate";
-  return "";
 }
 
 std::string tuned_file_path(const std::string& folder, const char* kind,

@@ -404,6 +404,7 @@ Analysis Analyser::finish(const Trace& trace) {
   a.source = trace.source;
   a.framework = trace.framework;
   a.notes = trace.notes;
+  a.copy_rates = trace.copy_rates;
   a.records = s.records;
   a.dropped = trace.dropped;
   a.slowdown = trace.slowdown;

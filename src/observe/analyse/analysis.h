@@ -92,8 +92,9 @@ struct Analysis {
   std::string source, framework;
   std::vector<std::string> notes;
   int64_t records = 0, dropped = 0, malformed = 0;
-  bool shapes = false;  // of operators are in the capture
-  double slowdown = 1;  // of the program while it was recorded; all times here are with it
+  bool shapes = false;   // of operators are in the capture
+  CopyRates copy_rates;  // of the machine
+  double slowdown = 1;   // of the program while it was recorded; all times here are with it
   StepAnalysis steps;
   std::vector<DeviceAnalysis> devices;  // busiest first
 };

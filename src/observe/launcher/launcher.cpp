@@ -15,12 +15,14 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "observe/capture/settings.h"
 #include "observe/launcher/thread_sampler.h"
 #include "observe/read/sat_writer.h"
 #include "observe/system/background.h"
+#include "observe/system/copy_rates.h"
 #include "observe/system/counters.h"
 
 namespace saturate::observe {
@@ -218,6 +220,12 @@ void collect(const std::string& folder, LaunchResult& result) {
   }
 }
 
+CopyRates rates_of(const GpuMonitor& driver, std::string& problem) {
+  std::string machine = "driver " + driver.driver_version();
+  for (const GpuInfo& gpu : driver.gpus()) machine += ", " + gpu.uuid;
+  return machine_copy_rates(machine, user_cache_folder(), problem);
+}
+
 }  // namespace
 
 LaunchResult run_captured(const LaunchOptions& o) {
@@ -234,6 +242,8 @@ LaunchResult run_captured(const LaunchOptions& o) {
   Trace host;
   std::string no_gpu;
   std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
+  std::string no_rates;
+  if (driver) host.copy_rates = rates_of(*driver, no_rates);
   Child child(o, library, cupti_library);
   ThreadSampler sampler(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
@@ -257,6 +267,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
     next = std::max(next + kSampleNs, now_ns());
   }
   host.notes = sampler.summary();
+  if (!no_rates.empty()) host.notes.push_back("rates of copies were not measured: " + no_rates);
   write();
   if (writing) writer.close(host);
   outside.write(o.folder);

@@ -79,6 +79,7 @@ Trace only(const Trace& from, uint32_t process) {
   t.notes = from.notes;
   t.work = from.work;
   t.shapes = from.shapes;
+  t.copy_rates = from.copy_rates;
   t.slowdown = from.slowdown;
   t.memory_by_calls = from.memory_by_calls;
   t.collectives = from.collectives;

@@ -127,6 +127,7 @@ void append_trace(Trace& into, const Trace& from, uint32_t processes) {
   if (into.source.empty()) into.source = from.source;
   if (into.framework.empty()) into.framework = from.framework;
   into.pauses.insert(into.pauses.end(), from.pauses.begin(), from.pauses.end());
+  into.copy_rates.take(from.copy_rates);
   into.slowdown = std::max(into.slowdown, from.slowdown);
   into.dropped += from.dropped;
   into.malformed += from.malformed;

@@ -35,8 +35,11 @@ TEST(Merge, KeepsRecordsOfAllFilesApart) {
   b.devices[3] = {"other", 80};
   b.notes = {"of b"};
   b.slowdown = 1.25;
+  a.copy_rates = {"slow", "bus", 20, 25, 6, 6};
+  b.copy_rates = {"fast", "bus", 50, 21, 7, 5};
   append_trace(all, a);
   append_trace(all, b);
+  EXPECT_EQ(all.copy_rates, (CopyRates{"slow", "bus", 50, 25, 7, 6}));
   EXPECT_EQ(all.ops.size(), a.ops.size() + b.ops.size());
   EXPECT_EQ(all.calls.size(), a.calls.size() + b.calls.size());
   EXPECT_EQ(all.streams[all.ops.back().stream].device, 3u);

@@ -34,6 +34,7 @@ enum class Block : uint32_t {
   pauses = 11,  // times without records, before any record that is later
   cost = 12,    // f64 by which the program was slower while it was recorded
   memory = 13,  // samples of what the program had taken of each device's memory
+  copies = 14,  // rates on the machine: 4 f64 in the order of CopyRates, then its two texts
 };
 
 struct Header {

@@ -106,6 +106,8 @@ class SatCapture : public Capture {
         return read_spans();
       case sat::Block::memory:
         return read_memory();
+      case sat::Block::copies:
+        return read_copy_rates();
       case sat::Block::pauses:
         return read_pauses();
       case sat::Block::cost: {
@@ -161,6 +163,7 @@ class SatCapture : public Capture {
     trace_.devices = read_.devices;
     trace_.framework = read_.framework;
     trace_.notes = read_.notes;
+    trace_.copy_rates = read_.copy_rates;
     trace_.slowdown = read_.slowdown;
     trace_.dropped = read_.dropped;
     trace_.malformed = read_.malformed;
@@ -221,6 +224,19 @@ class SatCapture : public Capture {
       else
         into_.pauses.push_back({r.start_ns, r.end_ns});
     }
+    return true;
+  }
+
+  bool read_copy_rates() {
+    CopyRates rates;
+    for (double* rate :
+         {&rates.pinned_in, &rates.pinned_out, &rates.pageable_in, &rates.pageable_out}) {
+      *rate = take<double>();
+      if (!(*rate > 0 && *rate < 1e6)) fail("a rate of copies that cannot be");
+    }
+    rates.device = text();
+    rates.bus = text();
+    into_.copy_rates.take(rates);
     return true;
   }
 

@@ -29,6 +29,7 @@ Trace program() {
   Trace t = s.take();
   t.framework = "PyTorch";
   t.notes = {"a note"};
+  t.copy_rates = {"H200", "0000:17:00.0", 55.5, 54, 9, 8};
   for (int i = 0; i < 30; ++i)
     t.memory.push_back({t.calls[0].start_ns + i * 500'000, i << 20, i << 21, 0});
   return t;
@@ -85,6 +86,7 @@ TEST(Sat, RoundTrip) {
   EXPECT_EQ(t.framework, "PyTorch");
   EXPECT_EQ(t.notes, std::vector<std::string>{"a note"});
   EXPECT_EQ(t.devices.at(0).multiprocessors, 132);
+  EXPECT_EQ(t.copy_rates, whole.copy_rates);
 }
 
 TEST(Sat, WindowsGiveTheSameReport) {
@@ -98,6 +100,7 @@ TEST(Sat, WindowsGiveTheSameReport) {
     EXPECT_EQ(got.analysis.steps.count, expected.analysis.steps.count);
     EXPECT_EQ(got.analysis.steps.median_ns, expected.analysis.steps.median_ns);
     EXPECT_EQ(got.verdict.id, expected.verdict.id);
+    EXPECT_EQ(got.analysis.copy_rates, whole.copy_rates);
     EXPECT_EQ(got.analysis.records, static_cast<int64_t>(whole.records()));
   }
 }

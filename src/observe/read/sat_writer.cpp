@@ -106,6 +106,15 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
     put(out, slowdown_ = t.slowdown);
     send(sat::Block::cost, true);
   }
+  if (!wrote_copy_rates_ && t.copy_rates.known()) {
+    const CopyRates& r = t.copy_rates;
+    for (const double rate : {r.pinned_in, r.pinned_out, r.pageable_in, r.pageable_out})
+      put(out, rate);
+    put_text(out, r.device);
+    put_text(out, r.bus);
+    send(sat::Block::copies, true);
+    wrote_copy_rates_ = true;
+  }
   for (const DeviceOp& op : t.ops) {
     put(out, sat::OpRecord{op.start_ns, op.end_ns - op.start_ns, op.correlation, op.size, op.name,
                            op.stream, op.block_threads, static_cast<uint8_t>(op.kind),

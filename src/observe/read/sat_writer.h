@@ -30,7 +30,7 @@ class SatWriter {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   size_t names_ = 1, streams_ = 0, threads_ = 0, notes_ = 0, pauses_ = 0;
   double slowdown_ = 1;
-  bool wrote_devices_ = false, wrote_framework_ = false;
+  bool wrote_devices_ = false, wrote_framework_ = false, wrote_copy_rates_ = false;
 };
 
 }  // namespace saturate::observe

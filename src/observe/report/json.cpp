@@ -86,6 +86,16 @@ Json peaks_json(const DevicePeaks* peaks) {
           {"link_gb_per_s", peaks->link}};
 }
 
+// Null where they were not measured.
+Json copy_rates_json(const CopyRates& r) {
+  if (!r.known()) return nullptr;
+  return {{"device", printable(r.device)},
+          {"pinned_to_device_gb_per_s", r.pinned_in},
+          {"pinned_to_host_gb_per_s", r.pinned_out},
+          {"pageable_to_device_gb_per_s", r.pageable_in},
+          {"pageable_to_host_gb_per_s", r.pageable_out}};
+}
+
 Json device_json(const DeviceAnalysis& d) {
   const DevicePeaks* peaks = device_peaks(d.info.name);
   Json j;
@@ -184,6 +194,7 @@ std::string render_json(const Diagnosis& g) {
   if (const std::optional<RunRate> run = run_rate(g.counters))
     j["run_at_most"] = {{"gpu", run->device}, {"tflops", run->tflops}, {"gb_per_s", run->gb_per_s}};
   j["shapes"] = a.shapes;
+  j["copy_rates"] = copy_rates_json(a.copy_rates);
   Json& clocks = j["clocks"] = Json::Array{};
   for (const auto& [gpu, c] : g.counters.clocks) {
     Json reasons = Json::Array{};

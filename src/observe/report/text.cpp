@@ -154,6 +154,11 @@ std::string quality_text(const Diagnosis& g) {
     out += fmt::format(
         "  waits of issued work that nothing in it explains add up to {:.1f}% of the time\n",
         100 * g.fixes.unexplained);
+  if (const CopyRates& r = a.copy_rates; r.known())
+    out += fmt::format(
+        "  copies of 64 MiB beside nothing else: {:.1f} GB/s to {} and {:.1f} back from pinned "
+        "memory, {:.1f} and {:.1f} from pageable\n",
+        r.pinned_in, printable(r.device), r.pinned_out, r.pageable_in, r.pageable_out);
   for (const std::string& note : a.notes) out += "  " + printable(note) + "\n";
   if (a.devices.size() > 1) {
     out += "Other devices:";

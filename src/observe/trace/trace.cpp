@@ -81,6 +81,14 @@ uint32_t NameTable::add(std::string_view text) {
   return id;
 }
 
+void CopyRates::take(const CopyRates& other) {
+  if (!known()) device = other.device, bus = other.bus;
+  pinned_in = std::max(pinned_in, other.pinned_in);
+  pinned_out = std::max(pinned_out, other.pinned_out);
+  pageable_in = std::max(pageable_in, other.pageable_in);
+  pageable_out = std::max(pageable_out, other.pageable_out);
+}
+
 void Trace::sort() {
   constexpr int64_t kFarthestNs = 4'000'000'000'000'000'000;
   const auto backwards = [](const auto& r) {

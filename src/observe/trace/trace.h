@@ -53,6 +53,18 @@ struct DeviceInfo {
   int64_t multiprocessors = 0;  // 0: unknown
 };
 
+// What large copies between host and device reach on the machine, in GB/s (bytes a nanosecond); 0:
+// not known. "in" is to the device. Pageable memory goes through blocks that the driver keeps pinned.
+struct CopyRates {
+  std::string device;  // the one it was measured on
+  std::string bus;     // its PCI address, "0000:17:00.0"
+  double pinned_in = 0, pinned_out = 0, pageable_in = 0, pageable_out = 0;
+  bool known() const { return pinned_in > 0; }
+  // The faster of each: what bounds a copy must not be too low. Names stay those of the first.
+  void take(const CopyRates& other);
+  friend bool operator==(const CopyRates&, const CopyRates&) = default;
+};
+
 constexpr const char* kKinetoSource = "Kineto trace";  // torch.profiler's
 
 // A capture, or a window of one. 56, 32 and 32 bytes a record and each name once.
@@ -74,6 +86,7 @@ struct Trace {
   std::string source;         // kKinetoSource, "Nsight Systems export", "saturate capture"
   std::string framework;      // "PyTorch", ...; empty when not known
   std::vector<Pause> pauses;  // times without records, in the order of the source
+  CopyRates copy_rates;       // of the machine, measured beside the program
   double slowdown = 1;        // of the program while it was recorded; 1: not known
   int64_t dropped = 0;        // records that the source says it lost
   int64_t malformed = 0;      // records left out because they contradict themselves

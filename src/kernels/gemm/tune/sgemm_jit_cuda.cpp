@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/cache_folder.h"
 #include "base/log.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
 #include "kernels/gemm/tune/table.h"
@@ -46,7 +47,7 @@ std::string arch_of(Device device) {
 }
 
 std::string cubin_folder() {
-  const std::string folder = tune_cache_folder();
+  const std::string folder = user_cache_folder();
   return folder.empty() ? "" : folder + "/cubin";
 }
 

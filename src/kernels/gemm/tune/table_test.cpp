@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/cache_folder.h"
 #include "base/testing/temp_folder.h"
 
 namespace saturate::kernels {
@@ -240,15 +241,15 @@ TEST(GemmTableFile, NoPlaceToWriteIsAnErrorThatNamesTheRemedy) {
 
 TEST(GemmTableFile, LiesInTheUsersCache) {
   ::setenv("SATURATE_CACHE", "/c", 1);
-  EXPECT_EQ(gemm_table_path(tune_cache_folder(), kHere), "/c/gemm-nvidia-h200-9.0.json");
+  EXPECT_EQ(gemm_table_path(user_cache_folder(), kHere), "/c/gemm-nvidia-h200-9.0.json");
   ::unsetenv("SATURATE_CACHE");
   const char* const before = std::getenv("XDG_CACHE_HOME");
   const std::string kept = before != nullptr ? before : "";
   ::setenv("XDG_CACHE_HOME", "/x", 1);
-  EXPECT_EQ(tune_cache_folder(), "/x/saturate");
+  EXPECT_EQ(user_cache_folder(), "/x/saturate");
   ::unsetenv("XDG_CACHE_HOME");
   if (std::getenv("HOME") != nullptr) {
-    EXPECT_EQ(tune_cache_folder(), std::string(std::getenv("HOME")) + "/.cache/saturate");
+    EXPECT_EQ(user_cache_folder(), std::string(std::getenv("HOME")) + "/.cache/saturate");
   }
   if (!kept.empty()) ::setenv("XDG_CACHE_HOME", kept.c_str(), 1);
 }
