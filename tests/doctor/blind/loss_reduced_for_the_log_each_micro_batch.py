@@ -91,7 +91,7 @@ def main():
             if not loop.planted:
                 total = reduce_for_log(total)
             # The waits that became known in this step: those of a step, though mostly of the step before.
-            loop.planted_ms[waited:] = [sum(loop.planted_ms[waited:])] if loop.planted else []
+            loop.planted_ms[waited:] = [sum(loop.planted_ms[waited:])] if span.timed else []
             log.append(total / micro_batches)
             del log[:-50]
             optimizer.step()
