@@ -178,8 +178,9 @@ int watch_command(const DoctorOptions& o) {
       throw Error(
           Errc::invalid_argument, "doctor",
           "the command started CUDA in no process, so there is nothing to report; see that "
-          "it finds a GPU (saturate check), and that nothing between takes its environment away "
-          "(sudo, a container)");
+          "it finds a GPU (saturate check), that nothing between takes its environment away "
+          "(sudo, a container), and that its user may write to " +
+              folder.path());
     report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());

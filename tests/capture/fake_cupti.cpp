@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -36,11 +37,6 @@ constexpr uint32_t kUnheardOf = 4711;      // a kind that comes with others, of 
 constexpr int kInvalid = 1, kNoMore = 12;
 
 // As large as the records of CUPTI 13, so that readers must step by its sizes.
-struct Record {
-  alignas(8) uint8_t bytes[216] = {};
-  size_t size = 0;
-  int64_t complete_ns = 0;
-};
 constexpr size_t kKernelSize = 216, kCopySize = 96, kApiSize = 40, kGraphSize = 56,
                  kDeviceSize = 184, kMemorySize = 128, kSynchronizationSize = 56;
 
@@ -90,11 +86,19 @@ int64_t pool_size = 0;
 std::recursive_mutex mutex;
 std::set<uint32_t> kinds;
 std::set<uint32_t> runtime_calls;
-std::vector<Record> waiting;  // not yet in a buffer of the client
 cupti::BufferRequested requested = nullptr;
 cupti::BufferCompleted completed = nullptr;
-uint8_t* buffer = nullptr;
-size_t buffer_size = 0, buffer_used = 0;
+// A buffer of the client, whose records have their places from when the work is issued.
+struct Filling {
+  struct Record {
+    size_t at;
+    int64_t complete_ns;
+  };
+  uint8_t* data;
+  size_t size, used = 0;
+  std::vector<Record> records;
+};
+std::deque<Filling> buffers;  // the last is being filled
 int64_t device_free_ns = 0, launches = 0;
 uint32_t correlation = 0;
 bool calls_were_on = false, counting = true;
@@ -107,41 +111,44 @@ uint32_t next_correlation() {
   return counting ? ++correlation : correlation;
 }
 
-void complete_buffer() {
-  if (buffer == nullptr) return;
-  uint8_t* full = buffer;
-  buffer = nullptr;
-  completed(nullptr, 0, full, buffer_size, buffer_used);
-}
-
-// What is complete goes to the client's buffer, in order.
+// Hands back, in order, the buffers in which all is complete; `forced`: all, and what is not complete
+// has no times then and comes no more.
 void deliver(bool forced) {
-  if (requested == nullptr) return;
-  size_t done = 0;
-  for (const Record& r : waiting) {
-    if (!forced && r.complete_ns > now_ns()) break;
-    ++done;
-    if (buffer != nullptr && buffer_used + r.size > buffer_size) complete_buffer();
-    if (buffer == nullptr) {
-      size_t most = 0;
-      requested(&buffer, &buffer_size, &most);
-      buffer_used = 0;
-      if (buffer == nullptr) std::abort();  // as older versions of CUPTI
+  const int64_t now = now_ns();
+  while (!buffers.empty()) {
+    Filling& b = buffers.front();
+    const auto complete = [&](const Filling::Record& r) { return r.complete_ns <= now; };
+    if (!forced && !std::all_of(b.records.begin(), b.records.end(), complete)) return;
+    for (const Filling::Record& r : b.records) {
+      if (complete(r)) continue;
+      const bool graph = *reinterpret_cast<const uint32_t*>(b.data + r.at) == cupti::kGraphTrace;
+      std::memset(b.data + r.at +
+                      (graph ? offsetof(cupti::GraphActivity, start)
+                             : offsetof(cupti::KernelActivity, start)),
+                  0, 2 * sizeof(uint64_t));
     }
-    std::memcpy(buffer + buffer_used, r.bytes, r.size);
-    buffer_used += r.size;
+    const Filling done = b;
+    buffers.pop_front();
+    completed(nullptr, 0, done.data, done.size, done.used);
   }
-  waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 template <class Activity>
 void record(const Activity& activity, int64_t complete_ns) {
-  Record r;
-  r.size = size_of(activity.kind);
-  static_assert(sizeof activity <= sizeof r.bytes);
-  std::memcpy(r.bytes, &activity, sizeof activity);
-  r.complete_ns = complete_ns;
-  waiting.push_back(r);
+  if (requested == nullptr) return;
+  const size_t size = size_of(activity.kind);
+  if (buffers.empty() || buffers.back().used + size > buffers.back().size) {
+    uint8_t* data = nullptr;
+    size_t bytes = 0, most = 0;
+    requested(&data, &bytes, &most);
+    if (data == nullptr) std::abort();  // as older versions of CUPTI
+    std::memset(data, 0, bytes);
+    buffers.push_back({data, bytes, 0, {}});
+  }
+  Filling& b = buffers.back();
+  std::memcpy(b.data + b.used, &activity, std::min(size, sizeof activity));
+  b.records.push_back({b.used, complete_ns});
+  b.used += size;
 }
 
 void record_call(uint32_t callback, int64_t start, int64_t end, uint32_t id) {
@@ -259,7 +266,7 @@ void fake_graph_launch(int64_t ns, int64_t call_ns) {
   ++launches;
   next_correlation();
   const bool traced = kinds.contains(cupti::kGraphTrace);
-  static const bool traced_at_first = traced;  // as the graph was instantiated
+  static const bool traced_at_first = traced;    // as the graph was instantiated
   if (traced && !traced_at_first) std::abort();  // as CUPTI 13.0 does, with less of a message
   if (traced) {
     cupti::GraphActivity g{};
@@ -371,7 +378,6 @@ int cuptiActivityEnableDriverApi(uint32_t, uint8_t) { return 0; }
 int cuptiActivityFlushAll(uint32_t flag) {
   const std::lock_guard lock(mutex);
   deliver(flag == cupti::kFlushForced);
-  complete_buffer();
   return 0;
 }
 

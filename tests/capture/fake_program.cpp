@@ -2,6 +2,7 @@
 // A "CUDA program" without CUDA: a training loop of a shape given on the command line, and a way to
 // end. Prints what it did on standard output, for the tests to compare with the report.
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ namespace {
 struct Options {
   long steps = 60, seconds = 0, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0,
        leak_mib = 0, exit_code = 0;
-  std::string end = "return";  // return, _exit, abort, term, wait
+  std::string end =
+      "return";  // return, _exit, quick_exit, exec, abort, crash, term, kill, kill9, wait
   bool fork = false, other_profiler = false, graph = false, spawn = false, no_cuda = false,
        pooled = false, stream = false, ahead = false;
 };
@@ -139,12 +141,20 @@ int main(int argc, char** argv) {
   if (o.other_profiler) profile(o);
   std::printf("launched %ld\n", static_cast<long>(fake_launches()));
   std::fflush(stdout);
-  if (o.end == "_exit") {
-    usleep(700'000);  // longer than the capture is behind
-    _exit(static_cast<int>(o.exit_code));
+  if (o.end == "_exit") _exit(static_cast<int>(o.exit_code));
+  if (o.end == "quick_exit") std::quick_exit(static_cast<int>(o.exit_code));
+  if (o.end == "exec") {  // as another program, which uses CUDA as well
+    const std::string steps = std::to_string(o.steps);
+    char* arguments[] = {argv[0], const_cast<char*>("--steps"), const_cast<char*>(steps.c_str()),
+                         nullptr};
+    execv("/no/such/program", arguments);  // a search of PATH tries more than one
+    execv(argv[0], arguments);
   }
   if (o.end == "abort") std::abort();
+  if (o.end == "crash") *static_cast<volatile int*>(nullptr) = 1;
   if (o.end == "term") raise(SIGTERM);
+  if (o.end == "kill") raise(SIGKILL);
+  if (o.end == "kill9") syscall(SYS_kill, getpid(), SIGKILL);  // as if from outside
   if (o.end == "wait") {
     signal(SIGTERM, [](int) { terminated = 1; });
     std::printf("waiting\n");

@@ -94,11 +94,53 @@ class Watch(unittest.TestCase):
         self.assertEqual(doctor(watch=["--end", "abort"])[0], 128 + signal.SIGABRT)
         self.assertEqual(doctor(watch=["--end", "term"])[0], 128 + signal.SIGTERM)
 
-    def test_an_abrupt_end_loses_little(self):
-        code, _, err = doctor(watch=["--end", "_exit", "--exit", "5"])
-        self.assertEqual(code, 5)
-        self.assertIn("cut off", err)
-        self.assertRegex(err, r"n=5\d")
+    def test_ends_without_atexit_lose_nothing_that_is_finished(self):
+        for end, code, says in (("_exit", 5, ""), ("quick_exit", 5, ""), ("abort", 128 + signal.SIGABRT, "by signal 6 (Aborted)"),
+                                ("crash", 128 + signal.SIGSEGV, "by signal 11 (Segmentation fault)"),
+                                ("term", 128 + signal.SIGTERM, "by signal 15 (Terminated)"),
+                                ("kill", 128 + signal.SIGKILL, "by signal 9 (Killed)")):  # by itself
+            with self.subTest(end):
+                # Far ahead: what the device has still to do shares a buffer of CUPTI's with what it has done.
+                report, _, err = self.report("--end", end, "--exit", "5", "--steps", "40", "--launches", "4", "--kernel-us", "5000",
+                                             "--ahead", code=code)
+                done = sum(k["count"] for k in report["devices"][0]["kernels"]) + 4
+                left = [re.search(r"while the device had (\d+) operations to do", n) for n in report["capture"]["notes"]]
+                left = sum(int(found[1]) for found in left if found)
+                self.assertGreater(left, 10)
+                self.assertLessEqual(abs(done + left - 160), 4, report["capture"]["notes"])  # whole steps
+                self.assertTrue(any(says in n for n in report["capture"]["notes"]), report["capture"]["notes"])
+                self.assertFalse([n for n in report["capture"]["notes"] if "cut off" in n])
+
+    def test_killed_from_outside_loses_what_it_says(self):
+        command = f"{WATCHED} --seconds 9 --launches 4 --kernel-us 5000 --ahead > {os.devnull} & sleep 1.5; kill -9 $!; wait $!; exit 9"
+        keep = os.path.join(self.folder.name, "kept")
+        done = subprocess.run([PROGRAM, "doctor", "--keep", keep, "--", "sh", "-c", command], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=60)
+        self.assertEqual(done.returncode, 9)
+        self.assertRegex(done.stderr, r"process \d+ ended without notice")
+        self.assertIn("cut off at byte", done.stderr)
+        self.assertGreaterEqual(int(re.search(r"n=(\d+)", done.stderr)[1]), 40)  # of at most 75, and a slow start
+
+    def test_one_killed_at_its_start_is_told(self):
+        _, _, err = doctor(watch=["--steps", "1", "--launches", "1", "--kernel-us", "900000", "--call-us", "1", "--ahead", "--end", "kill9"])
+        self.assertIn("ended before any that was finished", err)
+        self.assertIn("by signal 9 (Killed)", err)
+
+    def test_a_full_disk_ends_the_capture_and_not_the_program(self):
+        keep = os.path.join(self.folder.name, "kept")
+        command = f"ulimit -f 100; exec {WATCHED} --seconds 1"  # 50 or 100 KiB
+        done = subprocess.run([PROGRAM, "doctor", "--keep", keep, "--", "sh", "-c", command], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"recording ended in second \d+: .*cannot write; is the disk full")
+        self.assertIn("VERDICT", done.stderr)
+
+    def test_a_process_that_becomes_another_program_is_two_captures(self):
+        keep = os.path.join(self.folder.name, "kept")
+        code, out, err = doctor("--keep", keep, watch=["--steps", "60", "--end", "exec"])
+        self.assertEqual((code, out.count("launched 600")), (0, 2), err)
+        self.assertEqual(len([f for f in os.listdir(keep) if re.match(r"\d+(\.2)?\.sat$", f)]), 2)
+        self.assertIn("became another program", err)
 
     def test_a_signal_is_passed_on(self):
         with subprocess.Popen([PROGRAM, "doctor", "--", WATCHED, "--end", "wait", "--exit", "6"], text=True,

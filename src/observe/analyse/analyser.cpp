@@ -390,16 +390,31 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
   d.done_ns = to_ns;
 }
 
+namespace {
+
+std::string why_nothing(const Trace& trace) {
+  if (trace.source == kKinetoSource)
+    return "no work of a device is in the trace; record with the CUDA activities on "
+           "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])";
+  std::string cut;
+  for (const std::string& note : trace.notes) {
+    if (note.find("cut off at byte") != note.npos || note.starts_with("process "))
+      cut += "; " + note;
+  }
+  if (!cut.empty())
+    return "no work of a device is in the capture, for the program ended before any that was "
+           "finished could "
+           "be written: let it run longer, or end in order" +
+           cut;
+  return "no work of a device is in the capture: the program gave the GPU none while it was "
+         "recorded; see --delay and --duration, and record again";
+}
+
+}  // namespace
+
 Analysis Analyser::finish(const Trace& trace) {
   State& s = *state_;
-  if (!s.begun)
-    throw Error(Errc::invalid_argument, "doctor",
-                trace.source == kKinetoSource
-                    ? "no work of a device is in the trace; record with the CUDA activities on "
-                      "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-                    : "no work of a device is in the capture: the program gave the GPU none while "
-                      "it was recorded, or the file was cut off before; see --delay and "
-                      "--duration, and record again");
+  if (!s.begun) throw Error(Errc::invalid_argument, "doctor", why_nothing(trace));
   Analysis a;
   a.source = trace.source;
   a.framework = trace.framework;

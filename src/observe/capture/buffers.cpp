@@ -2,6 +2,7 @@
 #include "observe/capture/buffers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 namespace saturate::observe::cupti {
@@ -11,29 +12,30 @@ uint8_t* allocate(size_t bytes) { return static_cast<uint8_t*>(std::aligned_allo
 
 }  // namespace
 
-Buffer Buffers::request(int64_t now_ns) {
+Buffer Buffers::request() {
   const std::lock_guard lock(mutex_);
-  const int64_t since = now_ns - last_request_ns_;
-  last_request_ns_ = now_ns;
-  if (since < kFastNs) size_ = std::min(kSize, size_ * 2);
-  if (since > kSlowNs) size_ = std::max(kLeastSize, size_ / 2);
-  if (free_.empty() && all_.size() < kMost) {
-    if (uint8_t* fresh = allocate(kSize)) {
-      all_.push_back(fresh);
-      free_.push_back(fresh);
+  const size_t wanted =
+      std::bit_floor(std::clamp(used_bytes_ / kShare, size_t{kLeastSize}, size_t{kSize}));
+  auto found =
+      std::find_if(free_.begin(), free_.end(), [&](const Buffer& b) { return b.bytes == wanted; });
+  if (found == free_.end() && all_bytes_ + wanted <= kMostBytes) {
+    if (uint8_t* fresh = allocate(wanted)) {
+      all_bytes_ += wanted;
+      sizes_[fresh] = wanted;
+      found = free_.insert(free_.end(), {fresh, wanted});
     }
   }
-  if (free_.empty()) {
+  if (found == free_.end() && !free_.empty()) found = free_.begin();
+  if (found == free_.end()) {
     uint8_t* data = allocate(kWasteSize);
     if (data == nullptr) return {};
     waste_.push_back(data);
-    ++out_;
     return {data, kWasteSize};
   }
-  uint8_t* data = free_.back();
-  free_.pop_back();
-  ++out_;
-  return {data, size_};
+  const Buffer given = *found;
+  free_.erase(found);
+  used_bytes_ += given.bytes;
+  return given;
 }
 
 bool Buffers::completed(uint8_t* data, size_t valid) {
@@ -42,12 +44,9 @@ bool Buffers::completed(uint8_t* data, size_t valid) {
     waste_.erase(at);
     std::free(data);
     wasted_ += static_cast<int64_t>(valid);
-    --out_;
     return true;
   }
-  if (std::find(all_.begin(), all_.end(), data) == all_.end()) return false;
-  --out_;
-  ++completions_;
+  if (!sizes_.contains(data)) return false;
   filled_.push_back({data, valid});
   return true;
 }
@@ -61,22 +60,16 @@ std::vector<Buffer> Buffers::take_filled() {
 
 void Buffers::give_back(const std::vector<Buffer>& buffers) {
   const std::lock_guard lock(mutex_);
-  for (const Buffer& b : buffers) free_.push_back(b.data);
+  for (const Buffer& b : buffers) {
+    const size_t bytes = sizes_.at(b.data);
+    free_.push_back({b.data, bytes});
+    used_bytes_ -= bytes;
+  }
 }
 
 int64_t Buffers::wasted_bytes() const {
   const std::lock_guard lock(mutex_);
   return wasted_;
-}
-
-int64_t Buffers::handed_out() const {
-  const std::lock_guard lock(mutex_);
-  return out_;
-}
-
-int64_t Buffers::completions() const {
-  const std::lock_guard lock(mutex_);
-  return completions_;
 }
 
 }  // namespace saturate::observe::cupti

@@ -8,14 +8,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string_view>
 #include <thread>
-
 #include <tuple>
 
 #include "observe/capture/cupti_library.h"
@@ -24,10 +23,12 @@
 namespace saturate::observe::cupti {
 namespace {
 
-constexpr int64_t kTurnNs = 250'000'000, kFirstTurnNs = 50'000'000;
+constexpr int64_t kTurnNs = 100'000'000, kFirstTurnNs = 50'000'000;
+constexpr int64_t kPatienceNs = 500'000'000;  // of a program that ends, for the last records
+constexpr int kEndingShift = 8;               // signals are below 65
 constexpr size_t kMostSlowdowns = 1024;
-constexpr int64_t kMostAllocationsPerS = 1'000;  // and releases
-constexpr int64_t kLeastPace = 10;               // calls in a stretch that give a pace
+constexpr int64_t kMostAllocationsPerS = 1'000, kCountNs = 250'000'000;  // and releases
+constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
@@ -42,6 +43,26 @@ int64_t now_ns() {
   clock_gettime(CLOCK_REALTIME, &t);
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
+
+// A limit on the size of files ends who writes beyond it: the capture, then, and not the program.
+class WithoutSizeSignal {
+ public:
+  WithoutSizeSignal() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~WithoutSizeSignal() {
+    const timespec at_once{};
+    if (sigismember(&before_, SIGXFSZ) == 0) sigtimedwait(&signal_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSizeSignal(const WithoutSizeSignal&) = delete;
+  WithoutSizeSignal& operator=(const WithoutSizeSignal&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+};
 
 void leave_note(const std::string& folder, const std::string& problem) {
   const std::string path = folder + "/" + std::to_string(getpid()) + ".failed";
@@ -75,6 +96,15 @@ std::string framework() {
       },
       &found);
   return found;
+}
+
+// A process that replaced itself (exec) has a capture under its number already.
+std::string path_of_capture(const std::string& folder, const std::string& rank) {
+  const std::string process = folder + "/" + std::to_string(getpid());
+  std::string path = process + rank + ".sat";
+  for (int n = 2; access(path.c_str(), F_OK) == 0; ++n)
+    path = process + "." + std::to_string(n) + rank + ".sat";
+  return path;
 }
 
 std::string rank_suffix() {
@@ -127,11 +157,17 @@ bool Recorder::open(std::string& problem) {
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdSystem);
   trace_.source = "saturate capture";
   trace_.framework = framework();
-  writer_ = std::make_unique<SatWriter>(settings_.folder + "/" + std::to_string(getpid()) +
-                                        rank_suffix() + ".sat");
+  try {
+    writer_ = std::make_unique<SatWriter>(path_of_capture(settings_.folder, rank_suffix()));
+  } catch (const std::exception& e) {
+    the_recorder = nullptr;
+    problem = e.what();
+    return false;
+  }
   trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
   started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
   watch_other_profilers(api_, on_other_profiler);
+  watch_endings(on_ending);
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
@@ -200,7 +236,7 @@ void Recorder::switch_calls(Calls which) {
 void Recorder::on_request(uint8_t** buffer, size_t* size, size_t* max_records) {
   *buffer = nullptr, *size = 0, *max_records = 0;
   if (the_recorder->dead_) return;  // in the child of a fork also: the lock may be held for good
-  const Buffer b = the_recorder->buffers_.request(now_ns());
+  const Buffer b = the_recorder->buffers_.request();
   *buffer = b.data;
   *size = b.bytes;
 }
@@ -216,15 +252,16 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
 
 void Recorder::on_other_profiler() { the_recorder->yield(); }
 
+void Recorder::on_ending(Ending ending, int signal) { the_recorder->last_words(ending, signal); }
+
 void Recorder::run() noexcept {
+  writer_thread_ = gettid();
   for (bool first = true; !stopped_ && !dead_; first = false) {
     const int64_t now = now_ns();
     const int64_t until =
         std::min(now + (first ? kFirstTurnNs : kTurnNs), schedule_.next_change(now));
-    {
-      std::unique_lock lock(wake_mutex_);
-      wake_.wait_for(lock, std::chrono::nanoseconds(until - now), [&] { return stopped_.load(); });
-    }
+    wake_.wait(until - now);
+    if (ending_ != 0) return say_last_words();
     if (stopped_ || dead_) return;
     in_turn_ = true;
     try {
@@ -240,6 +277,12 @@ void Recorder::turn() {
   const int64_t now = now_ns();
   if (yielded_) return;
   watch_other_profilers(api_, on_other_profiler);
+  watch_endings(on_ending);
+  if (failed_) {  // CUPTI still wants its buffers, as long as something is on
+    set_mode(Mode::off);
+    api_.flush_all(0);
+    return write_filled(now);
+  }
   const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
                                            now - stretch_from_ns_ >= Schedule::kWindowNs);
   const Mode before = mode_;
@@ -256,7 +299,8 @@ void Recorder::turn() {
 void Recorder::limit_memory(int64_t now) {
   {
     const std::lock_guard lock(file_mutex_);
-    const int64_t all = converter_.allocations(), passed_ns = std::max(kTurnNs, now - counted_ns_);
+    const int64_t all = converter_.allocations(), passed_ns = now - counted_ns_;
+    if (passed_ns < kCountNs) return;
     const bool often = (all - allocations_) * 1'000'000'000 > kMostAllocationsPerS * passed_ns;
     allocations_ = all;
     counted_ns_ = now;
@@ -311,7 +355,9 @@ void Recorder::stretch_done(Mode mode, int64_t length_ns) {
 
 void Recorder::write_filled(int64_t complete_ns) {
   const std::lock_guard lock(file_mutex_);
-  if (!writer_ || dead_) return;
+  if (dead_) return;
+  if (!writer_) return buffers_.give_back(buffers_.take_filled());
+  const WithoutSizeSignal guard;
   try {
     for (std::vector<Buffer> filled = buffers_.take_filled(); !filled.empty();
          filled = buffers_.take_filled()) {
@@ -330,14 +376,32 @@ void Recorder::write_filled(int64_t complete_ns) {
     trace_.spans.clear();
     trace_.memory.clear();
   } catch (const std::exception& e) {  // the disk is full, say: the program goes on without us
-    dead_ = true;
-    leave_note(settings_.folder, e.what());
+    writer_->abandon("recording ended in second " +
+                     std::to_string((now_ns() - started_ns_) / 1'000'000'000) + ": " + e.what());
+    writer_.reset();
+    failed_ = true;
   }
 }
 
-void Recorder::close() {
+// All that CUPTI has. What is not finished comes without times, and with it what follows.
+void Recorder::take_the_rest() {
+  api_.flush_all(0);
+  write_filled(now_ns() - kDisorderNs);
+  int64_t untimed = 0;
+  {
+    const std::lock_guard lock(file_mutex_);
+    untimed = converter_.untimed();
+  }
+  api_.flush_all(kFlushForced);
+  write_filled(now_ns() - kDisorderNs);
+  const std::lock_guard lock(file_mutex_);
+  unfinished_ = converter_.untimed() - untimed;
+}
+
+void Recorder::close(const std::string& note) {
   const std::lock_guard lock(file_mutex_);
   if (!writer_ || dead_) return;
+  const WithoutSizeSignal guard;
   try {
     const int64_t now = now_ns(), all = std::max<int64_t>(1, now - started_ns_);
     if (full_ns_ > 0 && !yielded_ && now - paused_since_ns_ > kTurnNs)
@@ -352,10 +416,15 @@ void Recorder::close() {
               "% slower than just before (median of " + std::to_string(slowdowns_.size()) +
               " windows, by the pace of " + light_.name + ")";
     trace_.notes.push_back(cost);
+    if (!note.empty()) trace_.notes.push_back(note);
+    if (unfinished_ > 0)
+      trace_.notes.push_back("the program ended while the device had " +
+                             std::to_string(unfinished_) +
+                             " operations to do, which are not in the capture");
     if (converter_.unnumbered() > 0)
       trace_.notes.push_back("CUPTI gave " + std::to_string(converter_.unnumbered()) +
                              " records the number of others: what issued them is not known");
-    trace_.dropped = dropped_ + converter_.untimed() + buffers_.wasted_bytes() / 96;
+    trace_.dropped = dropped_ + converter_.untimed() - unfinished_ + buffers_.wasted_bytes() / 96;
     writer_->write(trace_, now);
     writer_->close(trace_);
     writer_.reset();
@@ -366,16 +435,51 @@ void Recorder::close() {
 
 void Recorder::finish() noexcept {
   if (dead_ || stopped_.exchange(true)) return;
-  wake_.notify_all();
+  wake_.ring();
   // CUPTI goes away after us: no call of the writer may be under way then.
   for (int i = 0; i < 1000 && in_turn_; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!yielded_) {
     set_mode(Mode::off);
-    api_.flush_all(kFlushForced);
+    take_the_rest();
   }
   write_filled(now_ns() - kDisorderNs);
-  close();
+  close({});
+}
+
+void Recorder::last_words(Ending ending, int signal) noexcept {
+  if (dead_ || stopped_ || gettid() == writer_thread_) return;
+  ending_ = static_cast<int>(ending) << kEndingShift | signal;
+  wake_.ring();
+  const int64_t until = now_ns() + kPatienceNs;
+  for (int64_t now = now_ns(); !said_.rung() && now < until; now = now_ns())
+    said_.wait(until - now);
+}
+
+// CUPTI is asked for no more than it needs: a thread may have stopped anywhere in it.
+void Recorder::say_last_words() noexcept {
+  if (dead_ || stopped_.exchange(true)) return;
+  const int ending = ending_, signal = ending & ((1 << kEndingShift) - 1);
+  try {
+    {
+      const std::lock_guard lock(mode_mutex_);
+      if (mode_ == Mode::full) {
+        paused_since_ns_ = now_ns();
+        full_ns_ += paused_since_ns_ - since_ns_;
+      }
+    }
+    if (!yielded_) take_the_rest();
+    std::string note;
+    if (ending >> kEndingShift == static_cast<int>(Ending::exec))
+      note = "the process became another program (exec), which is recorded apart if it uses CUDA";
+    else if (signal != 0)
+      note = "the program was ended by signal " + std::to_string(signal) + " (" +
+             strsignal(signal) + ")";
+    close(note);
+  } catch (const std::exception&) {
+    dead_ = true;
+  }
+  said_.ring();
 }
 
 void Recorder::yield() noexcept {
@@ -407,6 +511,7 @@ void Recorder::before_fork() noexcept { file_mutex_.lock(); }
 void Recorder::after_fork_in_parent() noexcept { file_mutex_.unlock(); }
 void Recorder::after_fork_in_child() noexcept {
   dead_ = true;
+  forget_endings();
   file_mutex_.unlock();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,6 +10,8 @@
 #include "observe/capture/buffers.h"
 #include "observe/capture/converter.h"
 #include "observe/capture/cupti_abi.h"
+#include "observe/capture/doorbell.h"
+#include "observe/capture/program_end.h"
 #include "observe/capture/schedule.h"
 #include "observe/capture/settings.h"
 #include "observe/read/sat_writer.h"
@@ -21,8 +22,10 @@ namespace saturate::observe::cupti {
 // Records one process by CUPTI's activity interface into one .sat file, from a thread of its own.
 // The process has one for its whole life: CUPTI calls back without an argument of ours.
 //
-// Memory is constant: Buffers, and the records of one turn of the writer. What is on disk is at
-// most about half a second behind, so that a process that ends without notice loses no more.
+// Memory is constant: Buffers, and the records of one turn of the writer. Ten times a second what
+// CUPTI hands over goes to the file, so that a process that ends without notice loses no more than
+// that, and what lies in a buffer with work that the device has not finished. One that ends by
+// _exit, exec, or a signal that it has left alone, still writes all that is finished.
 // While Schedule says off, graphs, waits and with `memory` allocations are recorded, before the
 // first window and by a CUPTI that cannot choose all calls; allocations alone are kept. Light
 // stretches beside the full ones, with calls recorded, show how much slower the device's records
@@ -37,6 +40,9 @@ class Recorder {
 
   // At exit of the process: everything that CUPTI has, then the end of the file.
   void finish() noexcept;
+  // Where the process ends without that, a signal handler perhaps: has the writer do it, and waits
+  // for kPatienceNs at most, since what this thread was doing may keep the writer from it.
+  void last_words(Ending ending, int signal) noexcept;
   // Another client in this process is about to take CUPTI: hands over all that is recorded and
   // touches it no more. Safe for any thread, more than once.
   void yield() noexcept;
@@ -52,6 +58,7 @@ class Recorder {
   static void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid);
 
   static void on_other_profiler();
+  static void on_ending(Ending ending, int signal);
 
   bool open(std::string& problem);
   void set_mode(Mode mode);
@@ -63,10 +70,12 @@ class Recorder {
   void switch_calls(Calls which);
   void run() noexcept;
   void turn();
+  void say_last_words() noexcept;
+  void take_the_rest();
   void limit_memory(int64_t now);
   void stretch_done(Mode mode, int64_t length_ns);
   void write_filled(int64_t complete_ns);
-  void close();
+  void close(const std::string& note);
 
   Settings settings_;
   Api api_;
@@ -87,10 +96,12 @@ class Recorder {
   CallCount light_;        // the call that is counted in light mode
   double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
   std::vector<double> slowdowns_;
-  std::atomic<bool> stopped_{false}, yielded_{false}, dead_{false}, in_turn_{false};
+  std::atomic<bool> stopped_{false}, yielded_{false}, failed_{false}, dead_{false}, in_turn_{false};
   std::atomic<int64_t> dropped_{0};
-  std::mutex wake_mutex_;
-  std::condition_variable wake_;
+  int64_t unfinished_ = 0;      // operations, when the process ended
+  std::atomic<int> ending_{0};  // and signal, once the process ends
+  std::atomic<pid_t> writer_thread_{0};
+  Doorbell wake_, said_;  // the writer; that it has written its last
   int64_t started_ns_ = 0;
 };
 

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "observe/capture/settings.h"
+#include "observe/launcher/cut_captures.h"
 #include "observe/launcher/thread_sampler.h"
 #include "observe/read/sat_writer.h"
 #include "observe/system/background.h"
@@ -126,6 +127,7 @@ class Child {
     }
   }
 
+  int status() const { return status_; }  // of waitpid
   int exit_code() const {
     return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
   }
@@ -266,6 +268,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
     next = std::max(next + kSampleNs, now_ns());
   }
+  const int64_t ended_ns = now_ns();
   host.notes = sampler.summary();
   if (!no_rates.empty()) host.notes.push_back("rates of copies were not measured: " + no_rates);
   write();
@@ -273,6 +276,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
   outside.write(o.folder);
   LaunchResult result;
   result.exit_code = child.exit_code();
+  complete_cut_captures(o.folder, child.pid(), child.status(), ended_ns);
   collect(o.folder, result);
   return result;
 }

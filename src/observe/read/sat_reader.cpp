@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -66,9 +68,35 @@ class SatCapture : public Capture {
   }
 
   bool cut() {
-    into_.notes.push_back(
-        fmt::format("the capture was cut off at byte {}; what came before is analysed", block_at_));
+    std::string note =
+        fmt::format("the capture was cut off at byte {}; what came before is analysed", block_at_);
+    if (const auto [launches, ns] = launches_without_work(); launches > 0)
+      note += fmt::format(": {} launches of its last {:.3f} s have no record of their work",
+                          launches, 1e-9 * static_cast<double>(ns));
+    into_.notes.push_back(std::move(note));
     return false;
+  }
+
+  // Of the records that are still held: how many launches have no operation that they issued, and
+  // from when the first was made to the last call. What was let go before is of earlier times.
+  std::pair<int64_t, int64_t> launches_without_work() const {
+    std::unordered_set<int64_t> numbers, launches;
+    int64_t from_ns = kMostNs, to_ns = -kMostNs;
+    for (const Trace* t : {&read_, &trace_}) {
+      for (const DeviceOp& op : t->ops) numbers.insert(op.correlation);
+    }
+    for (const Trace* t : {&read_, &trace_}) {
+      for (const HostCall& c : t->calls) {
+        to_ns = std::max(to_ns, c.end_ns);
+        if (c.correlation < 0 || t->names[c.name].find("Launch") == std::string::npos ||
+            numbers.contains(c.correlation))
+          continue;
+        launches.insert(c.correlation);
+        from_ns = std::min(from_ns, c.start_ns);
+      }
+    }
+    if (numbers.contains(kNoCorrelation)) return {0, 0};  // they may be any launch's
+    return {static_cast<int64_t>(launches.size()), std::max<int64_t>(0, to_ns - from_ns)};
   }
 
   // False at the end.
@@ -82,8 +110,11 @@ class SatCapture : public Capture {
     payload_.resize(header.bytes);
     if (read(payload_.data(), header.bytes) < header.bytes) return cut();
     if (sat::checksum(seeded_ ? header.kind : 0, payload_.data(), payload_.size()) !=
-        header.checksum)
+        header.checksum) {
+      // What a machine that went down had not yet written lies at the end.
+      if (char next; read(&next, 1) == 0) return cut();
       fail("a block whose checksum is wrong");
+    }
     at_ = 0;
     switch (static_cast<sat::Block>(header.kind)) {
       case sat::Block::names:

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <cstring>
 
@@ -115,6 +117,60 @@ TEST(Sat, ACutFileIsReadUpToTheCut) {
     ASSERT_EQ(capture->trace().notes.size(), 2u);
     EXPECT_NE(capture->trace().notes[1].find("cut off at byte"), std::string::npos);
   }
+}
+
+// As after a power failure: the length is there, the bytes are not.
+TEST(Sat, ALastBlockThatDoesNotSumIsLeftOut) {
+  const TempFolder folder;
+  std::string bytes = read_file(write(folder, program(), 8));
+  bytes.resize(bytes.size() - 24);  // the end
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  const auto capture = read_sat(memory_input(bytes.data(), bytes.size(), "cut.sat"));
+  while (capture->read_window()) {
+  }
+  ASSERT_EQ(capture->trace().notes.size(), 2u);
+  EXPECT_NE(capture->trace().notes[1].find("cut off at byte"), std::string::npos);
+}
+
+TEST(Sat, ACutFileSaysWhatWasIssued) {
+  const TempFolder folder;
+  Trace t = program();
+  const size_t launches = t.calls.size();
+  std::erase_if(
+      t.ops, [&](const DeviceOp& op) { return op.start_ns > t.ops.front().start_ns + 2'000'000; });
+  ASSERT_LT(t.ops.size(), launches);
+  std::string bytes = read_file(write(folder, t, 1));
+  const auto capture = read_sat(memory_input(bytes.data(), bytes.size() - 1, "cut.sat"));
+  while (capture->read_window()) {
+  }
+  const std::string note = capture->trace().notes.back();
+  EXPECT_NE(note.find("have no record of their work"), std::string::npos) << note;
+}
+
+TEST(Sat, AFullDiskLeavesAWholeCapture) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/1.sat";
+  const Trace t = program();
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit few = before;
+  few.rlim_cur = 100'000;
+  SatWriter writer(path);
+  int64_t written = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &few), 0);
+  try {
+    for (;; ++written) writer.write(t, 0);
+  } catch (const Error&) {
+    writer.abandon("the disk is full");
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_GT(written, 0);
+  const auto capture = open_capture(path);
+  while (capture->read_window()) {
+  }
+  EXPECT_EQ(capture->trace().ops.size(), static_cast<size_t>(written) * t.ops.size());
+  EXPECT_EQ(capture->trace().notes, (std::vector<std::string>{"a note", "the disk is full"}));
 }
 
 TEST(Sat, AnotherVersionIsToldFromNoCapture) {

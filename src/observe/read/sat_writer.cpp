@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <stdio_ext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,7 @@ SatWriter::SatWriter(const std::string& path)
   if (std::fwrite(sat::kMagic.data(), 1, sat::kMagic.size(), file_.get()) != sat::kMagic.size() ||
       std::fflush(file_.get()) != 0)
     throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+  whole_bytes_ = std::ftell(file_.get());
 }
 SatWriter::~SatWriter() = default;
 
@@ -142,6 +144,25 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
   send(sat::Block::flush, true);
   if (std::fflush(file_.get()) != 0)
     throw Error(Errc::io, "doctor", path_ + ": cannot write; is the disk full?");
+  whole_bytes_ = std::ftell(file_.get());
+}
+
+void SatWriter::abandon(const std::string& note) noexcept {
+  if (!file_) return;
+  __fpurge(file_.get());
+  try {
+    if (::ftruncate(::fileno(file_.get()), whole_bytes_) == 0 &&
+        std::fseek(file_.get(), whole_bytes_, SEEK_SET) == 0) {
+      std::string out;
+      if (whole_bytes_ == int64_t{sat::kMagic.size()})
+        put_text(out, "");  // the framework comes first
+      put_text(out, note);
+      block(sat::Block::notes, out);
+      block(sat::Block::end, std::string(sizeof(int64_t), '\0'));
+    }
+  } catch (const std::exception&) {  // then it ends where it is whole
+  }
+  file_.reset();
 }
 
 void SatWriter::close(const Trace& t) {

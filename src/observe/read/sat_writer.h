@@ -23,6 +23,9 @@ class SatWriter {
   // `complete_ns` are all written by now: readers need not wait for stragglers.
   void write(const Trace& trace, int64_t complete_ns);
   void close(const Trace& trace);
+  // After a failure: takes off what was not written whole and ends the capture with `note`, for
+  // which a full disk then has room. No more may be written.
+  void abandon(const std::string& note) noexcept;
 
  private:
   void block(sat::Block kind, const std::string& payload);
@@ -30,6 +33,7 @@ class SatWriter {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   size_t names_ = 1, streams_ = 0, threads_ = 0, notes_ = 0, pauses_ = 0;
   double slowdown_ = 1;
+  int64_t whole_bytes_ = 0;  // in the file when write() returned last
   bool wrote_devices_ = false, wrote_framework_ = false, wrote_copy_rates_ = false;
 };
 
