@@ -25,10 +25,7 @@ void ParameterGroup::make_buckets(int64_t most) {
   for (size_t u = 0; u + 1 < units_.size(); ++u) {
     const parallel::FlatRange unit{units_[u], units_[u + 1]};
     if (unit.begin == unit.end) continue;
-    // The gradients of the first two (a table, the first layers) are finished last, and less hides
-    // their sums.
-    const int64_t limit = buckets_.size() <= 2 ? most / 4 : most;
-    if (!buckets_.empty() && unit.end - buckets_.back().begin <= limit) {
+    if (!buckets_.empty() && unit.end - buckets_.back().begin <= most) {
       buckets_.back().end = unit.end;
     } else {
       buckets_.push_back(unit);

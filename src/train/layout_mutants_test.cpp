@@ -171,8 +171,6 @@ std::vector<Call> calls_of(const LayoutCase& c, Rule rule, int64_t call, std::st
   } catch (const Error& e) {
     *verdict = e.what();
   }
-  // Weights that the last step gathers for one that does not come.
-  while (!calls.empty() && calls.back().kind == CollectiveKind::all_gather) calls.pop_back();
   // A layer that is gathered again at once.
   if (nothing_new && verdict->empty()) *verdict = "the call before brought the same";
   return calls;

@@ -7,7 +7,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "parallel/launch.h"
 
 namespace saturate::train {
 namespace {
@@ -211,8 +210,6 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.graph = config.train.graph;
   s.seed = static_cast<uint64_t>(config.train.seed);
   s.parallel = resolve_parallel(config.parallel, ranks);
-  const parallel::LaunchInfo launch = parallel::current_launch();
-  if (launch.size == ranks) s.ranks_per_host = launch.local_size;
   return s;
 }
 

@@ -13,25 +13,6 @@ const parallel::Group& stage_of(const Layout& layout) {
   return layout.group({Axis::tp, Axis::cp, Axis::dp});
 }
 
-// A launch for each costs 3 to 5 us, and what follows the first piece and the last one is not hidden.
-constexpr int kPieces = 6;
-
-// Runs of neighbouring ranges with a part of the elements each, the last ones first.
-std::vector<std::span<const OwnedRange>> pieces_of(std::span<const OwnedRange> ranges, int parts) {
-  int64_t elements = 0, taken = 0;
-  for (const OwnedRange& r : ranges) elements += r.end - r.begin;
-  std::vector<std::span<const OwnedRange>> pieces;
-  size_t end = ranges.size();
-  for (size_t i = ranges.size(); i-- > 0;) {
-    taken += ranges[i].end - ranges[i].begin;
-    if (i > 0 && taken * parts < elements) continue;
-    pieces.push_back(ranges.subspan(i, end - i));
-    end = i;
-    taken = 0;
-  }
-  return pieces;
-}
-
 // Part `rank` of `ranks` equal ones of each range, in whole blocks of the norm.
 std::vector<OwnedRange> part_of(std::span<const OwnedRange> ranges, int ranks, int rank) {
   std::vector<OwnedRange> parts;
@@ -190,21 +171,19 @@ void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
 }
 
 void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState* state,
-                            StepRecord* ring, int64_t ring_slots, const Updated& updated) const {
+                            StepRecord* ring, int64_t ring_slots) const {
   if (streamed_) streamed_->begin(stream);
   enqueue_norm(ctx, state);
   for (const Part& part : parts_) {
     const ParameterGroup& g = *part.group;
     if (g.in_host(StateArray::master)) continue;
-    const StateMemory memory{.first = 0,
-                             .master = g.array(StateArray::master).data(),
-                             .m = g.array(StateArray::first_moment).data(),
-                             .v = g.array(StateArray::second_moment).data(),
-                             .average = g.array(StateArray::average).data()};
-    for (const std::span<const OwnedRange> piece : pieces_of(g.owned(), updated ? kPieces : 1)) {
-      enqueue_adamw(ctx, part, piece, memory, state);
-      if (updated) updated(g, piece);
-    }
+    enqueue_adamw(ctx, part, g.owned(),
+                  {.first = 0,
+                   .master = g.array(StateArray::master).data(),
+                   .m = g.array(StateArray::first_moment).data(),
+                   .v = g.array(StateArray::second_moment).data(),
+                   .average = g.array(StateArray::average).data()},
+                  state);
   }
   if (streamed_) {
     streamed_->run(stream, [&](const StateStream::Chunk& chunk, const StateMemory& memory) {

@@ -3,7 +3,6 @@
 // of each group of parameters, the end of the step.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,14 +33,10 @@ class OptimizerStep {
   OptimizerStep(const ParameterStore& store, const OptimizerOptions& options, float token_budget,
                 const Stream& stream, parallel::Communicator& ranks, const Layout& layout);
 
-  // Of a group that lies on the device, the own ranges whose update has just been enqueued.
-  using Updated = std::function<void(const ParameterGroup&, std::span<const OwnedRange>)>;
   // Enqueues a step on the gradients, each summed over the ranks of its group; the record goes to
-  // `ring`. `stream` is that of `ctx`. With `updated` a group is updated piece by piece, from its last
-  // range to its first, so that what it starts runs beside the next piece. Can be captured.
-  // Errors: collective.
+  // `ring`. `stream` is that of `ctx`. Can be captured. Errors: collective.
   void enqueue(const Context& ctx, const Stream& stream, StepState* state, StepRecord* ring,
-               int64_t ring_slots, const Updated& updated = {}) const;
+               int64_t ring_slots) const;
 
   // The sums over ranks that enqueue() starts, in order.
   std::vector<parallel::Collective> collectives() const;

@@ -202,7 +202,6 @@ void TrainingStep::plan_collectives() {
     const ParameterGroup::Sharing& sharing = group.sharing();
     if (group.kind() == ParameterGroup::Kind::frozen || sharing.ranks.size() == 1) continue;
     if (sharing.zero >= 3 || (sharing.zero == 0 && store_.sharing().zero >= 2)) continue;
-    const auto updated_before = std::ssize(late_gathers_);  // a group's last bucket comes first
     const auto at = [&](StateArray a, int64_t element) -> void* {
       return group.array(a).as<char>() + static_cast<size_t>(element) * size_of(group.type_of(a));
     };
@@ -237,12 +236,8 @@ void TrainingStep::plan_collectives() {
       }
       c.kind = Kind::all_gather;
       c.dtype = store_.compute_type();
-      const Bucket gather{needed, c, at(StateArray::compute, own),
-                          at(StateArray::compute, b.begin)};
-      if (gathers_behind_update(group))
-        late_gathers_.insert(late_gathers_.begin() + updated_before, gather);
-      else
-        gathers_.push_back(gather);
+      gathers_.push_back(
+          {needed, c, at(StateArray::compute, own), at(StateArray::compute, b.begin)});
     }
   }
   plan_copies();
@@ -262,21 +257,10 @@ void TrainingStep::plan_collectives() {
   }
   for (const Bucket& b : reductions_) list.push_back({b.moment, b.collective});
   for (const parallel::Collective& c : optimizer_.collectives()) list.push_back({kEnd, c});
-  for (const Bucket& b : late_gathers_) list.push_back({kEnd, b.collective});
   std::ranges::stable_sort(list, {}, &MicroBatches::Transfer::moment);
   std::vector<parallel::Collective> all;
   for (const MicroBatches::Transfer& t : list) all.push_back(t.collective);
   parallel::require_matching(ranks_, all);
-}
-
-// Inside a host a gather takes about as long as the update of what it brings, and beside products,
-// which want all multiprocessors, it costs what it lasts; so it runs beside the update of the next
-// weights. Between hosts it takes longer than all of the update: it is hidden by the forward pass.
-bool TrainingStep::gathers_behind_update(const ParameterGroup& group) const {
-  const std::vector<int>& ranks = group.sharing().ranks.ranks;
-  const auto host = [&](int rank) { return rank / options_.ranks_per_host; };
-  return !group.in_host(StateArray::master) &&
-         (options_.ranks_per_host == 0 || host(ranks.front()) == host(ranks.back()));
 }
 
 // What levels 2 and 3 have reduced among the ranks that share one copy of the state is added up over
@@ -413,27 +397,7 @@ void TrainingStep::enqueue() {
   sum_tables(ctx);
   reduce(kEnd);
   ranks_.wait(reduced, ctx);
-  OptimizerStep::Updated updated;
-  auto late = late_gathers_.begin();
-  parallel::Ticket whole;
-  if (late != late_gathers_.end()) {
-    updated = [&](const ParameterGroup& group, std::span<const OwnedRange> ranges) {
-      if (group.sharing().zero != 1 && group.sharing().zero != 2) return;
-      for (size_t i = 0; i < ranges.size(); ++i, ++late)
-        whole = ranks_.start(late->collective, late->input, late->output, ctx);
-    };
-  }
-  optimizer_.enqueue(ctx, compute_, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots,
-                     updated);
-  ranks_.wait(whole, ctx);
-}
-
-// Weights that no step has updated: other ranks' shares of them.
-void TrainingStep::gather_weights() {
-  const Context ctx{store_.device(), compute_.native()};
-  parallel::Ticket whole;
-  for (const Bucket& b : late_gathers_) whole = ranks_.start(b.collective, b.input, b.output, ctx);
-  ranks_.wait(whole, ctx);
+  optimizer_.enqueue(ctx, compute_, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }
 
 void TrainingStep::submit() {
@@ -453,7 +417,6 @@ void TrainingStep::submit() {
     copied_[slot].record(copy_);
     copied_[slot].wait_on(compute_);
   }
-  if (!std::exchange(gathered_, true)) gather_weights();
   const size_t timed = static_cast<size_t>(submitted_) % kTimedSteps;
   begin_[timed].record(compute_);
   replay_.enqueue(compute_, [this] { enqueue(); });
@@ -506,7 +469,6 @@ void TrainingStep::set_state(const StepState& host) {
   state.rng[1] = micro_batch_counter(taken, rank, size);
   copy_to_device(compute_, state_.data(), &state, sizeof state);
   compute_.synchronize();
-  gathered_ = false;
   submitted_ = polled_ = first_polled_ = state.step;
   micro_ = static_cast<int64_t>(taken);
 }

@@ -32,7 +32,6 @@ struct StepOptions {
   OptimizerOptions optimizer;
   bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
-  int64_t ranks_per_host = 0;  // neighbours; 0: all are on one
   uint64_t seed = 1;
   ParallelOptions parallel;
   // How much to compute again (RecomputeUnits); none: as parallel.recompute says.
@@ -100,8 +99,7 @@ class TrainingStep {
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
-  // --- state (synchronise), set when the weights are: until then, and between steps, nobody but the
-  // steps changes weights; rng[1] is the number of micro-batches of all ranks
+  // --- state (synchronise); rng[1] is the number of micro-batches of all ranks
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
 
@@ -118,7 +116,6 @@ class TrainingStep {
  private:
   void plan_collectives();
   void plan_copies();
-  bool gathers_behind_update(const ParameterGroup& group) const;
   void plan_tables();
   parallel::Collective loss_reduction() const;
   // This rank among those that take different micro-batches, and how many of them there are.
@@ -126,7 +123,6 @@ class TrainingStep {
   int data_ranks() const noexcept { return layout_.extent(Layout::Axis::dp); }
   void allocate_device();
   void enqueue();  // the body that is captured
-  void gather_weights();
 
   const model::Transformer& model_;
   ParameterStore& store_;
@@ -167,10 +163,7 @@ class TrainingStep {
     parallel::Collective collective;
     void *input, *output;
   };
-  // In the order in which they start: gathers in front of the list, and behind the update of the
-  // weights that they bring.
-  std::vector<Bucket> reductions_, gathers_, late_gathers_;
-  bool gathered_ = false;  // what late gathers bring is there; not for weights from elsewhere
+  std::vector<Bucket> reductions_, gathers_;  // in the order in which they start
   Replay replay_;
   int64_t submitted_ = 0;                  // steps
   int64_t micro_ = 0;                      // micro-batches
