@@ -71,6 +71,8 @@ std::string operation_key(const Tape& tape, const Tape::Operation& o) {
     const Tape::Info& i = tape.info(v);
     // A table of positions, which a list that is only planned may lack.
     if (i.external && i.parameter < 0) return;
+    // From ZeRO 2 on gradients of parameters lie in the arena; the operation is the same.
+    if (std::string_view(i.label) == "parameter_gradient") return;
     key += fmt::format(" {}x{}", i.rows, i.cols);
     if (type == nullptr) type = &i.dtype;
   };
@@ -121,7 +123,7 @@ OperationCost operation_cost(const Machine& m, const Tape& tape, const Tape::Ope
     bytes = 3 * static_cast<double>(tape.info(rows).bytes());
   }
   // An operation that only names values launches nothing.
-  if (bytes == 0 || name == "copy_to_ranks") return {};
+  if (bytes == 0 || name == "copy_to_ranks" || name == "begin_unit_gradient") return {};
   return {.us = rates_us(m, name, type, bytes, o.traits.flops)};
 }
 

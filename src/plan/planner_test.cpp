@@ -108,6 +108,12 @@ TEST(Planner, MeasuredOperationsTakeThePlaceOfRates) {
   EXPECT_DOUBLE_EQ(plan.ranked[0].measured, 1);
   EXPECT_GT(plan.ranked[0].step_ms * 1e3, sum);
   EXPECT_LT(plan.ranked[0].step_ms * 1e3, sum + 5e3);  // AdamW by rates of a GPU
+  // Where weights and gradients lie, in the store or in the arena, is another matter.
+  q.devices = 2;
+  for (const char* layout : {"dp=2,zero=0", "dp=2,zero=2", "dp=2,zero=3"}) {
+    set_parallel(q.config, layout);
+    EXPECT_DOUBLE_EQ(make_plan(q).ranked.at(0).measured, 1) << layout;
+  }
 }
 
 TEST(Planner, ManyMicroBatchesAreTheirSum) {
@@ -248,7 +254,10 @@ TEST(Planner, H200StepsAreWithinTenPercentOfMeasuredOnes) {
                           {"gpt2-124m", "dp=2,zero=0", 32768, 1024, 2, 60.59},
                           {"gpt2-124m", "dp=2,zero=1", 32768, 1024, 2, 60.55},
                           {"gpt2-124m", "dp=1", 16384, 1024, 1, 29.92},
-                          {"gpt2-774m", "dp=1", 16384, 1024, 1, 168.7}};
+                          {"gpt2-774m", "dp=1", 16384, 1024, 1, 168.7},
+                          {"base", "dp=2,zero=3", 25088, 32, 2, 21.61},
+                          {"gpt2-124m", "dp=2,zero=3", 32768, 1024, 2, 60.53},
+                          {"gpt2-124m", "tp=2", 32768, 1024, 2, 97.98}};
   for (const Measured& x : all) {
     PlanRequest q{.length = x.length,
                   .devices = x.devices,

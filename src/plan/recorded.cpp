@@ -168,8 +168,6 @@ class Recorder {
         const Point end{out.steps.size(), 0};
         Bucket bucket{.needed = end,
                       .zero = sharing.zero,
-                      .late = !group.in_host(StateArray::master) &&
-                              placement_of(machine_, sharing.ranks.ranks).hosts == 1,
                       .elements = static_cast<double>(b.end - b.begin),
                       .ranks = sharing.ranks.ranks,
                       .replicas = sharing.replicas.ranks,

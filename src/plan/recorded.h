@@ -33,7 +33,6 @@ struct Bucket {
   Point finished = {};  // the last of their gradients; behind all steps: after the sums of tables
   Point needed = {};    // the first of them
   int zero = 0;         // that of their group: 0 or 1 sums here, 1 or 2 gathers here
-  bool late = false;    // the gather runs beside the update of others, not in front of the steps
   double elements = 0;
   std::vector<int> ranks = {};
   std::vector<int> replicas = {};  // of this rank's share: add up their sums; one: nobody does

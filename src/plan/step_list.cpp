@@ -85,13 +85,12 @@ class Assembler {
   // The weights that other ranks have updated, in the order in which they are needed.
   void start_gathers() {
     for (const Bucket& b : r_.buckets) {
-      if (gathers(b) && !b.late) gathers_.push_back({&b, -1});
+      if (b.zero == 1 || b.zero == 2) gathers_.push_back({&b, -1});
     }
     std::ranges::stable_sort(gathers_, {}, [](const Gather& g) { return g.bucket->needed; });
     for (Gather& g : gathers_) g.task = gather(*g.bucket);
   }
 
-  static bool gathers(const Bucket& b) { return b.zero == 1 || b.zero == 2; }
   int32_t gather(const Bucket& b) {
     return add(collective("gather of the weights", CollectiveKind::all_gather,
                           b.elements * r_.compute_bytes, b.ranks, b.axes),
@@ -177,18 +176,7 @@ class Assembler {
         r_.memory.host > 0 ? static_cast<double>(r_.memory.host) / (m_.host_copy_gbs * 1e3) : 0;
     const double us = std::max(crossing_us, traffic_us(m_, r_.owned * kAdamwBytes)) +
                       kLaunches * m_.compute.launch_us;
-    double late = 0;
-    for (const Bucket& b : r_.buckets) late += gathers(b) && b.late ? b.elements : 0;
-    if (late == 0) {
-      add({.name = "adamw", .us = us}, 0);
-      return;
-    }
-    // Piece by piece, each gathered beside the update of the next.
-    for (const Bucket& b : r_.buckets) {
-      if (!gathers(b) || !b.late) continue;
-      add_and_wait({.name = "adamw", .us = us * b.elements / late}, 0);
-      gather(b);
-    }
+    add({.name = "adamw", .us = us}, 0);
   }
 
   struct Gather {
