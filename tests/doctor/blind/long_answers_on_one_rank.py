@@ -22,6 +22,8 @@ import torch.nn.functional as F
 
 import blind
 
+RANKS = 2
+
 
 def deal(lengths, ranks, by_sum):
     """Lists of answers, one for each rank; `lengths` has a row for each prompt and a column for each of its answers."""
