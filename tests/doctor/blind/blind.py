@@ -19,8 +19,8 @@ held = []  # the lock on the GPU, once this process has it
 def take_gpu():
     """Waits until no other program has the file that BLIND_GPU_LOCK names; without that variable, returns at once.
 
-    The file stays locked until this process ends, however it ends; forked children do not hold it. Of the ranks of one
-    program only the first on a machine takes it: the others wait for that one anyway."""
+    The file stays locked until give_gpu() or until this process ends, however it ends; forked children do not hold it.
+    Of the ranks of one program only the first on a machine takes it: the others wait for that one anyway."""
     path = os.environ.get("BLIND_GPU_LOCK")
     if not path or held or int(os.environ.get("LOCAL_RANK", 0)):
         return
@@ -29,14 +29,19 @@ def take_gpu():
     os.register_at_fork(after_in_child=lambda: held and os.close(held.pop()))
 
 
+def give_gpu():
+    while held:
+        os.close(held.pop())
+
+
 class Loop:
     """Runs the steps of a program and prints what they took.
 
     planted_ms, if a program can tell, is a list to which it adds the milliseconds that the planted part of a step
     held up the GPU, measured by the program itself.
 
-    Several programs may start side by side and still time themselves alone: with BLIND_GPU_LOCK in the environment, the
-    constructor waits for an exclusive lock (flock) on the file it names, and keeps it until the process ends."""
+    Several programs may start side by side and still time themselves alone: with BLIND_GPU_LOCK in the environment,
+    run() waits for an exclusive lock (flock) on the file it names, and keeps it until the steps are done."""
 
     def __init__(self, name, cause, steps=200, warm_up=20):
         parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
@@ -47,7 +52,6 @@ class Loop:
         self.name, self.cause, self.variant, self.small = name, cause, given.variant, given.small
         self.steps, self.warm_up = (3, 1) if given.small else (given.steps, warm_up)
         self.planted_ms = []
-        take_gpu()
 
     @property
     def planted(self):
@@ -69,6 +73,7 @@ class Loop:
 
     def run(self, step, wait):
         """Calls step(i) for i = 0, 1, ...; `wait` ends when the device has done all of it. Prints one JSON line."""
+        take_gpu()
         for i in range(self.warm_up):
             step(i)
         wait()
@@ -78,6 +83,7 @@ class Loop:
             step(self.warm_up + i)
         wait()
         seconds = time.perf_counter() - begin
+        give_gpu()
         print(json.dumps({
             "program": self.name, "cause": self.cause, "variant": self.variant, "small": self.small,
             "steps": self.steps, "step_ms": round(1e3 * seconds / self.steps, 4),

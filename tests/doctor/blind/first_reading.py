@@ -2,19 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the doctor says of programs that were written from users' complaints, before any change is made for them.
 
-    first_reading.py read FOLDER --doctor PROGRAM [--only NAME ...]    on a GPU; about a minute a program
+    first_reading.py read FOLDER --doctor PROGRAM [--only NAME ...]    on GPUs; about a minute a program
     first_reading.py judge FOLDER [--jsonl FILE]                       anywhere; exit code 1 where a limit is missed
 
 `read` runs each program beside this file planted and fixed in turns without the doctor, then planted and healthy under
-it, and keeps the reports in FOLDER. A program that fails is said, and left out of the judgement.
+it, and keeps the reports in FOLDER. Several programs start side by side; the steps of one have the GPU, and a share of
+the cores, for themselves (BLIND_GPU_LOCK of blind.py). Those of several ranks come last, alone. A program that fails is
+said, and left out of the judgement.
 """
 import argparse
 import ast
+import concurrent.futures
 import json
+import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Verdicts that name a cause of blind.Loop, and the fixes whose ceiling speaks of it. What the doctor has no name for
@@ -39,7 +46,7 @@ CAUSES = {
     "none": (("gpu_bound",), ()),
 }
 RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS = 0.90, 1.03, 1.03, 0.10, 0.05
-TURNS, LONGEST_S = 2, 300
+LONGEST_S, FEWEST_STEPS = 300, 60
 
 
 def programs():
@@ -47,19 +54,35 @@ def programs():
     return sorted(p.stem for p in HERE.glob("*.py") if p.stem not in others)
 
 
-def command(name, variant):
-    """How a program is started; those of several ranks say RANKS = N on a line of their own."""
-    ranks = [node.value.value for node in ast.parse((HERE / f"{name}.py").read_text("utf-8")).body
-             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RANKS"]
-    if ranks:
-        return ["torchrun", "--standalone", "--nproc-per-node", str(ranks[0]), str(HERE / f"{name}.py"), variant]
-    return [sys.executable, str(HERE / f"{name}.py"), variant]
+def ranks_of(name):
+    """Programs of several ranks say RANKS = N on a line of their own."""
+    for node in ast.parse((HERE / f"{name}.py").read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RANKS":
+            return node.value.value
+    return 1
 
 
-def run(line):
-    """The line of JSON that a program prints, or None and its error."""
+def command(name, variant, scale=1.0):
+    """How a program is started, with `scale` of the steps that it would take by itself."""
+    line = [str(HERE / f"{name}.py"), variant]
+    own = re.search(r"steps=(\d+)", (HERE / f"{name}.py").read_text("utf-8"))
+    if scale != 1.0 and own:
+        line += ["--steps", str(max(FEWEST_STEPS, round(scale * int(own[1]))))]
+    if ranks_of(name) > 1:
+        return ["torchrun", "--standalone", "--nproc-per-node", str(ranks_of(name)), *line]
+    return [sys.executable, *line]
+
+
+def run(line, gpu, gpus):
+    """The line of JSON that a program prints, or None and its error. gpu: None for a program of several ranks."""
+    environment = dict(os.environ)
+    if gpu is not None:
+        share = os.cpu_count() // gpus
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        environment["BLIND_GPU_LOCK"] = f"{tempfile.gettempdir()}/blind-gpu-{gpu}"
+        line = ["taskset", "--cpu-list", f"{gpu * share}-{gpu * share + share - 1}", *line]
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=LONGEST_S)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=LONGEST_S, env=environment)
     except subprocess.TimeoutExpired:
         return None, f"not done after {LONGEST_S} s"
     for text in done.stdout.splitlines():
@@ -68,27 +91,49 @@ def run(line):
     return None, (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
 
 
-def read(given):
+def read_one(name, gpu, given):
     folder = pathlib.Path(given.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in given.only or programs():
-        row = {"program": name, "alone": {"planted": [], "fixed": []}, "errors": {}}
-        for _ in range(TURNS):
-            for variant, seen in row["alone"].items():
-                result, error = run(command(name, variant))
-                if result:
-                    seen.append(result)
-                else:
-                    row["errors"][variant] = error
-        for variant in ("planted", "healthy"):
-            report = folder / f"{name}.{variant}.json"
-            result, error = run([given.doctor, "doctor", "--format", "json", "-o", str(report), "--",
-                                 *command(name, variant)])
-            row[variant] = result
-            if not result:
-                row["errors"]["doctor, " + variant] = error
-        (folder / f"{name}.row.json").write_text(json.dumps(row))
-        print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
+    row = {"program": name, "alone": {"planted": [], "fixed": []}, "errors": {}}
+    for _ in range(given.turns):
+        for variant, seen in row["alone"].items():
+            result, error = run(command(name, variant, given.scale), gpu, given.gpus)
+            if result:
+                seen.append(result)
+            else:
+                row["errors"][variant] = error
+    for variant in ("planted", "healthy"):
+        options = ["--format", "json", "-o", str(folder / f"{name}.{variant}.json")]
+        options += ["--library", given.library] if given.library else []
+        options += ["--keep", str(folder / f"{name}.{variant}")] if given.keep else []
+        line = [given.doctor, "doctor", *options, "--", *command(name, variant, given.scale)]
+        row[variant], error = run(line, gpu, given.gpus)
+        if not row[variant]:
+            row["errors"]["doctor, " + variant] = error
+    (folder / f"{name}.row.json").write_text(json.dumps(row))
+    print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
+
+
+def read(given):
+    pathlib.Path(given.folder).mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + given.seconds if given.seconds else float("inf")
+    names = given.only or programs()
+    queue = iter([n for n in names if ranks_of(n) == 1])
+
+    def lane(gpu):
+        for name in queue:
+            if time.monotonic() > end:
+                break
+            read_one(name, gpu, given)
+
+    with concurrent.futures.ThreadPoolExecutor(given.gpus * given.lanes) as pool:
+        for done in [pool.submit(lane, gpu % given.gpus) for gpu in range(given.gpus * given.lanes)]:
+            done.result()
+    for name in names:
+        if ranks_of(name) > 1 and time.monotonic() < end:
+            if given.gpus < ranks_of(name):
+                print(f"{name}: needs {ranks_of(name)} GPUs, not read")
+            else:
+                read_one(name, None, given)
     return 0
 
 
@@ -156,7 +201,14 @@ def main():
     reads = verbs.add_parser("read")
     reads.add_argument("folder")
     reads.add_argument("--doctor", default="saturate", help="the program saturate")
+    reads.add_argument("--library", help="its capture library [found]")
     reads.add_argument("--only", nargs="+", choices=programs(), metavar="NAME")
+    reads.add_argument("--gpus", type=int, default=1)
+    reads.add_argument("--lanes", type=int, default=4, help="programs that start side by side on one GPU")
+    reads.add_argument("--turns", type=int, default=2, help="runs of each variant without the doctor")
+    reads.add_argument("--scale", type=float, default=1.0, help="share of each program's own number of steps")
+    reads.add_argument("--seconds", type=float, help="begin no program after so long")
+    reads.add_argument("--keep", action="store_true", help="keep the captures too")
     judges = verbs.add_parser("judge")
     judges.add_argument("folder")
     judges.add_argument("--jsonl", help="write a line a program there")
