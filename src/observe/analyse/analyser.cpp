@@ -178,7 +178,7 @@ void Analyser::consume(Trace& window, bool last) {
   for (const auto& [id, d] : s.devices) settled = std::min(settled, d.done_ns);
   constexpr int64_t kLongestQueueNs = 10'000'000'000;
   std::vector<bool> keep = calls_to_keep(window, host, settled, settled - kLongestQueueNs);
-  if (s.rule.with_calls) keep_calls_before(window, host, settled - kLongestQueueNs, keep);
+  if (s.rule.anchor.with_calls) keep_calls_before(window, host, settled - kLongestQueueNs, keep);
   size_t kept = 0;
   for (size_t i = 0; i < window.calls.size(); ++i) {
     if (keep[i]) window.calls[kept++] = window.calls[i];

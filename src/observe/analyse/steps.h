@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/analyse/host_timeline.h"
+#include "observe/analyse/step_search.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe {
@@ -18,26 +19,18 @@ struct StepRule {
   // ranges: names of the spans with the digits at the end cut off ("ProfilerStep#")
   std::string prefix;
   // anchor: a step begins where this operation starts
-  uint32_t anchor_name = 0, anchor_stream = 0;
-  int64_t anchor_size = 0;
-  bool with_calls = false;    // the anchor is also detected by the host's calls before it
-  uint8_t anchor_before = 0;  // bits, as find_step_rule says
-  int64_t period_ops = 0;     // operations of the anchor's stream a step
-  double match = 0;           // share of operations that are the same one period later
+  StepAnchor anchor;
+  std::string begins_with;  // the anchor's name, for the reader
   std::string describe() const;
 };
 
-// At least three steps must show. Marks win over the sequence. A sequence counts when 85% of its
-// operations recur one period later. They are detected by name and grid and, where that makes the
-// period longer or it is one operation, also by what the issuing thread did before: waited for the
-// device (1), allocated (2), made no call for 1 ms (4). Of the operations that occur once a period,
-// the one after the longest usual pause is the anchor. Where nothing repeats over the whole, the
-// last half or quarter of the operations may have another rule than what ran before. Cost: O(n) and
-// a few passes.
+// At least two steps must show whole. Marks win over what repeats (step_search.h). Where nothing
+// repeats over the whole, the last half or quarter of the operations may have another rule than what
+// ran before.
 StepRule find_step_rule(const Trace& trace, const HostTimeline& host);
 
 // Where steps begin on the device, in order. `regular[i]`: whether the time from begin i to begin
-// i + 1 is one step (its number of operations is within a fifth of the period's). By ranges: the
+// i + 1 is one step (its number of operations is within the anchor's bounds). By ranges: the
 // start of the first operation that was issued inside the range.
 struct StepMarks {
   std::vector<int64_t> begin_ns;

@@ -30,6 +30,8 @@ class Simulator {
 
   void host(int64_t ns) { now_ns_ += ns; }
   void kernel(std::string_view name, int64_t ns, uint32_t stream = 7, int64_t blocks = 1024);
+  // A whole graph, as "graph NUMBER".
+  void graph(int64_t number, int64_t ns, uint32_t stream = 7);
   // Pageable copies hold the host until they are done.
   void copy_in(int64_t bytes, int64_t ns, bool pageable, uint32_t stream = 7);
   void copy_out(int64_t bytes, int64_t ns, bool pageable, uint32_t stream = 7);
@@ -99,6 +101,13 @@ inline void Simulator::kernel(std::string_view name, int64_t ns, uint32_t stream
   streams_[stream].ends.push_back(enqueue(op, name, ns, stream));
   now_ns_ -= call_ns - machine_.launch_call_ns;
   call("cudaLaunchKernel", call_ns);
+}
+
+inline void Simulator::graph(int64_t number, int64_t ns, uint32_t stream) {
+  DeviceOp op;
+  op.kind = OpKind::graph;
+  enqueue(op, "graph " + std::to_string(number), ns, stream);
+  call("cudaGraphLaunch", machine_.launch_call_ns);
 }
 
 inline int64_t Simulator::launch_call_ns(uint32_t stream) {
