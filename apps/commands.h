@@ -139,6 +139,8 @@ struct DoctorOptions {
   double delay_s = 0, duration_s = 0;
   bool memory = false;
   bool graph_nodes = false;          // record the kernels in graphs
+  bool fix_trial = false;            // run it again with each remedy that its environment can apply
+  double trial_limit_s = 0;          // of one such run; 0: three times the first, and a minute
   std::vector<std::string> compare;  // or two of them
   std::vector<std::string> fail_if;  // "step>3%"
   std::string format = "text";       // text, json, html or perfetto

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/doctor_capture.h"
+#include "apps/doctor_trial.h"
 #include "apps/report_output.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -27,15 +29,6 @@ std::string render(const observe::Diagnosis& diagnosis, const std::string& forma
   return format == "json"   ? observe::render_json(diagnosis)
          : format == "html" ? observe::render_html(diagnosis)
                             : observe::render_text(diagnosis);
-}
-
-// The ranks in a capture of several processes, which may be none.
-std::vector<observe::RankTrace> ranks_in(const std::string& path, const std::string& name) {
-  if (!std::filesystem::is_directory(path) && !path.ends_with(".sqlite")) return {};
-  const std::unique_ptr<observe::Capture> capture = observe::open_capture(path);
-  while (capture->read_window()) {
-  }
-  return observe::split_ranks(capture->trace(), name);
 }
 
 std::string report_of_ranks(std::vector<observe::RankTrace> ranks, const std::string& path,
@@ -93,55 +86,6 @@ void check_not_read(const std::string& output, const std::vector<std::string>& i
   }
 }
 
-// A folder for captures: the one to keep, or one that goes away.
-class CaptureFolder {
- public:
-  explicit CaptureFolder(const std::string& keep) : kept_(!keep.empty()), path_(keep) {
-    namespace fs = std::filesystem;
-    if (kept_) {
-      std::error_code error;
-      made_ = fs::create_directories(path_, error);
-      if (error)
-        throw Error(
-            Errc::io, "doctor",
-            keep + ": cannot be made (" + error.message() + "); give --keep another folder");
-      if (!fs::is_empty(path_, error) || error)
-        throw Error(Errc::invalid_argument, "doctor",
-                    keep + ": is not an empty folder; give --keep a new one");
-      return;
-    }
-    std::error_code error;
-    path_ = (fs::temp_directory_path(error) / "saturate-doctor-XXXXXX").string();
-    if (error) throw Error(Errc::io, "doctor", "TMPDIR names no folder; set it to one with room");
-    if (mkdtemp(path_.data()) == nullptr)
-      throw Error(Errc::io, "doctor",
-                  path_ + ": cannot make a folder for the capture; set TMPDIR to one with room");
-  }
-  ~CaptureFolder() {
-    std::error_code error;
-    if (!kept_) std::filesystem::remove_all(path_, error);
-    if (kept_ && made_) std::filesystem::remove(path_, error);  // when it stayed empty
-  }
-  CaptureFolder(const CaptureFolder&) = delete;
-  CaptureFolder& operator=(const CaptureFolder&) = delete;
-  const std::string& path() const { return path_; }
-  void keep() { kept_ = true; }
-  // Whether a process was recorded that did not end before its first records.
-  bool has_records() const {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(path_, error))
-      if (entry.path().extension() == ".sat" && entry.path().filename() != "host.sat" &&
-          entry.file_size(error) > kEmptyCapture)
-        return true;
-    return false;
-  }
-
- private:
-  static constexpr uintmax_t kEmptyCapture = 64;  // bytes: no more than its head
-  bool kept_, made_ = false;
-  std::string path_;
-};
-
 // Where this rank keeps its capture below the folder that all of them name: "/rank3" when mpirun,
 // Slurm or torchrun started a doctor for each rank, else "".
 std::string rank_folder() {
@@ -162,25 +106,10 @@ int watch_command(const DoctorOptions& o) {
   const std::string place = rank_folder();
   CaptureFolder folder(o.keep.empty() ? "" : o.keep + place);
   check_report_path("doctor", o.output);
-  const observe::LaunchResult result = observe::run_captured({.command = o.command,
-                                                              .folder = folder.path(),
-                                                              .library = o.library,
-                                                              .cupti = o.cupti,
-                                                              .delay_s = o.delay_s,
-                                                              .duration_s = o.duration_s,
-                                                              .memory = o.memory,
-                                                              .graph_nodes = o.graph_nodes});
+  const observe::LaunchResult result = observe::run_captured(launch_options(o, folder.path()));
   for (const std::string& failure : result.failures) log_error("[doctor] " + failure);
   try {
-    if (result.captured == 0 && !result.failures.empty())
-      throw Error(Errc::unsupported, "doctor", "so nothing was captured");
-    if (result.captured == 0)
-      throw Error(
-          Errc::invalid_argument, "doctor",
-          "the command started CUDA in no process, so there is nothing to report; see that "
-          "it finds a GPU (saturate check), that nothing between takes its environment away "
-          "(sudo, a container), and that its user may write to " +
-              folder.path());
+    check_captured(result, folder.path());
     report(folder.path(), o.command[0], o);
   } catch (const Error& e) {
     log_error(e.what());
@@ -203,6 +132,7 @@ int run_doctor(const DoctorOptions& o) {
   if (o.watch && (!o.file.empty() || !o.compare.empty()))
     throw Error(Errc::invalid_argument, "doctor",
                 "a trace and a command to watch; give one of the two");
+  if (o.fix_trial) return run_fix_trial(o);
   if (o.watch) return watch_command(o);
   check_report_path("doctor", o.output);
   if (o.compare.size() == 2) {

@@ -162,7 +162,8 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--memory", "train.memory", "device memory to use, as 4GiB");
     add_key(c, train_flags, "--seed", "train.seed", "start of all random numbers");
     add_key(c, train_flags, "--parallel", "parallel",
-            "how ranks share the work, as tp=2,zero=3; auto: the plan's fastest; default: data parallel");
+            "how ranks share the work, as tp=2,zero=3; auto: the plan's fastest; default: data "
+            "parallel");
     c.add_flag("--resume", resume,
                "continue the run in --out from its last checkpoint, with its own settings; "
                "flags given beside go before them");
@@ -491,7 +492,8 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
           given->count() > 0 && given->as<std::string>().empty())
         throw Error(Errc::invalid_argument, "doctor",
                     fmt::format("{} is empty; give it a name, or leave it out", name));
-    const auto watched = {"--keep", "--delay", "--memory", "--graph-nodes", "--cupti", "--library"};
+    const auto watched = {"--keep",  "--delay",   "--memory",   "--graph-nodes",
+                          "--cupti", "--library", "--fix-trial"};
     if (!doctor.compare.empty()) {
       if (!doctor.file.empty())
         throw Error(Errc::invalid_argument, "doctor",
@@ -510,6 +512,11 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
       throw Error(Errc::invalid_argument, "doctor",
                   "--ranks takes the captures of all ranks, and no other trace, command or --pid "
                   "goes with it; a watched command's ranks are found without it");
+    if (doctor.fix_trial && doctor.format != "text" && doctor.format != "json")
+      throw Error(
+          Errc::invalid_argument, "doctor",
+          fmt::format("--fix-trial has no {} report; use --format text or json", doctor.format));
+    if (!doctor.fix_trial) refuse({"--trial-limit"}, "is of --fix-trial; leave it out");
     if (doctor.watch) return;
     refuse(watched, "needs a command to watch: saturate doctor ... -- python train.py");
     if (doctor_pid.pid > 0)
@@ -568,6 +575,13 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
         "--graph-nodes", doctor.graph_nodes,
         "with a command: record each kernel of CUDA graphs, which costs more than a graph at "
         "a time");
+    c.add_flag("--fix-trial", doctor.fix_trial,
+               "with a command: run it again with each remedy that its environment can apply, and "
+               "set what was promised beside what was gained");
+    c.add_option("--trial-limit", doctor.trial_limit_s,
+                 "with --fix-trial: seconds after which a run is ended [3 times the first, and 60]")
+        ->check(real_range(0.1, 1e7))
+        ->type_name("S");
     c.add_option("--cupti", doctor.cupti, "with a command: the libcupti to use [the program's own]")
         ->type_name("FILE");
     c.add_option("--library", doctor.library, "with a command: libsaturate_capture.so [found]")
@@ -600,6 +614,7 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
     c.footer(R"(Examples:
   saturate doctor -- python train.py --epochs 1
   saturate doctor --duration 60 --format html -o report.html -- torchrun --nproc-per-node 2 train.py
+  saturate doctor --fix-trial -- python train.py --steps 200
   saturate doctor trace.json.gz
   saturate doctor --ranks trace_rank0.json.gz trace_rank1.json.gz
   mpirun -n 2 saturate doctor --keep captures -- ./train; saturate doctor --ranks captures

@@ -2,7 +2,8 @@
 #
 # One static library from src/<name>/, whose include root shows that layer alone: a header of a layer
 # that is not among DEPS cannot be found, so an upward include does not compile.
-# *_test.cpp, *_bench.cpp and *_fuzz.cpp live beside the code and never enter the library.
+# *_test.cpp, *_bench.cpp and *_fuzz.cpp live beside the code and never enter the library; nor does *_preload.cpp, whose
+# functions have the names of others'.
 # Folders named cuda/ and *.cu files are built only with CUDA; folders named nocuda/ only without.
 function(layer name)
   cmake_parse_arguments(A "" "" "DEPS;LIBS" ${ARGN})
@@ -11,7 +12,7 @@ function(layer name)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${name} ${root}/${name} SYMBOLIC)
 
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${name}/*.cpp src/${name}/*.cu)
-  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.(cpp|cu)$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz|preload)\\.(cpp|cu)$")
   if(SATURATE_WITH_CUDA)
     list(FILTER sources EXCLUDE REGEX "/nocuda/")
   else()

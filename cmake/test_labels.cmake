@@ -4,7 +4,7 @@
 
 # Slow is what takes more than about two seconds on one core. Everything else is fast: a new test is, until it is named here.
 set(SATURATE_SLOW_TESTS
-  "^train\\." "^cli\\.(limits|doctor_watch|top)" "^install\\." "^interop\\." "^python\\." "^distributed\\.(mpi|nccl|gloo\\.layouts)"
+  "^train\\." "^cli\\.(limits|doctor_watch|doctor_trial|top)" "^install\\." "^interop\\." "^python\\." "^distributed\\.(mpi|nccl|gloo\\.layouts)"
   "AttentionCpuTest\\.MatchesReference/(many|.*_256|.*_192|.*wide)" "OneThreadOrManyGiveTheSameBits" "^Nvrtc\\.Compiles"
   "GroupedGemm\\.EveryImplementation" "TranslatorSearch\\.EqualsSearch" "Translator\\.(SentenceDoesNot|PlansByLength)"
   "LayoutRandom" "LayoutMutants" "^Kineto\\.QuickAndCareful" "^Serving\\.SilentAndSlow" "^CheckpointKill" "PhrasesAreTranslated"

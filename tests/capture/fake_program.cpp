@@ -23,9 +23,11 @@ namespace {
 
 struct Options {
   long steps = 60, seconds = 0, launches = 10, kernel_us = 50, call_us = 4, load_ms = 0,
-       leak_mib = 0, exit_code = 0;
+       leak_mib = 0, fault_mib = 0, exit_code = 0;
   std::string end =
       "return";  // return, _exit, quick_exit, exec, abort, crash, term, kill, kill9, wait
+  std::string fails_with, hangs_with;  // environment variables that it cannot bear
+  bool fp32 = false;                   // products that TF32 makes five times as fast
   bool fork = false, other_profiler = false, graph = false, spawn = false, no_cuda = false,
        pooled = false, stream = false, ahead = false;
 };
@@ -35,10 +37,20 @@ void step(const Options& o) {
     usleep(static_cast<useconds_t>(o.load_ms * 1000));
     fake_copy_in(1 << 20, 50'000);
   }
+  if (o.fault_mib > 0) {  // host memory that malloc gives back to the kernel each step
+    volatile char* memory = static_cast<char*>(std::malloc(static_cast<size_t>(o.fault_mib) << 20));
+    for (long i = 0; i < o.fault_mib << 20; i += 4096) memory[i] = 1;
+    std::free(const_cast<char*>(memory));
+  }
+  static const char* tf32 = std::getenv("NVIDIA_TF32_OVERRIDE");
+  const long kernel_us = o.fp32 && tf32 != nullptr && *tf32 == '1' ? o.kernel_us / 5 : o.kernel_us;
   fake_get_device();
   if (o.graph) fake_graph_launch(o.launches * o.kernel_us * 1000, o.call_us * 1000);
   for (long i = 0; !o.graph && i < o.launches; ++i)
-    fake_launch(i == 0 ? "_Z5firstPf" : "sm90_gemm_bf16bf16", o.kernel_us * 1000, o.call_us * 1000);
+    fake_launch(o.fp32   ? "ampere_sgemm_128x64_nn"
+                : i == 0 ? "_Z5firstPf"
+                         : "sm90_gemm_bf16bf16",
+                kernel_us * 1000, o.call_us * 1000);
   if (o.leak_mib > 0) {  // and as much that is given back
     fake_malloc(o.leak_mib << 20, o.pooled);
     fake_free(fake_malloc(o.leak_mib << 20, o.pooled));
@@ -97,6 +109,10 @@ Options parse(int argc, char** argv) {
     if (name == "--leak-mib") o.leak_mib = number();
     if (name == "--exit") o.exit_code = number();
     if (name == "--end" && i + 1 < argc) o.end = argv[++i];
+    if (name == "--fault-mib") o.fault_mib = number();
+    if (name == "--fails-with" && i + 1 < argc) o.fails_with = argv[++i];
+    if (name == "--hangs-with" && i + 1 < argc) o.hangs_with = argv[++i];
+    if (name == "--fp32") o.fp32 = true;
     if (name == "--fork") o.fork = true;
     if (name == "--other-profiler") o.other_profiler = true;
     if (name == "--graph") o.graph = true;
@@ -129,6 +145,12 @@ int main(int argc, char** argv) {
     while (wait(&status) > 0) worst |= WEXITSTATUS(status);
     return worst;
   }
+  if (!o.fails_with.empty() && std::getenv(o.fails_with.c_str()) != nullptr) {
+    std::fprintf(stderr, "cannot bear %s\n", o.fails_with.c_str());
+    return 3;
+  }
+  if (!o.hangs_with.empty() && std::getenv(o.hangs_with.c_str()) != nullptr)
+    for (;;) pause();
   if (!fake_cuda_init()) return 99;
   for (long i = 0; i < o.steps / 2; ++i) step(o);
   if (o.fork) {  // a data loader's worker: ends in the ordinary way, atexit and all

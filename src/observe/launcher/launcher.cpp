@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 #include "base/log.h"
 #include "observe/capture/settings.h"
 #include "observe/launcher/cut_captures.h"
+#include "observe/launcher/process_tree.h"
 #include "observe/launcher/thread_sampler.h"
 #include "observe/read/sat_writer.h"
 #include "observe/system/background.h"
@@ -49,21 +52,14 @@ std::string named_library(const std::string& path, const char* option, const cha
 }
 
 std::string find_library(const std::string& given) {
-  namespace fs = std::filesystem;
   constexpr const char* kName = "libsaturate_capture.so";
-  std::error_code error;
   if (!given.empty())
     return named_library(given, "--library", "name libsaturate_capture.so, or leave it out");
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  const fs::path root = program.parent_path().parent_path();
-  for (const fs::path& folder :
-       {root / "lib", root / "lib" / "x86_64-linux-gnu", root / "lib" / "aarch64-linux-gnu",
-        root / "lib64", program.parent_path()}) {
-    if (fs::exists(folder / kName, error)) return (folder / kName).string();
-  }
+  if (std::string found = installed_library(kName); !found.empty()) return found;
   throw Error(Errc::unsupported, "doctor",
-              fmt::format("{} is not in {}; install the whole program, or name it with --library",
-                          kName, (root / "lib").string()));
+              fmt::format("{} is not beside this program; install the whole program, or name it "
+                          "with --library",
+                          kName));
 }
 
 void refuse_other_owner() {
@@ -109,6 +105,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
+  bool asked_to_end() const { return asked_to_end_; }
 
   // Passes on what signals come until `until_ns`; true when the command has ended.
   bool wait(int64_t until_ns) {
@@ -122,6 +119,7 @@ class Child {
         if (ended()) return true;
         continue;
       }
+      for (const int s : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) asked_to_end_ |= signal == s;
       // A terminal sends to the whole group itself.
       if (info.si_code != SI_KERNEL) kill(pid_, signal);
     }
@@ -148,6 +146,8 @@ class Child {
     set(cupti::kMemoryVariable, o.memory ? "1" : "0");
     set(cupti::kNodesVariable, o.graph_nodes ? "1" : "0");
     set(cupti::kDurationVariable, milliseconds(o.duration_s));
+    for (const auto& [variable, value] : o.environment) set(variable.c_str(), value);
+    prepare(o);
     std::vector<char*> arguments;
     for (const std::string& a : o.command) arguments.push_back(const_cast<char*>(a.c_str()));
     arguments.push_back(nullptr);
@@ -159,6 +159,25 @@ class Child {
     _exit(reported == sizeof problem ? 127 : 126);
   }
 
+  // Streams and cores of a run that is compared. A core that is not there is for the command to
+  // do without.
+  static void prepare(const LaunchOptions& o) {
+    if (!o.cores.empty()) {
+      cpu_set_t cores;
+      CPU_ZERO(&cores);
+      for (const int core : o.cores)
+        if (core >= 0 && core < CPU_SETSIZE) CPU_SET(core, &cores);
+      sched_setaffinity(0, sizeof cores, &cores);
+    }
+    if (o.output.empty()) return;
+    const int in = open("/dev/null", O_RDONLY);
+    const int out = open(o.output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    if (in >= 0) dup2(in, STDIN_FILENO);
+    if (out >= 0) dup2(out, STDOUT_FILENO), dup2(out, STDERR_FILENO);
+    if (in > STDERR_FILENO) close(in);
+    if (out > STDERR_FILENO) close(out);
+  }
+
   bool ended() {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
@@ -168,6 +187,7 @@ class Child {
 
   pid_t pid_ = -1;
   int status_ = 0;
+  bool asked_to_end_ = false;
   sigset_t before_{}, signals_{};
 };
 
@@ -200,6 +220,36 @@ class OutsideView {
   BackgroundSampler sampler_;
 };
 
+// Ends what takes longer than it may, or goes on after it was asked to end.
+class Deadline {
+ public:
+  Deadline(double timeout_s, int64_t now)
+      : at_(timeout_s > 0 ? now + static_cast<int64_t>(1e9 * timeout_s) : INT64_MAX),
+        limited_(timeout_s > 0) {}
+  void check(int64_t now, bool asked) {
+    if (!limited_) return;
+    if (asked && !asked_) at_ = std::min(at_, now + kGraceNs);
+    asked_ = asked;
+    if (now < at_) return;
+    timed_out_ = !asked_;
+    signal_descendants(signals_++ == 0 ? SIGTERM : SIGKILL);
+    at_ = now + kGraceNs;
+  }
+  bool timed_out() const { return timed_out_; }
+
+ private:
+  static constexpr int64_t kGraceNs = 5'000'000'000;
+  int64_t at_;
+  int signals_ = 0;
+  bool limited_, asked_ = false, timed_out_ = false;
+};
+
+int64_t page_faults_of_children() {
+  rusage use{};
+  getrusage(RUSAGE_CHILDREN, &use);
+  return use.ru_minflt;
+}
+
 void collect(const std::string& folder, LaunchResult& result) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::filesystem::path& path = entry.path();
@@ -230,6 +280,19 @@ CopyRates rates_of(const GpuMonitor& driver, std::string& problem) {
 
 }  // namespace
 
+std::string installed_library(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path root = program.parent_path().parent_path();
+  for (const fs::path& folder :
+       {root / "lib", root / "lib" / "x86_64-linux-gnu", root / "lib" / "aarch64-linux-gnu",
+        root / "lib64", program.parent_path()}) {
+    if (fs::exists(folder / name, error)) return (folder / name).string();
+  }
+  return "";
+}
+
 LaunchResult run_captured(const LaunchOptions& o) {
   if (o.command.empty())
     throw Error(Errc::invalid_argument, "doctor", "no command after --; give a program to run");
@@ -246,7 +309,9 @@ LaunchResult run_captured(const LaunchOptions& o) {
   std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
   std::string no_rates;
   if (driver) host.copy_rates = rates_of(*driver, no_rates);
+  const int64_t started_ns = now_ns(), faults = page_faults_of_children();
   Child child(o, library, cupti_library);
+  Deadline deadline(o.timeout_s, started_ns);
   ThreadSampler sampler(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;
@@ -263,6 +328,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
   };
   int64_t next = now_ns();
   for (int samples = 0; !child.wait(next); ++samples) {
+    deadline.check(now_ns(), child.asked_to_end());
     sampler.sample();
     outside.collect();
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
@@ -277,6 +343,10 @@ LaunchResult run_captured(const LaunchOptions& o) {
   LaunchResult result;
   result.exit_code = child.exit_code();
   complete_cut_captures(o.folder, child.pid(), child.status(), ended_ns);
+  result.wall_s = 1e-9 * static_cast<double>(ended_ns - started_ns);
+  result.page_faults = page_faults_of_children() - faults;
+  result.timed_out = deadline.timed_out();
+  result.interrupted = child.asked_to_end();
   collect(o.folder, result);
   return result;
 }

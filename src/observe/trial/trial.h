@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of one command, unchanged and with remedies, put side by side: what was promised and what was
+// gained.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "observe/trial/remedies.h"
+
+namespace saturate::observe {
+
+enum class TrialOutcome : uint8_t { ended, failed, timed_out, interrupted, no_effect, left_out };
+
+struct TrialRun {
+  TrialOutcome outcome = TrialOutcome::ended;
+  std::string note;  // why it did not end well, or was left out
+  std::string last_lines;
+  int exit_code = 0;
+  double wall_s = 0;
+  double step_ns = 0;          // median, without what recording costs; 0: no steps were found
+  double launches_a_step = 0;  // by which steps of two runs are told to be the same
+};
+
+struct TrialGain {
+  double factor = 0;     // 0: not known
+  bool by_step = false;  // else by the whole run, its start included
+};
+
+struct TrialRow {
+  Remedy remedy;
+  TrialRun run;
+  TrialGain gain;
+};
+
+struct Trial {
+  std::string command;
+  std::vector<TrialRun> unchanged;  // before and after the others
+  std::vector<TrialRow> rows;       // the last may be of all that gained
+  bool interrupted = false;
+};
+
+constexpr double kGained = 1.03;
+
+// How many times as fast the steps are; those of the unchanged runs that ended are averaged. By the
+// whole run where a run has no steps, or its steps launch over a quarter more or less.
+TrialGain gain_of(const std::vector<TrialRun>& unchanged, const TrialRun& run);
+
+// By how much the unchanged runs differ, 0.1 for a tenth; 0 when fewer than two say.
+double spread_of(const std::vector<TrialRun>& unchanged);
+
+std::string trial_text(const Trial& trial);
+Json trial_json(const Trial& trial);
+
+}  // namespace saturate::observe
