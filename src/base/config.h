@@ -120,6 +120,7 @@ struct ParallelConfig {
   std::string recompute = "auto";
   bool offload = false;
   std::string reduce = "fp32";
+  std::string reduce_between = "fp32";
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
 };
 

@@ -117,6 +117,7 @@ const Key kKeys[] = {
     {AT(parallel.recompute), "what the backward pass computes again rather than keep: nothing, what adds 3% to a step at most, or whole layers; auto: as little as fits into the memory", 0, 0, "auto|none|selective|full"},
     {AT(parallel.offload), "master weights and moments lie in host memory and pass through the GPU in each step"},
     {AT(parallel.reduce), "type in which gradients travel between ranks; sums are fp32", 0, 0, "fp32|bf16"},
+    {AT(parallel.reduce_between), "type in which sums of gradients over copies of the state travel (between hosts with dp_shard; zero = 0: all of dp): fp32, or int8, a quarter of the bytes, with what rounding takes kept for the next step", 0, 0, "fp32|int8"},
 
     {AT(validate.every_steps), "steps between validations; 0: not by steps", 0, kUnbounded},
     {AT(validate.every_epochs), "epochs between validations; 0: not by epochs", 0, kUnbounded},

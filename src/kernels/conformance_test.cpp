@@ -14,6 +14,7 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
+#include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
@@ -273,6 +274,19 @@ const std::vector<Operation>& operations() {
          const DType to = c.dtype == DType::f32 ? DType::bf16 : DType::f32;
          cast(c.ctx(), {.x = c.in(1001), .y = c.out(to, 1001), .count = 1001, .x_type = c.dtype, .y_type = to});
        }},
+      {"compress", [](Call& c) {
+         constexpr int64_t kCount = 2 * kCodedElements + 7, kBlocks = 4, kWords = kBlocks * 65;
+         compress(c.ctx(), {.x = c.in(kCount), .residual = c.changed(DType::f32, kCount),
+                            .inputs = reinterpret_cast<const CodedBlock*>(c.in(DType::f32, Values(2 * kWords, 0.5))),
+                            .input_count = 2,
+                            .y = static_cast<CodedBlock*>(c.changed(DType::i32, Values(kWords, 0))),
+                            .count = kCount, .blocks = kBlocks, .dtype = DType::f32});
+       }, false},
+      {"decompress", [](Call& c) {
+         constexpr int64_t kCount = 2 * kCodedElements + 7;
+         decompress(c.ctx(), {.x = reinterpret_cast<const CodedBlock*>(c.in(DType::f32, Values(3 * 65, 0.5))),
+                              .y = c.out(kCount), .count = kCount, .dtype = DType::f32});
+       }, false},
       {"column_sum", [](Call& c) {
          ColumnSumArgs a{.x = c.in(300 * kCols), .out = c.changed(c.wide, kCols), .rows = 300, .cols = kCols,
                          .ld = kCols, .dtype = c.dtype, .accumulate = true};

@@ -23,10 +23,12 @@ struct CastArgs;
 struct ColumnSumArgs;
 struct CombineRowsArgs;
 struct CombineRowsBackwardArgs;
+struct CompressArgs;
 struct Conv2dArgs;
 struct Conv2dBackwardArgs;
 struct CrossEntropyArgs;
 struct CrossEntropyFinishArgs;
+struct DecompressArgs;
 struct DispatchRowsArgs;
 struct DispatchRowsBackwardArgs;
 struct EmbeddingArgs;
@@ -73,6 +75,10 @@ template <>
 std::span<const Impl<CombineRowsArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<CombineRowsBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<CompressArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<DecompressArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<Conv2dArgs>> impls_of() noexcept;
 template <>

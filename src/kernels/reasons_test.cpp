@@ -16,6 +16,7 @@
 #include "kernels/attention/impl.h"
 #include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
+#include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d_impl.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
@@ -451,6 +452,7 @@ void provoke_others(Reasons& r) {
 #if SATURATE_WITH_CUDA
   other<NormForwardArgs>(r, "f64 is for gradient checks on the CPU only", "norm_forward_cuda",
                          [](auto& a) { a.dtype = DType::f64; });
+  other<CompressArgs>(r, "a GPU makes these sums in f32", "compress_cuda", nothing);
   other<NormForwardArgs>(r, "cols > 2^20 (32-bit column arithmetic)", "norm_forward_cuda",
                          [](auto& a) { a.cols = (k1 << 20) + 1; });
   other<EmbeddingArgs>(r, "2^31 or more rows (one block a row)", "embedding_forward_cuda",

@@ -9,6 +9,7 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/attention/attention.h"
+#include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
@@ -213,6 +214,8 @@ std::string operation_table() {
   add_row<AddArgs>(table, "add");
   add_row<CastArgs>(table, "cast");
   add_row<ColumnSumArgs>(table, "column_sum");
+  add_row<CompressArgs>(table, "compress");
+  add_row<DecompressArgs>(table, "decompress");
   add_row<GradientNormArgs>(table, "gradient_norm");
   add_row<AdamWArgs>(table, "adamw");
   add_row<BeamStepArgs>(table, "beam_step");

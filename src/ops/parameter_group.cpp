@@ -65,6 +65,8 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
       // Products that read the masters themselves need all of them.
       return compute_type_ != wide_of(compute_type_) || sharing_.offload ||
              (holds_ranges(StateArray::master) && sharing_.zero < 3);
+    case StateArray::residual:
+      return sharing_.coded && kind_ == Kind::trained && purpose != Purpose::inference;
   }
   return false;
 }

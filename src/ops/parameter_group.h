@@ -17,18 +17,27 @@ namespace saturate {
 
 // The flat arrays that there can be. All are in the wide type but `compute`, the copy that matrix
 // products read.
-enum class StateArray : uint8_t { master, gradient, first_moment, second_moment, average, compute };
-constexpr StateArray kStateArrays[] = {StateArray::master,       StateArray::gradient,
-                                       StateArray::first_moment, StateArray::second_moment,
-                                       StateArray::average,      StateArray::compute};
+enum class StateArray : uint8_t {
+  master,
+  gradient,
+  first_moment,
+  second_moment,
+  average,
+  compute,
+  residual  // of sums that travel in 8 bits (ParameterGroup::Sharing::coded): what has not travelled
+};
+constexpr StateArray kStateArrays[] = {
+    StateArray::master,  StateArray::gradient, StateArray::first_moment, StateArray::second_moment,
+    StateArray::average, StateArray::compute,  StateArray::residual};
 
 // What a model is held for decides which arrays it has.
 enum class Purpose : uint8_t { inference, training, averaged_training };
 
 // A checkpoint calls a parameter's part of an array <name>/<parameter>. Null: the array is in no
-// checkpoint, since it is made from the others. The order of kStateArrays is that of the file.
+// checkpoint, since it is made from the others. The order of kStateArrays is that of the file; the
+// residual has a file of its own (train/checkpoint_state.h).
 constexpr const char* saved_name(StateArray a) noexcept {
-  constexpr const char* kNames[] = {"master", nullptr, "m", "v", "average", nullptr};
+  constexpr const char* kNames[] = {"master", nullptr, "m", "v", "average", nullptr, "residual"};
   return kNames[static_cast<size_t>(a)];
 }
 
@@ -58,6 +67,11 @@ class ParameterGroup {
     int position = 0;                                  // of this rank among them
     // Ranks that have the same share of further copies: their sums are added up once a step.
     parallel::Group replicas = {.id = -1, .ranks = {0}};
+    // Whether sums over copies of the state travel in 8 bits: over `replicas`, or where every rank
+    // keeps all (ParameterStore::Sharing::zero = 0) over `ranks`. What rounding takes from them is
+    // kept in StateArray::residual.
+    bool coded = false;
+    const parallel::Group& copies() const noexcept { return zero == 0 ? ranks : replicas; }
     // The tape reads masters of this group, so they stay whole on every rank.
     bool read_wide = false;
     // Masters, moments and average lie in host memory; the optimizer streams them through the device
@@ -93,7 +107,8 @@ class ParameterGroup {
   bool holds_ranges(StateArray a) const noexcept;
   // Whether an array lies in host memory, which kernels and copies of the device can reach.
   bool in_host(StateArray a) const noexcept {
-    return sharing_.offload && a != StateArray::gradient && a != StateArray::compute;
+    return sharing_.offload && a != StateArray::gradient && a != StateArray::compute &&
+           a != StateArray::residual;
   }
   DType type_of(StateArray a) const noexcept {
     return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);

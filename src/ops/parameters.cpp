@@ -92,6 +92,10 @@ void ParameterStore::place(ParameterSpec& spec) {
       sharing.ranks = whole ? layout_->group(axes) : sharers.sharers;
       sharing.position = sharing.ranks.position(layout_->rank());
       if (!whole) sharing.replicas = sharers.replicas;
+      // What lists reduce in every micro-batch (whole parameters, from level 2 on) travels as it is,
+      // and so does what is read in full: it is little.
+      sharing.coded = sharing_.coded_copies && (!apart || sharing_.zero == 0) &&
+                      (sharing.zero > 0 || sharing_.zero < 2) && sharing.copies().size() > 1;
     }
     group.share(std::move(sharing));
   }

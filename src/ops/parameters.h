@@ -107,6 +107,8 @@ class ParameterStore {
     // 16-bit type in which shared gradients travel, from zero = 2 on; the rank that receives them
     // sums in full. f32: they travel as they are.
     DType reduce = DType::f32;
+    // Sums over copies of the state travel in 8 bits (ParameterGroup::Sharing::coded).
+    bool coded_copies = false;
   };
   void share(const Layout& layout, const Sharing& sharing);
   // Masters, moments and averages of what trains lie in host memory from allocate() on, but for

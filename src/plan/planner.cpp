@@ -157,7 +157,11 @@ class Planner {
       if (zero[0] != '0' && !shared) break;
       c.parallel.zero = zero;
       c.parallel.dp_shard = 0;
+      // Without copies of the state there are no sums between them.
+      const std::string between = c.parallel.reduce_between;
+      if (zero[0] != '0' || c.parallel.dp == 1) c.parallel.reduce_between = "fp32";
       consider(c);
+      c.parallel.reduce_between = between;
       // A copy on each host, where there are several.
       const int64_t sharers = request_.machine.devices_per_host,
                     parts = c.parallel.tp * c.parallel.cp;

@@ -184,6 +184,32 @@ TEST(Planner, CopiesKeepGathersInsideTheHost) {
   }));
 }
 
+// A quarter of the bytes between hosts, and of memory what is kept of them. A plan asks for it where
+// there are copies, and takes sums in full elsewhere.
+TEST(Planner, SumsInEightBitsShortenStepsOverEthernet) {
+  const auto ms = [](const char* layout) { return wide_step_ms("h200-ethernet", 16, layout, 1); };
+  const double full = ms("dp=16,dp_shard=8,zero=2"),
+               coded = ms("dp=16,dp_shard=8,zero=2,reduce_between=int8");
+  RecordProperty("full_ms", std::to_string(full));
+  RecordProperty("coded_ms", std::to_string(coded));
+  EXPECT_LT(coded, 0.7 * full);
+  PlanRequest q{.devices = 4, .device = {}, .machine = read_machine("h200-ethernet")};
+  q.machine.devices_per_host = 2;
+  q.config.model.preset = "tiny";
+  q.config.parallel.reduce_between = "int8";
+  const Plan plan = make_plan(q);
+  int coded_layouts = 0, full_layouts = 0;
+  for (const Estimate& e : plan.ranked) {
+    const bool copies =
+        e.config.parallel.dp > 1 && (e.layout.find("zero=") == std::string::npos ||
+                                     e.layout.find("dp_shard=") != std::string::npos);
+    EXPECT_EQ(e.layout.ends_with(",reduce_between=int8"), copies) << e.layout;
+    (copies ? coded_layouts : full_layouts) += 1;
+  }
+  EXPECT_GT(coded_layouts, 0);
+  EXPECT_GT(full_layouts, 0);
+}
+
 // The share of a step in which the stages of equal layers do nothing.
 double idle_share(int64_t micro_batches, const char* schedule) {
   PlanRequest q{.devices = 2, .device = {}, .machine = read_machine("h200")};

@@ -171,6 +171,7 @@ class Recorder {
                       .elements = static_cast<double>(b.end - b.begin),
                       .ranks = sharing.ranks.ranks,
                       .replicas = sharing.replicas.ranks,
+                      .coded = sharing.coded,
                       .axes = axes_of(layout_, sharing.ranks)};
         for (const train::MicroBatches::FinishedGradient& f : finished)
           if (inside(store.spec({f.parameter})))

@@ -36,6 +36,7 @@ struct Bucket {
   double elements = 0;
   std::vector<int> ranks = {};
   std::vector<int> replicas = {};  // of this rank's share: add up their sums; one: nobody does
+  bool coded = false;              // in 8 bits; at level 0 that is over `ranks`
   std::string axes = {};
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/cost.h"
+#include "train/coded_sums.h"
 
 namespace saturate::plan {
 namespace {
@@ -14,6 +15,10 @@ using parallel::CollectiveKind;
 // Reads and writes of AdamW for each owned element: master, moments and gradient in, master and
 // moments out, and the weight as products read it; the norm reads the gradient once more.
 constexpr double kAdamwBytes = 4 * 8, kLaunches = 3;
+
+// Of an element that travels in 8 bits: gradient and residual in, residual and code out; then the
+// sum's code in and the gradient out.
+constexpr double kCodedBytes = 2 * 4 + 4 + 1 + 1 + 4;
 
 // Meetings that are no transfers.
 constexpr int64_t kWorldMeeting = int64_t{1} << 60, kTableMeeting = kWorldMeeting + 2;
@@ -136,14 +141,33 @@ class Assembler {
       if (!staged && !loss_summed_) sum_loss();
       const auto kind = b.zero > 0 ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
       const double bytes = b.elements * r_.gradient_bytes;
+      if (b.coded && b.zero == 0) {
+        sum_in_codes(b.elements, b.ranks, b.axes);
+        continue;
+      }
       if (b.zero < 2)
         last_reduction_ = add(collective(name_of(kind), kind, bytes, b.ranks, b.axes), 0);
-      if (b.replicas.size() > 1)
-        last_reduction_ =
-            add(collective("sum over the copies", CollectiveKind::all_reduce,
-                           bytes / static_cast<double>(b.ranks.size()), b.replicas, "copies"),
-                0);
+      const auto sharers = static_cast<double>(b.ranks.size());
+      if (b.coded)
+        sum_in_codes(b.elements / sharers, b.replicas, "copies");
+      else if (b.replicas.size() > 1)
+        last_reduction_ = add(collective("sum over the copies", CollectiveKind::all_reduce,
+                                         bytes / sharers, b.replicas, "copies"),
+                              0);
     }
+  }
+
+  // As CodedSums does; what codes and adds moves kCodedBytes an element, between the transfers.
+  void sum_in_codes(double elements, const std::vector<int>& ranks, const std::string& axis) {
+    const auto n = static_cast<int>(ranks.size());
+    const train::CodedParts parts(static_cast<int64_t>(elements), n);
+    const double bytes = 4.0 * static_cast<double>(parts.words) * n;
+    Task exchange =
+        collective("exchange of parts in 8 bits", CollectiveKind::all_to_all, bytes, ranks, axis);
+    exchange.us += traffic_us(m_, elements * kCodedBytes);
+    add(std::move(exchange), 0);
+    last_reduction_ = add(
+        collective("gather of sums in 8 bits", CollectiveKind::all_gather, bytes, ranks, axis), 0);
   }
 
   void sum_loss() {

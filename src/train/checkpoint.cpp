@@ -9,18 +9,31 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
 #include "model/model_folder.h"
-#include "train/frozen.h"
 #include "train/checkpoint_state.h"
+#include "train/frozen.h"
 #include "train/tokenizer_export.h"
 
 namespace saturate::train {
 namespace {
 
 constexpr const char* kStateFile = "/training/optimizer.safetensors";
+constexpr const char* kResidualFile = "/training/residual.safetensors";
+
+// Every rank holds the sum of all residuals as long as it lives.
+class AddedUpResiduals {
+ public:
+  explicit AddedUpResiduals(TrainingStep& step) : step_(step) { step.add_up_residuals(); }
+  ~AddedUpResiduals() { step_.keep_own_residuals(); }
+  AddedUpResiduals(const AddedUpResiduals&) = delete;
+
+ private:
+  TrainingStep& step_;
+};
 
 // Of what save_tokenizers and export_tokenizer write: the model as often as it is written
 // (tokenizer.json holds it once more) and a line for every piece.
@@ -85,21 +98,31 @@ uint64_t checkpoint_bytes(const model::ModelConfig& config, const StateOfRanks& 
   const uint64_t times = model::nearest_hf_class(config) == model::HfClass::marian ? 1 : 2;
   return model::hf_weights_bytes(config) +
          model::SafetensorsWriter::file_bytes(state_tensors(state.all, state.store.purpose())) +
+         (state.store.sharing().coded_copies
+              ? model::SafetensorsWriter::file_bytes(
+                    state_tensors(state.all, state.store.purpose(), StateFile::residual))
+              : 0) +
          tokenizer_bytes(corpora.source, times) + tokenizer_bytes(corpora.target, times) +
          kSmallFiles;
+}
+
+// What all ranks have written.
+void write_state_file(const std::string& path, StateFile which, const StateOfRanks& state,
+                      const Stream& stream, const Together& ranks) {
+  const auto tensors = state_tensors(state.all, state.store.purpose(), which);
+  ranks.first([&] { model::SafetensorsWriter::begin(path, tensors); });
+  const std::vector<Share> shares = shares_of_copies(state.store, state.layout, ranks);
+  ranks.all([&] {
+    model::SafetensorsWriter file(path, tensors, DurableFile::Join{});
+    write_owned(file, tensors, state.store, stream, shares, which);
+    file.commit();
+  });
 }
 
 void write_weights(const std::string& folder, const model::ModelConfig& config,
                    const StateOfRanks& state, const Stream& stream, const Together& ranks) {
   const std::string path = folder + kStateFile;
-  const auto tensors = state_tensors(state.all, state.store.purpose());
-  ranks.first([&] { model::SafetensorsWriter::begin(path, tensors); });
-  const std::vector<Share> shares = shares_of_copies(state.store, state.layout, ranks);
-  ranks.all([&] {
-    model::SafetensorsWriter file(path, tensors, DurableFile::Join{});
-    write_owned(file, tensors, state.store, stream, shares);
-    file.commit();
-  });
+  write_state_file(path, StateFile::optimizer, state, stream, ranks);
   ranks.all([&] {
     const model::SafetensorsReader file(path);
     const std::string shipped = saved_name(state.store.shipped());
@@ -131,6 +154,9 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
     write_json_file(folder + "/training/state.json", state_json(step.state(), progress, state.all));
   });
   write_weights(folder, config, state, step.stream(), ranks);
+  if (!state.store.sharing().coded_copies) return;
+  const AddedUpResiduals sums(step);
+  write_state_file(folder + kResidualFile, StateFile::residual, state, step.stream(), ranks);
 }
 
 void check_continues(const std::string& folder, const model::ModelConfig& config,
@@ -172,6 +198,29 @@ int64_t best_step_of(const std::string& folder) {
   return -1;
 }
 
+namespace {
+
+// Of runs whose sums travel in 8 bits, what rounding had taken from them by then.
+void read_residual(const std::string& path, TrainingStep& step, ParameterStore& store) {
+  const bool saved = std::filesystem::exists(path), kept = store.sharing().coded_copies;
+  if (saved && kept) {
+    read_owned(model::SafetensorsReader(path), store, step.stream(), StateFile::residual);
+    step.keep_own_residuals();
+  } else if (saved) {
+    log_info(
+        fmt::format("{} is passed over: it is what sums in 8 bits still had to add, less than "
+                    "one rounding of each gradient, and this layout sums in full",
+                    path));
+  } else if (kept) {
+    log_info(
+        fmt::format("{}: the run summed in full until here, so sums in 8 bits begin with "
+                    "nothing left over",
+                    path));
+  }
+}
+
+}  // namespace
+
 RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, ParameterStore& store) {
   const std::string state_path = folder + "/training/state.json";
   const Json json = read_json_file(state_path);
@@ -193,6 +242,7 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   p.loader = data::PackerState::from_json(f.text("loader"));
 
   read_owned(model::SafetensorsReader(folder + kStateFile), store, step.stream());
+  read_residual(folder + kResidualFile, step, store);
   step.set_state(s);
   return p;
 }

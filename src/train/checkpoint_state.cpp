@@ -25,11 +25,14 @@ struct SavedPart {
   }
 };
 
-std::vector<SavedPart> saved_parts(const ParameterStore& store, Purpose purpose) {
+// What `store` has of a file.
+std::vector<SavedPart> saved_parts(const ParameterStore& store, Purpose purpose, StateFile which) {
   std::vector<SavedPart> parts;
   for (const StateArray a : kStateArrays) {
+    if (saved_name(a) == nullptr || (a == StateArray::residual) != (which == StateFile::residual))
+      continue;
     for (const ParameterSpec& p : store.specs()) {
-      if (saved_name(a) != nullptr && store.group_of(p).keeps(a, purpose)) parts.push_back({a, p});
+      if (store.group_of(p).keeps(a, purpose)) parts.push_back({a, p});
     }
   }
   return parts;
@@ -56,10 +59,18 @@ uint64_t hash_of(const std::vector<int64_t>& values) {
 
 }  // namespace
 
-std::vector<model::TensorSpec> state_tensors(const ParameterStore& all, Purpose purpose) {
+std::vector<model::TensorSpec> state_tensors(const ParameterStore& all, Purpose purpose,
+                                             StateFile which) {
   std::vector<model::TensorSpec> specs;
-  for (const SavedPart& part : saved_parts(all, purpose))
+  const auto add = [&](const SavedPart& part) {
     specs.push_back({part.name(), file_type(all), part.shape()});
+  };
+  if (which == StateFile::residual) {  // a store without ranks keeps none
+    for (const ParameterSpec& p : all.specs())
+      if (!p.frozen) add({StateArray::residual, p});
+    return specs;
+  }
+  for (const SavedPart& part : saved_parts(all, purpose, which)) add(part);
   return specs;
 }
 
@@ -87,14 +98,14 @@ std::vector<Share> shares_of_copies(const ParameterStore& store, const Layout& l
 
 void write_owned(model::SafetensorsWriter& file, const std::vector<model::TensorSpec>& tensors,
                  const ParameterStore& store, const Stream& stream,
-                 const std::vector<Share>& shares) {
+                 const std::vector<Share>& shares, StateFile which) {
   constexpr size_t kChunk = size_t{16} << 20;
   const DType type = store.wide_type();
   const size_t element = size_of(type);
   const HostBuffer staging(store.device(), store.device().is_cuda() ? kChunk : 0);
   std::map<std::string_view, size_t> numbers;
   for (size_t i = 0; i < tensors.size(); ++i) numbers[tensors[i].name] = i;
-  for (const SavedPart& part : saved_parts(store, store.purpose())) {
+  for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const size_t tensor = numbers.at(part.name());
     const bool far =
         store.device().is_cuda() && !store.group_of(part.parameter).in_host(part.array);
@@ -121,12 +132,13 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
   }
 }
 
-void read_owned(const model::SafetensorsReader& file, ParameterStore& store, const Stream& stream) {
+void read_owned(const model::SafetensorsReader& file, ParameterStore& store, const Stream& stream,
+                StateFile which) {
   constexpr size_t kChunk = size_t{4} << 20;
   const HostBuffer staging(store.device(), kChunk);  // aligned, as the file is not
   const DType type = store.wide_type();
   const size_t element = size_of(type);
-  for (const SavedPart& part : saved_parts(store, store.purpose())) {
+  for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const model::TensorView* t = file.find(part.name());
     if (t == nullptr || !fits(*t, part, store)) {
       const auto text = [](std::string_view kind, std::span<const int64_t> shape) {

@@ -30,6 +30,21 @@ void check_reduce(const ParallelConfig& p) {
   }
 }
 
+// Sums in 8 bits are between copies of the state.
+void check_between(const ParallelConfig& p, int dp, int ranks) {
+  if (p.reduce_between != "int8") return;
+  const bool shared = resolve_parallel(p, ranks).zero > 0;
+  if (dp > 1 && (!shared || (p.dp_shard > 0 && p.dp_shard < dp))) return;
+  refuse(fmt::format(
+      "parallel.reduce_between = int8 is for sums over several copies of the state, and with "
+      "parallel.zero = {}, dp_shard = {} the {} of dp {} one; {}",
+      p.zero, p.dp_shard, dp == 1 ? "one rank" : fmt::format("{} ranks", dp),
+      dp == 1 ? "has" : "share",
+      dp == 1 ? "leave it out"
+              : "add parallel.dp_shard = the ranks of a host, or parallel.zero = 0 where each "
+                "host has one"));
+}
+
 void require_divides(const char* key, int64_t by, const char* what, int64_t value) {
   if (value % by == 0) return;
   refuse(
@@ -125,7 +140,9 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
   check_reduce(p);
-  check_copies(p, static_cast<int>(mesh_extents(p, ranks).dp));
+  const int dp = mesh_extents(p, ranks).dp;
+  check_copies(p, dp);
+  check_between(p, dp, ranks);
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
   require_divides("tp", p.tp, "model.ffn", model.ffn);
@@ -152,6 +169,14 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
   }
 }
 
+void check_sums(const ParallelOptions& options, DType compute) {
+  if (!options.coded_copies || compute != DType::f16) return;
+  refuse(
+      "parallel.reduce_between = int8 carries what it rounds into the next step, and fp16 changes "
+      "the scale of gradients from step to step; take train.precision = bf16 or fp32, or leave out "
+      "parallel.reduce_between");
+}
+
 ParallelOptions resolve_parallel(const ParallelConfig& p, int ranks) {
   const int automatic = ranks / p.pp > 1 ? 1 : 0;
   return {.zero = p.zero == "auto" ? automatic : std::stoi(p.zero),
@@ -159,7 +184,8 @@ ParallelOptions resolve_parallel(const ParallelConfig& p, int ranks) {
           .chunks = static_cast<int>(p.chunks),
           .recompute = p.recompute,
           .offload = p.offload,
-          .reduce = p.reduce == "bf16" ? DType::bf16 : DType::f32};
+          .reduce = p.reduce == "bf16" ? DType::bf16 : DType::f32,
+          .coded_copies = p.reduce_between == "int8"};
 }
 
 std::string layout_text(const ParallelConfig& p, int ranks) {
@@ -182,6 +208,7 @@ std::string layout_text(const ParallelConfig& p, int ranks) {
   add("recompute", o.recompute, "auto");
   add("offload", o.offload, false);
   if (o.reduce == DType::bf16) text += ",reduce=bf16";
+  if (o.coded_copies) text += ",reduce_between=int8";
   return text;
 }
 

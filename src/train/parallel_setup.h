@@ -18,6 +18,7 @@ struct ParallelOptions {
   std::string recompute = "auto";  // none, selective, full; auto: as memory demands
   bool offload = false;            // the optimizer's state lies in host memory
   DType reduce = DType::f32;       // type in which gradients travel
+  bool coded_copies = false;       // sums over copies of the state travel in 8 bits
 };
 
 // The mesh of that many ranks. Errors: invalid_argument (the product of the extents is not `ranks`).
@@ -29,6 +30,9 @@ TransferOptions transfer_options(const ParallelConfig& config);
 // Whether this model can be cut so over that many ranks. The same on every rank, before anything is
 // made. Errors: invalid_argument or unsupported with the key, its value, the rule and a way out.
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks);
+
+// Whether gradients of a model with products of that type can travel so. Errors: invalid_argument.
+void check_sums(const ParallelOptions& options, DType compute);
 
 // After check_layout().
 ParallelOptions resolve_parallel(const ParallelConfig& config, int ranks);

@@ -67,5 +67,28 @@ TEST(ParallelSetup, CopiesAreRefusedWhereTheySaveNothing) {
             "[parallel] parallel.dp_shard = 1 with parallel.zero = 3: no");
 }
 
+TEST(ParallelSetup, SumsInEightBitsAreForCopies) {
+  for (const char* right :
+       {"zero=0", "dp_shard=2", "dp_shard=2,zero=3", "tp=2,dp_shard=1,zero=1"}) {
+    const std::string layout = std::string(right) + ",reduce_between=int8";
+    EXPECT_EQ(refusal(layout.c_str(), 4), "") << right;
+    EXPECT_TRUE(layout_text(with(layout.c_str()).parallel, 4).ends_with(",reduce_between=int8"));
+  }
+  EXPECT_EQ(
+      refusal("zero=3,reduce_between=int8", 4),
+      "[parallel] parallel.reduce_between = int8 is for sums over several copies of the "
+      "state, and with parallel.zero = 3, dp_shard = 0 the 4 ranks of dp share one; add "
+      "parallel.dp_shard = the ranks of a host, or parallel.zero = 0 where each host has one");
+  EXPECT_NE(refusal("dp_shard=4,reduce_between=int8", 4), "");
+  EXPECT_EQ(refusal("reduce_between=int8", 1),
+            "[parallel] parallel.reduce_between = int8 is for sums over several copies of the "
+            "state, and with parallel.zero = auto, dp_shard = 0 the one rank of dp has one; leave "
+            "it out");
+  const ParallelOptions coded = resolve_parallel(with("zero=0,reduce_between=int8").parallel, 2);
+  EXPECT_NO_THROW(check_sums(coded, DType::bf16));
+  EXPECT_NO_THROW(check_sums({}, DType::f16));
+  EXPECT_THROW(check_sums(coded, DType::f16), Error);
+}
+
 }  // namespace
 }  // namespace saturate::train

@@ -57,6 +57,8 @@ TrainEnd run_training(const RunConfig& given, const ChooseLayout& choose) {
     const model::Transformer declared(model, names);
     freeze_parameters(names, config.optimizer.freeze);
     check_layout(config, model, ranks->size());
+    check_sums(resolve_parallel(config.parallel, ranks->size()),
+               resolve_precision(config.train.precision, device));
     further_validation_texts(config);
     test_texts(config);
     require_agreement(settings, *ranks);

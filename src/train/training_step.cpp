@@ -31,12 +31,14 @@ MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes,
 }
 
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
+  check_sums(options.parallel, store.compute_type());
   if (options.parallel.offload) store.offload();
   if (layout.mesh().size() == 1) return;
   store.share(layout, {.zero = options.parallel.zero,
                        .bucket_elements =
                            options.bucket_bytes / static_cast<int64_t>(size_of(store.wide_type())),
-                       .reduce = options.parallel.reduce});
+                       .reduce = options.parallel.reduce,
+                       .coded_copies = options.parallel.coded_copies});
 }
 // Of what begins when everything else of the list has.
 constexpr MicroBatches::Moment kEnd = std::numeric_limits<MicroBatches::Moment>::max();
@@ -78,7 +80,8 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
     for (const StateArray a : arrays) sum += store.bytes(a, options.optimizer.purpose());
     return sum;
   };
-  m.parameters = bytes({StateArray::master, StateArray::gradient, StateArray::compute});
+  m.parameters =
+      bytes({StateArray::master, StateArray::gradient, StateArray::compute, StateArray::residual});
   m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average}) +
                 StateStream::bytes(store, options.optimizer.purpose());
   for (const StateArray a : kStateArrays)
@@ -90,7 +93,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
           sizeof(int32_t) +
       micro_batches.batch_bytes();
   m.batches += RoutingTotals::bytes(config);
-  m.workspace = kernels::matmul_workspace_bytes(device, compute);
+  m.workspace = kernels::matmul_workspace_bytes(device, compute) + CodedSums::bytes(store);
   if (look) look(micro_batches);
   return m;
 }
@@ -112,6 +115,7 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
                               layout)),
       optimizer_(store, options.optimizer, static_cast<float>(options.shape.target_rows), compute_,
                  ranks, layout),
+      coded_(ranks, compute_, store.wide_type()),
       replay_(options.graph) {
   SAT_ASSERT(store.is_shared() == (ranks.size() > 1));
   SAT_ASSERT(options_.accumulate >= 1 && options_.slots >= options_.accumulate);
@@ -217,8 +221,12 @@ void TrainingStep::plan_collectives() {
       parallel::Collective c{
           .group = sharing.ranks, .dtype = store_.wide_type(), .count = b.end - b.begin};
       void* const gradients = sharing.zero < 2 ? at(StateArray::gradient, b.begin) : nullptr;
+      const auto number = static_cast<size_t>(&b - group.buckets().data());
       if (sharing.zero == 0) {
-        reductions_.push_back({ready, c, nullptr, gradients});
+        if (sharing.coded)
+          add_coded(ready, group, number);
+        else
+          reductions_.push_back({{ready, c, nullptr, gradients}});
         continue;
       }
       // In place: of the sum each rank keeps the slice that it updates; of the compute copy it has
@@ -227,11 +235,13 @@ void TrainingStep::plan_collectives() {
       const int64_t own = b.begin + sharing.position * c.count;
       c.kind = Kind::reduce_scatter;
       if (sharing.zero == 1) {
-        reductions_.push_back({ready, c, gradients, at(StateArray::gradient, own)});
+        reductions_.push_back({{ready, c, gradients, at(StateArray::gradient, own)}});
         c.kind = Kind::all_reduce;
         c.group = sharing.replicas;
-        if (c.group.size() > 1)
-          reductions_.push_back({ready, c, nullptr, at(StateArray::gradient, own)});
+        if (sharing.coded)
+          add_coded(ready, group, number);
+        else if (c.group.size() > 1)
+          reductions_.push_back({{ready, c, nullptr, at(StateArray::gradient, own)}});
         c.group = sharing.ranks;
       }
       c.kind = Kind::all_gather;
@@ -241,9 +251,10 @@ void TrainingStep::plan_collectives() {
     }
   }
   plan_copies();
+  coded_.allocate();
   // The buckets of all groups in the order in which they are ready or needed, which is the same on
   // all ranks of a stage.
-  std::ranges::stable_sort(reductions_, {}, &Bucket::moment);
+  std::ranges::stable_sort(reductions_, {}, &Reduction::moment);
   std::ranges::stable_sort(gathers_, {}, &Bucket::moment);
   // What enqueue() starts, in order.
   std::vector<MicroBatches::Transfer> list;
@@ -255,7 +266,14 @@ void TrainingStep::plan_collectives() {
     const parallel::Collective c = table_sum(t);
     if (t.holders.size() > 1 && c.count > 0) list.push_back({kEnd, c});
   }
-  for (const Bucket& b : reductions_) list.push_back({b.moment, b.collective});
+  for (const Reduction& r : reductions_) {
+    if (r.coded < 0) {
+      list.push_back({r.moment, r.collective});
+      continue;
+    }
+    for (const parallel::Collective& c : coded_.collectives(static_cast<size_t>(r.coded)))
+      list.push_back({r.moment, c});
+  }
   for (const parallel::Collective& c : optimizer_.collectives()) list.push_back({kEnd, c});
   std::ranges::stable_sort(list, {}, &MicroBatches::Transfer::moment);
   std::vector<parallel::Collective> all;
@@ -275,14 +293,25 @@ void TrainingStep::plan_copies() {
     MicroBatches::Moment ready = u.moment;
     if (!finished.empty()) ready = std::max(ready, finished.front().moment);
     if (!group.holders().empty()) ready = kEnd;
+    if (sharing.coded) {
+      add_coded(ready, group, u.bucket);
+      continue;
+    }
     const OwnedRange& own = group.owned()[u.bucket];
     const DType type = store_.wide_type();
     char* const sums = group.array(StateArray::gradient).as<char>();
-    reductions_.push_back({ready,
-                           {.group = sharing.replicas, .dtype = type, .count = own.end - own.begin},
-                           nullptr,
-                           sums + static_cast<size_t>(own.local) * size_of(type)});
+    reductions_.push_back(
+        {{ready,
+          {.group = sharing.replicas, .dtype = type, .count = own.end - own.begin},
+          nullptr,
+          sums + static_cast<size_t>(own.local) * size_of(type)}});
   }
+}
+
+void TrainingStep::add_coded(MicroBatches::Moment moment, const ParameterGroup& group,
+                             size_t bucket) {
+  reductions_.push_back({{moment, {}, nullptr, nullptr}, static_cast<int64_t>(coded_.sums())});
+  coded_.add(coded_.sum_of(group, bucket));
 }
 
 // Of a gradient that ranks share, this rank sums the slice that it holds, and so do the holders that
@@ -377,9 +406,12 @@ void TrainingStep::enqueue() {
   const auto reduce = [&](MicroBatches::Moment moment) {
     for (; next < reductions_.size() && reductions_[next].moment <= moment; ++next) {
       if (next == 0 && !staged) sum_loss();
-      const Bucket& b = reductions_[next];
-      reduced = ranks_.start(b.collective, b.input, b.output,
-                             beside && moment < kEnd ? lanes[1].ctx : ctx);
+      const Reduction& r = reductions_[next];
+      const bool on_lane = beside && moment < kEnd;
+      reduced = r.coded < 0
+                    ? ranks_.start(r.collective, r.input, r.output, on_lane ? lanes[1].ctx : ctx)
+                    : coded_.enqueue(static_cast<size_t>(r.coded),
+                                     on_lane ? *lanes[1].stream : compute_, reduced);
     }
   };
   MicroBatches::Hooks hooks;
@@ -397,6 +429,7 @@ void TrainingStep::enqueue() {
   sum_tables(ctx);
   reduce(kEnd);
   ranks_.wait(reduced, ctx);
+  if (coded_.sums() > 0) coded_.join();
   optimizer_.enqueue(ctx, compute_, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }
 

@@ -14,6 +14,7 @@
 #include "ops/layout.h"
 #include "runtime/memory.h"
 #include "runtime/replay.h"
+#include "train/coded_sums.h"
 #include "train/micro_batches.h"
 #include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
@@ -99,6 +100,12 @@ class TrainingStep {
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
+  // What sums in 8 bits keep for the next step (StateArray::residual), for checkpoints: collective,
+  // between steps. From add_up_residuals() on every rank holds what all of them keep, until
+  // keep_own_residuals(), which must follow; that is also called when such sums have been read.
+  void add_up_residuals() { coded_.add_up_residuals(); }
+  void keep_own_residuals() { coded_.keep_own_parts(); }
+
   // --- state (synchronise); rng[1] is the number of micro-batches of all ranks
   StepState state();
   void set_state(const StepState& state);  // also tells where polling continues
@@ -163,7 +170,14 @@ class TrainingStep {
     parallel::Collective collective;
     void *input, *output;
   };
-  std::vector<Bucket> reductions_, gathers_;  // in the order in which they start
+  // Or one of coded_, by its number.
+  struct Reduction : Bucket {
+    int64_t coded = -1;
+  };
+  void add_coded(MicroBatches::Moment moment, const ParameterGroup& group, size_t bucket);
+  CodedSums coded_;
+  std::vector<Reduction> reductions_;  // in the order in which they start, as gathers are
+  std::vector<Bucket> gathers_;
   Replay replay_;
   int64_t submitted_ = 0;                  // steps
   int64_t micro_ = 0;                      // micro-batches
