@@ -79,6 +79,31 @@ SAME_PLACE(DeviceActivity, id, Device, id);
 SAME_PLACE(DeviceActivity, name, Device, name);
 #endif
 
+#if CUPTI_API_VERSION >= 130300
+SAME_PLACE(SubscriberParams, struct_size, CUpti_SubscriberParams, structSize);
+SAME_PLACE(SubscriberParams, name, CUpti_SubscriberParams, subscriberName);
+SAME_PLACE(SubscriberParams, allow_several, CUpti_SubscriberParams, allowMultipleSubscribers);
+static_assert(sizeof(cupti::SubscriberParams) == CUpti_SubscriberParams_STRUCT_SIZE &&
+              CUPTI_ACTIVITY_ATTR_THREAD_ID_TYPE == cupti::kThreadIdAttribute);
+// The signatures that several_clients.cpp gives to these.
+template <auto Function, class... Arguments>
+concept Takes = requires(Arguments... a) {
+  Function(a...);
+};
+static_assert(
+    Takes<cuptiActivityEnable_v2, CUpti_SubscriberHandle, CUpti_ActivityKind,
+          CUpti_ActivityConfig*> &&
+    Takes<cuptiActivityDisable_v2, CUpti_SubscriberHandle, CUpti_ActivityKind,
+          CUpti_ActivityConfig*> &&
+    Takes<cuptiActivityGetNextRecord_v2, CUpti_SubscriberHandle, uint8_t*, size_t,
+          CUpti_Activity**> &&
+    Takes<cuptiActivityGetNumDroppedRecords_v2, CUpti_SubscriberHandle, CUcontext, uint32_t,
+          size_t*> &&
+    Takes<cuptiActivitySetAttribute_v2, CUpti_SubscriberHandle, CUpti_ActivityAttribute, size_t*,
+          void*> &&
+    Takes<cuptiActivityEnableRuntimeApi_v2, CUpti_SubscriberHandle, CUpti_CallbackId, uint8_t>);
+#endif
+
 TEST(CuptiAbi, NumbersAreNvidias) {
   EXPECT_EQ(uint32_t{cupti::kMemcpy}, uint32_t{CUPTI_ACTIVITY_KIND_MEMCPY});
   EXPECT_EQ(uint32_t{cupti::kMemset}, uint32_t{CUPTI_ACTIVITY_KIND_MEMSET});

@@ -5,6 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "observe/capture/cupti_abi.h"
+
+using RequestedV2 = void (*)(uint8_t**, size_t*, size_t*, void*);
+using CompletedV2 = void (*)(uint8_t*, size_t, size_t, void*);
+
 extern "C" {
 // Loads the library of CUDA_INJECTION64_PATH as the CUDA driver does. False when that failed.
 bool fake_cuda_init();
@@ -29,4 +34,11 @@ int cuptiActivityEnable(uint32_t kind);
 int cuptiActivityDisable(uint32_t kind);
 int cuptiActivityFlushAll(uint32_t flag);
 int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, void** record);
+// The same of CUPTI 13.3, for clients that stand others beside them.
+int cuptiSubscribe_v2(void** subscriber, void*, void*,
+                      saturate::observe::cupti::SubscriberParams* params);
+int cuptiUnsubscribe(void* subscriber);
+int cuptiActivityRegisterCallbacks_v2(void* subscriber, RequestedV2, CompletedV2);
+int cuptiActivityEnable_v2(void* subscriber, uint32_t kind, void*);
+int cuptiActivityDisable_v2(void* subscriber, uint32_t kind, void*);
 }

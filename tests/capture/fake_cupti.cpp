@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <set>
@@ -84,10 +85,6 @@ std::map<uint64_t, std::pair<int64_t, bool>> held;  // by address: bytes, pooled
 uint64_t next_address = 0x7f0000000000;
 int64_t pool_size = 0;
 std::recursive_mutex mutex;
-std::set<uint32_t> kinds;
-std::set<uint32_t> runtime_calls;
-cupti::BufferRequested requested = nullptr;
-cupti::BufferCompleted completed = nullptr;
 // A buffer of the client, whose records have their places from when the work is issued.
 struct Filling {
   struct Record {
@@ -98,25 +95,51 @@ struct Filling {
   size_t size, used = 0;
   std::vector<Record> records;
 };
-std::deque<Filling> buffers;  // the last is being filled
+struct Client {
+  std::set<uint32_t> kinds, runtime_calls;
+  cupti::BufferRequested requested = nullptr;
+  cupti::BufferCompleted completed = nullptr;
+  RequestedV2 requested_v2 = nullptr;
+  CompletedV2 completed_v2 = nullptr;
+  std::deque<Filling> buffers;  // the last is being filled
+};
+constexpr int kSeveral = 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+Client only;                  // of the older interface
+std::list<Client> several;    // of the newer one
+
+std::vector<Client*> clients() {
+  std::vector<Client*> all = {&only};
+  for (Client& c : several) all.push_back(&c);
+  return all;
+}
+bool wanted(uint32_t kind) {
+  const auto all = clients();
+  return std::any_of(all.begin(), all.end(), [&](Client* c) { return c->kinds.contains(kind); });
+}
 int64_t device_free_ns = 0, launches = 0;
 uint32_t correlation = 0;
 bool calls_were_on = false, counting = true;
 
-// NVIDIA's CUPTI stops to number what happens when the last call is switched off, for good.
+uint32_t version() {
+  const char* text = std::getenv("FAKE_CUPTI_VERSION");
+  return text == nullptr ? 0 : static_cast<uint32_t>(std::atoi(text));
+}
+
+// CUPTI 13.0 stops to number what happens when the last call is switched off, for good.
 uint32_t next_correlation() {
-  const bool on = kinds.contains(cupti::kRuntime) || !runtime_calls.empty();
-  if (calls_were_on && !on) counting = false;
+  bool on = wanted(cupti::kRuntime);
+  for (const Client* c : clients()) on = on || !c->runtime_calls.empty();
+  if (calls_were_on && !on && version() < cupti::kSeveralClients) counting = false;
   calls_were_on = on;
   return counting ? ++correlation : correlation;
 }
 
 // Hands back, in order, the buffers in which all is complete; `forced`: all, and what is not complete
 // has no times then and comes no more.
-void deliver(bool forced) {
+void deliver(Client& client, bool forced) {
   const int64_t now = now_ns();
-  while (!buffers.empty()) {
-    Filling& b = buffers.front();
+  while (!client.buffers.empty()) {
+    Filling& b = client.buffers.front();
     const auto complete = [&](const Filling::Record& r) { return r.complete_ns <= now; };
     if (!forced && !std::all_of(b.records.begin(), b.records.end(), complete)) return;
     for (const Filling::Record& r : b.records) {
@@ -128,19 +151,22 @@ void deliver(bool forced) {
                   0, 2 * sizeof(uint64_t));
     }
     const Filling done = b;
-    buffers.pop_front();
-    completed(nullptr, 0, done.data, done.size, done.used);
+    client.buffers.pop_front();
+    client.completed_v2 ? client.completed_v2(done.data, done.size, done.used, nullptr)
+                        : client.completed(nullptr, 0, done.data, done.size, done.used);
   }
 }
 
 template <class Activity>
-void record(const Activity& activity, int64_t complete_ns) {
-  if (requested == nullptr) return;
+void record(Client& client, const Activity& activity, int64_t complete_ns) {
+  if (client.requested == nullptr && client.requested_v2 == nullptr) return;
+  auto& buffers = client.buffers;
   const size_t size = size_of(activity.kind);
   if (buffers.empty() || buffers.back().used + size > buffers.back().size) {
     uint8_t* data = nullptr;
     size_t bytes = 0, most = 0;
-    requested(&data, &bytes, &most);
+    client.requested_v2 ? client.requested_v2(&data, &bytes, &most, nullptr)
+                        : client.requested(&data, &bytes, &most);
     if (data == nullptr) std::abort();  // as older versions of CUPTI
     std::memset(data, 0, bytes);
     buffers.push_back({data, bytes, 0, {}});
@@ -151,8 +177,14 @@ void record(const Activity& activity, int64_t complete_ns) {
   b.used += size;
 }
 
+template <class Activity>
+void record(const Activity& activity, int64_t complete_ns) {
+  for (Client* c : clients()) {
+    if (c->kinds.contains(activity.kind)) record(*c, activity, complete_ns);
+  }
+}
+
 void record_call(uint32_t callback, int64_t start, int64_t end, uint32_t id) {
-  if (!kinds.contains(cupti::kRuntime) && !runtime_calls.contains(callback)) return;
   cupti::ApiActivity a{};
   a.kind = cupti::kRuntime;
   a.callback = callback;
@@ -161,7 +193,10 @@ void record_call(uint32_t callback, int64_t start, int64_t end, uint32_t id) {
   a.process = static_cast<uint32_t>(getpid());
   a.thread = static_cast<uint32_t>(gettid());
   a.correlation = id;
-  record(a, end);
+  for (Client* c : clients()) {
+    if (c->kinds.contains(cupti::kRuntime) || c->runtime_calls.contains(callback))
+      record(*c, a, end);
+  }
 }
 
 // What recording a launch costs the host, as FAKE_CUPTI_COST_NS says.
@@ -170,7 +205,7 @@ void pay_for_recording() {
     const char* text = std::getenv("FAKE_CUPTI_COST_NS");
     return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
   }();
-  if (cost > 0 && kinds.contains(cupti::kConcurrentKernel)) spend(cost);
+  if (cost > 0 && wanted(cupti::kConcurrentKernel)) spend(cost);
 }
 
 // When the device does something that is issued now: start and end.
@@ -181,7 +216,7 @@ std::pair<int64_t, int64_t> occupy(int64_t ns) {
 }
 
 void record_memory(cupti::MemoryOperation operation, uint64_t address) {
-  if (!kinds.contains(cupti::kMemory2)) return;
+  if (!wanted(cupti::kMemory2)) return;
   const auto& [bytes, pooled] = held.at(address);
   cupti::MemoryActivity m{};
   m.kind = cupti::kMemory2;
@@ -193,7 +228,9 @@ void record_memory(cupti::MemoryOperation operation, uint64_t address) {
   if (pooled) m.pool = {cupti::kLocalPool, 0, 0x1234, 0, static_cast<uint64_t>(pool_size)};
   record(m, 0);
   m.kind = kUnheardOf;
-  record(m, 0);
+  for (Client* c : clients()) {
+    if (c->kinds.contains(cupti::kMemory2)) record(*c, m, 0);
+  }
 }
 
 void wait_for_device(uint32_t callback, cupti::SynchronizationType type, uint32_t stream) {
@@ -202,7 +239,7 @@ void wait_for_device(uint32_t callback, cupti::SynchronizationType type, uint32_
   const std::lock_guard lock(mutex);
   const uint32_t id = next_correlation();
   const int64_t end = now_ns();
-  if (kinds.contains(cupti::kSynchronization)) {
+  if (wanted(cupti::kSynchronization)) {
     cupti::SynchronizationActivity s{};
     s.kind = cupti::kSynchronization;
     s.type = type;
@@ -215,6 +252,27 @@ void wait_for_device(uint32_t callback, cupti::SynchronizationType type, uint32_
     record(s, end);
   }
   record_call(callback, begin, end, id);
+}
+
+int enable(Client& client, bool refused, uint32_t kind) {
+  const std::lock_guard lock(mutex);
+  if (refused) return kSeveral;
+  client.kinds.insert(kind);
+  if (kind == cupti::kDevice) {
+    cupti::DeviceActivity d{};
+    d.kind = kind;
+    d.multiprocessors = 132;
+    d.name = "imaginary device";
+    record(client, d, 0);
+  }
+  return 0;
+}
+
+int enable_call(Client& client, uint32_t callback, uint8_t on) {
+  const std::lock_guard lock(mutex);
+  on ? static_cast<void>(client.runtime_calls.insert(callback))
+     : static_cast<void>(client.runtime_calls.erase(callback));
+  return 0;
 }
 
 }  // namespace
@@ -242,7 +300,7 @@ void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
   const auto [start, end] = occupy(ns);
   ++launches;
   next_correlation();
-  if (kinds.contains(cupti::kConcurrentKernel)) {
+  if (wanted(cupti::kConcurrentKernel)) {
     cupti::KernelActivity k{};
     k.kind = cupti::kConcurrentKernel;
     k.start = static_cast<uint64_t>(start);
@@ -265,7 +323,7 @@ void fake_graph_launch(int64_t ns, int64_t call_ns) {
   const auto [start, end] = occupy(ns);
   ++launches;
   next_correlation();
-  const bool traced = kinds.contains(cupti::kGraphTrace);
+  const bool traced = wanted(cupti::kGraphTrace);
   static const bool traced_at_first = traced;    // as the graph was instantiated
   if (traced && !traced_at_first) std::abort();  // as CUPTI 13.0 does, with less of a message
   if (traced) {
@@ -287,7 +345,7 @@ void fake_copy_in(int64_t bytes, int64_t ns) {
   std::unique_lock lock(mutex);
   const auto [start, end] = occupy(ns);
   const uint32_t id = next_correlation();
-  if (kinds.contains(cupti::kMemcpy)) {
+  if (wanted(cupti::kMemcpy)) {
     cupti::CopyActivity c{};
     c.kind = cupti::kMemcpy;
     c.copy_kind = 1;
@@ -342,42 +400,71 @@ int64_t fake_launches() { return launches; }
 int cuptiActivityRegisterCallbacks(cupti::BufferRequested on_requested,
                                    cupti::BufferCompleted on_completed) {
   const std::lock_guard lock(mutex);
-  requested = on_requested;
-  completed = on_completed;
+  if (!several.empty()) return kSeveral;
+  only.requested = on_requested;
+  only.completed = on_completed;
   return 0;
 }
 
-int cuptiActivityEnable(uint32_t kind) {
-  const std::lock_guard lock(mutex);
-  kinds.insert(kind);
-  if (kind == cupti::kDevice) {
-    cupti::DeviceActivity d{};
-    d.kind = kind;
-    d.multiprocessors = 132;
-    d.name = "imaginary device";
-    record(d, 0);
-  }
-  return 0;
-}
+int cuptiActivityEnable(uint32_t kind) { return enable(only, !several.empty(), kind); }
 
 int cuptiActivityDisable(uint32_t kind) {
   const std::lock_guard lock(mutex);
-  kinds.erase(kind);
+  only.kinds.erase(kind);
   return 0;
 }
 
 int cuptiActivityEnableRuntimeApi(uint32_t callback, uint8_t on) {
-  const std::lock_guard lock(mutex);
-  on ? static_cast<void>(runtime_calls.insert(callback))
-     : static_cast<void>(runtime_calls.erase(callback));
-  return 0;
+  return enable_call(only, callback, on);
 }
 
 int cuptiActivityEnableDriverApi(uint32_t, uint8_t) { return 0; }
 
+// The newer interface, of clients that stand each other.
+int cuptiSubscribe_v2(void** subscriber, void*, void*, cupti::SubscriberParams* params) {
+  const std::lock_guard lock(mutex);
+  if (!only.kinds.empty() || params->allow_several != 1) return kSeveral;
+  *subscriber = &several.emplace_back();
+  return 0;
+}
+int cuptiUnsubscribe(void* subscriber) {
+  const std::lock_guard lock(mutex);
+  several.remove_if([&](const Client& c) { return &c == subscriber; });
+  return 0;
+}
+int cuptiActivityRegisterCallbacks_v2(void* subscriber, RequestedV2 on_requested,
+                                      CompletedV2 on_completed) {
+  const std::lock_guard lock(mutex);
+  auto& client = *static_cast<Client*>(subscriber);
+  client.requested_v2 = on_requested;
+  client.completed_v2 = on_completed;
+  return 0;
+}
+int cuptiActivityEnable_v2(void* subscriber, uint32_t kind, void*) {
+  // Whole graphs would be whole for all clients: not without an attribute of all.
+  return enable(*static_cast<Client*>(subscriber), kind == cupti::kGraphTrace, kind);
+}
+int cuptiActivityDisable_v2(void* subscriber, uint32_t kind, void*) {
+  const std::lock_guard lock(mutex);
+  static_cast<Client*>(subscriber)->kinds.erase(kind);
+  return 0;
+}
+int cuptiActivityGetNextRecord_v2(void*, uint8_t* data, size_t valid, void** at) {
+  return cuptiActivityGetNextRecord(data, valid, at);
+}
+int cuptiActivityGetNumDroppedRecords_v2(void*, void*, uint32_t, size_t* dropped) {
+  *dropped = 0;
+  return 0;
+}
+int cuptiActivitySetAttribute_v2(void*, uint32_t, size_t*, void*) { return 0; }
+int cuptiActivityEnableRuntimeApi_v2(void* subscriber, uint32_t callback, uint8_t on) {
+  return enable_call(*static_cast<Client*>(subscriber), callback, on);
+}
+int cuptiActivityEnableDriverApi_v2(void*, uint32_t, uint8_t) { return 0; }
+
 int cuptiActivityFlushAll(uint32_t flag) {
   const std::lock_guard lock(mutex);
-  deliver(flag == cupti::kFlushForced);
+  for (Client* c : clients()) deliver(*c, flag == cupti::kFlushForced);
   return 0;
 }
 
@@ -403,8 +490,8 @@ int cuptiGetCallbackName(uint32_t domain, uint32_t callback, const char** name) 
 }
 
 int cuptiSetThreadIdType(uint32_t) { return 0; }
-int cuptiGetVersion(uint32_t* version) {
-  *version = 0;
+int cuptiGetVersion(uint32_t* number) {
+  *number = version();
   return 0;
 }
 

@@ -28,8 +28,8 @@ struct Options {
       "return";  // return, _exit, quick_exit, exec, abort, crash, term, kill, kill9, wait
   std::string fails_with, hangs_with;  // environment variables that it cannot bear
   bool fp32 = false;                   // products that TF32 makes five times as fast
-  bool fork = false, other_profiler = false, graph = false, spawn = false, no_cuda = false,
-       pooled = false, stream = false, ahead = false;
+  bool fork = false, other_profiler = false, neighbour = false, graph = false, spawn = false,
+       no_cuda = false, pooled = false, stream = false, ahead = false;
 };
 
 void step(const Options& o) {
@@ -95,6 +95,30 @@ void profile(const Options& o) {
               static_cast<long>(fake_launches() - before), other_numbers.size(), unknown_buffers);
 }
 
+// The same by the newer interface, where several may.
+void profile_beside_others(const Options& o) {
+  void* subscriber = nullptr;
+  cupti::SubscriberParams params{sizeof params, "a profiler", nullptr, 0, 1, {}};
+  if (cuptiSubscribe_v2(&subscriber, nullptr, nullptr, &params) != 0) std::printf("refused\n");
+  if (subscriber == nullptr) return;
+  cuptiActivityRegisterCallbacks_v2(
+      subscriber,
+      [](uint8_t** buffer, size_t* size, size_t* most, void*) {
+        other_requested(buffer, size, most);
+      },
+      [](uint8_t* buffer, size_t size, size_t valid, void*) {
+        other_completed(nullptr, 0, buffer, size, valid);
+      });
+  cuptiActivityEnable_v2(subscriber, cupti::kConcurrentKernel, nullptr);
+  const int64_t before = fake_launches();
+  for (int i = 0; i < 20; ++i) step(o);
+  cuptiActivityDisable_v2(subscriber, cupti::kConcurrentKernel, nullptr);
+  cuptiActivityFlushAll(1);
+  cuptiUnsubscribe(subscriber);
+  std::printf("profiled %ld of %ld by %zu numbers, unknown %ld\n", other_kernels,
+              static_cast<long>(fake_launches() - before), other_numbers.size(), unknown_buffers);
+}
+
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
@@ -115,6 +139,7 @@ Options parse(int argc, char** argv) {
     if (name == "--fp32") o.fp32 = true;
     if (name == "--fork") o.fork = true;
     if (name == "--other-profiler") o.other_profiler = true;
+    if (name == "--neighbour") o.neighbour = true;
     if (name == "--graph") o.graph = true;
     if (name == "--pooled") o.pooled = true;
     if (name == "--ahead") o.ahead = true;
@@ -161,6 +186,7 @@ int main(int argc, char** argv) {
   for (long i = o.steps / 2; i < o.steps; ++i) step(o);
   for (const time_t end = time(nullptr) + o.seconds; time(nullptr) < end;) step(o);
   if (o.other_profiler) profile(o);
+  if (o.neighbour) profile_beside_others(o);
   std::printf("launched %ld\n", static_cast<long>(fake_launches()));
   std::fflush(stdout);
   if (o.end == "_exit") _exit(static_cast<int>(o.exit_code));

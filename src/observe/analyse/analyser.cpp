@@ -398,13 +398,13 @@ std::string why_nothing(const Trace& trace) {
            "(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])";
   std::string cut;
   for (const std::string& note : trace.notes) {
-    if (note.find("cut off at byte") != note.npos || note.starts_with("process "))
+    if (note.find("cut off at byte") != note.npos || note.starts_with("process ") ||
+        note.starts_with("recording ended"))
       cut += "; " + note;
   }
   if (!cut.empty())
-    return "no work of a device is in the capture, for the program ended before any that was "
-           "finished could "
-           "be written: let it run longer, or end in order" +
+    return "no work of a device is in the capture, for it ended before any that was finished "
+           "could be written: let the program run longer" +
            cut;
   return "no work of a device is in the capture: the program gave the GPU none while it was "
          "recorded; see --delay and --duration, and record again";

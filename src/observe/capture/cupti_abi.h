@@ -148,6 +148,19 @@ using BufferRequested = void (*)(uint8_t** buffer, size_t* size, size_t* max_rec
 using BufferCompleted = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t size,
                                  size_t valid);
 
+// From this version on CUPTI can have several clients, by an interface of its own.
+constexpr uint32_t kSeveralClients = 130300;
+constexpr uint32_t kThreadIdAttribute = 21;  // of that interface
+struct SubscriberParams {
+  size_t struct_size;
+  const char* name;
+  char* old_name;
+  size_t old_size;
+  uint8_t allow_several;
+  uint8_t unused[7];
+};
+static_assert(sizeof(SubscriberParams) == 40 && offsetof(SubscriberParams, allow_several) == 32);
+
 // Entry points. Those marked optional may be null: older versions lack them.
 struct Api {
   Result (*register_callbacks)(BufferRequested, BufferCompleted) = nullptr;
@@ -162,7 +175,12 @@ struct Api {
   Result (*enable_driver_api)(uint32_t, uint8_t on) = nullptr;                       // optional
   Result (*set_attribute)(uint32_t attribute, size_t* size, void* value) = nullptr;  // optional
   Result (*version)(uint32_t* version) = nullptr;                                    // optional
-  void* handle = nullptr;                                                            // of dlopen
+  Result (*subscribe)(void*, void*, void*) = nullptr;                                // optional
+  Result (*subscribe_v2)(void**, void*, void*, SubscriberParams*) = nullptr;         // optional
+  // Of one among several clients: see several_clients.h. Else null.
+  void (*unsubscribe)() = nullptr;
+  Result (*register_callbacks_v1)(BufferRequested, BufferCompleted) = nullptr;
+  void* handle = nullptr;  // of dlopen
 };
 
 }  // namespace saturate::observe::cupti

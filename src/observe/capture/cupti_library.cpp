@@ -108,6 +108,8 @@ bool load(const std::string& path, Api& api, std::string& problem) {
   find(api.enable_driver_api, "cuptiActivityEnableDriverApi", false);
   find(api.set_attribute, "cuptiActivitySetAttribute", false);
   find(api.version, "cuptiGetVersion", false);
+  find(api.subscribe, "cuptiSubscribe", false);
+  find(api.subscribe_v2, "cuptiSubscribe_v2", false);
   if (missing == nullptr) return true;
   problem = std::string("libcupti lacks ") + missing + "; use one of CUDA 11.6 or later";
   return false;

@@ -19,6 +19,7 @@
 
 #include "observe/capture/cupti_library.h"
 #include "observe/capture/other_profiler.h"
+#include "observe/capture/several_clients.h"
 
 namespace saturate::observe::cupti {
 namespace {
@@ -144,12 +145,13 @@ Recorder* Recorder::start(const Settings& settings) {
 
 bool Recorder::open(std::string& problem) {
   if (!load(settings_.cupti, api_, problem)) return false;
-  uint32_t version = 0;
-  if (api_.version != nullptr) api_.version(&version);
+  if (api_.version != nullptr) api_.version(&version_);
+  const bool shared = join_several_clients(api_, version_, why_alone_);
   the_recorder = this;
   const Result registered = api_.register_callbacks(on_request, on_completed);
   if (registered != kSuccess) {
     the_recorder = nullptr;
+    if (shared) api_.unsubscribe();
     problem = "CUPTI refused the capture (error " + std::to_string(registered) +
               "); another profiler may hold it: run without that";
     return false;
@@ -161,18 +163,23 @@ bool Recorder::open(std::string& problem) {
     writer_ = std::make_unique<SatWriter>(path_of_capture(settings_.folder, rank_suffix()));
   } catch (const std::exception& e) {
     the_recorder = nullptr;
+    if (shared) api_.unsubscribe();
     problem = e.what();
     return false;
   }
-  trace_.notes.push_back("recorded by CUPTI " + std::to_string(version));
+  trace_.notes.push_back("recorded by CUPTI " + std::to_string(version_) +
+                         (shared ? " as one of several clients: kernels of graphs one by one, as a "
+                                   "profiler in the program may want them"
+                                 : ""));
   started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
-  watch_other_profilers(api_, on_other_profiler);
+  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
   watch_endings(on_ending);
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
   // Without it at all CUPTI records their kernels, as of any stream.
-  if (!settings_.graph_nodes) api_.enable(kGraphTrace);
+  // Whether graphs are recorded whole is one for all clients, so not for us to say among several.
+  if (!settings_.graph_nodes && !shared) api_.enable(kGraphTrace);
   // All the time: a sum with gaps would be none.
   follows_memory_ = settings_.memory && api_.enable(kMemory2) == kSuccess;
   switch_calls(Calls::wanted);  // also before a late start, lest CUPTI never begins to number
@@ -251,6 +258,7 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
 }
 
 void Recorder::on_other_profiler() { the_recorder->yield(); }
+void Recorder::on_neighbour() { the_recorder->note_neighbour(); }
 
 void Recorder::on_ending(Ending ending, int signal) { the_recorder->last_words(ending, signal); }
 
@@ -276,7 +284,7 @@ void Recorder::run() noexcept {
 void Recorder::turn() {
   const int64_t now = now_ns();
   if (yielded_) return;
-  watch_other_profilers(api_, on_other_profiler);
+  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
   watch_endings(on_ending);
   if (failed_) {  // CUPTI still wants its buffers, as long as something is on
     set_mode(Mode::off);
@@ -492,16 +500,33 @@ void Recorder::yield() noexcept {
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdDefault);
   // With every buffer back the other finds CUPTI as if nobody had been there.
   api_.flush_all(kFlushForced);
+  if (api_.unsubscribe != nullptr) api_.unsubscribe();
   const int64_t now = now_ns();
   write_filled(now - kDisorderNs);
   const std::lock_guard lock(file_mutex_);
   try {
-    trace_.notes.push_back("capture lost from second " +
-                           std::to_string((now - started_ns_) / 1'000'000'000) +
-                           " on: the program started a profiler of its own (torch.profiler, say), "
-                           "and CUPTI has one "
-                           "at a time; run it without that profiler to see all");
+    trace_.notes.push_back(
+        "capture lost from second " + std::to_string((now - started_ns_) / 1'000'000'000) +
+        " on: the program started a profiler of its own (torch.profiler, say), and CUPTI has one "
+        "at a time" +
+        (version_ < kSeveralClients
+             ? "; "
+             : " unless all use its newer interface (" +
+                   (why_alone_.empty() ? std::string("this one does not") : why_alone_) + "); ") +
+        "run it without that profiler to see all");
     if (writer_) writer_->write(trace_, now);
+  } catch (const std::exception&) {
+    dead_ = true;
+  }
+}
+
+void Recorder::note_neighbour() noexcept {
+  if (dead_ || stopped_ || neighbour_.exchange(true)) return;
+  const std::lock_guard lock(file_mutex_);
+  try {
+    trace_.notes.push_back("the program started a profiler of its own in second " +
+                           std::to_string((now_ns() - started_ns_) / 1'000'000'000) +
+                           ", which recorded beside this capture and slows the program as well");
   } catch (const std::exception&) {
     dead_ = true;
   }

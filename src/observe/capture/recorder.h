@@ -46,6 +46,8 @@ class Recorder {
   // Another client in this process is about to take CUPTI: hands over all that is recorded and
   // touches it no more. Safe for any thread, more than once.
   void yield() noexcept;
+  // Another is about to use it beside us, which CUPTI allows. Safe for any thread.
+  void note_neighbour() noexcept;
 
   // Around fork(): the child has no threads and must not touch the file.
   void before_fork() noexcept;
@@ -58,6 +60,7 @@ class Recorder {
   static void on_completed(void* context, uint32_t stream, uint8_t* buffer, size_t, size_t valid);
 
   static void on_other_profiler();
+  static void on_neighbour();
   static void on_ending(Ending ending, int signal);
 
   bool open(std::string& problem);
@@ -79,6 +82,9 @@ class Recorder {
 
   Settings settings_;
   Api api_;
+  uint32_t version_ = 0;   // of CUPTI
+  std::string why_alone_;  // though CUPTI can have several clients
+  std::atomic<bool> neighbour_{false};
   Buffers buffers_;
   Schedule schedule_;
   std::mutex file_mutex_;  // of what follows, up to the next mutex
