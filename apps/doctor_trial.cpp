@@ -133,9 +133,16 @@ class Runs {
     l.cores = remedy.cores;
     l.output = place + ".out";
     l.timeout_s = timeout_s_;
-    const observe::LaunchResult r = observe::run_captured(l);
-    observe::end_descendants(kGraceS);
     TrialRun run;
+    observe::LaunchResult r;
+    try {
+      r = observe::run_captured(l);
+    } catch (const Error& e) {  // the disk is full, say
+      run.outcome = TrialOutcome::failed;
+      run.note = e.what();
+      return run;
+    }
+    observe::end_descendants(kGraceS);
     run.wall_s = r.wall_s;
     run.exit_code = r.exit_code;
     if (r.interrupted) {
@@ -302,23 +309,24 @@ int run_fix_trial(const DoctorOptions& o) {
     Trial trial;
     trial.command = joined(o.command);
     trial.interrupted = watched.interrupted;
-    if (watched.exit_code != 0) {
-      log_error(fmt::format("[doctor] the command ended with exit code {}: nothing is tried",
-                            watched.exit_code));
+    const observe::TrialHost host = host_of(g, watched);
+    std::vector<Remedy> remedies = observe::choose_remedies(g, host);
+    if (watched.interrupted) {
+      trial.why_not = "interrupted";
+    } else if (watched.exit_code != 0) {
+      trial.why_not = fmt::format("the command ended with exit code {}", watched.exit_code);
+    } else if (remedies.empty()) {
+      trial.why_not = "the report calls for no remedy that the environment could apply";
     } else {
-      const observe::TrialHost host = host_of(g, watched);
-      std::vector<Remedy> remedies = observe::choose_remedies(g, host);
-      if (!remedies.empty()) {
-        const size_t planned = remedies.size() + (remedies.size() > 1 ? 3 : 2);
-        log_info(fmt::format(
-            "{} runs at most follow, of {:.1f} s each as things are: {:.1f} min; "
-            "their output is not shown",
-            planned, watched.wall_s, static_cast<double>(planned) * watched.wall_s / 60));
-        Runs runs(o, host, watched.wall_s, planned);
-        run_all(runs, std::move(remedies), trial);
-      }
-      for (observe::TrialRow& row : trial.rows) row.gain = gain_of(trial.unchanged, row.run);
+      const size_t planned = remedies.size() + (remedies.size() > 1 ? 3 : 2);
+      log_info(
+          fmt::format("{} runs at most follow, of {:.1f} s each as things are: {:.1f} min; "
+                      "their output is not shown",
+                      planned, watched.wall_s, static_cast<double>(planned) * watched.wall_s / 60));
+      Runs runs(o, host, watched.wall_s, planned);
+      run_all(runs, std::move(remedies), trial);
     }
+    for (observe::TrialRow& row : trial.rows) row.gain = gain_of(trial.unchanged, row.run);
     deliver(o, report, trial, show);
     if (trial.interrupted) return 128 + SIGINT;
   } catch (const Error& e) {

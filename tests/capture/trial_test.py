@@ -125,6 +125,7 @@ class Trial(Folder):
     def test_nothing_to_try(self):
         report, done = self.trial("--steps", "60", "--kernel-us", "200")
         self.assertEqual((report["fix_trial"]["remedies"], report["fix_trial"]["unchanged"]), ([], []), done.stderr)
+        self.assertIn("calls for no remedy", report["fix_trial"]["why_not"])
 
     def test_refusals(self):
         for command, environment, says in ((["torchrun", "--nnodes=2", "train.py"], {}, "torchrun --nnodes 2"),
@@ -133,9 +134,9 @@ class Trial(Folder):
             self.assertIsNone(report)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr)
-        _, done = self.trial("--exit", "7")
+        report, done = self.trial("--exit", "7")
         self.assertEqual(done.returncode, 7)
-        self.assertIn("exit code 7: nothing is tried", done.stderr)
+        self.assertEqual(report["fix_trial"]["why_not"], "the command ended with exit code 7")
         done = subprocess.run([PROGRAM, "doctor", "--fix-trial", "--format", "html", "--", WATCHED], capture_output=True, text=True,
                               check=False, env=ENVIRONMENT)
         self.assertEqual(done.returncode, 2)

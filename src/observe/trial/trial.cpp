@@ -94,6 +94,7 @@ double spread_of(const std::vector<TrialRun>& unchanged) {
 std::string trial_text(const Trial& t) {
   const auto step = [](double ns) { return ns > 0 ? format_ns(ns) : std::string("-"); };
   std::string out = fmt::format("\nFIX TRIAL  {}\n", printable(t.command));
+  if (!t.why_not.empty()) return out + "Nothing was tried: " + printable(t.why_not) + "\n";
   out += fmt::format("    {:<34} {:>13} {:>18} {:>9} {:>9}\n", "remedy", "promised", "gained",
                      "step", "run");
   out += fmt::format("    {:<34} {:>13} {:>18} {:>9} {:>7.1f} s\n", "unchanged", "", "",
@@ -126,8 +127,6 @@ std::string trial_text(const Trial& t) {
   }
   for (const TrialRun& r : t.unchanged)
     if (!r.note.empty()) out += fmt::format("Unchanged: {}\n{}", printable(r.note), r.last_lines);
-  if (t.rows.empty() && t.unchanged.empty() && !t.interrupted)
-    out += "No remedy that the environment could apply is called for.\n";
   if (t.interrupted) out += "Interrupted: what had not run yet is not here.\n";
   return out;
 }
@@ -141,6 +140,7 @@ Json trial_json(const Trial& t) {
   };
   Json j;
   j["command"] = printable(t.command);
+  j["why_not"] = t.why_not.empty() ? Json(nullptr) : Json(printable(t.why_not));
   j["interrupted"] = t.interrupted;
   j["spread"] = spread_of(t.unchanged);
   Json& unchanged = j["unchanged"] = Json::Array{};

@@ -38,6 +38,7 @@ struct Trial {
   std::string command;
   std::vector<TrialRun> unchanged;  // before and after the others
   std::vector<TrialRow> rows;       // the last may be of all that gained
+  std::string why_not;              // nothing was tried; else empty
   bool interrupted = false;
 };
 
