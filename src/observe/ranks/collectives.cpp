@@ -396,6 +396,40 @@ void add_group(const Group& group, MatchedRanks& out) {
   out.communicators.push_back(std::move(c));
 }
 
+int64_t graph_launches(const RankTrace& rank) {
+  return std::count_if(rank.trace.ops.begin(), rank.trace.ops.end(),
+                       [](const DeviceOp& op) { return op.kind == OpKind::graph; });
+}
+
+// Whether ranks launch ten graphs for each collective that is seen: then those that matter are in
+// the graphs, and what is seen beside them came before (weights sent around) or now and then.
+bool few_beside_graphs(const std::vector<RankTrace>& ranks,
+                       const std::vector<std::vector<Lane>>& lanes) {
+  int64_t with = 0, graphs = 0, collectives = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const int64_t own = graph_launches(ranks[r]);
+    with += own > 0;
+    graphs += own;
+    for (const Lane& lane : lanes[r]) collectives += static_cast<int64_t>(lane.parts.size());
+  }
+  return with >= 2 && 10 * collectives < graphs;
+}
+
+void note_graphs(const std::vector<RankTrace>& ranks, MatchedRanks& out) {
+  const bool any = std::any_of(ranks.begin(), ranks.end(),
+                               [](const RankTrace& r) { return graph_launches(r) > 0; });
+  if (out.whole_graphs && any)
+    out.notes.push_back(
+        "graphs were recorded whole. Seen is when each rank's graphs begin, and so who launches "
+        "late. Not seen are the collectives in them: how long their transfers take, which of it is "
+        "exposed, at which of them a rank waits, and whether a rank's own kernels are slower. "
+        "saturate doctor --graph-nodes -- command records what is in them");
+  else if (any)
+    out.notes.push_back(
+        "some work lies in graphs that were recorded whole: collectives in these, if any, are not "
+        "seen and not in the figures above; saturate doctor --graph-nodes -- command records them");
+}
+
 }  // namespace
 
 MatchedRanks match_collectives(std::vector<RankTrace>& ranks) {
@@ -409,8 +443,9 @@ MatchedRanks match_collectives(std::vector<RankTrace>& ranks) {
       ranks_with += !lanes.back().empty();
     }
     out.whole_graphs = graphs;
-    if (ranks_with >= 2) break;
+    if (ranks_with >= 2 && (graphs || !few_beside_graphs(ranks, lanes))) break;
   }
+  note_graphs(ranks, out);
 
   out.clocks.resize(ranks.size());
   std::vector<bool> placed(ranks.size());

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "observe/report/diagnosis.h"
+#include "observe/report/text.h"
 #include "observe/testing/rank_program.h"
 
 namespace saturate::observe {
@@ -123,6 +124,25 @@ TEST(RankAnalysis, TransfersThatAreExposedHaveABound) {
               1.2e6, 0.05 * 1.2e6);
   const double gained = r.run.step_ns / run_ranks(hidden).step_ns;
   EXPECT_LE(gained, 1.03 * r.ranks().gain(r.ranks().saved_hidden_ns));
+}
+
+// All-reduces of a backward pass: those that one rank holds up end after the kernels of the other,
+// which could have hidden their transfers. The sleep is gone with its repair, and so are these.
+TEST(RankAnalysis, TransfersThatAWaitExposesAreInItsCeiling) {
+  RankProgram p = of(2), repaired = of(2);
+  p.overlapped = repaired.overlapped = true;
+  p.buckets = repaired.buckets = 4;
+  p.transfer_ns = repaired.transfer_ns = 700'000;
+  p.ranks[1].blocked_ns = 5'000'000;
+  const Reading r = read(p);
+  EXPECT_EQ(r.diagnosis.verdict.headline, "held up by rank 1");
+  const RankUse &held = r.ranks().ranks[0], &late = r.ranks().ranks[1];
+  EXPECT_GT(held.exposed_transfer_ns, 2 * late.exposed_transfer_ns);
+  const double gained = r.run.step_ns / run_ranks(repaired).step_ns;
+  for (const double saved : {r.ranks().saved_straggler_ns, r.ranks().saved_all_ns}) {
+    EXPECT_GE(r.ranks().gain(saved), gained / 1.005);
+    EXPECT_LE(r.ranks().gain(saved), 1.3 * gained);
+  }
 }
 
 // Every fourth rank in turn, not one of them.
@@ -290,6 +310,33 @@ TEST(RankAnalysis, WholeGraphsShowWhoLaunchesLate) {
   EXPECT_TRUE(g.ranks->whole_graphs);
   EXPECT_EQ(g.verdict.headline, "held up by rank 1");
   EXPECT_NEAR(g.verdict.cause_ns / run.waiting_ns[0], 1, 0.05);
+  const auto says = [&](const std::string& text) {
+    const std::string report = render_text(g);
+    return report.find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(says("Not seen are the collectives in them"));
+}
+
+// Weights sent around before the first step are collectives too, and not those that matter.
+TEST(RankAnalysis, AFewCollectivesBesideGraphsAreNotTaken) {
+  RankProgram p = of(2);
+  p.ranks[0].blocked_ns = 1'000'000;
+  for (const size_t graphs_from : {4u, 90u}) {  // of 180 operations
+    RankRun run = run_ranks(p);
+    for (RankTrace& r : run.traces) {
+      Trace& t = r.trace;
+      for (size_t i = graphs_from; i < t.ops.size(); ++i) {
+        t.ops[i].kind = OpKind::graph;
+        t.ops[i].name = t.names.add("graph " + std::to_string(i % 6));
+      }
+    }
+    const Diagnosis g = diagnose_ranks(run.traces, "graphs");
+    EXPECT_EQ(g.ranks->whole_graphs, graphs_from == 4);
+    const std::string report = render_text(g);
+    EXPECT_NE(
+        report.find(graphs_from == 4 ? "Not seen are the collectives" : "some work lies in graphs"),
+        std::string::npos);
+  }
 }
 
 }  // namespace

@@ -169,6 +169,7 @@ std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
   all.sort();
   number_by_order(all);
   place_waits(all);
+  follow_deciders(all);
   mark_loader_waits(all);
   return make_capture(std::move(all));
 }

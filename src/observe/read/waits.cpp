@@ -90,6 +90,53 @@ void place_waits(Trace& trace) {
   trace.sort();
 }
 
+void follow_deciders(Trace& trace) {
+  std::map<uint32_t, uint32_t> first_of;  // by process
+  for (uint32_t t = 0; t < trace.threads.size(); ++t) {
+    if (trace.threads[t].thread == trace.threads[t].process)
+      first_of.emplace(trace.threads[t].process, t);
+  }
+  std::vector<bool> issues(trace.threads.size());
+  // What first threads do beside running their own code; a span of none for a call. In order.
+  std::vector<std::vector<HostSpan>> busy(trace.threads.size());
+  for (const HostCall& call : trace.calls) {
+    issues[call.thread] = true;
+    if (trace.threads[call.thread].thread == trace.threads[call.thread].process)
+      busy[call.thread].push_back({call.start_ns, call.end_ns, 0, call.thread, SpanKind::overhead});
+  }
+  for (const HostSpan& span : trace.spans) {
+    if (is_host_wait(span.kind) || span.kind == SpanKind::runnable) {
+      if (trace.threads[span.thread].thread == trace.threads[span.thread].process)
+        busy[span.thread].push_back(span);
+    }
+  }
+  for (auto& spans : busy)
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const HostSpan& a, const HostSpan& b) { return a.start_ns < b.start_ns; });
+  std::vector<HostSpan> kept;
+  for (const HostSpan& span : trace.spans) {
+    const auto first = first_of.find(trace.threads[span.thread].process);
+    if ((span.kind != SpanKind::blocked && span.kind != SpanKind::lock) || !issues[span.thread] ||
+        first == first_of.end() || first->second == span.thread) {
+      kept.push_back(span);
+      continue;
+    }
+    const std::vector<HostSpan>& spans = busy[first->second];
+    // Waits and calls of one thread hardly overlap, so ends are in order too.
+    auto at = std::partition_point(spans.begin(), spans.end(),
+                                   [&](const HostSpan& b) { return b.end_ns <= span.start_ns; });
+    for (int64_t now = span.start_ns; at != spans.end() && at->start_ns < span.end_ns; ++at) {
+      HostSpan part = at->kind == SpanKind::overhead ? span : *at;
+      part.thread = span.thread;
+      part.start_ns = std::max(now, at->start_ns);
+      part.end_ns = now = std::max(now, std::min(at->end_ns, span.end_ns));
+      if (part.end_ns > part.start_ns) kept.push_back(part);
+    }
+  }
+  trace.spans = std::move(kept);
+  trace.sort();
+}
+
 void mark_loader_waits(Trace& trace) {
   std::map<std::pair<uint32_t, int64_t>, bool> copies_in;  // by process and correlation
   for (const DeviceOp& op : trace.ops) {

@@ -13,6 +13,13 @@ namespace saturate::observe {
 // afterwards.
 void place_waits(Trace& trace);
 
+// Some programs issue work on a thread that only takes orders (JAX's dispatch, autograd's backward
+// pass): while it sleeps, the process's first thread decides. So what a thread that issues sleeps
+// is given to what the first one does meanwhile: its own code, which leaves no span; its wait, by
+// that wait's kind and name; within its calls to CUDA nothing changes. A first thread that `trace`
+// does not know leaves all as it is. `trace` is sorted, and is afterwards. Cost: O(n log n).
+void follow_deciders(Trace& trace);
+
 // Calls a wait a loader's (blocked, for a file or the network) when the first thing that its thread issues afterwards is a copy to the
 // device: without marks in the program that is what separates it from other waits. Where the wait is
 // most of a pause between two calls, the code around it is the loader's too, and the whole pause

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 
+#include "observe/analyse/analyser.h"
 #include "observe/testing/simulator.h"
 
 namespace saturate::observe {
@@ -94,6 +96,77 @@ TEST(PlaceWaits, ThreadsWithoutCallsKeepTheirs) {
   place_waits(t);
   ASSERT_EQ(t.spans.size(), 1u);
   EXPECT_EQ(t.spans[0].start_ns, 3 * kMs);
+}
+
+// A thread that takes orders issues a copy and a graph every 20 ms and sleeps in between, while the
+// process's first thread runs for 12 ms and waits for 6.
+Trace orders(SpanKind first_waits) {
+  Trace t;
+  const uint32_t first = t.threads.add({7, 7}), dispatch = t.threads.add({7, 9}),
+                 stream = t.streams.add({7, 0, 1, 13});
+  int64_t correlation = 0;
+  const auto issue = [&](int64_t at, int64_t ns, const char* name, OpKind kind) {
+    t.calls.push_back({at, at + 10'000, ++correlation, t.names.add(name), dispatch});
+    DeviceOp op;
+    op.start_ns = at + 12'000;
+    op.end_ns = op.start_ns + ns;
+    op.correlation = correlation;
+    op.stream = stream;
+    op.kind = kind;
+    if (kind == OpKind::copy) op.copy = CopyKind::host_to_device;
+    t.ops.push_back(op);
+  };
+  for (int64_t i = 0; i < 40; ++i) {
+    const int64_t at = i * 20 * kMs;
+    issue(at, 100'000, "cuMemcpyHtoDAsync_v2", OpKind::copy);
+    issue(at + 20'000, kMs, "cuGraphLaunch", OpKind::graph);
+    t.spans.push_back({at + 60'000, at + 20 * kMs, t.names.add("blocked in the kernel"), dispatch,
+                       SpanKind::blocked});
+    t.spans.push_back(
+        {at + 2 * kMs, at + 8 * kMs, t.names.add("/data/part-0"), first, first_waits});
+  }
+  t.sort();
+  place_waits(t);
+  follow_deciders(t);
+  mark_loader_waits(t);
+  return t;
+}
+
+TEST(Deciders, IdleTimeIsTheirs) {
+  const auto shares = [](SpanKind first_waits) {
+    Trace t = orders(first_waits);
+    const Analysis a = analyse(t);
+    EXPECT_NEAR(a.steps.median_ns, 20e6, 1e4) << a.steps.rule;
+    EXPECT_GE(a.steps.count, 37);
+    std::map<Leaf, double> of;
+    for (size_t l = 0; l < kLeaves; ++l)
+      of[static_cast<Leaf>(l)] = static_cast<double>(a.devices[0].budget.ns[l]) /
+                                 static_cast<double>(a.devices[0].budget.total_ns());
+    return of;
+  };
+  // Of 20 ms: 1.1 busy, 6 in which the first thread waits, the rest its own code. What it reads
+  // before a copy to the device is its data.
+  auto reads = shares(SpanKind::file_read), writes = shares(SpanKind::file_write);
+  EXPECT_NEAR(reads[Leaf::host_code] + reads[Leaf::launch], 12.9 / 20, 0.02);
+  EXPECT_NEAR(reads[Leaf::loader], 6.0 / 20, 0.02);
+  EXPECT_NEAR(writes[Leaf::host_code] + writes[Leaf::launch], 12.9 / 20, 0.02);
+  EXPECT_NEAR(writes[Leaf::file_write], 6.0 / 20, 0.02);
+  EXPECT_NEAR(writes[Leaf::loader] + writes[Leaf::blocked], 0, 0.01);
+}
+
+TEST(Deciders, AFirstThreadThatIsNotKnownChangesNothing) {
+  Trace t = calls_at({0, 20});
+  t.threads.add({1, 1});
+  Trace other;
+  const uint32_t thread = other.threads.add({1, 5});
+  for (HostCall c : t.calls) {
+    c.thread = thread;
+    c.name = other.names.add("cudaLaunchKernel");
+    other.calls.push_back(c);
+  }
+  sleep(other, 2, 12);
+  follow_deciders(other);
+  EXPECT_EQ(other.spans.size(), 1u);
 }
 
 TEST(LoaderWaits, AreThoseBeforeACopyIn) {

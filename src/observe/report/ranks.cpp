@@ -94,10 +94,6 @@ std::string ranks_text(const Diagnosis& g) {
       out += fmt::format("  {}: {} {:.2f}x ({:.1f}% of the time)\n", b.title,
                          b.ceiling ? "up to" : "about", r.gain(b.saved_ns),
                          percent_of(b.saved_ns, wall));
-  if (r.whole_graphs)
-    out +=
-        "  graphs were recorded whole: only who launches late is seen; saturate doctor "
-        "--graph-nodes records their kernels\n";
   if (r.unmatched > 0)
     out += fmt::format("  {} of {} operations of communication have no partner in these captures\n",
                        r.unmatched, r.parts);

@@ -17,20 +17,21 @@ struct RankWork {
   int64_t host_ns = 50'000;     // its own code before the forward pass
   int64_t blocked_ns = 0;       // asleep there
   int64_t loader_ns = 0;        // waiting for its data
-  int64_t kernel_ns = 400'000;  // of each of its four kernels
+  int64_t kernel_ns = 400'000;  // of each of its kernels
   int64_t blocks = 1024;
   int64_t clock_ns = 0;  // by which its clock is ahead
 };
 
 struct RankProgram {
   int steps = 30;
-  int64_t transfer_ns = 300'000;  // of each of the two all-reduces of a step
+  int buckets = 2;                // all-reduces of a step, each after two kernels
+  int64_t transfer_ns = 300'000;  // of each of them
   int64_t latency_ns = 2'000;     // by which rank i ends later than rank i - 1
-  bool overlapped = false;        // the first all-reduce beside the second half of the kernels
+  bool overlapped = false;        // all-reduces but the last beside the kernels that follow
   std::vector<RankWork> ranks;
 };
 
-// A step: host, two kernels, an all-reduce, two kernels, an all-reduce, a wait for both streams.
+// A step: host, then two kernels and an all-reduce for each bucket, a wait for both streams.
 // The last one's waits are what the definition says: from each rank's start to the last start.
 struct RankRun {
   std::vector<RankTrace> traces;
@@ -126,20 +127,19 @@ inline RankRun run_ranks(const RankProgram& p) {
       compute(r, "sm90_gemm_bf16bf16_b");
     }
     std::vector<Reduce> reduces = {launch_reduce()};
-    std::vector<int64_t> half(n);
-    for (size_t r = 0; r < n; ++r) {
-      half[r] = s[r].compute_free;
-      compute(r, "sm90_gemm_bf16bf16_c");
-      compute(r, "sm90_gemm_bf16bf16_d");
+    for (int bucket = 1; bucket < p.buckets; ++bucket) {
+      for (size_t r = 0; r < n; ++r) {
+        compute(r, "sm90_gemm_bf16bf16_c");
+        compute(r, "sm90_gemm_bf16bf16_d");
+      }
+      reduces.push_back(launch_reduce());
     }
-    reduces.push_back(launch_reduce());
     for (const Reduce& c : reduces) {
       const int64_t last = *std::max_element(c.start.begin(), c.start.end());
       for (size_t r = 0; r < n; ++r) {
         run.waiting_ns[r] += static_cast<double>(last - c.start[r]) / p.steps;
-        // Beside the kernels of the second half nothing of the first reduce's wait is exposed
-        // before they end.
-        const int64_t from = &c == &reduces[0] && p.overlapped
+        // Beside the kernels that follow nothing of a wait is exposed before they end.
+        const int64_t from = &c != &reduces.back() && p.overlapped
                                  ? std::min(last, std::max(c.start[r], s[r].compute_free))
                                  : c.start[r];
         run.exposed_ns[r] += static_cast<double>(last - from) / p.steps;
