@@ -7,7 +7,8 @@
 // library that the host was in. A line of JSON a step. Steps: register, +KIND and -KIND (numbers of
 // CUpti_ActivityKind: 1 copies, 8 devices, 10 kernels, 38 waits, 49 memory, 51 graphs), +launches
 // and -launches (records of cudaLaunchKernel), flush, finalize, graph (makes one), play (launches
-// all that were made). context+KIND and context-KIND: of the current context alone.
+// all that were made). context+KIND and context-KIND: of the current context alone. subscribe,
+// +callbacks, -callbacks (of all functions) and unsubscribe: the interface of callbacks.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -34,6 +35,8 @@ using Nullary = int (*)();
 using WithKind = int (*)(uint32_t);
 using WithCall = int (*)(uint32_t, uint8_t);
 using WithContext = int (*)(void*, int);
+using WithSubscriber = int (*)(uint32_t, void*);
+using Subscribe = int (*)(void**, void (*)(void*, int, uint32_t, const void*), void*);
 using Register = int (*)(void (*)(uint8_t**, size_t*, size_t*),
                          void (*)(void*, uint32_t, uint8_t*, size_t, size_t));
 
@@ -159,6 +162,13 @@ int take(const std::string& step, std::vector<cudaGraphExec_t>& graphs) {
           *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *size));
         },
         [](void*, uint32_t, uint8_t* buffer, size_t, size_t) { std::free(buffer); });
+  static void* subscriber = nullptr;
+  if (step == "subscribe")
+    return entry<Subscribe>("cuptiSubscribe")(
+        &subscriber, [](void*, int, uint32_t, const void*) {}, nullptr);
+  if (step == "+callbacks" || step == "-callbacks")
+    return entry<WithSubscriber>("cuptiEnableAllDomains")(step[0] == '+', subscriber);
+  if (step == "unsubscribe") return entry<int (*)(void*)>("cuptiUnsubscribe")(subscriber);
   if (step == "flush") return entry<WithKind>("cuptiActivityFlushAll")(1);
   if (step == "finalize") return entry<Nullary>("cuptiFinalize")();
   if (step == "+launches" || step == "-launches")

@@ -29,8 +29,11 @@ void Schedule::update(int64_t cost_ns, int64_t stretch_ns, int64_t total_records
   const double cost = static_cast<double>(cost_ns) / static_cast<double>(stretch_ns);
   const double full_share = cost > 0 ? kBudget / cost : 2.0;
   int64_t least = 0;
-  if (full_share < (period_ns_ == 0 ? 1.0 : 1.5))
-    least = static_cast<int64_t>(static_cast<double>(kWindowNs) / full_share);
+  if (period_ns_ > 0) ++windows_;
+  if (full_share < (period_ns_ == 0 ? 1.0 : 1.5)) {
+    const double budget = windows_ < kFirstWindows ? kBudget : kLongBudget;
+    least = static_cast<int64_t>(static_cast<double>(kWindowNs) * cost / budget);
+  }
   for (int64_t limit = kRecordsBeforeThinning, thin = 4 * kWindowNs; total_records > limit;
        limit *= 2, thin *= 2)
     least = std::max(least, thin);

@@ -50,6 +50,33 @@ TEST(Schedule, DearOnesInWindowsWithinTheBudget) {
   }
 }
 
+// The whole run of a launch-bound program, as the recorder goes through it: what recording costs it
+// beside what CUPTI leaves in each launch.
+TEST(Schedule, LongRunsAreASample) {
+  for (const int64_t rate : {10'000, 60'000, 150'000}) {
+    Schedule s(0, INT64_MAX);
+    int64_t full = 0, windows = 0;
+    const auto cost_until = [&](int64_t end, int64_t t) {
+      for (; t < end;) {
+        const int64_t next = std::min(s.next_change(t), t + kSecond);
+        if (s.mode_at(t) == Mode::full) {
+          full += next - t;
+          ++windows;
+          s.update(rate * kCostNs, kSecond, 1000);
+        }
+        t = next;
+      }
+      return 1e-9 * kCostNs * static_cast<double>(rate) * static_cast<double>(full) /
+             static_cast<double>(end);
+    };
+    const double minutes = cost_until(120 * kSecond, 0);
+    EXPECT_LE(minutes, 0.025) << rate;
+    EXPECT_GE(windows, 3) << rate;
+    EXPECT_LE(cost_until(3600 * kSecond, 120 * kSecond), 0.0065) << rate;
+    EXPECT_GE(windows, 50) << rate;  // of a second each
+  }
+}
+
 // Ranks that decide apart still record at the same times.
 TEST(Schedule, LongPeriodsMeetShortOnes) {
   Schedule dear(0, INT64_MAX), cheap(3, INT64_MAX);
