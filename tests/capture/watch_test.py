@@ -204,7 +204,7 @@ class Watch(unittest.TestCase):
         self.assertAlmostEqual(switches["a_step"], switches["mean"] * step_s)
         self.assertGreater(switches["a_step"], 0)
 
-    def test_rates_of_copies_are_measured_once(self):
+    def test_rates_of_copies_are_measured_three_times(self):
         path, count = os.path.join(self.folder.name, "report.json"), os.path.join(self.folder.name, "count")
         nvml = os.path.join(self.folder.name, "nvml.json")
         with open(nvml, "w", encoding="utf8") as file:
@@ -225,10 +225,13 @@ class Watch(unittest.TestCase):
         for key, rate in (("pinned_to_device", 32), ("pinned_to_host", 32), ("pageable_to_device", 8), ("pageable_to_host", 8)):
             self.assertLess(first[key + "_gb_per_s"], 1.01 * rate)
             self.assertGreater(first[key + "_gb_per_s"], 0.5 * rate)  # on a loaded machine
-        self.assertEqual(rates()[0], first)  # from the cache
-        self.assertEqual(os.path.getsize(count), 1)
+        rates()
+        third, _ = rates()
+        self.assertGreaterEqual(third["pinned_to_device_gb_per_s"], first["pinned_to_device_gb_per_s"])
+        self.assertEqual(rates()[0], third)  # from the cache
+        self.assertEqual(os.path.getsize(count), 3)
         rates(CUDA_VISIBLE_DEVICES="0")  # perhaps another GPU
-        self.assertEqual(os.path.getsize(count), 2)
+        self.assertEqual(os.path.getsize(count), 4)
         none, notes = rates(FAKE_CUDA_REFUSES="1", CUDA_VISIBLE_DEVICES="1")
         self.assertIsNone(none)
         self.assertIn("rates of copies were not measured: the GPU takes no context (CUDA error 2)", notes)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <functional>
 #include <string>
 
 #include "observe/trace/trace.h"
@@ -8,11 +7,11 @@
 namespace saturate::observe {
 
 // The rates of copies between the host and the first GPU that a CUDA program started here would
-// see. Measured once for the driver and the GPUs visible (about 0.1 s, and the start of CUDA before
-// it) and then read from `cache_folder`; "" keeps nothing. The measurement runs in a process of its
-// own that ends before this returns, so that no program finds CUDA or memory of the GPU in use.
-// `machine` names driver and GPUs. Not known, and `problem` says why, when CUDA does not answer
-// within 20 s or refuses.
+// see. Measured for the driver and the GPUs visible the first three times (about 0.1 s, and the
+// start of CUDA before it), of which the fastest count, and then read from `cache_folder`; ""
+// keeps nothing. The measurement runs in a process of its own that ends before this returns, so
+// that no program finds CUDA or memory of the GPU in use. `machine` names driver and GPUs. Not
+// known, and `problem` says why, when CUDA does not answer within 20 s or refuses.
 CopyRates machine_copy_rates(const std::string& machine, const std::string& cache_folder,
                              std::string& problem);
 
