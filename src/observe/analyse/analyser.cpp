@@ -76,6 +76,7 @@ struct Analyser::Device {
   uint32_t gap_op = kNone;  // of the last idle segment
   int64_t gap_reach_ns = 0;
   bool waited = false;  // the host waited for the device within that gap
+  HostLineCounts lines;
 };
 
 struct Analyser::State {
@@ -327,6 +328,8 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       e.ns += seg.end_ns - seg.start_ns;
       ++e.count;
       tell_apart(window, host, seg, d);
+      if (seg.issuer != kNone)
+        d.lines.add(window, seg.start_ns, seg.end_ns, seg.leaf, window.calls[seg.issuer].thread);
     }
     for (int64_t t = seg.start_ns; t < seg.end_ns;) {
       const int64_t i = (t - r.from_ns) / r.bucket_ns;
@@ -454,6 +457,7 @@ Analysis Analyser::finish(const Trace& trace) {
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;
     SAT_ASSERT(r.budget.total_ns() == r.to_ns - r.from_ns);
+    r.host_lines = d.lines.finish(trace, r.budget);
     a.devices.push_back(std::move(r));
   }
   std::stable_sort(a.devices.begin(), a.devices.end(), [](const auto& x, const auto& y) {

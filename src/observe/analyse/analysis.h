@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "observe/analyse/host_lines.h"
 #include "observe/analyse/leaf.h"
 #include "observe/trace/curve.h"
 #include "observe/trace/trace.h"
@@ -74,6 +75,7 @@ struct DeviceAnalysis {
   int64_t bucket_ns = 0;
   std::vector<TimelineBucket> timeline;  // from from_ns on
   MemoryUse memory;
+  HostLines host_lines;  // empty where no stacks were sampled
 };
 
 struct StepAnalysis {

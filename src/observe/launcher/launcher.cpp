@@ -25,6 +25,7 @@
 #include "observe/launcher/process_tree.h"
 #include "observe/launcher/thread_sampler.h"
 #include "observe/read/sat_writer.h"
+#include "observe/stacks/stack_thread.h"
 #include "observe/system/background.h"
 #include "observe/system/copy_rates.h"
 #include "observe/system/counters.h"
@@ -313,14 +314,17 @@ LaunchResult run_captured(const LaunchOptions& o) {
   Child child(o, library, cupti_library);
   Deadline deadline(o.timeout_s, started_ns);
   ThreadSampler sampler(child.pid(), now_ns);
+  StackThread stacks(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;
   const auto write = [&] {
     if (!writing) return;
     try {
       sampler.take_spans(host);
+      stacks.take(host);
       writer.write(host, now_ns());
       host.spans.clear();
+      host.samples.clear();
     } catch (const Error& e) {  // the disk is full, say: the command still runs to its end
       log_warning(e.what());
       writing = false;
@@ -337,6 +341,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
   const int64_t ended_ns = now_ns();
   host.notes = sampler.summary();
   if (!no_rates.empty()) host.notes.push_back("rates of copies were not measured: " + no_rates);
+  for (std::string& note : stacks.notes()) host.notes.push_back(std::move(note));
   write();
   if (writing) writer.close(host);
   outside.write(o.folder);

@@ -69,7 +69,17 @@ std::optional<int64_t> rank_in_name(const std::string& path) {
   return std::nullopt;
 }
 
-// Records of `process` alone. Memory stays where no other process used the device: where several
+// Whether `process` or one that it started, such as a loader's worker, is `other`.
+bool is_or_started(const Trace& from, uint32_t process, uint32_t other) {
+  for (int depth = 0; depth < 64 && other != process; ++depth) {
+    const auto parent = from.parents.find(other);
+    if (parent == from.parents.end()) return false;
+    other = parent->second;
+  }
+  return other == process;
+}
+
+// Records of `process` alone, and samples of those that it started. Memory stays where no other process used the device: where several
 // did the samples are their sum.
 Trace only(const Trace& from, uint32_t process) {
   Trace t;
@@ -90,8 +100,20 @@ Trace only(const Trace& from, uint32_t process) {
     (key.process == process ? used : shared).insert(key.device);
     if (key.process == process) stream[i] = t.streams.add(key);
   }
-  for (uint32_t i = 0; i < from.threads.size(); ++i)
-    if (from.threads[i].process == process) thread[i] = t.threads.add(from.threads[i]);
+  std::vector<bool> sampled(from.threads.size());
+  for (uint32_t i = 0; i < from.threads.size(); ++i) {
+    sampled[i] = is_or_started(from, process, from.threads[i].process);
+    if (sampled[i]) thread[i] = t.threads.add(from.threads[i]);
+  }
+  t.stacks = from.stacks;
+  t.parents = from.parents;
+  for (HostSample s : from.samples) {
+    if (!sampled[s.thread]) continue;
+    if (!sampled[s.holder]) s.holder_stack = kNoStack;
+    s.thread = thread[s.thread];
+    s.holder = thread[s.holder];
+    t.samples.push_back(s);
+  }
   for (DeviceOp op : from.ops) {
     if (from.streams[op.stream].process != process) continue;
     op.stream = stream[op.stream];
@@ -117,6 +139,12 @@ Trace only(const Trace& from, uint32_t process) {
 
 // One process, with the number of the rank's place, so that traces can be joined again.
 void renumber(Trace& trace, uint32_t process) {
+  // Those that it started stay apart from all ranks.
+  const uint32_t own = trace.streams.size() > 0 ? trace.streams[0].process : process;
+  const auto number = [&](uint32_t old) { return old == own ? process : (1u << 31) | old; };
+  std::map<uint32_t, uint32_t> parents;
+  for (const auto& [child, parent] : trace.parents) parents[number(child)] = number(parent);
+  trace.parents = std::move(parents);
   KeyTable<StreamKey> streams;
   KeyTable<ThreadKey> threads;
   for (uint32_t i = 0; i < trace.streams.size(); ++i) {
@@ -126,7 +154,7 @@ void renumber(Trace& trace, uint32_t process) {
   }
   for (uint32_t i = 0; i < trace.threads.size(); ++i) {
     ThreadKey key = trace.threads[i];
-    key.process = process;
+    key.process = number(key.process);
     threads.add(key);
   }
   trace.streams = std::move(streams);

@@ -92,6 +92,23 @@ void append_trace(Trace& into, const Trace& from, uint32_t processes) {
     t.process += processes;
     return into.threads.add(t);
   });
+  std::vector<uint32_t> stack(from.stacks.size());
+  const auto moved = [&](uint32_t id) { return id == kNoStack ? kNoStack : stack[id]; };
+  for (uint32_t i = 0; i < stack.size(); ++i) {
+    const StackNode& n = from.stacks[i];
+    stack[i] =
+        into.stacks.add({moved(n.caller), name[n.function], name[n.file], n.line, name[n.text]});
+  }
+  for (HostSample s : from.samples) {
+    s.thread = thread[s.thread];
+    s.holder = thread[s.holder];
+    s.stack = moved(s.stack);
+    s.holder_stack = moved(s.holder_stack);
+    s.wait = name[s.wait];
+    into.samples.push_back(s);
+  }
+  for (const auto& [process, parent] : from.parents)
+    into.parents[process + processes] = parent + processes;
   for (const auto& [process, rank] : from.rank_of) into.rank_of[process + processes] = rank;
   into.ops.reserve(into.ops.size() + from.ops.size());
   into.calls.reserve(into.calls.size() + from.calls.size());

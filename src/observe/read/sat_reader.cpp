@@ -139,6 +139,16 @@ class SatCapture : public Capture {
         return read_memory();
       case sat::Block::copies:
         return read_copy_rates();
+      case sat::Block::stacks:
+        return read_stacks();
+      case sat::Block::samples:
+        return read_samples();
+      case sat::Block::parents:
+        while (at_ < payload_.size()) {
+          const auto r = take<sat::ParentRecord>();
+          into_.parents[r.process] = r.parent;
+        }
+        return true;
       case sat::Block::pauses:
         return read_pauses();
       case sat::Block::cost: {
@@ -191,6 +201,8 @@ class SatCapture : public Capture {
     add(read_.names, trace_.names);
     add(read_.streams, trace_.streams);
     add(read_.threads, trace_.threads);
+    add(read_.stacks, trace_.stacks);
+    trace_.parents = read_.parents;
     trace_.devices = read_.devices;
     trace_.framework = read_.framework;
     trace_.notes = read_.notes;
@@ -325,6 +337,45 @@ class SatCapture : public Capture {
     return true;
   }
 
+  bool read_stacks() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::StackRecord>();
+      stacks_.push_back(into_.stacks.add(
+          {stack(r.caller), name(r.function), name(r.file), r.line, name(r.text)}));
+    }
+    return true;
+  }
+
+  uint32_t stack(uint32_t id) const {
+    if (id == kNoStack) return kNoStack;
+    if (id >= stacks_.size()) fail("a stack that was not written");
+    return stacks_[id];
+  }
+
+  bool read_samples() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::SampleRecord>();
+      if (r.thread >= threads_.size() || r.holder >= threads_.size())
+        fail("a sample of a thread that was not written");
+      const HostSample s{r.start_ns,
+                         r.start_ns + r.duration_ns,
+                         r.count,
+                         threads_[r.thread],
+                         stack(r.stack),
+                         name(r.wait),
+                         threads_[r.holder],
+                         stack(r.holder_stack),
+                         static_cast<HostState>(r.state)};
+      if (!sensible(r.start_ns, r.duration_ns) || r.count == 0 || s.stack == kNoStack ||
+          r.state > static_cast<uint32_t>(HostState::lock)) {
+        ++into_.malformed;
+        continue;
+      }
+      into_.samples.push_back(s);
+    }
+    return true;
+  }
+
   bool read_memory() {
     into_.memory_by_calls = true;
     while (at_ < payload_.size()) {
@@ -344,7 +395,8 @@ class SatCapture : public Capture {
   std::vector<char> payload_;
   size_t at_ = 0;
   int64_t offset_ = 0, block_at_ = 0;
-  std::vector<uint32_t> names_, streams_, threads_;  // numbers of the file to those of the trace
+  std::vector<uint32_t> names_, streams_, threads_,
+      stacks_;  // numbers of the file to those of the trace
   const bool cut_pauses_;
   bool seeded_ = true;  // checksums of blocks, by their kinds
   Trace read_;          // what waits for its place, when pauses are cut

@@ -7,9 +7,11 @@
 
 #include "base/error.h"
 #include "base/testing/temp_folder.h"
+#include "observe/read/merge.h"
 #include "observe/read/sat_format.h"
 #include "observe/read/sat_reader.h"
 #include "observe/read/sat_writer.h"
+#include "observe/read/seams.h"
 #include "observe/report/diagnosis.h"
 #include "observe/report/json.h"
 #include "observe/testing/simulator.h"
@@ -89,6 +91,76 @@ TEST(Sat, RoundTrip) {
   EXPECT_EQ(t.notes, std::vector<std::string>{"a note"});
   EXPECT_EQ(t.devices.at(0).multiprocessors, 132);
   EXPECT_EQ(t.copy_rates, whole.copy_rates);
+}
+
+// In two parts, of which the second has stacks that go on from those of the first.
+TEST(Sat, StacksAndTheirSamples) {
+  const TempFolder folder;
+  const std::string path = folder / "t.sat";
+  Trace t;
+  const auto node = [&](uint32_t caller, const char* function, uint32_t line) {
+    return t.stacks.add({caller, t.names.add(function), t.names.add("a.py"), line,
+                         t.names.add(function + std::string("()"))});
+  };
+  const uint32_t main = node(kNoStack, "main", 3), other = t.threads.add({7, 8});
+  SatWriter writer(path);
+  t.samples = {{100, 400, 4, t.threads.add({7, 7}), main, t.names.add("read"), other, kNoStack,
+                HostState::blocked}};
+  t.parents[9] = 7;
+  writer.write(t, 500);
+  const uint32_t hot = node(main, "hot", 5);
+  t.samples = {{600, 600, 1, t.threads.add({7, 7}), hot, 0, other, main, HostState::lock}};
+  writer.write(t, 700);
+  writer.close(t);
+  const auto capture = read_sat(open_input(path), kSatWindowRecords, SatPauses::kept);
+  while (capture->read_window()) {
+  }
+  Trace read;
+  read.threads.add({1, 1});  // numbers differ from the file's
+  read.names.add("x");
+  append_trace(read, capture->trace(), 100);
+  ASSERT_EQ(read.samples.size(), 2u);
+  const HostSample &first = read.samples[0], &second = read.samples[1];
+  EXPECT_EQ(first.start_ns, 100);
+  EXPECT_EQ(first.end_ns, 400);
+  EXPECT_EQ(first.count, 4u);
+  EXPECT_EQ(read.names[first.wait], "read");
+  EXPECT_EQ(first.state, HostState::blocked);
+  EXPECT_EQ(first.holder_stack, kNoStack);
+  EXPECT_EQ(read.threads[second.thread], (ThreadKey{107, 7}));
+  EXPECT_EQ(read.threads[second.holder], (ThreadKey{107, 8}));
+  EXPECT_EQ(second.state, HostState::lock);
+  EXPECT_EQ(second.holder_stack, first.stack);
+  const StackNode& inner = read.stacks[second.stack];
+  EXPECT_EQ(inner.caller, first.stack);
+  EXPECT_EQ(inner.line, 5u);
+  EXPECT_EQ(read.names[inner.function], "hot");
+  EXPECT_EQ(read.names[inner.file], "a.py");
+  EXPECT_EQ(read.names[inner.text], "hot()");
+  EXPECT_EQ(read.parents, (std::map<uint32_t, uint32_t>{{109, 107}}));
+}
+
+// Times in which nothing else was recorded hold no samples either.
+TEST(Sat, SamplesOfPausesAreLeftOut) {
+  Trace t;
+  const uint32_t main = t.stacks.add({});
+  t.threads.add({7, 7});
+  for (int64_t ms = 0; ms < 10; ++ms)
+    t.calls.push_back({ms * 1'000'000, ms * 1'000'000 + 10, kNoCorrelation, 0, 0});
+  const auto sample = [&](int64_t from_ms, int64_t to_ms, uint32_t count) {
+    t.samples.push_back({from_ms * 1'000'000, to_ms * 1'000'000, count, 0, main});
+  };
+  sample(1, 1, 1);
+  sample(2, 8, 7);
+  sample(5, 5, 1);
+  sample(9, 9, 1);
+  t.pauses = {{3'500'000, 6'500'000}};
+  cut_pauses(t);
+  t.sort();
+  ASSERT_EQ(t.samples.size(), 3u);
+  EXPECT_EQ(t.samples[1].count, 4u);  // 3 ms of 6
+  EXPECT_EQ(t.samples[1].end_ns - t.samples[1].start_ns, 3'000'000);
+  EXPECT_EQ(t.samples[2].start_ns - t.samples[0].start_ns, 5'000'000);
 }
 
 TEST(Sat, WindowsGiveTheSameReport) {

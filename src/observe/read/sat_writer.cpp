@@ -140,6 +140,24 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
     send(sat::Block::memory, false);
   }
   send(sat::Block::memory, true);
+  for (; stacks_ < t.stacks.size(); ++stacks_) {
+    const StackNode& n = t.stacks[static_cast<uint32_t>(stacks_)];
+    put(out, sat::StackRecord{n.caller, n.function, n.file, n.line, n.text});
+    send(sat::Block::stacks, false);
+  }
+  send(sat::Block::stacks, true);
+  for (const HostSample& s : t.samples) {
+    put(out,
+        sat::SampleRecord{s.start_ns, s.end_ns - s.start_ns, s.count, s.thread, s.stack, s.wait,
+                          s.holder, s.holder_stack, static_cast<uint32_t>(s.state), 0});
+    send(sat::Block::samples, false);
+  }
+  send(sat::Block::samples, true);
+  if (t.parents.size() != parents_) {
+    for (const auto& [process, parent] : t.parents) put(out, sat::ParentRecord{process, parent});
+    send(sat::Block::parents, true);
+    parents_ = t.parents.size();
+  }
   put(out, complete_ns);
   send(sat::Block::flush, true);
   if (std::fflush(file_.get()) != 0)

@@ -31,7 +31,7 @@ class SatWriter {
   void block(sat::Block kind, const std::string& payload);
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-  size_t names_ = 1, streams_ = 0, threads_ = 0, notes_ = 0, pauses_ = 0;
+  size_t names_ = 1, streams_ = 0, threads_ = 0, notes_ = 0, pauses_ = 0, stacks_ = 0, parents_ = 0;
   double slowdown_ = 1;
   int64_t whole_bytes_ = 0;  // in the file when write() returned last
   bool wrote_devices_ = false, wrote_framework_ = false, wrote_copy_rates_ = false;

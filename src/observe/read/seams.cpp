@@ -145,6 +145,19 @@ void move_settled(Trace& from, const Seams& seams, int64_t until_ns, Trace& into
   move(from.ops, seams.device(), into.ops);
   move(from.calls, seams.host(), into.calls);
   move(from.spans, seams.host(), into.spans);
+  std::erase_if(from.samples, [&](HostSample s) {
+    if (s.start_ns >= until_ns) return false;
+    const int64_t length = s.end_ns - s.start_ns;
+    const bool gone = seams.host().paused(s.start_ns) && s.count == 1;
+    seams.host().move(s);
+    if (length > 0)  // as many as lie outside of pauses
+      s.count = static_cast<uint32_t>(static_cast<double>(s.count) *
+                                          static_cast<double>(s.end_ns - s.start_ns) /
+                                          static_cast<double>(length) +
+                                      0.5);
+    if (!gone && s.count > 0) into.samples.push_back(s);
+    return true;
+  });
   std::erase_if(from.memory, [&](const MemorySample& m) {
     if (m.time_ns >= until_ns) return false;
     into.memory.push_back(m);
@@ -167,6 +180,7 @@ void cut_pauses(Trace& trace) {
   trace.calls = std::move(moved.calls);
   trace.spans = std::move(moved.spans);
   trace.memory = std::move(moved.memory);
+  trace.samples = std::move(moved.samples);
 }
 
 }  // namespace saturate::observe

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "observe/read/open_capture.h"
+#include "observe/report/host_lines.h"
 
 namespace saturate::observe {
 namespace {
@@ -238,6 +239,7 @@ Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
   }
   result.verdict = judge(result.analysis, result.fixes);
   judge_ranks(result);
+  name_line(result);
   return result;
 }
 
@@ -263,6 +265,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
         find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }
   result.verdict = judge(result.analysis, result.fixes);
+  name_line(result);
   return result;
 }
 

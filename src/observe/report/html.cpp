@@ -10,6 +10,7 @@
 #include "base/svg.h"
 #include "base/text.h"
 #include "observe/report/counters_rows.h"
+#include "observe/report/host_lines.h"
 #include "observe/report/html_charts.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
@@ -221,7 +222,8 @@ std::string capture_html(const Diagnosis& g) {
 
 std::string render_html(const Diagnosis& g) {
   std::string html = "<p class=\"note\">saturate doctor: " + escape_html(g.file) + "</p>\n";
-  html += verdict_html(g) + ranks_html(g) + budget_html(g, g.device());
+  html +=
+      verdict_html(g) + ranks_html(g) + budget_html(g, g.device()) + host_lines_html(g.device());
   const std::string steps = step_chart(g.analysis.steps);
   if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
   html += memory_html(g) + clocks_html(g.counters);

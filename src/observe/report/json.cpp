@@ -2,6 +2,7 @@
 #include "observe/report/json.h"
 
 #include "base/json.h"
+#include "observe/report/host_lines.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
@@ -126,6 +127,7 @@ Json device_json(const DeviceAnalysis& d) {
                       {"total_ns", c.total_ns},
                       {"link_gb_per_s", known(copy_peak(key.first, peaks))},
                       {"below_64_kib", c.small}});
+  j["host_lines"] = host_lines_json(d.host_lines);
   if (!d.memory.allocated.empty())
     j["memory"] = {{"allocated_most", d.memory.allocated.most()},
                    {"allocated_first", d.memory.allocated.first()},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "observe/report/counters_rows.h"
+#include "observe/report/host_lines.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
@@ -215,6 +216,7 @@ std::string render_text(const Diagnosis& g) {
   if (const std::string drift = memory_drift(g); !drift.empty()) out += "DRIFT    " + drift + "\n";
   out += ranks_text(g);
   out += budget_text(g);
+  out += host_lines_text(g.device());
   out += fixes_text(g.fixes);
   out += kernels_text(g);
   out += memory_text(g);

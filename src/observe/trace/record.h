@@ -89,6 +89,32 @@ struct HostSpan {
   SpanKind kind = SpanKind::range;
 };
 
+// A frame of a sampled stack, with those that called it. Texts are numbers of names.
+constexpr uint32_t kNoStack = UINT32_MAX;
+struct StackNode {
+  uint32_t caller = kNoStack;  // a node that was added before
+  uint32_t function = 0, file = 0;
+  uint32_t line = 0;  // 0: not known
+  uint32_t text = 0;  // what stands there in the source
+  auto operator<=>(const StackNode&) const = default;
+};
+enum class HostState : uint8_t {
+  running,  // or ready to run
+  blocked,  // in the kernel
+  lock,     // waiting for the interpreter's lock
+};
+// Samples of a thread that were all alike, taken at even intervals from the first to the last.
+struct HostSample {
+  int64_t start_ns = 0, end_ns = 0;  // of the first and of the last
+  uint32_t count = 0;
+  uint32_t thread = 0;
+  uint32_t stack = kNoStack;         // the innermost frame
+  uint32_t wait = 0;                 // text: what it was blocked in
+  uint32_t holder = 0;               // thread that held the lock,
+  uint32_t holder_stack = kNoStack;  // and where; kNoStack: not known
+  HostState state = HostState::running;
+};
+
 // What a process's allocator held of a device's memory at a moment, after a change; bytes.
 struct MemorySample {
   int64_t time_ns = 0;

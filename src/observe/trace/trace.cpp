@@ -109,6 +109,7 @@ void Trace::sort() {
         "the times of the capture cannot be true: its records spread over more than 31 years or "
         "add up to more than 3; record it again");
   }
+  malformed += static_cast<int64_t>(std::erase_if(samples, backwards));
   std::erase_if(memory, [](const MemorySample& m) {
     return m.time_ns < -kFarthestNs || m.time_ns > kFarthestNs;
   });
@@ -121,6 +122,10 @@ void Trace::sort() {
                       a.copy, a.memory, a.block_threads, a.operation) <
            std::tuple(b.end_ns, stream[b.stream], b.correlation, name[b.name], b.size, b.kind,
                       b.copy, b.memory, b.block_threads, b.operation);
+  });
+  sort_records(samples, [&](const HostSample& a, const HostSample& b) {
+    return std::tuple(thread[a.thread], a.start_ns, a.end_ns) <
+           std::tuple(thread[b.thread], b.start_ns, b.end_ns);
   });
   sort_records(collectives, [&](const CollectiveNote& a, const CollectiveNote& b) {
     return std::tuple(a.correlation, name[a.group], name[a.what], a.bytes) <

@@ -77,6 +77,9 @@ struct Trace {
   std::vector<HostCall> calls;
   std::vector<HostSpan> spans;
   std::vector<MemorySample> memory;
+  KeyTable<StackNode> stacks;
+  std::vector<HostSample> samples;          // of stacks, in order within a thread
+  std::map<uint32_t, uint32_t> parents;     // of processes, as far as they were watched
   bool memory_by_calls = false;             // of the program's calls to CUDA, not of its allocator
   std::vector<OperatorWork> work;           // in order, of the whole capture
   std::vector<CollectiveNote> collectives;  // by correlation

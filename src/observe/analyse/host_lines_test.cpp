@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/host_lines.h"
+
+#include <gtest/gtest.h>
+
+#include "observe/analyse/stack_words.h"
+#include "observe/report/diagnosis.h"
+#include "observe/report/json.h"
+#include "observe/report/text.h"
+#include "observe/testing/simulator.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr const char* kTorch = "/opt/lib/python3.11/site-packages/torch/";
+
+struct Frame {
+  const char *function, *file;
+  uint32_t line;
+  const char* text = "";
+};
+
+uint32_t stack_of(Trace& t, std::initializer_list<Frame> outermost_first) {
+  uint32_t node = kNoStack;
+  for (const Frame& f : outermost_first)
+    node = t.stacks.add(
+        {node, t.names.add(f.function), t.names.add(f.file), f.line, t.names.add(f.text)});
+  return node;
+}
+
+// 30 steps: 6 ms of host code, then 4 ms on the device while the host waits for it.
+Trace program() {
+  testing::Simulator s;
+  for (int i = 0; i < 30; ++i) {
+    s.begin_step(i);
+    s.host(6 * kMs);
+    s.kernel("sm90_gemm", 4 * kMs);
+    s.synchronize();
+  }
+  return s.take();
+}
+
+// One sample each millisecond: `idle` while the device waits, `busy` while it works.
+void add_samples(Trace& t, uint32_t thread, uint32_t idle, uint32_t busy, HostState state = {},
+                 uint32_t holder = 0, uint32_t holder_stack = kNoStack) {
+  for (int64_t at = t.calls.front().start_ns - 6 * kMs; at < t.ops.back().end_ns; at += kMs) {
+    bool works = false;
+    for (const DeviceOp& op : t.ops) works = works || (at >= op.start_ns && at < op.end_ns);
+    HostSample s{at, at, 1, thread, works ? busy : idle, 0, holder, holder_stack, state};
+    t.samples.push_back(s);
+  }
+}
+
+TEST(HostLines, OnlyIdleTimeCounts) {
+  Trace t = program();
+  const uint32_t hot = stack_of(t, {{"main", "/home/a/train.py", 9, "step(x)"},
+                                    {"step", "/home/a/train.py", 5, "sorted(x)"}});
+  const uint32_t wait = stack_of(t, {{"main", "/home/a/train.py", 10, "loss.item()"}});
+  add_samples(t, 0, hot, wait);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLines& h = g.device().host_lines;
+  ASSERT_EQ(h.lines.size(), 1u) << render_text(g);
+  EXPECT_EQ(h.lines[0].at.where(), "train.py:5");
+  EXPECT_EQ(h.lines[0].at.text, "sorted(x)");
+  EXPECT_EQ(h.lines[0].caller.where(), "train.py:9");
+  EXPECT_EQ(h.lines[0].thread, "main thread");
+  EXPECT_EQ(h.lines[0].leaf, Leaf::after_sync);
+  EXPECT_GT(h.lines[0].share, 0.99);
+  EXPECT_NEAR(h.lines[0].ns, static_cast<double>(g.device().budget[Leaf::after_sync]),
+              0.01 * h.idle_ns);
+  EXPECT_NE(g.verdict.why.find("sorted(x) in train.py:5 (step)"), std::string::npos)
+      << g.verdict.why;
+  EXPECT_NE(render_text(g).find("Lines of the program that device 0 waited for"),
+            std::string::npos);
+  EXPECT_NE(render_json(g).find("\"file\": \"train.py\""), std::string::npos);
+}
+
+// Two lines; the leaf's time is known, the samples only divide it.
+TEST(HostLines, SharesAreThoseOfTheSamples) {
+  Trace t = program();
+  const uint32_t a = stack_of(t, {{"f", "/a.py", 1}}), b = stack_of(t, {{"g", "/a.py", 2}});
+  add_samples(t, 0, a, a);
+  size_t n = 0;
+  for (HostSample& s : t.samples)
+    if (n++ % 4 == 0) s.stack = b;
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLines& h = g.device().host_lines;
+  ASSERT_EQ(h.lines.size(), 2u);
+  EXPECT_NEAR(h.lines[0].share, 0.75, 0.05);
+  EXPECT_NEAR(h.lines[0].share + h.lines[1].share, 1, 0.01);
+}
+
+// Autograd's thread issues, and runs no Python: the line is that of the thread which waits for it.
+TEST(HostLines, AThreadWithoutPythonHasTheLineOfTheOneThatWaits) {
+  Trace t = program();
+  const uint32_t python = t.threads.add({0, 90});  // older than the one that issues
+  const uint32_t backward = stack_of(t, {{"main", "/train.py", 7, "loss.backward()"}});
+  add_samples(t, python, backward, backward);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  ASSERT_EQ(g.device().host_lines.lines.size(), 1u);
+  EXPECT_EQ(g.device().host_lines.lines[0].at.text, "loss.backward()");
+  EXPECT_GT(g.device().host_lines.lines[0].share, 0.99);
+}
+
+TEST(HostLines, TheHolderOfTheLockIsNamed) {
+  Trace t = program();
+  const uint32_t main = stack_of(t, {{"main", "/train.py", 7, "model(x)"}});
+  const uint32_t hog = stack_of(t, {{"hog", "/log.py", 3, "sum(range(n))"}});
+  add_samples(t, 0, main, main, HostState::lock, t.threads.add({0, 200}), hog);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLine& line = g.device().host_lines.lines.at(0);
+  EXPECT_EQ(line.holder.where(), "log.py:3");
+  EXPECT_EQ(line.holder_thread, "thread 200");
+  EXPECT_NE(g.verdict.why.find("lock while thread 200 is in sum(range(n)) in log.py:3"),
+            std::string::npos)
+      << g.verdict.why;
+}
+
+TEST(HostLines, WorkersAreThoseOfTheProcessThatWaits) {
+  Trace t = program();
+  const std::string loader = std::string(kTorch) + "utils/data/dataloader.py";
+  const uint32_t main =
+      stack_of(t, {{"main", "/train.py", 7, "batch in loader"},
+                   {"_BaseDataLoaderIter.__next__", loader.c_str(), 600},
+                   {"_MultiProcessingDataLoaderIter._try_get_data", loader.c_str(), 900}});
+  add_samples(t, 0, main, main, HostState::blocked);
+  const uint32_t work = stack_of(t, {{"__getitem__", "/dataset.py", 41, "np.sort(x)"}});
+  const uint32_t stranger = stack_of(t, {{"other", "/other.py", 1}});
+  t.parents = {{5, 4}, {4, 0}};
+  add_samples(t, t.threads.add({5, 5}), work, work);
+  add_samples(t, t.threads.add({6, 6}), stranger, stranger);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLines& h = g.device().host_lines;
+  EXPECT_EQ(h.worker_processes, 1);
+  ASSERT_EQ(h.workers.size(), 1u);
+  EXPECT_EQ(h.workers[0].at.where(), "dataset.py:41");
+  EXPECT_NEAR(h.workers[0].share, 1, 1e-9);
+  EXPECT_EQ(h.lines[0].via, "");
+  EXPECT_EQ(h.lines[0].remark, "it waits for the loader's workers");
+}
+
+// Samples alike are one record with even points.
+TEST(HostLines, PointsOfARecordFallWhereTheyLie) {
+  Trace t;
+  t.threads.add({1, 1});
+  const uint32_t stack = stack_of(t, {{"f", "/a.py", 1}});
+  t.samples.push_back({100, 500, 5, 0, stack});
+  HostLineCounts counts;
+  counts.add(t, 0, 100, Leaf::host_code, 0);    // none
+  counts.add(t, 100, 101, Leaf::host_code, 0);  // one
+  counts.add(t, 101, 300, Leaf::host_code, 0);  // one
+  counts.add(t, 300, 900, Leaf::host_code, 0);  // three
+  counts.add(t, 900, 990, Leaf::host_code, 0);
+  Budget idle;
+  idle[Leaf::host_code] = 1000;
+  EXPECT_EQ(counts.finish(t, idle).samples, 5);
+  counts.add(t, 0, 990, Leaf::dependency, 0);  // not the host's
+  EXPECT_EQ(counts.finish(t, idle).samples, 5);
+}
+
+TEST(StackWords, PlumbingIsFolded) {
+  Trace t;
+  const std::string data = std::string(kTorch) + "utils/data/";
+  const std::string loader = data + "dataloader.py", fetch = data + "_utils/fetch.py";
+  const uint32_t stack =
+      stack_of(t, {{"<module>", "/home/a/train.py", 30, "main()"},
+                   {"main", "/home/a/train.py", 12, "batch in loader"},
+                   {"_BaseDataLoaderIter.__next__", loader.c_str(), 630},
+                   {"_MapDatasetFetcher.fetch", fetch.c_str(), 51},
+                   {"Data.__getitem__", "/home/a/dataset.py", 41, "np.sort(x)"},
+                   {"sort", "/opt/lib/python3.11/site-packages/numpy/_core/fromnumeric.py", 1017}});
+  const StackWords w = stack_words(t, stack);
+  EXPECT_EQ(w.at.where(), "dataset.py:41");
+  EXPECT_EQ(w.at.text, "np.sort(x)");
+  EXPECT_EQ(w.innermost.where(), "numpy/_core/fromnumeric.py:1017");
+  EXPECT_EQ(w.caller.where(), "train.py:12");
+  EXPECT_EQ(w.via, "DataLoader.__next__");
+  EXPECT_TRUE(w.remark.starts_with("num_workers=0")) << w.remark;
+}
+
+// A forked worker keeps the frames of its parent below its own.
+TEST(StackWords, AWorkerIsNotInTheLineThatStartedIt) {
+  Trace t;
+  const std::string worker = std::string(kTorch) + "utils/data/_utils/worker.py";
+  const uint32_t idle = stack_of(
+      t, {{"main", "/home/a/train.py", 12},
+          {"BaseProcess._bootstrap", "/usr/lib/python3.11/multiprocessing/process.py", 314},
+          {"_worker_loop", worker.c_str(), 275},
+          {"select.poll", "/usr/lib/python3.11/selectors.py", 415}});
+  const StackWords w = stack_words(t, idle);
+  EXPECT_FALSE(w.caller.known());
+  EXPECT_EQ(w.at.where(), "selectors.py:415");
+  EXPECT_EQ(w.remark, "a loader's worker without work");
+}
+
+TEST(StackWords, WhoseCode) {
+  EXPECT_EQ(owner_of("/home/a/train.py"), CodeOwner::program);
+  EXPECT_EQ(owner_of("<string>"), CodeOwner::program);
+  EXPECT_EQ(owner_of("/usr/lib/python3/dist-packages/numpy/x.py"), CodeOwner::library);
+  EXPECT_EQ(owner_of("/v/lib/python3.12/site-packages/torch/nn/x.py"), CodeOwner::framework);
+  EXPECT_EQ(owner_of("/v/lib/python3.12/contextlib.py"), CodeOwner::python);
+  EXPECT_EQ(owner_of("<frozen importlib._bootstrap>"), CodeOwner::python);
+  EXPECT_EQ(owner_of("/v/bin/torchrun"), CodeOwner::library);
+  EXPECT_EQ(owner_of("/home/bin/train.py"), CodeOwner::program);
+}
+
+}  // namespace
+}  // namespace saturate::observe

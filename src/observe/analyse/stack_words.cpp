@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/stack_words.h"
+
+#include <string_view>
+#include <vector>
+
+namespace saturate::observe {
+namespace {
+
+constexpr std::string_view kPackages[] = {"/site-packages/", "/dist-packages/"};
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+
+// "torch/utils/data/dataloader.py", "threading.py", "train.py"
+std::string short_path(const std::string& file) {
+  for (const std::string_view packages : kPackages)
+    if (const size_t at = file.rfind(packages); at != std::string::npos)
+      return file.substr(at + packages.size());
+  const size_t python = file.rfind("/lib/python3.");
+  if (python != std::string::npos)
+    if (const size_t at = file.find('/', python + 12); at != std::string::npos)
+      return file.substr(at + 1);
+  return file.substr(file.rfind('/') + 1);
+}
+
+CodePlace place(const Trace& trace, uint32_t stack) {
+  const StackNode& n = trace.stacks[stack];
+  return {trace.names[n.function], short_path(trace.names[n.file]), n.line, trace.names[n.text]};
+}
+
+}  // namespace
+
+CodeOwner owner_of(const std::string& file) {
+  for (const std::string_view packages : kPackages) {
+    const size_t at = file.rfind(packages);
+    if (at == std::string::npos) continue;
+    const std::string_view rest = std::string_view(file).substr(at + packages.size());
+    for (const std::string_view framework :
+         {"torch/", "jax/", "jaxlib/", "cupy/", "lightning/", "pytorch_lightning/", "accelerate/"})
+      if (rest.starts_with(framework)) return CodeOwner::framework;
+    return CodeOwner::library;
+  }
+  if (has(file, "/lib/python3.") || file.starts_with("<frozen ")) return CodeOwner::python;
+  // A command that a package installed.
+  if (has(file, "/bin/") && !file.ends_with(".py")) return CodeOwner::library;
+  return CodeOwner::program;
+}
+
+StackWords stack_words(const Trace& trace, uint32_t stack) {
+  StackWords words;
+  std::vector<uint32_t> frames;  // the innermost first
+  std::vector<CodeOwner> owners;
+  for (uint32_t f = stack; f != kNoStack; f = trace.stacks[f].caller) {
+    frames.push_back(f);
+    const std::string& file = trace.names[trace.stacks[f].file];
+    owners.push_back(owner_of(file));
+    // Further out lies what the parent of a forked process was in.
+    if (file.ends_with("multiprocessing/process.py") &&
+        trace.names[trace.stacks[f].function].ends_with("_bootstrap"))
+      break;
+  }
+  if (frames.empty()) return words;
+  const auto next = [&](size_t from, CodeOwner owner) {
+    while (from < frames.size() && owners[from] != owner) ++from;
+    return from;
+  };
+  size_t at = next(0, CodeOwner::program);
+  if (at == frames.size()) at = next(0, CodeOwner::library);
+  if (at == frames.size()) at = 0;
+  words.at = place(trace, frames[at]);
+  words.file = trace.stacks[frames[at]].file;
+  words.innermost = place(trace, frames[0]);
+  const size_t caller = next(at + 1, CodeOwner::program);
+  if (caller < frames.size()) words.caller = place(trace, frames[caller]);
+  // The data loader of PyTorch: fetch() runs in the workers, or without any where batches are asked
+  // for.
+  bool fetches = false, worker = false, waits = false;
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const std::string& file = trace.names[trace.stacks[frames[i]].file];
+    if (!has(file, "torch/utils/data/")) continue;
+    const std::string& function = trace.names[trace.stacks[frames[i]].function];
+    fetches = fetches || file.ends_with("_utils/fetch.py");
+    worker = worker || file.ends_with("_utils/worker.py");
+    waits = waits || function.ends_with("_try_get_data");
+    if (function.ends_with("__next__") && i > at && i < caller) words.via = "DataLoader.__next__";
+  }
+  if (fetches && !worker) words.remark = "num_workers=0: the data are made in the training thread";
+  if (worker && !fetches) words.remark = "a loader's worker without work";
+  if (waits) words.remark = "it waits for the loader's workers";
+  return words;
+}
+
+}  // namespace saturate::observe

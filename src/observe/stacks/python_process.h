@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "observe/stacks/line_table.h"
+#include "observe/stacks/python_layout.h"
+#include "observe/stacks/remote_memory.h"
+
+namespace saturate::observe {
+
+// Where a frame of Python is.
+struct PythonPlace {
+  std::string function, file;  // the function with its class from 3.11 on
+  SourcePlace at;
+  std::optional<std::string> source;  // what stands there, once it was read
+};
+
+// A thread that the interpreter knows.
+struct PythonThread {
+  pid_t thread = 0;       // the kernel's number
+  uint64_t frame = 0;     // address of the innermost frame; 0: it runs no Python
+  bool has_lock = false;  // the interpreter's
+};
+
+// Reads the stacks of a process that runs CPython 3.9 to 3.14, from outside and while it runs: no
+// stop, no signal, no code of ours in it. A frame that is torn by a change ends the stack there.
+// The same user may do that for its own child processes; see RemoteMemory.
+class PythonProcess {
+ public:
+  // Null where the process has no Python, or none that is set up by now; with the reason in
+  // `problem` where it has one that cannot be read.
+  static std::unique_ptr<PythonProcess> attach(pid_t pid, std::string& problem);
+
+  // Those there are now; false when the interpreter cannot be read any more: the process has ended,
+  // or runs another program. Cost: two system calls and one a thread, 1 us each.
+  bool read_threads(std::vector<PythonThread>& threads);
+  // The innermost frame first, at most kMostFrames. Cost: two system calls from 3.11 on, else one a frame. The places stay
+  // valid until the next call.
+  void read_stack(const PythonThread& thread, std::vector<PythonPlace*>& stack);
+  // Whether `address` lies in the lock's own memory: who sleeps on it waits for the interpreter.
+  bool is_of_lock(uint64_t address) const;
+
+  static constexpr size_t kMostFrames = RemoteMemory::kMostParts, kMostThreads = 1024;
+  int minor() const { return layout_.minor; }
+  // Of the last read that failed.
+  int error() const { return memory_.error(); }
+
+ private:
+  struct Code {
+    uint64_t keys[4] =
+        {};  // pointers to its texts and table, and its first line: a code object may
+             // be freed and another lie there
+    std::string function, file, table;
+    int first_line = 0;
+    std::unordered_map<int, std::unique_ptr<PythonPlace>> places;  // by instruction
+  };
+  PythonProcess(pid_t pid, PythonLayout layout, uint64_t runtime, uint64_t code_type)
+      : memory_(pid), pid_(pid), layout_(layout), runtime_(runtime), code_type_(code_type) {}
+  pid_t native_thread(const std::vector<char>& bytes) const;
+  PythonPlace* place(uint64_t code, const char* head, uint64_t at);
+  bool read_text(uint64_t object, std::string& text) const;
+  bool read_bytes(uint64_t object, std::string& bytes) const;
+
+  RemoteMemory memory_;
+  pid_t pid_;
+  PythonLayout layout_;
+  uint64_t runtime_, code_type_;
+  std::vector<uint64_t> locks_;
+  std::unordered_map<uint64_t, std::unique_ptr<Code>> codes_;  // by address
+  size_t places_ = 0;
+  std::vector<uint64_t> codes_at_, at_;  // of the stack that is read
+  std::vector<char> heads_;
+};
+
+}  // namespace saturate::observe

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/stacks/remote_memory.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace saturate::observe {
+namespace {
+
+// A file in memory; empty when it cannot be mapped.
+class FileBytes {
+ public:
+  explicit FileBytes(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat info {};
+    if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+      size_ = static_cast<size_t>(info.st_size);
+      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
+    if (fd >= 0) ::close(fd);
+  }
+  ~FileBytes() {
+    if (data_ != MAP_FAILED) ::munmap(data_, size_);
+  }
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+
+  // Null when the file ends before.
+  template <class T>
+  const T* at(uint64_t offset, uint64_t count = 1) const {
+    if (data_ == MAP_FAILED || offset > size_ || count > (size_ - offset) / sizeof(T))
+      return nullptr;
+    return reinterpret_cast<const T*>(static_cast<const char*>(data_) + offset);
+  }
+
+ private:
+  void* data_ = MAP_FAILED;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+bool RemoteMemory::read(uint64_t at, void* to, size_t bytes) const {
+  const iovec local{to, bytes};
+  const iovec remote{reinterpret_cast<void*>(at), bytes};
+  const ssize_t got = ::process_vm_readv(pid_, &local, 1, &remote, 1, 0);
+  if (got < 0) error_ = errno;
+  return got == static_cast<ssize_t>(bytes);
+}
+
+size_t RemoteMemory::read_parts(std::span<const uint64_t> from, size_t bytes, char* to) const {
+  const size_t count = std::min(from.size(), kMostParts);
+  if (count == 0) return 0;
+  const iovec local{to, count * bytes};
+  std::array<iovec, kMostParts> remote;
+  for (size_t i = 0; i < count; ++i) remote[i] = {reinterpret_cast<void*>(from[i]), bytes};
+  const ssize_t got = ::process_vm_readv(pid_, &local, 1, remote.data(), count, 0);
+  if (got < 0) error_ = errno;
+  return got <= 0 ? 0 : static_cast<size_t>(got) / bytes;
+}
+
+std::vector<MappedFile> mapped_files(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
+  std::vector<MappedFile> found;
+  for (std::string line; std::getline(file, line);) {
+    const size_t path = line.find('/');
+    if (path == std::string::npos) continue;
+    std::string name = line.substr(path);
+    if (std::any_of(found.begin(), found.end(),
+                    [&](const MappedFile& m) { return m.path == name; }))
+      continue;
+    found.push_back({std::strtoull(line.c_str(), nullptr, 16), std::move(name)});
+  }
+  return found;
+}
+
+std::map<std::string, uint64_t> find_symbols(const std::string& path, uint64_t start,
+                                             std::span<const std::string_view> names) {
+  std::map<std::string, uint64_t> found;
+  const FileBytes file(path);
+  const auto* head = file.at<Elf64_Ehdr>(0);
+  if (head == nullptr || std::memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
+      head->e_ident[EI_CLASS] != ELFCLASS64)
+    return found;
+  const auto* segments = file.at<Elf64_Phdr>(head->e_phoff, head->e_phnum);
+  const auto* sections = file.at<Elf64_Shdr>(head->e_shoff, head->e_shnum);
+  if (segments == nullptr || sections == nullptr) return found;
+  uint64_t lowest = UINT64_MAX;
+  for (int i = 0; i < head->e_phnum; ++i) {
+    if (segments[i].p_type == PT_LOAD)
+      lowest = std::min<uint64_t>(lowest, segments[i].p_vaddr & ~uint64_t{4095});
+  }
+  if (lowest == UINT64_MAX) return found;
+  const uint64_t bias = head->e_type == ET_EXEC ? 0 : start - lowest;
+  for (int s = 0; s < head->e_shnum; ++s) {
+    const Elf64_Shdr& table = sections[s];
+    if ((table.sh_type != SHT_DYNSYM && table.sh_type != SHT_SYMTAB) ||
+        table.sh_link >= head->e_shnum)
+      continue;
+    const Elf64_Shdr& texts = sections[table.sh_link];
+    const uint64_t count = table.sh_size / sizeof(Elf64_Sym);
+    const auto* symbols = file.at<Elf64_Sym>(table.sh_offset, count);
+    const auto* text = file.at<char>(texts.sh_offset, texts.sh_size);
+    if (symbols == nullptr || text == nullptr) continue;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (symbols[i].st_shndx == SHN_UNDEF || symbols[i].st_name >= texts.sh_size) continue;
+      const size_t room = texts.sh_size - symbols[i].st_name;
+      const char* name = text + symbols[i].st_name;
+      const std::string_view view(name, ::strnlen(name, room));
+      if (std::find(names.begin(), names.end(), view) != names.end())
+        found.emplace(view, bias + symbols[i].st_value);
+    }
+  }
+  return found;
+}
+
+}  // namespace saturate::observe

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/stacks/stack_sampler.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+
+#include "base/testing/temp_folder.h"
+#include "observe/stacks/stack_thread.h"
+#include "observe/testing/pythons.h"
+
+namespace saturate::observe {
+namespace {
+
+using saturate::testing::Interpreter;
+using saturate::testing::TempFolder;
+
+int64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// A Python program that runs until the object goes.
+class Program {
+ public:
+  Program(const std::string& python, const std::string& text, const char* argument = "program.py") {
+    std::ofstream(folder_ / "program.py") << text;
+    const std::string path = folder_ / "program.py";
+    pid_ = fork();
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      if (chdir(folder_.path().c_str()) == 0)
+        execl(python.c_str(), python.c_str(), argument, nullptr);
+      _exit(127);
+    }
+  }
+  ~Program() {
+    kill(-pid_, SIGKILL);
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+  // Waits for the file that it makes when it is under way.
+  void wait_for_start() const {
+    for (int i = 0; i < 2000 && access((folder_ / "started").c_str(), F_OK) != 0; ++i)
+      usleep(5'000);
+  }
+
+ private:
+  TempFolder folder_;
+  pid_t pid_ = -1;
+};
+
+constexpr const char* kStarted = "\nopen('started', 'w').close()\n";
+
+Trace sampled(const Program& program, int samples) {
+  program.wait_for_start();
+  StackSampler sampler(program.pid(), now_ns);
+  Trace trace;
+  for (int i = 0; i < samples; ++i) {
+    sampler.sample();
+    usleep(2'000);
+  }
+  sampler.take(trace);
+  return trace;
+}
+
+using Match = std::function<bool(const HostSample&)>;
+double share(const Trace& t, const Match& of, const Match& which) {
+  double all = 0, some = 0;
+  for (const HostSample& s : t.samples) {
+    if (!of(s)) continue;
+    all += s.count;
+    if (which(s)) some += s.count;
+  }
+  return all > 0 ? some / all : 0;
+}
+
+bool is_at(const Trace& t, uint32_t stack, const std::string& function, uint32_t line) {
+  if (stack == kNoStack) return false;
+  const StackNode& n = t.stacks[stack];
+  return t.names[n.function].ends_with(function) && n.line == line &&
+         t.names[n.file].ends_with("program.py");
+}
+
+class EachPython : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (pythons_.empty()) GTEST_SKIP() << "no Python 3.9 to 3.14 on this machine";
+  }
+  const std::vector<Interpreter> pythons_ = testing::interpreters();
+};
+
+TEST_F(EachPython, TheHotLineIsNamed) {
+  for (const Interpreter& python : pythons_) {
+    const Program program(python.path, std::string("def hot():\n"
+                                                   "    sorted(range(200000))\n"
+                                                   "    return sum(range(10000000))\n"
+                                                   "def outer():\n"
+                                                   "    while True: hot()\n") +
+                                           kStarted + "outer()\n");
+    const Trace t = sampled(program, 60);
+    const auto main = [&](const HostSample& s) {
+      return t.threads[s.thread] ==
+             ThreadKey{static_cast<uint32_t>(program.pid()), static_cast<uint64_t>(program.pid())};
+    };
+    EXPECT_GT(share(t, main, [&](const HostSample& s) { return is_at(t, s.stack, "hot", 3); }), 0.6)
+        << python.path;
+    EXPECT_GT(share(t, main,
+                    [&](const HostSample& s) {
+                      const uint32_t caller = t.stacks[s.stack].caller;
+                      return is_at(t, caller, "outer", 5) &&
+                             is_at(t, t.stacks[caller].caller, "<module>", 8);
+                    }),
+              0.95)
+        << python.path;
+    std::string text;
+    for (const HostSample& s : t.samples)
+      if (is_at(t, s.stack, "hot", 3)) text = t.names[t.stacks[s.stack].text];
+    EXPECT_EQ(text, python.minor >= 11 ? "sum(range(10000000))" : "return sum(range(10000000))");
+  }
+}
+
+TEST_F(EachPython, WhoHoldsTheLockIsNamed) {
+  for (const Interpreter& python : pythons_) {
+    const Program program(python.path,
+                          "import threading, time\n"
+                          "def hog():\n"
+                          "    while True: sum(range(3000000))\n"
+                          "threading.Thread(target=hog, daemon=True).start()\n"
+                          "def victim():\n"
+                          "    time.sleep(0.001)\n"
+                          "    open('started', 'w').close()\n"
+                          "    while True: time.sleep(0.0001)\n"
+                          "victim()\n");
+    const Trace t = sampled(program, 50);
+    const auto main = [&](const HostSample& s) {
+      return t.threads[s.thread].thread == static_cast<uint64_t>(program.pid());
+    };
+    // Less than all the time where other programs keep both from a core.
+    EXPECT_GT(share(t, main, [](const HostSample& s) { return s.state == HostState::lock; }), 0.15)
+        << python.path;
+    const auto waits = [&](const HostSample& s) {
+      return main(s) && s.state == HostState::lock && s.holder_stack != kNoStack;
+    };
+    EXPECT_GT(share(t, waits,
+                    [&](const HostSample& s) {
+                      return is_at(t, s.stack, "victim", 8) && is_at(t, s.holder_stack, "hog", 3) &&
+                             s.holder != s.thread;
+                    }),
+              0.8)
+        << python.path;
+  }
+}
+
+TEST_F(EachPython, WorkersAreSeenAndWhatTheirParentWaitsIn) {
+  for (const Interpreter& python : {pythons_.front(), pythons_.back()}) {
+    const Program program(python.path,
+                          std::string("import multiprocessing, os\n"
+                                      "def work(pipe):\n"
+                                      "    while True: sum(range(3000000))\n"
+                                      "context = multiprocessing.get_context('fork')\n"
+                                      "a, b = context.Pipe()\n"
+                                      "context.Process(target=work, args=(b,)).start()\n") +
+                              kStarted + "a.recv()\n");
+    const Trace t = sampled(program, 40);
+    const auto parent = [&](const HostSample& s) {
+      return t.threads[s.thread].process == static_cast<uint32_t>(program.pid());
+    };
+    EXPECT_GT(share(t, std::not_fn(parent),
+                    [&](const HostSample& s) { return is_at(t, s.stack, "work", 3); }),
+              0.9)
+        << python.path;
+    EXPECT_GT(share(t, parent,
+                    [&](const HostSample& s) {
+                      return s.state == HostState::blocked && t.names[s.wait] == "read";
+                    }),
+              0.9)
+        << python.path;
+    ASSERT_EQ(t.parents.size(), 1u) << python.path;
+    EXPECT_EQ(t.parents.begin()->second, static_cast<uint32_t>(program.pid()));
+  }
+}
+
+// Threads that come and go, deep recursion, generators, exceptions, processes that end and exec:
+// nothing crashes, and stacks are those of the program.
+TEST_F(EachPython, ThingsThatChangeWhileTheyAreRead) {
+  for (const Interpreter& python : pythons_) {
+    const Program program(
+        python.path,
+        std::string("import threading, os, sys, warnings\n"
+                    "warnings.simplefilter('ignore')\n"
+                    "sys.setrecursionlimit(100000)\n"
+                    "threading.stack_size(64 << 20)\n"
+                    "def deep(n): return n and deep(n - 1) + 1\n"
+                    "def gen(n):\n"
+                    "    for i in range(n): yield (x * i for x in range(3))\n"
+                    "def churn():\n"
+                    "    while True:\n"
+                    "        for g in gen(100): list(g)\n"
+                    "        exec(compile('def new(): return 1\\nnew()', 'made', 'exec'), {})\n"
+                    "def spawn():\n"
+                    "    while True:\n"
+                    "        t = threading.Thread(target=deep, args=(3000,)); t.start(); t.join()\n"
+                    "def fork():\n"
+                    "    while True:\n"
+                    "        p = os.fork()\n"
+                    "        if p == 0: os.execl('/bin/true', 'true')\n"
+                    "        os.waitpid(p, 0)\n"
+                    "for f in (churn, spawn, fork): threading.Thread(target=f).start()\n") +
+            kStarted + "import time\ntime.sleep(1000)\n");
+    const Trace t = sampled(program, 100);
+    EXPECT_GT(t.samples.size(), 100u) << python.path;
+    EXPECT_GT(share(
+                  t, [](const HostSample&) { return true; },
+                  [&](const HostSample& s) {
+                    const std::string& file = t.names[t.stacks[s.stack].file];
+                    return file.ends_with(".py") || file == "made" || file[0] == '<';
+                  }),
+              0.99)
+        << python.path;
+  }
+}
+
+TEST_F(EachPython, AProcessThatEndsAndOneWithoutPython) {
+  {
+    const Program program("/bin/sleep", "", "100");
+    StackSampler sampler(program.pid(), now_ns);
+    for (int i = 0; i < 5; ++i) sampler.sample();
+    ASSERT_EQ(sampler.notes().size(), 1u);
+    EXPECT_NE(sampler.notes()[0].find("no process"), std::string::npos);
+  }
+  const Program program(pythons_[0].path, std::string(kStarted) + "import os\nos._exit(0)\n");
+  const Trace t = sampled(program, 40);
+  for (const HostSample& s : t.samples) EXPECT_LE(s.start_ns, s.end_ns);
+}
+
+// The promise is at most 2% of a core.
+TEST_F(EachPython, TheThreadKeepsItsBudget) {
+  const Program program(
+      pythons_[0].path,
+      std::string("import threading\n"
+                  "def deep(n):\n"
+                  "    if n: deep(n - 1)\n"
+                  "    while True: sum(range(1000))\n"
+                  "for i in range(12): threading.Thread(target=deep, args=(60,)).start()\n") +
+          kStarted);
+  program.wait_for_start();
+  timespec before{}, after{};
+  Trace trace;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  const int64_t from = now_ns();
+  {
+    StackThread thread(program.pid(), now_ns);
+    usleep(1'000'000);
+    thread.take(trace);
+  }
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double cpu = static_cast<double>(after.tv_sec - before.tv_sec) +
+                     1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  EXPECT_LT(cpu / (1e-9 * static_cast<double>(now_ns() - from)),
+            0.06);  // the start is not averaged
+  EXPECT_GT(trace.samples.size(), 12u);
+}
+
+}  // namespace
+}  // namespace saturate::observe
