@@ -103,8 +103,11 @@ bool wanted(void* to, const void* from, size_t bytes, int kind, void* stream) {
   if (bytes < kLeastBytes || (kind != kToDevice && kind != kByAddress) || getpid() != first)
     return false;
   int capturing = 0;
-  return stream_capturing(stream, &capturing) == 0 && capturing == 0 &&
-         memory_type(from) == kUnregistered &&
+  if (stream_capturing(stream, &capturing) != 0) {  // another stream is
+    last_error();                                   // which the program would take for its own
+    return false;
+  }
+  return capturing == 0 && memory_type(from) == kUnregistered &&
          (kind == kToDevice || memory_type(to) == kDeviceMemory);
 }
 
