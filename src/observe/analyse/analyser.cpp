@@ -11,13 +11,15 @@
 #include "observe/analyse/attribute.h"
 #include "observe/analyse/kernel_work.h"
 #include "observe/analyse/names.h"
+#include "observe/analyse/waits_beside.h"
 
 namespace saturate::observe {
 namespace {
 
-constexpr double kMostOfTheTime = 0.9;  // analysed: less is reported
-constexpr size_t kBuckets = 512;        // of a timeline; halved into 256 when it is full
-constexpr size_t kMaxSteps = 65'536;    // kept with their budgets
+constexpr double kMostOfTheTime = 0.9;    // analysed: less is reported
+constexpr size_t kBuckets = 512;          // of a timeline; halved into 256 when it is full
+constexpr size_t kMaxSteps = 65'536;      // kept with their budgets
+constexpr int64_t kLongWaitNs = 500'000;  // as the shortest that samples of threads show
 
 // Both this operation and the one before it on its device carry little to the device.
 bool in_run_of_copies(const Trace& trace, uint32_t index) {
@@ -73,6 +75,7 @@ struct Analyser::Device {
   int64_t done_ns = 0;  // attributed up to here
   std::unordered_map<uint32_t, KernelStat> kernels;
   std::map<std::pair<Leaf, uint32_t>, NamedTime> evidence;
+  WaitsBeside::Sums beside;
   uint32_t gap_op = kNone;  // of the last idle segment
   int64_t gap_reach_ns = 0;
   bool waited = false;  // the host waited for the device within that gap
@@ -287,7 +290,7 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
     r.between_copies[seg.leaf] += ns;
   } else if (seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) {
     if (host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
-  } else if (is_host_wait(seg.leaf) || seg.leaf == Leaf::runnable) {
+  } else if (is_host_wait(seg.leaf) || seg.leaf == Leaf::gil || seg.leaf == Leaf::runnable) {
     if (host.piece_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
     r.after_wait[seg.leaf] += ns;
@@ -316,6 +319,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
     r.bucket_ns *= 2;
   }
 
+  const WaitsBeside beside(window);
   size_t step = 0;  // begins[step] <= time < begins[step + 1]
   attribute(window, host, r.device, d.done_ns, to_ns, [&](const Segment& seg) {
     r.budget[seg.leaf] += seg.end_ns - seg.start_ns;
@@ -330,6 +334,11 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       tell_apart(window, host, seg, d);
       if (seg.issuer != kNone)
         d.lines.add(window, seg.start_ns, seg.end_ns, seg.leaf, window.calls[seg.issuer].thread);
+      if ((seg.leaf == Leaf::loader || seg.leaf == Leaf::blocked) &&
+          seg.end_ns - seg.start_ns >= kLongWaitNs) {
+        r.waited_ns += seg.end_ns - seg.start_ns;
+        beside.add(seg.start_ns, seg.end_ns, d.beside);
+      }
     }
     for (int64_t t = seg.start_ns; t < seg.end_ns;) {
       const int64_t i = (t - r.from_ns) / r.bucket_ns;
@@ -423,6 +432,7 @@ Analysis Analyser::finish(const Trace& trace) {
   a.framework = trace.framework;
   a.notes = trace.notes;
   a.copy_rates = trace.copy_rates;
+  a.host_uses = trace.host_uses;
   a.records = s.records;
   a.dropped = trace.dropped;
   a.slowdown = trace.slowdown;
@@ -437,6 +447,7 @@ Analysis Analyser::finish(const Trace& trace) {
       e.ns += time.ns;
       e.count += time.count;
     }
+    for (const auto& [key, ns] : d.beside) r.beside[{key.first, trace.names[key.second]}] += ns;
     for (auto& [name, k] : d.kernels) {
       int64_t most = -1;
       for (const auto& [leaf, ns] : k.by_leaf) {

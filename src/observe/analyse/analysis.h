@@ -76,6 +76,10 @@ struct DeviceAnalysis {
   std::vector<TimelineBucket> timeline;  // from from_ns on
   MemoryUse memory;
   HostLines host_lines;  // empty where no stacks were sampled
+  // Of the time in which the launching thread waited for data or was blocked, half a millisecond or
+  // more at a time: all of it, and what other threads waited for meanwhile, by kind and name.
+  int64_t waited_ns = 0;
+  std::map<std::pair<SpanKind, std::string>, int64_t> beside;
 };
 
 struct StepAnalysis {
@@ -97,6 +101,7 @@ struct Analysis {
   bool shapes = false;   // of operators are in the capture
   CopyRates copy_rates;  // of the machine
   double slowdown = 1;   // of the program while it was recorded; all times here are with it
+  std::vector<HostUse> host_uses;  // of the whole run
   StepAnalysis steps;
   std::vector<DeviceAnalysis> devices;  // busiest first
 };

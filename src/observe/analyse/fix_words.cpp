@@ -93,7 +93,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                                share(d, {Leaf::host_code, Leaf::after_sync}));
       if (const double sleeps = share(d, {Leaf::blocked, Leaf::runnable}); sleeps >= 1)
         f.evidence += fmt::format(", {:.1f}% for a thread that sleeps or has no core", sleeps);
-      for (const Leaf leaf : {Leaf::file_write, Leaf::file_read, Leaf::network, Leaf::lock})
+      for (const Leaf leaf :
+           {Leaf::file_write, Leaf::file_read, Leaf::network, Leaf::lock, Leaf::gil})
         if (const double waits = share(d, {leaf}); waits >= 1)
           f.evidence +=
               fmt::format(", {:.1f}% for one that waits: {}", waits, leaf_info(leaf).title) +
@@ -263,13 +264,14 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::graphs:
       return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::blocked,
                              Leaf::file_read, Leaf::file_write, Leaf::network, Leaf::lock,
-                             Leaf::runnable}) -
+                             Leaf::gil, Leaf::runnable}) -
              part(d.long_host, {Leaf::host_code, Leaf::blocked, Leaf::file_read, Leaf::file_write,
-                                Leaf::network, Leaf::lock, Leaf::runnable}) -
+                                Leaf::network, Leaf::lock, Leaf::gil, Leaf::runnable}) -
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::host_work:
-      return part(d.long_host, {Leaf::host_code, Leaf::after_sync, Leaf::blocked, Leaf::file_read,
-                                Leaf::file_write, Leaf::network, Leaf::lock, Leaf::runnable});
+      return part(d.long_host,
+                  {Leaf::host_code, Leaf::after_sync, Leaf::blocked, Leaf::file_read,
+                   Leaf::file_write, Leaf::network, Leaf::lock, Leaf::gil, Leaf::runnable});
     case FixKind::syncs:
       return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -33,12 +34,20 @@
 namespace saturate::observe {
 namespace {
 
-constexpr int64_t kSampleNs = 10'000'000;
-constexpr int kSamplesAWrite = 50;
+constexpr int64_t kSampleNs = 10'000'000, kLongestSampleNs = 200'000'000;
+constexpr double kMostOfACore = 0.02;  // for samples of threads: more of them, more rarely
+constexpr int kSamplesAWrite = 50, kSamplesOfCost = 40;
 
 int64_t now_ns() {
   timespec t{};
   clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// What this thread ran.
+int64_t own_cpu_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
@@ -325,23 +334,39 @@ LaunchResult run_captured(const LaunchOptions& o) {
       writer.write(host, now_ns());
       host.spans.clear();
       host.samples.clear();
+      host.host_uses.clear();
     } catch (const Error& e) {  // the disk is full, say: the command still runs to its end
       log_warning(e.what());
       writing = false;
     }
   };
   int64_t next = now_ns();
-  for (int samples = 0; !child.wait(next); ++samples) {
+  double cost_ns = 0;  // of a sample, lately
+  int64_t samples = 0;
+  const int64_t begun_ns = next;
+  for (; !child.wait(next); ++samples) {
     deadline.check(now_ns(), child.asked_to_end());
+    const int64_t before_ns = own_cpu_ns();
     sampler.sample();
+    cost_ns += (static_cast<double>(own_cpu_ns() - before_ns) - cost_ns) / kSamplesOfCost;
     outside.collect();
     if (samples % kSamplesAWrite == kSamplesAWrite - 1) write();
-    next = std::max(next + kSampleNs, now_ns());
+    next = std::max(next + std::clamp(static_cast<int64_t>(cost_ns / kMostOfACore), kSampleNs,
+                                      kLongestSampleNs),
+                    now_ns());
   }
   const int64_t ended_ns = now_ns();
+  sampler.finish();
   host.notes = sampler.summary();
   if (!no_rates.empty()) host.notes.push_back("rates of copies were not measured: " + no_rates);
   for (std::string& note : stacks.notes()) host.notes.push_back(std::move(note));
+  if (const int64_t mean_ns = (ended_ns - begun_ns) / std::max<int64_t>(1, samples);
+      samples >= kSamplesAWrite && mean_ns > 3 * kSampleNs / 2)
+    host.notes.push_back(fmt::format(
+        "host: its threads were sampled every {:.0f} ms, not every {}, to take no more than "
+        "{:.0f}% of a core: shorter waits have their kind from few samples",
+        1e-6 * static_cast<double>(mean_ns), kSampleNs / 1'000'000, 100 * kMostOfACore));
+  host.host_uses = sampler.uses();
   write();
   if (writing) writer.close(host);
   outside.write(o.folder);

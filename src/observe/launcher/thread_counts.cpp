@@ -5,49 +5,93 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
-#include <cstring>
+#include <charconv>
 
 namespace saturate::observe {
 namespace {
 
-// The start of a small file; empty when it cannot be read.
-std::string read_start(const std::string& path) {
-  std::array<char, 4096> text;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const ssize_t got = read(fd, text.data(), text.size());
-  close(fd);
-  return got > 0 ? std::string(text.data(), static_cast<size_t>(got)) : "";
+int64_t number_at(std::string_view text, size_t& at) {
+  while (at < text.size() && text[at] == ' ') ++at;
+  int64_t value = 0;
+  const auto read = std::from_chars(text.data() + at, text.data() + text.size(), value);
+  at = static_cast<size_t>(read.ptr - text.data());
+  return value;
 }
 
-int64_t field(const std::string& text, const char* key) {
-  const size_t at = text.find(key);
-  return at == std::string::npos ? 0
-                                 : std::strtoll(text.c_str() + at + std::strlen(key), nullptr, 10);
+int64_t field(std::string_view text, std::string_view key) {
+  size_t at = text.find(key);
+  if (at == std::string_view::npos) return 0;
+  at = text.find_first_not_of(" \t", at + key.size());
+  return at == std::string_view::npos ? 0 : number_at(text, at);
+}
+
+void read_stat(std::string_view stat, ThreadCounts& counts) {
+  const size_t open = stat.find('('), close = stat.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close + 2 >= stat.size())
+    return;
+  counts.name = stat.substr(open + 1, close - open - 1);
+  counts.state = stat[close + 2];
+  // utime and stime are the 14th and 15th field; the state is the third.
+  size_t at = close + 2;
+  for (int i = 3; i < 14 && at != std::string_view::npos; ++i) at = stat.find(' ', at + 1);
+  if (at == std::string_view::npos) return;
+  counts.user_ticks = number_at(stat, at);
+  counts.system_ticks = number_at(stat, at);
 }
 
 }  // namespace
 
-bool read_thread(pid_t pid, pid_t thread, bool with_switches, ThreadCounts& counts,
-                 const std::string& proc) {
-  const std::string folder =
-      proc + "/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/";
-  const std::string times = read_start(folder + "schedstat");
-  if (times.empty()) return false;
-  char* at = nullptr;
-  counts.run_ns = std::strtoll(times.c_str(), &at, 10);
-  counts.wait_ns = std::strtoll(at, nullptr, 10);
-  const std::string stat = read_start(folder + "stat");
-  const size_t open = stat.find('('), close = stat.rfind(')');
-  if (open != std::string::npos && close != std::string::npos && close + 2 < stat.size()) {
-    counts.name = stat.substr(open + 1, close - open - 1);
-    counts.state = stat[close + 2];
+ThreadFile::~ThreadFile() { close(); }
+
+void ThreadFile::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void ThreadFiles::close() {
+  for (ThreadFile* file : {&schedstat, &stat, &syscall, &io}) file->close();
+}
+
+std::string_view ThreadFile::read(const std::string& proc, pid_t process, pid_t thread,
+                                  const char* name, bool keep) {
+  static thread_local std::array<char, 4096> text;
+  if (fd_ < 0) {
+    const std::string path =
+        proc + "/" + std::to_string(process) + "/task/" + std::to_string(thread) + "/" + name;
+    fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) return {};
   }
+  const ssize_t got = pread(fd_, text.data(), text.size(), 0);
+  if (!keep) close();
+  return got > 0 ? std::string_view(text.data(), static_cast<size_t>(got)) : std::string_view();
+}
+
+bool read_thread_io(pid_t pid, pid_t thread, ThreadIo& io, const std::string& proc,
+                    ThreadFiles& files) {
+  const std::string_view text = files.io.read(proc, pid, thread, "io", files.keep);
+  io.read = field(text, "rchar:");
+  io.written = field(text, "wchar:");
+  return !text.empty();
+}
+
+bool read_thread(pid_t pid, pid_t thread, bool with_switches, ThreadCounts& counts,
+                 const std::string& proc, ThreadFiles& files, const ThreadCounts* asleep) {
+  const std::string_view times = files.schedstat.read(proc, pid, thread, "schedstat", files.keep);
+  if (times.empty()) return false;
+  size_t at = 0;
+  counts.run_ns = number_at(times, at);
+  counts.wait_ns = number_at(times, at);
+  counts.slices = number_at(times, at);
+  if (asleep != nullptr && asleep->slices == counts.slices && !with_switches) {
+    counts = *asleep;
+    return true;
+  }
+  read_stat(files.stat.read(proc, pid, thread, "stat", files.keep), counts);
   if (with_switches) {
-    const std::string status = read_start(folder + "status");
-    counts.voluntary = field(status, "\nvoluntary_ctxt_switches:");
-    counts.involuntary = field(status, "\nnonvoluntary_ctxt_switches:");
+    ThreadFile status;
+    const std::string_view text = status.read(proc, pid, thread, "status", false);
+    counts.voluntary = field(text, "\nvoluntary_ctxt_switches:");
+    counts.involuntary = field(text, "\nnonvoluntary_ctxt_switches:");
   }
   return true;
 }

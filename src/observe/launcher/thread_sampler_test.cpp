@@ -22,6 +22,8 @@ class Sampling : public ::testing::Test {
     const std::string process = folder / std::to_string(pid),
                       task = process + "/task/" + std::to_string(thread);
     fs::create_directories(task);
+    fs::create_directories(process + "/fd");
+    std::ofstream(process + "/io") << "rchar: 0\nwchar: 0\nread_bytes: 0\n";
     const std::string stat = std::to_string(thread) + " (" + name + ") " + state + " " +
                              std::to_string(parent) + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
     std::ofstream(process + "/stat") << stat;
@@ -127,12 +129,13 @@ TEST_F(Sampling, ChildrenOfChildrenButNoStrangers) {
   write(100, 100, 0, 0, 'R', 201);  // a circle
   EXPECT_EQ(reader.tree(200), (std::vector<int64_t>{200, 201, 100}));
   ThreadCounts counts;
-  ASSERT_TRUE(read_thread(200, 200, true, counts, folder / ""));
+  ThreadFiles files;
+  ASSERT_TRUE(read_thread(200, 200, true, counts, folder / "", files));
   EXPECT_EQ(counts.name, "a) S 1 (b");
   EXPECT_EQ(counts.state, 'R');
   EXPECT_EQ(counts.voluntary, 10);
   EXPECT_EQ(counts.involuntary, 3);
-  EXPECT_FALSE(read_thread(200, 999, true, counts, folder / ""));
+  EXPECT_FALSE(read_thread(200, 999, true, counts, folder / "", files));
 }
 
 TEST_F(Sampling, SummaryNamesTheBusiest) {
@@ -163,6 +166,7 @@ TEST_F(Sampling, AThreadThatEndsIsNoError) {
   write(100, 100, 0, 0, 'S');
   now_ns = 1'010 * kMs;
   sampler.sample();
+  std::ofstream(folder / "100/task/100/schedstat");  // as files of threads are that have ended
   std::filesystem::remove_all(folder / "100");
   now_ns = 1'020 * kMs;
   sampler.sample();

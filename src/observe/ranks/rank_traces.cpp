@@ -88,6 +88,7 @@ Trace only(const Trace& from, uint32_t process) {
   t.framework = from.framework;
   t.notes = from.notes;
   t.work = from.work;
+  t.host_uses = from.host_uses;
   t.shapes = from.shapes;
   t.copy_rates = from.copy_rates;
   t.slowdown = from.slowdown;

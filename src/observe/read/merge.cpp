@@ -133,6 +133,7 @@ void append_trace(Trace& into, const Trace& from, uint32_t processes) {
     into.collectives.push_back(note);
   }
   into.memory.insert(into.memory.end(), from.memory.begin(), from.memory.end());
+  into.host_uses.insert(into.host_uses.end(), from.host_uses.begin(), from.host_uses.end());
   into.memory_by_calls = into.memory_by_calls || from.memory_by_calls;
   into.work.insert(into.work.end(), from.work.begin(), from.work.end());
   into.shapes = into.shapes || from.shapes;

@@ -28,16 +28,17 @@ enum class Block : uint32_t {
   ops = 5,
   calls = 6,
   spans = 7,
-  notes = 8,     // texts; the first of the file is the framework's name
-  flush = 9,     // all records that end before u64 ns have been written
-  end = 10,      // u64 records dropped; closed in order
-  pauses = 11,   // times without records, before any record that is later
-  cost = 12,     // f64 by which the program was slower while it was recorded
-  memory = 13,   // samples of what the program had taken of each device's memory
-  copies = 14,   // rates on the machine: 4 f64 in the order of CopyRates, then its two texts
-  stacks = 20,   // a table like names: frames with those that called them, numbered from 0 on
-  samples = 21,  // of stacks
-  parents = 22,  // pairs of a process and the one that started it
+  notes = 8,       // texts; the first of the file is the framework's name
+  flush = 9,       // all records that end before u64 ns have been written
+  end = 10,        // u64 records dropped; closed in order
+  pauses = 11,     // times without records, before any record that is later
+  cost = 12,       // f64 by which the program was slower while it was recorded
+  memory = 13,     // samples of what the program had taken of each device's memory
+  copies = 14,     // rates on the machine: 4 f64 in the order of CopyRates, then its two texts
+  host_uses = 18,  // what the program did with files, peers and locks, of the whole run
+  stacks = 20,     // a table like names: frames with those that called them, numbered from 0 on
+  samples = 21,    // of stacks
+  parents = 22,    // pairs of a process and the one that started it
 };
 
 struct Header {
@@ -81,6 +82,13 @@ struct ParentRecord {
   uint32_t process, parent;
 };
 static_assert(sizeof(StackRecord) == 20 && sizeof(SampleRecord) == 48);
+// Followed by four texts: name, example, storage, thread.
+struct HostUseRecord {
+  uint32_t kind, flags;  // SpanKind; 1 over a network, 2 in memory
+  int64_t files, bytes, storage_bytes, waited_ns, threads, episodes, first_ns, last_ns,
+      last_start_ns;
+};
+static_assert(sizeof(HostUseRecord) == 80);
 struct PauseRecord {
   int64_t start_ns, end_ns;
 };

@@ -149,6 +149,8 @@ class SatCapture : public Capture {
           into_.parents[r.process] = r.parent;
         }
         return true;
+      case sat::Block::host_uses:
+        return read_host_uses();
       case sat::Block::pauses:
         return read_pauses();
       case sat::Block::cost: {
@@ -207,6 +209,7 @@ class SatCapture : public Capture {
     trace_.framework = read_.framework;
     trace_.notes = read_.notes;
     trace_.copy_rates = read_.copy_rates;
+    trace_.host_uses = read_.host_uses;
     trace_.slowdown = read_.slowdown;
     trace_.dropped = read_.dropped;
     trace_.malformed = read_.malformed;
@@ -372,6 +375,36 @@ class SatCapture : public Capture {
         continue;
       }
       into_.samples.push_back(s);
+    }
+    return true;
+  }
+
+  bool read_host_uses() {
+    while (at_ < payload_.size()) {
+      const auto r = take<sat::HostUseRecord>();
+      HostUse u;
+      u.kind = static_cast<SpanKind>(r.kind);
+      u.over_network = (r.flags & 1) != 0;
+      u.in_memory = (r.flags & 2) != 0;
+      u.files = r.files;
+      u.bytes = r.bytes;
+      u.storage_bytes = r.storage_bytes;
+      u.waited_ns = r.waited_ns;
+      u.threads = r.threads;
+      u.episodes = r.episodes;
+      u.first_ns = r.first_ns;
+      u.last_ns = r.last_ns;
+      u.last_start_ns = r.last_start_ns;
+      for (std::string* to : {&u.name, &u.example, &u.storage, &u.thread}) *to = text();
+      const auto counts = {r.files, r.bytes, r.storage_bytes, r.waited_ns, r.threads, r.episodes};
+      if (r.kind < static_cast<uint32_t>(SpanKind::file_read) ||
+          r.kind > static_cast<uint32_t>(SpanKind::lock) || r.first_ns < -kMostNs ||
+          r.last_start_ns < r.first_ns || r.last_ns < r.last_start_ns || r.last_ns > kMostNs ||
+          std::any_of(counts.begin(), counts.end(), [](int64_t n) { return n < 0; })) {
+        ++into_.malformed;
+        continue;
+      }
+      into_.host_uses.push_back(std::move(u));
     }
     return true;
   }

@@ -158,6 +158,15 @@ void SatWriter::write(const Trace& t, int64_t complete_ns) {
     send(sat::Block::parents, true);
     parents_ = t.parents.size();
   }
+  for (const HostUse& u : t.host_uses) {
+    put(out, sat::HostUseRecord{static_cast<uint32_t>(u.kind),
+                                (u.over_network ? 1u : 0u) | (u.in_memory ? 2u : 0u), u.files,
+                                u.bytes, u.storage_bytes, u.waited_ns, u.threads, u.episodes,
+                                u.first_ns, u.last_ns, u.last_start_ns});
+    for (const std::string* text : {&u.name, &u.example, &u.storage, &u.thread})
+      put_text(out, *text);
+  }
+  send(sat::Block::host_uses, true);
   put(out, complete_ns);
   send(sat::Block::flush, true);
   if (std::fflush(file_.get()) != 0)

@@ -9,6 +9,7 @@
 
 #include "observe/read/open_capture.h"
 #include "observe/report/host_lines.h"
+#include "observe/report/host_uses.h"
 
 namespace saturate::observe {
 namespace {
@@ -39,13 +40,14 @@ Name name_of(FixKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
 Name name_of(Leaf leaf) {
   constexpr std::pair<Leaf, FixKind> kCauses[] = {
-      {Leaf::launch, FixKind::graphs},        {Leaf::launch_latency, FixKind::graphs},
-      {Leaf::host_code, FixKind::host_work},  {Leaf::loader, FixKind::loader},
-      {Leaf::file_read, FixKind::host_work},  {Leaf::file_write, FixKind::host_work},
-      {Leaf::network, FixKind::host_work},    {Leaf::lock, FixKind::host_work},
-      {Leaf::sync, FixKind::syncs},           {Leaf::after_sync, FixKind::syncs},
-      {Leaf::blocking_copy, FixKind::copies}, {Leaf::allocator, FixKind::allocator},
-      {Leaf::runnable, FixKind::cores},       {Leaf::code_load, FixKind::code_load}};
+      {Leaf::launch, FixKind::graphs},       {Leaf::launch_latency, FixKind::graphs},
+      {Leaf::host_code, FixKind::host_work}, {Leaf::loader, FixKind::loader},
+      {Leaf::file_read, FixKind::host_work}, {Leaf::file_write, FixKind::host_work},
+      {Leaf::network, FixKind::host_work},   {Leaf::gil, FixKind::host_work},
+      {Leaf::lock, FixKind::host_work},      {Leaf::sync, FixKind::syncs},
+      {Leaf::after_sync, FixKind::syncs},    {Leaf::blocking_copy, FixKind::copies},
+      {Leaf::allocator, FixKind::allocator}, {Leaf::runnable, FixKind::cores},
+      {Leaf::code_load, FixKind::code_load}};
   if (leaf == Leaf::dependency) return {"dependency_bound", "waiting for other streams or devices"};
   for (const auto& [cause, fix] : kCauses)
     if (cause == leaf) return name_of(fix);
@@ -266,6 +268,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
   }
   result.verdict = judge(result.analysis, result.fixes);
   name_line(result);
+  if (const std::string use = main_host_use(result); !use.empty()) result.verdict.why += "; " + use;
   return result;
 }
 

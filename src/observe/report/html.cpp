@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "observe/report/counters_rows.h"
 #include "observe/report/host_lines.h"
+#include "observe/report/host_uses.h"
 #include "observe/report/html_charts.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
@@ -226,7 +227,7 @@ std::string render_html(const Diagnosis& g) {
       verdict_html(g) + ranks_html(g) + budget_html(g, g.device()) + host_lines_html(g.device());
   const std::string steps = step_chart(g.analysis.steps);
   if (!steps.empty()) html += "<h2>Steps</h2>\n" + steps;
-  html += memory_html(g) + clocks_html(g.counters);
+  html += host_uses_html(g) + memory_html(g) + clocks_html(g.counters);
   html += fixes_html(g.fixes) + kernels_html(g, g.device()) + roofline_html(g) +
           copies_html(g.device());
   for (size_t i = 1; i < g.analysis.devices.size(); ++i)

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "observe/report/host_lines.h"
+#include "observe/report/host_uses.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
@@ -195,6 +196,7 @@ std::string render_json(const Diagnosis& g) {
                         {"meaning", c.info->meaning}});
   if (const std::optional<RunRate> run = run_rate(g.counters))
     j["run_at_most"] = {{"gpu", run->device}, {"tflops", run->tflops}, {"gb_per_s", run->gb_per_s}};
+  j["host_uses"] = host_uses_json(g);
   j["shapes"] = a.shapes;
   j["copy_rates"] = copy_rates_json(a.copy_rates);
   Json& clocks = j["clocks"] = Json::Array{};

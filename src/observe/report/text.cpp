@@ -8,6 +8,7 @@
 
 #include "observe/report/counters_rows.h"
 #include "observe/report/host_lines.h"
+#include "observe/report/host_uses.h"
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
@@ -217,6 +218,7 @@ std::string render_text(const Diagnosis& g) {
   out += ranks_text(g);
   out += budget_text(g);
   out += host_lines_text(g.device());
+  out += host_uses_text(g);
   out += fixes_text(g.fixes);
   out += kernels_text(g);
   out += memory_text(g);

@@ -171,12 +171,21 @@ std::multimap<int64_t, int64_t> ProcessReader::children() const {
 }
 
 std::vector<int64_t> ProcessReader::tree(int64_t root) const {
-  const std::multimap<int64_t, int64_t> all = children();
+  // A kernel that lists children saves reading every process of the machine.
+  const bool listed = file(fmt::format("{}/task/{}/children", root, root)).has_value();
+  const std::multimap<int64_t, int64_t> all = listed ? decltype(all){} : children();
   std::vector<int64_t> found{root};
   std::set<int64_t> seen{root};  // a tree read while it changes may hold a circle
   for (size_t i = 0; i < found.size(); ++i) {
-    for (auto [child, end] = all.equal_range(found[i]); child != end; ++child)
+    const int64_t parent = found[i];
+    for (auto [child, end] = all.equal_range(parent); child != end; ++child)
       if (seen.insert(child->second).second) found.push_back(child->second);
+    if (!listed) continue;
+    for (const int64_t thread : thread_ids(parent))
+      if (const auto text = file(fmt::format("{}/task/{}/children", parent, thread)))
+        for (const std::string_view word : words(*text))
+          if (const auto child = to_number(word); child && seen.insert(*child).second)
+            found.push_back(*child);
   }
   return found;
 }

@@ -115,6 +115,7 @@ void Trace::sort() {
   });
   sort_records(memory, std::less<>());
   sort_records(work, std::less<>());
+  sort_records(host_uses, std::less<>());
   const std::vector<uint32_t> name = ranks(names), stream = ranks(streams), thread = ranks(threads);
   sort_records(ops, [&](const DeviceOp& a, const DeviceOp& b) {
     if (a.start_ns != b.start_ns) return a.start_ns < b.start_ns;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/trace/host_use.h"
 #include "observe/trace/pauses.h"
 #include "observe/trace/record.h"
 
@@ -83,6 +84,7 @@ struct Trace {
   bool memory_by_calls = false;             // of the program's calls to CUDA, not of its allocator
   std::vector<OperatorWork> work;           // in order, of the whole capture
   std::vector<CollectiveNote> collectives;  // by correlation
+  std::vector<HostUse> host_uses;           // of the whole run
   std::map<uint32_t, int64_t> rank_of;      // of processes, as far as the source says
   bool shapes = false;                      // the source recorded the shapes of operators' inputs
   std::vector<std::string> notes;           // for the reader of the report: what the source lacked
