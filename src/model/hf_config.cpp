@@ -70,6 +70,15 @@ const char* refusal_of_llama(const ModelConfig& c) {
   return nullptr;
 }
 
+const char* refusal_of_mixtral(const ModelConfig& c) {
+  if (c.biases) return " has no biases";
+  if (c.expert_every != 1) return " has experts in every layer";
+  if (c.expert_routing != ExpertRouting::dropless) return " drops no token";
+  if (c.capacity_factor != ModelConfig{}.capacity_factor) return " has no capacity_factor";
+  if (c.experts_per_token == 1) return " divides gates by their sum";
+  return refusal_of_llama(c);
+}
+
 // The names are those of both classes; what only Marian has is added by marian_config.
 Json translator_config(const ModelConfig& c, const char* type, const char* architecture) {
   const bool pre = c.norm_position == NormPosition::pre;
@@ -129,9 +138,10 @@ Json gpt2_config(const ModelConfig& c) {
   return out;
 }
 
-Json llama_config(const ModelConfig& c) {
-  Json out = {{"model_type", "llama"},
-              {"architectures", Json::Array{"LlamaForCausalLM"}},
+// Llama and Mixtral.
+Json rotary_config(const ModelConfig& c, const char* type, const char* architecture) {
+  Json out = {{"model_type", type},
+              {"architectures", Json::Array{architecture}},
               {"vocab_size", c.vocab_target},
               {"tie_word_embeddings", c.tied_output},
               {"max_position_embeddings", c.max_positions},
@@ -142,12 +152,26 @@ Json llama_config(const ModelConfig& c) {
               {"num_key_value_heads", c.kv_heads},
               {"head_dim", c.head_size},
               {"hidden_act", hf_activation(c.activation)},
-              {"attention_bias", c.biases},
-              {"mlp_bias", c.biases},
               {"attention_dropout", c.attention_dropout},
               {"rms_norm_eps", c.norm_eps},
               {"rope_theta", c.rotary_base}};
   add_special_ids(out, c);
+  return out;
+}
+
+Json llama_config(const ModelConfig& c) {
+  Json out = rotary_config(c, "llama", "LlamaForCausalLM");
+  out.add("attention_bias", c.biases);
+  out.add("mlp_bias", c.biases);
+  return out;
+}
+
+Json mixtral_config(const ModelConfig& c) {
+  Json out = rotary_config(c, "mixtral", "MixtralForCausalLM");
+  out.add("num_local_experts", c.experts);
+  out.add("num_experts_per_tok", c.experts_per_token);
+  out.add("router_aux_loss_coef", c.router_aux_loss);
+  out.add("router_z_loss", c.router_z_loss);
   return out;
 }
 
@@ -163,17 +187,20 @@ HfClass nearest_hf_class(const ModelConfig& config) {
   if (config.kind == ModelKind::encoder_decoder) {
     return config.norm_position == NormPosition::pre ? HfClass::pegasus : HfClass::marian;
   }
-  return config.norm == NormKind::rms_norm ? HfClass::llama : HfClass::gpt2;
+  if (config.norm != NormKind::rms_norm) return HfClass::gpt2;
+  return config.experts > 0 ? HfClass::mixtral : HfClass::llama;
 }
 
 std::optional<std::string> hf_refusal(const ModelConfig& config) {
   for (const std::string& mixer : config.mixers) {
     if (mixer != "self_attention") return "no class of transformers has " + mixer;
   }
-  if (config.experts > 0) return "no class that it reads or writes has experts";
+  const HfClass nearest = nearest_hf_class(config);
+  if (config.experts > 0 && nearest != HfClass::mixtral)
+    return "of the classes that it reads or writes only Mixtral has experts";
   const char* name = "MarianMTModel";
   const char* why = nullptr;
-  switch (nearest_hf_class(config)) {
+  switch (nearest) {
     case HfClass::marian:
       why = refusal_of_marian(config);
       break;
@@ -185,6 +212,9 @@ std::optional<std::string> hf_refusal(const ModelConfig& config) {
       break;
     case HfClass::llama:
       name = "LlamaForCausalLM", why = refusal_of_llama(config);
+      break;
+    case HfClass::mixtral:
+      name = "MixtralForCausalLM", why = refusal_of_mixtral(config);
       break;
   }
   if (why == nullptr) return std::nullopt;
@@ -206,6 +236,9 @@ Json to_hf_config(const ModelConfig& config) {
       break;
     case HfClass::llama:
       out = llama_config(config);
+      break;
+    case HfClass::mixtral:
+      out = mixtral_config(config);
       break;
   }
   out.add("torch_dtype", "float32");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model configurations as Hugging Face transformers writes them: marian, pegasus, gpt2 and llama.
+// Model configurations as Hugging Face transformers writes them: marian, pegasus, gpt2, llama
+// and mixtral.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,11 +11,12 @@
 namespace saturate::model {
 
 // The class that computes what this model computes: MarianMTModel,
-// PegasusForConditionalGeneration (its pre-norm twin), GPT2LMHeadModel, LlamaForCausalLM.
-enum class HfClass : uint8_t { marian, pegasus, gpt2, llama };
+// PegasusForConditionalGeneration (its pre-norm twin), GPT2LMHeadModel, LlamaForCausalLM,
+// MixtralForCausalLM (Llama with experts).
+enum class HfClass : uint8_t { marian, pegasus, gpt2, llama, mixtral };
 
 // The nearest class: marian for a post-norm encoder_decoder, pegasus for a pre-norm one, llama for
-// rms_norm, gpt2 otherwise.
+// rms_norm (mixtral with experts), gpt2 otherwise.
 HfClass nearest_hf_class(const ModelConfig& config);
 
 // Why no such class computes this model ("MarianMTModel has no final norm"); nothing when one does.
@@ -23,7 +25,7 @@ std::optional<std::string> hf_refusal(const ModelConfig& config);
 
 // config.json. A refused model gets {"model_type": "saturate", ...} with our own fields.
 // Not carried by Hugging Face fields: activation_dropout of gpt2, dropout and activation_dropout of
-// llama (read back as 0).
+// llama and mixtral (read back as 0). router_z_loss is a field of our own beside mixtral's.
 Json to_hf_config(const ModelConfig& config);
 
 // bos_token_id, eos_token_id and pad_token_id, those that the model has.

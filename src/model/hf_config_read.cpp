@@ -104,8 +104,9 @@ ModelConfig read_gpt2(JsonFields& in) {
   return c;
 }
 
-void read_rotary(JsonFields& in, const Json& json, const std::string& where, ModelConfig& c) {
-  c.rotary_base = static_cast<float>(in.number_or("rope_theta", 10000.0));
+void read_rotary(JsonFields& in, const Json& json, const std::string& where, double usual_base,
+                 ModelConfig& c) {
+  c.rotary_base = static_cast<float>(in.number_or("rope_theta", usual_base));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (!in.has(key)) continue;
     JsonFields rope(*json.find(key), "model", where + ", " + key);
@@ -115,7 +116,9 @@ void read_rotary(JsonFields& in, const Json& json, const std::string& where, Mod
   }
 }
 
-ModelConfig read_llama(JsonFields& in, const Json& json, const std::string& where) {
+// What Llama and Mixtral have in common.
+ModelConfig read_decoder(JsonFields& in, const Json& json, const std::string& where,
+                         double usual_base) {
   ModelConfig c = model_preset("llama-110m");
   c.d_model = in.integer("hidden_size");
   c.decoder_layers = in.integer("num_hidden_layers");
@@ -129,10 +132,30 @@ ModelConfig read_llama(JsonFields& in, const Json& json, const std::string& wher
   c.max_positions = in.integer_or("max_position_embeddings", 2048);
   c.attention_dropout = static_cast<float>(in.number_or("attention_dropout", 0.0));
   c.norm_eps = static_cast<float>(in.number_or("rms_norm_eps", 1e-6));
+  c.biases = false;
+  read_rotary(in, json, where, usual_base, c);
+  return c;
+}
+
+ModelConfig read_llama(JsonFields& in, const Json& json, const std::string& where) {
+  ModelConfig c = read_decoder(in, json, where, 10000.0);
   c.biases = in.boolean_or("attention_bias", false);
   if (in.boolean_or("mlp_bias", false) != c.biases)
     in.fail("mlp_bias", "it must equal attention_bias");
-  read_rotary(in, json, where, c);
+  return c;
+}
+
+ModelConfig read_mixtral(JsonFields& in, const Json& json, const std::string& where) {
+  ModelConfig c = read_decoder(in, json, where, 1e6);
+  c.experts = in.integer_or("num_local_experts", 8);
+  c.experts_per_token = in.integer_or("num_experts_per_tok", 2);
+  if (c.experts_per_token < 2)
+    in.fail("num_experts_per_tok",
+            "with one expert a token Mixtral has no gates, and Saturate has");
+  c.router_aux_loss = static_cast<float>(in.number_or("router_aux_loss_coef", 0.001));
+  c.router_z_loss = static_cast<float>(in.number_or("router_z_loss", 0.0));
+  if (in.has("sliding_window"))
+    in.fail("sliding_window", "Saturate's models attend to the whole text; null is needed");
   return c;
 }
 
@@ -152,15 +175,19 @@ ModelConfig from_hf_config(const Json& json, const std::string& where) {
     c = read_gpt2(in);
   } else if (type == "llama") {
     c = read_llama(in, json, where);
+  } else if (type == "mixtral") {
+    c = read_mixtral(in, json, where);
   } else {
-    in.fail("model_type", "Saturate reads marian, pegasus, gpt2, llama and its own \"saturate\"");
+    in.fail("model_type",
+            "Saturate reads marian, pegasus, gpt2, llama, mixtral and its own \"saturate\"");
   }
   if (type != "saturate") {
     c.pad_id = read_id(in, json, "pad_token_id");
     c.bos_id = read_id(in, json, "bos_token_id");
     c.eos_id = read_id(in, json, "eos_token_id");
-    if (type != "llama") c.head_size = c.heads > 0 ? c.d_model / c.heads : 0;
-    if (type != "llama" && c.heads * c.head_size != c.d_model) {
+    const bool own_heads = type == "llama" || type == "mixtral";
+    if (!own_heads) c.head_size = c.heads > 0 ? c.d_model / c.heads : 0;
+    if (!own_heads && c.heads * c.head_size != c.d_model) {
       throw Error(Errc::invalid_argument, "model",
                   fmt::format("{}: {} heads do not divide width {}", where, c.heads, c.d_model));
     }

@@ -61,6 +61,25 @@ class Mapper {
       SAT_ASSERT(row == p.rows);
     }
   }
+  // Matrices of experts, which lie one below the other: "<prefix><expert>.<part>.weight".
+  void experts(const std::string& parameter, const std::string& prefix,
+               const std::vector<const char*>& parts) {
+    const ParameterShape& p = shape(parameter);
+    const int64_t rows = p.rows / c_.experts / std::ssize(parts);
+    for (int64_t e = 0; e < c_.experts; ++e) {
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const int64_t first = (e * std::ssize(parts) + static_cast<int64_t>(i)) * rows;
+        out.push_back({fmt::format("{}{}.{}.weight", prefix, e, parts[i]),
+                       {rows, p.cols},
+                       p.name,
+                       first,
+                       rows,
+                       p.cols,
+                       false,
+                       {}});
+      }
+    }
+  }
   // GPT-2's Conv1D: the weight is (in, out).
   void conv1d(const std::string& parameter, const std::string& hf_name) {
     const ParameterShape& p = shape(parameter + ".weight");
@@ -100,7 +119,8 @@ const std::vector<LayerName> kLlamaNames = {
     {"self_norm", "input_layernorm"},
     {"ffn.in", "mlp.", {"gate_proj", "up_proj"}},
     {"ffn.out", "mlp.", {"down_proj"}},
-    {"ffn_norm", "post_attention_layernorm"}};
+    {"ffn_norm", "post_attention_layernorm"},
+    {"experts_norm", "post_attention_layernorm"}};
 
 // The layers of one side; `theirs` stands before "layers.".
 void map_layers(Mapper& m, const std::string& side, int64_t layers, const std::string& theirs,
@@ -170,9 +190,17 @@ void map_gpt2(Mapper& m) {
   }
 }
 
+// Llama and Mixtral, whose layers have experts in place of an mlp.
 void map_llama(Mapper& m) {
   m.whole("decoder.embed.weight", "model.embed_tokens.weight");
   map_layers(m, "decoder", m.config().decoder_layers, "model.", kLlamaNames);
+  for (int64_t n = 0; m.config().experts > 0 && n < m.config().decoder_layers; ++n) {
+    const std::string from = fmt::format("decoder.layers.{}.experts.", n),
+                      to = fmt::format("model.layers.{}.block_sparse_moe.", n);
+    m.whole(from + "router.weight", to + "gate.weight");
+    m.experts(from + "in.weight", to + "experts.", {"w1", "w3"});
+    m.experts(from + "out.weight", to + "experts.", {"w2"});
+  }
   m.norm("decoder.final_norm", "model.norm");
   if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
 }
@@ -197,6 +225,7 @@ std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
       map_gpt2(m);
       break;
     case HfClass::llama:
+    case HfClass::mixtral:
       map_llama(m);
       break;
   }

@@ -83,6 +83,11 @@ std::vector<Variant> variants() {
   grouped.head_size = 6;
   grouped.tied_output = false;
   all.push_back({"llama_grouped", grouped});
+  ModelConfig mixtral = small("llama-110m");
+  mixtral.experts = 4;
+  mixtral.kv_heads = 1;
+  mixtral.router_z_loss = 0.004f;
+  all.push_back({"mixtral", mixtral});
   ModelConfig own = small("base");
   own.norm_position = NormPosition::pre;
   own.final_norm = own.gated = true;
@@ -136,6 +141,31 @@ TEST(HfWeights, FusedRowsGoWhereMarianReadsThem) {
   EXPECT_EQ(up, values.at("decoder.layers.0.ffn.in.weight"));
   EXPECT_EQ(file.find("final_logits_bias")->shape, (std::vector<int64_t>{1, 11}));
   EXPECT_EQ(file.find("model.shared.weight")->shape, (std::vector<int64_t>{11, 12}));
+}
+
+TEST(HfWeights, ExpertsAreTensorsOfTheirOwn) {
+  const TempFolder folder;
+  ModelConfig config = small("llama-110m");
+  config.experts = 4;
+  const Values values = numbered(config);
+  save(folder.path(), config, values);
+  const SafetensorsReader file(folder.path());
+  // Of expert 2: the gate, what it multiplies, and the way back, each 10 x 12 or 12 x 10.
+  const auto expect = [&](const std::string& part, const std::vector<int64_t>& shape,
+                          const std::string& parameter, int64_t place) {
+    const TensorView* t = file.find("model.layers.1.block_sparse_moe." + part + ".weight");
+    ASSERT_NE(t, nullptr) << part;
+    EXPECT_EQ(t->shape, shape);
+    std::vector<float> got(static_cast<size_t>(shape[0] * shape[1]));
+    read_floats(*t, 0, got);
+    const auto from =
+        values.at("decoder.layers.1.experts." + parameter).begin() + place * std::ssize(got);
+    EXPECT_EQ(got, std::vector<float>(from, from + std::ssize(got))) << part;
+  };
+  expect("gate", {4, 12}, "router.weight", 0);
+  expect("experts.2.w1", {10, 12}, "in.weight", 4);
+  expect("experts.2.w3", {10, 12}, "in.weight", 5);
+  expect("experts.2.w2", {12, 10}, "out.weight", 2);
 }
 
 // What Pegasus computes was written under our own names before Pegasus was known here.

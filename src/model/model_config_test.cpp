@@ -136,6 +136,27 @@ TEST(ModelConfig, SaysWhyThereIsNoHuggingFaceClass) {
   EXPECT_EQ(refusal("llama-110m", [](auto& m) { m.scale_embedding = true; }),
             "LlamaForCausalLM does not scale embeddings");
   EXPECT_EQ(refusal("llama-110m", [](auto& m) { m.kv_heads = 4; }), "none");
+  const auto refusal_of_experts = [&](const std::function<void(ModelConfig&)>& change) {
+    return refusal("llama-110m", [&](ModelConfig& m) {
+      m.experts = 4;
+      change(m);
+    });
+  };
+  EXPECT_EQ(refusal_of_experts([](auto&) {}), "none");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.biases = true; }),
+            "MixtralForCausalLM has no biases");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.expert_every = 2; }),
+            "MixtralForCausalLM has experts in every layer");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.expert_routing = ExpertRouting::gshard; }),
+            "MixtralForCausalLM drops no token");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.capacity_factor = 2; }),
+            "MixtralForCausalLM has no capacity_factor");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.experts_per_token = 1; }),
+            "MixtralForCausalLM divides gates by their sum");
+  EXPECT_EQ(refusal_of_experts([](auto& m) { m.gated = false; }),
+            "MixtralForCausalLM has a gated activation");
+  EXPECT_EQ(refusal("gpt2-124m", [](auto& m) { m.experts = 4; }),
+            "of the classes that it reads or writes only Mixtral has experts");
 }
 
 // The fields of a published translation model (OPUS-MT en-de).
@@ -189,6 +210,28 @@ TEST(HfConfig, ReadsNewerLlama) {
   EXPECT_EQ(c.pad_id, -1);
   EXPECT_EQ(c.kv_heads, 8);
   EXPECT_FALSE(c.biases);
+}
+
+TEST(HfConfig, ReadsMixtral) {
+  const std::string text = R"("architectures":["MixtralForCausalLM"],"attention_dropout":0.0,
+    "bos_token_id":1,"eos_token_id":2,"hidden_act":"silu","hidden_size":4096,"initializer_range":0.02,
+    "intermediate_size":14336,"max_position_embeddings":32768,"model_type":"mixtral",
+    "num_attention_heads":32,"num_experts_per_tok":2,"num_hidden_layers":32,"num_key_value_heads":8,
+    "num_local_experts":8,"output_router_logits":false,"rms_norm_eps":1e-05,"router_aux_loss_coef":0.02,
+    "tie_word_embeddings":false,"torch_dtype":"bfloat16","use_cache":true,"vocab_size":32000)";
+  const ModelConfig c = from_hf_config(
+      parse_json("{" + text + R"(,"sliding_window":null,"rope_theta":500000.0})", "c"), "c");
+  EXPECT_EQ(c.experts, 8);
+  EXPECT_EQ(c.experts_per_token, 2);
+  EXPECT_EQ(c.head_size, 128);
+  EXPECT_EQ(c.rotary_base, 500000.0f);
+  EXPECT_EQ(c.router_aux_loss, 0.02f);
+  EXPECT_EQ(c.router_z_loss, 0);
+  EXPECT_FALSE(c.biases || c.tied_output);
+  EXPECT_EQ(hf_refusal(c), std::nullopt);
+  EXPECT_EQ(from_hf_config(parse_json("{" + text + "}", "c"), "c").rotary_base, 1e6f);
+  for (const char* more : {R"("sliding_window":4096)", R"("num_local_experts":1)"})
+    EXPECT_THROW(from_hf_config(parse_json("{" + text + "," + more + "}", "c"), "c"), Error);
 }
 
 TEST(HfConfig, RefusesWhatItCannotCompute) {
