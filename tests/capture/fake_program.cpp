@@ -2,6 +2,7 @@
 // A "CUDA program" without CUDA: a training loop of a shape given on the command line, and a way to
 // end. Prints what it did on standard output, for the tests to compare with the report.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -176,6 +177,7 @@ int main(int argc, char** argv) {
   }
   if (!o.hangs_with.empty() && std::getenv(o.hangs_with.c_str()) != nullptr)
     for (;;) pause();
+  if (o.end == "crash") signal(SIGSEGV, SIG_DFL);  // sanitizers have a handler of their own
   if (!fake_cuda_init()) return 99;
   for (long i = 0; i < o.steps / 2; ++i) step(o);
   if (o.fork) {  // a data loader's worker: ends in the ordinary way, atexit and all
@@ -199,7 +201,10 @@ int main(int argc, char** argv) {
     execv(argv[0], arguments);
   }
   if (o.end == "abort") std::abort();
-  if (o.end == "crash") *static_cast<volatile int*>(nullptr) = 1;
+  if (o.end == "crash") {
+    void* nothing = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *static_cast<volatile int*>(nothing) = 1;
+  }
   if (o.end == "term") raise(SIGTERM);
   if (o.end == "kill") raise(SIGKILL);
   if (o.end == "kill9") syscall(SYS_kill, getpid(), SIGKILL);  // as if from outside
