@@ -40,7 +40,7 @@ void check_between(const ParallelConfig& p, int dp, int ranks) {
       "parallel.zero = {}, dp_shard = {} the {} of dp {} one; {}",
       p.zero, p.dp_shard, dp == 1 ? "one rank" : fmt::format("{} ranks", dp),
       dp == 1 ? "has" : "share",
-      dp == 1 ? "leave it out"
+      dp == 1 ? "set it to fp32"
               : "add parallel.dp_shard = the ranks of a host, or parallel.zero = 0 where each "
                 "host has one"));
 }

@@ -82,8 +82,8 @@ TEST(ParallelSetup, SumsInEightBitsAreForCopies) {
   EXPECT_NE(refusal("dp_shard=4,reduce_between=int8", 4), "");
   EXPECT_EQ(refusal("reduce_between=int8", 1),
             "[parallel] parallel.reduce_between = int8 is for sums over several copies of the "
-            "state, and with parallel.zero = auto, dp_shard = 0 the one rank of dp has one; leave "
-            "it out");
+            "state, and with parallel.zero = auto, dp_shard = 0 the one rank of dp has one; set it "
+            "to fp32");
   const ParallelOptions coded = resolve_parallel(with("zero=0,reduce_between=int8").parallel, 2);
   EXPECT_NO_THROW(check_sums(coded, DType::bf16));
   EXPECT_NO_THROW(check_sums({}, DType::f16));
