@@ -244,6 +244,7 @@ void set_clock(Trace& trace, const Offset& o) {
   for (auto& r : trace.ops) move(r.start_ns), move(r.end_ns);
   for (auto& r : trace.calls) move(r.start_ns), move(r.end_ns);
   for (auto& r : trace.spans) move(r.start_ns), move(r.end_ns);
+  for (auto& r : trace.samples) move(r.start_ns), move(r.end_ns);
   for (auto& m : trace.memory) move(m.time_ns);
 }
 

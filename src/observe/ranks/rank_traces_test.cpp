@@ -59,6 +59,47 @@ TEST(RankTraces, AFolderOfOneHostIsTakenApart) {
 }
 
 // A rank may start programs of its own, which have its number in their environment.
+// Each rank has its own samples and those of its workers, and none of the other's.
+TEST(RankTraces, SamplesAndThoseOfWorkersStayWithTheirRank) {
+  const testing::RankRun run = two_ranks();
+  Trace all;
+  append_trace(all, run.traces[0].trace, 900);
+  const uint32_t first = all.threads[all.calls[0].thread].process;
+  const size_t calls = all.calls.size();
+  append_trace(all, run.traces[1].trace, 1800);
+  const uint32_t second = all.threads[all.calls[calls].thread].process;
+  ASSERT_NE(first, second);
+  const uint32_t stack =
+      all.stacks.add({kNoStack, all.names.add("f"), all.names.add("/a.py"), 7, 0});
+  const int64_t at = all.ops[0].start_ns;
+  const auto sample = [&](uint32_t process, uint64_t thread) {
+    all.samples.push_back({at, at, 1, all.threads.add({process, thread}), stack});
+  };
+  sample(first, 1);
+  sample(5001, 2);  // a worker of the first rank
+  sample(second, 3);
+  sample(5002, 4);  // nobody's
+  all.parents = {{5001, first}, {first, 1}, {second, 1}, {5002, 1}};
+  all.sort();
+  std::vector<RankTrace> ranks = split_ranks(all, "a");
+  ASSERT_EQ(ranks.size(), 2u);
+  size_t seen = 0;
+  for (const RankTrace& r : ranks) {
+    const Trace& t = r.trace;
+    const uint32_t own = t.streams[0].process;
+    seen += t.samples.size();
+    for (const HostSample& s : t.samples) {
+      const ThreadKey& key = t.threads[s.thread];
+      EXPECT_EQ(t.stacks[s.stack].line, 7u);
+      EXPECT_EQ(key.process == own, key.thread != 2);
+      if (key.thread == 2) {
+        EXPECT_EQ(t.parents.at(key.process), own);
+      }
+    }
+  }
+  EXPECT_EQ(seen, 3u);
+}
+
 TEST(RankTraces, WhatARankStartsIsNoRank) {
   const TempFolder folder;
   const testing::RankRun run = two_ranks();

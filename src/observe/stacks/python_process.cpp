@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <utility>
 
 namespace saturate::observe {
 namespace {
@@ -101,7 +103,11 @@ std::unique_ptr<PythonProcess> PythonProcess::attach(pid_t pid, std::string& pro
     const bool named = mapped.path.find("python") != std::string::npos &&
                        mapped.path.rfind('/') < mapped.path.rfind("python");
     if (mapped.path != program && !named) continue;
-    auto symbols = find_symbols(mapped.path, mapped.start, kNames);
+    // Forked workers have it where their parent has.
+    static std::map<std::pair<std::string, uint64_t>, std::map<std::string, uint64_t>> known;
+    if (known.size() > 256) known.clear();
+    auto& symbols = known[{mapped.path, mapped.start}];
+    if (symbols.empty()) symbols = find_symbols(mapped.path, mapped.start, kNames);
     if (symbols.empty())  // in a container of its own
       symbols = find_symbols(proc + "/root" + mapped.path, mapped.start, kNames);
     const auto runtime = symbols.find("_PyRuntime"), type = symbols.find("PyCode_Type");

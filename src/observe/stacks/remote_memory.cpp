@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <unordered_set>
 
 namespace saturate::observe {
 namespace {
@@ -72,13 +73,12 @@ size_t RemoteMemory::read_parts(std::span<const uint64_t> from, size_t bytes, ch
 std::vector<MappedFile> mapped_files(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
   std::vector<MappedFile> found;
+  std::unordered_set<std::string> seen;
   for (std::string line; std::getline(file, line);) {
     const size_t path = line.find('/');
     if (path == std::string::npos) continue;
     std::string name = line.substr(path);
-    if (std::any_of(found.begin(), found.end(),
-                    [&](const MappedFile& m) { return m.path == name; }))
-      continue;
+    if (!seen.insert(name).second) continue;
     found.push_back({std::strtoull(line.c_str(), nullptr, 16), std::move(name)});
   }
   return found;

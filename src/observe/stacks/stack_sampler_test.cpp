@@ -101,8 +101,8 @@ class EachPython : public ::testing::Test {
 TEST_F(EachPython, TheHotLineIsNamed) {
   for (const Interpreter& python : pythons_) {
     const Program program(python.path, std::string("def hot():\n"
-                                                   "    sorted(range(200000))\n"
-                                                   "    return sum(range(10000000))\n"
+                                                   "    sorted(range(2000))\n"
+                                                   "    return sum(range(100000))\n"
                                                    "def outer():\n"
                                                    "    while True: hot()\n") +
                                            kStarted + "outer()\n");
@@ -124,7 +124,7 @@ TEST_F(EachPython, TheHotLineIsNamed) {
     std::string text;
     for (const HostSample& s : t.samples)
       if (is_at(t, s.stack, "hot", 3)) text = t.names[t.stacks[s.stack].text];
-    EXPECT_EQ(text, python.minor >= 11 ? "sum(range(10000000))" : "return sum(range(10000000))");
+    EXPECT_EQ(text, python.minor >= 11 ? "sum(range(100000))" : "return sum(range(100000))");
   }
 }
 
@@ -133,7 +133,7 @@ TEST_F(EachPython, WhoHoldsTheLockIsNamed) {
     const Program program(python.path,
                           "import threading, time\n"
                           "def hog():\n"
-                          "    while True: sum(range(3000000))\n"
+                          "    while True: sum(range(20000))\n"
                           "threading.Thread(target=hog, daemon=True).start()\n"
                           "def victim():\n"
                           "    time.sleep(0.001)\n"

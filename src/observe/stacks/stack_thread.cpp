@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <random>
 #include <utility>
 
@@ -37,7 +38,12 @@ void StackThread::run() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
     const int64_t before = own_cpu_ns();
-    sampler_.sample();
+    try {
+      sampler_.sample();
+    } catch (const std::exception& e) {  // the program must not go with us
+      problem_ = e.what();
+      return;
+    }
     cost_ns += (static_cast<double>(own_cpu_ns() - before) - cost_ns) / 16;
     const double period = std::max<double>(kPeriodNs, kMostShare * cost_ns);
     const double wait = period * std::uniform_real_distribution<>(0.5, 1.5)(random);
@@ -53,7 +59,9 @@ void StackThread::take(Trace& trace) {
 
 std::vector<std::string> StackThread::notes() {
   const std::lock_guard lock(mutex_);
-  return sampler_.notes();
+  std::vector<std::string> notes = sampler_.notes();
+  if (!problem_.empty()) notes.push_back("lines of Python: sampling ended early: " + problem_);
+  return notes;
 }
 
 }  // namespace saturate::observe

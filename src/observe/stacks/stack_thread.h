@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "observe/stacks/stack_sampler.h"
 
@@ -30,6 +32,7 @@ class StackThread {
   std::mutex mutex_;  // of what follows
   StackSampler sampler_;
   bool stopped_ = false;
+  std::string problem_;  // that ended it
   std::condition_variable wake_;
   std::thread thread_;
 };
