@@ -23,7 +23,10 @@ constexpr size_t kTriedOps = 40'000;  // for each candidate, where they lie in m
 constexpr int64_t kAFewOps = 4;
 constexpr int64_t kMostInside = 96;  // layers or micro-batches of a step
 constexpr int64_t kMostParts = 8;    // with an optimizer of their own, as of two networks
-constexpr double kMostBeside = 4;    // in lengths of those: what else such a step may hold
+constexpr double kByKinds = 0.9;     // says less than numbers do
+constexpr double kSteady = 0.45;     // of stretches: of two kinds one is half
+constexpr double kManyOps = 4;       // more than a loss that is looked at now and then
+constexpr double kMostBeside = 1;    // in lengths of those: what else such a step may hold
 
 struct SymbolHash {
   size_t operator()(const StepSymbol& s) const {
@@ -80,8 +83,10 @@ struct Cut {
   double within = 0;     // share of the time of its stretches that is explained
   double explained = 0;  // the same, by the share of all time that they and one more each side have
   double length_ns = 0;
-  double uneven =
-      0;  // mean distance of the stretches' times from their median, as a share of the mean
+  int64_t ops = 0;      // of a stretch, by the median
+  double mean_ops = 0;  // and by the mean
+  double steady = 0;    // share of the stretches that have as many operations as the usual one
+  double uneven = 0;    // mean distance of stretches' times from their median, by the mean time
   bool optimizes = false, meets = false, graphs = false;  // in nearly every stretch
   int64_t count() const { return static_cast<int64_t>(places.size()); }
 };
@@ -128,26 +133,28 @@ class Search {
  private:
   // Of several processes on the device the one with most work.
   void choose_process(int64_t from_ns) {
-    std::map<uint32_t, int64_t> count, compute;
+    struct Use {
+      int64_t ops = 0, work = 0, busy_ns = 0, work_ns = 0;
+    };
+    std::map<uint32_t, Use> uses;
     for (const DeviceOp& op : trace_.ops) {
       const StreamKey& s = trace_.streams[op.stream];
       if (s.device != device_ || op.start_ns < from_ns) continue;
-      ++count[s.process];
-      compute[s.process] += step_work(op, false);
+      Use& use = uses[s.process];
+      const int64_t ns = op.end_ns - op.start_ns;
+      ++use.ops;
+      use.busy_ns += ns;
+      if (!step_work(op, false)) continue;
+      ++use.work;
+      use.work_ns += ns;
     }
-    int64_t most = -1, all = 0;
-    for (const auto& [process, n] : compute) {
-      if (n > most) most = n, process_ = process;
-      all += n;
-    }
-    if (all > 0) {
+    int64_t most = -1;
+    for (const auto& [process, use] : uses) {
+      if (use.busy_ns <= most) continue;
+      most = use.busy_ns;
+      process_ = process;
       // A few kernels of a program that copies tell nothing.
-      with_copies_ = 50 * compute[process_] < count[process_];
-      return;
-    }
-    with_copies_ = true;
-    for (const auto& [process, n] : count) {
-      if (n > most) most = n, process_ = process;
+      with_copies_ = 50 * use.work < use.ops && 20 * use.work_ns < use.busy_ns;
     }
   }
 
@@ -279,13 +286,13 @@ class Search {
 
   void explain(Cut& cut, int bag) const {
     const std::vector<uint32_t> usual = usual_of(cut.places, bag);
-    int64_t in_usual = 0;
-    for (const uint32_t n : usual) in_usual += n;
+    int64_t in_usual = 0, usual_kinds = 0;
+    for (const uint32_t n : usual) in_usual += n, usual_kinds += n > 0;
     in_usual = std::max<int64_t>(1, in_usual);  // nothing explains nothing
     std::vector<uint32_t> seen(usual.size()), in(usual.size(), kNone);
-    double explained = 0, reach = 0, covered = 0;
+    double explained = 0, reach = 0, covered = 0, explained_kinds = 0, covered_kinds = 0;
     int64_t optimize = 0, meet = 0, graph = 0;
-    std::vector<int64_t> lengths;
+    std::vector<int64_t> lengths, sizes;
     const size_t stretches = cut.places.size() - 1;
     // Of many stretches a part tells as much.
     const size_t stride =
@@ -295,12 +302,17 @@ class Search {
       const auto j = static_cast<uint32_t>(k);
       double ns = 0, matched = 0, all = 0;
       lengths.push_back(work_[cut.places[j + 1]].op->start_ns - work_[cut.places[j]].op->start_ns);
-      int64_t present = 0;
+      double of_kind = 0;
+      int64_t present = 0, kinds = 0;
       bool optimizes = false, meets = false, graphs = false;
       for (uint32_t i = cut.places[j]; i < cut.places[j + 1]; ++i) {
         const Work& w = work_[i];
         const uint32_t id = w.ids[bag];
         if (in[id] != j) in[id] = j, seen[id] = 0;
+        if (usual[id] > 0) {
+          kinds += seen[id] == 0;
+          of_kind += busy_ns(*w.op);
+        }
         if (seen[id]++ < usual[id]) {
           ++present;
           matched += busy_ns(*w.op);
@@ -315,7 +327,12 @@ class Search {
       // Pauses between the operations are shared by them, whoever came before.
       const double coverage = static_cast<double>(present) / static_cast<double>(in_usual);
       covered += coverage;
+      sizes.push_back(static_cast<int64_t>(cut.places[j + 1] - cut.places[j]));
+      const double kinds_covered =
+          static_cast<double>(kinds) / static_cast<double>(std::max<int64_t>(1, usual_kinds));
+      covered_kinds += kinds_covered;
       if (all > 0) explained += ns * matched / all * coverage;
+      if (all > 0) explained_kinds += ns * of_kind / all * kinds_covered;
       optimize += optimizes;
       meet += meets;
       graph += graphs;
@@ -323,11 +340,27 @@ class Search {
     const auto n = static_cast<double>(tried);
     reach *= static_cast<double>(stretches) / n;
     explained *= static_cast<double>(stretches) / n;
+    explained_kinds *= static_cast<double>(stretches) / n;
     // What lies before the first and behind the last may be parts of one more each.
     const double whole =
         std::min(1.0, reach * (1 + 2 / static_cast<double>(stretches)) / std::max(1.0, weight_ns_));
+    cut.optimizes = static_cast<double>(optimize) >= 0.9 * n;
+    cut.meets = static_cast<double>(meet) >= 0.8 * n;
+    cut.graphs = static_cast<double>(graph) >= 0.8 * n;
     // Short stretches that hold little of what is usual take no time, but they are no steps.
+    const auto usual_ops = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+    std::nth_element(sizes.begin(), usual_ops, sizes.end());
+    cut.ops = *usual_ops;
+    cut.mean_ops = static_cast<double>(cut.places.back() - cut.places.front()) /
+                   static_cast<double>(stretches);
+    cut.steady = static_cast<double>(std::count_if(
+                     sizes.begin(), sizes.end(),
+                     [&](int64_t ops) { return std::abs(ops - cut.ops) * 50 <= cut.ops; })) /
+                 n;
     cut.within = reach > 0 ? explained / reach * covered / n : 0;
+    // Where lengths vary each kind of operation is still there, in other numbers.
+    if (reach > 0 && (cut.meets || cut.optimizes) && cut.steady < kSteady)
+      cut.within = std::max(cut.within, kByKinds * explained_kinds / reach * covered_kinds / n);
     cut.explained = cut.within * whole;
     cut.length_ns = reach / static_cast<double>(stretches);
     const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
@@ -338,9 +371,6 @@ class Search {
       sum += static_cast<double>(ns);
     }
     cut.uneven = sum > 0 ? away / sum : 0;
-    cut.optimizes = static_cast<double>(optimize) >= 0.9 * n;
-    cut.meets = static_cast<double>(meet) >= 0.8 * n;
-    cut.graphs = static_cast<double>(graph) >= 0.8 * n;
   }
 
   // The step among cuts that explain enough.
@@ -358,26 +388,34 @@ class Search {
     size_t step = 0;
     for (size_t next = 1; next < good.size(); ++next) {
       const Cut &a = good[step], &b = good[next];
-      if (a.count() == b.count()) {
+      if (b.mean_ops < 1.25 * a.mean_ops) {  // the same stretches, nearly
         if (b.explained > a.explained) step = next;
         continue;
       }
       if (b.explained < 0.8 * a.explained) continue;
       const double more = b.within - a.within;
-      const double inside = b.length_ns / a.length_ns;
+      const double inside = b.mean_ops / a.mean_ops;
       // Too little for a step of its own, unless a graph holds it.
       const bool alike = kAFewOps * a.count() >= static_cast<int64_t>(work_.size()) && !a.graphs;
       bool larger;
+      // Where lengths vary, larger stretches vary less and explain more, which says nothing.
+      const bool a_steady = a.steady >= kSteady, b_steady = b.steady >= kSteady,
+                 steady = a_steady && b_steady && b.count() > 3;
+      const double extra_ops =
+          static_cast<double>(b.ops) - std::round(inside) * static_cast<double>(a.ops);
       if (a.optimizes)
-        larger = more >= 0.05 && inside <= kMostParts && more * inside <= kMostBeside;
-      else if (a.meets)
-        larger = more >= 0.02 && inside <= kMostInside && more * inside <= kMostBeside;
+        larger = steady && more >= 0.05 && inside <= kMostParts && more * inside <= kMostBeside;
+      else if (!a_steady && b_steady && more >= 0.1)
+        larger = inside <= kMostInside;
+      else if (a.meets || a.graphs)
+        larger = steady && (more >= 0.02 || (extra_ops >= kManyOps && b.spacing >= 0.99)) &&
+                 inside <= kMostInside && more * inside <= kMostBeside;
       else if (alike)
         larger = b.spacing >= 0.99 || (b.alphabet < 2 && b.regular >= 0.5 && b.explained >= 0.8);
       else if (b.alphabet >= 2)
         larger = b.regular >= 0.5 && a.uneven >= 0.2 && b.uneven <= a.uneven / 2;
       else
-        larger = more >= 0.005 || (b.meets && a.within < 0.985 && more > -0.2);
+        larger = more >= 0.005 || (b.meets && inside <= kMostInside && more > -0.35);
       if (larger) step = next;
     }
     return good[step];
@@ -450,6 +488,7 @@ class Search {
     if (works.size() < 2) return;
     works.pop_back();  // not whole
     copies.pop_back();
+    std::vector<int64_t> in_order = works;
     std::sort(works.begin(), works.end());
     std::sort(copies.begin(), copies.end());
     const auto at = [](const std::vector<int64_t>& sorted, double q) {
@@ -460,10 +499,14 @@ class Search {
     anchor.most_ops = 6 * anchor.usual_ops / 5;
     anchor.least_copies = (at(copies, 0.5) + 1) / 2;
     if (at(copies, 0.25) < anchor.least_copies) anchor.least_copies = 0;
-    const auto inside = std::count_if(works.begin(), works.end(), [&](int64_t n) {
-      return n >= anchor.least_ops && n <= anchor.most_ops;
-    });
-    if (2 * inside >= static_cast<int64_t>(works.size())) return;
+    // Two loops one after the other do not vary: they change once.
+    int64_t outside = 0, changes = 0;
+    for (size_t i = 0; i < in_order.size(); ++i) {
+      const auto is_out = [&](int64_t n) { return n < anchor.least_ops || n > anchor.most_ops; };
+      outside += is_out(in_order[i]);
+      changes += i > 0 && is_out(in_order[i]) != is_out(in_order[i - 1]);
+    }
+    if (4 * outside < static_cast<int64_t>(works.size()) || 4 * changes < outside) return;
     anchor.least_ops = std::min(anchor.least_ops, (4 * at(works, 0.05) + 4) / 5);
     anchor.most_ops = std::max(anchor.most_ops, 6 * at(works, 0.95) / 5);
   }

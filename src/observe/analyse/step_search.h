@@ -41,12 +41,12 @@ bool is_anchor(const StepAnchor& anchor, const DeviceOp& op, uint8_t before);
 // The operation with which the steps of `device` begin; `explained` 0 when there are none.
 //
 // Each symbol that occurs three times or more cuts the work into stretches. It explains the time of
-// those operations that its usual stretch has, less where a stretch lacks some of them. Of the
-// symbols that explain more than half, first by grid and else coarsely, the smallest stretch is
-// the step in which the optimizer's kernels run or, where no name shows one, the host and the device
-// meet (a copy or a wait). A larger one is, when up to 96 of the smaller and little else make it up:
-// layers, micro-batches. Of the symbols that then occur once in a step, the one before which the
-// device usually stands still for longest is the anchor.
+// those operations that its usual stretch has, less where a stretch lacks some of them; by grid, or
+// coarsely where the host and the device meet in it (a copy or a wait) or the optimizer's kernels
+// run. Of the symbols that explain more than half, the smallest such stretch is the step; it gives
+// way to a larger one that explains more by up to 96 of it and little else (micro-batches, layers),
+// unless its own length varies. Of the symbols that then occur once in a step, the one before which
+// the device usually stands still for longest is the anchor.
 //
 // Operations before `from_ns` are passed over. Cost: O(n) for each of at most 32 symbols.
 StepAnchor find_step_anchor(const Trace& trace, const HostTimeline& host, uint32_t device,

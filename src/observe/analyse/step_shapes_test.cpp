@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 #include <string>
@@ -231,6 +232,87 @@ TEST(StepShapes, ArraysAndPlainLoops) {
                   s.copy_in(1 << 10, 5 * kUs, true);
                   s.copy_out(1 << 22, 200 * kUs, true);
                 }});
+}
+
+// A program drawn at random: layers, micro-batches, lengths and shapes that vary, logging,
+// validation, checkpoints, pauses between epochs, what runs before. Whether its steps are found.
+bool found_in_random_program(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto from_to = [&](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
+  };
+  const auto chance = [&](int percent) { return from_to(0, 99) < percent; };
+  const auto every = [&](int percent, int low, int high) {
+    const int n = from_to(low, high);
+    return chance(percent) ? n : INT32_MAX;
+  };
+  const int layers = from_to(2, 24), kinds = from_to(1, 6), steps = from_to(30, 150);
+  const bool trains = chance(75), graphs = chance(25), copies = chance(70), shapes = chance(25),
+             varies = !graphs && chance(25), named = chance(60), looks = chance(30);
+  const int micro = trains && chance(25) ? from_to(2, 8) : 1, updates = from_to(4, 40);
+  const int log = every(40, 5, 50), validate = every(25, 15, 60), store = every(20, 5, 50),
+            epoch = every(20, 8, 30), before = chance(50) ? from_to(50, 1000) : 0;
+  const int64_t host = chance(50) ? from_to(10, 3000) * kUs : 5 * kUs,
+                kernel = from_to(5, 200) * kUs;
+  Simulator s;
+  for (int i = 0; i < before; ++i)
+    s.kernel("before_" + std::to_string(from_to(0, 40)), from_to(2, 50) * kUs, 7, from_to(1, 500));
+  const auto pass = [&](const std::string& name, int n, int64_t blocks) {
+    for (int l = 0; l < n; ++l)
+      for (int k = 0; k < kinds; ++k)
+        s.kernel(name + std::to_string(k), kernel + k * kernel / 4, 7, blocks);
+  };
+  std::vector<int64_t> lengths;
+  int64_t sum = 0;
+  for (int i = 1; i <= steps; ++i) {
+    const int64_t begin = s.now_ns();
+    s.host(host);
+    for (int m = 0; m < micro; ++m) {
+      const int64_t blocks = shapes ? 100 + 10 * from_to(0, 20) : 512;
+      const int n = varies ? from_to((layers + 1) / 2, layers * 2) : layers;
+      if (copies) s.copy_in(1 << 20, 40 * kUs, false, 13), s.copy_in(1 << 12, 4 * kUs, false);
+      if (graphs) {
+        s.graph(shapes ? from_to(1, 5) : 1, layers * kernel);
+      } else {
+        pass("forward", n, blocks);
+        s.kernel("loss", 4 * kUs);
+        if (trains) pass("backward", n, blocks);
+      }
+    }
+    for (int k = 0; trains && k < updates; ++k)
+      s.kernel(named ? "multi_tensor_apply" : "update", 9 * kUs, 7, 256 + k);
+    if (looks)
+      s.copy_out(4, 2 * kUs, true);
+    else
+      s.synchronize();
+    if (i % log == 0) s.kernel("mean", 4 * kUs), s.copy_out(4, 2 * kUs, true);
+    for (int k = 0; i % store == 0 && k < 20; ++k) s.copy_out(1 << 22, 300 * kUs, true);
+    lengths.push_back(s.now_ns() - begin);
+    sum += lengths.back();
+    for (int k = 0; i % validate == 0 && k < 10; ++k) {
+      if (copies) s.copy_in(1 << 20, 40 * kUs, false);
+      if (graphs)
+        s.graph(21, layers * kernel);
+      else
+        pass("forward", layers, 600);
+    }
+    s.synchronize();
+    if (i % epoch == 0) s.wait(SpanKind::blocked, "workers", 300 * kMs);
+  }
+  Trace t = s.take();
+  const StepAnalysis a = analyse(t).steps;
+  const double mean = static_cast<double>(sum) / steps;
+  std::sort(lengths.begin(), lengths.end());
+  const auto median = static_cast<double>(lengths[lengths.size() / 2]);
+  return a.found && a.count + a.warm_up > 7 * steps / 10 &&
+         (std::abs(a.median_ns / median - 1) < 0.03 || std::abs(a.mean_ns / mean - 1) < 0.05);
+}
+
+// Some have no answer: five equal micro-batches and one short update are five steps as well.
+TEST(StepShapes, RandomPrograms) {
+  int right = 0;
+  for (uint32_t seed = 0; seed < 80; ++seed) right += found_in_random_program(seed);
+  EXPECT_GE(right, 76);  // 77
 }
 
 }  // namespace
