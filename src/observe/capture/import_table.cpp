@@ -39,7 +39,8 @@ struct Module {
   const ElfW(Sym) * symbols = nullptr;
   const char* texts = nullptr;
   const ElfW(Rela) * tables[2] = {};
-  size_t counts[2] = {};
+  size_t counts[2] = {},
+         relative = 0;  // relative: the first of the second table, which bind nothing
   ElfW(Addr) relro_from = 0, relro_to = 0;
 };
 
@@ -62,6 +63,7 @@ bool read_module(const dl_phdr_info& info, Module& m) {
     if (dynamic->d_tag == DT_JMPREL) m.tables[0] = reinterpret_cast<const ElfW(Rela)*>(at);
     if (dynamic->d_tag == DT_PLTRELSZ) m.counts[0] = dynamic->d_un.d_val / sizeof(ElfW(Rela));
     if (dynamic->d_tag == DT_RELA) m.tables[1] = reinterpret_cast<const ElfW(Rela)*>(at);
+    if (dynamic->d_tag == DT_RELACOUNT) m.relative = dynamic->d_un.d_val;
     if (dynamic->d_tag == DT_RELASZ) m.counts[1] = dynamic->d_un.d_val / sizeof(ElfW(Rela));
   }
   return m.symbols != nullptr && m.texts != nullptr &&
@@ -70,7 +72,7 @@ bool read_module(const dl_phdr_info& info, Module& m) {
 
 void change_imports(const Module& m, const Redirection* redirections, size_t count) {
   for (int t = 0; t < 2; ++t) {
-    for (size_t i = 0; m.tables[t] != nullptr && i < m.counts[t]; ++i) {
+    for (size_t i = t == 0 ? 0 : m.relative; m.tables[t] != nullptr && i < m.counts[t]; ++i) {
       const ElfW(Rela)& r = m.tables[t][i];
       if (!binds(r.r_info)) continue;
       const char* name = m.texts + m.symbols[ELF64_R_SYM(r.r_info)].st_name;
@@ -94,7 +96,8 @@ struct Search {
   const Redirection* redirections;
   size_t count;
   const void* self;
-  unsigned long long seen, loaded;
+  SeenLibraries* seen;
+  unsigned long long loaded;
 };
 
 }  // namespace
@@ -103,16 +106,21 @@ bool knows_imports() { return kKnown; }
 bool make_writable(void* at, size_t bytes) { return protect(at, bytes, PROT_READ | PROT_WRITE); }
 void make_read_only(void* at, size_t bytes) { protect(at, bytes, PROT_READ); }
 
-void redirect_imports(const Redirection* redirections, size_t count, unsigned long long& seen) {
+void redirect_imports(const Redirection* redirections, size_t count, SeenLibraries& seen) {
   if (!kKnown) return;
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(&redirect_imports), &info);
-  Search search{redirections, count, info.dli_fbase, seen, seen};
+  Search search{redirections, count, info.dli_fbase, &seen, seen.loaded};
   dl_iterate_phdr(
       [](dl_phdr_info* library, size_t, void* data) {
         auto* s = static_cast<Search*>(data);
         s->loaded = library->dlpi_adds;
-        if (library->dlpi_adds == s->seen) return 1;
+        if (library->dlpi_adds == s->seen->loaded) return 1;
+        if (library->dlpi_subs != s->seen->unloaded) {  // another may lie where one was
+          s->seen->bases.clear();
+          s->seen->unloaded = library->dlpi_subs;
+        }
+        if (!s->seen->bases.insert(library->dlpi_addr).second) return 0;
         Module m;
         if (reinterpret_cast<const void*>(library->dlpi_addr) != s->self &&
             read_module(*library, m))
@@ -120,7 +128,7 @@ void redirect_imports(const Redirection* redirections, size_t count, unsigned lo
         return 0;
       },
       &search);
-  seen = search.loaded;
+  seen.loaded = search.loaded;
 }
 
 }  // namespace saturate::observe::cupti

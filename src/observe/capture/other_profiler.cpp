@@ -94,7 +94,7 @@ void change_export(void* function) {
   make_read_only(writable, sizeof *writable);
 }
 
-unsigned long long seen_loaded = 0;
+SeenLibraries seen;
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void watch_other_profilers(const Api& api, uint32_t version, const OtherProfiler
   const Redirection redirections[] = {{kSymbols[kRegister], wrapper_instead_of<kRegister>},
                                       {kSymbols[kSubscribe], wrapper_instead_of<kSubscribe>},
                                       {kSymbols[kSubscribeV2], wrapper_instead_of<kSubscribeV2>}};
-  redirect_imports(redirections, several ? std::size(redirections) : 1, seen_loaded);
+  redirect_imports(redirections, several ? std::size(redirections) : 1, seen);
 }
 
 }  // namespace saturate::observe::cupti

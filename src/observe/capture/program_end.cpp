@@ -88,7 +88,7 @@ constexpr Redirection kRedirections[] = {
     {"_exit", instead<&leave>},     {"_Exit", instead<&leave>},  {"kill", instead<&send>},
     {"raise", instead<&send_self>}, {"execv", instead<&exec_v>}, {"execvp", instead<&exec_vp>},
     {"execve", instead<&exec_ve>}};
-unsigned long long seen_loaded = 0;
+SeenLibraries seen;
 
 }  // namespace
 
@@ -108,7 +108,7 @@ void watch_endings(void (*to_call)(Ending, int)) {
       sigaction(signal, &ours, nullptr);
     }
   }
-  redirect_imports(kRedirections, std::size(kRedirections), seen_loaded);
+  redirect_imports(kRedirections, std::size(kRedirections), seen);
 }
 
 void forget_endings() {

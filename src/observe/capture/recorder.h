@@ -98,9 +98,9 @@ class Recorder {
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
   int64_t paused_since_ns_ = 0;                            // the end of the last full recording
-  int64_t full_ns_ = 0;    // time in full mode, without the current stretch
-  CallCount light_;        // the call that is counted in light mode
-  double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
+  int64_t full_ns_ = 0;        // time in full mode, without the current stretch
+  CallCount light_;            // the call that is counted in light mode
+  double light_rate_ = 0;      // of its calls in the last light stretch, 0: none yet
   double launches_per_s_ = 0;  // in the last full stretch
   std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, failed_{false}, dead_{false}, in_turn_{false};

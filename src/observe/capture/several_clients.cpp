@@ -90,7 +90,7 @@ bool join_several_clients(Api& api, uint32_t version, std::string& why_not) {
   if (version < kSeveralClients) return false;
   const Redirection imports[] = {{"cuptiSubscribe_v2", note_import},
                                  {"cuptiActivityRegisterCallbacks_v2", note_import}};
-  unsigned long long seen = 0;
+  SeenLibraries seen;
   redirect_imports(imports, std::size(imports), seen);
   if (!known_to_a_library) {
     why_not = "no library of the program uses the interface for that";
