@@ -216,15 +216,15 @@ TEST_F(EachPython, ThingsThatChangeWhileTheyAreRead) {
                     "        os.waitpid(p, 0)\n"
                     "for f in (churn, spawn, fork): threading.Thread(target=f).start()\n") +
             kStarted + "import time\ntime.sleep(1000)\n");
-    const Trace t = sampled(program, 100);
-    EXPECT_GT(t.samples.size(), 100u) << python.path;
+    const Trace t = sampled(program, 80);
+    EXPECT_GT(t.samples.size(), 20u) << python.path;
     EXPECT_GT(share(
                   t, [](const HostSample&) { return true; },
                   [&](const HostSample& s) {
                     const std::string& file = t.names[t.stacks[s.stack].file];
                     return file.ends_with(".py") || file == "made" || file[0] == '<';
                   }),
-              0.99)
+              0.97)
         << python.path;
   }
 }
@@ -250,7 +250,7 @@ TEST_F(EachPython, TheThreadKeepsItsBudget) {
                   "def deep(n):\n"
                   "    if n: deep(n - 1)\n"
                   "    while True: sum(range(1000))\n"
-                  "for i in range(12): threading.Thread(target=deep, args=(60,)).start()\n") +
+                  "for i in range(6): threading.Thread(target=deep, args=(60,)).start()\n") +
           kStarted);
   program.wait_for_start();
   timespec before{}, after{};
@@ -267,7 +267,7 @@ TEST_F(EachPython, TheThreadKeepsItsBudget) {
                      1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   EXPECT_LT(cpu / (1e-9 * static_cast<double>(now_ns() - from)),
             0.06);  // the start is not averaged
-  EXPECT_GT(trace.samples.size(), 12u);
+  EXPECT_GT(trace.samples.size(), 6u);
 }
 
 }  // namespace
