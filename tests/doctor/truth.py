@@ -194,8 +194,8 @@ def judge_causes(traced, diagnoses):
         row["right"] = verdict["id"] in result["verdicts"]
         if result["cause"] is None or result["fix"]:
             row.update(planted=None, right=verdict["id"] == "gpu_bound" and gain <= HEALTHY_GAIN)
-        elif result["drift"]:
-            row["right"] = row["right"] and told["steps"]["drift"] > 1.1
+        elif result["drift"]:  # what grows is the verdict, whatever it is that grows
+            row["right"] = verdict["id"] == "growth_bound" and told["steps"]["drift"] > 1.1
         if result["planted_ms"] > 0:
             row["off"] = round(row["told_ms"] / result["planted_ms"] - 1, 4)
         rows.append(row)

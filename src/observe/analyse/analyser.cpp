@@ -378,6 +378,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       c.bytes += op.size;
       c.total_ns += ns;
       c.small += op.size < kSmallCopy;
+      c.small_ns += op.size < kSmallCopy ? ns : 0;
     }
     if (op.kind == OpKind::kernel || op.kind == OpKind::graph) {
       const uint32_t call = host.issuer(op);

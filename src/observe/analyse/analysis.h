@@ -18,6 +18,7 @@ namespace saturate::observe {
 // stretches are work of the program that stays. Measured on an H200 host with PyTorch 2.11 under
 // its profiler: a backward pass starts and ends its thread in 0.25 to 0.65 ms each.
 constexpr int64_t kDispatchNs = 1'000'000;
+constexpr double kDrifts = 1.1;  // of the step time, from first quarter to last: worth a word
 constexpr int64_t kSmallCopy = 64 << 10;  // bytes; below, PCIe latency outweighs the transfer
 
 struct StepStat {
@@ -42,7 +43,8 @@ struct KernelStat {
 };
 
 struct CopyStat {
-  int64_t count = 0, bytes = 0, total_ns = 0, small = 0;  // small: below 64 KiB
+  int64_t count = 0, bytes = 0, total_ns = 0;
+  int64_t small = 0, small_ns = 0;  // of those below 64 KiB
 };
 
 struct TimelineBucket {
@@ -91,7 +93,7 @@ struct StepAnalysis {
   int64_t warm_up = 0;
   int64_t irregular = 0;  // stretches between steps that are none
   double mean_ns = 0, median_ns = 0, p10_ns = 0, p90_ns = 0;
-  double drift = 1;  // of the step time from first quarter to last
+  double drift = 1;  // of the step time from first quarter to last; reported above kDrifts
 };
 
 struct Analysis {

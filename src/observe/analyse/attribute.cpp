@@ -28,6 +28,10 @@ Leaf kernel_leaf(KernelClass kind, const DeviceOp& op, int64_t multiprocessors) 
   }
 }
 
+bool may_be_for_data(Leaf leaf) {
+  return leaf == Leaf::blocked || leaf == Leaf::file_read || leaf == Leaf::network;
+}
+
 Leaf copy_leaf(const DeviceOp& op) {
   const bool pageable = op.memory == HostMemory::pageable;
   switch (op.copy) {
@@ -151,9 +155,15 @@ class Sweep {
 
   void walk_thread(uint32_t thread, int64_t until, uint32_t next, uint32_t issuer) {
     const auto pieces = host_.thread(thread);
+    size_t p = host_.first_after(thread, now_);
     const bool copies_in =
         trace_.ops[next].kind == OpKind::copy && trace_.ops[next].copy == CopyKind::host_to_device;
-    size_t p = host_.first_after(thread, now_);
+    int64_t slept = 0;
+    for (size_t i = p; copies_in && i < pieces.size() && pieces[i].start_ns < until; ++i)
+      if (may_be_for_data(pieces[i].leaf))
+        slept += std::min(until, pieces[i].end_ns) - std::max(now_, pieces[i].start_ns);
+    // A short sleep in long work of the thread's own is not what the copy waits for.
+    const bool sleeps = 3 * slept >= until - now_;
     // A wait that was on when the device ran dry kept the host from running ahead.
     const bool waited = p < pieces.size() && pieces[p].start_ns <= now_ &&
                         (pieces[p].leaf == Leaf::sync || pieces[p].leaf == Leaf::blocking_copy);
@@ -165,7 +175,7 @@ class Sweep {
       if (now_ >= until) return;
       const int64_t end = std::min(pieces[p].end_ns, until);
       Leaf leaf = pieces[p].leaf;
-      if (copies_in && (leaf == Leaf::blocked || leaf == Leaf::file_read || leaf == Leaf::network))
+      if (copies_in && may_be_for_data(leaf) && (sleeps || leaf != Leaf::blocked))
         leaf = Leaf::loader;
       emit({now_, end, leaf, next, pieces[p].name, issuer});
       now_ = end;

@@ -32,7 +32,7 @@ struct Segment {
 // issuing call is launch latency up to kLaunchLatencyNs, then dependency. Host code between a
 // synchronisation that was waiting when the device ran dry and the next issue is after_sync. A
 // thread that is blocked, reads a file or waits for the network counts as waiting for data when the
-// next operation copies to the device.
+// next operation copies to the device and such waits are a third of the gap.
 // `trace` must be sorted. Time within a gap that starts before `from_ns` is attributed as if the
 // gap began there; callers that cut runs into windows cut at the start of an operation. Cost: O(n).
 void attribute(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,

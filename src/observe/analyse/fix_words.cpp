@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "observe/analyse/names.h"
 
 namespace saturate::observe {
 namespace {
@@ -36,6 +37,14 @@ double share(const DeviceAnalysis& d, std::initializer_list<Leaf> leaves) {
   return total > 0 ? 100.0 * static_cast<double>(ns) / static_cast<double>(total) : 0;
 }
 
+// The share of the time in which the device waits for host memory to be pinned or unpinned.
+double pinning(const DeviceAnalysis& d) {
+  int64_t ns = 0;
+  for (const auto& [key, time] : d.evidence)
+    if (key.first == Leaf::allocator && pins_memory(key.second)) ns += time.ns;
+  return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+}
+
 std::string copies_in(const DeviceAnalysis& d) {
   int64_t bytes = 0, count = 0, small = 0, pageable = 0, ns = 0;
   for (const auto& [key, c] : d.copies) {
@@ -56,7 +65,8 @@ std::string copies_in(const DeviceAnalysis& d) {
 
 }  // namespace
 
-void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
+void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
+               const EditSettings& settings, const Growth& growth) {
   if (analysis.devices.empty()) return;
   const DeviceAnalysis& d = analysis.devices.front();
   const bool torch = analysis.framework == "PyTorch", jax = analysis.framework == "JAX";
@@ -67,6 +77,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
   const std::string unfilled =
       fmt::format("the device is busy {:.1f}% of the time; {:.1f}% in kernels too small to fill it",
                   busy, share(d, {Leaf::tiny, Leaf::low_grid}));
+  const std::string host_pace =
+      settings.crowded
+          ? "cores or locks are short: the rest of the host takes at least half of what "
+            "its fastest tenth takes"
+          : "the rest of the host goes at the pace of its fastest tenth, no faster";
   switch (f.kind) {
     case FixKind::graphs: {
       const double gaps =
@@ -86,6 +101,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
       f.caveat =
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
           "at a time stays";
+      f.assumes = "kernels take as long as now and follow each other without a gap";
       break;
     }
     case FixKind::host_work:
@@ -104,6 +120,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                        : "profile the host code between the launches and move it to another thread "
                          "or out of the loop";
       f.caveat = "counts stretches above 0.1 ms only";
+      f.assumes = host_pace;
       break;
     case FixKind::syncs:
       f.evidence =
@@ -114,6 +131,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                          "step; read the loss every N steps"
                        : "drop the synchronisations from the step; read results every N steps";
       f.caveat = "the program must not need the value at once";
+      f.assumes = "with each wait go at most the call, its copy and 5 us of host code";
       break;
     case FixKind::loader:
       f.evidence =
@@ -123,6 +141,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                          "if the workers are saturated, cheapen the transforms"
                        : "prepare batches in other threads or processes, ahead of the step";
       f.caveat = "as long as workers times cores and storage keep up";
+      f.assumes = host_pace;
       break;
     case FixKind::copies:
       f.evidence = fmt::format(
@@ -130,16 +149,22 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                        "for them or what lies between them; ",
                        100 * f.share) +
                    copies_in(d);
+      if (const double pins = 100 * pinning(d); pins >= 1)
+        f.evidence += fmt::format("; {:.1f}% is pinning host memory in the step", pins);
       f.action =
           torch ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "
                   "ahead on a side stream"
                 : "cudaMallocHost buffers and cudaMemcpyAsync on a second stream, one batch ahead";
       f.caveat = "needs two buffers";
+      f.assumes = fmt::format(
+          "pinned copies at {:.0f} GB/s to the device and {:.0f} back, {}",
+          settings.in_bytes_per_ns, settings.out_bytes_per_ns,
+          analysis.copy_rates.known() ? "as measured on this machine" : "what the link allows");
       break;
     case FixKind::allocator:
-      f.evidence = fmt::format("{:.1f}% of the time the device waits for allocation",
-                               share(d, {Leaf::allocator})) +
-                   main_names(d, {Leaf::allocator});
+      f.evidence =
+          fmt::format("{:.1f}% of the time the device waits for allocation", 100 * f.share) +
+          main_names(d, {Leaf::allocator});
       f.action =
           torch ? "drop torch.cuda.empty_cache(); "
                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep shapes equal"
@@ -147,6 +172,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
       f.caveat =
           "an estimate, not a ceiling: what the driver takes differs from run to run, and kernels "
           "beside a release may be slower too";
+      f.assumes = "the driver takes from a third less to a half more, kernels up to a ninth less";
       break;
     case FixKind::code_load:
       f.evidence =
@@ -176,9 +202,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                          "torch.autocast(\"cuda\", dtype=torch.bfloat16)"
                        : "allow TF32 or use bf16 inputs for the matrix products";
       f.caveat =
-          "rounds inputs; kernels are classified by their names; the ceiling takes eightfold speed "
-          "for "
-          "them";
+          "rounds inputs; kernels are classified by their names; half precision may bring more";
+      f.assumes = fmt::format("TF32 is {:.1f} times as fast for them", settings.tensor_ratio);
       break;
     }
     case FixKind::fusion:
@@ -186,7 +211,10 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                                share(d, {Leaf::memory_bound}), share(d, {Leaf::tiny}));
       f.action = torch ? "torch.compile(model); a fused optimizer: AdamW(..., fused=True)"
                        : "fuse neighbouring elementwise kernels";
-      f.caveat = "takes each run of such kernels as one pass over memory";
+      f.caveat = "takes each run of kernels that work element by element as one pass over memory";
+      f.assumes =
+          "no kernel of another kind is joined to them; the upper end is one pass over memory "
+          "for each run of any that memory bounds";
       break;
     case FixKind::transfers: {
       int64_t count = 0, small = 0;
@@ -213,6 +241,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
                      : "fewer busy threads beside the one that launches, or more cores; see the "
                        "cgroup's CPU limit";
       f.caveat = "known only where the run was watched";
+      f.assumes = host_pace;
       break;
     case FixKind::clocks:
       f.evidence = clock.evidence.empty() ? "no counters say that the clocks were held down"
@@ -227,6 +256,36 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock) {
       f.caveat =
           "memory, links and the host are taken as they are; at its default limit a chip that "
           "multiplies all the time is meant to be held by it";
+      break;
+    case FixKind::layout:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time is kernels that only change the order of memory between others",
+          100 * f.share);
+      f.action = torch ? "model.to(memory_format=torch.channels_last), and the input as well"
+                       : "keep tensors in the order that the kernels between them want";
+      f.caveat = "layers without a kernel for that order convert again";
+      f.assumes = "the other kernels take as long as now";
+      break;
+    case FixKind::growth:
+      f.evidence = "steps do not grow";
+      if (growth.found)
+        f.evidence = fmt::format(
+            "the step time grew {:.2f}x from the first to the last quarter: {} from {:.3g} to "
+            "{:.3g} "
+            "ms a step",
+            analysis.steps.drift, leaf_info(growth.leaf).title, 1e-6 * growth.leaf_early_ns,
+            1e-6 * growth.leaf_late_ns);
+      f.action =
+          is_busy(growth.leaf)
+              ? "search for what the device gets more of: a history on the GPU, hooks that pile "
+                "up, "
+                "a graph kept alive by a loss that was not detached"
+              : "search for what grows in the loop: a list that is walked or copied each step, a "
+                "cache, hooks that pile up, losses kept with their graphs";
+      f.caveat = "the longer the run, the more it brings";
+      f.assumes =
+          fmt::format("between a first quarter's step of {:.3g} ms and a first one of {:.3g}",
+                      1e-6 * growth.early_ns, 1e-6 * growth.first_ns);
       break;
     case FixKind::processes:
       f.evidence = unfilled;
@@ -260,6 +319,18 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
   const auto without_copies = [&](std::initializer_list<Leaf> leaves) {
     return of(leaves) - part(d.between_copies, leaves);
   };
+  // Of exposed copies to the host the part in large ones: small ones are values that are read.
+  const auto bulk_out = [&] {
+    int64_t all = 0, large = 0;
+    for (const auto& [key, c] : d.copies) {
+      if (key.first != CopyKind::device_to_host) continue;
+      all += c.total_ns;
+      large += c.total_ns - c.small_ns;
+    }
+    return all > 0 ? of({Leaf::copy_out, Leaf::copy_out_pageable}) * static_cast<double>(large) /
+                         static_cast<double>(all)
+                   : 0;
+  };
   switch (kind) {
     case FixKind::graphs:
       return without_copies({Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::blocked,
@@ -278,12 +349,13 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::loader:
       return of({Leaf::loader});
     case FixKind::copies:
-      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) +
+      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) + bulk_out() +
+             pinning(d) +
              part(d.between_copies,
                   {Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::sync,
                    Leaf::after_sync, Leaf::other_call, Leaf::allocator});
     case FixKind::allocator:
-      return of({Leaf::allocator});
+      return of({Leaf::allocator}) - pinning(d);
     case FixKind::code_load:
       return of({Leaf::code_load});
     case FixKind::communication:
@@ -301,6 +373,18 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::clocks:
       return (1 - clock.speed) * of({Leaf::tensor, Leaf::matrix, Leaf::other_kernel, Leaf::graph,
                                      Leaf::low_grid, Leaf::tiny});
+    case FixKind::layout: {
+      int64_t ns = 0, kernels = 0;
+      for (const KernelStat& k : d.kernels) {
+        kernels += k.total_ns;
+        if (is_layout_change(k.name)) ns += k.total_ns;
+      }
+      return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, kernels)) *
+             static_cast<double>(d.budget.busy_ns()) /
+             static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+    }
+    case FixKind::growth:
+      return 0;
     case FixKind::processes:
     case FixKind::batch:
       return static_cast<double>(d.unfilled_ns) /

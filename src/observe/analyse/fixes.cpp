@@ -5,25 +5,29 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "observe/analyse/fix_edits.h"
 #include "observe/analyse/fix_words.h"
+#include "observe/analyse/growth.h"
+#include "observe/analyse/obstacles.h"
 
 namespace saturate::observe {
 namespace {
 
-// Shorter stretches of host code between two calls are never the program's own work.
-constexpr int64_t kOwnWorkNs = 100'000;
-constexpr int64_t kGraphLaunchNs = 8'000;  // of the host, for a graph of some ten nodes
-// fp32 against TF32 on tensor cores at most: 66.9 to 494.7 TFLOP/s dense on an H100 (data sheet).
-constexpr double kTensorRatio = 7.4;
-constexpr int64_t kBusBytesPerNs = 64;  // PCIe 5 with 16 lanes, one direction, before its overhead
-
 // Of dispatch, once what torch.profiler adds is out: it took 1.7 to 1.9 times as long where that
 // showed (an H200, PyTorch 2.11).
 constexpr double kProfilerLeaves = 1 / 1.9;
+// What is known to go with a cause may differ by as much from what may go with it; more makes the
+// bound an estimate.
+constexpr double kSameBound = 1.10;
+// Between runs of one program, of what loader workers deliver (docs/guide/doctor_case.md).
+constexpr double kPaceDiffers = 1.2;
 
-constexpr std::array<FixInfo, 15> kInfo = {{
+constexpr std::array<FixInfo, 17> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -37,269 +41,253 @@ constexpr std::array<FixInfo, 15> kInfo = {{
     {"transfers", "larger transfers"},
     {"cores", "a core for the launching thread"},
     {"clocks", "clocks at the full rate"},
+    {"layout", "one layout of memory"},
+    {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
 }};
+static_assert(kInfo.size() == static_cast<size_t>(FixKind::processes) + 1);
 
-bool is_waiting_copy(const ReplayEvent& e) { return e.kind == ReplayCall::blocking_copy; }
+double removed(double speedup) { return 1 - 1 / std::max(1.0, speedup); }
 
-void drop_wait(ReplayEvent& e) {
-  e.waits_for = kNone;
-  e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
+// Whether other threads take cores, locks or memory from the one that issues: it is kept from a
+// core, or its stretches take more than twice what the fastest tenth of their kind do.
+bool is_crowded(const Replay& replay, const Analysis& analysis) {
+  const Budget& b = analysis.devices.front().budget;
+  const auto total = static_cast<double>(std::max<int64_t>(1, b.total_ns()));
+  if (static_cast<double>(b[Leaf::runnable] + b[Leaf::gil] + b[Leaf::lock]) > 0.05 * total)
+    return true;
+  int64_t host = 0, least = 0;
+  replay.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
+    if (e.host_ns > kDispatchNs || e.least_host_ns == INT64_MAX) return;
+    host += e.host_ns;
+    least += std::min(e.host_ns, e.least_host_ns);
+  });
+  return host > 2 * least;
 }
 
-// Kernels follow each other without a gap and without a launch each; what is a graph already keeps
-// its launch and the gap before it. A wait for the device cannot be captured: after each one
-// another graph has to be launched.
-class GraphsEdit {
- public:
-  void operator()(ReplayEvent& e, ReplayOp* ops) {
-    const bool graph = e.ops > 1 || (e.ops == 1 && ops->leaf == Leaf::graph);
-    for (uint32_t i = graph ? 1 : 0; i < e.ops; ++i) ops[i].back_to_back = true;
-    const bool dispatch =
-        e.host_ns + e.blocked_ns + e.no_core_ns <= kDispatchNs;  // one thread wakes another
-    if (dispatch) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
-    const bool launch = e.kind == ReplayCall::launch && !graph;
-    if (launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other) e.call_ns = 0;
-    if (waited_ && e.ops > 0 && dispatch) e.call_ns = std::max(e.call_ns, kGraphLaunchNs);
-    if (e.waits_for != kNone)
-      waited_ = true;
-    else if (e.ops > 0)
-      waited_ = false;
-  }
-
- private:
-  bool waited_ = false;
-};
-
-// Copies to the device take no time of their own: serial_ns adds what the bus needs. A wait for a
-// copy goes with it. Of a run of small copies without a kernel between them one call stays: they
-// travel as one block.
-class CopiesEdit {
- public:
-  void operator()(ReplayEvent& e, ReplayOp* ops) {
-    bool in = e.ops > 0, small = e.ops > 0;
-    for (uint32_t i = 0; i < e.ops; ++i) {
-      in = in && (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable);
-      small = small && ops[i].bytes < kSmallCopy;
-      if (ops[i].leaf != Leaf::copy_in && ops[i].leaf != Leaf::copy_in_pageable) continue;
-      ops[i].duration_ns = 0;
-      ops[i].from_call_start = false;
-    }
-    const bool waits_for_copy = e.waits_for != kNone && e.waits_for >= first_ && e.waits_for < end_;
-    if (in && is_waiting_copy(e)) drop_wait(e);
-    if (e.kind == ReplayCall::sync && waits_for_copy) drop_wait(e);
-    if (run_ && ((in && small) || e.ops == 0)) {
-      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
-      if (in || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) e.call_ns = 0;
-    }
-    if (in) {
-      first_ = e.first_op;
-      end_ = e.first_op + e.ops;
-    }
-    if (e.ops > 0) run_ = in && small;
-  }
-
- private:
-  uint32_t first_ = 0, end_ = 0;  // operations of the last copy to the device
-  bool run_ = false;
-};
-
-// Of a run of small copies to the device without a kernel between them the first call stays; the
-// others take only what the bus needs for their bytes.
-class TransfersEdit {
- public:
-  void operator()(ReplayEvent& e, ReplayOp* ops) {
-    bool small = e.ops > 0;
-    for (uint32_t i = 0; i < e.ops; ++i)
-      small = small && (ops[i].leaf == Leaf::copy_in || ops[i].leaf == Leaf::copy_in_pageable) &&
-              ops[i].bytes < kSmallCopy;
-    if (run_ && (small || e.ops == 0)) {
-      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
-      if (small || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) {
-        e.call_ns = 0;
-        e.waits_for = kNone;
-      }
-      for (uint32_t i = 0; i < e.ops; ++i) {
-        ops[i].duration_ns = std::min(ops[i].duration_ns, ops[i].bytes / kBusBytesPerNs);
-        ops[i].from_call_start = false;
-        ops[i].back_to_back = true;
-      }
-    }
-    if (e.ops > 0) run_ = small;
-  }
-
- private:
-  bool run_ = false;
-};
-
-// What computes goes with the clock; memory, links and the host do not.
-bool follows_clock(Leaf leaf) {
-  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
-         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
+// From a step with what surely goes, and one with all that may go.
+void set_bound(Fix& f, double base_ns, double surely_ns, double at_most_ns) {
+  const double surely = std::max(1.0, base_ns / std::max(1.0, surely_ns));
+  const double at_most = std::max(surely, base_ns / std::max(1.0, at_most_ns));
+  f.ceiling = at_most <= kSameBound * surely;
+  f.speedup = f.ceiling ? at_most : std::sqrt(surely * at_most);
+  f.step_ns = base_ns / f.speedup;
+  if (f.ceiling) return;
+  f.low = 1 + (surely - 1) / 2;  // a remedy that does half of its work
+  f.high = at_most;
 }
 
-Replay::Edit faster_clock(double speed) {
-  return [speed](ReplayEvent& e, ReplayOp* ops) {
-    for (uint32_t i = 0; i < e.ops; ++i) {
-      if (follows_clock(ops[i].leaf))
-        ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) * speed);
-    }
+// What the driver takes differs from run to run, by a third down and a half up, and kernels beside
+// a release were seen to be a ninth slower (docs/guide/doctor_case.md).
+void set_allocation(Fix& f, double base_ns, double surely_ns, double at_most_ns, double call_ns) {
+  constexpr double kLargeCallNs = 500'000;  // gives back as much as is worth clearing
+  const double gain = std::max(0.0, base_ns - surely_ns);
+  const double much = std::min({1.0, gain / base_ns / 0.3, call_ns / kLargeCallNs});
+  const auto speedup = [&](double more, double step_ns, double slower) {
+    return std::max(1.0, (base_ns + more * gain) / std::max(1.0, step_ns * (1 - slower * much)));
   };
+  f.ceiling = false;
+  f.speedup = speedup(0.1 * much, at_most_ns, 0.05);
+  f.low = speedup(-0.3, surely_ns, 0);
+  f.high = speedup(0.5, at_most_ns, 0.11);
+  f.step_ns = base_ns / f.speedup;
 }
 
-// The changes that concern one event at a time, and those that carry state along.
-Replay::Edit simple_edit(FixKind kind) {
-  switch (kind) {
-    case FixKind::graphs:
-      return GraphsEdit{};
-    case FixKind::host_work:
-      return [](ReplayEvent& e, ReplayOp*) {
-        if (e.host_ns + e.blocked_ns + e.no_core_ns > kOwnWorkNs)
-          e.host_ns = e.blocked_ns = e.no_core_ns = 0;
-      };
-    case FixKind::syncs:
-      return [](ReplayEvent& e, ReplayOp* ops) {
-        const bool reads = is_waiting_copy(e) && e.ops > 0 &&
-                           (ops->leaf == Leaf::copy_out || ops->leaf == Leaf::copy_out_pageable);
-        if (e.kind == ReplayCall::sync || reads) drop_wait(e);
-      };
-    case FixKind::loader:
-      return [](ReplayEvent& e, ReplayOp*) { e.loader_ns = 0; };
-    case FixKind::copies:
-      return CopiesEdit{};
-    case FixKind::transfers:
-      return TransfersEdit{};
-    case FixKind::cores:
-      return [](ReplayEvent& e, ReplayOp*) { e.no_core_ns = 0; };
-    case FixKind::allocator:
-      return [](ReplayEvent& e, ReplayOp*) {
-        if (e.kind == ReplayCall::allocate) e.call_ns = 0;
-      };
-    case FixKind::code_load:
-      return [](ReplayEvent& e, ReplayOp*) {
-        if (e.kind == ReplayCall::load) e.call_ns = 0;
-      };
-    case FixKind::communication:
-      return [](ReplayEvent& e, ReplayOp* ops) {
-        for (uint32_t i = 0; i < e.ops; ++i) {
-          if (ops[i].leaf == Leaf::communication) ops[i].duration_ns = 0;
-        }
-      };
-    case FixKind::precision:
-      return [](ReplayEvent& e, ReplayOp* ops) {
-        for (uint32_t i = 0; i < e.ops; ++i) {
-          if (ops[i].leaf == Leaf::matrix)
-            ops[i].duration_ns =
-                static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / kTensorRatio);
-        }
-      };
-    default:
-      return {};
-  }
+// Causes by what they own; what changes the training or costs memory comes last, whatever it gains.
+bool goes_before(const Fix& a, const Fix& b) {
+  if (a.cures != b.cures) return a.cures;
+  return a.cures && a.own > b.own;
 }
 
-// Of each run of neighbouring memory-bound kernels the longest stays: one pass over the memory.
-// The launches of the others go as well. Two of the same name in a row work on different data.
-class FusionEdit {
+// A graph goes behind what is in its way, unless that is small beside it.
+void put_behind_obstacles(std::vector<Fix>& fixes) {
+  constexpr double kNotSmall = 0.2;
+  const auto graphs = std::find_if(fixes.begin(), fixes.end(),
+                                   [](const Fix& f) { return f.kind == FixKind::graphs; });
+  if (graphs == fixes.end()) return;
+  auto last = graphs;
+  for (auto f = graphs + 1; f != fixes.end(); ++f)
+    if (std::count(graphs->with.begin(), graphs->with.end(), f->kind) > 0 && f->speedup >= kWorth &&
+        f->own >= kNotSmall * graphs->own)
+      last = f;
+  std::rotate(graphs, graphs + 1, last + 1);
+}
+
+class Finder {
  public:
-  void operator()(ReplayEvent& e, ReplayOp* ops) {
-    for (uint32_t i = 0; i < e.ops; ++i) {
-      const bool fusible = ops[i].memory_kernel;
-      if (!fusible) {
-        longest_ = 0;
-        last_name_ = kNone;
+  Finder(const Replay& replay, const Analysis& analysis, const ClockHold& clock)
+      : replay_(replay), analysis_(analysis), clock_(clock), base_(replay.run().step_ns) {
+    const DeviceAnalysis& d = analysis.devices.front();
+    settings_ = edit_settings(d.info.name, analysis.copy_rates);
+    settings_.clock_speed = clock.speed;
+    settings_.crowded = is_crowded(replay, analysis);
+    growth_ = find_growth(analysis.steps);
+  }
+
+  double base_ns() const { return base_; }
+  const Growth& growth() const { return growth_; }
+
+  Fix find(FixKind kind) const {
+    Fix f;
+    f.kind = kind;
+    std::vector<FixKind> kinds{kind};
+    if (kind == FixKind::graphs) {
+      const Obstacles obstacles = find_obstacles(replay_);
+      f.obstacle = obstacles.words();
+      f.with = obstacles.fixes();
+      kinds.insert(kinds.begin(), f.with.begin(), f.with.end());
+    }
+    const double surely = step(kinds, Assume::surely);
+    if (kind == FixKind::batch || kind == FixKind::processes) {
+      f.speedup = std::max(1.0, (kind == FixKind::batch ? 2 : 1) * base_ / std::max(1.0, surely));
+    } else if (kind == FixKind::growth) {
+      set_growth(f);
+    } else if (kind == FixKind::allocator) {
+      set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
+    } else {
+      // A host that is disturbed by something else gains nothing by this.
+      const bool relieved = kind == FixKind::host_work || kind == FixKind::loader ||
+                            kind == FixKind::cores || kind == FixKind::graphs;
+      const bool generous = !relieved || base_ / surely >= kWorth;
+      set_bound(f, base_, surely, generous ? step(kinds, Assume::at_most) : surely);
+    }
+    if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
+      // What others deliver differs from run to run, and so does how much more they could.
+      f.low = 1 + (f.speedup - 1) / 2;
+      f.high = std::max(f.high, kPaceDiffers * f.speedup);
+      f.ceiling = false;
+    }
+    if (kind == FixKind::fusion && f.speedup >= kWorth) {
+      f.high = std::max(f.high, f.speedup);
+      f.low = 1;
+      f.speedup = std::max(1.0, base_ / surely);
+      f.step_ns = surely;
+      f.ceiling = false;
+    }
+    const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
+    f.cures = !is_throughput(kind) && !(kind == FixKind::clocks && only_power);
+    f.share = kind == FixKind::growth ? (growth_.found ? 1 - growth_.first_ns / growth_.mean_ns : 0)
+                                      : attributed_share(kind, analysis_, clock_);
+    return f;
+  }
+
+  void add_words_to(Fix& f) const { add_words(f, analysis_, clock_, settings_, growth_); }
+
+  double step(std::span<const FixKind> kinds, Assume assume) const {
+    return step_with(replay_, kinds, assume, settings_);
+  }
+
+ private:
+  // Whether batches come at a pace of their own.
+  bool paced() const {
+    bool any = false;
+    replay_.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
+      any = any || (e.loader_ns > 0 && e.arrival_ns >= 0);
+    });
+    return any;
+  }
+  // Mean of the calls that take and give back memory of the device.
+  double allocation_ns() const {
+    int64_t ns = 0, calls = 0;
+    replay_.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
+      if (e.kind != ReplayCall::allocate || e.pins) return;
+      ns += e.call_ns;
+      ++calls;
+    });
+    return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, calls));
+  }
+  void set_growth(Fix& f) const {
+    f.step_ns = base_;
+    if (!growth_.found) return;
+    const double scale = base_ / growth_.mean_ns;
+    set_bound(f, base_, growth_.early_ns * scale, growth_.first_ns * scale);
+  }
+
+  const Replay& replay_;
+  const Analysis& analysis_;
+  const ClockHold& clock_;
+  EditSettings settings_;
+  Growth growth_;
+  double base_;
+};
+
+// The share of the time in long stretches of host code after a wait that had emptied the queue.
+double long_after_waits(const Analysis& analysis) {
+  const DeviceAnalysis& d = analysis.devices.front();
+  return static_cast<double>(d.long_host[Leaf::after_sync]) /
+         static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+}
+
+// What makes a fix worth a line: those that cost memory, or a limit that is there for a reason, more.
+double least_of(const Fix& f, const ClockHold& clock) {
+  constexpr double kWorthOfPower = 1.1;
+  if (is_throughput(f.kind)) return kWorthProcesses;
+  if (f.kind == FixKind::fusion) return kWorthFusion;
+  const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
+  return f.kind == FixKind::clocks && only_power ? kWorthOfPower : kWorth;
+}
+
+// Waits that go with the waiting are its own; what the device stands still after them although the
+// host could not have run ahead is launching.
+void share_waits(std::vector<Fix>& fixes, const Analysis& analysis) {
+  Fix& syncs = fixes[static_cast<size_t>(FixKind::syncs)];
+  const double left = syncs.share - long_after_waits(analysis) - removed(syncs.speedup);
+  if (left > 0) fixes[static_cast<size_t>(FixKind::graphs)].share += left;
+}
+
+// What grows in the host's code is the host's work; without all of it a step is as short as can be.
+void join_growth(std::vector<Fix>& fixes, const Growth& growth, double base_ns) {
+  constexpr double kMostOfIt = 0.7;
+  if (!growth.found || is_busy(growth.leaf)) return;
+  const Fix& work = fixes[static_cast<size_t>(FixKind::host_work)];
+  Fix& f = fixes[static_cast<size_t>(FixKind::growth)];
+  if (work.share < kMostOfIt * f.share) return;  // it grows in stretches of another kind
+  const double without_work = base_ns / std::max(work.speedup, work.high);
+  set_bound(f, base_ns, base_ns * growth.early_ns / growth.mean_ns,
+            std::max(without_work, base_ns * growth.first_ns / growth.mean_ns));
+  f.share = work.share;
+}
+
+// A cause that grows is named by its growth.
+void put_growth_first(std::vector<Fix>& fixes) {
+  constexpr double kGrows = 0.5;  // of what the first owns
+  const auto growth = std::find_if(fixes.begin(), fixes.end(),
+                                   [](const Fix& f) { return f.kind == FixKind::growth; });
+  if (growth->speedup >= kWorth && growth->own >= kGrows * fixes.front().own)
+    std::rotate(fixes.begin(), growth, growth + 1);
+}
+
+// Pairs of causes that only bring something together.
+std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes) {
+  constexpr double kPart = 0.05;  // of the time: less is no cause
+  std::vector<Pair> pairs;
+  double best = 1;  // of one alone
+  for (const Fix& f : fixes)
+    if (f.cures) best = std::max(best, f.speedup);
+  for (size_t i = 0; i < fixes.size(); ++i) {
+    for (size_t k = i + 1; k < fixes.size(); ++k) {
+      const Fix &a = fixes[i], &b = fixes[k];
+      const auto fits = [](const Fix& f) {
+        return f.cures && f.share >= kPart && f.with.empty() && f.kind != FixKind::growth &&
+               f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
+               f.kind != FixKind::precision && f.kind != FixKind::layout;
+      };
+      if (!fits(a) || !fits(b)) continue;
+      const FixKind both[] = {a.kind, b.kind};
+      Fix f;
+      set_bound(f, finder.base_ns(), finder.step(both, Assume::surely),
+                finder.step(both, Assume::at_most));
+      if (removed(f.speedup) < removed(a.speedup) + removed(b.speedup) + kPart ||
+          f.speedup < kSameBound * best)
         continue;
-      }
-      // A longer one pays only what it is longer: the run then costs as much as its longest.
-      const int64_t ns = ops[i].duration_ns;
-      const bool first = longest_ == 0 || ops[i].name == last_name_;
-      if (first) longest_ = 0;
-      last_name_ = ops[i].name;
-      ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
-      longest_ = std::max(longest_, ns);
-      if (!first && e.ops == 1) {
-        e.call_ns = 0;
-        if (e.host_ns <= kDispatchNs) e.host_ns = 0;
-      }
+      pairs.push_back({a.kind, b.kind, f.speedup, f.step_ns, f.ceiling, f.low, f.high});
     }
   }
-
- private:
-  int64_t longest_ = 0;
-  uint32_t last_name_ = kNone;
-};
-
-// Twice the work: what fills the device takes twice as long, small kernels grow for free.
-void double_batch(ReplayEvent& e, ReplayOp* ops) {
-  e.loader_ns *= 2;
-  if (e.arrival_ns >= 0) e.arrival_ns *= 2;
-  for (uint32_t i = 0; i < e.ops; ++i) {
-    const Leaf leaf = ops[i].leaf;
-    if (leaf != Leaf::tiny && leaf != Leaf::low_grid && leaf != Leaf::communication)
-      ops[i].duration_ns *= 2;
-  }
-}
-
-// A copy to the device on a stream of its own: pinned, it goes at the speed of the bus.
-int64_t pinned_copy_ns(const ReplayOp& op) {
-  if (op.leaf == Leaf::copy_in) return op.duration_ns;
-  if (op.leaf != Leaf::copy_in_pageable) return 0;
-  return std::min(op.duration_ns, op.bytes / kBusBytesPerNs);
-}
-
-int64_t communication_ns(const ReplayOp& op) {
-  return op.leaf == Leaf::communication ? op.duration_ns : 0;
-}
-
-// What one process needs of the device alone: kernels that fill it, with the gap behind each.
-int64_t exclusive_ns(const ReplayOp& op) {
-  constexpr int64_t kGapNs = 1'000;
-  if (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid) return 0;
-  return op.duration_ns + kGapNs;
-}
-
-// For processes: half the time that two of them need for a step each.
-double step_with(const Replay& replay, FixKind kind, const ClockHold& clock) {
-  if (kind == FixKind::fusion) return replay.run(FusionEdit{}).step_ns;
-  if (kind == FixKind::clocks) return replay.run(faster_clock(clock.speed)).step_ns;
-  if (kind == FixKind::processes) {
-    const double alone = replay.run().step_ns;
-    return std::clamp(replay.serial_ns(exclusive_ns), alone / 2, alone);
-  }
-  if (kind == FixKind::batch) return replay.run(double_batch).step_ns;
-  const double step = replay.run(simple_edit(kind)).step_ns;
-  // What moves beside the computation still takes its own time.
-  if (kind == FixKind::copies) return std::max(step, replay.serial_ns(pinned_copy_ns));
-  if (kind == FixKind::communication) return std::max(step, replay.serial_ns(communication_ns));
-  return step;
-}
-
-// By gain. A larger batch changes the training and cures no cause: it comes last. Of nearly equal
-// gains the one that the attribution bears out goes first: up to three tenths of the gain.
-double rank_of(const Fix& f) {
-  if (!f.cures && f.speedup >= kWorth) return f.kind == FixKind::processes ? 0.99 : 1;
-  const double removed = 1 - 1 / f.speedup;
-  const double borne_out = removed > 0 ? std::min(1.0, f.share / removed) : 0;
-  return 1 + (f.speedup - 1) * (0.7 + 0.3 * borne_out);
-}
-
-// With the change of `first` applied as well.
-double step_with_both(const Replay& replay, FixKind first, FixKind second, const ClockHold& clock) {
-  if (is_throughput(first) || is_throughput(second)) return 0;
-  FusionEdit fusion;
-  const auto apply = [&](FixKind kind) -> Replay::Edit {
-    if (kind == FixKind::fusion)
-      return [&fusion](ReplayEvent& e, ReplayOp* ops) { fusion(e, ops); };
-    return kind == FixKind::clocks ? faster_clock(clock.speed) : simple_edit(kind);
-  };
-  const Replay::Edit a = apply(first), b = apply(second);
-  return replay
-      .run([&](ReplayEvent& e, ReplayOp* ops) {
-        a(e, ops);
-        b(e, ops);
-      })
-      .step_ns;
+  std::stable_sort(pairs.begin(), pairs.end(),
+                   [](const Pair& a, const Pair& b) { return a.speedup > b.speedup; });
+  if (pairs.size() > 2) pairs.resize(2);
+  return pairs;
 }
 
 }  // namespace
@@ -319,13 +307,15 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   report.window_steps = replay.steps();
   // What waits for the device cost is mostly that the host cannot run ahead afterwards: only the
   // replay sees that. Of the capture as it was recorded, like the attribution.
-  const double sync_cost = replay.run().step_ns - step_with(replay, FixKind::syncs, clock);
+  constexpr FixKind kWaits[] = {FixKind::syncs};
+  const Finder recorded(replay, analysis, clock);
+  const double waits_cost = 1 - recorded.step(kWaits, Assume::surely) / recorded.base_ns();
   report.step_given = untraced_step_ns > 0;
   if (report.step_given)
     report.dispatch = replay.scale_dispatch(untraced_step_ns,
                                             analysis.source == kKinetoSource ? kProfilerLeaves : 1);
-  const double base = replay.run().step_ns;
-  report.replay_step_ns = base;
+  const Finder finder(replay, analysis, clock);
+  report.replay_step_ns = finder.base_ns();
   report.numbers = replay.error() <= kMaxReplayError && replay.unexplained() <= kMaxUnexplained;
   if (replay.unexplained() > kMaxUnexplained)
     report.why_not = fmt::format(
@@ -338,34 +328,36 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
         100 * replay.error(), 100 * kMaxReplayError);
 
   std::vector<Fix> fixes;
-  for (size_t k = 0; k < kInfo.size(); ++k) {
-    Fix f;
-    f.kind = static_cast<FixKind>(k);
-    const double step = step_with(replay, f.kind, clock);
-    f.speedup = f.kind == FixKind::batch ? 2 * base / step : base / std::max(step, 1.0);
-    f.step_ns = is_throughput(f.kind) ? 0 : step;
-    f.speedup = std::max(1.0, f.speedup);
-    f.ceiling = f.kind != FixKind::allocator;
-    const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
-    f.cures = !is_throughput(f.kind) && !(f.kind == FixKind::clocks && only_power);
-    f.share = attributed_share(f.kind, analysis, clock);
-    add_words(f, analysis, clock);
-    if (f.kind == FixKind::syncs && report.numbers)
-      f.share = std::max(0.0, sync_cost / replay.measured().step_ns);
-    fixes.push_back(std::move(f));
+  for (size_t k = 0; k < kInfo.size(); ++k) fixes.push_back(finder.find(static_cast<FixKind>(k)));
+  share_waits(fixes, analysis);
+  if (report.numbers) fixes[static_cast<size_t>(FixKind::syncs)].share = std::max(0.0, waits_cost);
+  // Host work after a wait, which would be hidden without the wait, is the wait's.
+  const double could_run_ahead = std::min(
+      removed(fixes[static_cast<size_t>(FixKind::syncs)].speedup), long_after_waits(analysis));
+  join_growth(fixes, finder.growth(), finder.base_ns());
+  for (Fix& f : fixes) {
+    f.own = f.kind == FixKind::syncs ? removed(f.speedup) : std::min(f.share, removed(f.speedup));
+    if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead);
+    finder.add_words_to(f);
   }
-  std::stable_sort(fixes.begin(), fixes.end(),
-                   [](const Fix& a, const Fix& b) { return rank_of(a) > rank_of(b); });
+  if (report.numbers) report.together = find_pairs(finder, fixes);
+  std::stable_sort(fixes.begin(), fixes.end(), goes_before);
+  put_behind_obstacles(fixes);
+  put_growth_first(fixes);
   for (Fix& f : fixes)
-    (f.speedup >= (f.kind == FixKind::processes ? kWorthProcesses : kWorth) ? report.worth
-                                                                            : report.not_worth)
-        .push_back(std::move(f));
+    (f.speedup >= least_of(f, clock) ? report.worth : report.not_worth).push_back(std::move(f));
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];
-    const double both = step_with_both(replay, first.kind, f.kind, clock);
-    if (both <= 0 || first.step_ns <= 0 || f.step_ns <= 0 || base - f.step_ns <= 0) continue;
-    f.shared = std::clamp(1 - (first.step_ns - both) / (base - f.step_ns), 0.0, 1.0);
+    const auto cannot = [](const Fix& x) {
+      return x.step_ns <= 0 || x.kind == FixKind::growth || is_throughput(x.kind);
+    };
+    if (cannot(f) || cannot(first)) continue;
+    const FixKind one[] = {first.kind}, other[] = {f.kind}, both[] = {first.kind, f.kind};
+    const double alone = finder.step(one, Assume::surely);
+    const double gain = finder.base_ns() - finder.step(other, Assume::surely);
+    if (gain > 0)
+      f.shared = std::clamp(1 - (alone - finder.step(both, Assume::surely)) / gain, 0.0, 1.0);
   }
   return report;
 }

@@ -24,6 +24,8 @@ enum class FixKind : uint8_t {
   transfers,      // few large copies instead of many small ones
   cores,          // a core whenever the launching thread wants one
   clocks,         // the clock that the chip has when nothing holds it down
+  layout,         // one order of memory from layer to layer
+  growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput
 };
@@ -35,14 +37,28 @@ const FixInfo& fix_info(FixKind kind);
 struct Fix {
   FixKind kind;
   double speedup = 1;  // of throughput for batch and processes
-  // Whether `speedup` bounds what the change brings. Not for allocation: what the driver takes
-  // differs from run to run, and the cost of memory that it clears beside kernels is in no record.
+  // Whether `speedup` bounds what the change brings, under what `assumes` says. Else what goes along
+  // with the cause is not known, and `speedup` is an estimate between `low` and `high`.
   bool ceiling = true;
-  double step_ns = 0;  // of a step with the fix; 0 for those two
-  double share = 0;    // of the time that the attribution puts down to it
-  double shared = 0;   // the part of its gain that the first fix of the list brings already
-  bool cures = true;   // a cause; not throughput, nor a clock under nothing but the power cap
-  std::string evidence, action, caveat;
+  double low = 0, high = 0;  // of an estimate; 0 for a ceiling
+  double step_ns = 0;        // of a step with the fix; 0 for batch and processes
+  double share = 0;          // of the time that the attribution puts down to it
+  // The part of the time that the fix removes where the attribution puts it down to it: what makes
+  // it a cause. What it removes beyond is time of other causes, which it only hides.
+  double own = 0;
+  double shared = 0;  // the part of its gain that the first fix of the list brings already
+  bool cures = true;  // a cause; not throughput, nor a clock under nothing but the power cap
+  std::vector<FixKind> with;  // applied as well, since it cannot be without them
+  std::string obstacle;       // why not: a sentence
+  std::string evidence, action, caveat, assumes;
+};
+
+// Two causes side by side: without one of them the other takes as long.
+struct Pair {
+  FixKind first, second;
+  double speedup = 1, step_ns = 0;  // with both
+  bool ceiling = true;
+  double low = 0, high = 0;  // as of a fix
 };
 
 struct FixReport {
@@ -54,12 +70,15 @@ struct FixReport {
   int64_t window_steps = 0;
   DispatchScale dispatch;      // below 1: what recording adds to the host was taken out
   bool step_given = false;     // the time of a step without recording was given
-  std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, largest first
+  std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, in order of what they own
   std::vector<Fix> not_worth;  // below; the evidence says why
+  std::vector<Pair> together;  // of `worth` and `not_worth`, the largest gain first
 };
 constexpr double kWorth = 1.03;
-// Of several processes, which cost memory and the host's cores, and each of which is no faster.
+// Of a larger batch and of several processes, which cost memory and make no step faster.
 constexpr double kWorthProcesses = 1.2;
+// Of fusing: a compiler has to be brought in, and joins less than could be.
+constexpr double kWorthFusion = 1.1;
 constexpr double kMaxReplayError = 0.05;
 constexpr double kMaxUnexplained = 0.5;
 
@@ -75,11 +94,11 @@ struct ClockHold {
   std::string evidence;
 };
 
-// Replays every change, ranks by what each can bring on its own. All but that of allocation are
-// ceilings: nothing is subtracted for what a change costs; gains of several fixes do not add up.
-// Evidence and first action name what the capture shows, in the words of `analysis.framework`.
-// `untraced_step_ns`: what a step takes without recording, 0 when not known.
-// Errors    as Replay::scale_dispatch's.
+// Replays every change and ranks them by what they own; one that cannot be applied as things are
+// stands behind what is in its way. Bounds as Fix says: nothing is subtracted for what a change
+// costs; gains of several fixes do not add up. Evidence and first action name what the capture
+// shows, in the words of `analysis.framework`. `untraced_step_ns`: what a step takes without
+// recording, 0 when not known. Errors    as Replay::scale_dispatch's.
 FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_step_ns = 0,
                      const ClockHold& clock = {});
 

@@ -56,6 +56,20 @@ bool is_blocking_copy(std::string_view name) {
   return has_any(n, {"memcpy"}) && !has_any(n, {"async", "batch"});
 }
 
+bool is_pointwise(std::string_view kernel) {
+  return has_any(lower(kernel), {"elementwise", "pointwise", "triton_poi", "loop_", "wrapped_"});
+}
+
+bool is_layout_change(std::string_view kernel) {
+  return has_any(lower(kernel), {"nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw",
+                                 "transpose_readwrite", "converttensor"});
+}
+
+bool pins_memory(std::string_view call) {
+  return has_any(lower(call), {"hostalloc", "mallochost", "memallochost", "hostregister",
+                               "hostunregister", "freehost"});
+}
+
 KernelClass classify_kernel(std::string_view name) {
   const std::string n = lower(name);
   if (has_any(n, {"nccl", "nvshmem", "allreduce", "all_reduce", "allgather", "all_gather",

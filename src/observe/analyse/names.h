@@ -30,4 +30,11 @@ enum class KernelClass : uint8_t {
 // `name` mangled or not. Newer libraries bring new names: what is not known is `other`.
 KernelClass classify_kernel(std::string_view name);
 
+// Of memory-bound kernels: whether each element is worked on by itself, so that neighbours can be
+// one kernel; and whether it only changes the order of memory for what comes next.
+bool is_pointwise(std::string_view kernel);
+bool is_layout_change(std::string_view kernel);
+// Of calls that allocate: whether they take, give back, pin or unpin host memory.
+bool pins_memory(std::string_view call);
+
 }  // namespace saturate::observe

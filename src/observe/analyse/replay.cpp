@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "observe/analyse/analysis.h"
@@ -18,6 +19,11 @@ namespace {
 
 constexpr int64_t kStartSlackNs = 8'000;  // scatter of starts that needs no explanation
 constexpr int64_t kSideSlackNs = 10'000;  // from the end of one stream's work to what waited for it
+
+constexpr int64_t kGraphGapNs = 300;  // between kernels of a graph: 0.4 us on an H200
+// Batches come at a pace of their own where waiting for them is as much of the time; else they are
+// handed over when they are asked for.
+constexpr double kPaced = 0.25;
 
 int64_t median_or(std::vector<int64_t> values, int64_t otherwise) {
   if (values.empty()) return otherwise;
@@ -97,7 +103,11 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
   // Batches come at a pace of their own only where the program waits for them again and again.
   const auto waits = std::count_if(events_.begin(), events_.end(),
                                    [](const ReplayEvent& e) { return e.loader_ns > 0; });
-  if (2 * waits < steps()) {
+  int64_t waited = 0;
+  for (const ReplayEvent& e : events_) waited += e.loader_ns;
+  const int64_t window =
+      ops_[marks_.back()].measured_start_ns - ops_[marks_.front()].measured_start_ns;
+  if (2 * waits < steps() || static_cast<double>(waited) < kPaced * static_cast<double>(window)) {
     for (ReplayEvent& e : events_) e.arrival_ns = -1;
   }
   measure_latencies();
@@ -146,13 +156,15 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   if (const auto at = trace.devices.find(device); at != trace.devices.end())
     multiprocessors = at->second.multiprocessors;
   BusyLeaves leaves(trace);
-  std::vector<uint8_t> memory_name(trace.names.size(), 2);
+  enum : uint8_t { kUnread = 0, kRead = 1, kMemory = 2, kPointwise = 4, kLayout = 8 };
+  std::vector<uint8_t> of_name(trace.names.size(), kUnread);
   const auto from =
       std::partition_point(trace.calls.begin(), trace.calls.end(),
                            [&](const HostCall& c) { return c.start_ns < first_call; });
   size_t next_issued = 0;
   std::map<uint32_t, uint32_t> processes;
-  std::vector<int64_t> reaches;  // by process: latest end so far
+  std::vector<int64_t> reaches;          // by process: latest end so far
+  std::vector<uint64_t> keys, last_key;  // of events; by process, of the event before
   for (auto c = from; c != trace.calls.end() && c->start_ns <= last_call; ++c) {
     if (!issuing[c->thread]) continue;
     const auto index = static_cast<uint32_t>(c - trace.calls.begin());
@@ -163,12 +175,14 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     if (fresh) {
       reaches.push_back(c->start_ns);
       process_start_ns_.push_back(c->start_ns);
+      last_key.push_back(0);
     }
     int64_t& reach = reaches[process->second];
     if (!issues && c->end_ns <= reach) continue;  // inside another call
     ReplayEvent e;
     e.process = process->second;
     e.kind = kind_of(classify_call(trace.names[c->name]));
+    e.pins = e.kind == ReplayCall::allocate && pins_memory(trace.names[c->name]);
     e.first_op = static_cast<uint32_t>(ops_.size());
     e.call_ns = std::max<int64_t>(0, c->end_ns - std::max(c->start_ns, reach));
     if (c->start_ns > reach) {
@@ -196,13 +210,23 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.name = op.name;
       r.device = trace.streams[op.stream].device;
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
+      r.blocks = op.kind == OpKind::kernel ? op.size : 0;
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
       r.leaf = leaves.of(op, multiprocessors);
-      if (memory_name[op.name] == 2)
-        memory_name[op.name] = op.kind == OpKind::kernel &&
-                               leaves.kind(op.name) == KernelClass::memory &&
-                               trace.names[op.name].find("multi_tensor") == std::string::npos;
-      r.memory_kernel = memory_name[op.name] == 1;
+      uint8_t& known = of_name[op.name];
+      if (known == kUnread) {
+        const std::string& name = trace.names[op.name];
+        known = kRead;
+        if (op.kind == OpKind::kernel && leaves.kind(op.name) == KernelClass::memory &&
+            name.find("multi_tensor") == std::string::npos) {
+          known |= kMemory;
+          if (is_pointwise(name)) known |= kPointwise;
+          if (is_layout_change(name)) known |= kLayout;
+        }
+      }
+      r.memory_kernel = known & kMemory;
+      r.pointwise = known & kPointwise;
+      r.layout = known & kLayout;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
@@ -215,9 +239,99 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       ops_.push_back(r);
     }
     e.ops = static_cast<uint32_t>(ops_.size()) - e.first_op;
+    const uint64_t own =
+        uint64_t{c->name} << 32 | (e.ops > 0 ? ops_[e.first_op].name : uint32_t{kNone});
+    keys.push_back(last_key[e.process] * 0x9E3779B97F4A7C15u + own);
+    last_key[e.process] = own;
     events_.push_back(e);
     call_start_ns_.push_back(c->start_ns);
     call_end_ns_.push_back(c->end_ns);
+  }
+  find_least(keys);
+  find_feeds();
+  find_releases();
+}
+
+void Replay::find_least(const std::vector<uint64_t>& keys) {
+  constexpr size_t kEnough = 8;
+  std::vector<uint32_t> by_key(keys.size());
+  std::iota(by_key.begin(), by_key.end(), 0u);
+  std::stable_sort(by_key.begin(), by_key.end(),
+                   [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
+  std::vector<int64_t> host, call;
+  for (size_t from = 0, to = 0; from < by_key.size(); from = to) {
+    host.clear();
+    call.clear();
+    for (to = from; to < by_key.size() && keys[by_key[to]] == keys[by_key[from]]; ++to) {
+      host.push_back(events_[by_key[to]].host_ns);
+      call.push_back(events_[by_key[to]].call_ns);
+    }
+    if (to - from < kEnough) continue;
+    const auto tenth = static_cast<std::ptrdiff_t>((to - from) / 10);
+    std::nth_element(host.begin(), host.begin() + tenth, host.end());
+    std::nth_element(call.begin(), call.begin() + tenth, call.end());
+    for (size_t i = from; i < to; ++i) {
+      events_[by_key[i]].least_host_ns = host[static_cast<size_t>(tenth)];
+      events_[by_key[i]].least_call_ns = call[static_cast<size_t>(tenth)];
+    }
+  }
+}
+
+// A state that is written to disk, or numbers that the host reckons with: runs of copies to the
+// host without a kernel between them, up to a long stretch of host code.
+void Replay::find_feeds() {
+  std::vector<uint32_t> run;
+  int64_t bytes = 0;
+  bool long_work = false;
+  const auto end_run = [&] {
+    for (const uint32_t e : run) events_[e].feeds_host = long_work && bytes >= kSmallCopy;
+    run.clear();
+    bytes = 0;
+    long_work = false;
+  };
+  for (uint32_t i = 0; i < events_.size(); ++i) {
+    const ReplayEvent& e = events_[i];
+    if (!run.empty())
+      long_work = long_work || e.host_ns + e.blocked_ns + e.no_core_ns > kDispatchNs;
+    int64_t out = 0;
+    bool other = false;
+    for (uint32_t o = e.first_op; o < e.first_op + e.ops; ++o) {
+      const bool copy_out =
+          ops_[o].leaf == Leaf::copy_out || ops_[o].leaf == Leaf::copy_out_pageable;
+      out += copy_out ? ops_[o].bytes : 0;
+      other = other || !copy_out;
+    }
+    if (other) {
+      end_run();
+    } else if (out > 0 || (e.kind == ReplayCall::sync && !run.empty())) {
+      run.push_back(i);
+      bytes += out;
+    }
+  }
+  end_run();
+}
+
+// What an allocator does before it gives memory back: it waits until nobody uses it.
+void Replay::find_releases() {
+  bool allocates = false;
+  for (size_t i = 0, from = 0; i <= events_.size(); ++i) {
+    if (i < events_.size() && events_[i].ops == 0) {
+      allocates = allocates || (events_[i].kind == ReplayCall::allocate && !events_[i].pins);
+      continue;
+    }
+    for (size_t k = from; k < i; ++k)
+      events_[k].with_release = allocates && events_[k].kind == ReplayCall::sync;
+    from = i + 1;
+    allocates = false;
+  }
+}
+
+void Replay::visit(
+    const std::function<void(const ReplayEvent&, const ReplayOp*, int64_t)>& see) const {
+  size_t step = 0;
+  for (const ReplayEvent& e : events_) {
+    while (step < marks_.size() && marks_[step] < e.first_op + e.ops) ++step;
+    see(e, ops_.data() + e.first_op, static_cast<int64_t>(step) - 1);
   }
 }
 
@@ -325,7 +439,11 @@ ReplayTimes Replay::run(const Edit& edit) const {
       const ReplayOp& op = scratch[i];
       int64_t start =
           op.from_call_start ? called + op.offset_ns : std::max(called, returned + latency_ns_);
-      start = std::max(start, free[op.stream] + (op.back_to_back ? 0 : gap_ns_));
+      // Copies that travel as one block have no gap.
+      const int64_t gap = !op.back_to_back ? gap_ns_
+                          : op.bytes > 0   ? 0
+                                           : std::min(gap_ns_, kGraphGapNs);
+      start = std::max(start, free[op.stream] + gap);
       if (op.after != kNone) start = std::max(start, ends[op.after] + gap_ns_);
       start += op.extra_ns;
       starts[e.first_op + i] = start;

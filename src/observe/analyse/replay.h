@@ -16,15 +16,18 @@ namespace saturate::observe {
 
 struct ReplayOp {
   uint32_t stream = 0, name = 0, device = 0;
-  int64_t bytes = 0;  // of a copy
+  int64_t bytes = 0;   // of a copy
+  int64_t blocks = 0;  // of a kernel's grid
   bool pageable = false;
   Leaf leaf = Leaf::other_kernel;
-  bool memory_kernel = false;  // by its name, however short; not of an optimizer on many tensors
+  // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
+  // element by itself; and of these what only changes the order of memory.
+  bool memory_kernel = false, pointwise = false, layout = false;
   int64_t duration_ns = 0;
   int64_t measured_start_ns = 0;
-  int64_t extra_ns = 0;          // waits that nothing in the capture explains
-  uint32_t after = kNone;        // an operation of another stream that it waited for
-  bool back_to_back = false;     // starts without a gap after the one before it: of an edit
+  int64_t extra_ns = 0;       // waits that nothing in the capture explains
+  uint32_t after = kNone;     // an operation of another stream that it waited for
+  bool back_to_back = false;  // starts as soon as a graph lets it after the one before: of an edit
   bool from_call_start = false;  // its call waited for it
   int64_t offset_ns = 0;         // then: from the start of the call to its own
 };
@@ -43,6 +46,12 @@ struct ReplayEvent {
   int64_t no_core_ns = 0;  // ready, but not on a core
   int64_t blocked_ns = 0;  // other waits
   int64_t call_ns = 0;     // without waiting for the device
+  // The least that the same call after the same one took, of eight or more (their tenth part is
+  // faster): the pace of a host whose cores, locks and memory nobody else wants. Else its own.
+  int64_t least_host_ns = INT64_MAX, least_call_ns = INT64_MAX;
+  bool feeds_host = false;    // brings data (64 KiB and more) to long host work that follows
+  bool pins = false;          // takes or gives back pinned host memory
+  bool with_release = false;  // a wait beside allocations, with nothing issued between
   uint32_t waits_for = kNone;
   uint32_t first_op = 0, ops = 0;  // what it issued
 };
@@ -95,11 +104,19 @@ class Replay {
   double serial_ns(const std::function<int64_t(const ReplayOp&)>& of) const;
   bool whole_steps() const { return whole_steps_; }
 
+  // Each event with what it issued, in order of the host; `step` counts the steps by the first
+  // operation of each.
+  void visit(
+      const std::function<void(const ReplayEvent&, const ReplayOp*, int64_t step)>& see) const;
+
  private:
   void build(const Trace& trace, const HostTimeline& host, uint32_t device, size_t first_op,
              size_t end_op);
   void measure_latencies();
   void find_waits();
+  void find_least(const std::vector<uint64_t>& keys);
+  void find_feeds();
+  void find_releases();
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
 
   std::vector<ReplayEvent> events_;

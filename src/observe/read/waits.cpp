@@ -153,7 +153,19 @@ void mark_loader_waits(Trace& trace) {
     const auto at = copies_in.find({trace.threads[call.thread].process, call.correlation});
     if (at != copies_in.end()) issues[call.thread].push_back({call.start_ns, at->second});
   }
-  const std::vector<std::vector<Lull>> lulls = lulls_of(trace);
+  std::vector<std::vector<Lull>> lulls = lulls_of(trace);
+  const auto lull_of = [&](const HostSpan& span) -> Lull* {
+    std::vector<Lull>& own = lulls[span.thread];
+    const auto around = std::partition_point(
+        own.begin(), own.end(), [&](const Lull& p) { return p.end_ns <= span.start_ns; });
+    const bool inside =
+        around != own.end() && around->start_ns <= span.start_ns && around->end_ns >= span.end_ns;
+    return inside ? &*around : nullptr;
+  };
+  for (const HostSpan& span : trace.spans) {
+    if (!is_host_wait(span.kind)) continue;
+    if (Lull* const around = lull_of(span)) around->slept_ns += span.end_ns - span.start_ns;
+  }
   for (HostSpan& span : trace.spans) {
     if (span.kind != SpanKind::blocked && span.kind != SpanKind::file_read &&
         span.kind != SpanKind::network)
@@ -165,12 +177,13 @@ void mark_loader_waits(Trace& trace) {
     const auto next = std::partition_point(all.begin(), all.end(),
                                            [&](const Issue& i) { return i.start_ns < after; });
     if (next == all.end() || !next->copy_in) continue;
-    span.kind = SpanKind::loader;
-    const std::vector<Lull>& own = lulls[span.thread];
-    const auto around = std::partition_point(
-        own.begin(), own.end(), [&](const Lull& p) { return p.end_ns <= span.start_ns; });
-    if (around == own.end() || around->start_ns > span.start_ns || around->end_ns < span.end_ns)
+    const Lull* const around = lull_of(span);
+    // A short sleep in long work of the thread's own is not what the copy waited for.
+    if (span.kind == SpanKind::blocked && around != nullptr &&
+        3 * around->slept_ns < around->end_ns - around->start_ns)
       continue;
+    span.kind = SpanKind::loader;
+    if (around == nullptr) continue;
     if (2 * (span.end_ns - span.start_ns) < around->end_ns - around->start_ns) continue;
     span.start_ns = around->start_ns;
     span.end_ns = around->end_ns;

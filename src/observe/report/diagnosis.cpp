@@ -32,6 +32,8 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"copy_bound", "copy-bound"},
                            {"core_bound", "short of CPU cores"},
                            {"clock_bound", "held down by its clocks"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};
 static_assert(std::size(kNames) == static_cast<size_t>(FixKind::processes) + 1);
@@ -63,6 +65,14 @@ double step_part_ns(const Analysis& analysis, double share_of_time) {
 
 double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+const Fix& fix_of(const FixReport& fixes, FixKind kind) {
+  const auto is_it = [&](const Fix& f) { return f.kind == kind; };
+  const auto at = std::find_if(fixes.worth.begin(), fixes.worth.end(), is_it);
+  return at != fixes.worth.end()
+             ? *at
+             : *std::find_if(fixes.not_worth.begin(), fixes.not_worth.end(), is_it);
 }
 
 }  // namespace
@@ -116,13 +126,19 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     first = batch = nullptr;
   else if (first == nullptr && batch != nullptr && small > 0.3)
     first = batch;
-  if (first != nullptr) {
+  const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
+  if (first != nullptr || pair) {
+    if (pair) first = &fix_of(fixes, fixes.together.front().first);
     const Name name = name_of(first->kind);
     v.id = name.id;
     v.headline = name.headline;
     v.why = first->evidence;
     v.next = first->action;
     v.cause_ns = step_part_ns(analysis, first->share);
+    if (!first->obstacle.empty()) v.next += "; as it is " + first->obstacle;
+    if (pair)
+      v.next += fmt::format("; and, for one alone brings little: {}",
+                            fix_of(fixes, fixes.together.front().second).action);
   } else if (busy > 0.95 || share(d.budget.ns[largest], total) < 0.1 ||
              (fixes.numbers && !(unfixable && busy < 0.75))) {
     v.id = "gpu_bound";
@@ -181,7 +197,7 @@ void judge_ranks(Diagnosis& g) {
   double own = 0;
   if (g.fixes.numbers)
     for (const Fix& f : g.fixes.worth)
-      if (f.cures) own = std::max(own, 1 - 1 / f.speedup);
+      if (f.cures) own = std::max(own, f.own);
   if (r.saved_all_ns / r.wall_ns() < 0.5 * own) return;
   Verdict& v = g.verdict;
   const RankUse& use = r.ranks[static_cast<size_t>(r.straggler)];

@@ -34,7 +34,7 @@ std::string verdict_html(const Diagnosis& g) {
     facts += fmt::format(", step {} (median; p10 {}, p90 {}), {} steps", format_ns(st.median_ns),
                          format_ns(st.p10_ns), format_ns(st.p90_ns), st.count);
   std::string drift;
-  if (st.drift > 1.1)
+  if (st.drift > kDrifts)
     drift = fmt::format(
         "<p><b>Drift</b>: the step time grew {:.2f}x from the first to the last quarter.</p>",
         st.drift);
@@ -103,18 +103,24 @@ std::string fixes_html(const FixReport& r) {
       "replay misses by {:.1f}%. They do not add up.</p>\n<ol class=\"fixes\">\n",
       100 * r.replay_error);
   for (const Fix& f : r.worth) {
-    html += fmt::format("<li><b>{}</b>, {} {:.2f}x", fix_info(f.kind).title,
-                        f.ceiling ? "up to" : "about", f.speedup);
+    html += fmt::format("<li><b>{}</b>, {}", fix_title(f),
+                        bound_words(f.ceiling, f.speedup, f.low, f.high));
     if (f.step_ns > 0 && r.whole_steps)
       html += fmt::format(" ({} to {} a step)", format_ns(r.replay_step_ns), format_ns(f.step_ns));
     if (f.shared >= 0.1)
       html += fmt::format("; {:.0f}% of it is in the first already", 100 * f.shared);
     html +=
         fmt::format("<br>{}<br><code>{}</code>", escape_html(f.evidence), escape_html(f.action));
-    if (!f.caveat.empty()) html += "<br><span class=\"note\">" + escape_html(f.caveat) + "</span>";
+    for (const std::string& note : {f.caveat, f.obstacle, f.assumes, hides_words(f)})
+      if (!note.empty()) html += "<br><span class=\"note\">" + escape_html(note) + "</span>";
     html += "</li>\n";
   }
   html += "</ol>\n";
+  for (const Pair& p : r.together)
+    html += fmt::format(
+        "<p>Together: <b>{}</b> and <b>{}</b>, {}; each alone leaves the other in the way.</p>\n",
+        fix_info(p.first).title, fix_info(p.second).title,
+        bound_words(p.ceiling, p.speedup, p.low, p.high));
   if (r.worth.empty()) html += fmt::format("<p>None promises more than {:.2f}x.</p>\n", kWorth);
   html += "<details><summary>Not the cause</summary><ul>\n";
   for (const Fix& f : r.not_worth)

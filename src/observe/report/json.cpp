@@ -27,10 +27,17 @@ Json curve_json(const Curve& curve) {
 }
 
 Json fix_json(const Fix& f) {
+  Json with = Json::Array{};
+  for (const FixKind kind : f.with) with.push_back(fix_info(kind).id);
   return {{"id", fix_info(f.kind).id},
           {"title", fix_info(f.kind).title},
           {"speedup_at_most", f.speedup},
           {"is_ceiling", f.ceiling},
+          {"range", f.high > 0 ? Json(Json::Array{f.low, f.high}) : Json()},
+          {"assumes", f.assumes},
+          {"with", std::move(with)},
+          {"obstacle", f.obstacle},
+          {"own_share", f.own},
           {"step_ns", f.step_ns > 0 ? Json(f.step_ns) : Json()},
           {"attributed_share", f.share},
           {"shared_with_first", f.shared},
@@ -179,6 +186,13 @@ std::string render_json(const Diagnosis& g) {
     for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
   }
   j["fixes"] = std::move(fixes);
+  Json& together = j["together"] = Json::Array{};
+  for (const Pair& p : f.together)
+    together.push_back({{"ids", Json::Array{fix_info(p.first).id, fix_info(p.second).id}},
+                        {"speedup_at_most", p.speedup},
+                        {"is_ceiling", p.ceiling},
+                        {"range", p.high > 0 ? Json(Json::Array{p.low, p.high}) : Json()},
+                        {"step_ns", p.step_ns}});
   j["not_the_cause"] = std::move(not_cause);
   Json& counters = j["counters"] = Json::Array{};
   for (const Counter& c : g.counters.values)

@@ -78,6 +78,15 @@ std::string budget_text(const Diagnosis& g) {
   return out;
 }
 
+std::string pairs_text(const FixReport& fixes) {
+  std::string out;
+  for (const Pair& p : fixes.together)
+    out += fmt::format("   together: {} and {}, {}: each alone leaves the other in the way\n",
+                       fix_info(p.first).title, fix_info(p.second).title,
+                       bound_words(p.ceiling, p.speedup, p.low, p.high));
+  return out;
+}
+
 std::string fixes_text(const FixReport& fixes) {
   std::string out;
   if (!fixes.numbers) return "\nNo fixes are ranked: " + fixes.why_not + "\n";
@@ -104,11 +113,16 @@ std::string fixes_text(const FixReport& fixes) {
             : "";
     const std::string shared =
         f.shared >= 0.1 ? fmt::format("   [{:.0f}% of it is in 1 already]", 100 * f.shared) : "";
-    out += fmt::format("{:2} {}   {} {:.2f}x{}{}\n", i + 1, fix_info(f.kind).title,
-                       f.ceiling ? "up to" : "about", f.speedup, times, shared);
+    out += fmt::format("{:2} {}   {}{}{}\n", i + 1, fix_title(f),
+                       bound_words(f.ceiling, f.speedup, f.low, f.high), times, shared);
     out += fmt::format("     why  {}\n     try  {}\n", printable(f.evidence), f.action);
     if (!f.caveat.empty()) out += fmt::format("     but  {}\n", f.caveat);
+    if (!f.obstacle.empty()) out += fmt::format("     not as it is  {}\n", f.obstacle);
+    if (!f.assumes.empty()) out += fmt::format("     if   {}\n", f.assumes);
+    if (const std::string hides = hides_words(f); !hides.empty())
+      out += fmt::format("     hides  {}\n", hides);
   }
+  out += pairs_text(fixes);
   out += "Not the cause:\n";
   for (const Fix& f : fixes.not_worth)
     out += fmt::format("     {} ({:.2f}x): {}\n", fix_info(f.kind).title, f.speedup,
@@ -183,6 +197,28 @@ std::string format_ns(double ns) {
   return fmt::format("{:.3f} s", ns * 1e-9);
 }
 
+std::string fix_title(const Fix& f) {
+  std::string title(fix_info(f.kind).title);
+  for (size_t i = 0; i < f.with.size(); ++i)
+    title += fmt::format("{}{}", i == 0 ? ", with " : " and ", fix_info(f.with[i]).title);
+  return title;
+}
+
+std::string bound_words(bool ceiling, double speedup, double low, double high) {
+  if (ceiling) return fmt::format("up to {:.2f}x", speedup);
+  if (high <= 0) return fmt::format("about {:.2f}x", speedup);
+  return fmt::format("about {:.2f}x (an estimate, {:.2f}x to {:.2f}x)", speedup, low, high);
+}
+
+std::string hides_words(const Fix& f) {
+  const double removed = 1 - 1 / std::max(1.0, f.speedup);
+  if (!f.cures || !f.with.empty() || removed < 1.3 * f.own || removed < f.own + 0.05) return "";
+  return fmt::format(
+      "of {:.0f}% of the time that it takes away {:.0f}% is its own; the rest is waiting for other "
+      "causes, which it would only hide",
+      100 * removed, 100 * f.own);
+}
+
 std::string render_text(const Diagnosis& g) {
   const StepAnalysis& st = g.analysis.steps;
   const DeviceAnalysis& d = g.device();
@@ -206,7 +242,7 @@ std::string render_text(const Diagnosis& g) {
                          format_ns(st.median_ns / g.analysis.slowdown));
     out += "; the fixes are reckoned without it\n";
   }
-  if (st.drift > 1.1)
+  if (st.drift > kDrifts)
     out += fmt::format(
         "DRIFT    the step time grew {:.2f}x from the first to the last quarter: search for "
         "something "

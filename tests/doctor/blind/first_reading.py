@@ -24,8 +24,8 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Verdicts that name a cause of blind.Loop, and the fixes whose ceiling speaks of it. What the doctor has no name for
-# yet (disk, network, locks, growth, recompilation, checkpoints) counts as named by the nearest it has.
+# Verdicts that name a cause of blind.Loop, and the fixes whose bound speaks of it. What the doctor has no name for
+# (disk, network, locks, recompilation, checkpoints) counts as named by the nearest it has.
 CAUSES = {
     "input": (("input_bound",), ("loader",)),
     "host": (("host_bound",), ("host_work",)),
@@ -33,19 +33,19 @@ CAUSES = {
     "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers")),
     "allocation": (("allocation_bound",), ("allocator",)),
-    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion")),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout")),
     "precision": (("gpu_bound",), ("precision",)),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     "network": (("input_bound", "host_bound"), ("loader", "host_work")),
     "lock": (("host_bound", "core_bound", "input_bound"), ("host_work", "cores", "loader")),
     "threads": (("core_bound", "input_bound", "host_bound"), ("cores", "loader", "host_work")),
     "recompile": (("host_bound", "load_bound"), ("host_work", "code_load")),
-    "growth": (("host_bound", "launch_bound", "gpu_bound"), ("host_work",)),
+    "growth": (("growth_bound", "host_bound", "launch_bound", "gpu_bound"), ("growth", "host_work")),
     "straggler": (("straggler_bound", "imbalance_bound"), ("straggler", "all")),
     "checkpoint": (("host_bound", "copy_bound"), ("host_work", "copies")),
     "none": (("gpu_bound",), ()),
 }
-RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS = 0.90, 1.03, 1.03, 0.10, 0.05
+RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS, IN_RANGE = 0.90, 1.03, 1.03, 0.10, 0.05, 0.95
 LONGEST_S, FEWEST_STEPS = 300, 60
 
 
@@ -138,10 +138,10 @@ def read(given):
 
 
 def offers(report):
-    """What is promised: fixes of one process, and of ranks."""
+    """What is promised: fixes of one process, and of ranks; an estimate with its range, where it has one."""
     ranks = (report.get("ranks") or {}).get("bounds", [])
-    fixes = [(f["id"], f["speedup_at_most"], f["is_ceiling"]) for f in report["fixes"]]
-    return fixes + [(b["id"], b["speedup"], b["is_ceiling"]) for b in ranks if b["speedup"]]
+    fixes = [(f["id"], f["speedup_at_most"], f["is_ceiling"], f.get("range")) for f in report["fixes"]]
+    return fixes + [(b["id"], b["speedup"], b["is_ceiling"], None) for b in ranks if b["speedup"]]
 
 
 def judge_one(folder, row):
@@ -155,11 +155,13 @@ def judge_one(folder, row):
     verdicts, fixes = CAUSES[cause]
     gained = statistics.median(alone["planted"]) / statistics.median(alone["fixed"])
     of_cause = [o for o in offers(planted) if o[0] in fixes]
-    promised = max((o[1] for o in of_cause), default=1.0)
+    _, promised, ceiling, between = max(of_cause, key=lambda o: o[1], default=("", 1.0, True, None))
     judged = {"program": row["program"], "cause": cause, "verdict": planted["verdict"]["id"],
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
-              "ceiling": any(o[2] for o in of_cause), "above": round(gained / promised, 3),
+              "ceiling": ceiling, "above": round(gained / promised, 3),
               "healthy": round(max((o[1] for o in offers(healthy)), default=1.0), 3)}
+    if between:
+        judged["range"] = [round(x, 3) for x in between]
     if row["planted"]["planted_ms"] and planted["steps"]["found"]:
         judged["off"] = round(1e-6 * planted["verdict"]["cause_ns"] / row["planted"]["planted_ms"] - 1, 3)
     return judged
@@ -172,7 +174,7 @@ def judge(given):
     rows = [j for _, j in judged if j]
     if not rows:
         raise SystemExit(f"{folder}: no program was read to its end; run `read` first")
-    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "above", "healthy"]
+    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "range", "above", "healthy"]
     for line in [dict(zip(columns, columns)), *rows]:
         print(" ".join(f"{str(line.get(c, '-')):<{34 if c == 'program' else 13}}" for c in columns).rstrip())
     for row, j in judged:
@@ -180,9 +182,12 @@ def judge(given):
             print(f"not judged: {row['program']}: {row['errors']}")
     share = sum(r["right"] for r in rows) / len(rows)
     errors = [abs(1 / r["above"] - 1) for r in rows if r["cause"] != "none"]
-    above = max(r["above"] for r in rows)
+    # An estimate without a range is held to what it says.
+    above = max((r["above"] for r in rows if r["ceiling"] or "range" not in r), default=0)
+    inside = [r["range"][0] <= r["gained"] <= r["range"][1] for r in rows if "range" in r]
     limits = [("cause first", share, share >= RIGHT),
               ("worst above its ceiling", above, above <= ABOVE_CEILING),
+              ("estimates inside their range", sum(inside) / len(inside) if inside else 1.0, sum(inside) >= IN_RANGE * len(inside)),
               ("mean error of gains", statistics.fmean(errors or [0]), statistics.fmean(errors or [0]) <= MEAN_ERROR),
               ("worst cause ms", max([abs(r["off"]) for r in rows if "off" in r], default=0),
                all(abs(r.get("off", 0)) <= CAUSE_MS for r in rows)),

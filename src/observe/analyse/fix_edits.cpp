@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/fix_edits.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "observe/analyse/roofline.h"
+
+namespace saturate::observe {
+namespace {
+
+// Shorter stretches of host code between two calls are never the program's own work.
+constexpr int64_t kOwnWorkNs = 100'000;
+constexpr int64_t kGraphLaunchNs = 8'000;  // of the host, for a graph of some ten nodes
+constexpr int64_t kReadNs = 5'000;         // of host code that belongs to reading one value
+
+bool is_waiting_copy(const ReplayEvent& e) { return e.kind == ReplayCall::blocking_copy; }
+
+bool is_in(const ReplayOp& op) {
+  return op.leaf == Leaf::copy_in || op.leaf == Leaf::copy_in_pageable;
+}
+bool is_out(const ReplayOp& op) {
+  return op.leaf == Leaf::copy_out || op.leaf == Leaf::copy_out_pageable;
+}
+// Values that the host reads are small; what it carries away is a copy's matter.
+bool is_bulk_out(const ReplayOp& op) { return is_out(op) && op.bytes >= kSmallCopy; }
+
+void drop_wait(ReplayEvent& e) {
+  e.waits_for = kNone;
+  e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
+}
+
+void remove_ops(const ReplayEvent& e, ReplayOp* ops) {
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    ops[i].duration_ns = ops[i].extra_ns = 0;
+    ops[i].after = kNone;
+    ops[i].from_call_start = false;
+  }
+}
+
+int64_t waits_ns(const ReplayEvent& e) { return e.host_ns + e.blocked_ns + e.no_core_ns; }
+
+// The host at the pace of its fastest tenth. On crowded cores at twice that, for two threads of a
+// core share its units, and caches and memory have their limits too.
+void relieve(ReplayEvent& e, bool crowded) {
+  const int64_t part = crowded ? 2 : 1;
+  e.host_ns = std::min(e.host_ns, e.least_host_ns) / part;
+  e.call_ns = std::min(e.call_ns, e.least_call_ns) / part;
+  e.no_core_ns = 0;
+  if (crowded && e.blocked_ns <= kDispatchNs) e.blocked_ns = 0;
+}
+
+// Kernels follow each other without a gap and without a launch each; what is a graph already keeps
+// its launch and the gap before it. A wait for the device cannot be captured: after each one
+// another graph has to be launched.
+class GraphsEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    const bool graph = e.ops > 1 || (e.ops == 1 && ops->leaf == Leaf::graph);
+    for (uint32_t i = graph ? 1 : 0; i < e.ops; ++i) ops[i].back_to_back = true;
+    const bool dispatch = waits_ns(e) <= kDispatchNs;  // one thread wakes another
+    if (dispatch) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+    const bool launch = e.kind == ReplayCall::launch && !graph;
+    if (launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other) e.call_ns = 0;
+    if (waited_ && e.ops > 0 && dispatch) e.call_ns = std::max(e.call_ns, kGraphLaunchNs);
+    if (e.waits_for != kNone)
+      waited_ = true;
+    else if (e.ops > 0)
+      waited_ = false;
+  }
+
+ private:
+  bool waited_ = false;
+};
+
+// Copies to the device, and large ones from it, take no time of their own: serial_ns adds what the
+// bus needs. A wait for a copy goes with it. Of a run of small copies without a kernel between them
+// one call stays: they travel as one block.
+class CopiesEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool moves = e.ops > 0, small = e.ops > 0, in = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      in = in && is_in(ops[i]);
+      moves = moves && (is_in(ops[i]) || is_bulk_out(ops[i]));
+      small = small && ops[i].bytes < kSmallCopy;
+      if (!is_in(ops[i]) && !is_bulk_out(ops[i])) continue;
+      ops[i].duration_ns = 0;
+      ops[i].from_call_start = false;
+    }
+    if (e.pins) e.call_ns = 0;  // pinned once, before the loop
+    const bool waits_for_copy = e.waits_for != kNone && e.waits_for >= first_ && e.waits_for < end_;
+    if (moves && is_waiting_copy(e)) drop_wait(e);
+    if (e.kind == ReplayCall::sync && waits_for_copy) drop_wait(e);
+    if (run_ && ((in && small) || e.ops == 0)) {
+      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      if (in || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) e.call_ns = 0;
+    }
+    if (moves) {
+      first_ = e.first_op;
+      end_ = e.first_op + e.ops;
+    }
+    if (e.ops > 0) run_ = in && small;
+  }
+
+ private:
+  uint32_t first_ = 0, end_ = 0;  // operations of the last copy
+  bool run_ = false;
+};
+
+// Of a run of small copies to the device without a kernel between them the first call stays; the
+// others take only what the bus needs for their bytes.
+class TransfersEdit {
+ public:
+  explicit TransfersEdit(double bytes_per_ns) : bytes_per_ns_(bytes_per_ns) {}
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool small = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i)
+      small = small && is_in(ops[i]) && ops[i].bytes < kSmallCopy;
+    if (run_ && (small || e.ops == 0)) {
+      if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      if (small || e.kind == ReplayCall::sync || e.kind == ReplayCall::other) {
+        e.call_ns = 0;
+        e.waits_for = kNone;
+      }
+      for (uint32_t i = 0; i < e.ops; ++i) {
+        const auto bus = static_cast<int64_t>(static_cast<double>(ops[i].bytes) / bytes_per_ns_);
+        ops[i].duration_ns = std::min(ops[i].duration_ns, bus);
+        ops[i].from_call_start = false;
+        ops[i].back_to_back = true;
+      }
+    }
+    if (e.ops > 0) run_ = small;
+  }
+
+ private:
+  double bytes_per_ns_;
+  bool run_ = false;
+};
+
+// Of each run of neighbouring kernels that work element by element, at most of all that are bound by
+// memory, the longest stays: one pass over the memory. The launches of the others go as well. Two of
+// the same name in a row work on different data.
+class FusionEdit {
+ public:
+  explicit FusionEdit(bool at_most) : at_most_(at_most) {}
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      if (!(at_most_ ? ops[i].memory_kernel : ops[i].pointwise)) {
+        longest_ = 0;
+        last_name_ = kNone;
+        continue;
+      }
+      // A longer one pays only what it is longer: the run then costs as much as its longest.
+      const int64_t ns = ops[i].duration_ns;
+      const bool first = longest_ == 0 || ops[i].name == last_name_;
+      if (first) longest_ = 0;
+      last_name_ = ops[i].name;
+      ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
+      longest_ = std::max(longest_, ns);
+      if (!first && e.ops == 1) {
+        e.call_ns = 0;
+        if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+      }
+    }
+  }
+
+ private:
+  bool at_most_;
+  int64_t longest_ = 0;
+  uint32_t last_name_ = kNone;
+};
+
+// A wait goes; with it, at most, what reads the value: its copy, its calls and their host code. What
+// carries data away for the host to work on is no value that need not be read.
+void drop_reads(ReplayEvent& e, ReplayOp* ops, bool at_most) {
+  const bool reads = e.ops > 0 && is_out(*ops) && !is_bulk_out(*ops);
+  if (e.feeds_host) return;
+  if (e.kind != ReplayCall::sync && !(reads && (is_waiting_copy(e) || at_most))) return;
+  drop_wait(e);
+  if (!at_most) return;
+  e.call_ns = 0;
+  e.host_ns = std::max<int64_t>(0, e.host_ns - kReadNs);
+  if (reads) remove_ops(e, ops);
+}
+
+// Stretches that are the program's own work go; with them, at most, the copies that bring them
+// their data, and whatever they keep the rest of the host from.
+void drop_host_work(ReplayEvent& e, ReplayOp* ops, bool at_most, bool crowded) {
+  if (waits_ns(e) > kOwnWorkNs) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+  if (!at_most) return;
+  relieve(e, crowded);
+  if (!e.feeds_host) return;
+  remove_ops(e, ops);
+  drop_wait(e);
+  e.call_ns = 0;
+}
+
+// What computes goes with the clock; memory, links and the host do not.
+bool follows_clock(Leaf leaf) {
+  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
+         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
+}
+
+// Of operations that `which` takes, their durations times `factor`.
+template <class Which>
+Replay::Edit scaled(Which which, double factor) {
+  return [which, factor](ReplayEvent& e, ReplayOp* ops) {
+    for (uint32_t i = 0; i < e.ops; ++i)
+      if (which(ops[i].leaf))
+        ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) * factor);
+  };
+}
+
+// Twice the work: what fills the device takes twice as long, small kernels grow for free.
+void double_batch(ReplayEvent& e, ReplayOp* ops) {
+  e.loader_ns *= 2;
+  if (e.arrival_ns >= 0) e.arrival_ns *= 2;
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    const Leaf leaf = ops[i].leaf;
+    if (leaf != Leaf::tiny && leaf != Leaf::low_grid && leaf != Leaf::communication)
+      ops[i].duration_ns *= 2;
+  }
+}
+
+Replay::Edit edit_of(FixKind kind, bool at_most, const EditSettings& s) {
+  const bool crowded = s.crowded;
+  switch (kind) {
+    case FixKind::graphs:
+      return GraphsEdit{};
+    case FixKind::host_work:
+      return [=](ReplayEvent& e, ReplayOp* ops) { drop_host_work(e, ops, at_most, crowded); };
+    case FixKind::syncs:
+      return [=](ReplayEvent& e, ReplayOp* ops) { drop_reads(e, ops, at_most); };
+    case FixKind::loader:
+      return [=](ReplayEvent& e, ReplayOp*) {
+        e.loader_ns = 0;
+        if (at_most) relieve(e, crowded);
+      };
+    case FixKind::copies:
+      return CopiesEdit{};
+    case FixKind::transfers:
+      return TransfersEdit{s.in_bytes_per_ns};
+    case FixKind::cores:
+      return [=](ReplayEvent& e, ReplayOp*) {
+        e.no_core_ns = 0;
+        if (at_most) relieve(e, crowded);
+      };
+    case FixKind::allocator:
+      return [=](ReplayEvent& e, ReplayOp*) {
+        if (e.kind == ReplayCall::allocate && !e.pins) e.call_ns = 0;
+        if (at_most && e.with_release) drop_wait(e);
+      };
+    case FixKind::code_load:
+      return [](ReplayEvent& e, ReplayOp*) {
+        if (e.kind == ReplayCall::load) e.call_ns = 0;
+      };
+    case FixKind::communication:
+      return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
+    case FixKind::precision:
+      return scaled([](Leaf leaf) { return leaf == Leaf::matrix; }, 1 / s.tensor_ratio);
+    case FixKind::layout:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].layout) ops[i].duration_ns = 0;
+      };
+    case FixKind::clocks:
+      return scaled(follows_clock, s.clock_speed);
+    case FixKind::fusion:
+      return FusionEdit{at_most};
+    case FixKind::batch:
+      return double_batch;
+    case FixKind::growth:  // by the steps' times, not by replay
+    case FixKind::processes:
+      return {};
+  }
+  return {};
+}
+
+// A copy on a stream of its own: pinned, it goes at the speed of the bus.
+int64_t pinned_copy_ns(const ReplayOp& op, bool in, double bytes_per_ns) {
+  if (in ? !is_in(op) : !is_bulk_out(op)) return 0;
+  const bool pinned = op.leaf == Leaf::copy_in || op.leaf == Leaf::copy_out;
+  const auto bus = static_cast<int64_t>(static_cast<double>(op.bytes) / bytes_per_ns);
+  return pinned ? op.duration_ns : std::min(op.duration_ns, bus);
+}
+
+// What one process needs of the device alone: kernels that fill it, with the gap behind each.
+int64_t exclusive_ns(const ReplayOp& op) {
+  constexpr int64_t kGapNs = 1'000;
+  if (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid) return 0;
+  return op.duration_ns + kGapNs;
+}
+
+}  // namespace
+
+EditSettings edit_settings(std::string_view device_name, const CopyRates& rates) {
+  // A link's rate before its packets' heads, which take 4% and more.
+  constexpr double kOfLink = 0.96;
+  constexpr double kMeasured = 1.03;  // from run to run
+  EditSettings s;
+  if (const DevicePeaks* peaks = device_peaks(device_name)) {
+    s.in_bytes_per_ns = s.out_bytes_per_ns = kOfLink * peaks->link;
+    if (peaks->fp32 > 0 && peaks->tf32 > 0)
+      s.tensor_ratio = std::max(s.tensor_ratio, peaks->tf32 / peaks->fp32);
+  }
+  if (rates.pinned_in > 0) s.in_bytes_per_ns = kMeasured * rates.pinned_in;
+  if (rates.pinned_out > 0) s.out_bytes_per_ns = kMeasured * rates.pinned_out;
+  return s;
+}
+
+double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume assume,
+                 const EditSettings& settings) {
+  std::vector<Replay::Edit> edits;
+  double least = 0;  // of what moves beside the computation, and still takes its own time
+  for (const FixKind kind : kinds) {
+    if (kind == FixKind::processes) {
+      const double alone = replay.run().step_ns;
+      return std::clamp(replay.serial_ns(exclusive_ns), alone / 2, alone);
+    }
+    if (kind == FixKind::copies) {
+      for (const bool in : {true, false})
+        least = std::max(least, replay.serial_ns([&](const ReplayOp& op) {
+          return pinned_copy_ns(op, in, in ? settings.in_bytes_per_ns : settings.out_bytes_per_ns);
+        }));
+    }
+    if (kind == FixKind::communication)
+      least = std::max(least, replay.serial_ns([](const ReplayOp& op) {
+        return op.leaf == Leaf::communication ? op.duration_ns : 0;
+      }));
+    if (Replay::Edit edit = edit_of(kind, assume == Assume::at_most, settings))
+      edits.push_back(std::move(edit));
+  }
+  const double step = replay
+                          .run([&](ReplayEvent& e, ReplayOp* ops) {
+                            for (const Replay::Edit& edit : edits) edit(e, ops);
+                          })
+                          .step_ns;
+  return std::max(step, least);
+}
+
+}  // namespace saturate::observe

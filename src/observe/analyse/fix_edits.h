@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each fix changes in a capture that is replayed.
+#pragma once
+#include <span>
+
+#include "observe/analyse/fixes.h"
+#include "observe/analyse/replay.h"
+
+namespace saturate::observe {
+
+enum class Assume : uint8_t {
+  surely,   // what the fix itself takes away goes, and nothing else
+  at_most,  // and all that may go with it: the pace of a host that nobody disturbs, and so on
+};
+
+// What the machine can do, as far as it is known.
+struct EditSettings {
+  double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device
+  double tensor_ratio = 7.4;  // matrix products on tensor cores against those without
+  double clock_speed = 1;     // of the full clock
+  bool crowded = false;       // the host's cores or locks are short
+};
+
+// Of a device by its name, with the machine's rates where they were measured.
+EditSettings edit_settings(std::string_view device_name, const CopyRates& rates);
+
+// Time a step with all of `kinds` applied; of `processes` (alone) half of what two need for a step
+// each. Copies and collectives moved beside the computation still take their own time one after
+// the other. Cost       a replay.
+double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume assume,
+                 const EditSettings& settings);
+
+}  // namespace saturate::observe

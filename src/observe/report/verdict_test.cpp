@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Classes of programs written by others that were once named by what hides their cause, or gained
+// more than the ceiling allowed: the planted one against the repaired one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "observe/report/diagnosis.h"
+#include "observe/testing/fix_report.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::find;
+using testing::Machine;
+using testing::replay_of;
+using testing::Simulator;
+
+using Step = std::function<void(Simulator&, int)>;
+
+struct Told {
+  double step_ns = 0;
+  Analysis analysis;
+  FixReport fixes;
+  Verdict verdict;
+};
+
+Told tell(const Step& step, const std::function<void(Trace&)>& amend = {}, Machine machine = {}) {
+  constexpr int kSteps = 24;
+  Simulator s(machine);
+  for (int i = 0; i < kSteps; ++i) {
+    s.begin_step(i);
+    step(s, i);
+  }
+  Told t;
+  t.step_ns = static_cast<double>(s.done_ns() - s.start_ns()) / kSteps;
+  Trace trace = s.take();
+  if (amend) amend(trace);
+  t.analysis = analyse(trace);
+  t.fixes = find_fixes(replay_of(trace, t.analysis), t.analysis);
+  t.verdict = judge(t.analysis, t.fixes);
+  return t;
+}
+
+void layers(Simulator& s, int n, int64_t kernel_ns, int64_t host_ns) {
+  for (int i = 0; i < n; ++i) {
+    s.host(host_ns);
+    s.kernel("sm90_gemm_bf16bf16", kernel_ns);
+  }
+}
+
+size_t place_of(const FixReport& r, FixKind kind) {
+  const auto at =
+      std::find_if(r.worth.begin(), r.worth.end(), [&](const Fix& f) { return f.kind == kind; });
+  return static_cast<size_t>(at - r.worth.begin());
+}
+
+// What the repaired program gained keeps to what was promised.
+void expect_sound(const Told& before, FixKind kind, double gain) {
+  const Fix& f = *find(before.fixes, kind);
+  if (f.ceiling) {
+    EXPECT_LE(gain, 1.03 * f.speedup) << fix_info(kind).id;
+  } else {
+    EXPECT_LE(gain, 1.03 * f.high) << fix_info(kind).id << " about " << f.speedup;
+    EXPECT_GE(gain, f.low) << fix_info(kind).id << " about " << f.speedup;
+  }
+}
+
+TEST(Verdict, ALargePageableCopyGoesAtThePinnedRate) {
+  const auto program = [](bool pinned) {
+    return [=](Simulator& s, int) {
+      layers(s, 6, 100'000, 5'000);
+      s.copy_out(64 << 20, pinned ? 1'120'000 : 8'400'000, !pinned, pinned ? 9 : 7);
+    };
+  };
+  const Told before = tell(program(false));
+  EXPECT_EQ(before.verdict.id, "copy_bound");
+  const double gain = before.step_ns / tell(program(true)).step_ns;
+  EXPECT_GT(gain, 6);
+  expect_sound(before, FixKind::copies, gain);
+  EXPECT_NEAR(find(before.fixes, FixKind::copies)->speedup / gain, 1, 0.1);
+  // A machine that was measured: 40 GB/s back.
+  const Told measured = tell(program(false), [](Trace& t) { t.copy_rates.pinned_out = 40; });
+  EXPECT_NEAR(find(measured.fixes, FixKind::copies)->step_ns, (64 << 20) / (1.03 * 40), 2e4);
+}
+
+TEST(Verdict, PinningInTheStepIsTheCopiesMatter) {
+  const Told told = tell([](Simulator& s, int) {
+    s.call("cudaHostRegister", 2'000'000);
+    s.copy_in(32 << 20, 600'000, false);
+    layers(s, 20, 150'000, 5'000);
+    s.synchronize();
+    s.call("cudaHostUnregister", 1'500'000);
+  });
+  EXPECT_EQ(told.verdict.id, "copy_bound");
+  EXPECT_LT(find(told.fixes, FixKind::allocator)->speedup, kWorth);
+}
+
+TEST(Verdict, AllocationIsNotHiddenByGraphs) {
+  const auto program = [](bool allocate) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 10; ++i) {
+        if (allocate) s.call("cudaMalloc", 100'000);
+        layers(s, 10, 8'000, 16'000);
+        if (allocate) s.call("cudaFree", 60'000);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "allocation_bound");
+  const Fix& graphs = *find(before.fixes, FixKind::graphs);
+  EXPECT_EQ(graphs.with, std::vector{FixKind::allocator});
+  EXPECT_NE(graphs.obstacle.find("allocates 20 times"), std::string::npos) << graphs.obstacle;
+  EXPECT_GT(place_of(before.fixes, FixKind::graphs), place_of(before.fixes, FixKind::allocator));
+  EXPECT_GT(graphs.speedup, 3) << "offered with what clears its way, by one bound";
+  expect_sound(before, FixKind::allocator, before.step_ns / tell(program(false)).step_ns);
+}
+
+TEST(Verdict, ReadsInEachLayerAreNotHiddenByGraphs) {
+  const auto program = [](bool read) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 30; ++i) {
+        layers(s, 6, 4'000, 12'000);
+        if (!read) continue;
+        s.host(5'000);
+        s.copy_out(4, 2'000, true);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "sync_bound");
+  EXPECT_NE(find(before.fixes, FixKind::graphs)->obstacle.find("waits for the device"),
+            std::string::npos);
+  expect_sound(before, FixKind::syncs, before.step_ns / tell(program(false)).step_ns);
+}
+
+// Two reads among hundreds of launches stand in the way and are not the cause.
+TEST(Verdict, AFewWaitsDoNotOutweighLaunches) {
+  const Told told = tell([](Simulator& s, int) {
+    for (int i = 0; i < 3; ++i) {
+      layers(s, 150, 4'000, 12'000);
+      s.copy_out(4, 2'000, true);
+    }
+  });
+  EXPECT_EQ(told.verdict.id, "launch_bound");
+  EXPECT_FALSE(find(told.fixes, FixKind::graphs)->with.empty());
+  EXPECT_NE(told.verdict.next.find("a graph cannot hold"), std::string::npos);
+}
+
+TEST(Verdict, AStateWrittenToDiskTakesItsCopiesAlong) {
+  const auto program = [](bool write) {
+    return [=](Simulator& s, int) {
+      layers(s, 20, 50'000, 5'000);
+      if (!write) return;
+      for (int i = 0; i < 8; ++i) s.copy_out(32 << 20, 3'000'000, true);
+      s.host(40'000'000);
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "host_bound");
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  EXPECT_GT(gain, 40);
+  expect_sound(before, FixKind::host_work, gain);
+}
+
+TEST(Verdict, AThreadThatHoldsTheInterpreterSlowsDispatchAsWell) {
+  const auto program = [](bool held) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 4; ++i) {
+        if (held) s.wait(SpanKind::gil, "", 5'000'000);
+        layers(s, 10, 3'000, held ? 16'000 : 8'000);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "host_bound");
+  expect_sound(before, FixKind::host_work, before.step_ns / tell(program(false)).step_ns);
+}
+
+TEST(Verdict, WorkersThatCrowdTheCoresSlowTheTrainingThreadAsWell) {
+  const auto program = [](bool crowd) {
+    return [=](Simulator& s, int step) {
+      if (crowd) {
+        const int64_t ready = s.start_ns() + (step + 1) * 12'000'000;
+        s.wait(SpanKind::loader, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+               std::max<int64_t>(1'000, ready - s.now_ns()));
+        s.wait(SpanKind::runnable, "", 800'000);
+      }
+      layers(s, 60, 8'000, crowd ? 30'000 : 15'000);
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "input_bound");
+  expect_sound(before, FixKind::loader, before.step_ns / tell(program(false)).step_ns);
+}
+
+TEST(Verdict, WhatGrowsIsTheVerdict) {
+  const auto program = [](bool grows) {
+    return
+        [=](Simulator& s, int step) { layers(s, 60, 10'000, 5'000 + (grows ? 3'000 * step : 0)); };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "growth_bound");
+  expect_sound(before, FixKind::growth, before.step_ns / tell(program(false)).step_ns);
+  const Told even = tell(program(false));
+  EXPECT_EQ(find(even.fixes, FixKind::growth)->speedup, 1);
+}
+
+// As the sample of PyTorch's own profiler with num_workers=0: a third of the time for data, a tenth
+// in launches.
+TEST(Verdict, LoadingInTheTrainingThreadIsNotHiddenByGraphs) {
+  const Told told = tell([](Simulator& s, int) {
+    s.wait(SpanKind::loader, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+           3'200'000);
+    layers(s, 60, 80'000, 95'000);
+  });
+  EXPECT_EQ(told.verdict.id, "input_bound");
+  const Fix& graphs = *find(told.fixes, FixKind::graphs);
+  EXPECT_GT(1 - 1 / graphs.speedup, 1.5 * graphs.own) << "most of it is hiding";
+}
+
+// Host work after a read of the loss, which would run ahead without the read.
+TEST(Verdict, HostWorkThatAWaitUncoversIsTheWaits) {
+  const Step program = [](Simulator& s, int) {
+    layers(s, 30, 1'000'000, 20'000);
+    s.copy_out(4, 2'000, true);
+    s.host(12'000'000);
+  };
+  EXPECT_EQ(tell(program).verdict.id, "sync_bound");
+  const Step slow_python = [](Simulator& s, int) {  // longer than the device's work
+    layers(s, 5, 1'000'000, 20'000);
+    s.copy_out(4, 2'000, true);
+    s.host(30'000'000);
+  };
+  EXPECT_EQ(tell(slow_python).verdict.id, "host_bound");
+}
+
+TEST(Verdict, TwoCausesSideBySideAreOfferedTogether) {
+  const Told told = tell([](Simulator& s, int step) {
+    const int64_t ready = s.start_ns() + (step + 1) * 5'000'000;
+    s.wait(SpanKind::loader, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+           std::max<int64_t>(1'000, ready - s.now_ns()));
+    layers(s, 100, 3'000, 30'000);
+  });
+  ASSERT_EQ(told.fixes.together.size(), 1u);
+  const Pair& pair = told.fixes.together[0];
+  EXPECT_EQ(pair.first, FixKind::graphs);
+  EXPECT_EQ(pair.second, FixKind::loader);
+  EXPECT_GT(pair.speedup, 5);
+}
+
+// A wait for another thread in long work of the program's own is no loader that sets a pace.
+TEST(Verdict, AShortWaitBeforeACopyDoesNotHideHostWork) {
+  const Told told = tell([](Simulator& s, int) {
+    s.wait(SpanKind::blocked, "", 3'000'000);
+    s.host(60'000'000);
+    s.copy_in(2 << 20, 150'000, true);
+    layers(s, 20, 500'000, 10'000);
+  });
+  EXPECT_EQ(told.verdict.id, "host_bound");
+  EXPECT_GT(find(told.fixes, FixKind::host_work)->speedup, 4);
+}
+
+TEST(Verdict, ConversionsOfLayoutAreNamed) {
+  const auto program = [](bool convert) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 20; ++i) {
+        if (convert) s.kernel("void cudnn::nchwToNhwcKernel<float>", 60'000);
+        s.kernel("sm90_xmma_fprop_implicit_gemm_bf16bf16", 100'000);
+        if (convert) s.kernel("void cudnn::nhwcToNchwKernel<float>", 40'000);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.fixes.worth.at(0).kind, FixKind::layout);
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  EXPECT_NEAR(find(before.fixes, FixKind::layout)->speedup / gain, 1, 0.05);
+}
+
+TEST(Verdict, ShapesThatChangeAreSaid) {
+  const Told told = tell([](Simulator& s, int step) {
+    for (int i = 0; i < 80; ++i) {
+      s.host(12'000);
+      s.kernel("sm90_gemm_bf16bf16", 4'000, 7, 200 + 10 * (step % 12));
+    }
+  });
+  EXPECT_EQ(told.verdict.id, "launch_bound");
+  EXPECT_NE(find(told.fixes, FixKind::graphs)->obstacle.find("of one shape"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace saturate::observe
