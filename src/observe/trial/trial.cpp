@@ -39,7 +39,9 @@ double launches_of(const TrialRun& r) { return r.launches_a_step; }
 
 std::string promised(const Remedy& r) {
   if (!r.promise) return "-";
-  return fmt::format("{} {:.2f}x", r.promise->ceiling ? "up to" : "about", r.promise->speedup);
+  const Fix& f = *r.promise;
+  if (f.high > 0) return fmt::format("{:.2f}x to {:.2f}x", f.low, f.high);
+  return fmt::format("{} {:.2f}x", f.ceiling ? "up to" : "about", f.speedup);
 }
 
 std::string gained(const TrialRow& row) {
@@ -47,10 +49,12 @@ std::string gained(const TrialRow& row) {
   return fmt::format("{:.2f}x{}", row.gain.factor, row.gain.by_step ? "" : " (whole run)");
 }
 
-// Whether the gain is within what was promised; null where there is nothing to compare.
+// Whether the gain is no more than was promised; null where nothing bounds it.
 Json within(const TrialRow& row) {
-  if (!row.remedy.promise || !row.remedy.promise->ceiling || row.gain.factor <= 0) return nullptr;
-  return row.gain.factor <= kKept * row.remedy.promise->speedup;
+  if (!row.remedy.promise || row.gain.factor <= 0) return nullptr;
+  const Fix& f = *row.remedy.promise;
+  const double most = f.ceiling ? f.speedup : f.high;
+  return most > 0 ? Json(row.gain.factor <= kKept * most) : Json(nullptr);
 }
 
 std::string prefix(const Remedy& r) {
@@ -95,13 +99,13 @@ std::string trial_text(const Trial& t) {
   const auto step = [](double ns) { return ns > 0 ? format_ns(ns) : std::string("-"); };
   std::string out = fmt::format("\nFIX TRIAL  {}\n", printable(t.command));
   if (!t.why_not.empty()) return out + "Nothing was tried: " + printable(t.why_not) + "\n";
-  out += fmt::format("    {:<34} {:>13} {:>18} {:>9} {:>9}\n", "remedy", "promised", "gained",
+  out += fmt::format("    {:<34} {:>14} {:>18} {:>9} {:>9}\n", "remedy", "promised", "gained",
                      "step", "run");
-  out += fmt::format("    {:<34} {:>13} {:>18} {:>9} {:>7.1f} s\n", "unchanged", "", "",
+  out += fmt::format("    {:<34} {:>14} {:>18} {:>9} {:>7.1f} s\n", "unchanged", "", "",
                      step(mean(t.unchanged, step_of)), mean(t.unchanged, wall_of));
   for (size_t i = 0; i < t.rows.size(); ++i) {
     const TrialRow& row = t.rows[i];
-    out += fmt::format("{:3} {:<34} {:>13} {:>18} {:>9} {:>9}\n", i + 1, row.remedy.title,
+    out += fmt::format("{:3} {:<34} {:>14} {:>18} {:>9} {:>9}\n", i + 1, row.remedy.title,
                        promised(row.remedy), gained(row), step(row.run.step_ns),
                        row.run.wall_s > 0 ? fmt::format("{:.1f} s", row.run.wall_s) : "-");
   }
@@ -121,7 +125,7 @@ std::string trial_text(const Trial& t) {
                          row.remedy.changes_results && !row.remedy.caveat.empty() ? ": " : "",
                          row.remedy.caveat);
     if (const Json kept = within(row); kept.if_bool() != nullptr && !*kept.if_bool())
-      out += "     more than was promised: the ceiling does not hold for this program\n";
+      out += "     more than was promised: that bound does not hold for this program\n";
     if (!row.run.note.empty()) out += fmt::format("     {}\n", printable(row.run.note));
     if (!row.run.last_lines.empty()) out += row.run.last_lines;
   }
@@ -158,7 +162,8 @@ Json trial_json(const Trial& t) {
     if (const auto& p = row.remedy.promise)
       r["promised"] = {{"fix", fix_info(p->kind).id},
                        {"speedup_at_most", p->speedup},
-                       {"is_ceiling", p->ceiling}};
+                       {"is_ceiling", p->ceiling},
+                       {"range", p->high > 0 ? Json(Json::Array{p->low, p->high}) : Json()}};
     r["gained"] = known(row.gain.factor);
     r["gained_by"] = row.gain.factor <= 0 ? Json(nullptr) : Json(row.gain.by_step ? "step" : "run");
     r["within_promise"] = within(row);

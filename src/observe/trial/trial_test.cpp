@@ -58,6 +58,9 @@ TEST(Trial, TheTableSetsPromiseBesideGain) {
   t.rows.back().run.outcome = TrialOutcome::failed;
   t.rows.back().run.note = "failed with exit code 3; its last lines:";
   t.rows.back().run.last_lines = "       | Boom\n";
+  t.rows.push_back({remedy("in its range", 1.5, false), run(9, 4), {}});
+  t.rows.back().remedy.promise->low = 1.2;
+  t.rows.back().remedy.promise->high = 2.6;
   for (TrialRow& row : t.rows) row.gain = gain_of(t.unchanged, row.run);
   const std::string text = trial_text(t);
   const auto has = [&](const char* part) { return text.find(part) != text.npos; };
@@ -73,6 +76,8 @@ TEST(Trial, TheTableSetsPromiseBesideGain) {
   EXPECT_TRUE(j["remedies"][2]["within_promise"].is_null());  // an estimate
   EXPECT_TRUE(j["remedies"][3]["gained"].is_null());
   EXPECT_EQ(j["remedies"][3]["outcome"], Json("failed"));
+  EXPECT_TRUE(has("1.20x to 2.60x"));
+  EXPECT_EQ(j["remedies"][4]["within_promise"], Json(true));
   EXPECT_EQ(text.find("more than was promised"), text.rfind("more than was promised"));
   EXPECT_TRUE(has("more than was promised"));
 }
