@@ -73,7 +73,22 @@ std::vector<int> cores_beside(std::string bus, const std::vector<int>& allowed) 
   return near.size() == allowed.size() ? std::vector<int>{} : near;
 }
 
-observe::TrialHost host_of(const observe::Diagnosis& g, const observe::LaunchResult& watched) {
+// Beside the capture library that was named, or where this program has its libraries.
+std::string staging_library(const std::string& capture) {
+  constexpr const char* kName = "libsaturate_staging.so";
+  std::error_code error;
+  const std::filesystem::path beside =
+      std::filesystem::absolute(capture, error).replace_filename(kName);
+  if (!capture.empty() && std::filesystem::exists(beside, error)) return beside.string();
+  const std::string found = observe::installed_library(kName);
+  if (found.empty())
+    log_warning(fmt::format(
+        "{} is not beside this program: copies through pinned memory are not tried", kName));
+  return found;
+}
+
+observe::TrialHost host_of(const observe::Diagnosis& g, const observe::LaunchResult& watched,
+                           const std::string& capture_library) {
   observe::TrialHost host;
   host.environment = environment_of_this();
   const std::vector<int> allowed = allowed_cores();
@@ -83,7 +98,7 @@ observe::TrialHost host_of(const observe::Diagnosis& g, const observe::LaunchRes
   host.faults_per_s = static_cast<double>(watched.page_faults) / std::max(0.1, watched.wall_s);
   if (g.analysis.devices.size() == 1 && g.device().device == 0 && !g.ranks)
     host.near_cores = cores_beside(g.analysis.copy_rates.bus, allowed);
-  host.staging = observe::installed_library("libsaturate_staging.so");
+  host.staging = staging_library(capture_library);
   return host;
 }
 
@@ -309,7 +324,7 @@ int run_fix_trial(const DoctorOptions& o) {
     Trial trial;
     trial.command = joined(o.command);
     trial.interrupted = watched.interrupted;
-    const observe::TrialHost host = host_of(g, watched);
+    const observe::TrialHost host = host_of(g, watched, o.library);
     std::vector<Remedy> remedies = observe::choose_remedies(g, host);
     if (watched.interrupted) {
       trial.why_not = "interrupted";
