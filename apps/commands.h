@@ -25,6 +25,7 @@ struct ModelOptions {
   std::string model;  // folder of a run or of a Hugging Face model
   std::string device = "auto";
   std::string precision = "auto";
+  std::optional<int> threads;  // of the CPU; else cpu_threads() decides
   bool quiet = false;
 };
 

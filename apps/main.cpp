@@ -23,6 +23,7 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/parallel_for.h"
 #include "train/run_settings.h"
 
 namespace saturate::apps {
@@ -35,6 +36,9 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--precision", model.precision, "auto, fp32, bf16 or fp16")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
       ->capture_default_str();
+  app.add_option("--threads", model.threads,
+                 "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
+      ->check(CLI::Range(1, kMostCpuThreads));
   app.add_flag("--quiet", model.quiet, "no progress lines");
 }
 
@@ -707,6 +711,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
   int run() {
     for (const ModelOptions* m : {&translate.model, &generate.model, &eval.model}) {
       if (m->quiet) set_log_level(LogLevel::warning);
+      if (m->threads) set_cpu_threads(*m->threads);
     }
     if (*train_command) return train();
     if (*translate_command) return run_translate(translate);

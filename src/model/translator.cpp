@@ -72,7 +72,11 @@ struct Translator::Impl {
   // A step costs the same whatever part of it is used, so few sentences get a smaller one.
   void add_shapes(int64_t max_source) {
     const size_t first = shapes.size();
-    for (int64_t n = options.sentences; n >= 1; n /= 8) {
+    // On the CPU it costs in proportion to them, but below four rows little less, and there OpenBLAS
+    // has kernels that sum in another order.
+    const bool cuda = store.device().is_cuda();
+    for (int64_t n = options.sentences; n >= 1; n /= cuda ? 8 : 2) {
+      if (!cuda && n * options.beam < 4 && n < options.sentences) break;
       shapes.insert(shapes.begin() + static_cast<std::ptrdiff_t>(first), shape_of(n, max_source));
     }
   }

@@ -156,10 +156,16 @@ void set_cpu_threads(int threads) {
   g_pool.reset();
 }
 
+InOneThread::InOneThread() noexcept : before_(std::exchange(t_inside, true)) {}
+InOneThread::~InOneThread() { t_inside = before_; }
+
+int threads_here() { return t_inside ? 1 : cpu_threads(); }
+
 void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (count <= 0) return;
-  const int64_t chunks = std::clamp<int64_t>(count / std::max<int64_t>(grain, 1), 1, cpu_threads());
-  if (chunks == 1 || t_inside) {
+  const int64_t chunks =
+      std::clamp<int64_t>(count / std::max<int64_t>(grain, 1), 1, threads_here());
+  if (chunks == 1) {
     body(0, count);
     return;
   }

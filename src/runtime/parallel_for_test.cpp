@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace saturate {
@@ -46,6 +48,29 @@ TEST(ParallelFor, NestedCallsRunInTheCaller) {
     }
   });
   EXPECT_EQ(total.load(), 8 * 16);
+  set_cpu_threads(2);
+}
+
+TEST(ParallelFor, ThreadsOfTheirOwnShareNothing) {
+  set_cpu_threads(4);
+  const auto borders = [] {
+    std::vector<std::thread::id> where;
+    parallel_for(64, 1, [&](int64_t, int64_t) {
+      static std::mutex mutex;
+      const std::lock_guard lock(mutex);
+      where.push_back(std::this_thread::get_id());
+    });
+    return where;
+  };
+  EXPECT_EQ(threads_here(), 4);
+  {
+    const InOneThread alone;
+    EXPECT_EQ(threads_here(), 1);
+    { const InOneThread again; }
+    EXPECT_EQ(borders(), std::vector{std::this_thread::get_id()});
+  }
+  EXPECT_EQ(threads_here(), 4);
+  EXPECT_EQ(borders().size(), 4u);
   set_cpu_threads(2);
 }
 

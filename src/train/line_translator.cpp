@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "runtime/parallel_for.h"
 
 namespace saturate::train {
 
@@ -21,9 +22,18 @@ std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
 
 namespace {
 
+// Hypotheses that one thread decodes together. OpenBLAS packs the weights anew in every product,
+// which at 64 rows takes a quarter of the time; more rows need more memory in each thread.
+constexpr int64_t kRowsOfAll = 256, kRowsOfAThread = 64, kFewRowsOfAThread = 32;
+
 model::TranslatorOptions options_of(const LoadedModel& model, const TranslateConfig& config) {
   model::TranslatorOptions o = translator_options(config, model.config.max_positions, config.beam);
   o.plan_by_length = true;
+  if (model.store->device().is_cuda()) return o;
+  const int64_t all = o.sentences;
+  const int64_t rows = std::max(kRowsOfAThread, kRowsOfAll / cpu_threads());
+  o.sentences = std::clamp<int64_t>(rows / config.beam, 1, all);
+  o.source_rows = std::max(o.max_source, o.source_rows * o.sentences / all);
   return o;
 }
 
@@ -34,11 +44,20 @@ LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& 
     : target_(model.tokenizers.target),
       source_eos_(model.tokenizers.source.eos_id()),
       nbest_(static_cast<size_t>(nbest)),
-      translator_(*model.transformer, *model.store, options_of(model, config)) {}
+      most_lines_(options_of(model, config).sentences),
+      most_rows_(options_of(model, config).source_rows),
+      few_lines_(std::clamp<int64_t>(kFewRowsOfAThread / config.beam, 1, most_lines_)) {
+  const model::TranslatorOptions options = options_of(model, config);
+  if (model.store->device().is_cuda()) {
+    translator_.emplace(*model.transformer, *model.store, options);
+  } else {
+    workers_.emplace(*model.transformer, *model.store, options, cpu_threads(), nbest > 0);
+  }
+}
 
 void LineTranslator::warm_up(int64_t lines) {
-  const int64_t most = std::clamp<int64_t>(lines, 1, translator_.batch_sentences());
-  translator_.translate(
+  const int64_t most = std::clamp<int64_t>(lines, 1, most_lines_);
+  translator_.value().translate(
       std::vector<std::vector<int32_t>>(static_cast<size_t>(most), {source_eos_, source_eos_}));
 }
 
@@ -47,12 +66,22 @@ void LineTranslator::add(std::vector<int32_t> source) {
   sources_.emplace(added_++, std::move(source));
 }
 
-std::vector<int64_t> LineTranslator::choose() {
-  std::vector<int64_t> lines;
+// On the CPU the batches get smaller as lines run out, so that all threads end at about one time: by
+// halves, since those are the sizes that the translators have plans for.
+int64_t LineTranslator::lines_of_a_batch() const {
+  int64_t most = most_lines_;
+  if (!workers_ || workers_->threads() == 1) return most;
+  while (most / 2 >= few_lines_ && std::ssize(waiting_) < workers_->threads() * most) most /= 2;
+  return most;
+}
+
+TranslationBatch LineTranslator::choose() {
+  const int64_t most = lines_of_a_batch(), most_rows = most_rows_ * most / most_lines_;
+  TranslationBatch batch;
   int64_t rows = 0;
   const auto take = [&](auto at) {
     rows += at->first;
-    lines.push_back(at->second);
+    batch.lines.push_back(at->second);
     return waiting_.erase(at);
   };
   const auto& [oldest, source] = *sources_.begin();
@@ -60,48 +89,45 @@ std::vector<int64_t> LineTranslator::choose() {
   take(waiting_.find({length, oldest}));
   // Of one length the older first; of two lengths the nearer, and the shorter if both are as near.
   auto longer = waiting_.lower_bound({length, 0});
-  while (std::ssize(lines) < translator_.batch_sentences() && !waiting_.empty()) {
+  while (std::ssize(batch.lines) < most && !waiting_.empty()) {
     const bool up = longer != waiting_.end(), down = longer != waiting_.begin();
     auto next = longer;
     if (!up || (down && length - std::prev(longer)->first <= longer->first - length)) --next;
-    if (rows + next->first > translator_.batch_rows()) break;
+    if (rows + next->first > most_rows) break;
     longer = take(next);
   }
-  return lines;
+  for (const int64_t line : batch.lines) {
+    batch.sources.push_back(std::move(sources_.extract(line).mapped()));
+  }
+  return batch;
 }
 
-std::vector<std::vector<Translation>> LineTranslator::translate(
-    const std::vector<std::vector<int32_t>>& sources) {
-  std::vector<std::vector<Translation>> out(sources.size());
-  if (nbest_ == 0) {
-    const std::vector<std::vector<int32_t>> ids = translator_.translate(sources);
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i].push_back({.text = decode_translation(target_, sources[i].size(), ids[i])});
-    }
-    return out;
-  }
-  const std::vector<std::vector<model::Hypothesis>> found = translator_.search(sources);
-  for (size_t i = 0; i < out.size(); ++i) {
-    // A line without words has one translation, itself.
-    const size_t count = sources[i].size() > 1 ? std::min(nbest_, found[i].size()) : 1;
-    for (const model::Hypothesis& h : std::span(found[i]).first(count)) {
-      out[i].push_back({.text = decode_translation(target_, sources[i].size(), h.ids),
-                        .log_probability = h.log_probability,
-                        .score = h.score});
-    }
+std::vector<Translation> LineTranslator::texts(size_t source_tokens,
+                                               std::vector<model::Hypothesis>& found) const {
+  // A line without words has one translation, itself.
+  const size_t most = source_tokens > 1 ? std::max<size_t>(nbest_, 1) : 1;
+  std::vector<Translation> out;
+  for (const model::Hypothesis& h : std::span(found).first(std::min(most, found.size()))) {
+    out.push_back({.text = decode_translation(target_, source_tokens, h.ids),
+                   .log_probability = h.log_probability,
+                   .score = h.score});
   }
   return out;
 }
 
 void LineTranslator::translate_batch(const Sink& sink) {
   if (idle()) return;
-  const std::vector<int64_t> lines = choose();
-  std::vector<std::vector<int32_t>> sources;
-  for (const int64_t line : lines) {
-    sources.push_back(std::move(sources_.extract(line).mapped()));
+  TranslationBatch batch;
+  if (workers_) {
+    while (!waiting_.empty() && workers_->held() < workers_->threads()) workers_->give(choose());
+    batch = workers_->take();
+  } else {
+    batch = choose();
+    translate(*translator_, nbest_ > 0, batch);
   }
-  std::vector<std::vector<Translation>> translated = translate(sources);
-  for (size_t i = 0; i < lines.size(); ++i) done_.emplace(lines[i], std::move(translated[i]));
+  for (size_t i = 0; i < batch.lines.size(); ++i) {
+    done_.emplace(batch.lines[i], texts(batch.sources[i].size(), batch.found[i]));
+  }
   for (; !done_.empty() && done_.begin()->first == given_; ++given_) {
     sink(done_.begin()->second);
     done_.erase(done_.begin());

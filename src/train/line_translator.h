@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "train/translation.h"
+#include "train/translation_workers.h"
 
 namespace saturate::train {
 
@@ -29,7 +31,9 @@ struct Translation {
 /// Lines go in as they come and translations come out in the order of the lines, an empty one for
 /// an empty line. A batch is the oldest line that waits and those nearest to it in length: so the
 /// output goes on from the first batch, and a step of decoding is seldom for a few long sentences
-/// alone. Plans are kept. One thread at a time.
+/// alone. Plans are kept. On the CPU each of cpu_threads() threads translates batches of its own. What
+/// a line becomes depends neither on the batch nor on the threads (GPU: to rounding). To be called
+/// from one thread.
 class LineTranslator {
  public:
   // Of one line, the best first: `nbest`, or as many as the search had ended.
@@ -40,26 +44,31 @@ class LineTranslator {
   LineTranslator(const LoadedModel& model, const TranslateConfig& config, int64_t nbest = 0);
 
   // Makes the plan for a batch of so many short lines and loads what it runs; the weights may be
-  // any.
+  // any. Of a GPU.
   void warm_up(int64_t lines);
 
   void add(std::vector<int32_t> source);  // the next line, from encode_source
-  bool idle() const noexcept { return waiting_.empty(); }
+  // No line waits or is being translated.
+  bool idle() const noexcept { return waiting_.empty() && !(workers_ && workers_->held() > 0); }
   // Lines added whose translation has not been given away.
   int64_t held() const noexcept { return added_ - given_; }
 
-  // Translates one batch, then gives `sink` each translation whose turn has come: those of all
-  // lines before it were given. Nothing when idle. Errors: device, out_of_memory.
+  // Waits until one batch is translated, then gives `sink` each translation whose turn has come:
+  // those of all lines before it were given. Nothing when idle. Errors: device, out_of_memory.
   void translate_batch(const Sink& sink);
 
  private:
-  std::vector<int64_t> choose();
-  std::vector<std::vector<Translation>> translate(const std::vector<std::vector<int32_t>>& sources);
+  int64_t lines_of_a_batch() const;
+  TranslationBatch choose();
+  std::vector<Translation> texts(size_t source_tokens, std::vector<model::Hypothesis>& found) const;
 
   const data::Tokenizer target_;
   const int32_t source_eos_;
   const size_t nbest_;
-  model::Translator translator_;
+  const int64_t most_lines_, most_rows_;  // of a batch: lines, and their tokens together
+  const int64_t few_lines_;               // a smaller batch wastes what reading the weights costs
+  std::optional<model::Translator> translator_;       // on a GPU
+  std::optional<TranslationWorkers> workers_;         // on the CPU
   std::map<int64_t, std::vector<int32_t>> sources_;   // by line, of those that wait
   std::set<std::pair<int64_t, int64_t>> waiting_;     // (tokens, line)
   std::map<int64_t, std::vector<Translation>> done_;  // by line, not yet given away

@@ -48,6 +48,7 @@ class Usage(unittest.TestCase):
         self.refused("train", "--train", "a", "b", says="give --out DIR")
         self.refused("translate", says="--model is required")
         self.refused("translate", "--model", "x", "--beam", "0", says="--beam")
+        self.refused("translate", "--model", "x", "--threads", "0", says="--threads")
         self.refused("eval", says="--model DIR --test SOURCE REFERENCE, or --hyp FILE --ref FILE")
         self.refused("eval", "--hyp", "x", says="--ref")
         self.refused("bench", "stpe", says="what")

@@ -57,7 +57,7 @@ Grid grid_for(const MatmulArgs& x) {
                        static_cast<double>(std::max<int64_t>(x.k, 1));
   const int64_t worth = std::max<int64_t>(1, static_cast<int64_t>(flops / 16e6));
   const int64_t lines_m = std::max<int64_t>(1, x.m / 64), lines_n = std::max<int64_t>(1, x.n / 64);
-  for (int64_t blocks = std::min<int64_t>(cpu_threads(), worth); blocks > 1; --blocks) {
+  for (int64_t blocks = std::min<int64_t>(threads_here(), worth); blocks > 1; --blocks) {
     Grid best{0, 0};
     for (int64_t rows = 1; rows <= blocks; ++rows) {
       const Grid g{rows, blocks / rows};
