@@ -50,6 +50,7 @@ class Frames {
 
   // Null when it is not there; valid until the next call.
   const char* read(uint64_t frame) {
+    if (frame > UINT64_MAX - size_) return nullptr;  // of a torn frame
     if (frame < from_ || frame + size_ > to_) {
       to_ = frame + size_;
       from_ = frame < before_ ? frame : frame - before_;
@@ -161,7 +162,7 @@ bool PythonProcess::read_threads(std::vector<PythonThread>& threads) {
     }
     uint64_t state = 0;
     if (!memory_.read(interpreter + layout_.threads, state)) return false;
-    while (state != 0 && threads.size() < kMostThreads) {
+    for (size_t seen = 0; state != 0 && seen < kMostThreads; ++seen) {  // a torn list may be a circle
       if (!memory_.read(state, bytes.data(), bytes.size())) break;
       PythonThread t;
       t.has_lock = state == holder;
