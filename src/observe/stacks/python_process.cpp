@@ -162,7 +162,8 @@ bool PythonProcess::read_threads(std::vector<PythonThread>& threads) {
     }
     uint64_t state = 0;
     if (!memory_.read(interpreter + layout_.threads, state)) return false;
-    for (size_t seen = 0; state != 0 && seen < kMostThreads; ++seen) {  // a torn list may be a circle
+    // A torn list may be a circle.
+    for (size_t seen = 0; state != 0 && seen < kMostThreads; ++seen) {
       if (!memory_.read(state, bytes.data(), bytes.size())) break;
       PythonThread t;
       t.has_lock = state == holder;
@@ -210,7 +211,8 @@ void PythonProcess::read_stack(const PythonThread& thread, std::vector<PythonPla
   codes_at_.clear();
   at_.clear();
   Frames frames(memory_, layout_);
-  for (uint64_t frame = thread.frame; frame != 0 && at_.size() < kMostFrames;) {
+  uint64_t frame = thread.frame;  // torn ones may go in a circle
+  for (size_t seen = 0; frame != 0 && seen < 2 * kMostFrames && at_.size() < kMostFrames; ++seen) {
     const char* bytes = frames.read(frame);
     if (bytes == nullptr) break;
     const auto owner = static_cast<uint8_t>(bytes[layout_.frame_owner]);
