@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: flags to options, errors to exit codes. With usage.cpp and
+// The command line: flags to options, errors to exit codes. With usage.cpp, model_flags.cpp and
 // command_line.h the only file that sees CLI11.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,6 +15,7 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/config_flags.h"
+#include "apps/model_flags.h"
 #include "apps/process_limits.h"
 #include "apps/restart.h"
 #include "apps/usage.h"
@@ -28,31 +29,6 @@
 
 namespace saturate::apps {
 namespace {
-
-void add_model_options(CLI::App& app, ModelOptions& model) {
-  app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
-      ->type_name("DIR");
-  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", model.precision, "auto, fp32, bf16 or fp16")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  app.add_option("--threads", model.threads,
-                 "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
-      ->check(CLI::Range(1, kMostCpuThreads));
-  app.add_flag("--quiet", model.quiet, "no progress lines");
-}
-
-void add_decode_options(CLI::App& app, DecodeOptions& decode) {
-  // Without a flag the model's own value is used, that of [translate] in its run's configuration.
-  app.add_option("--beam", decode.beam, "beam width; 1: greedy [the model's]")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--length-penalty", decode.length_penalty,
-                 "scores are divided by length to this power [the model's]")
-      ->check(real_range(0.0, 10.0));
-  app.add_option("--batch-tokens", decode.batch_tokens,
-                 "source tokens translated at once [the model's]")
-      ->check(CLI::Range(16, 1 << 24));
-}
 
 struct Program {
   CLI::App app{"Trains Transformers for translation and language modelling, and uses them.",

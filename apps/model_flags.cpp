@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/model_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "runtime/parallel_for.h"
+
+namespace saturate::apps {
+
+void add_model_options(CLI::App& app, ModelOptions& model) {
+  app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
+      ->type_name("DIR");
+  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", model.precision, "auto, fp32, bf16 or fp16")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option("--threads", model.threads,
+                 "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
+      ->check(CLI::Range(1, kMostCpuThreads));
+  app.add_flag("--quiet", model.quiet, "no progress lines");
+}
+
+void add_decode_options(CLI::App& app, DecodeOptions& decode) {
+  // Without a flag the model's own value is used, that of [translate] in its run's configuration.
+  app.add_option("--beam", decode.beam, "beam width; 1: greedy [the model's]")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--length-penalty", decode.length_penalty,
+                 "scores are divided by length to this power [the model's]")
+      ->check(real_range(0.0, 10.0));
+  app.add_option("--batch-tokens", decode.batch_tokens,
+                 "source tokens translated at once [the model's]")
+      ->check(CLI::Range(16, 1 << 24));
+}
+
+}  // namespace saturate::apps

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace saturate::apps {
+
+struct ModelOptions;
+struct DecodeOptions;
+
+// Flags of every command that uses a model: which one, on what device, in what precision.
+void add_model_options(CLI::App& app, ModelOptions& model);
+
+// Flags of every command that decodes; without them the model's own values hold.
+void add_decode_options(CLI::App& app, DecodeOptions& decode);
+
+}  // namespace saturate::apps
