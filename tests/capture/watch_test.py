@@ -40,6 +40,13 @@ class Watch(unittest.TestCase):
         self.assertIn("12 operations", report["steps"]["rule"])
         self.assertEqual(report["devices"][0]["name"], "imaginary device")
 
+    def test_parts_left_out_are_left_out(self):
+        report, _, _ = self.report("--steps", "80", "--launches", "12", environment={"SATURATE_CAPTURE_WITHOUT": "flush,small,hooks,ids"})
+        self.assertGreaterEqual(sum(k["count"] for k in report["devices"][0]["kernels"]), 900)
+        self.assertTrue(any("recorded without flush,small,hooks,ids" in n for n in report["capture"]["notes"]))
+        code, _, err = doctor(watch=["--steps", "40"], environment={"SATURATE_CAPTURE_WITHOUT": "kernels,graphs,copies"})
+        self.assertEqual((code, "VERDICT" in err), (0, False), err)
+
     def test_text_goes_to_standard_error(self):
         code, out, err = doctor(watch=["--steps", "60"])
         self.assertEqual((code, out), (0, "hello\nlaunched 600\n"))

@@ -14,8 +14,7 @@ uint8_t* allocate(size_t bytes) { return static_cast<uint8_t*>(std::aligned_allo
 
 Buffer Buffers::request() {
   const std::lock_guard lock(mutex_);
-  const size_t wanted =
-      std::bit_floor(std::clamp(used_bytes_ / kShare, size_t{kLeastSize}, size_t{kSize}));
+  const size_t wanted = std::bit_floor(std::clamp(used_bytes_ / kShare, least_, size_t{kSize}));
   auto found =
       std::find_if(free_.begin(), free_.end(), [&](const Buffer& b) { return b.bytes == wanted; });
   if (found == free_.end() && all_bytes_ + wanted <= kMostBytes) {

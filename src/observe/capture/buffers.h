@@ -25,6 +25,8 @@ class Buffers {
   static constexpr size_t kSize = size_t{1} << 20, kMostBytes = 96 * kSize, kWasteSize = 64 << 10,
                           kLeastSize = 8 << 10, kShare = 8;
 
+  // From now on each has kSize bytes.
+  void all_large() { least_ = kSize; }
   // `data` is null when there is no memory at all.
   Buffer request();
   // Of CUPTI's completion; false when the buffer is none of ours.
@@ -38,6 +40,7 @@ class Buffers {
   std::unordered_map<uint8_t*, size_t> sizes_;  // of all but those for waste
   std::vector<Buffer> free_, filled_;
   std::vector<uint8_t*> waste_;
+  size_t least_ = kLeastSize;
   size_t all_bytes_ = 0, used_bytes_ = 0;  // used: with CUPTI, or filled
   int64_t wasted_ = 0;
 };

@@ -130,7 +130,9 @@ Recorder::Recorder(const Settings& settings)
                 settings.duration_ms == 0
                     ? INT64_MAX
                     : now_ns() + (settings.delay_ms + settings.duration_ms) * 1'000'000),
-      converter_(api_, static_cast<uint32_t>(getpid())) {}
+      converter_(api_, static_cast<uint32_t>(getpid())) {
+  if (settings.lacks("small")) buffers_.all_large();
+}
 
 Recorder* Recorder::get() { return the_recorder; }
 
@@ -159,7 +161,10 @@ bool Recorder::open(std::string& problem) {
               "); another profiler may hold it: run without that";
     return false;
   }
+  if (settings_.lacks("ids")) api_.set_thread_id_type = nullptr;
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdSystem);
+  if (!settings_.without.empty())
+    trace_.notes.push_back("recorded without " + settings_.without + " (" + kWithoutVariable + ")");
   trace_.source = "saturate capture";
   trace_.framework = framework();
   try {
@@ -175,14 +180,13 @@ bool Recorder::open(std::string& problem) {
                                    "profiler in the program may want them"
                                  : ""));
   started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
-  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
-  watch_endings(on_ending);
+  watch_program();
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
   // instantiated while this kind was off. Records of pauses are not kept.
   // Without it at all CUPTI records their kernels, as of any stream.
   // Whether graphs are recorded whole is one for all clients, so not for us to say among several.
-  if (!settings_.graph_nodes && !shared) api_.enable(kGraphTrace);
+  if (!settings_.graph_nodes && !shared && !settings_.lacks("graphs")) api_.enable(kGraphTrace);
   // All the time: a sum with gaps would be none.
   follows_memory_ = settings_.memory && api_.enable(kMemory2) == kSuccess;
   switch_calls(Calls::wanted);  // also before a late start, lest CUPTI never begins to number
@@ -195,6 +199,12 @@ bool Recorder::open(std::string& problem) {
   std::thread([this] { run(); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return true;
+}
+
+void Recorder::watch_program() {
+  if (settings_.lacks("hooks")) return;
+  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
+  watch_endings(on_ending);
 }
 
 void Recorder::set_mode(Mode mode) {
@@ -220,11 +230,17 @@ void Recorder::set_mode(Mode mode) {
 }
 
 void Recorder::switch_kinds(bool on) {
-  for (const uint32_t kind : kKinds) on ? api_.enable(kind) : api_.disable(kind);
+  for (const uint32_t kind : kKinds) {
+    if (kind == kConcurrentKernel && settings_.lacks("kernels")) continue;
+    if ((kind == kMemcpy || kind == kMemcpyPeer || kind == kMemset) && settings_.lacks("copies"))
+      continue;
+    on ? api_.enable(kind) : api_.disable(kind);
+  }
   if (settings_.memory) on ? api_.enable(kSynchronization) : api_.disable(kSynchronization);
 }
 
 void Recorder::switch_calls(Calls which) {
+  if (settings_.lacks("calls")) return;
   for (const auto& [domain, kind, enable_api] :
        {std::tuple{kDomainRuntime, kRuntime, api_.enable_runtime_api},
         std::tuple{kDomainDriver, kDriver, api_.enable_driver_api}}) {
@@ -287,8 +303,7 @@ void Recorder::run() noexcept {
 void Recorder::turn() {
   const int64_t now = now_ns();
   if (yielded_) return;
-  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
-  watch_endings(on_ending);
+  watch_program();
   if (failed_) {  // CUPTI still wants its buffers, as long as something is on
     set_mode(Mode::off);
     api_.flush_all(0);
@@ -299,7 +314,8 @@ void Recorder::turn() {
   const Mode before = mode_;
   const int64_t from = stretch_from_ns_;
   if (mode_ == Mode::full && schedule_.mode_at(now) != mode_) set_mode(Mode::off);
-  api_.flush_all(0);  // holds none of our locks: CUPTI calls on_completed inside
+  // Holds none of our locks: CUPTI calls on_completed inside.
+  if (!settings_.lacks("flush")) api_.flush_all(0);
   write_filled(now - kDisorderNs);
   limit_memory(now);
   if (over && !yielded_) stretch_done(before, now - from);

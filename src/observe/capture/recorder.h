@@ -64,6 +64,7 @@ class Recorder {
   static void on_ending(Ending ending, int signal);
 
   bool open(std::string& problem);
+  void watch_program();
   void set_mode(Mode mode);
   void switch_kinds(bool on);
   // CUPTI numbers calls and operations while some call is recorded, and never again once the last

@@ -21,7 +21,12 @@ int64_t milliseconds(const char* variable) {
 Settings read_settings() {
   return {text(kFolderVariable),        text(kCuptiVariable),
           milliseconds(kDelayVariable), milliseconds(kDurationVariable),
-          text(kNodesVariable) == "1",  text(kMemoryVariable) == "1"};
+          text(kNodesVariable) == "1",  text(kMemoryVariable) == "1",
+          text(kWithoutVariable)};
+}
+
+bool Settings::lacks(std::string_view part) const {
+  return ("," + without + ",").find("," + std::string(part) + ",") != std::string::npos;
 }
 
 }  // namespace saturate::observe::cupti

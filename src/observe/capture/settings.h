@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace saturate::observe::cupti {
 
@@ -14,6 +15,9 @@ constexpr const char* kDelayVariable = "SATURATE_CAPTURE_DELAY_MS";
 constexpr const char* kDurationVariable = "SATURATE_CAPTURE_DURATION_MS";  // 0: to the end
 constexpr const char* kMemoryVariable = "SATURATE_CAPTURE_MEMORY";  // 1: also memory and waits
 
+// Parts of the capture to do without, separated by commas, where a program does not stand it and the
+// part that it does not stand is looked for. See Settings::lacks().
+constexpr const char* kWithoutVariable = "SATURATE_CAPTURE_WITHOUT";
 constexpr const char* kNodesVariable = "SATURATE_CAPTURE_GRAPH_NODES";  // 1: kernels of graphs
 
 struct Settings {
@@ -22,6 +26,12 @@ struct Settings {
   int64_t delay_ms = 0, duration_ms = 0;
   bool graph_nodes = false;  // record each kernel of a graph, not the graph
   bool memory = false;       // follow allocations, and record what waits wait for
+  std::string without;
+
+  // flush: CUPTI is asked for records at the end alone; small: its buffers have 1 MiB from the first
+  // on; graphs, kernels, copies, calls: the records; hooks: import tables and signals stay as they
+  // are; ids: threads have CUPTI's numbers.
+  bool lacks(std::string_view part) const;
 };
 
 // From the environment; what is not a number counts as 0.
