@@ -295,5 +295,29 @@ TEST(Fixes, TwoStreamsWithADependency) {
   EXPECT_LT(r.fixes.replay_error, 0.02);
 }
 
+// Libraries of convolutions use streams of their own: kernels that fill the device let those of
+// another stream in when their last blocks run.
+TEST(Fixes, StreamsThatWaitForRoomOnTheDevice) {
+  const auto program = [](int64_t product_ns) {
+    return [=](Simulator& s) {
+      for (int i = 0; i < 12; ++i) {
+        s.kernel("ampere_sgemm_128x64_nn", product_ns, 7);
+        s.find_room(9, 7, 0.9);
+        s.kernel("void at::native::reduce_kernel<4>", 60'000, 9);
+        s.kernel("ampere_sgemm_128x64_nn", product_ns, 7);
+        s.depend(7, 9);
+      }
+    };
+  };
+  const Outcome before = run(program(400'000)), after = run(program(54'000));
+  ASSERT_TRUE(before.fixes.numbers) << before.fixes.why_not;
+  EXPECT_LT(before.fixes.replay_error, 0.02);
+  EXPECT_LT(before.fixes.unexplained, 0.05);
+  const double gain = before.step_ns / after.step_ns;
+  const Fix& f = *find(before.fixes, FixKind::precision);
+  EXPECT_NEAR(f.speedup / gain, 1, 0.10) << gain;
+  EXPECT_LE(gain, 1.03 * f.speedup);
+}
+
 }  // namespace
 }  // namespace saturate::observe

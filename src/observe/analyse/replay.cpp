@@ -117,10 +117,7 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
   measured_ = times_of(starts);
   if (!(measured_.step_ns > 0)) return;
   error_ = std::fabs(run().step_ns - measured_.step_ns) / measured_.step_ns;
-  int64_t extra = 0;
-  for (const ReplayOp& op : ops_) extra += op.extra_ns;
-  unexplained_ = std::min(1.0, static_cast<double>(extra) /
-                                   static_cast<double>(std::max<int64_t>(1, measured_.total_ns)));
+  unexplained_ = unexplained_share();
 }
 
 // Events are the outermost calls of the threads that issue work, in order of time, as if one thread
@@ -399,6 +396,12 @@ void Replay::find_waits() {
   sync_return_ns_ = median_or(sync_returns, 5'000);
   copy_return_ns_ = median_or(copy_returns, 5'000);
 
+  std::vector<std::vector<uint32_t>> by_start(streams_);
+  for (uint32_t i = 0; i < ops_.size(); ++i) by_start[ops_[i].stream].push_back(i);
+  for (std::vector<uint32_t>& of : by_start)
+    std::sort(of.begin(), of.end(), [&](uint32_t a, uint32_t b) {
+      return ops_[a].measured_start_ns < ops_[b].measured_start_ns;
+    });
   std::vector<int64_t> free = stream_free_ns_;
   for (uint32_t i = 0; i < ops_.size(); ++i) {
     ReplayOp& op = ops_[i];
@@ -413,11 +416,59 @@ void Replay::find_waits() {
       if (op.measured_start_ns > expected + kStartSlackNs) {
         op.after =
             last_ended(op.measured_start_ns - kSideSlackNs, op.measured_start_ns, e, op.stream);
-        if (op.after == kNone) op.extra_ns = op.measured_start_ns - expected;
+        if (op.after == kNone) find_room(i, expected, by_start);
       }
     }
     before = std::max(before, end_of(i));
   }
+}
+
+// The work of another stream that an operation waited beside: a kernel that fills the device lets the
+// next one in when its last blocks run. What the device stands still in after that is unexplained.
+void Replay::find_room(uint32_t i, int64_t expected_ns,
+                       const std::vector<std::vector<uint32_t>>& by_start) {
+  ReplayOp& op = ops_[i];
+  const int64_t start = op.measured_start_ns;
+  const auto end_of = [&](uint32_t o) { return ops_[o].measured_start_ns + ops_[o].duration_ns; };
+  uint32_t running = kNone, ended = kNone;
+  for (const std::vector<uint32_t>& stream : by_start) {
+    if (stream.empty() || ops_[stream.front()].stream == op.stream) continue;
+    auto at = std::partition_point(stream.begin(), stream.end(),
+                                   [&](uint32_t o) { return ops_[o].measured_start_ns < start; });
+    while (at != stream.begin() && event_of_[at[-1]] >= event_of_[i]) --at;
+    if (at == stream.begin()) continue;
+    const uint32_t o = at[-1];
+    if (ops_[o].device != op.device || end_of(o) <= expected_ns) continue;
+    uint32_t& best = end_of(o) > start ? running : ended;
+    const bool nearer =
+        best == kNone || std::abs(end_of(o) - start) < std::abs(end_of(best) - start);
+    if (nearer) best = o;
+  }
+  op.after = running != kNone ? running : ended;
+  if (running != kNone) {
+    op.after_part = static_cast<double>(start - ops_[running].measured_start_ns) /
+                    static_cast<double>(ops_[running].duration_ns);
+  } else {
+    op.extra_ns =
+        start - std::max(expected_ns, ended == kNone ? expected_ns : end_of(ended) + gap_ns_);
+    op.extra_ns = std::max<int64_t>(0, op.extra_ns);
+  }
+}
+
+// The share of the time that is inside waits that nothing explains, on any stream.
+double Replay::unexplained_share() const {
+  std::vector<std::pair<int64_t, int64_t>> waits;
+  for (const ReplayOp& op : ops_)
+    if (op.extra_ns > 0)
+      waits.emplace_back(op.measured_start_ns - op.extra_ns, op.measured_start_ns);
+  std::sort(waits.begin(), waits.end());
+  int64_t sum = 0, reach = INT64_MIN;
+  for (const auto& [from, to] : waits) {
+    sum += std::max<int64_t>(0, to - std::max(from, reach));
+    reach = std::max(reach, to);
+  }
+  return std::min(1.0, static_cast<double>(sum) /
+                           static_cast<double>(std::max<int64_t>(1, measured_.total_ns)));
 }
 
 ReplayTimes Replay::run(const Edit& edit) const {
@@ -444,7 +495,14 @@ ReplayTimes Replay::run(const Edit& edit) const {
                           : op.bytes > 0   ? 0
                                            : std::min(gap_ns_, kGraphGapNs);
       start = std::max(start, free[op.stream] + gap);
-      if (op.after != kNone) start = std::max(start, ends[op.after] + gap_ns_);
+      if (op.after != kNone)
+        start = std::max(
+            start,
+            op.after_part < 1
+                ? starts[op.after] +
+                      static_cast<int64_t>(op.after_part *
+                                           static_cast<double>(ends[op.after] - starts[op.after]))
+                : ends[op.after] + gap_ns_);
       start += op.extra_ns;
       starts[e.first_op + i] = start;
       ends[e.first_op + i] = start + op.duration_ns;

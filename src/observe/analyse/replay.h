@@ -27,6 +27,7 @@ struct ReplayOp {
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;       // waits that nothing in the capture explains
   uint32_t after = kNone;     // an operation of another stream that it waited for
+  double after_part = 1;      // of whose time, where it found room beside that
   bool back_to_back = false;  // starts as soon as a graph lets it after the one before: of an edit
   bool from_call_start = false;  // its call waited for it
   int64_t offset_ns = 0;         // then: from the start of the call to its own
@@ -114,6 +115,9 @@ class Replay {
              size_t end_op);
   void measure_latencies();
   void find_waits();
+  void find_room(uint32_t i, int64_t expected_ns,
+                 const std::vector<std::vector<uint32_t>>& by_start);
+  double unexplained_share() const;
   void find_least(const std::vector<uint64_t>& keys);
   void find_feeds();
   void find_releases();

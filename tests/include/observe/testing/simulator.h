@@ -45,6 +45,9 @@ class Simulator {
   void begin_step(int64_t number);  // ProfilerStep#number until the next one
   // `stream` waits for what is queued on `other` so far.
   void depend(uint32_t stream, uint32_t other);
+  // What `stream` does next finds room on the device beside what `other` does now once that is done
+  // by this part.
+  void find_room(uint32_t stream, uint32_t other, double part);
   void end_step();
 
   int64_t start_ns() const { return kStartNs; }
@@ -56,7 +59,7 @@ class Simulator {
 
  private:
   struct StreamState {
-    int64_t free_ns = 0, wait_ns = 0;
+    int64_t free_ns = 0, wait_ns = 0, last_ns = 0;
     std::deque<int64_t> ends;  // of the latest launches
   };
   int64_t enqueue(DeviceOp op, std::string_view name, int64_t ns, uint32_t stream);
@@ -87,6 +90,7 @@ inline int64_t Simulator::enqueue(DeviceOp op, std::string_view name, int64_t ns
   op.name = trace_.names.add(name);
   op.stream = trace_.streams.add({0, 0, 1, stream});
   s.free_ns = op.end_ns;
+  s.last_ns = ns;
   trace_.ops.push_back(op);
   return op.end_ns;
 }
@@ -176,6 +180,13 @@ inline void Simulator::end_step() {
                             trace_.names.add("ProfilerStep#" + std::to_string(step_)), thread_,
                             SpanKind::range});
   step_start_ns_ = -1;
+}
+
+inline void Simulator::find_room(uint32_t stream, uint32_t other, double part) {
+  const StreamState& o = streams_[other];
+  const auto left = static_cast<int64_t>((1 - part) * static_cast<double>(o.last_ns));
+  streams_[stream].wait_ns =
+      std::max(streams_[stream].wait_ns, o.free_ns - left - machine_.kernel_gap_ns);
 }
 
 inline void Simulator::depend(uint32_t stream, uint32_t other) {
