@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/mixers/mixer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/context_attention.h"
@@ -144,8 +145,15 @@ HeadPart attending_heads_of(const ModelConfig& c, const Layout& layout) {
 
 int64_t row_chunks(const ModelConfig& c, int64_t tp, int64_t cp, ContextExchange exchange) {
   const bool divided = c.heads % (tp * cp) == 0 && c.kv_heads % (tp * cp) == 0;
-  const bool keys =
-      exchange == ContextExchange::keys || (exchange == ContextExchange::automatic && !divided);
+  const bool follows = c.experts == 0 && std::ranges::all_of(c.mixers, [](const std::string& name) {
+                         return name == "self_attention";
+                       });
+  // Widths that cross a link for a row and rank, (cp - 1) / cp left out: keys and values of the
+  // other ranks' rows, cp x 2 kv_heads; q, k, v and the result of a share of the heads, 2 heads +
+  // 2 kv_heads.
+  const bool fewer_bytes = c.kv_heads * cp < c.heads + c.kv_heads;
+  const bool keys = exchange == ContextExchange::keys || (exchange == ContextExchange::automatic &&
+                                                          (!divided || (follows && fewer_bytes)));
   return cp > 1 && keys ? 2 * cp : 0;
 }
 
