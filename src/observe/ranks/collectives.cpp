@@ -394,6 +394,7 @@ void add_group(const Group& group, MatchedRanks& out) {
   for (const uint32_t kind : kinds)
     c.what += (c.what.empty() ? "" : ", ") + std::string(kind_name(kind));
   c.name = base->name;
+  c.named = base->named;
   out.communicators.push_back(std::move(c));
 }
 

@@ -33,6 +33,7 @@ struct Collective {
 
 struct Communicator {
   std::string name;             // as the source has it, or by the stream
+  bool named = false;           // by the source
   std::vector<uint32_t> ranks;  // places among the traces
   std::string what;             // its collectives' kinds: "allreduce, allgather"
   int64_t bytes = 0;            // of one rank; 0 where the source does not say

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
+#include <utility>
+
+#include "fmt/format.h"
 
 #include "observe/analyse/attribute.h"
 #include "observe/analyse/host_timeline.h"
@@ -318,6 +322,7 @@ class RankAnalyser {
     r.saved_all_ns = with_transfers(r.saved_all_ns);
     for (double* saved : {&r.saved_all_ns, &r.saved_median_ns})
       *saved = std::min(*saved, 0.99 * wall);
+    merge_streams();
     for (size_t c = 0; c < r.communicators.size(); ++c) {
       const auto most_for = std::max_element(caused_[c].begin(), caused_[c].end());
       if (*most_for > 0)
@@ -330,6 +335,34 @@ class RankAnalyser {
                        return a.exposed_transfer_ns + a.exposed_waiting_ns >
                               b.exposed_transfer_ns + b.exposed_waiting_ns;
                      });
+  }
+
+  // A launched CUDA graph has each of its branches on a stream of its own, dozens of them, and no
+  // source names their communicators: more than a few of the same ranks and kinds are one line.
+  void merge_streams() {
+    constexpr size_t kFew = 4;
+    std::map<std::pair<std::vector<uint32_t>, std::string>, std::vector<size_t>> alike;
+    auto& all = report_.communicators;
+    for (size_t c = 0; c < all.size(); ++c) {
+      const Communicator& its = all[c].communicator;
+      if (all[c].collectives > 0 && !its.named) alike[{its.ranks, its.what}].push_back(c);
+    }
+    for (const auto& [key, members] : alike) {
+      if (members.size() <= kFew) continue;
+      CommunicatorUse& whole = all[members[0]];
+      whole.communicator.name = fmt::format("{} streams", members.size());
+      for (size_t m = 1; m < members.size(); ++m) {
+        CommunicatorUse& part = all[members[m]];
+        whole.communicator.bytes += part.communicator.bytes;
+        whole.collectives += std::exchange(part.collectives, 0);
+        whole.transfer_ns += part.transfer_ns;
+        whole.waiting_ns += part.waiting_ns;
+        whole.exposed_transfer_ns += part.exposed_transfer_ns;
+        whole.exposed_waiting_ns += part.exposed_waiting_ns;
+        for (size_t i = 0; i < caused_[members[0]].size(); ++i)
+          caused_[members[0]][i] += caused_[members[m]][i];
+      }
+    }
   }
 
   // What a device computes while a collective of its rank is not yet there is no cause where it

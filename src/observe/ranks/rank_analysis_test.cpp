@@ -229,6 +229,43 @@ TEST(RankAnalysis, EqualKernelsAreNoCause) {
   }
 }
 
+// A CUDA graph runs each collective of a step on a stream of its own.
+TEST(RankAnalysis, StreamsOfAGraphAreOneLine) {
+  std::vector<RankTrace> ranks(2);
+  for (int64_t r = 0; r < 2; ++r) {
+    RankTrace& rank = ranks[static_cast<size_t>(r)];
+    Trace& t = rank.trace;
+    rank.rank = r;
+    rank.name = "by hand";
+    const uint32_t thread = t.threads.add({static_cast<uint32_t>(r), 1});
+    for (int64_t step = 0; step < 20; ++step) {
+      const int64_t at = 1'000'000 + step * 1'000'000;
+      t.spans.push_back({at, at + 999'000, t.names.add("ProfilerStep#" + std::to_string(step)),
+                         thread, SpanKind::range});
+      for (int64_t i = 0; i < 8; ++i) {
+        DeviceOp o;
+        o.correlation = static_cast<int64_t>(t.ops.size()) + 1;
+        o.start_ns = at + i * 120'000 + (r == 1 ? 20'000 : 0);
+        o.end_ns = at + i * 120'000 + 100'000;
+        o.size = 512;
+        o.name = t.names.add(i < 6 ? "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+                                   : "ncclDevKernel_AllGather_RING_LL");
+        o.stream = t.streams.add({static_cast<uint32_t>(r), 0, 1, static_cast<uint64_t>(40 + i)});
+        t.ops.push_back(o);
+      }
+    }
+    t.sort();
+  }
+  const Diagnosis g = diagnose_ranks(ranks, "by hand");
+  ASSERT_EQ(g.ranks->communicators.size(), 3u);  // two of one kind are named one by one
+  const CommunicatorUse& whole = g.ranks->communicators[0];
+  EXPECT_EQ(whole.communicator.name, "6 streams");
+  EXPECT_EQ(whole.communicator.what, "all-reduce");
+  EXPECT_NEAR(static_cast<double>(whole.collectives), 6 * 20, 6);
+  EXPECT_NEAR(whole.transfer_ns / static_cast<double>(whole.collectives), 80'000, 4'000);
+  EXPECT_EQ(whole.last_rank, 1);
+}
+
 // Clocks of four hosts, in a random program: the same findings as with one clock.
 TEST(RankAnalysis, ClocksOfHostsAreFound) {
   RankProgram p = of(4);
