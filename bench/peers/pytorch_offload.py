@@ -3,13 +3,15 @@
 with `saturate bench step --parallel offload=true`.
 
 usage: pytorch_offload.py [--width 4096] [--layers 32] [--heads 32] [--kv-heads 8] [--ffn 14336] [--vocab 32000] [--length 2048]
-                          [--rows 4096] [--micro-batches 16] [--repeats 3] [--resident] [--eager] [--checkpoint]
+                          [--rows 4096] [--micro-batches 16] [--repeats 3] [--resident] [--eager] [--checkpoint] [--context]
 
 bf16 with fp32 masters, moments and sums, clipping. Weights stay on the GPU, and gradients are added up there, from the first micro-batch of a
 step to its last, so that state and gradients cross the bus once a step. --resident: all on the GPU. --checkpoint: layers compute again in the
-backward pass. Alone or under torchrun. Prints one JSON line: median step, tokens/s, peak memory.
+backward pass. --context: the ranks share each sequence (PyTorch's context_parallel, keys and values gathered), and the weights as before; for
+comparison with `--parallel cp=N`. Alone or under torchrun. Prints one JSON line: median step, tokens/s, peak memory.
 """
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -19,14 +21,16 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.experimental import context_parallel
 from torch.utils.checkpoint import checkpoint
 
 p = argparse.ArgumentParser()
 for name, value in dict(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=32000, length=2048, rows=4096, micro_batches=16,
                         repeats=3).items():
     p.add_argument("--" + name.replace("_", "-"), type=int, default=value)
-for name in ("resident", "eager", "checkpoint"):
+for name in ("resident", "eager", "checkpoint", "context"):
     p.add_argument("--" + name, action="store_true")
 a = p.parse_args()
 HEAD = a.width // a.heads
@@ -55,7 +59,10 @@ class Layer(nn.Module):
         b, t, _ = x.shape
         h = self.norm1(x)
         q, k, v = (m(h).view(b, t, -1, HEAD).transpose(1, 2) for m in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True, enable_gqa=True)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if a.context:  # its attention knows no groups of heads
+            k, v = (x.repeat_interleave(a.heads // a.kv_heads, 1) for x in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=not a.context)
         x = x + self.o(y.transpose(1, 2).reshape(b, t, -1))
         h = self.norm2(x)
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
@@ -100,12 +107,18 @@ def main():
     angle = torch.outer(torch.arange(a.length, device="cuda").float(), 10000 ** (-torch.arange(0, HEAD, 2, device="cuda").float() / HEAD))
     cos, sin = (torch.cat((f(angle), f(angle)), -1).bfloat16() for f in (torch.cos, torch.sin))
 
+    mesh = init_device_mesh("cuda", (RANKS,)) if a.context else None
+
+    def shared():  # cuts the buffers to this rank's rows, and puts them back
+        return context_parallel(mesh, buffers=[ids, cos, sin], buffer_seq_dims=[1, 0, 0]) if a.context else contextlib.nullcontext()
+
     def step():
         for i in range(a.micro_batches):
             last = i + 1 == a.micro_batches
             model.set_requires_gradient_sync(last)
             model.set_reshard_after_backward(last)
-            (model(ids, cos, sin) / a.micro_batches).backward()
+            with shared():
+                (model(ids, cos, sin) / a.micro_batches).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -117,10 +130,10 @@ def main():
         step()
         if i >= 2:
             times.append(time.perf_counter() - begin)
-    seconds, tokens = statistics.median(times), ids.numel() * a.micro_batches * RANKS
+    seconds, tokens = statistics.median(times), ids.numel() * a.micro_batches * (1 if a.context else RANKS)
     if dist.get_rank() == 0:
         print(json.dumps({"what": "pytorch_offload", "mode": "resident" if a.resident else "offload", "compiled": not a.eager,
-                          "checkpoint": a.checkpoint, "ranks": RANKS, "parameters": sum(x.numel() for x in model.parameters()),
+                          "checkpoint": a.checkpoint, "context": a.context, "ranks": RANKS, "parameters": sum(x.numel() for x in model.parameters()),
                           "target_tokens": tokens, "step_ms": round(seconds * 1e3, 3), "tokens_per_s": round(tokens / seconds),
                           "memory_bytes": torch.cuda.max_memory_reserved(), "torch": torch.__version__}), flush=True)
     dist.destroy_process_group()
