@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 PACKAGES=(g++ cmake ninja-build ccache pkg-config python3 dpkg-dev file
           libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libsentencepiece-dev
           libzstd-dev zlib1g-dev libxxhash-dev libopenblas-dev libopenmpi-dev openmpi-bin libgloo-dev libgtest-dev
-          libsqlite3-dev)
+          libsqlite3-dev libevent-dev)
 
 usage() {
   cat <<'TEXT'

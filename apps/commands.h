@@ -56,6 +56,22 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 
+struct ServeOptions {
+  ModelOptions model;                  // but for its folder
+  std::vector<std::string> models;     // [NAME=]DIR
+  std::vector<std::string> languages;  // [NAME=]SOURCE-TARGET
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;   // 0: one that is free
+  std::string keys;      // file; empty: everybody may ask
+  int64_t queue = 4096;  // lines or sequences that may wait, of each model
+  int64_t connections = 1024;
+  int64_t max_body = int64_t{1} << 20;
+  double timeout = 60, drain = 30;           // seconds: of an answer, of the end
+  std::string chat_template;                 // empty: the folder's
+  int64_t sequences = 8, max_length = 2048;  // of language models
+  DecodeOptions decode;
+};
+
 struct EvalOptions {
   ModelOptions model;             // empty when only a hypothesis file is scored
   std::vector<std::string> test;  // source and reference; the text of a language model
@@ -188,6 +204,7 @@ struct LabOptions {
 int run_train(const RunConfig& config);
 int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
+int run_serve(const ServeOptions& options);
 int run_eval(const EvalOptions& options);
 int run_bench(const BenchOptions& options);
 void run_bench_attention(const BenchOptions& options, const kernels::KernelOptions& kernels,

@@ -38,6 +38,7 @@ struct Program {
   bool all_kernels = false;
   TranslateOptions translate;
   GenerateOptions generate;
+  ServeOptions serve;
   EvalOptions eval;
   BenchOptions bench;
   CompareOptions layouts;
@@ -51,7 +52,7 @@ struct Program {
   LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
-      *doctor_command, *top_command, *check_command, *lab_command;
+      *doctor_command, *top_command, *check_command, *lab_command, *serve_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -63,6 +64,7 @@ Each command explains itself: saturate train --help)");
     define_train();
     define_translate();
     define_generate();
+    serve_command = define_serve(app, serve);
     define_eval();
     define_bench();
     define_compare();
@@ -685,13 +687,14 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
   }
 
   int run() {
-    for (const ModelOptions* m : {&translate.model, &generate.model, &eval.model}) {
+    for (const ModelOptions* m : {&translate.model, &generate.model, &eval.model, &serve.model}) {
       if (m->quiet) set_log_level(LogLevel::warning);
       if (m->threads) set_cpu_threads(*m->threads);
     }
     if (*train_command) return train();
     if (*translate_command) return run_translate(translate);
     if (*generate_command) return run_generate(generate);
+    if (*serve_command) return run_serve(serve);
     if (*eval_command) {
       if (eval.hypothesis.empty() && (eval.model.model.empty() || eval.test.empty())) {
         throw Error(

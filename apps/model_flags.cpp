@@ -12,6 +12,10 @@ namespace saturate::apps {
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
       ->type_name("DIR");
+  add_device_options(app, model);
+}
+
+void add_device_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--precision", model.precision, "auto, fp32, bf16 or fp16")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))

@@ -12,6 +12,8 @@ struct DecodeOptions;
 
 // Flags of every command that uses a model: which one, on what device, in what precision.
 void add_model_options(CLI::App& app, ModelOptions& model);
+// The same but for --model, of a command that takes several.
+void add_device_options(CLI::App& app, ModelOptions& model);
 
 // Flags of every command that decodes; without them the model's own values hold.
 void add_decode_options(CLI::App& app, DecodeOptions& decode);

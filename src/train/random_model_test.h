@@ -7,7 +7,7 @@
 
 namespace saturate::train {
 
-inline LoadedModel random_model(model::ModelKind kind) {
+inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 40) {
   const data::Tokenizer bytes = data::Tokenizer::bytes();
   LoadedModel m{.folder = "random",
                 .config = {},
@@ -24,7 +24,7 @@ inline LoadedModel random_model(model::ModelKind kind) {
   c.head_size = 8;
   c.ffn = 24;
   c.vocab_source = c.vocab_target = bytes.vocab_size();
-  c.max_positions = 40;
+  c.max_positions = max_positions;
   c.eos_id = bytes.eos_id();
   c.pad_id = c.decoder_start_id = bytes.pad_id();
   m.transformer = std::make_unique<model::Transformer>(c, *m.store);

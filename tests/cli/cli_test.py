@@ -28,7 +28,7 @@ class Usage(unittest.TestCase):
             self.assertIn(text, err)
 
     def test_help_of_each_command_has_examples(self):
-        for command in ["train", "translate", "generate", "eval", "info", "bench", "quickstart-data"]:
+        for command in ["train", "translate", "generate", "serve", "eval", "info", "bench", "quickstart-data"]:
             code, out, _ = saturate(command, "--help")
             self.assertEqual(code, 0)
             self.assertRegex(out, rf"Examples?:\n.*saturate {command}")

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/server.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "train/run_settings.h"
+#include "train/translation.h"
+
+namespace saturate::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NamedFolder {
+  std::string name, folder;
+};
+
+// "name=folder", or a folder, which is called by its last part.
+NamedFolder parse_model(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && !fs::exists(text))
+    return {text.substr(0, equals), text.substr(equals + 1)};
+  fs::path path = fs::path(text).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  if (path.filename() == "model") path = path.parent_path();
+  return {path.filename().empty() ? "model" : path.filename().string(), text};
+}
+
+// Of a run, by the files that it was trained on: train.en and train.pt.
+serve::LanguagePair languages_of_run(const std::string& folder) {
+  const std::optional<RunConfig> run = train::read_run_settings(folder);
+  if (!run || run->data.train.size() != 2) return {};
+  const auto ending = [](const std::string& file) {
+    fs::path path(file);
+    if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
+    const std::string text = path.extension().string();
+    const bool letters = std::all_of(text.begin() + (text.empty() ? 0 : 1), text.end(),
+                                     [](char c) { return c >= 'a' && c <= 'z'; });
+    return letters && (text.size() == 3 || text.size() == 4) ? text.substr(1) : std::string();
+  };
+  serve::LanguagePair pair{ending(run->data.train[0]), ending(run->data.train[1])};
+  if (pair.source.empty() || pair.target.empty() || pair.source == pair.target) return {};
+  return pair;
+}
+
+serve::LanguagePair given_languages(const std::vector<std::string>& all, const std::string& name) {
+  serve::LanguagePair pair;
+  for (const std::string& each : all) {
+    const size_t equals = each.find('=');
+    if (equals == std::string::npos || each.substr(0, equals) == name)
+      pair = serve::parse_languages(equals == std::string::npos ? each : each.substr(equals + 1));
+  }
+  return pair;
+}
+
+serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
+  serve::ServedModel served;
+  served.name = named.name;
+  const std::string folder = train::model_folder(named.folder);
+  served.watch = std::make_unique<serve::FolderWatch>(folder);  // before it is read
+  train::LoadedModel model = train::load_model(folder, o.model.device, o.model.precision);
+  served.folder = model.folder;
+  if (model.config.kind == model::ModelKind::decoder_only) {
+    served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
+                                          : serve::find_chat_template(o.chat_template);
+    served.generation = std::make_unique<serve::GenerationEngine>(
+        std::move(model),
+        serve::GenerationEngine::Options{
+            .queue = o.queue, .sequences = o.sequences, .max_length = o.max_length});
+    log_info(fmt::format("{}: language model {}, chat template {}", served.name, folder,
+                         served.chat->name));
+    return served;
+  }
+  served.languages = given_languages(o.languages, named.name);
+  if (served.languages.source.empty()) served.languages = serve::languages_of(folder);
+  if (served.languages.source.empty()) served.languages = languages_of_run(named.folder);
+  const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
+  served.translation =
+      std::make_unique<serve::TranslationEngine>(std::move(model), decode, o.queue);
+  if (served.languages.source.empty()) {
+    log_warning(
+        fmt::format("{0} does not say its languages, so /translate cannot choose it; give "
+                    "--languages {0}=en-pt",
+                    served.name));
+  }
+  log_info(fmt::format("{}: translation model {}, {} to {}", served.name, folder,
+                       served.languages.source, served.languages.target));
+  return served;
+}
+
+// Each connection needs a descriptor.
+void allow_connections(int64_t connections) {
+  rlimit files{};
+  const rlim_t needed = static_cast<rlim_t>(connections) + 64;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= needed) return;
+  const rlim_t given = files.rlim_cur;
+  files.rlim_cur = std::min(files.rlim_max, needed);
+  if (files.rlim_cur < needed || setrlimit(RLIMIT_NOFILE, &files) != 0) {
+    throw Error(Errc::io, "serve",
+                fmt::format("{} connections need {} open files and the limit is {}; raise it "
+                            "(ulimit -n {}) or give a smaller --connections",
+                            connections, needed, given, needed));
+  }
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& o) {
+  allow_connections(o.connections);
+  serve::ServerOptions options;
+  if (!o.keys.empty()) options.keys = serve::ApiKeys::read(o.keys);
+  options.http = {.host = o.host,
+                  .port = static_cast<int>(o.port),
+                  .limits = {.body_bytes = static_cast<size_t>(o.max_body)},
+                  .connections = o.connections,
+                  .answer_seconds = o.timeout,
+                  .stop_signals = {SIGTERM, SIGINT},
+                  .drain_seconds = o.drain};
+  options.json.max_bytes = static_cast<size_t>(o.max_body);
+  std::vector<serve::ServedModel> models;
+  for (const std::string& each : o.models) models.push_back(load(o, parse_model(each)));
+  serve::Server server(std::move(options), std::move(models));
+  log_info(fmt::format("listening on http://{}:{}",
+                       o.host.find(':') == std::string::npos ? o.host : "[" + o.host + "]",
+                       server.port()));
+  if (o.keys.empty() && o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1")
+    log_warning(
+        fmt::format("whoever reaches {} may use this server; --keys asks for a key", o.host));
+  server.run();
+  if (server.cut_off() > 0) {
+    log_warning(fmt::format("{} requests were cut off", server.cut_off()));
+    return kExitMachine;
+  }
+  log_info("every request was answered");
+  return 0;
+}
+
+}  // namespace saturate::apps

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/chat_template.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/json.h"
+#include "base/log.h"
+
+namespace saturate::serve {
+namespace {
+
+// As the models' own tokenizer_config.json write them.
+const ChatTemplate kTemplates[] = {
+    {.name = "plain",
+     .mark = "",
+     .begin = "",
+     .system = {"", "\n\n"},
+     .user = {"user: ", "\n"},
+     .assistant = {"assistant: ", "\n"},
+     .open = "assistant:",
+     .stop = "\nuser:"},
+    {.name = "chatml",
+     .mark = "<|im_start|>",
+     .begin = "",
+     .system = {"<|im_start|>system\n", "<|im_end|>\n"},
+     .user = {"<|im_start|>user\n", "<|im_end|>\n"},
+     .assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"},
+     .open = "<|im_start|>assistant\n",
+     .stop = "<|im_end|>"},
+    {.name = "llama3",
+     .mark = "<|start_header_id|>",
+     .begin = "<|begin_of_text|>",
+     .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
+     .user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+     .assistant = {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     .open = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+     .stop = "<|eot_id|>"},
+    {.name = "gemma",
+     .mark = "<start_of_turn>",
+     .begin = "<bos>",
+     .system = {},
+     .user = {"<start_of_turn>user\n", "<end_of_turn>\n"},
+     .assistant = {"<start_of_turn>model\n", "<end_of_turn>\n"},
+     .open = "<start_of_turn>model\n",
+     .stop = "<end_of_turn>"},
+    {.name = "mistral",
+     .mark = "[INST]",
+     .begin = "<s>",
+     .system = {},
+     .user = {"[INST] ", " [/INST]"},
+     .assistant = {" ", "</s>"},
+     .open = "",
+     .stop = "[INST]"},
+};
+
+std::string read_template(const std::string& folder) {
+  if (std::ifstream file(folder + "/chat_template.jinja"); file) {
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  const std::string path = folder + "/tokenizer_config.json";
+  if (!std::filesystem::exists(path)) return {};
+  const Json config = read_json_file(path);
+  const Json* found = config.find("chat_template");
+  return found == nullptr || found->is_null() ? std::string() : found->dump();
+}
+
+}  // namespace
+
+const ChatTemplate* find_chat_template(std::string_view name) {
+  for (const ChatTemplate& t : kTemplates)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+std::vector<std::string> chat_template_names() {
+  std::vector<std::string> names;
+  for (const ChatTemplate& t : kTemplates) names.emplace_back(t.name);
+  return names;
+}
+
+const ChatTemplate& chat_template_of(const std::string& folder) {
+  const std::string text = read_template(folder);
+  for (const ChatTemplate& t : kTemplates)
+    if (!t.mark.empty() && text.find(t.mark) != std::string::npos) return t;
+  if (!text.empty()) {
+    log_warning(
+        fmt::format("{}: its chat template is none of those known, plain is taken; "
+                    "--chat-template chooses another",
+                    folder));
+  }
+  return kTemplates[0];
+}
+
+std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages) {
+  std::string out(t.begin), system;
+  for (const ChatMessage& m : messages) {
+    if (m.role == "system" && t.system.after.empty()) {
+      system += m.content + "\n\n";
+      continue;
+    }
+    const ChatTemplate::Turn& turn = m.role == "system" ? t.system
+                                     : m.role == "user" ? t.user
+                                                        : t.assistant;
+    out += turn.before;
+    if (m.role == "user") out += std::exchange(system, {});
+    out += m.content;
+    out += turn.after;
+  }
+  return out.append(t.open);
+}
+
+}  // namespace saturate::serve

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a conversation becomes a prompt. The templates of Hugging Face folders are programs (Jinja), which
+// are not run: there are fixed ones, by name.
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace saturate::serve {
+
+struct ChatMessage {
+  std::string role, content;  // system, user or assistant
+};
+
+struct ChatTemplate {
+  struct Turn {
+    std::string_view before, after;
+  };
+  std::string_view name;
+  std::string_view mark;   // what Jinja templates of this kind hold; empty: none is told by it
+  std::string_view begin;  // before everything
+  Turn system;             // empty: the text goes before that of the next user turn
+  Turn user, assistant;
+  std::string_view open;  // after which the assistant's answer stands
+  std::string_view stop;  // ends an answer where the model's end-of-sentence does not; may be empty
+};
+
+// plain, chatml, llama3, gemma or mistral; null for another name.
+const ChatTemplate* find_chat_template(std::string_view name);
+std::vector<std::string> chat_template_names();
+
+// That of a model folder, told by what its chat_template.jinja or tokenizer_config.json holds; plain
+// where there is none, or (with a warning) an unknown one.
+const ChatTemplate& chat_template_of(const std::string& folder);
+
+// The prompt whose continuation is the assistant's next message.
+std::string chat_prompt(const ChatTemplate& t, std::span<const ChatMessage> messages);
+
+}  // namespace saturate::serve

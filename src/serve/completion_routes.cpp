@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// /v1/completions and /v1/chat/completions, whole or streamed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/generated_text.h"
+#include "serve/openai.h"
+#include "serve/request_error.h"
+#include "serve/server.h"
+
+namespace saturate::serve {
+namespace {
+
+std::string event(const Json& data) { return "data: " + data.dump() + "\n\n"; }
+
+// What becomes of one request. Its methods: from the engine's thread.
+class Completion {
+ public:
+  struct Choice {
+    GeneratedText text;
+    int64_t limit;  // tokens
+    std::string whole = {}, reason = {};
+    int64_t tokens = 0;
+    bool begun = false;
+  };
+
+  Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r)
+      : exchange_(std::move(exchange)),
+        head_(std::move(head)),
+        stream_(r.stream),
+        include_usage_(r.include_usage) {}
+
+  void add(Choice choice) { choices_.push_back(std::move(choice)); }
+  void count_prompt(size_t tokens) { usage_.prompt_tokens += static_cast<int64_t>(tokens); }
+  // Echoed text stands before what is generated.
+  void echo(size_t choice, const std::string& text) { echoes_.emplace_back(choice, text); }
+
+  bool token(size_t i, int32_t id) {
+    begin();
+    Choice& c = choices_[i];
+    ++c.tokens;
+    show(i, c.text.add(id));
+    if (!c.text.stopped()) return true;
+    end(i, "stop");
+    return false;
+  }
+
+  void done() {
+    begin();
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      Choice& c = choices_[i];
+      usage_.completion_tokens += c.tokens;
+      if (!c.reason.empty()) continue;
+      show(i, c.text.finish());
+      end(i, c.tokens < c.limit || c.text.stopped() ? "stop" : "length");
+    }
+    if (!stream_) {
+      std::vector<CompletionChoice> all;
+      for (Choice& c : choices_) all.push_back({std::move(c.whole), c.reason});
+      return exchange_->reply({.body = completion_answer(head_, all, usage_).dump() + "\n"});
+    }
+    if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage_)));
+    exchange_->send("data: [DONE]\n\n");
+    exchange_->finish();
+  }
+
+  void failed(const std::string& why) {
+    if (!stream_ || !begun_)
+      return exchange_->reply(error_reply(exchange_->request().path, 503, why));
+    exchange_->send(event(openai_error(503, why)) + "data: [DONE]\n\n");
+    exchange_->finish();
+  }
+
+ private:
+  // A stream begins with its first token, so that what fails before has a status of its own.
+  void begin() {
+    if (std::exchange(begun_, true)) return;
+    if (stream_)
+      exchange_->start(
+          {.type = "text/event-stream", .headers = {{"Cache-Control", "no-cache"}}},
+          event(openai_error(504, "the time of this request is over")) + "data: [DONE]\n\n");
+    for (const auto& [choice, text] : echoes_) show(choice, text);
+  }
+
+  void show(size_t i, std::string piece) {
+    Choice& c = choices_[i];
+    // Templates end before the space that many models begin an answer with.
+    if (head_.chat && !c.begun)
+      piece = piece.substr(std::min(piece.find_first_not_of(" \n"), piece.size()));
+    if (piece.empty()) return;
+    if (stream_) {
+      exchange_->send(event(completion_piece(head_, i, piece, "", !c.begun)));
+    } else {
+      c.whole += piece;
+    }
+    c.begun = true;
+  }
+
+  void end(size_t i, const char* reason) {
+    Choice& c = choices_[i];
+    c.reason = reason;
+    if (stream_) exchange_->send(event(completion_piece(head_, i, "", reason, !c.begun)));
+  }
+
+  const std::shared_ptr<Exchange> exchange_;
+  const CompletionHead head_;
+  const bool stream_, include_usage_;
+  bool begun_ = false;
+  std::vector<Choice> choices_;
+  std::vector<std::pair<size_t, std::string>> echoes_;
+  CompletionUsage usage_;
+};
+
+void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine) {
+  const int64_t vocabulary = engine.model().config.vocab_target;
+  for (const int32_t id : ids) {
+    if (id < vocabulary) continue;
+    throw RequestError(
+        400, fmt::format("the prompt holds the id {} and ids of this model are below {}", id,
+                         vocabulary));
+  }
+  if (std::ssize(ids) < engine.max_length()) return;
+  throw RequestError(400,
+                     fmt::format("the prompt has {} tokens, and prompt and answer together may "
+                                 "have {} here; shorten it",
+                                 ids.size(), engine.max_length()));
+}
+
+}  // namespace
+
+void Server::complete(const Shared& exchange, bool chat) {
+  const auto begun = std::chrono::steady_clock::now();
+  const Json body = parse_body(exchange->request().body, options_.json);
+  CompletionRequest r = chat ? parse_chat(body) : parse_completion(body);
+  ServedModel& model = generation_model(r.model);
+  GenerationEngine& engine = *model.generation;
+  const data::Tokenizer& tokenizer = engine.model().tokenizers.target;
+  if (chat) {
+    r.prompts.emplace_back(chat_prompt(*model.chat, r.messages));
+    if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
+  }
+  const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
+                            .model = model.name,
+                            .created = std::chrono::duration_cast<std::chrono::seconds>(
+                                           std::chrono::system_clock::now().time_since_epoch())
+                                           .count(),
+                            .chat = chat};
+  const auto completion = std::make_shared<Completion>(exchange, head, r);
+  const int64_t most = r.max_tokens.value_or(engine.max_length());
+  GenerationJob job;
+  for (const auto& prompt : r.prompts) {
+    std::vector<int32_t> ids;
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      tokenizer.encode(*text, ids);
+    } else {
+      ids = std::get<std::vector<int32_t>>(prompt);
+    }
+    if (ids.empty()) ids.push_back(tokenizer.eos_id());  // what stands before every document
+    check_ids(ids, engine);
+    completion->count_prompt(ids.size());
+    for (int64_t sample = 0; sample < r.samples; ++sample) {
+      if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
+      completion->add({.text = GeneratedText(tokenizer, ids, r.stops),
+                       .limit = std::min(most, engine.max_length() - std::ssize(ids))});
+      job.prompts.push_back(ids);
+    }
+  }
+  job.sampling = {.temperature = static_cast<float>(r.temperature),
+                  .top_k = r.top_k,
+                  .top_p = static_cast<float>(r.top_p),
+                  .max_tokens = most,
+                  .seed = r.seed.value_or(std::random_device{}()),
+                  .stop_at_eos = !r.ignore_eos};
+  job.cancelled = [exchange] { return exchange->cancelled(); };
+  job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {
+    if (std::exchange(first, false)) {
+      first_token_.add(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    }
+    return completion->token(i, id);
+  };
+  job.done = [completion] { completion->done(); };
+  job.failed = [completion](const std::string& why) { completion->failed(why); };
+  if (const int64_t sequences = std::ssize(job.prompts); sequences > engine.queue()) {
+    throw RequestError(413, fmt::format("the request has {} sequences and at most {} are taken",
+                                        sequences, engine.queue()));
+  }
+  require(engine.submit(std::move(job)), model.name);
+}
+
+}  // namespace saturate::serve

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/openai.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace saturate::serve {
+namespace {
+
+// Fields that say nothing of what is generated.
+constexpr std::array<std::string_view, 9> kWithoutEffect = {"user",
+                                                            "store",
+                                                            "metadata",
+                                                            "service_tier",
+                                                            "safety_identifier",
+                                                            "prompt_cache_key",
+                                                            "parallel_tool_calls",
+                                                            "prompt_cache_retention",
+                                                            "verbosity"};
+
+constexpr int64_t kMostSamples = 128;  // of one request
+
+// A field that may be there, but only with the value that asks for nothing.
+void refuse_unless(JsonFields& fields, std::string_view key, bool nothing, std::string_view why) {
+  if (fields.has(key) && !nothing) fields.fail(key, why);
+}
+
+bool is_zero(const Json& v) { return v.is_null() || v.number() == 0.0; }
+
+std::string text_of(JsonFields& fields, std::string_view key, const Json& value) {
+  if (const std::string* text = value.if_string()) return *text;
+  // Parts, of which only those of text can be read.
+  const Json::Array* parts = value.if_array();
+  if (parts == nullptr) fields.fail(key, "the content of a message must be a string");
+  std::string text;
+  for (const Json& part : *parts) {
+    const std::string* type = part["type"].if_string();
+    const std::string* piece = part["text"].if_string();
+    if (type == nullptr || *type != "text" || piece == nullptr)
+      fields.fail(key, "parts of a content must be {\"type\": \"text\", \"text\": ...}");
+    text += *piece;
+  }
+  return text;
+}
+
+void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) {
+  const auto within = [&](std::string_view key, double value, double least, double most) {
+    if (!(value >= least && value <= most))
+      fields.fail(key, fmt::format("it must be in {:g} .. {:g}", least, most));
+    return value;
+  };
+  r.temperature = within("temperature", fields.number_or("temperature", 1), 0, 100);
+  r.top_p = within("top_p", fields.number_or("top_p", 1), 1e-6, 1);
+  r.top_k = fields.integer_or("top_k", 0);
+  within("top_k", static_cast<double>(r.top_k), 0, 1 << 20);
+  r.samples = fields.integer_or("n", 1);
+  within("n", static_cast<double>(r.samples), 1, kMostSamples);
+  if (fields.has("seed")) r.seed = static_cast<uint64_t>(fields.integer("seed"));
+  r.stream = fields.boolean_or("stream", false);
+  r.ignore_eos = fields.boolean_or("ignore_eos", false);
+  if (fields.has("stream_options")) {
+    JsonFields options(body["stream_options"], "request", "stream_options");
+    r.include_usage = options.boolean_or("include_usage", false);
+    static_cast<void>(options.boolean_or("include_obfuscation", false));
+    options.reject_others();
+  }
+  if (fields.has("stop")) {
+    const Json& stop = body["stop"];
+    const Json::Array one = {stop};
+    for (const Json& each : stop.if_array() != nullptr ? *stop.if_array() : one) {
+      const std::string* text = each.if_string();
+      if (text == nullptr || text->empty() || r.stops.size() == 16)
+        fields.fail("stop", "it must be a string, or a list of at most 16, none empty");
+      r.stops.push_back(*text);
+    }
+  }
+  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
+  for (const std::string_view key : {"presence_penalty", "frequency_penalty"})
+    refuse_unless(fields, key, is_zero(body[key]), kNotDone);
+  refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kNotDone);
+  for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
+}
+
+// max_tokens under either of two names.
+void parse_length(JsonFields& fields, CompletionRequest& r, std::string_view key) {
+  if (!fields.has(key)) return;
+  r.max_tokens = fields.integer(key);
+  if (*r.max_tokens < 1 || *r.max_tokens > int64_t{1} << 20)
+    fields.fail(key, "it must be in 1 .. 1048576");
+}
+
+void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
+  constexpr std::string_view kForm =
+      "it must be a string, a list of strings, or token ids: a list or a list of lists";
+  const Json& prompt = body["prompt"];
+  const auto ids_of = [&](const Json::Array& list) {
+    std::vector<int32_t> ids;
+    for (const Json& id : list) {
+      const int64_t* value = id.if_int();
+      if (value == nullptr || *value < 0 || *value > INT32_MAX) fields.fail("prompt", kForm);
+      ids.push_back(static_cast<int32_t>(*value));
+    }
+    return ids;
+  };
+  if (!fields.has("prompt")) fields.fail("prompt", "it is missing; give the text to continue");
+  if (const std::string* text = prompt.if_string()) {
+    r.prompts.emplace_back(*text);
+    return;
+  }
+  const Json::Array* list = prompt.if_array();
+  if (list == nullptr || list->empty()) fields.fail("prompt", kForm);
+  if (list->front().if_int() != nullptr) {
+    r.prompts.emplace_back(ids_of(*list));
+    return;
+  }
+  for (const Json& each : *list) {
+    if (const std::string* text = each.if_string()) {
+      r.prompts.emplace_back(*text);
+    } else if (const Json::Array* ids = each.if_array()) {
+      r.prompts.emplace_back(ids_of(*ids));
+    } else {
+      fields.fail("prompt", kForm);
+    }
+  }
+  if (std::ssize(r.prompts) * r.samples > kMostSamples)
+    fields.fail("prompt", fmt::format("prompts times n is more than {}", kMostSamples));
+}
+
+Json usage_json(const CompletionUsage& u) {
+  return {{"prompt_tokens", u.prompt_tokens},
+          {"completion_tokens", u.completion_tokens},
+          {"total_tokens", u.prompt_tokens + u.completion_tokens}};
+}
+
+Json head_json(const CompletionHead& head, const char* object) {
+  return {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model}};
+}
+
+const char* piece_object(const CompletionHead& head) {
+  return head.chat ? "chat.completion.chunk" : "text_completion";
+}
+
+}  // namespace
+
+CompletionRequest parse_completion(const Json& body) {
+  JsonFields fields(body, "request", "the body");
+  CompletionRequest r;
+  r.model = fields.text_or("model", "");
+  parse_sampling(fields, body, r);
+  parse_prompts(fields, body, r);
+  parse_length(fields, r, "max_tokens");
+  if (!r.max_tokens) r.max_tokens = 16;  // as OpenAI
+  r.echo = fields.boolean_or("echo", false);
+  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
+  refuse_unless(fields, "logprobs", body["logprobs"].is_null(), kNotDone);
+  refuse_unless(fields, "suffix", body["suffix"].is_null(), kNotDone);
+  if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
+    fields.fail("best_of", "only as many as n can be drawn");
+  fields.reject_others();
+  return r;
+}
+
+CompletionRequest parse_chat(const Json& body) {
+  JsonFields fields(body, "request", "the body");
+  CompletionRequest r;
+  r.chat = true;
+  r.model = fields.text_or("model", "");
+  parse_sampling(fields, body, r);
+  for (const Json& message : fields.list("messages")) {
+    JsonFields parts(message, "request", "messages");
+    std::string role = parts.text("role");
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant")
+      parts.fail("role", "it must be system, developer, user or assistant");
+    if (!parts.has("content")) parts.fail("content", "it is missing");
+    r.messages.push_back({role, text_of(parts, "content", message["content"])});
+    static_cast<void>(parts.has("name"));
+    refuse_unless(parts, "tool_calls", message["tool_calls"].size() == 0,
+                  "tools are not implemented here");
+    refuse_unless(parts, "refusal", message["refusal"].is_null(), "it must be null");
+    for (const char* key : {"audio", "function_call", "annotations"})
+      refuse_unless(parts, key, message[key].size() == 0, "it must be null");
+    parts.reject_others();
+  }
+  if (r.messages.empty()) fields.fail("messages", "it is empty; give at least one message");
+  parse_length(fields, r, "max_tokens");
+  parse_length(fields, r, "max_completion_tokens");
+  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
+  refuse_unless(fields, "logprobs", body["logprobs"] == Json(false), kNotDone);
+  for (const char* key : {"top_logprobs", "tool_choice", "function_call", "audio", "prediction",
+                          "reasoning_effort", "web_search_options"})
+    refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kNotDone);
+  for (const char* key : {"tools", "functions"})
+    refuse_unless(fields, key, body[key].size() == 0, kNotDone);
+  refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
+                "only [\"text\"] is implemented here");
+  refuse_unless(fields, "response_format", body["response_format"]["type"] == Json("text"),
+                "only {\"type\": \"text\"} is implemented here");
+  fields.reject_others();
+  return r;
+}
+
+Json completion_answer(const CompletionHead& head, const std::vector<CompletionChoice>& choices,
+                       const CompletionUsage& usage) {
+  Json answer = head_json(head, head.chat ? "chat.completion" : "text_completion");
+  Json list{Json::Array{}};
+  for (size_t i = 0; i < choices.size(); ++i) {
+    Json choice = {{"index", i}};
+    if (head.chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
+    } else {
+      choice["text"] = choices[i].text;
+    }
+    choice["logprobs"] = nullptr;
+    choice["finish_reason"] = choices[i].finish_reason;
+    list.push_back(std::move(choice));
+  }
+  answer["choices"] = std::move(list);
+  answer["usage"] = usage_json(usage);
+  return answer;
+}
+
+Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
+                      const std::string& finish_reason, bool role) {
+  Json choice = {{"index", index}};
+  if (head.chat) {
+    Json delta{Json::Object{}};
+    if (role) delta["role"] = "assistant";
+    if (role || !text.empty()) delta["content"] = text;
+    choice["delta"] = std::move(delta);
+  } else {
+    choice["text"] = text;
+  }
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = finish_reason.empty() ? Json() : Json(finish_reason);
+  Json answer = head_json(head, piece_object(head));
+  answer["choices"] = Json(Json::Array{std::move(choice)});
+  return answer;
+}
+
+Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& usage) {
+  Json answer = head_json(head, piece_object(head));
+  answer["choices"] = Json(Json::Array{});
+  answer["usage"] = usage_json(usage);
+  return answer;
+}
+
+Json openai_error(int status, const std::string& message) {
+  const char* type = status == 401 || status == 403 ? "authentication_error"
+                     : status == 429                ? "rate_limit_error"
+                     : status >= 500                ? "server_error"
+                                                    : "invalid_request_error";
+  return {
+      {"error", Json{{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}};
+}
+
+}  // namespace saturate::serve

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What /v1/completions and /v1/chat/completions take and answer.  Source: OpenAI API reference,
+// "Completions" and "Chat", fields of models that continue text.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "serve/chat_template.h"
+
+namespace saturate::serve {
+
+struct CompletionRequest {
+  std::string model;
+  // Texts, or their ids. Empty for a chat.
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
+  std::vector<ChatMessage> messages;  // of a chat
+  std::optional<int64_t> max_tokens;
+  double temperature = 1, top_p = 1;
+  int64_t top_k = 0, samples = 1;  // top_k: not OpenAI's, as others have it
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stops;
+  bool chat = false, stream = false, include_usage = false, echo = false;
+  bool ignore_eos = false;  // not OpenAI's: for measurements of equal lengths
+};
+
+// Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
+// for what is not done here (tools, logprobs, penalties) is refused, never passed over.
+CompletionRequest parse_completion(const Json& body);
+CompletionRequest parse_chat(const Json& body);
+
+// What the answers of one request have in common.
+struct CompletionHead {
+  std::string id, model;
+  int64_t created = 0;  // seconds since 1970
+  bool chat = false;
+};
+struct CompletionUsage {
+  int64_t prompt_tokens = 0, completion_tokens = 0;
+};
+struct CompletionChoice {
+  std::string text, finish_reason;  // "stop" or "length"
+};
+
+Json completion_answer(const CompletionHead& head, const std::vector<CompletionChoice>& choices,
+                       const CompletionUsage& usage);
+// A piece of a stream. `role`: the first of a chat. finish_reason "": it goes on.
+Json completion_piece(const CompletionHead& head, size_t index, const std::string& text,
+                      const std::string& finish_reason, bool role);
+Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& usage);
+
+// {"error": {"message", "type", "param", "code"}}
+Json openai_error(int status, const std::string& message);
+
+}  // namespace saturate::serve

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "serve/translation_engine.h"
+
+namespace saturate::serve {
+
+// A request that cannot be served as it is: the status of its answer and what to say.
+struct RequestError : std::runtime_error {
+  RequestError(int code, const std::string& message) : std::runtime_error(message), status(code) {}
+  int status;
+};
+
+// A body as JSON. Errors: RequestError 400 with the byte, 415 for a body that is empty.
+Json parse_body(std::string_view body, const JsonLimits& limits);
+
+// Errors: RequestError 429 or 503 where the model's engine did not accept.
+void require(Admission admission, const std::string& model);
+
+}  // namespace saturate::serve

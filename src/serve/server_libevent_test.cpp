@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server over real sockets, with random models of bytes.
+#include "serve/server.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/testing/temp_folder.h"
+#include "base/utf8.h"
+#include "serve/client_test.h"
+#include "train/random_model_test.h"
+
+namespace saturate::serve {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int64_t kLongest = 16384;  // of the language model: seconds of work
+
+TranslateConfig decoding() {
+  TranslateConfig c;
+  c.beam = 2;
+  c.max_length_factor = 1;
+  c.max_length_offset = 6;
+  return c;
+}
+
+struct Setup {
+  HttpServerOptions http = {.port = 0};
+  std::string keys = {};
+  int64_t queue = 4096;
+};
+
+// A server in a thread of its own.
+class Running {
+ public:
+  explicit Running(Setup setup = {}) {
+    std::vector<ServedModel> models(2);
+    models[0].name = "mt";
+    models[0].translation = std::make_unique<TranslationEngine>(
+        train::random_model(model::ModelKind::encoder_decoder, 64), decoding(), setup.queue);
+    models[0].languages = {"en", "pt"};
+    models[1].name = "lm";
+    models[1].generation = std::make_unique<GenerationEngine>(
+        train::random_model(model::ModelKind::decoder_only, kLongest),
+        GenerationEngine::Options{.queue = setup.queue, .sequences = 2, .max_length = kLongest});
+    models[1].chat = find_chat_template("plain");
+    setup.http.port = 0;
+    ServerOptions options{.http = setup.http};
+    if (!setup.keys.empty()) {
+      std::ofstream(folder_.path() + "/keys") << setup.keys;
+      std::filesystem::permissions(folder_.path() + "/keys", std::filesystem::perms::owner_read);
+      options.keys = ApiKeys::read(folder_.path() + "/keys");
+    }
+    server.emplace(std::move(options), std::move(models));
+    thread_ = std::thread([this] { server->run(); });
+  }
+  ~Running() {
+    if (!thread_.joinable()) return;
+    server->stop();
+    thread_.join();
+  }
+  void join() { thread_.join(); }
+
+  Client client() const { return Client(server->port()); }
+  Answer get(const std::string& path) const { return client().ask("GET " + path, "", {}); }
+  Answer post(const std::string& path, const std::string& body,
+              const std::string& type = "application/json", const std::string& more = "") const {
+    return client().ask("POST " + path, body, "Content-Type: " + type + "\r\n" + more);
+  }
+  double metric(const std::string& name) const {
+    const std::string text = get("/metrics").body;
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  }
+
+  std::optional<Server> server;
+
+ private:
+  testing::TempFolder folder_;
+  std::thread thread_;
+};
+
+Json json(const Answer& a) {
+  const std::optional<Json> value = try_parse_json(a.body);
+  EXPECT_TRUE(value) << a.body;
+  return value.value_or(Json());
+}
+
+std::string text_of(const Json& j) { return j.if_string() == nullptr ? "" : *j.if_string(); }
+
+std::string error_of(const Answer& a) {
+  const Json body = json(a);
+  return body["error"].if_string() != nullptr ? text_of(body["error"])
+                                              : text_of(body["error"]["message"]);
+}
+
+// What a stream of completions adds up to, and how it ended.
+std::string streamed_text(const std::string& body, std::string* reason = nullptr) {
+  std::string all;
+  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
+  for (size_t at = 0; (at = body.find("data: {", at)) != std::string::npos; ++at) {
+    const Json piece = try_parse_json(body.substr(at + 6, body.find("\n\n", at) - at - 6)).value();
+    const Json& choice = piece["choices"][0];
+    all += text_of(choice["text"]) + text_of(choice["delta"]["content"]);
+    if (reason != nullptr && choice["finish_reason"].if_string() != nullptr)
+      *reason = text_of(choice["finish_reason"]);
+  }
+  return all;
+}
+
+std::string completion(const std::string& more) {
+  return R"({"model":"lm","prompt":"to be","seed":7,)" + more + "}";
+}
+
+TEST(Serve, AnswersEveryEndpoint) {
+  const Running s;
+  EXPECT_EQ(s.get("/health").body, "{\"status\":\"ok\"}\n");
+  const Answer page = s.get("/");
+  EXPECT_NE(page.body.find("<title>saturate</title>"), std::string::npos);
+  EXPECT_EQ(page.body.find("http://"), std::string::npos) << "the page needs another server";
+  EXPECT_EQ(json(s.get("/v1/models"))["data"].size(), 2u);
+  EXPECT_EQ(text_of(json(s.get("/v1/models/lm"))["kind"]), "language");
+  EXPECT_EQ(s.get("/v1/models/none").status, 404);
+  const Json languages = json(s.get("/languages"));
+  EXPECT_EQ(text_of(languages[0]["code"]), "en");
+  EXPECT_EQ(text_of(languages[0]["targets"][0]), "pt");
+  EXPECT_EQ(s.get("/none").status, 404);
+  EXPECT_EQ(s.get("/translate").status, 405);
+  EXPECT_EQ(s.post("/health", "{}").status, 405);
+  EXPECT_EQ(s.post("/detect", "q=x").status, 501);
+  const Answer head = s.client().ask("HEAD /health", "", {});
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, "");
+
+  const Json translated = json(s.post("/translate", "q=a+cat&source=en&target=pt&alternatives=1",
+                                      "application/x-www-form-urlencoded"));
+  EXPECT_FALSE(text_of(translated["translatedText"]).empty());
+  EXPECT_EQ(translated["alternatives"].size(), 1u);
+  const Json many =
+      json(s.post("/translate", R"({"q":["a cat","","b\n\nc"],"source":"auto","target":"pt"})"));
+  EXPECT_EQ(text_of(many["translatedText"][0]), text_of(translated["translatedText"]));
+  EXPECT_EQ(text_of(many["translatedText"][1]), "");
+  EXPECT_NE(text_of(many["translatedText"][2]).find("\n\n"), std::string::npos);
+  EXPECT_EQ(text_of(many["detectedLanguage"][2]["language"]), "en");
+  const Json batch = json(s.post("/v1/translate", R"({"texts":["a cat","b"],"nbest":2})"));
+  EXPECT_EQ(text_of(batch["translations"][0]["text"]), text_of(translated["translatedText"]));
+  EXPECT_LT(batch["translations"][0]["score"].number(), 0);
+  EXPECT_EQ(batch["translations"][0]["nbest"].size(), 2u);
+  EXPECT_EQ(s.post("/v1/translate", "a cat\n\na cat\n", "text/plain").body,
+            text_of(translated["translatedText"]) + "\n\n" + text_of(translated["translatedText"]) +
+                "\n");
+
+  const Json done = json(s.post("/v1/completions", completion(R"("max_tokens":9)")));
+  EXPECT_EQ(text_of(done["object"]), "text_completion");
+  EXPECT_EQ(done["usage"]["prompt_tokens"], Json(5));
+  EXPECT_EQ(done["usage"]["total_tokens"], Json(5 + *done["usage"]["completion_tokens"].if_int()));
+  const Json chat = json(s.post("/v1/chat/completions",
+                                R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":9})"));
+  EXPECT_EQ(text_of(chat["choices"][0]["message"]["role"]), "assistant");
+  EXPECT_GE(s.metric("saturate_done_total{model=\"mt\"}"), 7);
+  EXPECT_GE(s.metric("saturate_requests_total{path=\"/translate\",status=\"200\"}"), 2);
+}
+
+TEST(Serve, AnswersAreThoseOfTranslatingAlone) {
+  const Running s;
+  const train::LoadedModel alone = train::random_model(model::ModelKind::encoder_decoder, 64);
+  std::vector<std::string> lines;
+  for (int i = 0; i < 48; ++i)
+    lines.push_back(
+        std::string(static_cast<size_t>(1 + i * 7 % 40), static_cast<char>('a' + i % 26)));
+  std::vector<std::string> want = translate_lines(alone, decoding(), lines);
+  for (std::string& w : want) w = encode_utf8(decode_utf8(w));  // bytes may be no text
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> clients;
+  for (size_t t = 0; t < 8; ++t) {
+    clients.emplace_back([&, t] {
+      Client client = s.client();  // one connection for all
+      for (size_t i = t; i < lines.size(); i += 8) {
+        const Answer a =
+            client.ask("POST /v1/translate", Json{{"texts", Json::Array{lines[i]}}}.dump(), "");
+        if (a.status != 200 || text_of(json(a)["translations"][0]["text"]) != want[i]) ++wrong;
+      }
+    });
+  }
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Serve, StreamsAddUpToTheWholeAnswer) {
+  const Running s;
+  for (const char* more :
+       {R"("max_tokens":40)", R"("max_tokens":40,"temperature":0)",
+        R"("max_tokens":40,"stop":["a","e"])", R"("max_tokens":40,"echo":true)"}) {
+    const Json whole = json(s.post("/v1/completions", completion(more)))["choices"][0];
+    const Answer stream =
+        s.post("/v1/completions", completion(std::string(more) + R"(,"stream":true)"));
+    EXPECT_EQ(stream.header("content-type"), "text/event-stream");
+    std::string reason;
+    EXPECT_EQ(streamed_text(stream.body, &reason), text_of(whole["text"])) << more;
+    EXPECT_EQ(reason, text_of(whole["finish_reason"])) << more;
+  }
+  const Json again = json(s.post("/v1/completions", completion(R"("max_tokens":20,"n":3)")));
+  EXPECT_EQ(again["choices"].size(), 3u);
+  EXPECT_NE(text_of(again["choices"][0]["text"]), text_of(again["choices"][1]["text"]));
+  EXPECT_EQ(json(s.post("/v1/completions", completion(R"("max_tokens":20,"n":3)")))["choices"],
+            again["choices"])
+      << "a seed does not repeat";
+  const Answer old = s.client().ask_raw(
+      "POST /v1/completions HTTP/1.0\r\nContent-Length: 60\r\n\r\n" +
+      std::string(R"({"model":"lm","prompt":"to be","max_tokens":5,"stream":true} )"));
+  EXPECT_EQ(old.header("transfer-encoding"), "");
+  EXPECT_NE(old.body.find("[DONE]"), std::string::npos);
+}
+
+TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
+  const Running s;
+  const struct {
+    const char *path, *body, *says;
+    int status;
+  } cases[] = {
+      {"/translate", "", "empty", 400},
+      {"/translate", "{", "no valid JSON at byte", 400},
+      {"/translate", "[]", "an object", 400},
+      {"/translate", R"({"source":"en","target":"pt"})", "q is missing", 400},
+      {"/translate", R"({"q":5,"source":"en","target":"pt"})", "q is 5", 400},
+      {"/translate", R"({"q":["a",5],"source":"en","target":"pt"})", "list of strings", 400},
+      {"/translate", R"({"q":"a","source":"en"})", "target is missing", 400},
+      {"/translate", R"({"q":"a","source":"en","target":"de"})", "en to de is not translated", 400},
+      {"/translate", R"({"q":"a","source":"en","target":"pt","format":"html"})", "only text", 400},
+      {"/translate", R"({"q":"a","source":"en","target":"pt","alternatives":-1})", "0 .. 64", 400},
+      {"/v1/translate", R"({"texts":[]})", "empty", 400},
+      {"/v1/translate", R"({"texts":["a\nb"]})", "several lines", 400},
+      {"/v1/translate", R"({"texts":["a"],"nbest":0})", "1 .. 64", 400},
+      {"/v1/translate", R"({"texts":["a"],"modle":"x"})", "modle", 400},
+      {"/v1/translate", R"({"texts":["a"],"model":"lm"})", "no translation model", 400},
+      {"/v1/translate", R"({"texts":["a"],"model":"zz"})", "models here: mt", 404},
+      {"/v1/translate", "{\"texts\":[\"\xFF\"]}", "no valid JSON", 400},
+      {"/v1/completions", R"({"model":"lm"})", "prompt is missing", 400},
+      {"/v1/completions", R"({"prompt":[-1]})", "token ids", 400},
+      {"/v1/completions", R"({"prompt":[100000]})", "below", 400},
+      {"/v1/completions", R"({"prompt":"a","temperature":-1})", "temperature is -1", 400},
+      {"/v1/completions", R"({"prompt":"a","n":1e9})", "integer", 400},
+      {"/v1/completions", R"({"prompt":"a","n":1000})", "1 .. 128", 400},
+      {"/v1/completions", R"({"prompt":"a","max_tokens":0})", "1 .. ", 400},
+      {"/v1/completions", R"({"prompt":"a","stop":""})", "stop", 400},
+      {"/v1/completions", R"({"prompt":"a","logprobs":2})", "logprobs", 400},
+      {"/v1/chat/completions", R"({"messages":[]})", "messages is []", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"tool","content":"x"}]})", "role", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"user"}]})", "content is missing", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"tools":[{}]})",
+       "tools", 400},
+  };
+  for (const auto& c : cases) {
+    const Answer a = s.post(c.path, c.body);
+    EXPECT_EQ(a.status, c.status) << c.body;
+    EXPECT_NE(error_of(a).find(c.says), std::string::npos) << c.body << " -> " << error_of(a);
+  }
+  const std::string deep = std::string(5000, '[');
+  EXPECT_EQ(s.post("/v1/translate", deep).status, 400);
+  const std::string long_line(200, 'x');
+  EXPECT_NE(error_of(s.post("/v1/translate", Json{{"texts", Json::Array{long_line}}}.dump()))
+                .find("201 tokens and the model takes 64"),
+            std::string::npos);
+  EXPECT_EQ(s.post("/v1/completions", Json{{"prompt", std::string(20000, 'x')}}.dump()).status,
+            400);
+  EXPECT_EQ(s.post("/v1/translate", "\xFF", "text/plain").status, 400);
+  EXPECT_EQ(s.client().ask_raw("nonsense\r\n\r\n").status, 400);
+  EXPECT_EQ(s.get("/health").status, 200);
+}
+
+TEST(Serve, RefusesLargeBodiesBeforeTheyAreRead) {
+  const Running s;
+  const std::string head = "POST /translate HTTP/1.1\r\nHost: h\r\n";
+  constexpr size_t kSize = size_t{100} << 20;
+  const double before = s.metric("process_resident_memory_bytes");
+  for (const std::string& coding :
+       {"Content-Length: " + std::to_string(kSize) + "\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n" + std::string("6400000\r\n")}) {
+    Client client = s.client();
+    client.send(head + coding);
+    const std::string part(size_t{1} << 16, 'x');
+    for (size_t sent = 0; sent < kSize && client.try_send(part); sent += part.size()) {
+    }
+    const Answer a = client.read();  // though the client wrote all the time
+    EXPECT_EQ(a.status, 413);
+    EXPECT_NE(error_of(a).find("1048576"), std::string::npos);
+  }
+  EXPECT_LT(s.metric("process_resident_memory_bytes") - before, 32 << 20);
+}
+
+TEST(Serve, SlowClientsAreEndedAndBlockNobody) {
+  const Running s({.http = {.read_seconds = 0.3, .idle_seconds = 0.3}});
+  Client slow = s.client(), silent = s.client();
+  slow.send("POST /v1/translate HTTP/1.1\r\nHo");
+  EXPECT_EQ(s.post("/v1/translate", R"({"texts":["a"]})").status, 200);
+  EXPECT_EQ(slow.read().status, 408);
+  EXPECT_EQ(silent.read().status, 0) << "an idle connection is closed without a word";
+}
+
+TEST(Serve, AClientThatGoesFreesItsSlot) {
+  const Running s;
+  {
+    Client client = s.client();
+    client.send_request("POST /v1/completions",
+                        completion(R"("ignore_eos":true,"max_tokens":16000,"stream":true,"n":2)"),
+                        "");
+    EXPECT_NE(client.read_some().find("200 OK"), std::string::npos);
+    EXPECT_EQ(s.metric("saturate_running{model=\"lm\"}"), 2);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(s.post("/v1/completions", completion(R"("max_tokens":1)")).status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(2));
+  EXPECT_LT(s.metric("saturate_tokens_out_total{model=\"lm\"}"), 30000);
+}
+
+TEST(Serve, AFullQueueIsSaid) {
+  const Running s({.queue = 3});
+  EXPECT_EQ(s.post("/v1/translate", R"({"texts":["a","b","c","d"]})").status, 413);
+  Client busy = s.client();  // the language model works on this for a while
+  busy.send_request("POST /v1/completions",
+                    completion(R"("ignore_eos":true,"max_tokens":16000,"stream":true)"), "");
+  busy.read_some();
+  std::vector<Client> waiting;
+  for (int i = 0; i < 3; ++i) {
+    waiting.push_back(s.client());
+    waiting.back().send_request("POST /v1/completions", completion(R"("max_tokens":1)"), "");
+  }
+  while (s.metric("saturate_waiting{model=\"lm\"}") < 3)
+    std::this_thread::sleep_for(milliseconds(5));
+  const Answer refused = s.post("/v1/completions", completion(R"("max_tokens":1)"));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  busy.close();
+  for (Client& w : waiting) EXPECT_EQ(w.read().status, 200);
+}
+
+TEST(Serve, AnAnswerThatTakesTooLongEnds) {
+  const Running s({.http = {.answer_seconds = 0.1}});
+  EXPECT_EQ(
+      s.post("/v1/completions", completion(R"("ignore_eos":true,"max_tokens":16000,"n":2)")).status,
+      504);
+  const Answer stream = s.post("/v1/completions",
+                               completion(R"("ignore_eos":true,"max_tokens":16000,"stream":true)"));
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_NE(stream.body.find("the time of this request is over"), std::string::npos);
+  EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Serve, DrainingFinishesWhatWasAccepted) {
+  Running s;
+  Client streaming = s.client(), open = s.client();
+  streaming.send_request("POST /v1/completions",
+                         completion(R"("ignore_eos":true,"max_tokens":500,"stream":true)"), "");
+  std::string begun = streaming.read_some();
+  s.server->drain();
+  while (s.get("/health").status != 503) std::this_thread::sleep_for(milliseconds(2));
+  const Answer refused = open.ask("POST /v1/translate", R"({"texts":["a"]})", "");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  EXPECT_EQ(refused.header("connection"), "close");
+  const Answer whole = streaming.read(std::move(begun));
+  EXPECT_NE(whole.body.find("[DONE]"), std::string::npos);
+  s.join();
+  EXPECT_EQ(s.server->cut_off(), 0);
+}
+
+TEST(Serve, KeysAreAskedFor) {
+  const Running s({.keys = "# of nobody\nfirst\nsecond # of somebody\n"});
+  const std::string body = R"({"texts":["a"]})";
+  EXPECT_EQ(s.get("/health").status, 200);
+  EXPECT_EQ(s.get("/").status, 200);
+  EXPECT_EQ(s.get("/metrics").status, 401);
+  EXPECT_EQ(s.post("/v1/translate", body).status, 401);
+  EXPECT_EQ(s.post("/v1/translate", body).header("www-authenticate"), "bearer");
+  for (const auto& [key, status] :
+       {std::pair{"first", 200}, {"second", 200}, {"secon", 401}, {"", 401}, {"#", 401}}) {
+    EXPECT_EQ(s.post("/v1/translate", body, "application/json",
+                     std::string("Authorization: Bearer ") + key + "\r\n")
+                  .status,
+              status);
+    const std::string text =
+        R"({"q":"a","source":"en","target":"pt","api_key":")" + std::string(key) + "\"}";
+    EXPECT_EQ(s.post("/translate", text).status, status) << key;
+    EXPECT_EQ(s.get("/languages?api_key=" + std::string(key)).status, status) << key;
+  }
+}
+
+TEST(Serve, ConnectionsBeyondTheLimitAreRefused) {
+  const Running s({.http = {.connections = 2}});
+  Client a = s.client(), b = s.client();
+  EXPECT_EQ(a.ask("GET /health", "", "").status, 200);
+  EXPECT_EQ(b.ask("GET /health", "", "").status, 200);
+  EXPECT_EQ(s.client().read().status, 503);
+  EXPECT_EQ(a.ask("GET /health", "", "").status, 200);
+}
+
+TEST(Serve, RequestsThatDoNotWaitAreAnsweredInOrder) {
+  const Running s;
+  Client client = s.client();
+  client.send(
+      "GET /health HTTP/1.1\r\nHost: h\r\n\r\nPOST /v1/translate HTTP/1.1\r\nHost: "
+      "h\r\nContent-Length: 15\r\n\r\n" +
+      std::string(R"({"texts":["a"]})") + "GET /languages HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_NE(client.read().body.find("ok"), std::string::npos);
+  EXPECT_NE(client.read().body.find("translations"), std::string::npos);
+  EXPECT_NE(client.read().body.find("English"), std::string::npos);
+}
+
+TEST(FolderWatch, SeesFilesThatChange) {
+  const testing::TempFolder folder;
+  const std::string file = folder.path() + "/model.safetensors";
+  std::ofstream(file) << "one";
+  const FolderWatch watch(folder.path());
+  EXPECT_EQ(watch.change(), "");
+  std::ofstream(folder.path() + "/new") << "x";
+  EXPECT_EQ(watch.change(), "new is new");
+  std::filesystem::remove(folder.path() + "/new");
+  std::ofstream(file) << "longer";
+  EXPECT_EQ(watch.change(), "model.safetensors was written again");
+  std::filesystem::remove(file);
+  EXPECT_EQ(watch.change(), "model.safetensors is gone");
+}
+
+}  // namespace
+}  // namespace saturate::serve

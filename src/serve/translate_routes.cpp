@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// /translate as LibreTranslate has it, and /v1/translate for many sentences.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "serve/request_error.h"
+#include "serve/server.h"
+
+namespace saturate::serve {
+namespace {
+
+// A text is translated line by line; lines without words stay as they are.
+struct TextLines {
+  std::vector<std::string> kept;  // by line; the translation goes where `source` says
+  std::vector<int64_t> source;    // by line: its number among the job's sources, or -1
+};
+
+TextLines split(const TranslationEngine& engine, std::string_view text,
+                std::vector<std::vector<int32_t>>& sources) {
+  TextLines lines;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    const bool blank = trim(line).empty();
+    lines.source.push_back(blank ? -1 : std::ssize(sources));
+    lines.kept.emplace_back(blank ? line : std::string_view());
+    if (!blank) {
+      if (line.back() == '\r') line.remove_suffix(1);
+      sources.push_back(engine.encode(line));
+    }
+    if (end == text.size()) return lines;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// The text of which each line is its `rank`-th translation, or the last there is.
+std::string join(const TextLines& lines, const TranslationJob::Lines& found, size_t rank) {
+  std::string out;
+  for (size_t i = 0; i < lines.source.size(); ++i) {
+    if (i > 0) out += '\n';
+    if (lines.source[i] < 0) {
+      out += lines.kept[i];
+    } else {
+      const auto& best = found[static_cast<size_t>(lines.source[i])];
+      out += best[std::min(rank, best.size() - 1)].text;
+    }
+  }
+  return out;
+}
+
+Json alternatives_of(const TextLines& lines, const TranslationJob::Lines& found, int64_t most) {
+  size_t ranks = 0;
+  for (const auto& best : found) ranks = std::max(ranks, best.size());
+  Json list{Json::Array{}};
+  std::vector<std::string> seen = {join(lines, found, 0)};
+  for (size_t rank = 1; rank < ranks && std::ssize(*list.if_array()) < most; ++rank) {
+    std::string text = join(lines, found, rank);
+    if (std::ranges::find(seen, text) != seen.end()) continue;
+    list.push_back(text);
+    seen.push_back(std::move(text));
+  }
+  return list;
+}
+
+Json one_or_list(bool list, Json::Array values) {
+  return list ? Json(std::move(values)) : std::move(values.front());
+}
+
+Json translation_json(const train::Translation& t) {
+  return {{"text", t.text}, {"score", t.score}, {"log_probability", t.log_probability}};
+}
+
+}  // namespace
+
+ServedModel& Server::model_for(const TranslateRequest& r) {
+  if (!r.model.empty()) return translation_model(r.model);
+  ServedModel* found = nullptr;
+  for (ServedModel& m : models_) {
+    if (!m.translation || m.languages.target != r.target) continue;
+    if (r.source != "auto" && m.languages.source != r.source) continue;
+    if (r.source == "auto" && found != nullptr && found->languages.source != m.languages.source) {
+      throw RequestError(400,
+                         fmt::format("source is auto, but several languages are translated to {} "
+                                     "here and none is detected; name it",
+                                     r.target));
+    }
+    if (found == nullptr) found = &m;
+  }
+  if (found != nullptr) return *found;
+  throw RequestError(400, fmt::format("{:.50} to {:.50} is not translated here; /languages lists "
+                                      "what is",
+                                      r.source, r.target));
+}
+
+void Server::submit(ServedModel& model, TranslationJob job) {
+  TranslationEngine& engine = *model.translation;
+  if (const int64_t lines = std::ssize(job.sources); lines > engine.queue()) {
+    throw RequestError(413, fmt::format("the request has {} lines and at most {} are taken at once",
+                                        lines, engine.queue()));
+  }
+  require(engine.submit(std::move(job)), model.name);
+}
+
+void Server::translate(const Shared& exchange) {
+  const HttpRequest& http = exchange->request();
+  const TranslateRequest r = parse_translate(http.body, http.header("content-type"), options_.json);
+  if (!authorised(http) && !options_.keys.holds(r.api_key))
+    throw RequestError(401, "a key is needed: api_key, or Authorization: Bearer KEY");
+  ServedModel& model = model_for(r);
+  TranslationJob job;
+  std::vector<TextLines> texts;
+  for (const std::string& text : r.texts)
+    texts.push_back(split(*model.translation, text, job.sources));
+  const auto answer = [exchange, texts = std::move(texts), list = r.list,
+                       detect = r.source == "auto", source = model.languages.source,
+                       most = r.alternatives](const TranslationJob::Lines& found) {
+    Json::Array translated, alternatives, detected;
+    for (const TextLines& lines : texts) {
+      translated.emplace_back(join(lines, found, 0));
+      alternatives.push_back(alternatives_of(lines, found, most));
+      detected.push_back({{"confidence", 0}, {"language", source}});  // supposed, not detected
+    }
+    Json body;
+    if (most > 0) body["alternatives"] = one_or_list(list, std::move(alternatives));
+    if (detect) body["detectedLanguage"] = one_or_list(list, std::move(detected));
+    body["translatedText"] = list ? Json(std::move(translated)) : std::move(translated.front());
+    exchange->reply({.body = body.dump() + "\n"});
+  };
+  if (job.sources.empty()) return answer({});
+  job.cancelled = [exchange] { return exchange->cancelled(); };
+  job.done = answer;
+  job.failed = [exchange](const std::string& why) {
+    exchange->reply(error_reply("/translate", 503, why));
+  };
+  submit(model, std::move(job));
+}
+
+void Server::translate_batch(const Shared& exchange) {
+  const HttpRequest& http = exchange->request();
+  if (http.header("content-type").starts_with("text/plain")) return translate_lines(exchange);
+  const BatchRequest r = parse_batch(parse_body(http.body, options_.json));
+  ServedModel& model = translation_model(r.model);
+  TranslationJob job;
+  for (size_t i = 0; i < r.texts.size(); ++i) {
+    if (r.texts[i].find('\n') != std::string::npos) {
+      throw RequestError(400, fmt::format("texts[{}] has several lines; give one sentence in each "
+                                          "text, or a whole text to /translate",
+                                          i));
+    }
+    job.sources.push_back(model.translation->encode(r.texts[i]));
+  }
+  job.cancelled = [exchange] { return exchange->cancelled(); };
+  job.done = [exchange, name = model.name, nbest = r.nbest](const TranslationJob::Lines& found) {
+    Json::Array all;
+    for (const auto& best : found) {
+      Json one = translation_json(best.front());
+      if (nbest > 1) {
+        Json list{Json::Array{}};
+        for (size_t k = 0; k < std::min(best.size(), static_cast<size_t>(nbest)); ++k)
+          list.push_back(translation_json(best[k]));
+        one["nbest"] = std::move(list);
+      }
+      all.push_back(std::move(one));
+    }
+    exchange->reply(
+        {.body = Json{{"model", name}, {"translations", Json(std::move(all))}}.dump() + "\n"});
+  };
+  job.failed = [exchange](const std::string& why) {
+    exchange->reply(error_reply("/v1/translate", 503, why));
+  };
+  submit(model, std::move(job));
+}
+
+// One line in, one line out, as `saturate translate` has it.
+void Server::translate_lines(const Shared& exchange) {
+  const HttpRequest& http = exchange->request();
+  std::string name;
+  for (const auto& [key, value] : parse_form(http.query)) {
+    if (key == "model") name = value;
+  }
+  if (const size_t at = find_invalid_utf8(http.body); at != std::string::npos)
+    throw RequestError(400, fmt::format("byte {} of the text is not UTF-8; send UTF-8", at + 1));
+  ServedModel& model = translation_model(name);
+  TranslationJob job;
+  TextLines lines = split(*model.translation, http.body, job.sources);
+  const auto answer = [exchange, lines = std::move(lines)](const TranslationJob::Lines& found) {
+    exchange->reply({.body = join(lines, found, 0), .type = "text/plain; charset=utf-8"});
+  };
+  if (job.sources.empty()) return answer({});
+  job.cancelled = [exchange] { return exchange->cancelled(); };
+  job.done = answer;
+  job.failed = [exchange](const std::string& why) {
+    exchange->reply(error_reply("/v1/translate", 503, why));
+  };
+  submit(model, std::move(job));
+}
+
+}  // namespace saturate::serve
