@@ -41,9 +41,10 @@ inline void add_key(CLI::App& app, ConfigFlags& flags, const std::string& flag,
   app.add_option_function<std::string>(flag, store, help + " (" + key + ")")->type_name("VALUE");
 }
 
-// Adds `serve` with its flags.
+// Each adds a command with its flags.
+CLI::App* define_translate(CLI::App& app, TranslateOptions& translate);
+CLI::App* define_generate(CLI::App& app, GenerateOptions& generate);
 CLI::App* define_serve(CLI::App& app, ServeOptions& serve);
-// Adds `plan` with its flags.
 CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& flags);
 
 }  // namespace saturate::apps

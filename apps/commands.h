@@ -12,6 +12,9 @@
 
 namespace saturate {
 struct Context;
+namespace data {
+class Tokenizer;
+}
 namespace kernels {
 struct KernelOptions;
 }
@@ -37,11 +40,20 @@ struct DecodeOptions {
 // `model` with what was given put over it; says which values are used and whose they are.
 TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConfig& model);
 
+// The id that the piece has; `flag` names it in the error. Errors: invalid_argument (no such piece).
+int32_t id_of_piece(const char* flag, const data::Tokenizer& tokenizer, const std::string& piece);
+
 struct TranslateOptions {
   ModelOptions model;
   std::string input = "-", output = "-";  // - for standard input and output
   bool skip_bad_lines = false;            // a blank line stands for each
   int64_t nbest = 0;                      // 0: the best translation alone, without scores
+  bool word_scores = false, json = false, same_bits = false;
+  std::string prefix_file;               // empty: none
+  std::string first_piece;               // empty: none
+  std::vector<std::string> suppress;     // pieces
+  int64_t min_length = 0, max_length = 0, no_repeat_ngram = 0;
+  double repetition_penalty = 1;
   DecodeOptions decode;
 };
 

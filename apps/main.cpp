@@ -62,8 +62,8 @@ struct Program {
 then:       saturate translate --model runs/ende < text.en > text.de
 Each command explains itself: saturate train --help)");
     define_train();
-    define_translate();
-    define_generate();
+    translate_command = define_translate(app, translate);
+    generate_command = define_generate(app, generate);
     serve_command = define_serve(app, serve);
     define_eval();
     define_bench();
@@ -164,62 +164,6 @@ Each command explains itself: saturate train --help)");
   torchrun --nproc-per-node 4 --no-python saturate train --config run.toml --parallel tp=2
   saturate train --resume --out runs/ende                 # go on, with the run's settings
 Ctrl-C saves and stops; of a flag given twice the last one counts.)");
-  }
-
-  void define_translate() {
-    translate_command = app.add_subcommand("translate", "translate text, one sentence a line");
-    CLI::App& c = *translate_command;
-    add_model_options(c, translate.model);
-    c.get_option("--model")->required();
-    c.add_option("--input", translate.input, "text to translate; - for standard input")
-        ->type_name("FILE")
-        ->capture_default_str();
-    c.add_option("--output", translate.output, "where it goes; - for standard output")
-        ->type_name("FILE")
-        ->capture_default_str();
-    c.add_flag("--skip-bad-lines", translate.skip_bad_lines,
-               "translate lines that are no text as blank ones, and count them");
-    c.add_option(
-         "--nbest", translate.nbest,
-         "so many translations of each line: LINE ||| TEXT ||| F0= LOG-PROBABILITY ||| SCORE")
-        ->check(CLI::Range(1, 64));
-    add_decode_options(c, translate.decode);
-    c.footer(R"(Examples:
-  echo 'A dog runs.' | saturate translate --model runs/ende
-  saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest
-  saturate translate --model runs/ende --input test.en --output test.de --beam 5
-Without --beam and the like the model decodes as [translate] of its run says.)");
-  }
-
-  void define_generate() {
-    generate_command = app.add_subcommand("generate", "continue a text with a language model");
-    CLI::App& c = *generate_command;
-    add_model_options(c, generate.model);
-    c.get_option("--model")->required();
-    c.add_option("--prompt", generate.prompt, "text to continue [standard input]")
-        ->type_name("TEXT");
-    c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
-        ->check(real_range(0.0, 100.0))
-        ->capture_default_str();
-    c.add_option("--top-k", generate.top_k, "draw among the k likeliest tokens; 0: all")
-        ->check(CLI::Range(0, 1 << 20))
-        ->capture_default_str();
-    c.add_option("--top-p", generate.top_p, "draw among the likeliest tokens with this share")
-        ->check(real_range(1e-6, 1.0))
-        ->capture_default_str();
-    c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    c.add_option("--samples", generate.samples, "continuations to write")
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
-    c.add_option("--seed", generate.seed, "start of the random numbers")
-        ->check(CLI::Range(int64_t{0}, INT64_MAX))
-        ->capture_default_str();
-    c.footer(R"(Examples:
-  saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p 0.95
-  saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16
-  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt)");
   }
 
   void define_eval() {

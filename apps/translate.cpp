@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <optional>
@@ -10,6 +12,7 @@
 #include "apps/source_feed.h"
 #include "apps/text_io.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/timed_part.h"
 #include "train/line_translator.h"
@@ -44,10 +47,74 @@ void name_part_at_signals(const std::string& part) {
 
 // As Moses and Marian write it, lines counted from 0: one feature, the log-probability, and the
 // score by which the list is ordered.
-std::string nbest_line(int64_t line, const train::Translation& t) {
-  return fmt::format("{} ||| {} ||| F0= {:.6f} ||| {:.6f}", line, t.text, t.log_probability,
-                     t.score);
+// With word_scores the tokens' log-probabilities follow, under Marian's name.
+std::string nbest_line(int64_t line, const train::Translation& t, bool word_scores) {
+  const std::string words =
+      word_scores ? fmt::format(" WordScores= {:.6f}", fmt::join(t.token_log_probabilities, " "))
+                  : "";
+  return fmt::format("{} ||| {} ||| F0= {:.6f}{} ||| {:.6f}", line, t.text, t.log_probability,
+                     words, t.score);
 }
+
+std::string json_line(int64_t line, std::span<const train::Translation> list,
+                      const data::Tokenizer& target) {
+  Json::Array translations;
+  for (const train::Translation& t : list) {
+    Json::Array tokens, each;
+    for (const int32_t id : t.ids) tokens.emplace_back(target.piece(id));
+    for (const double p : t.token_log_probabilities) each.emplace_back(p);
+    translations.push_back(Json{{"text", t.text},
+                                {"score", t.score},
+                                {"log_probability", t.log_probability},
+                                {"tokens", std::move(tokens)},
+                                {"token_log_probabilities", std::move(each)}});
+  }
+  return Json{{"line", line}, {"translations", std::move(translations)}}.dump();
+}
+
+// What all lines want, in the ids of the model.
+train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer& target) {
+  train::LineOptions lines{
+      .search = {.nbest = static_cast<int>(std::max<int64_t>(1, o.nbest)),
+                 .repetition_penalty = static_cast<float>(o.repetition_penalty),
+                 .no_repeat_ngram = o.no_repeat_ngram,
+                 .min_length = o.min_length,
+                 .max_length = o.max_length},
+      .same_bits = o.same_bits};
+  if (!o.first_piece.empty())
+    lines.search.prefix = {id_of_piece("--first-piece", target, o.first_piece)};
+  for (const std::string& piece : o.suppress)
+    lines.suppressed.push_back(id_of_piece("--suppress", target, piece));
+  return lines;
+}
+
+// What each line's translation begins with.
+class Prefixes {
+ public:
+  // No file: nothing. Errors: io.
+  Prefixes(const std::string& path, const data::Tokenizer& target) : path_(path), target_(target) {
+    if (!path.empty()) lines_ = read_lines(path);
+  }
+  // Of the next line. Errors: invalid_argument when the file has no more.
+  std::vector<int32_t> next() {
+    if (path_.empty()) return {};
+    if (at_ == lines_.size()) {
+      throw Error(Errc::invalid_argument, "translate",
+                  fmt::format("{} has {} lines and the text has more; give a line, which may be "
+                              "blank, for each line of the text",
+                              path_, lines_.size()));
+    }
+    std::vector<int32_t> ids;
+    target_.encode(lines_[at_++], ids);
+    return ids;
+  }
+
+ private:
+  const std::string path_;
+  const data::Tokenizer target_;
+  std::vector<std::string> lines_;
+  size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -57,6 +124,8 @@ int run_translate(const TranslateOptions& o) {
   TranslateConfig decode;
   std::optional<SourceFeed> feed;
   std::optional<train::LineTranslator> translator;
+  std::optional<Prefixes> prefixes;
+  train::LineOptions lines_want;
   train::LoadHooks hooks;
   hooks.on_text = [&](const train::LoadedModel& m) {
     if (m.config.kind != model::ModelKind::encoder_decoder) {
@@ -70,6 +139,8 @@ int run_translate(const TranslateOptions& o) {
                               "--beam {}",
                               o.nbest, decode.beam, o.nbest));
     }
+    lines_want = line_options(o, m.tokenizers.target);
+    prefixes.emplace(o.prefix_file, m.tokenizers.target);
     feed.emplace(
         o.input, kAhead,
         [source = m.tokenizers.source, limit = m.config.max_positions](std::string_view line,
@@ -79,7 +150,7 @@ int run_translate(const TranslateOptions& o) {
         o.skip_bad_lines ? OnBadLine::blank : OnBadLine::fail);
   };
   hooks.on_memory = [&](const train::LoadedModel& m) {
-    translator.emplace(m, decode, o.nbest);
+    translator.emplace(m, decode, lines_want);
     if (m.store->device().is_cuda()) translator->warm_up(feed->ready());
   };
   model.emplace(train::load_model(o.model.model, o.model.device, o.model.precision, hooks));
@@ -92,14 +163,17 @@ int run_translate(const TranslateOptions& o) {
   constexpr double kReportEvery = 10;  // seconds
   for (std::vector<SourceFeed::Ids> sources;
        feed->take(lines, translator->idle(), sources) || !translator->idle();) {
-    for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids));
+    for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids), prefixes->next());
     std::optional<TimedPart> first;
     if (lines == 0 && !translator->idle()) first.emplace("first batch");
-    translator->translate_batch([&](std::span<const train::Translation> translations) {
-      if (o.nbest == 0) {
+    translator->advance([&](std::span<const train::Translation> translations) {
+      if (o.json) {
+        out.write(json_line(lines, translations, model->tokenizers.target));
+      } else if (o.nbest == 0) {
         out.write(translations.front().text);
       } else {
-        for (const train::Translation& t : translations) out.write(nbest_line(lines, t));
+        for (const train::Translation& t : translations)
+          out.write(nbest_line(lines, t, o.word_scores));
       }
       ++lines;
     });

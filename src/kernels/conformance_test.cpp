@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <array>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
+#include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
 #include "kernels/decode/sample_step.h"
@@ -242,6 +244,21 @@ RouteTokensArgs route_args(Call& c) {
 const Values kChoices = {0, 3, 1, 0, 4, 0, 0, 1, 2, -1, 3, 0, -1, -1};
 const Values kSlots = {0, 5, 6, 1, 11, 2, 3, 7, 8, 9, 10, 4, -1, -1};
 
+// Of sentences that begin, two rows each, at most three slots a row.
+template <size_t N>
+BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
+  Values starts, scores;
+  for (size_t row = 0; row < 2 * N; ++row) {
+    starts.push_back(static_cast<double>(3 * row));
+    scores.push_back(row % 2 == 0 ? 0 : -INFINITY);
+  }
+  const Values zeros(2 * N), slots(6 * N);
+  return {.ids = c.changed_ints(Values(2 * N, 1)), .positions = c.changed_ints(zeros),
+          .finished = c.changed_ints(zeros), .lengths = c.changed_ints(zeros), .starts = c.changed_ints(starts),
+          .scores = c.changed(c.wide, scores), .sentences = c.changed_object(sentences)->data(),
+          .slots = c.changed_ints(slots), .tokens = c.changed_ints(slots), .sums = c.changed(c.wide, slots)};
+}
+
 StepState state_of_a_step() {
   StepState s;
   s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
@@ -448,15 +465,24 @@ const std::vector<Operation>& operations() {
                                     .head_size = 16, .max_positions = 8, .dtype = c.dtype, .scale = 0.25f});
        }},
       {"beam_step", [](Call& c) {
-         const BeamState state{.ids = c.changed_ints({1, 1, 1, 1}), .positions = c.changed_ints({0, 0, 0, 0}),
-                               .finished = c.changed_ints({0, 0, 0, 0}), .lengths = c.changed_ints({0, 0, 0, 0}),
-                               .scores = c.changed(c.wide, {0, -INFINITY, 0, -INFINITY}),
-                               .slots = c.changed_ints(Values(12)), .tokens = c.changed_ints(Values(12)),
-                               .starts = c.ints({0, 3, 6, 9}), .limits = c.ints({3, 3})};
-         beam_step(c.ctx(), {.logits = c.in(4 * 16), .state = state, .candidate_scores = c.scratch(4 * 2 * 8),
+         const BeamSentence wish{.limit = 3, .rules = {.repetition_penalty = 1.2f, .no_repeat_ngram = 2, .least = 1}};
+         const BeamState state = beam_state<2>(c, {wish, wish});
+         beam_step(c.ctx(), {.logits = c.changed(c.dtype, 4 * 16), .state = state,
+                             .suppressed = {c.ints({3}), 1}, .candidate_scores = c.scratch(4 * 2 * 8),
                              .candidate_ids = static_cast<int32_t*>(c.scratch(4 * 2 * 4)),
-                             .result = c.changed_ints(Values(8)), .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16,
-                             .result_stride = 4, .dtype = c.dtype, .eos = 2, .banned = 0});
+                             .result = {.done = c.changed_ints(Values(2)), .tokens = c.changed_ints(Values(16)),
+                                        .sums = c.changed(c.wide, Values(16)), .stride = 4},
+                             .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16, .dtype = c.dtype, .eos = 2, .banned = 0});
+       }},
+      {"beam_place", [](Call& c) {
+         struct Two { BeamPlacement of[2]; };
+         const Two two{{{.what = BeamPlacement::What::move, .to = 0, .from = 1},
+                        {.what = BeamPlacement::What::start, .to = 2, .first_slot = 6, .memory_start = 5,
+                         .memory_length = 4, .prefix_at = 1, .sentence = {.limit = 3, .prefix = 2}}}};
+         const BeamState state = beam_state<3>(c, {BeamSentence{.limit = 3}, {.limit = 2}, {.limit = 1}});
+         beam_place(c.ctx(), {.placements = c.in_object(two)->of, .count = c.ints({2}), .prefixes = c.ints({0, 4, 5}),
+                              .most = 4, .state = state, .memory_starts = c.changed_ints({1, 1, 2, 2, 3, 3}),
+                              .memory_lengths = c.changed_ints({1, 1, 2, 2, 3, 3}), .beam = 2, .dtype = c.dtype, .start = 1});
        }},
       {"sample_step", [](Call& c) {
          const SampleState state{.ids = c.changed_ints({1, 1, 1}), .positions = c.changed_ints({0, 0, 0}),

@@ -17,6 +17,7 @@ struct AdamWArgs;
 struct AddArgs;
 struct AttentionArgs;
 struct AttentionBackwardArgs;
+struct BeamPlaceArgs;
 struct BeamStepArgs;
 struct CachedAttentionArgs;
 struct CastArgs;
@@ -63,6 +64,8 @@ template <>
 std::span<const Impl<AttentionArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<AttentionBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<BeamPlaceArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<BeamStepArgs>> impls_of() noexcept;
 template <>

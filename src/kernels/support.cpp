@@ -11,6 +11,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
+#include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
 #include "kernels/decode/sample_step.h"
@@ -219,6 +220,7 @@ std::string operation_table() {
   add_row<GradientNormArgs>(table, "gradient_norm");
   add_row<AdamWArgs>(table, "adamw");
   add_row<BeamStepArgs>(table, "beam_step");
+  add_row<BeamPlaceArgs>(table, "beam_place");
   add_row<SampleStepArgs>(table, "sample_step");
   return table;
 }

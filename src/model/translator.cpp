@@ -4,11 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <deque>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "base/timed_part.h"
+#include "model/finite.h"
+#include "model/slot_ranges.h"
+#include "model/translator_memory.h"
 #include "model/translator_plan.h"
 
 namespace saturate::model {
@@ -44,178 +49,441 @@ TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
                     "negative",
                     o.length_factor, o.length_offset, o.length_penalty));
   }
+  for (const int32_t id : o.suppressed) {
+    if (in_vocabulary(id) && id != c.eos_id) continue;
+    refuse(fmt::format("id {} is to be suppressed; it must be in 0 .. {} and not end-of-sentence",
+                       id, c.vocab_target - 1));
+  }
   o.max_source = std::min(o.max_source, c.max_positions);
   o.max_target = std::min(o.max_target, c.max_positions);
-  o.source_rows = std::max(o.source_rows, o.max_source);
+  o.source_rows = (std::max(o.source_rows, o.max_source) + 7) / 8 * 8;
   return o;
 }
+
+TranslatorSizes sizes_of(const TranslatorOptions& o) {
+  TranslatorSizes s{.places = o.sentences,
+                    .memory_rows = o.source_rows,
+                    .encoder_rows = o.source_rows,
+                    .longest = o.max_target,
+                    .longest_source = o.max_source};
+  // The longest translations that source_rows tokens in so many sources can have.
+  const double most = static_cast<double>(o.length_factor) * static_cast<double>(o.source_rows) +
+                      static_cast<double>(o.sentences) * static_cast<double>(o.length_offset + 1);
+  const auto all = static_cast<double>(o.sentences) * static_cast<double>(o.max_target);
+  s.slots = std::max(static_cast<int64_t>(std::min(most, all)), o.max_target) * o.beam;
+  if (s.slots > INT32_MAX) {
+    refuse(
+        fmt::format("sentences {}, max_target {} and beam {} make {} positions, more than 2^31; "
+                    "lower one of them",
+                    o.sentences, o.max_target, o.beam, s.slots));
+  }
+  return s;
+}
+
+struct Sentence {
+  int64_t ticket = 0;
+  std::vector<int32_t> source, prefix;
+  kernels::BeamSentence search = {};
+  int64_t first_slot = 0, memory_start = 0;  // while it is under way
+  int64_t source_length() const { return std::ssize(source); }
+};
 
 }  // namespace
 
 struct Translator::Impl {
-  Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o)
-      : model(m), store(s), options(checked(o, m.config())) {
-    constexpr int64_t kShortest = 64;
-    for (int64_t most = kShortest; options.plan_by_length && most < options.max_source; most *= 4) {
-      add_shapes(most);
-    }
-    add_shapes(options.max_source);
-    if (shapes.back().slots > INT32_MAX) {
-      refuse(
-          fmt::format("sentences {}, max_target {} and beam {} make {} positions, more than 2^31; "
-                      "lower one of them",
-                      options.sentences, options.max_target, options.beam, shapes.back().slots));
-    }
-    plans.resize(shapes.size());
-  }
+  Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o);
+  ~Impl() { memory.stream().synchronize(); }
 
-  // A step costs the same whatever part of it is used, so few sentences get a smaller one.
-  void add_shapes(int64_t max_source) {
-    const size_t first = shapes.size();
-    // On the CPU it costs in proportion to them, but below four rows little less, and there OpenBLAS
-    // has kernels that sum in another order.
-    const bool cuda = store.device().is_cuda();
-    for (int64_t n = options.sentences; n >= 1; n /= cuda ? 8 : 2) {
-      if (!cuda && n * options.beam < 4 && n < options.sentences) break;
-      shapes.insert(shapes.begin() + static_cast<std::ptrdiff_t>(first), shape_of(n, max_source));
-    }
-  }
+  Sentence make(std::vector<int32_t> source, const SearchOptions& wish, const std::string& name);
+  int64_t limit_of(int64_t source) const;
+  int64_t add(Sentence sentence);
+  void step(const OnDone& done);
+  void cancel(int64_t ticket);
+  void reset();
+  int64_t held() const { return std::ssize(waiting) + under_way; }
 
-  // The smallest shape that holds so many sources, or a part of them; the longest comes first.
-  size_t shape_for(int64_t sentences, int64_t rows, int64_t longest) const {
-    size_t p = 0;
-    while (shapes[p].max_source < longest) ++p;
-    while (p + 1 < shapes.size() && shapes[p + 1].max_source == shapes[p].max_source &&
-           (shapes[p].sentences < sentences || shapes[p].source_rows < rows)) {
-      ++p;
-    }
-    return p;
-  }
+  // Of one step.
+  void drop_cancelled(TranslatorMemory::Intake& intake);
+  void admit(TranslatorMemory::Intake& intake);
+  bool begin(Sentence& sentence, int64_t place, TranslatorMemory::Intake& intake);
+  static void vacate(int64_t place, TranslatorMemory::Intake& intake);
+  int64_t close_up(TranslatorMemory::Intake& intake);
+  void free(const Sentence& sentence);
+  void enqueue(const TranslatorMemory::Intake& intake, int64_t places);
+  int64_t bound_of_those_under_way() const;
+  void wait();
 
-  int64_t limit_of(size_t source) const {
-    const double limit = static_cast<double>(options.length_factor) * static_cast<double>(source);
-    const auto most = static_cast<double>(options.max_target);
-    return std::max<int64_t>(1, static_cast<int64_t>(std::min(
-                                    most, limit + static_cast<double>(options.length_offset))));
-  }
-
-  DecodeShape shape_of(int64_t sentences, int64_t max_source) const {
-    DecodeShape s{.sentences = sentences,
-                  .max_source = max_source,
-                  .max_target = limit_of(static_cast<size_t>(max_source))};
-    s.source_rows =
-        std::max(max_source, (options.source_rows * sentences / options.sentences + 7) / 8 * 8);
-    // The longest translations that source_rows tokens in `sentences` sources can have.
-    const double factor = static_cast<double>(options.length_factor);
-    const double most = factor * static_cast<double>(s.source_rows) +
-                        static_cast<double>(sentences * (options.length_offset + 1));
-    const auto all = static_cast<double>(sentences * s.max_target);
-    s.slots = static_cast<int64_t>(std::min(most, all)) * options.beam;
-    return s;
-  }
-
-  void check(std::span<const std::vector<int32_t>> sources) const {
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const auto length = static_cast<int64_t>(sources[i].size());
-      if (length < 1 || length > options.max_source) {
-        refuse(fmt::format("source {} has {} tokens; it must have 1 to {}", i, length,
-                           options.max_source));
-      }
-      for (const int32_t id : sources[i]) {
-        if (id >= 0 && id < model.config().vocab_source) continue;
-        refuse(fmt::format("source {} holds id {}; ids must be in 0 .. {}", i, id,
-                           model.config().vocab_source - 1));
-      }
-    }
-  }
-
-  TranslatorPlan& plan(size_t i) {
-    if (plans[i]) return *plans[i];
-    const auto make = [&] {
-      const TimedPart part("  memory of a plan");
-      plans[i] = std::make_unique<TranslatorPlan>(model, store, options, shapes[i]);
-    };
-    try {
-      make();
-    } catch (const Error& e) {
-      const auto made = [](const auto& p) { return p != nullptr; };
-      if (e.code() != Errc::out_of_memory || !std::ranges::any_of(plans, made)) throw;
-      for (auto& p : plans) p.reset();  // they can be made again
-      make();
-    }
-    return *plans[i];
-  }
-
-  // Translates in batches; `done` gets each with the numbers of its sources and their best ids.
-  using Done = std::function<void(TranslatorPlan&, std::span<const size_t>,
-                                  std::vector<std::vector<int32_t>>&)>;
-  void run(std::span<const std::vector<int32_t>> sources, const Done& done);
+  template <class Plan, class Make>
+  Plan& plan(std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Plan>>& plans, int64_t size,
+             int64_t bound, const Make& make);
 
   const Transformer& model;
   const ParameterStore& store;
   const TranslatorOptions options;
-  std::vector<DecodeShape> shapes;  // by max_source, then sentences; the last is the options'
-  std::vector<std::unique_ptr<TranslatorPlan>> plans;
+  const bool cuda;
+  TranslatorMemory memory;
+  Buffer workspace, arena, suppressed;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<EncoderPlan>> encoders;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<StepPlan>> steps;
+
+  std::deque<Sentence> waiting;
+  std::vector<std::optional<Sentence>> places;
+  std::vector<Sentence> leaving;  // cancelled, but a step that runs may still write their results
+  std::set<int64_t> cancelled;    // tickets of sentences under way
+  SlotRanges slots, memory_rows;
+  std::vector<int32_t> parts;  // of the result, that are free
+  int64_t under_way = 0, next_ticket = 0;
+  uint64_t turn = 0;  // of steps
+  Event passed[2];
+  bool running = false;  // a step is enqueued that nobody has waited for
 };
+
+Translator::Impl::Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o)
+    : model(m),
+      store(s),
+      options(checked(o, m.config())),
+      cuda(s.device().is_cuda()),
+      memory(m, s, options, sizes_of(options)),
+      workspace(s.device(), cuda ? kWorkspaceBytes : 0),
+      suppressed(s.device(), options.suppressed.size() * sizeof(int32_t)),
+      places(static_cast<size_t>(options.sentences)),
+      slots(memory.sizes().slots),
+      memory_rows(memory.sizes().memory_rows),
+      parts(places.size()),
+      passed{Event(s.device()), Event(s.device())} {
+  std::iota(parts.begin(), parts.end(), 0);
+  copy_to_device(memory.stream(), suppressed.data(), options.suppressed.data(), suppressed.bytes());
+  memory.stream().synchronize();
+}
+
+int64_t Translator::Impl::limit_of(int64_t source) const {
+  const double limit = static_cast<double>(options.length_factor) * static_cast<double>(source);
+  const auto most = static_cast<double>(options.max_target);
+  return std::max<int64_t>(
+      1, static_cast<int64_t>(std::min(most, limit + static_cast<double>(options.length_offset))));
+}
+
+Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions& wish,
+                                const std::string& name) {
+  const ModelConfig& c = model.config();
+  const auto length = std::ssize(source), prefix = std::ssize(wish.prefix);
+  if (length < 1 || length > options.max_source) {
+    refuse(fmt::format("{} has {} tokens; it must have 1 to {}", name, length, options.max_source));
+  }
+  for (const int32_t id : source) {
+    if (id >= 0 && id < c.vocab_source) continue;
+    refuse(fmt::format("{} holds id {}; ids must be in 0 .. {}", name, id, c.vocab_source - 1));
+  }
+  if (prefix >= options.max_target) {
+    refuse(fmt::format("the prefix of {} has {} tokens; it must have fewer than {}", name, prefix,
+                       options.max_target));
+  }
+  for (const int32_t id : wish.prefix) {
+    if (id >= 0 && id < c.vocab_target && id != c.eos_id) continue;
+    refuse(
+        fmt::format("the prefix of {} holds id {}; ids must be in 0 .. {} and not "
+                    "end-of-sentence",
+                    name, id, c.vocab_target - 1));
+  }
+  const float penalty = wish.length_penalty.value_or(options.length_penalty);
+  if (wish.nbest < 1 || wish.nbest > options.beam || !(penalty >= 0.0f) ||
+      !(wish.repetition_penalty > 0.0f) || wish.no_repeat_ngram < 0 || wish.min_length < 0 ||
+      wish.max_length < 0) {
+    refuse(fmt::format(
+        "{}: nbest is {}, length_penalty {}, repetition_penalty {}, no_repeat_ngram {}, min_length "
+        "{}, max_length {}: nbest must be in 1 .. {} (the beam), repetition_penalty above 0 and "
+        "none of the others negative",
+        name, wish.nbest, penalty, wish.repetition_penalty, wish.no_repeat_ngram, wish.min_length,
+        wish.max_length, options.beam));
+  }
+  const int64_t most =
+      wish.max_length > 0 ? std::min(wish.max_length, options.max_target) + 1 : limit_of(length);
+  const int64_t limit = std::min(options.max_target, prefix + most);
+  const int64_t least = std::min(prefix + std::min(wish.min_length, limit), limit - 1);
+  const int64_t ngram = std::min(wish.no_repeat_ngram, options.max_target);
+  return {.source = std::move(source),
+          .prefix = wish.prefix,
+          .search = {.limit = static_cast<int32_t>(limit),
+                     .prefix = static_cast<int32_t>(prefix),
+                     .wanted = wish.nbest,
+                     .length_penalty = penalty,
+                     .rules = {.repetition_penalty = wish.repetition_penalty,
+                               .no_repeat_ngram = static_cast<int32_t>(ngram),
+                               .least = static_cast<int32_t>(least)}}};
+}
+
+int64_t Translator::Impl::add(Sentence sentence) {
+  sentence.ticket = next_ticket++;
+  waiting.push_back(std::move(sentence));
+  return waiting.back().ticket;
+}
+
+void Translator::Impl::cancel(int64_t ticket) {
+  const auto is = [ticket](const Sentence& s) { return s.ticket == ticket; };
+  if (std::erase_if(waiting, is) > 0) return;
+  if (std::ranges::any_of(places, [&](const auto& p) { return p && is(*p); }) &&
+      cancelled.insert(ticket).second) {
+    --under_way;
+  }
+}
+
+void Translator::Impl::reset() {
+  memory.stream().synchronize();
+  memory.clear();
+  waiting.clear();
+  std::ranges::fill(places, std::nullopt);
+  leaving.clear();
+  cancelled.clear();
+  slots.clear();
+  memory_rows.clear();
+  parts.resize(places.size());
+  std::iota(parts.begin(), parts.end(), 0);
+  under_way = 0;
+  running = false;
+}
+
+void Translator::Impl::free(const Sentence& s) {
+  slots.give_back(s.first_slot, s.search.limit * options.beam);
+  memory_rows.give_back(s.memory_start, s.source_length());
+  parts.push_back(s.search.result);
+}
+
+// A step that runs while a sentence is cancelled may still end it, so what it has is free one step
+// later.
+void Translator::Impl::drop_cancelled(TranslatorMemory::Intake& intake) {
+  for (const Sentence& s : leaving) free(s);
+  leaving.clear();
+  for (size_t i = 0; i < places.size() && !cancelled.empty(); ++i) {
+    if (!places[i] || cancelled.erase(places[i]->ticket) == 0) continue;
+    intake.placements.push_back(
+        {.what = kernels::BeamPlacement::What::clear, .to = static_cast<int32_t>(i)});
+    leaving.push_back(std::move(*places[i]));
+    places[i].reset();
+  }
+}
+
+// Sentences begin several at a time, since an encoder pass of one costs nearly as much; those under
+// way wait for it. A quarter of the places on the CPU, where a step takes no longer for rows that are
+// free; an eighth on a GPU, where it does not get shorter.
+void Translator::Impl::admit(TranslatorMemory::Intake& intake) {
+  const int64_t free_places = std::ssize(places) - under_way;
+  const int64_t several = std::max<int64_t>(1, std::ssize(places) / (cuda ? 8 : 4));
+  if (free_places < several && under_way > 0) return;
+  for (size_t place = 0; place < places.size() && !waiting.empty(); ++place) {
+    if (places[place]) continue;
+    if (!begin(waiting.front(), static_cast<int64_t>(place), intake)) return;
+    places[place] = std::move(waiting.front());
+    waiting.pop_front();
+    ++under_way;
+  }
+}
+
+// A place that a cancelled sentence leaves in this very intake need not be cleared: it is filled.
+void Translator::Impl::vacate(int64_t place, TranslatorMemory::Intake& intake) {
+  std::erase_if(intake.placements, [place](const auto& p) { return p.to == place; });
+}
+
+bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intake& intake) {
+  const int64_t length = s.source_length(), count = s.search.limit * options.beam;
+  if (std::ssize(intake.ids) + length > memory.sizes().encoder_rows || parts.empty()) return false;
+  const std::optional<int64_t> first = slots.take(count);
+  if (!first) return false;
+  const std::optional<int64_t> rows = memory_rows.take(length);
+  if (!rows) {
+    slots.give_back(*first, count);
+    return false;
+  }
+  s.first_slot = *first;
+  s.memory_start = *rows;
+  s.search.result = parts.back();
+  parts.pop_back();
+  memory.expect(s.search.result);
+  vacate(place, intake);
+  intake.placements.push_back({.what = kernels::BeamPlacement::What::start,
+                               .to = static_cast<int32_t>(place),
+                               .first_slot = static_cast<int32_t>(*first),
+                               .memory_start = static_cast<int32_t>(*rows),
+                               .memory_length = static_cast<int32_t>(length),
+                               .prefix_at = static_cast<int32_t>(intake.prefixes.size()),
+                               .sentence = s.search});
+  intake.prefixes.insert(intake.prefixes.end(), s.prefix.begin(), s.prefix.end());
+  for (int64_t j = 0; j < length; ++j) {
+    intake.ids.push_back(s.source[static_cast<size_t>(j)]);
+    intake.positions.push_back(static_cast<int32_t>(j));
+    intake.rows.push_back(static_cast<int32_t>(*rows + j));
+  }
+  intake.cu.push_back(static_cast<int32_t>(intake.ids.size()));
+  return true;
+}
+
+// Moves sentences from behind into free places, so that a step computes the first ones alone; returns
+// how many. On the CPU just those that are taken, but four rows at least: below that OpenBLAS sums in
+// another order. On a GPU one of a few sizes, since each is a graph.
+int64_t Translator::Impl::close_up(TranslatorMemory::Intake& intake) {
+  const int64_t all = std::ssize(places);
+  int64_t count = all;
+  if (!cuda) {
+    count = std::min(all, std::max<int64_t>(under_way, (3 + options.beam) / options.beam));
+  } else if (!options.same_bits) {
+    while (count / 4 >= std::max<int64_t>(under_way, 1)) count /= 4;
+  }
+  size_t to = 0;
+  for (auto from = static_cast<size_t>(count); from < places.size(); ++from) {
+    if (!places[from]) continue;
+    while (places[to]) ++to;
+    SAT_ASSERT(static_cast<int64_t>(to) < count);
+    vacate(static_cast<int64_t>(to), intake);
+    intake.placements.push_back({.what = kernels::BeamPlacement::What::move,
+                                 .to = static_cast<int32_t>(to),
+                                 .from = static_cast<int32_t>(from)});
+    std::swap(places[to], places[from]);
+  }
+  return count;
+}
+
+template <class Plan, class Make>
+Plan& Translator::Impl::plan(std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Plan>>& plans,
+                             int64_t size, int64_t bound, const Make& make) {
+  std::unique_ptr<Plan>& found = plans[{size, bound}];
+  if (found) return *found;
+  const TimedPart part("  memory of a plan");
+  try {
+    found = make();
+  } catch (const Error& e) {
+    if (e.code() != Errc::out_of_memory || encoders.size() + steps.size() < 2) throw;
+    memory.stream().synchronize();  // others can be made again
+    for (auto& [key, other] : encoders) other.reset();
+    for (auto& [key, other] : steps) other.reset();
+    found = make();
+  }
+  return *found;
+}
+
+// What kernels of a GPU are chosen for: a bound on the positions of sources and translations.
+int64_t Translator::Impl::bound_of_those_under_way() const {
+  const int64_t most = std::max(options.max_target, options.max_source);
+  if (!cuda || options.same_bits) return most;
+  int64_t needed = 1, bound = 256;
+  for (const std::optional<Sentence>& s : places) {
+    if (s) needed = std::max({needed, int64_t{s->search.limit}, s->source_length()});
+  }
+  while (bound < needed) bound *= 4;
+  return std::min(bound, most);
+}
+
+void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t count) {
+  const Stream& stream = memory.stream();
+  const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
+  const auto tokens = std::ssize(intake.ids);
+  int64_t rows = tokens == 0 ? 0 : (tokens + 7) / 8 * 8;
+  if (cuda && rows > 0) {
+    rows = memory.sizes().encoder_rows;
+    while (!options.same_bits && rows % 32 == 0 && rows / 4 >= std::max<int64_t>(tokens, 64))
+      rows /= 4;
+  }
+  if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
+  if (rows > 0) {
+    const int64_t longest = options.max_source;
+    plan(encoders, rows, longest, [&] {
+      return std::make_unique<EncoderPlan>(model, store, memory, options, rows, longest);
+    }).run(ctx, arena);
+  }
+  if (under_way > 0) {
+    const int64_t bound = bound_of_those_under_way();
+    plan(steps, count, bound, [&] {
+      return std::make_unique<StepPlan>(
+          model, store, memory, options,
+          kernels::SuppressedTokens{suppressed.as<int32_t>(), std::ssize(options.suppressed)},
+          count, bound);
+    }).run(ctx, arena);
+  }
+}
+
+// The host looks at what the step before has left, so that the device always has one to do.
+void Translator::Impl::wait() {
+  passed[turn % 2].record(memory.stream());
+  if (running || !cuda) passed[cuda ? (turn + 1) % 2 : turn % 2].synchronize();
+  running = true;
+  ++turn;
+}
+
+void Translator::Impl::step(const OnDone& done) {
+  if (held() == 0 && cancelled.empty() && leaving.empty()) return;
+  std::vector<std::pair<int64_t, std::vector<Hypothesis>>> ended;
+  try {
+    use_device(store.device());
+    TranslatorMemory::Intake intake;
+    drop_cancelled(intake);
+    admit(intake);
+    const int64_t count = close_up(intake);
+    enqueue(intake, count);
+    wait();
+    for (std::optional<Sentence>& s : places) {
+      if (!s || cancelled.contains(s->ticket) || !memory.is_done(s->search.result)) continue;
+      ended.emplace_back(s->ticket, memory.result(s->search.result, s->search.prefix,
+                                                  double{s->search.length_penalty}));
+      free(*s);
+      s.reset();
+      --under_way;
+    }
+  } catch (...) {
+    reset();
+    throw;
+  }
+  for (auto& [ticket, found] : ended) done(ticket, std::move(found));
+}
 
 Translator::Translator(const Transformer& model, const ParameterStore& store,
                        const TranslatorOptions& options)
     : impl_(std::make_unique<Impl>(model, store, options)) {}
 Translator::~Translator() = default;
 
-int64_t Translator::batch_sentences() const noexcept { return impl_->options.sentences; }
-int64_t Translator::batch_rows() const noexcept { return impl_->options.source_rows; }
+const TranslatorOptions& Translator::options() const noexcept { return impl_->options; }
+int64_t Translator::held() const noexcept { return impl_->held(); }
+int64_t Translator::room() const noexcept {
+  return std::max<int64_t>(0, std::ssize(impl_->places) - impl_->held());
+}
 
-void Translator::Impl::run(std::span<const std::vector<int32_t>> sources, const Done& done) {
-  check(sources);
-  // Sentences of one batch are of one length, so that they end at about the same step.
+int64_t Translator::add(std::vector<int32_t> source, const SearchOptions& options) {
+  return impl_->add(impl_->make(std::move(source), options, "the source"));
+}
+void Translator::cancel(int64_t ticket) { impl_->cancel(ticket); }
+void Translator::step(const OnDone& done) { impl_->step(done); }
+
+std::vector<std::vector<Hypothesis>> Translator::search(
+    std::span<const std::vector<int32_t>> sources, const SearchOptions& options) {
+  if (held() != 0) {
+    refuse(fmt::format("{} sentences are under way; take their results first", held()));
+  }
+  std::vector<Sentence> sentences;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sentences.push_back(impl_->make(sources[i], options, fmt::format("source {}", i)));
+  }
+  // The longest first: what is left over in the end is short.
   std::vector<size_t> order(sources.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
-  int64_t rows_left = 0;
-  for (const auto& s : sources) rows_left += static_cast<int64_t>(s.size());
-
-  for (size_t next = 0; next < order.size();) {
-    const auto left = static_cast<int64_t>(order.size() - next);
-    const size_t p = shape_for(left, rows_left, std::ssize(sources[order[next]]));
-    const DecodeShape& shape = shapes[p];
-    std::vector<DecodeItem> items;
-    int64_t rows = 0;
-    for (; next + items.size() < order.size();) {
-      const auto& source = sources[order[next + items.size()]];
-      const auto length = static_cast<int64_t>(source.size());
-      if (static_cast<int64_t>(items.size()) == shape.sentences ||
-          rows + length > shape.source_rows)
-        break;
-      rows += length;
-      items.push_back({&source, limit_of(source.size())});
-    }
-    std::vector<std::vector<int32_t>> results(items.size());
-    TranslatorPlan& batch = plan(p);
-    batch.run(items, results);
-    done(batch, std::span(order).subspan(next, items.size()), results);
-    next += items.size();
-    rows_left -= rows;
+  const int64_t first = impl_->next_ticket;
+  for (const size_t i : order) impl_->add(std::move(sentences[i]));
+  std::vector<std::vector<Hypothesis>> out(sources.size());
+  while (held() > 0) {
+    step([&](int64_t ticket, std::vector<Hypothesis> found) {
+      out[order[static_cast<size_t>(ticket - first)]] = std::move(found);
+    });
   }
+  for (const std::vector<Hypothesis>& found : out) {
+    if (found.empty()) throw NonFiniteScores(kOp);
+  }
+  return out;
 }
 
 std::vector<std::vector<int32_t>> Translator::translate(
     std::span<const std::vector<int32_t>> sources) {
-  std::vector<std::vector<int32_t>> out(sources.size());
-  impl_->run(sources, [&](TranslatorPlan&, std::span<const size_t> which, auto& ids) {
-    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = std::move(ids[i]);
-  });
-  return out;
-}
-
-std::vector<std::vector<Hypothesis>> Translator::search(
-    std::span<const std::vector<int32_t>> sources) {
-  std::vector<std::vector<Hypothesis>> out(sources.size());
-  impl_->run(sources, [&](TranslatorPlan& plan, std::span<const size_t> which, const auto& best) {
-    std::vector<std::vector<Hypothesis>> ended = plan.ended(best);
-    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = std::move(ended[i]);
-  });
+  std::vector<std::vector<int32_t>> out;
+  for (std::vector<Hypothesis>& found : search(sources)) {
+    out.push_back(std::move(found.front().ids));
+  }
   return out;
 }
 

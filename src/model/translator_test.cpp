@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/decode/beam_step.h"
@@ -48,59 +49,99 @@ std::vector<std::vector<int32_t>> make_sources(size_t count, size_t longest) {
   return sources;
 }
 
-struct Hypothesis {
-  std::vector<int32_t> ids;
+struct Listed {
+  std::vector<int32_t> ids;  // with end-of-sentence
+  std::vector<double> steps;
   double score = 0;
   bool ended = false;
 };
 
-// The search as beam_step.h states it.
-std::vector<int32_t> search(ReferenceDecoder& decoder, const ModelConfig& c,
-                            const std::vector<int32_t>& source, const TranslatorOptions& o) {
-  const double factor = o.length_factor, penalty = o.length_penalty;
-  const auto limit = static_cast<size_t>(std::min<double>(
-      static_cast<double>(std::min(o.max_target, c.max_positions)),
-      factor * static_cast<double>(source.size()) + static_cast<double>(o.length_offset)));
-  const auto worth = [&](const Hypothesis& h) {
-    return h.score / std::pow(static_cast<double>(h.ended ? h.ids.size() : limit), penalty);
+// The next token's logits by the rules of kernels/decode/token_rules.h.
+void rule(const SearchOptions& w, const std::vector<int32_t>& suppressed,
+          const std::vector<int32_t>& said, size_t least, int32_t eos, std::vector<double>& z) {
+  const auto penalty = static_cast<double>(w.repetition_penalty);
+  for (size_t c = 0; c < z.size(); ++c) {
+    if (std::ranges::find(said, static_cast<int32_t>(c)) == said.end()) continue;
+    z[c] = z[c] > 0 ? z[c] / penalty : z[c] * penalty;
+  }
+  const auto n = static_cast<std::ptrdiff_t>(w.no_repeat_ngram);
+  for (size_t c = 0; n > 0 && c < z.size(); ++c) {
+    std::vector<int32_t> with = said;
+    with.push_back(static_cast<int32_t>(c));
+    if (std::ssize(with) > n &&
+        std::search(with.begin(), with.end() - 1, with.end() - n, with.end()) != with.end() - 1)
+      z[c] = -INFINITY;
+  }
+  if (said.size() < least) z[static_cast<size_t>(eos)] = -INFINITY;
+  for (const int32_t id : suppressed) z[static_cast<size_t>(id)] = -INFINITY;
+}
+
+// The search as beam_step.h states it; all that had ended, the best first.
+std::vector<Listed> search(const ReferenceDecoder& decoder, const ModelConfig& c,
+                           const std::vector<int32_t>& source, const TranslatorOptions& o,
+                           const SearchOptions& w = {}) {
+  const double factor = o.length_factor;
+  const auto penalty = static_cast<double>(w.length_penalty.value_or(o.length_penalty));
+  const size_t prefix = w.prefix.size();
+  const auto most = w.max_length > 0 ? static_cast<double>(w.max_length + 1)
+                                     : factor * static_cast<double>(source.size()) +
+                                           static_cast<double>(o.length_offset);
+  const auto limit =
+      static_cast<size_t>(std::min(static_cast<double>(std::min(o.max_target, c.max_positions)),
+                                   static_cast<double>(prefix) + std::floor(most)));
+  const size_t least = std::min(prefix + static_cast<size_t>(w.min_length), limit - 1);
+  const auto worth = [&](const Listed& h) {
+    return h.score /
+           std::pow(static_cast<double>((h.ended ? h.ids.size() : limit) - prefix), penalty);
   };
-  std::vector<Hypothesis> beam(1);
+  std::vector<Listed> beam(1);
   for (size_t t = 0; t < limit; ++t) {
-    std::vector<Hypothesis> next;
-    for (const Hypothesis& h : beam) {
+    std::vector<Listed> next;
+    for (const Listed& h : beam) {
       if (h.ended) {
         next.push_back(h);
         continue;
       }
+      if (t < prefix) {
+        next.push_back(h);
+        next.back().ids.push_back(w.prefix[t]);
+        next.back().steps.push_back(0);
+        continue;
+      }
       std::vector<int32_t> input{static_cast<int32_t>(c.decoder_start_id)};
       input.insert(input.end(), h.ids.begin(), h.ids.end());
-      const std::vector<double> logits = decoder.last_logits(source, input);
+      std::vector<double> logits = decoder.last_logits(source, input);
+      rule(w, o.suppressed, h.ids, least, static_cast<int32_t>(c.eos_id), logits);
       double sum = 0;
       for (const double z : logits) sum += std::exp(z);
       for (int32_t id = 0; id < static_cast<int32_t>(logits.size()); ++id) {
-        if (id == c.pad_id || (t + 1 == limit && id != c.eos_id)) continue;
-        Hypothesis e = h;
+        const double z = logits[static_cast<size_t>(id)];
+        if (id == c.pad_id || (t + 1 == limit && id != c.eos_id) || z == -INFINITY) continue;
+        Listed e = h;
         e.ids.push_back(id);
-        e.score += logits[static_cast<size_t>(id)] - std::log(sum);
+        e.steps.push_back(z - std::log(sum));
+        e.score += e.steps.back();
         e.ended = id == c.eos_id;
         next.push_back(e);
       }
     }
     std::stable_sort(next.begin(), next.end(),
-                     [](const auto& a, const auto& b) { return a.score > b.score; });
+                     [](const auto& x, const auto& y) { return x.score > y.score; });
     next.resize(std::min(next.size(), static_cast<size_t>(o.beam)));
     beam = next;
-    double best_open = -INFINITY, best_ended = -INFINITY;
-    for (const auto& h : beam)
-      (h.ended ? best_ended : best_open) = std::max(h.ended ? best_ended : best_open, worth(h));
-    if (best_ended >= best_open) break;
+    double best_open = -INFINITY;
+    for (const auto& h : beam) best_open = h.ended ? best_open : std::max(best_open, worth(h));
+    if (std::ranges::count_if(
+            beam, [&](const auto& h) { return h.ended && worth(h) >= best_open; }) >= w.nbest)
+      break;
   }
-  const Hypothesis* best = nullptr;
-  for (const auto& h : beam) {
-    if (h.ended && (best == nullptr || worth(h) > worth(*best))) best = &h;
-  }
-  return {best->ids.begin(), best->ids.end() - 1};
+  std::erase_if(beam, [](const Listed& h) { return !h.ended; });
+  std::stable_sort(beam.begin(), beam.end(),
+                   [&](const auto& x, const auto& y) { return worth(x) > worth(y); });
+  return beam;
 }
+
+std::vector<int32_t> without_end(const Listed& h) { return {h.ids.begin(), h.ids.end() - 1}; }
 
 class TranslatorSearch : public ::testing::TestWithParam<Variant> {};
 
@@ -108,7 +149,7 @@ TEST_P(TranslatorSearch, EqualsSearchWithoutCache) {
   const ModelConfig config = tiny(GetParam());
   // Doubles: no two hypotheses are so close that rounding decides between them.
   TestModel m(config, DType::f64, {}, 3);
-  ReferenceDecoder decoder(m);
+  const ReferenceDecoder decoder(m);
   const auto sources = make_sources(9, 7);
   size_t different = 0, tokens = 0;
   std::vector<std::vector<int32_t>> greedy;
@@ -127,7 +168,7 @@ TEST_P(TranslatorSearch, EqualsSearchWithoutCache) {
       const auto got = translator.translate(sources);
       ASSERT_EQ(got.size(), sources.size());
       for (size_t i = 0; i < sources.size(); ++i) {
-        EXPECT_EQ(got[i], search(decoder, config, sources[i], o))
+        EXPECT_EQ(got[i], without_end(search(decoder, config, sources[i], o).front()))
             << "source " << i << " beam " << beam << " penalty " << penalty;
         tokens += got[i].size();
       }
@@ -178,30 +219,119 @@ TEST(Translator, SentenceDoesNotDependOnItsBatch) {
   }
 }
 
-// Which shape translates a source is no matter of its result (CPU).
-TEST(Translator, PlansByLengthTranslateTheSame) {
-  ModelConfig config = tiny({"", [](ModelConfig&) {}});
-  config.max_positions = 400;
-  TestModel m(config, DType::f64, {}, 4);
-  TranslatorOptions o;
-  o.sentences = 16;
-  o.source_rows = 320;
-  o.max_source = 400;
-  o.max_target = 400;
-  o.length_factor = 0.5f;
-  o.length_offset = 3;
-  o.beam = 3;
-  auto sources = make_sources(24, 60);
-  const auto longer = make_sources(6, 390);
-  sources.insert(sources.begin() + 7, longer.begin(), longer.end());
-  Translator one(m.model, m.store, o);
-  o.plan_by_length = true;
-  Translator by_length(m.model, m.store, o);
-  const auto want = one.translate(sources);
-  EXPECT_EQ(by_length.translate(sources), want);
-  for (size_t i = 0; i < sources.size(); i += 5) {
-    EXPECT_EQ(by_length.translate(std::span(&sources[i], 1))[0], want[i]) << "source " << i;
+// Each sentence with wishes of its own, all in one batch, against the search without a cache: every
+// hypothesis with its score and those of its tokens.
+TEST(Translator, FollowsTheWishesOfEachSentence) {
+  const ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  TestModel m(config, DType::f64, {}, 3);
+  const ReferenceDecoder decoder(m);
+  const auto sources = make_sources(10, 7);
+  for (const int beam : {1, 4}) {
+    const std::vector<SearchOptions> wishes{
+        {},
+        {.nbest = beam},
+        {.nbest = beam, .prefix = {7}, .length_penalty = 0.3f},
+        {.nbest = beam, .prefix = {5, 5, 9}, .repetition_penalty = 1.4f},
+        {.repetition_penalty = 0.5f},
+        {.nbest = beam, .no_repeat_ngram = 2, .min_length = 11},
+        {.no_repeat_ngram = 1, .min_length = 5},
+        {.max_length = 2},
+        {.nbest = beam, .prefix = {4, 6}, .min_length = 3, .max_length = 3},
+        {.prefix = std::vector<int32_t>(13, 8)}};
+    TranslatorOptions o{.sentences = 4, .source_rows = 24, .max_source = 8, .max_target = 14};
+    o.length_factor = 1.5f;
+    o.length_offset = 4;
+    o.beam = beam;
+    o.suppressed = {12};
+    Translator translator(m.model, m.store, o);
+    std::vector<std::vector<Hypothesis>> got(sources.size());
+    for (size_t i = 0; i < sources.size(); ++i) {
+      EXPECT_EQ(translator.add(sources[i], wishes[i]), static_cast<int64_t>(i));
+    }
+    EXPECT_EQ(translator.held(), 10);
+    EXPECT_EQ(translator.room(), 0);
+    while (translator.held() > 0) {
+      translator.step([&](int64_t ticket, std::vector<Hypothesis> found) {
+        got[static_cast<size_t>(ticket)] = std::move(found);
+      });
+    }
+    EXPECT_EQ(translator.room(), 4);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      SCOPED_TRACE(::testing::Message() << "source " << i << " beam " << beam);
+      const std::vector<Listed> want = search(decoder, config, sources[i], o, wishes[i]);
+      ASSERT_EQ(got[i].size(), want.size());
+      for (size_t k = 0; k < want.size(); ++k) {
+        const Hypothesis& h = got[i][k];
+        EXPECT_EQ(h.ids, without_end(want[k]));
+        EXPECT_NEAR(h.log_probability, want[k].score, 1e-9);
+        ASSERT_EQ(h.token_log_probabilities.size(), want[k].steps.size());
+        for (size_t j = 0; j < want[k].steps.size(); ++j)
+          EXPECT_NEAR(h.token_log_probabilities[j], want[k].steps[j], 1e-9) << j;
+      }
+    }
   }
+}
+
+// Sentences that come while others are under way, some of which are given up again: each becomes,
+// bit for bit, what it becomes alone. On a GPU with same_bits.
+void expect_independence(Device device, DType type) {
+  ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  config.max_positions = 90;
+  TestModel m(config, type, device, 4);
+  for (const int beam : {1, 3}) {
+    TranslatorOptions o{.sentences = 7, .source_rows = 120, .max_source = 80, .max_target = 60};
+    o.length_factor = 0.7f;
+    o.length_offset = 5;
+    o.beam = beam;
+    o.same_bits = true;
+    auto sources = make_sources(40, 9);
+    const auto longer = make_sources(4, 80);
+    for (size_t i = 0; i < longer.size(); ++i) sources[5 + 9 * i] = longer[i];
+    Translator alone(m.model, m.store, o), together(m.model, m.store, o);
+    std::map<int64_t, std::vector<Hypothesis>> got;
+    std::vector<int64_t> tickets;
+    const auto step = [&] {
+      together.step([&](int64_t ticket, std::vector<Hypothesis> found) {
+        EXPECT_TRUE(got.emplace(ticket, std::move(found)).second);
+      });
+    };
+    std::mt19937 random(2);
+    std::set<size_t> given_up;
+    while (tickets.size() < sources.size() || together.held() > 0) {
+      for (uint64_t n = random() % 4; n > 0 && tickets.size() < sources.size(); --n)
+        tickets.push_back(together.add(sources[tickets.size()], {.nbest = beam}));
+      step();
+      const size_t any = random() % (4 * tickets.size() + 4);
+      if (any >= tickets.size() || got.contains(tickets[any])) continue;
+      together.cancel(tickets[any]);
+      together.cancel(tickets[any]);  // a second time, nothing
+      given_up.insert(any);
+    }
+    EXPECT_GT(given_up.size(), 2u);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      SCOPED_TRACE(::testing::Message() << "source " << i << " beam " << beam);
+      ASSERT_EQ(got.contains(tickets[i]), !given_up.contains(i));
+      if (given_up.contains(i)) continue;
+      const auto want = alone.search(std::span(&sources[i], 1), {.nbest = beam})[0];
+      const auto& found = got[tickets[i]];
+      ASSERT_EQ(found.size(), want.size());
+      for (size_t k = 0; k < want.size(); ++k) {
+        EXPECT_EQ(found[k].ids, want[k].ids);
+        EXPECT_EQ(found[k].score, want[k].score);
+        EXPECT_EQ(found[k].token_log_probabilities, want[k].token_log_probabilities);
+      }
+    }
+  }
+}
+
+TEST(Translator, SentencesComeAndGoOnTheirOwn) {
+  for (const DType type : {DType::f32, DType::f64}) expect_independence({}, type);
+}
+
+TEST(Translator, SentencesComeAndGoOnTheirOwnOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16})
+    expect_independence({DeviceKind::cuda, 0}, type);
 }
 
 TEST(Translator, FollowsTheWeights) {
@@ -296,6 +426,25 @@ TEST(Translator, NamesTheSourceItCannotTake) {
   EXPECT_NE(message({{}}).find("source 0 has 0 tokens"), std::string::npos);
   EXPECT_NE(message({{4, 13, 2}}).find("source 0 holds id 13"), std::string::npos);
   EXPECT_TRUE(translator.translate({}).empty());
+  const auto wish = [&](const SearchOptions& w) {
+    try {
+      translator.add({4, 2}, w);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(wish({.nbest = 6}).find("nbest is 6"), std::string::npos);
+  EXPECT_NE(wish({.prefix = {4, 2}}).find("prefix of the source holds id 2"), std::string::npos);
+  EXPECT_NE(wish({.prefix = std::vector<int32_t>(40, 4)}).find("has 40 tokens"), std::string::npos);
+  EXPECT_NE(wish({.repetition_penalty = 0}).find("repetition_penalty 0"), std::string::npos);
+  EXPECT_NE(wish({.max_length = -1}).find("max_length -1"), std::string::npos);
+  EXPECT_EQ(translator.held(), 0);
+  EXPECT_EQ(wish({}), "no error");
+  EXPECT_NE(message({{4, 2}}).find("1 sentences are under way"), std::string::npos);
+  o.suppressed = {2};
+  EXPECT_THROW(Translator(m.model, m.store, o), Error);
+  o.suppressed = {};
   o.beam = static_cast<int>(kernels::kMaxBeam) + 1;
   EXPECT_THROW(Translator(m.model, m.store, o), Error);
 }

@@ -10,7 +10,7 @@ namespace saturate::ops {
 Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& s) {
   SAT_ASSERT(!tape.training());
   const Tape::Info in = tape.info(qkv);
-  SAT_ASSERT(in.cols == (s.heads + 2 * s.kv_heads) * s.head_size);
+  SAT_ASSERT(in.cols == (s.heads + (s.lengths == nullptr ? 2 * s.kv_heads : 0)) * s.head_size);
   const Value o = tape.make("cached_attention", in.dtype, in.rows, s.heads * s.head_size);
   tape.record("cached_attention", {qkv}, {o}, [=](const Run& r) {
     kernels::cached_attention(r.ctx, {.qkv = r(qkv),
@@ -20,6 +20,7 @@ Value cached_attention(Tape& tape, Value qkv, const CachedAttentionSpec& s) {
                                       .starts = s.starts,
                                       .slots = s.slots,
                                       .finished = s.finished,
+                                      .lengths = s.lengths,
                                       .rows = in.rows,
                                       .heads = s.heads,
                                       .kv_heads = s.kv_heads,

@@ -14,13 +14,14 @@ struct CachedAttentionSpec {
   const int32_t* starts = nullptr;
   const int32_t* slots = nullptr;
   const int32_t* finished = nullptr;
+  const int32_t* lengths = nullptr;
 };
 
 // One position of causal self-attention for every row, with its history from the cache; scale
 // 1/sqrt(head_size). For inference only: there is no backward pass.
 //
-// Shapes    qkv (rows, (heads + 2 kv_heads) * head_size), one token a row; returns
-//           (rows, heads * head_size).
+// Shapes    qkv (rows, (heads + 2 kv_heads) * head_size), one token a row, or with lengths
+//           (rows, heads * head_size); returns (rows, heads * head_size).
 // Errors    invalid_argument when the operation runs, as the kernel says; another width of qkv or a
 //           tape for training is a bug of the model's code (SAT_ASSERT).
 // Kernel    kernels/decode/cached_attention.h

@@ -44,7 +44,8 @@ TranslationEngine::~TranslationEngine() {
 }
 
 void TranslationEngine::make_translator() {
-  translator_.emplace(model_, decode_, decode_.beam);
+  translator_.emplace(model_, decode_,
+                      train::LineOptions{.search = {.nbest = static_cast<int>(decode_.beam)}});
   if (model_.store->device().is_cuda()) translator_->warm_up(1);
 }
 
@@ -132,7 +133,7 @@ bool TranslationEngine::take() {
 
 void TranslationEngine::translate() {
   uint64_t lines = 0;
-  translator_->translate_batch([&](std::span<const train::Translation> best) {
+  translator_->advance([&](std::span<const train::Translation> best) {
     const Line line = std::move(running_.front());
     running_.pop_front();
     ++lines;

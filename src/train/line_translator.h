@@ -5,11 +5,9 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "train/translation.h"
@@ -26,51 +24,56 @@ struct Translation {
   std::string text;
   double log_probability = 0;  // natural logarithm, a sum over its tokens and end-of-sentence
   double score = 0;            // log_probability / length^length_penalty
+  std::vector<int32_t> ids;    // without end-of-sentence, with the prefix
+  std::vector<double> token_log_probabilities;  // of each id, then of end-of-sentence
+};
+
+// What all lines of one text want.
+struct LineOptions {
+  model::SearchOptions search = {};  // its prefix comes before that of the line
+  std::vector<int32_t> suppressed = {};
+  bool same_bits = false;  // see model::TranslatorOptions
 };
 
 /// Lines go in as they come and translations come out in the order of the lines, an empty one for
-/// an empty line. A batch is the oldest line that waits and those nearest to it in length: so the
-/// output goes on from the first batch, and a step of decoding is seldom for a few long sentences
-/// alone. Plans are kept. On the CPU each of cpu_threads() threads translates batches of its own. What
-/// a line becomes depends neither on the batch nor on the threads (GPU: to rounding). To be called
-/// from one thread.
+/// an empty line. The next line begins as soon as one has ended. On the CPU each of cpu_threads()
+/// threads translates lines of its own. What a line becomes depends neither on the others nor on the
+/// threads (GPU: to rounding, unless same_bits). To be called from one thread.
 class LineTranslator {
  public:
   // Of one line, the best first: `nbest`, or as many as the search had ended.
   using Sink = std::function<void(std::span<const Translation>)>;
 
-  // What the pointers of `model` point to outlives this. Errors: invalid_argument, out_of_memory.
-  // nbest 0: the best alone, without its scores.
-  LineTranslator(const LoadedModel& model, const TranslateConfig& config, int64_t nbest = 0);
+  // What the pointers of `model` point to outlives this. Errors: those of model::Translator.
+  LineTranslator(const LoadedModel& model, const TranslateConfig& config, LineOptions options = {});
 
-  // Makes the plan for a batch of so many short lines and loads what it runs; the weights may be
+  // Makes the plan for so many short lines together and loads what it runs; the weights may be
   // any. Of a GPU.
   void warm_up(int64_t lines);
 
-  void add(std::vector<int32_t> source);  // the next line, from encode_source
+  // The next line, from encode_source, and ids that its translation begins with. Errors: those of
+  // model::Translator::add, on the CPU where the line's turn comes.
+  void add(std::vector<int32_t> source, const std::vector<int32_t>& prefix = {});
   // No line waits or is being translated.
-  bool idle() const noexcept { return waiting_.empty() && !(workers_ && workers_->held() > 0); }
+  bool idle() const noexcept;
   // Lines added whose translation has not been given away.
   int64_t held() const noexcept { return added_ - given_; }
 
-  // Waits until one batch is translated, then gives `sink` each translation whose turn has come:
-  // those of all lines before it were given. Nothing when idle. Errors: device, out_of_memory.
-  void translate_batch(const Sink& sink);
+  // Waits until a line has been translated, then gives `sink` each translation whose turn has come:
+  // those of all lines before it were given. Nothing when idle. Errors: device, out_of_memory,
+  // model::NonFiniteScores.
+  void advance(const Sink& sink);
 
  private:
-  int64_t lines_of_a_batch() const;
-  TranslationBatch choose();
-  std::vector<Translation> texts(size_t source_tokens, std::vector<model::Hypothesis>& found) const;
+  void take(int64_t line, std::vector<model::Hypothesis> found);
 
   const data::Tokenizer target_;
   const int32_t source_eos_;
-  const size_t nbest_;
-  const int64_t most_lines_, most_rows_;  // of a batch: lines, and their tokens together
-  const int64_t few_lines_;               // a smaller batch wastes what reading the weights costs
+  const LineOptions options_;
   std::optional<model::Translator> translator_;       // on a GPU
+  std::map<int64_t, int64_t> tickets_;                // lines by the translator's numbers
   std::optional<TranslationWorkers> workers_;         // on the CPU
-  std::map<int64_t, std::vector<int32_t>> sources_;   // by line, of those that wait
-  std::set<std::pair<int64_t, int64_t>> waiting_;     // (tokens, line)
+  std::map<int64_t, size_t> source_tokens_;           // by line, of those not yet translated
   std::map<int64_t, std::vector<Translation>> done_;  // by line, not yet given away
   int64_t added_ = 0, given_ = 0;
 };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/translation_workers.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -9,21 +12,10 @@
 
 namespace saturate::train {
 
-void translate(model::Translator& translator, bool all, TranslationBatch& batch) {
-  if (all) {
-    batch.found = translator.search(batch.sources);
-    return;
-  }
-  batch.found.clear();
-  for (std::vector<int32_t>& ids : translator.translate(batch.sources)) {
-    batch.found.emplace_back().push_back({.ids = std::move(ids)});
-  }
-}
-
 TranslationWorkers::TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
                                        const model::TranslatorOptions& options, int threads,
-                                       bool all)
-    : model_(model), store_(store), options_(options), all_(all) {
+                                       int64_t few)
+    : model_(model), store_(store), options_(options), count_(threads), few_(few) {
   start_threads(
       threads_, threads, "translation", [this](int) { work(); }, [this] { stop(); });
 }
@@ -43,46 +35,69 @@ void TranslationWorkers::stop() {
 
 void TranslationWorkers::work() {
   const InOneThread alone;
+  try {
+    translate();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    stop_ = true;
+  }
+  came_.notify_all();
+  done_.notify_one();
+}
+
+void TranslationWorkers::translate() {
   std::optional<model::Translator> translator;
-  std::unique_lock lock(mutex_);
+  std::map<int64_t, int64_t> lines;  // by ticket
+  std::vector<TranslationTask> tasks;
+  std::vector<TranslationResult> results;
   for (;;) {
-    came_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-    if (stop_) return;
-    TranslationBatch batch = std::move(waiting_.front());
-    waiting_.pop_front();
-    lock.unlock();
-    std::exception_ptr error;
-    try {
-      if (!translator) translator.emplace(model_, store_, options_);
-      translate(*translator, all_, batch);
-    } catch (...) {
-      error = std::current_exception();
+    {
+      std::unique_lock lock(mutex_);
+      came_.wait(lock, [&] { return stop_ || !waiting_.empty() || !lines.empty(); });
+      if (stop_) return;
+      const int64_t share = (std::ssize(waiting_) + under_way_ + count_ - 1) / count_;
+      const int64_t most = std::min(options_.sentences, std::max(share, few_));
+      while (!waiting_.empty() && std::ssize(lines) + std::ssize(tasks) < most) {
+        tasks.push_back(std::move(waiting_.front()));
+        waiting_.pop_front();
+        ++under_way_;
+      }
     }
-    lock.lock();
-    if (error && !error_) error_ = error;
-    ready_.push_back(std::move(batch));
+    if (!translator) translator.emplace(model_, store_, options_);
+    for (TranslationTask& t : tasks) {
+      lines.emplace(translator->add(std::move(t.source), t.search), t.line);
+    }
+    tasks.clear();
+    translator->step([&](int64_t ticket, std::vector<model::Hypothesis> found) {
+      results.push_back({lines.extract(ticket).mapped(), std::move(found)});
+    });
+    if (results.empty()) continue;
+    const std::lock_guard lock(mutex_);
+    under_way_ -= std::ssize(results);
+    for (TranslationResult& r : results) ready_.push_back(std::move(r));
+    results.clear();
     done_.notify_one();
   }
 }
 
-void TranslationWorkers::give(TranslationBatch batch) {
+void TranslationWorkers::give(TranslationTask task) {
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(batch));
+    waiting_.push_back(std::move(task));
   }
   ++held_;
   came_.notify_one();
 }
 
-TranslationBatch TranslationWorkers::take() {
+std::vector<TranslationResult> TranslationWorkers::take() {
   SAT_ASSERT(held_ > 0);
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return error_ || !ready_.empty(); });
   if (error_) std::rethrow_exception(error_);
-  TranslationBatch batch = std::move(ready_.front());
-  ready_.pop_front();
-  --held_;
-  return batch;
+  std::vector<TranslationResult> results = std::exchange(ready_, {});
+  held_ -= std::ssize(results);
+  return results;
 }
 
 }  // namespace saturate::train

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -15,51 +13,54 @@
 
 namespace saturate::train {
 
-// Sentences that are translated together, and what became of them.
-struct TranslationBatch {
-  std::vector<int64_t> lines;                 // the caller's numbers
-  std::vector<std::vector<int32_t>> sources;  // of these lines
-  // By line, the best first; the best alone, without its scores, unless all were asked for.
-  std::vector<std::vector<model::Hypothesis>> found;
+// A source and what it wants, under the caller's number.
+struct TranslationTask {
+  int64_t line = 0;
+  std::vector<int32_t> source;
+  model::SearchOptions search = {};
+};
+struct TranslationResult {
+  int64_t line = 0;
+  std::vector<model::Hypothesis> found;  // as Translator::OnDone
 };
 
-// All hypotheses of a batch's sources, or (`all` false) the best alone into `found`. Errors: the
-// translator's.
-void translate(model::Translator& translator, bool all, TranslationBatch& batch);
-
-/// Translates batches side by side: each thread has a translator of its own on the same weights and
-/// computes alone, since the operations of one small batch are too short to be shared between
-/// cores. A thread's memory is made with its first batch. Its methods: from one thread.
+/// Translates side by side: each thread has a translator of its own on the same weights and
+/// computes alone, since the operations of a few sentences are too short to be shared between
+/// cores. It takes new sentences from the queue of all while others of its own are under way, as many
+/// as are its share. A thread's memory is made with its first sentence. Its methods: from one thread.
 class TranslationWorkers {
  public:
-  // `options` are of each translator's batches. Errors: out_of_memory where the system gives no
+  // `options` are of each translator. Threads that have fewer than `few` sentences take more while
+  // others have none: a step costs nearly as much. Errors: out_of_memory where the system gives no
   // more threads.
   TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
-                     const model::TranslatorOptions& options, int threads, bool all);
-  ~TranslationWorkers();  // ends after the batches that are being translated
+                     const model::TranslatorOptions& options, int threads, int64_t few);
+  ~TranslationWorkers();  // ends after the steps that are being computed
   TranslationWorkers(const TranslationWorkers&) = delete;
   TranslationWorkers& operator=(const TranslationWorkers&) = delete;
 
-  int threads() const noexcept { return static_cast<int>(threads_.size()); }
-  // Batches given and not yet taken.
+  // Tasks given whose results have not been taken.
   int64_t held() const noexcept { return held_; }
-  void give(TranslationBatch batch);
-  // The next that is done, waiting for it; at least one is held. Errors: what a batch met, the
-  // first that failed.
-  TranslationBatch take();
+  void give(TranslationTask task);
+  // What has been done since, waiting for at least one; at least one is held. Errors: what a thread
+  // met, the first.
+  std::vector<TranslationResult> take();
 
  private:
   void work();
+  void translate();
   void stop();
 
   const model::Transformer& model_;
   const ParameterStore& store_;
   const model::TranslatorOptions options_;
-  const bool all_;
-  int64_t held_ = 0;  // the caller's
-  std::mutex mutex_;  // of everything below but the threads
+  const int64_t count_, few_;  // threads; see the constructor
+  int64_t held_ = 0;           // the caller's
+  std::mutex mutex_;           // of everything below but the threads
   std::condition_variable came_, done_;
-  std::deque<TranslationBatch> waiting_, ready_;
+  std::deque<TranslationTask> waiting_;
+  std::vector<TranslationResult> ready_;
+  int64_t under_way_ = 0;
   std::exception_ptr error_;
   bool stop_ = false;
   std::vector<std::thread> threads_;  // the last: they use the others

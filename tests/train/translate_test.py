@@ -3,6 +3,7 @@
 
 Lines come out in order, each as soon as it is done; what is done outlives the process.
 """
+import json
 import math
 import os
 import re
@@ -140,6 +141,54 @@ class Translate(unittest.TestCase):
             self.assertIn(b"<standard input>:4:", done.stderr)
             self.assertEqual((content(f"{out}.part") if args else done.stdout).splitlines(), want)
         self.assertFalse(os.path.exists(out))
+
+    def test_json_has_what_the_lists_have(self):
+        wanted = ["--input", self.text, "--beam", "4", "--nbest", "3"]
+        lists = [line.split(" ||| ") for line in self.translate(*wanted, "--word-scores").decode().splitlines()]
+        objects = [json.loads(line) for line in self.translate(*wanted, "--json").decode().splitlines()]
+        self.assertEqual([o["line"] for o in objects], list(range(len(self.lines))))
+        flat = [(str(o["line"]), t) for o in objects for t in o["translations"]]
+        self.assertEqual(len(flat), len(lists))
+        for (number, text, features, score), (line, t) in zip(lists, flat):
+            self.assertEqual((number, text), (line, t["text"]))
+            total, words = features.removeprefix("F0= ").split(" WordScores= ")
+            self.assertAlmostEqual(float(total), t["log_probability"], places=3)
+            self.assertAlmostEqual(float(score), t["score"], places=4)
+            words = [float(w) for w in words.split()]
+            self.assertEqual(len(words), len(t["tokens"]) + 1)
+            # Differences of sums of some hundreds in f32; another run has other rows in its products.
+            for one, other in zip(words, t["token_log_probabilities"]):
+                self.assertAlmostEqual(one, other, places=3)
+            self.assertAlmostEqual(sum(words), t["log_probability"], places=3)
+        refused = subprocess.run(self.command("--word-scores"), input=b"a\n", capture_output=True, timeout=WAIT, check=False)
+        self.assertEqual(refused.returncode, 2)
+
+    def test_translations_are_what_they_must_be(self):
+        plain = [json.loads(line)["translations"][0] for line in self.translate("--json", input=b"".join(self.lines[:20])).splitlines()]
+        begun = f"{self.root}/begun"
+        with open(begun, "w", encoding="utf8") as file:
+            file.writelines("sete\n" if i % 2 else "\n" for i in range(20))
+        piece = max((t for p in plain for t in p["tokens"]), key=[t for p in plain for t in p["tokens"]].count)
+        got = [json.loads(line)["translations"][0] for line in self.translate(
+            "--json", "--prefix-file", begun, "--suppress", piece, "--no-repeat-ngram", "1", "--min-length", "3",
+            "--max-length", "6", input=b"".join(self.lines[:20])).splitlines()]
+        for i, (one, before) in enumerate(zip(got, plain)):
+            tokens = one["tokens"]
+            if i % 2:
+                self.assertTrue(one["text"].startswith("sete"))
+                prefix = one["token_log_probabilities"].index(next(p for p in one["token_log_probabilities"] if p < 0))
+                self.assertGreater(prefix, 0)
+                tokens = tokens[prefix:]
+            self.assertTrue(3 <= len(tokens) <= 6, tokens)
+            self.assertNotIn(piece, tokens)
+            self.assertEqual(len(set(one["tokens"])), len(one["tokens"]))
+        first = json.loads(self.translate("--json", "--first-piece", plain[0]["tokens"][0], input=self.lines[3]))
+        self.assertEqual(first["translations"][0]["tokens"][0], plain[0]["tokens"][0])
+        for args, reason in [(["--first-piece", "no such piece"], b"--first-piece: the vocabulary has no piece"),
+                             (["--prefix-file", begun], b"has 20 lines and the text has more")]:
+            refused = subprocess.run(self.command(*args), input=b"a\n" * 21, capture_output=True, timeout=WAIT, check=False)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(reason, refused.stderr)
 
     def test_n_best_lists_are_those_of_moses(self):
         best = self.translate("--input", self.text, "--beam", "4").decode().splitlines()

@@ -23,21 +23,54 @@ constexpr Impl<BeamStepArgs> kBeamStep[] = {
     SAT_CUDA_IMPL({"beam_step_cuda", DeviceKind::cuda, cuda_fits, beam_step_cuda}){
         "beam_step_cpu", DeviceKind::cpu, cpu_fits, beam_step_cpu}};
 
+Fit cpu_places(const Context&, const BeamPlaceArgs& a) noexcept { return fits_cpu(a.dtype); }
+#if SATURATE_WITH_CUDA
+Fit cuda_places(const Context&, const BeamPlaceArgs& a) noexcept {
+  return fits_cuda(a.dtype, a.most * a.beam);
+}
+#endif
+
+constexpr Impl<BeamPlaceArgs> kBeamPlace[] = {
+    SAT_CUDA_IMPL({"beam_place_cuda", DeviceKind::cuda, cuda_places, beam_place_cuda}){
+        "beam_place_cpu", DeviceKind::cpu, cpu_places, beam_place_cpu}};
+
+void require_beam(const char* op, int64_t beam) {
+  if (beam >= 1 && beam <= kMaxBeam) return;
+  throw Error(Errc::invalid_argument, op,
+              fmt::format("beam is {}; it must be in 1 .. {}", beam, kMaxBeam));
+}
+
+void require_state(const char* op, const BeamState& s) {
+  require_pointers(op, {{"ids", s.ids},
+                        {"positions", s.positions},
+                        {"finished", s.finished},
+                        {"lengths", s.lengths},
+                        {"starts", s.starts},
+                        {"scores", s.scores},
+                        {"sentences", s.sentences},
+                        {"slots", s.slots},
+                        {"tokens", s.tokens},
+                        {"sums", s.sums}});
+}
+
 }  // namespace
 
 template <>
 std::span<const Impl<BeamStepArgs>> impls_of() noexcept {
   return kBeamStep;
 }
+template <>
+std::span<const Impl<BeamPlaceArgs>> impls_of() noexcept {
+  return kBeamPlace;
+}
 
 void beam_step(const Context& ctx, const BeamStepArgs& a) {
   constexpr const char* kOp = "beam_step";
   require_float(kOp, a.dtype);
-  require_sizes(kOp, {{"sentences", a.sentences}, {"result_stride", a.result_stride}});
-  if (a.beam < 1 || a.beam > kMaxBeam) {
-    throw Error(Errc::invalid_argument, kOp,
-                fmt::format("beam is {}; it must be in 1 .. {}", a.beam, kMaxBeam));
-  }
+  require_sizes(kOp, {{"sentences", a.sentences},
+                      {"result.stride", a.result.stride},
+                      {"suppressed.count", a.suppressed.count}});
+  require_beam(kOp, a.beam);
   if (a.vocab < 1 || a.ld < a.vocab || a.eos < 0 || a.eos >= a.vocab || a.eos == a.banned) {
     throw Error(
         Errc::invalid_argument, kOp,
@@ -45,26 +78,34 @@ void beam_step(const Context& ctx, const BeamStepArgs& a) {
                     "below vocab and not banned",
                     a.vocab, a.ld, a.eos, a.banned));
   }
-  if (!(a.length_penalty >= 0.0f)) {
-    throw Error(Errc::invalid_argument, kOp,
-                fmt::format("length_penalty is {}; it must not be negative", a.length_penalty));
-  }
   if (a.sentences == 0) return;
+  require_state(kOp, a.state);
   require_pointers(kOp, {{"logits", a.logits},
-                         {"ids", a.state.ids},
-                         {"positions", a.state.positions},
-                         {"finished", a.state.finished},
-                         {"lengths", a.state.lengths},
-                         {"scores", a.state.scores},
-                         {"slots", a.state.slots},
-                         {"tokens", a.state.tokens},
-                         {"starts", a.state.starts},
-                         {"limits", a.state.limits},
                          {"candidate_scores", a.candidate_scores},
                          {"candidate_ids", a.candidate_ids},
-                         {"result", a.result}});
+                         {"result.done", a.result.done},
+                         {"result.tokens", a.result.tokens},
+                         {"result.sums", a.result.sums}});
+  if (a.suppressed.count > 0) require_pointers(kOp, {{"suppressed.ids", a.suppressed.ids}});
   dispatch<BeamStepArgs>(kOp, ctx, a, kBeamStep, [&] {
     return shape_text(a.dtype, {a.sentences, a.beam, a.vocab});
+  });
+}
+
+void beam_place(const Context& ctx, const BeamPlaceArgs& a) {
+  constexpr const char* kOp = "beam_place";
+  require_float(kOp, a.dtype);
+  require_sizes(kOp, {{"most", a.most}});
+  require_beam(kOp, a.beam);
+  if (a.most == 0) return;
+  require_state(kOp, a.state);
+  require_pointers(kOp, {{"placements", a.placements},
+                         {"count", a.count},
+                         {"prefixes", a.prefixes},
+                         {"memory_starts", a.memory_starts},
+                         {"memory_lengths", a.memory_lengths}});
+  dispatch<BeamPlaceArgs>(kOp, ctx, a, kBeamPlace, [&] {
+    return shape_text(a.dtype, {a.most, a.beam});
   });
 }
 

@@ -3,63 +3,90 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/decode/token_rules.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
 
 constexpr int64_t kMaxBeam = 64;  // also the end of the range of the keys and flags of beams
 
+// What one sentence wants of its search; in device memory, so that one recorded step serves
+// sentences of different wishes. Lengths in tokens; those of a translation count its prefix and
+// end-of-sentence.
+struct BeamSentence {
+  int32_t limit = 0;   // longest translation; each of the sentence's rows owns so many slots
+  int32_t prefix = 0;  // tokens that it must begin with, fewer than limit; see BeamState::tokens
+  int32_t wanted = 1;  // so many of the best hypotheses must be known, at most the beam
+  int32_t result = 0;  // number of its part of BeamResult
+  float length_penalty = 1.0f;  // not negative
+  TokenRules rules = {};        // of the translation with its prefix; least is below limit
+};
+
 // The hypotheses of a batch, in device memory; rows [s * beam, (s + 1) * beam) belong to sentence
 // s. A row's token at position j lies in tokens[slots[starts[row] + j]]: histories are shared and
-// never moved. Before the first step: ids the start token, positions 0, finished 0 (1 for every row
-// of an unused sentence), scores 0 for the first row of a sentence and -infinity for its others.
+// never moved. beam_place() makes the state that a sentence starts with.
 struct BeamState {
-  int32_t* ids = nullptr;           // (rows) input of the next step
-  int32_t* positions = nullptr;     // (rows) its position
-  int32_t* finished = nullptr;      // (rows) 1: ended
-  int32_t* lengths = nullptr;       // (rows) tokens of an ended hypothesis, end-of-sentence counted
-  void* scores = nullptr;           // (rows) sum of log-probabilities, in wide_of(dtype)
-  int32_t* slots = nullptr;         // by slot, see cached_attention.h
-  int32_t* tokens = nullptr;        // by slot
-  const int32_t* starts = nullptr;  // (rows) the row's first slot; it owns limits[sentence] slots
-  const int32_t* limits = nullptr;  // (sentences) longest translation, end-of-sentence counted
+  int32_t* ids = nullptr;             // (rows) input of the next step
+  int32_t* positions = nullptr;       // (rows) its position
+  int32_t* finished = nullptr;        // (rows) 1: ended
+  int32_t* lengths = nullptr;         // (rows) tokens of an ended hypothesis
+  int32_t* starts = nullptr;          // (rows) the row's first slot
+  void* scores = nullptr;             // (rows) sum of log-probabilities, in wide_of(dtype)
+  BeamSentence* sentences = nullptr;  // (sentences)
+  int32_t* slots = nullptr;           // by slot, see cached_attention.h
+  // By slot. Token j of a sentence's prefix lies in the slot starts + 1 + j of its first row.
+  int32_t* tokens = nullptr;
+  void* sums = nullptr;  // by slot: the score up to and with this token, in wide_of(dtype)
+};
+
+// What became of a sentence, in memory that the host may watch. `done` is 0 until its search has
+// ended, then how many hypotheses had ended, or -1: none has a score that is a number. Of hypothesis
+// k of part r, in the order of the rows:
+//
+//   tokens[(r * beam + k) * stride]   its length, then its tokens without end-of-sentence
+//   sums[(r * beam + k) * stride]     its score, then the score up to and with each of those tokens
+struct BeamResult {
+  int32_t* done = nullptr;
+  int32_t* tokens = nullptr;
+  void* sums = nullptr;  // in wide_of(dtype)
+  int64_t stride = 0;    // at least every limit
 };
 
 // One step of beam search (beam 1: greedy). Every open hypothesis is extended by every token, an
 // ended one by nothing; of all these the `beam` with the largest score stay. Ties go to the earlier
 // row, then the smaller id. The token that reaches the sentence's limit can only be
-// end-of-sentence.
+// end-of-sentence. While the prefix lasts its next token is the only one, and adds nothing to the
+// score.
 //
-// A sentence is done when all its hypotheses have ended, or when the best ended one has a larger
-// score / length^length_penalty than any open one could still reach. Then the best is written to
-// result[s * result_stride + j], j = 1 .. length - 1 (end-of-sentence left out), followed by its
-// length in element 0, which is 0 until then: the host may watch it, if `result` is memory that
-// both see.
+// A hypothesis is worth score / n^length_penalty, n its tokens behind the prefix. A sentence is done
+// when all its hypotheses have ended, or when `wanted` ended ones are worth at least what any open
+// one could still be. Its result is written then.
 //
-// Shapes    logits (rows, ld), the first `vocab` columns count; candidate_scores (wide_of(dtype))
-//           and candidate_ids (i32) are scratch of rows * beam elements.
-// Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers are never
-//           chosen; a hypothesis that nothing extends ends.
+// Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so;
+//           candidate_scores (wide_of(dtype)) and candidate_ids (i32) are scratch of rows * beam
+//           elements.
+// Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers or minus
+//           infinity are never chosen; a hypothesis that nothing extends ends.
 // Aliasing  none.
 // Stream    enqueued on ctx.stream; grid independent of the state (graph-capturable).
 // Order     bitwise equal run to run, and a sentence's result depends on its own rows only.
-// Errors    invalid_argument for sizes, pointers, beam, eos and length_penalty; unsupported when no
+// Errors    invalid_argument for sizes, pointers, beam and eos; unsupported when no
 //           implementation fits; device.
 // Cost      one read of the logits of open rows.
 // Source    Sutskever et al., arXiv:1409.3215 (the search); length_penalty as fairseq's and
-//           CTranslate2's.
+//           CTranslate2's, whose prefixes do not count either.
 struct BeamStepArgs {
-  const void* logits = nullptr;
+  void* logits = nullptr;
   BeamState state;
+  SuppressedTokens suppressed = {};
   void* candidate_scores = nullptr;
   int32_t* candidate_ids = nullptr;
-  int32_t* result = nullptr;
+  BeamResult result;
   int64_t sentences = 0, beam = 1;  // at most kMaxBeam
-  int64_t vocab = 0, ld = 0, result_stride = 0;
+  int64_t vocab = 0, ld = 0;
   DType dtype = DType::f32;
   int32_t eos = 0;
-  int32_t banned = -1;          // never chosen (padding); -1: none
-  float length_penalty = 1.0f;  // not negative
+  int32_t banned = -1;  // never chosen (padding), though it keeps its probability; -1: none
 };
 
 void beam_step(const Context& ctx, const BeamStepArgs& args);

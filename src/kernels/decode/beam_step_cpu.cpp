@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/decode/beam_step_impl.h"
+#include "kernels/decode/token_rules_cpu.h"
 #include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
 
@@ -23,7 +24,7 @@ struct Candidate {
   }
 };
 
-// The best `limit` candidates so far, best first. Not a number never enters.
+// The best `limit` candidates so far, best first. Not a number and minus infinity never enter.
 template <class T>
 class Best {
  public:
@@ -31,7 +32,7 @@ class Best {
   int64_t size() const { return static_cast<int64_t>(size_); }
   const Candidate<T>& operator[](int64_t i) const { return best_[static_cast<size_t>(i)]; }
   void add(T score, int64_t order) {
-    if (std::isnan(score)) return;
+    if (!(score > -std::numeric_limits<T>::infinity())) return;
     size_t i = size_;
     best_[i] = {score, order};
     for (; i > 0 && best_[i] < best_[i - 1]; --i) std::swap(best_[i], best_[i - 1]);
@@ -49,6 +50,12 @@ struct Step {
   const BeamStepArgs& a;
   T* scores() const { return static_cast<T*>(a.state.scores); }
 
+  // Token j of a row's translation, j < positions[row].
+  int32_t said(int64_t row, int64_t j) const {
+    const BeamState& b = a.state;
+    return j + 1 == b.positions[row] ? b.ids[row] : b.tokens[b.slots[b.starts[row] + j + 1]];
+  }
+
   // Scores and ids of the best extensions of one row; id -1 where there is none.
   void extend(int64_t row) const {
     T* to = static_cast<T*>(a.candidate_scores) + row * a.beam;
@@ -56,12 +63,21 @@ struct Step {
     std::fill_n(to, a.beam, kNever);
     std::fill_n(ids, a.beam, -1);
     if (a.state.finished[row] != 0 || scores()[row] == kNever) return;
-    const T* z = static_cast<const T*>(a.logits) + row * a.ld;
+    const BeamSentence& sentence = a.state.sentences[row / a.beam];
+    const int64_t t = a.state.positions[row];
+    if (t < sentence.prefix) {  // one row is open, and no other was its parent
+      to[0] = scores()[row];
+      ids[0] = a.state.tokens[a.state.starts[row] + t + 1];
+      return;
+    }
+    T* z = static_cast<T*>(a.logits) + row * a.ld;
+    apply_rules(
+        sentence.rules, a.suppressed, {&a.eos, 1}, t, [&](int64_t j) { return said(row, j); }, z);
     const T top = *std::max_element(z, z + a.vocab);
     const T sum = lane_sum<T>(a.vocab, [z, top](int64_t c) { return vector_exp(z[c] - top); });
     const T shift = scores()[row] - (top + std::log(sum));
     Best<T> best(a.beam);
-    if (a.state.positions[row] + 1 >= a.state.limits[row / a.beam]) {
+    if (t + 1 >= sentence.limit) {
       best.add(z[a.eos], a.eos);
     } else {
       for (int64_t c = 0; c < a.vocab; ++c) {
@@ -70,7 +86,7 @@ struct Step {
     }
     for (int64_t k = 0; k < best.size(); ++k) {
       to[k] = best[k].score + shift;
-      ids[k] = std::isnan(to[k]) ? -1 : static_cast<int32_t>(best[k].order);
+      ids[k] = to[k] > kNever ? static_cast<int32_t>(best[k].order) : -1;
     }
   }
 
@@ -105,7 +121,9 @@ struct Step {
       b.finished[row] = token == a.eos ? 1 : 0;
       b.lengths[row] = kept ? lengths[static_cast<size_t>(parent)] : static_cast<int32_t>(t + 1);
       scores()[row] = chosen ? best[k].score : kNever;
-      if (token != a.eos) b.tokens[b.starts[row] + t + 1] = token;
+      if (token == a.eos) continue;
+      b.tokens[b.starts[row] + t + 1] = token;
+      static_cast<T*>(b.sums)[b.starts[row] + t + 1] = scores()[row];
     }
     move_histories(first, t, parents);
     finish(s);
@@ -127,30 +145,49 @@ struct Step {
 
   void finish(int64_t s) const {
     const BeamState& b = a.state;
+    const BeamSentence& sentence = b.sentences[s];
     const int64_t first = s * a.beam;
-    const T power = static_cast<T>(a.length_penalty);
-    int64_t best = first;
-    T best_ended = kNever, best_open = kNever;
+    std::array<T, kMaxBeam> worth;
+    T best_open = kNever;
     bool open = false;
-    for (int64_t row = first; row < first + a.beam; ++row) {
+    for (int64_t k = 0; k < a.beam; ++k) {
       // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
+      const int64_t row = first + k;
       const bool ended = b.finished[row] != 0;
-      const auto length = static_cast<T>(ended ? b.lengths[row] : b.limits[s]);
-      const T value = scores()[row] / std::pow(length, power);
+      const int32_t length = (ended ? b.lengths[row] : sentence.limit) - sentence.prefix;
+      // Within the prefix there are rows without a score and lengths below one.
+      const T score = scores()[row];
+      const T value = score > kNever ? score / std::pow(static_cast<T>(length),
+                                                        static_cast<T>(sentence.length_penalty))
+                                     : kNever;
       open = open || !ended;
       if (!ended) best_open = std::max(best_open, value);
-      if (ended && value > best_ended) {
-        best_ended = value;
-        best = row;
-      }
+      worth[static_cast<size_t>(k)] = ended ? value : kNever;
     }
-    if (open && !(best_ended >= best_open && best_ended > kNever)) return;
+    const auto known = std::count_if(worth.begin(), worth.begin() + a.beam,
+                                     [&](T value) { return value >= best_open && value > kNever; });
+    if (open && known < sentence.wanted) return;
+    int32_t written = 0;
+    for (int64_t k = 0; k < a.beam; ++k) {
+      if (worth[static_cast<size_t>(k)] > kNever) write(first + k, sentence.result, written++);
+    }
     std::fill_n(b.finished + first, a.beam, 1);
-    int32_t* result = a.result + s * a.result_stride;
-    for (int32_t j = 1; j < b.lengths[best]; ++j) {
-      result[j] = b.tokens[b.slots[b.starts[best] + j]];
+    std::atomic_ref(a.result.done[sentence.result])
+        .store(written > 0 ? written : -1, std::memory_order_release);
+  }
+
+  // An ended hypothesis as number k of its part of the result.
+  void write(int64_t row, int64_t part, int64_t k) const {
+    const BeamState& b = a.state;
+    const int64_t at = (part * a.beam + k) * a.result.stride;
+    T* sums = static_cast<T*>(a.result.sums) + at;
+    a.result.tokens[at] = b.lengths[row];
+    sums[0] = scores()[row];
+    for (int64_t j = 1; j < b.lengths[row]; ++j) {
+      const int32_t slot = b.slots[b.starts[row] + j];
+      a.result.tokens[at + j] = b.tokens[slot];
+      sums[j] = static_cast<const T*>(b.sums)[slot];
     }
-    std::atomic_ref(result[0]).store(b.lengths[best], std::memory_order_release);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include "kernels/decode/beam_step_impl.h"
 #include "kernels/decode/ranking.cuh"
+#include "kernels/decode/token_rules.cuh"
 #include "kernels/device/vector.cuh"
 #include "runtime/cuda/check.h"
 
@@ -27,15 +28,31 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
     for (int k = threadIdx.x; k < beam; k += blockDim.x) ids[k] = -1;
     return;
   }
-  const T* const z = static_cast<const T*>(a.logits) + row * a.ld;
+  const BeamState& b = a.state;
+  const BeamSentence& sentence = b.sentences[row / beam];
+  const int t = b.positions[row];
+  const int32_t start = b.starts[row];
+  if (t < sentence.prefix) {  // one row is open, and no other was its parent
+    for (int k = threadIdx.x; k < beam; k += blockDim.x) {
+      scores[k] = before;
+      ids[k] = k == 0 ? b.tokens[start + t + 1] : -1;
+    }
+    return;
+  }
+  T* const z = static_cast<T*>(a.logits) + row * a.ld;
+  const int32_t ends[1] = {a.eos};
+  const auto said = [&](int j) {
+    return j + 1 == t ? b.ids[row] : b.tokens[b.slots[start + j + 1]];
+  };
+  apply_rules(sentence.rules, a.suppressed, ends, 1, t, said, z);
   RowScan scan = scan_row<T, N>(z, static_cast<int>(a.vocab), a.banned);
   const float top = block_max(scan.top, scratch);
   const float sum = block_sum(scan.sum * __expf(scan.top - top), scratch);
   const float shift = before - (top + logf(sum));
-  if (a.state.positions[row] + 1 >= a.state.limits[row / beam]) {
+  if (t + 1 >= sentence.limit) {
     for (int k = threadIdx.x; k < beam; k += blockDim.x) {
       scores[k] = to_float(z[a.eos]) + shift;
-      ids[k] = k == 0 && scores[k] == scores[k] ? a.eos : -1;
+      ids[k] = k == 0 && scores[k] > kNever ? a.eos : -1;
     }
     return;
   }
@@ -44,7 +61,7 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
     if (threadIdx.x == 0) {
       const float score = ranked_value(best) + shift;
       scores[k] = score;
-      ids[k] = best == 0 || score != score ? -1 : ranked_index(best);
+      ids[k] = best == 0 || !(score > kNever) ? -1 : ranked_index(best);
     }
     if (k + 1 < beam && best != 0 && scan.best == best) {
       scan.best = next_best<T, N>(z, static_cast<int>(a.vocab), a.banned, best);
@@ -81,7 +98,8 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   }
   if (all_ended) return;
   const auto was_ended = [ended_mask](int k) { return (ended_mask >> k & 1u) != 0; };
-  const int t = b.positions[first], limit = b.limits[s];
+  const BeamSentence sentence = b.sentences[s];
+  const int t = b.positions[first];
   __syncwarp();  // starts are there
 
   // The beam largest of the candidates, one after the other.
@@ -117,7 +135,7 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   }
   __syncwarp();  // every lane has read the old scores and lengths
   // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
-  float best_open = kNever, best_ended = kNever;
+  float best_open = kNever;
   bool open = false;
 #pragma unroll
   for (int p = 0; p < P; ++p) {
@@ -130,11 +148,16 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     b.positions[first + k] = t + 1;
     b.lengths[first + k] = lengths[p];
     scores[first + k] = score;
-    if (!ended) b.tokens[starts[k] + t + 1] = tokens[p];
-    values[p] = score / powf(static_cast<float>(ended ? lengths[p] : limit), a.length_penalty);
+    if (!ended) {
+      b.tokens[starts[k] + t + 1] = tokens[p];
+      static_cast<float*>(b.sums)[starts[k] + t + 1] = score;
+    }
+    const int length = (ended ? lengths[p] : sentence.limit) - sentence.prefix;
+    // Within the prefix there are rows without a score and lengths below one.
+    values[p] =
+        score > kNever ? score / powf(static_cast<float>(length), sentence.length_penalty) : kNever;
     open = open || !ended;
-    float& best = ended ? best_ended : best_open;
-    best = fmaxf(best, values[p]);
+    if (!ended) best_open = fmaxf(best_open, values[p]);
   }
   __syncwarp();  // parent_starts are there
 
@@ -148,28 +171,45 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   }
 
   best_open = warp_max(best_open);
-  best_ended = warp_max(best_ended);
-  const bool done = !__any_sync(kAll, open) || (best_ended >= best_open && best_ended > kNever);
-  int winner = kRows;  // the first of the best that ended
+  const bool any_open = __any_sync(kAll, open);
+  // Rows that ended with a score, and how many of them are worth what an open one could be.
+  uint32_t scored[P];
+  int known = 0, written = 0;
 #pragma unroll
   for (int p = 0; p < P; ++p) {
     const int k = lane + p * kWarp;
-    const bool ended = is_row(k) && tokens[p] == a.eos;
-    if (is_row(k)) b.finished[first + k] = ended || done ? 1 : 0;
-    const uint32_t best = __ballot_sync(kAll, ended && values[p] == best_ended);
-    if (winner == kRows && best != 0) winner = p * kWarp + __ffs(static_cast<int>(best)) - 1;
+    const bool ended = is_row(k) && tokens[p] == a.eos && values[p] > kNever;
+    scored[p] = __ballot_sync(kAll, ended);
+    known += __popc(__ballot_sync(kAll, ended && values[p] >= best_open));
+  }
+  const bool done = !any_open || known >= sentence.wanted;
+#pragma unroll
+  for (int p = 0; p < P; ++p) {
+    const int k = lane + p * kWarp;
+    if (is_row(k)) b.finished[first + k] = tokens[p] == a.eos || done ? 1 : 0;
   }
   if (!done) return;
-  if (winner == kRows) winner = 0;
-  __syncwarp();  // lengths and slots that other lanes wrote are read below
-  const int best_length = b.lengths[first + winner];
-  int32_t* const result = a.result + s * a.result_stride;
-  for (int j = 1 + lane; j < best_length; j += kWarp) {
-    result[j] = b.tokens[b.slots[starts[winner] + j]];
+  __syncwarp();  // what other lanes wrote is read below
+  for (int k = 0; k < beam; ++k) {
+    if ((scored[k / kWarp] >> (k % kWarp) & 1u) == 0) continue;
+    const int length = b.lengths[first + k];
+    const int64_t at = (int64_t{sentence.result} * beam + written++) * a.result.stride;
+    float* const sums = static_cast<float*>(a.result.sums) + at;
+    if (lane == 0) {
+      a.result.tokens[at] = length;
+      sums[0] = scores[first + k];
+    }
+    for (int j = 1 + lane; j < length; j += kWarp) {
+      const int32_t slot = b.slots[starts[k] + j];
+      a.result.tokens[at + j] = b.tokens[slot];
+      sums[j] = static_cast<const float*>(b.sums)[slot];
+    }
   }
-  __threadfence_system();  // the host sees the tokens before the length
+  __threadfence_system();  // the host sees the hypotheses before it sees that they are there
   __syncwarp();
-  if (lane == 0) *static_cast<volatile int32_t*>(result) = best_length;
+  if (lane == 0) {
+    static_cast<volatile int32_t*>(a.result.done)[sentence.result] = written > 0 ? written : -1;
+  }
 }
 
 template <class T, int N>

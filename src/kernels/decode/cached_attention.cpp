@@ -41,6 +41,16 @@ void check_pages(const char* op, const CachedAttentionArgs& a) {
                             a.page_table_stride, a.max_positions, pages, a.page_size, pages));
 }
 
+void check_memory(const char* op, const CachedAttentionArgs& a) {
+  if (a.positions == nullptr && a.slots == nullptr && a.page_table == nullptr &&
+      a.shared_positions == nullptr)
+    return;
+  throw Error(
+      Errc::invalid_argument, op,
+      "lengths is set, and so is positions, slots, page_table or shared_positions: a memory "
+      "lies in one run of slots, pass null for these");
+}
+
 void check_groups(const char* op, const CachedAttentionArgs& a) {
   if (a.group_rows < 1 || a.rows % a.group_rows != 0)
     throw Error(Errc::invalid_argument, op,
@@ -67,8 +77,8 @@ void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
                             a.heads, a.kv_heads, a.head_size));
   }
   if (a.rows == 0) return;
-  require_pointers(kOp,
-                   {{"qkv", a.qkv}, {"cache", a.cache}, {"o", a.o}, {"positions", a.positions}});
+  require_pointers(kOp, {{"qkv", a.qkv}, {"cache", a.cache}, {"o", a.o}});
+  a.lengths != nullptr ? check_memory(kOp, a) : require_pointers(kOp, {{"positions", a.positions}});
   a.page_table != nullptr ? check_pages(kOp, a) : require_pointers(kOp, {{"starts", a.starts}});
   if (a.shared_positions != nullptr) check_groups(kOp, a);
   dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention, [&] {

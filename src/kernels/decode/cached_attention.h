@@ -27,6 +27,10 @@ namespace saturate::kernels {
 //   paged        page_table[r * page_table_stride + j / page_size] * page_size + j % page_size:
 //                pages lie anywhere and rows may share those before the one that holds position p
 //
+// Memory: with `lengths` instead of positions nothing is appended. The rows of qkv are queries alone,
+// (rows, heads * head_size), and row r attends to all of the positions 0 .. lengths[r] - 1 that lie
+// in the slots starts[r] + j, as a decoder reads its source; lengths[r] 0 gives o = 0.
+//
 // Groups: rows g * group_rows .. + group_rows - 1 are the beams of one sequence. Their first
 // shared_positions[g] positions, none of them written in this step, lie in the same slots: a GPU
 // then reads them once for several beams (with a workspace). It changes no result but for rounding.
@@ -57,13 +61,14 @@ struct CachedAttentionArgs {
   const int32_t* starts = nullptr;
   const int32_t* slots = nullptr;
   const int32_t* finished = nullptr;
+  const int32_t* lengths = nullptr;     // (rows) of a memory; then without positions and slots
   const int32_t* page_table = nullptr;  // (rows, page_table_stride) page numbers; without starts
   int64_t page_size = 0;                // positions of a page
   int64_t page_table_stride = 0;        // at least ceil(max_positions / page_size)
   const int32_t* shared_positions = nullptr;  // (rows / group_rows), at most positions[r]
   int64_t group_rows = 0;                     // divides rows; 0 without groups
   int64_t rows = 0, heads = 0, kv_heads = 0, head_size = 0;
-  int64_t max_positions = 0;  // bounds positions[r] + 1
+  int64_t max_positions = 0;  // bounds positions[r] + 1, or lengths[r]
   DType dtype = DType::f32;
   float scale = 1.0f;
 };

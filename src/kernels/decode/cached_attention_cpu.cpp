@@ -32,13 +32,14 @@ struct Problem {
 
   void row(int64_t r, std::vector<T>& p) const {
     T* o = static_cast<T*>(a.o) + r * q_width;
-    if (a.finished != nullptr && a.finished[r] != 0) {
+    const bool memory = a.lengths != nullptr;
+    const int64_t last = memory ? a.lengths[r] - 1 : a.positions[r];
+    if (last < 0 || (a.finished != nullptr && a.finished[r] != 0)) {
       std::fill_n(o, q_width, T{0});
       return;
     }
-    const T* qkv = static_cast<const T*>(a.qkv) + r * (q_width + 2 * kv_width);
-    const int64_t last = a.positions[r];
-    std::copy_n(qkv + q_width, 2 * kv_width, history(r, last));
+    const T* qkv = static_cast<const T*>(a.qkv) + r * (q_width + (memory ? 0 : 2 * kv_width));
+    if (!memory) std::copy_n(qkv + q_width, 2 * kv_width, history(r, last));
     p.resize(static_cast<size_t>(last + 1));
     for (int64_t h = 0; h < a.heads; ++h) {
       head(r, qkv + h * a.head_size, h / (a.heads / a.kv_heads) * a.head_size, p,

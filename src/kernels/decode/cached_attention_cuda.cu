@@ -28,20 +28,22 @@ __global__ void __launch_bounds__(256)
   const int lane = threadIdx.x % group_lanes;
   T* const out = static_cast<T*>(a.o) + row * q_width + head * size;
   const int split = blockIdx.z, splits = gridDim.z;
-  if (a.finished != nullptr && a.finished[row] != 0) {
+  const bool memory = a.lengths != nullptr;
+  const int last = memory ? a.lengths[row] - 1 : a.positions[row];
+  if (is_idle(a, row)) {
     if (parts.count > 1) return;
     for (int c = threadIdx.x; c < size; c += blockDim.x) out[c] = from_float<T>(0.0f);
     return;
   }
-  const int last = a.positions[row];
   const int first = min(shared_positions(a, row), last);
   const int share = (last - first + splits) / splits;  // of last + 1 - first positions, rounded up
   const int begin = min(first + split * share, last + 1), end = min(begin + share, last + 1);
   const History history(a, row);
-  const T* const qkv = static_cast<const T*>(a.qkv) + row * (q_width + 2 * kv_width);
+  const T* const qkv =
+      static_cast<const T*>(a.qkv) + row * (memory ? q_width : q_width + 2 * kv_width);
   const T* const own = qkv + q_width + kv_head * size;
   T* const cache = static_cast<T*>(a.cache) + kv_head * size;
-  if (split == 0 && head % static_cast<int>(a.heads / a.kv_heads) == 0) {
+  if (!memory && split == 0 && head % static_cast<int>(a.heads / a.kv_heads) == 0) {
     T* const to = cache + history.new_slot(last) * 2 * kv_width;
     for (int c = threadIdx.x; c < size; c += blockDim.x) {
       to[c] = own[c];
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(256)
   float top = -CUDART_INF_F, sum = 0.0f;
   for (int j = begin + group; j < end; j += groups) {
     const T* key = own;
-    if (j < last) key = cache + history.slot(j) * 2 * kv_width;
+    if (memory || j < last) key = cache + history.slot(j) * 2 * kv_width;
     float v[kChunks][kVec] = {};
     float score = 0.0f;
 #pragma unroll
@@ -126,7 +128,7 @@ __global__ void cached_attention_join_kernel(CachedAttentionArgs a, Parts parts)
   const int64_t row = blockIdx.x, head = blockIdx.y;
   const int size = static_cast<int>(a.head_size);
   T* const out = static_cast<T*>(a.o) + (row * a.heads + head) * size;
-  const int count = a.finished != nullptr && a.finished[row] != 0 ? 0 : parts.count;
+  const int count = is_idle(a, row) ? 0 : parts.count;
   const int64_t first = parts.item(a, row, head, 0);
   float all = -CUDART_INF_F, denominator = 0.0f;
   for (int n = 0; n < count; ++n) all = fmaxf(all, parts.part(a, first + n).all);

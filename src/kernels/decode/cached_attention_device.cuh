@@ -68,4 +68,10 @@ __device__ __forceinline__ int shared_positions(const CachedAttentionArgs& a, in
   return a.shared_positions == nullptr ? 0 : a.shared_positions[row / a.group_rows];
 }
 
+// Rows that attend to nothing: their result is zero.
+__device__ __forceinline__ bool is_idle(const CachedAttentionArgs& a, int64_t row) {
+  return (a.finished != nullptr && a.finished[row] != 0) ||
+         (a.lengths != nullptr && a.lengths[row] <= 0);
+}
+
 }  // namespace saturate::kernels::cached

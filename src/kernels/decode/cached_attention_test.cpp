@@ -159,6 +159,49 @@ TEST_P(CachedAttention, MatchesReference) {
   }
 }
 
+// A memory is read as the history of a step whose token has been appended, by queries alone.
+TEST_P(CachedAttention, ReadsAMemory) {
+  for (const Shape s : {Shape{4, 4, 64, 40}, Shape{6, 2, 33, 17}, Shape{2, 1, 64, 2100}}) {
+    const Cache where(Layout::contiguous, s.max_positions);
+    const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+    const Values qkv = random(kRows * (q_width + 2 * kv), 1);
+    const Guarded in = array(qkv), cache = array(random(where.count() * 2 * kv, 2)),
+                  step = poison(kRows * q_width), o = poison(kRows * q_width),
+                  at = ints(where.positions), from = ints(where.starts);
+    CachedAttentionArgs args{.qkv = in.data(),
+                             .cache = cache.data(),
+                             .o = step.data(),
+                             .positions = at.as<int32_t>(),
+                             .starts = from.as<int32_t>(),
+                             .rows = kRows,
+                             .heads = s.heads,
+                             .kv_heads = s.kv_heads,
+                             .head_size = s.head_size,
+                             .max_positions = s.max_positions,
+                             .dtype = dtype(),
+                             .scale = 0.125f};
+    cached_attention(ctx(), args);
+    Values queries, want = step.values();
+    std::vector<int32_t> lengths = where.positions;
+    for (int32_t& n : lengths) ++n;
+    lengths[3] = 0;
+    std::fill_n(want.begin() + 3 * q_width, q_width, 0.0);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto row = qkv.begin() + r * (q_width + 2 * kv);
+      queries.insert(queries.end(), row, row + q_width);
+    }
+    const Guarded q = array(queries), all = ints(lengths);
+    const auto before = cache.bytes();
+    args.qkv = q.data(), args.o = o.data(), args.positions = nullptr;
+    args.lengths = all.as<int32_t>();
+    cached_attention(ctx(), args);
+    testing::expect_close("o", o.values(), want, 0.0);
+    EXPECT_EQ(cache.bytes(), before);
+    args.positions = at.as<int32_t>();
+    EXPECT_THROW(cached_attention(ctx(), args), Error);
+  }
+}
+
 // Without a workspace one block reads all positions: the answer is the same but for rounding.
 TEST_P(CachedAttention, NeedsNoWorkspace) {
   const Shape s{2, 1, 64, 3000};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
+#include "ops/cached_attention.h"
 
 namespace saturate::model {
 namespace {
@@ -30,12 +31,20 @@ class CrossAttention : public Mixer {
   }
 
   Value record_step(Tape& tape, Value x, const MixerStep& step) const override {
-    return attend(tape, project(tape, q_, x), step.memory,
-                  {.cu_q = step.cu_rows,
-                   .cu_k = step.cu_memory,
-                   .sequences = step.sentences,
-                   .max_q = step.max_rows,
-                   .max_k = step.max_memory});
+    const Value heads = ops::cached_attention(tape, project(tape, q_, x),
+                                              {.heads = c_.heads,
+                                               .kv_heads = c_.kv_heads,
+                                               .head_size = c_.head_size,
+                                               .max_positions = step.max_memory,
+                                               .cache = step.memory_state,
+                                               .starts = step.memory_starts,
+                                               .finished = step.finished,
+                                               .lengths = step.memory_lengths});
+    return project(tape, out_, heads);
+  }
+
+  int64_t memory_bytes(DType compute) const override {
+    return 2 * kv_width() * static_cast<int64_t>(size_of(compute));
   }
 
   Value record_memory(Tape& tape, Value memory) const override {

@@ -226,6 +226,8 @@ Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value 
 
 Value Mixer::record_memory(Tape&, Value) const { return {}; }
 
+int64_t Mixer::memory_bytes(DType) const { return 0; }
+
 DecodeState Mixer::decode_state(DType) const { return {}; }
 
 }  // namespace saturate::model

@@ -148,11 +148,12 @@ struct MixerStep {
   int64_t max_positions = 0;
   void* slot_state = nullptr;  // of this mixer: DecodeState::slot_bytes of each slot
   void* row_state = nullptr;   // DecodeState::row_bytes of each row
-  // For mixers that read the encoder's memory: what record_memory() made, and whose rows it has.
-  Value memory = {};
-  const int32_t* cu_rows = nullptr;    // (sentences + 1) the step's rows by sentence
-  const int32_t* cu_memory = nullptr;  // (sentences + 1) the memory's rows by sentence
-  int64_t sentences = 0, max_rows = 0, max_memory = 0;
+  // For mixers that read the encoder's memory: rows of Mixer::memory_bytes(), which record_memory()
+  // made, and by row of the step where those of its source lie.
+  void* memory_state = nullptr;
+  const int32_t* memory_starts = nullptr;
+  const int32_t* memory_lengths = nullptr;
+  int64_t max_memory = 0;
 };
 
 // Tokens that pass a mixer, and pairs of a token and one that it sees.
@@ -170,8 +171,10 @@ class Mixer {
   // The same for one token of each row, given what the steps before have left in the state. For
   // inference only.
   virtual Value record_step(Tape& tape, Value x, const MixerStep& step) const = 0;
-  // What all steps read of the encoder's memory, recorded once a batch; none by default.
+  // What all steps read of the encoder's memory, a row for each of its rows; none by default.
   virtual Value record_memory(Tape& tape, Value memory) const;
+  // Bytes of such a row; 0 where there is none.
+  virtual int64_t memory_bytes(DType compute) const;
   virtual DecodeState decode_state(DType compute) const;
   // Multiplications of the products of a forward pass (each has its addition).
   virtual double products(const MixerWork& work) const = 0;

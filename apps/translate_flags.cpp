@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+
+#include "apps/command_line.h"
+#include "apps/commands.h"
+#include "apps/model_flags.h"
+
+namespace saturate::apps {
+
+CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
+  CLI::App& c = *app.add_subcommand("translate", "translate text, one sentence a line");
+  add_model_options(c, translate.model);
+  c.get_option("--model")->required();
+  c.add_option("--input", translate.input, "text to translate; - for standard input")
+      ->type_name("FILE")
+      ->capture_default_str();
+  c.add_option("--output", translate.output, "where it goes; - for standard output")
+      ->type_name("FILE")
+      ->capture_default_str();
+  c.add_flag("--skip-bad-lines", translate.skip_bad_lines,
+             "translate lines that are no text as blank ones, and count them");
+  auto* nbest = c.add_option("--nbest,--n-best", translate.nbest,
+                             "so many translations of each line: LINE ||| TEXT ||| F0= "
+                             "LOG-PROBABILITY ||| SCORE")
+                    ->check(CLI::Range(1, 64));
+  auto* json = c.add_flag("--json", translate.json,
+                          "a JSON object for each line: its translations with their scores, tokens "
+                          "and the tokens' log-probabilities");
+  c.add_flag("--word-scores", translate.word_scores,
+             "in lists of --nbest also each token's log-probability: WordScores= ...")
+      ->needs(nbest)
+      ->excludes(json);
+  c.add_option("--prefix-file", translate.prefix_file,
+               "line by line what the translation begins with; blank: anything")
+      ->type_name("FILE");
+  c.add_option("--first-piece", translate.first_piece,
+               "piece of the vocabulary that every translation begins with, as the target language "
+               "of a multilingual model")
+      ->type_name("PIECE");
+  c.add_option("--suppress", translate.suppress,
+               "piece that no translation may hold; may be given again")
+      ->type_name("PIECE")
+      ->allow_extra_args(false);
+  c.add_option("--min-length", translate.min_length, "tokens that a translation has at least")
+      ->check(CLI::Range(0, 1 << 20));
+  c.add_option("--max-length", translate.max_length,
+               "tokens that it has at most [by the source's length]")
+      ->check(CLI::Range(1, 1 << 20));
+  c.add_option("--no-repeat-ngram", translate.no_repeat_ngram,
+               "no so many tokens in a row twice; 0: any")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  c.add_option("--repetition-penalty", translate.repetition_penalty,
+               "above 1: what was said becomes less likely")
+      ->check(real_range(0.01, 100.0))
+      ->capture_default_str();
+  c.add_flag("--same-bits", translate.same_bits,
+             "on a GPU too a line's result never depends on the others; slower for few lines");
+  add_decode_options(c, translate.decode);
+  c.footer(R"(Examples:
+  echo 'A dog runs.' | saturate translate --model runs/ende
+  saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest
+  saturate translate --model runs/ende --json --nbest 4 --prefix-file begun.de < test.en
+  saturate translate --model runs/ende --input test.en --output test.de --beam 5
+Prefix, lengths, penalties and suppressed pieces mean what they mean in CTranslate2: a prefix adds
+nothing to score or length, and what is forbidden leaves its probability to the rest.
+Without --beam and the like the model decodes as [translate] of its run says.)");
+  return &c;
+}
+
+}  // namespace saturate::apps

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of token_rules.h on one row of logits. Include from *_cpu.cpp.
+#pragma once
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kernels/decode/token_rules.h"
+
+namespace saturate::kernels {
+
+// token(j) is the sequence's j-th token, j < length; `ends` the ids that end it.
+template <class T, class Token>
+void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
+                 std::span<const int32_t> ends, int64_t length, const Token& token, T* z) {
+  constexpr T kNever = -std::numeric_limits<T>::infinity();
+  const int64_t n = rules.no_repeat_ngram;
+  const bool repeats = rules.repetition_penalty != 1.0f;
+  if ((repeats || n > 0) && length > 0) {
+    std::vector<int32_t> said(static_cast<size_t>(length));
+    for (int64_t j = 0; j < length; ++j) said[static_cast<size_t>(j)] = token(j);
+    std::vector<int32_t> banned;
+    for (int64_t j = 0; n > 0 && j + n <= length; ++j) {
+      if (std::equal(said.begin() + j, said.begin() + j + n - 1, said.end() - (n - 1)))
+        banned.push_back(said[static_cast<size_t>(j + n - 1)]);
+    }
+    if (repeats) {
+      std::sort(said.begin(), said.end());
+      said.erase(std::unique(said.begin(), said.end()), said.end());
+      const T penalty = static_cast<T>(rules.repetition_penalty);
+      for (const int32_t id : said) z[id] = z[id] > 0 ? z[id] / penalty : z[id] * penalty;
+    }
+    for (const int32_t id : banned) z[id] = kNever;
+  }
+  if (length < rules.least) {
+    for (const int32_t id : ends) z[id] = kNever;
+  }
+  for (int64_t i = 0; i < suppressed.count; ++i) z[suppressed.ids[i]] = kNever;
+}
+
+}  // namespace saturate::kernels

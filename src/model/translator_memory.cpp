@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/translator_memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+
+namespace saturate::model {
+namespace {
+
+Buffer zeroed(const Stream& stream, int64_t bytes) {
+  Buffer b(stream.device(), static_cast<size_t>(bytes));
+  if (bytes > 0) fill_bytes(stream, b.data(), 0, b.bytes());
+  return b;
+}
+constexpr auto kWord = static_cast<int64_t>(sizeof(int32_t));
+
+}  // namespace
+
+TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStore& store,
+                                   const TranslatorOptions& o, const TranslatorSizes& sizes)
+    : beam_(o.beam),
+      start_(static_cast<int32_t>(model.config().decoder_start_id)),
+      compute_(store.compute_type()),
+      wide_(store.wide_type()),
+      sizes_(sizes),
+      stream_(store.device()),
+      cache_(model, stream_, compute_, sizes.slots, rows()) {
+  const Device device = store.device();
+  const auto wide = static_cast<int64_t>(size_of(wide_));
+  const auto all = [&](auto& buffers, int64_t bytes) {
+    for (HostBuffer& b : buffers) b = HostBuffer(device, static_cast<size_t>(bytes));
+  };
+  row_words_ = zeroed(stream_, Row::count * rows() * kWord);
+  scores_ = zeroed(stream_, rows() * wide);
+  sentences_ = zeroed(stream_, sizes.places * int64_t{sizeof(kernels::BeamSentence)});
+  slots_ = zeroed(stream_, sizes.slots * kWord);
+  tokens_ = zeroed(stream_, sizes.slots * kWord);
+  sums_ = zeroed(stream_, sizes.slots * wide);
+  // A place may be left by one sentence and taken by another in one intake; then their number.
+  const int64_t placed = 2 * sizes.places * int64_t{sizeof(kernels::BeamPlacement)} + kWord;
+  placements_ = zeroed(stream_, placed);
+  all(host_placements_, placed);
+  prefixes_ = zeroed(stream_, (sizes.slots / beam_ + 1) * kWord);
+  all(host_prefixes_, static_cast<int64_t>(prefixes_.bytes()));
+  input_ = zeroed(stream_, input_words(sizes.encoder_rows) * kWord);
+  all(host_input_, static_cast<int64_t>(input_.bytes()));
+  const int64_t result = rows() * sizes.longest;
+  done_ = HostBuffer(device, static_cast<size_t>(sizes.places * kWord));
+  result_tokens_ = HostBuffer(device, static_cast<size_t>(result * kWord));
+  result_sums_ = HostBuffer(device, static_cast<size_t>(result * wide));
+  for (const Mixer* mixer : model.decoder_mixers()) {
+    SAT_ASSERT(mixer->decode_state(compute_).row_bytes == 0);  // beams change rows
+    memories_.push_back(zeroed(stream_, sizes.memory_rows * mixer->memory_bytes(compute_)));
+  }
+  clear();
+}
+
+void TranslatorMemory::clear() {
+  fill_bytes(stream_, row_words_.data(), 0, row_words_.bytes());
+  fill_bytes(stream_, row_array(Row::finished), 1, static_cast<size_t>(rows() * kWord));
+  stream_.synchronize();
+}
+
+kernels::BeamState TranslatorMemory::state() const {
+  return {.ids = row_array(Row::ids),
+          .positions = row_array(Row::positions),
+          .finished = row_array(Row::finished),
+          .lengths = row_array(Row::lengths),
+          .starts = row_array(Row::starts),
+          .scores = scores_.data(),
+          .sentences = sentences_.as<kernels::BeamSentence>(),
+          .slots = slots_.as<int32_t>(),
+          .tokens = tokens_.as<int32_t>(),
+          .sums = sums_.data()};
+}
+
+kernels::BeamResult TranslatorMemory::results() const {
+  return {.done = done_.as<int32_t>(),
+          .tokens = result_tokens_.as<int32_t>(),
+          .sums = result_sums_.data(),
+          .stride = sizes_.longest};
+}
+
+std::vector<MixerStep> TranslatorMemory::steps(int64_t positions_bound,
+                                               int64_t memory_bound) const {
+  std::vector<MixerStep> steps = cache_.steps({.positions = row_array(Row::positions),
+                                               .starts = row_array(Row::starts),
+                                               .slots = slots_.as<int32_t>(),
+                                               .finished = row_array(Row::finished),
+                                               .max_positions = positions_bound,
+                                               .memory_starts = row_array(Row::memory_starts),
+                                               .memory_lengths = row_array(Row::memory_lengths),
+                                               .max_memory = memory_bound});
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].memory_state = memories_[i].data();
+  return steps;
+}
+
+TranslatorMemory::EncoderInput TranslatorMemory::encoder_input(int64_t encoder_rows) const {
+  int32_t* at = input_.as<int32_t>();
+  return {at, at + encoder_rows, at + 2 * encoder_rows, at + 3 * encoder_rows};
+}
+
+void TranslatorMemory::take_in(const Context& ctx, const Intake& intake, int64_t encoder_rows,
+                               int turn) {
+  const auto count = static_cast<int64_t>(intake.placements.size());
+  SAT_ASSERT(count <= 2 * sizes_.places);
+  // The number of placements, then these.
+  char* host = host_placements_[turn].as<char>();
+  *reinterpret_cast<int32_t*>(host) = static_cast<int32_t>(count);
+  const size_t bytes = intake.placements.size() * sizeof(kernels::BeamPlacement);
+  std::copy_n(reinterpret_cast<const char*>(intake.placements.data()), bytes, host + kWord);
+  copy_to_device(stream_, placements_.data(), host, bytes + sizeof(int32_t));
+  if (!intake.prefixes.empty()) {
+    int32_t* to = host_prefixes_[turn].as<int32_t>();
+    std::ranges::copy(intake.prefixes, to);
+    copy_to_device(stream_, prefixes_.data(), to, intake.prefixes.size() * sizeof(int32_t));
+  }
+  if (encoder_rows > 0) {
+    const auto used = std::ssize(intake.ids);
+    SAT_ASSERT(used <= encoder_rows && std::ssize(intake.cu) <= sizes_.places + 1);
+    int32_t* to = host_input_[turn].as<int32_t>();
+    const auto array = [&](const std::vector<int32_t>& v, int64_t length, int32_t rest) {
+      std::fill(std::ranges::copy(v, to).out, to + length, rest);
+      to += length;
+    };
+    array(intake.ids, encoder_rows, 0);
+    array(intake.positions, encoder_rows, 0);
+    array(intake.rows, encoder_rows, -1);
+    array(intake.cu, sizes_.places + 1, intake.cu.back());
+    copy_to_device(stream_, input_.data(), host_input_[turn].data(),
+                   static_cast<size_t>(input_words(encoder_rows) * kWord));
+  }
+  kernels::beam_place(ctx, {.placements = reinterpret_cast<const kernels::BeamPlacement*>(
+                                placements_.as<char>() + kWord),
+                            .count = placements_.as<int32_t>(),
+                            .prefixes = prefixes_.as<int32_t>(),
+                            .most = 2 * sizes_.places,
+                            .state = state(),
+                            .memory_starts = row_array(Row::memory_starts),
+                            .memory_lengths = row_array(Row::memory_lengths),
+                            .beam = beam_,
+                            .dtype = compute_,
+                            .start = start_});
+}
+
+void TranslatorMemory::expect(int64_t part) { done_.as<int32_t>()[part] = 0; }
+
+bool TranslatorMemory::is_done(int64_t part) const {
+  return std::atomic_ref(done_.as<int32_t>()[part]).load(std::memory_order_acquire) != 0;
+}
+
+std::vector<Hypothesis> TranslatorMemory::result(int64_t part, int64_t prefix,
+                                                 double length_penalty) const {
+  std::vector<Hypothesis> found;
+  const auto sum = [&](int64_t at) {
+    return wide_ == DType::f64 ? result_sums_.as<double>()[at]
+                               : static_cast<double>(result_sums_.as<float>()[at]);
+  };
+  for (int64_t k = 0; k < done_.as<int32_t>()[part]; ++k) {
+    const int64_t at = (part * beam_ + k) * sizes_.longest;
+    const int32_t* tokens = result_tokens_.as<int32_t>() + at;
+    const int32_t length = tokens[0];
+    Hypothesis& h = found.emplace_back();
+    h.ids.assign(tokens + 1, tokens + length);
+    h.log_probability = sum(at);
+    h.score = h.log_probability / std::pow(static_cast<double>(length - prefix), length_penalty);
+    double before = 0;
+    for (int32_t j = 1; j <= length; ++j) {
+      const double now = j < length ? sum(at + j) : h.log_probability;
+      h.token_log_probabilities.push_back(now - before);
+      before = now;
+    }
+  }
+  std::ranges::stable_sort(found, std::greater(), &Hypothesis::score);
+  return found;
+}
+
+}  // namespace saturate::model
