@@ -25,7 +25,8 @@ namespace saturate::apps {
 
 // How a trained model is loaded and decoded; shared by translate, generate and eval.
 struct ModelOptions {
-  std::string model;  // folder of a run or of a Hugging Face model
+  std::string model;    // folder of a run or of a Hugging Face model
+  std::string adapter;  // folder of an adapter of it; empty: none, or that of `model`
   std::string device = "auto";
   std::string precision = "auto";
   std::optional<int> threads;  // of the CPU; else cpu_threads() decides
@@ -82,6 +83,10 @@ struct ServeOptions {
   std::string chat_template;                 // empty: the folder's
   int64_t sequences = 8, max_length = 2048;  // of language models
   DecodeOptions decode;
+};
+
+struct MergeOptions {
+  std::string model, adapter, out;
 };
 
 struct EvalOptions {
@@ -218,6 +223,7 @@ int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_serve(const ServeOptions& options);
 int run_eval(const EvalOptions& options);
+int run_merge(const MergeOptions& options);
 int run_bench(const BenchOptions& options);
 void run_bench_attention(const BenchOptions& options, const kernels::KernelOptions& kernels,
                          const Context& ctx, const Stream& stream, DType type);

@@ -93,7 +93,7 @@ int run_eval(const EvalOptions& o) {
                                  reference = o.test.size() > 1 ? read_lines(o.test[1]) : source;
   check_pairs(o.test.front(), source.size(), o.test.back(), reference.size());
   const train::LoadedModel model =
-      train::load_model(o.model.model, o.model.device, o.model.precision);
+      train::load_model(o.model.model, o.model.device, o.model.precision, {}, o.model.adapter);
   if (model.config.kind != model::ModelKind::encoder_decoder) {
     return eval_language_model(o, model, source);
   }

@@ -31,7 +31,7 @@ std::string read_prompt() {
 
 int run_generate(const GenerateOptions& o) {
   const train::LoadedModel model =
-      train::load_model(o.model.model, o.model.device, o.model.precision);
+      train::load_model(o.model.model, o.model.device, o.model.precision, {}, o.model.adapter);
   if (model.config.kind != model::ModelKind::decoder_only) {
     throw Error(Errc::invalid_argument, "generate",
                 model.folder + " translates; use saturate translate");

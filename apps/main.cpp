@@ -40,6 +40,7 @@ struct Program {
   GenerateOptions generate;
   ServeOptions serve;
   EvalOptions eval;
+  MergeOptions merge;
   BenchOptions bench;
   CompareOptions layouts;
   PlanOptions plan;
@@ -52,7 +53,7 @@ struct Program {
   LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
-      *doctor_command, *top_command, *check_command, *lab_command, *serve_command;
+      *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -66,6 +67,7 @@ Each command explains itself: saturate train --help)");
     generate_command = define_generate(app, generate);
     serve_command = define_serve(app, serve);
     define_eval();
+    merge_command = define_merge(app, merge);
     define_bench();
     define_compare();
     plan_command = define_plan(app, plan, plan_flags);
@@ -73,7 +75,7 @@ Each command explains itself: saturate train --help)");
     define_doctor();
     define_top();
     define_check();
-    define_lab();
+    lab_command = define_lab(app, lab);
     info_command =
         app.add_subcommand("info", "print the build, the devices and the libraries found");
     info_command->add_flag("--kernels", all_kernels,
@@ -129,6 +131,10 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--out", "out", "folder of the run");
     add_key(c, train_flags, "--init-from", "init.from",
             "start from this run or Hugging Face model: fine-tuning");
+    add_key(
+        c, train_flags, "--lora", "lora",
+        "train adapters beside the model of --init-from, as rank=16,alpha=32,targets=q_proj+v_proj "
+        "[all-linear]");
     add_key(c, train_flags, "--preset", "model.preset",
             "shape of the model: tiny, base, big, gpt2-124m, ...");
     add_key(c, train_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
@@ -160,6 +166,7 @@ Each command explains itself: saturate train --help)");
   saturate train --config examples/multi30k-ende.toml --set optimizer.lr=3e-4
   saturate train --train text.txt --preset gpt2-124m --out runs/lm
   saturate train --init-from runs/ende --train new.en new.de --lr 1e-4 --out runs/tuned
+  saturate train --init-from runs/ende --lora rank=16 --train new.en new.de --lr 2e-4 --out runs/legal
   mpirun -n 4 saturate train --config run.toml            # four ranks, one run
   torchrun --nproc-per-node 4 --no-python saturate train --config run.toml --parallel tp=2
   saturate train --resume --out runs/ende                 # go on, with the run's settings
@@ -552,38 +559,6 @@ A trace comes from torch.profiler (activities CPU and CUDA, then export_chrome_t
 nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
   }
 
-  void define_lab() {
-    lab_command = app.add_subcommand(
-        "lab", "run small GPU programs with one planted bottleneck each, to see its diagnosis");
-    CLI::App& c = *lab_command;
-    c.require_subcommand(1);
-    c.add_subcommand("list", "name the programs, what is wrong with each and its remedy")
-        ->callback([this] { lab.verb = LabOptions::Verb::list; });
-    CLI::App* run = c.add_subcommand("run", "run one and print what its bottleneck costs");
-    run->add_option("program", lab.program, "a name that 'saturate lab list' prints")
-        ->required()
-        ->type_name("NAME");
-    run->add_flag("--remedy", lab.remedy, "run the repaired variant");
-    run->callback([this] { lab.verb = LabOptions::Verb::run; });
-    CLI::App* compare =
-        c.add_subcommand("compare", "the launch-bound loop and three remedies in one table");
-    compare->callback([this] { lab.verb = LabOptions::Verb::compare; });
-    for (CLI::App* one : {run, compare}) {
-      one->add_option("--steps", lab.steps, "steps to measure")
-          ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
-          ->capture_default_str();
-      one->add_option("--device", lab.device, "auto, cuda or cuda:N")->capture_default_str();
-      one->add_flag("--json", lab.json, "one line of JSON");
-    }
-    run->footer("Example:\n  saturate lab run sync_each_step --remedy");
-    compare->footer("Example:\n  saturate lab compare");
-    c.footer(R"(Examples:
-  saturate lab list
-  saturate lab run sync_each_step
-  saturate lab run sync_each_step --remedy
-  saturate lab compare)");
-  }
-
   // The configuration of a run that begins or, with `resumed`, goes on.
   RunConfig run_config(bool resumed) const {
     RunConfig config = train_flags.build();
@@ -639,6 +614,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     if (*translate_command) return run_translate(translate);
     if (*generate_command) return run_generate(generate);
     if (*serve_command) return run_serve(serve);
+    if (*merge_command) return run_merge(merge);
     if (*eval_command) {
       if (eval.hypothesis.empty() && (eval.model.model.empty() || eval.test.empty())) {
         throw Error(

@@ -12,6 +12,9 @@ namespace saturate::apps {
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
       ->type_name("DIR");
+  app.add_option("--adapter", model.adapter,
+                 "folder of an adapter of that model, as PEFT or train --lora writes it")
+      ->type_name("DIR");
   add_device_options(app, model);
 }
 
@@ -36,6 +39,23 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
   app.add_option("--batch-tokens", decode.batch_tokens,
                  "source tokens translated at once [the model's]")
       ->check(CLI::Range(16, 1 << 24));
+}
+
+CLI::App* define_merge(CLI::App& app, MergeOptions& merge) {
+  CLI::App* const command =
+      app.add_subcommand("merge", "add an adapter to its model and write the sum");
+  command
+      ->add_option("--model", merge.model, "the model, or the run or folder of the adapter itself")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--adapter", merge.adapter, "folder of the adapter")->type_name("DIR");
+  command->add_option("--out", merge.out, "folder to write, with weights in fp32")
+      ->required()
+      ->type_name("DIR");
+  command->footer(R"(Examples:
+  saturate merge --model opus-mt --adapter adapters/legal --out models/legal
+  saturate merge --model runs/tuned --out models/tuned       # a run of train --lora)");
+  return command;
 }
 
 }  // namespace saturate::apps

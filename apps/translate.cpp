@@ -153,7 +153,8 @@ int run_translate(const TranslateOptions& o) {
     translator.emplace(m, decode, lines_want);
     if (m.store->device().is_cuda()) translator->warm_up(feed->ready());
   };
-  model.emplace(train::load_model(o.model.model, o.model.device, o.model.precision, hooks));
+  model.emplace(
+      train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter));
   LineWriter out(o.output);
   name_part_at_signals(out.part());
   const double load = seconds_since(begin);

@@ -123,6 +123,23 @@ void set_parallel(RunConfig& config, std::string_view text) {
   }
 }
 
+void set_lora(RunConfig& config, std::string_view text) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view part = trim(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos && part != "rslora") {
+      reject(fmt::format("lora: {:.100} has no '='; write it like rank=16,targets=q_proj+v_proj",
+                         part));
+    }
+    const std::string_view name = trim(part.substr(0, equals));
+    std::string value(equals == std::string_view::npos ? "true" : trim(part.substr(equals + 1)));
+    if (name == "targets") std::ranges::replace(value, '+', ',');
+    set_key(config, fmt::format("lora.{}={}", name, value));
+  }
+}
+
 void set_key(RunConfig& config, std::string_view assignment) {
   const size_t bad = find_invalid_utf8(assignment);
   if (bad != std::string_view::npos) reject(fmt::format("--set: byte {} is not UTF-8", bad + 1));
@@ -133,6 +150,10 @@ void set_key(RunConfig& config, std::string_view assignment) {
   const std::string_view name = trim(assignment.substr(0, equals));
   if (name == "parallel") {
     set_parallel(config, unquoted(trim(assignment.substr(equals + 1))));
+    return;
+  }
+  if (name == "lora") {
+    set_lora(config, unquoted(trim(assignment.substr(equals + 1))));
     return;
   }
   const Key* key = config::find_key(name);
@@ -157,6 +178,16 @@ void check_config(const RunConfig& c) {
   if (needs_end && c.schedule.warmup_steps >= end) {
     reject(fmt::format("schedule.warmup_steps = {} must be below the last step, {}",
                        c.schedule.warmup_steps, end));
+  }
+  LoraConfig others = c.lora;
+  others.rank = 0;
+  if (c.lora.rank == 0 && others != LoraConfig{}) {
+    reject(
+        "lora.rank is 0, so that there are no adapters, but another key says how they are; give "
+        "lora.rank, or leave the other out");
+  }
+  if (c.lora.rank > 0 && c.parallel.schedule == "auto") {
+    reject("parallel = auto does not know of adapters; give --parallel dp=N, or leave it out");
   }
   if (c.translate.max_length_factor == 0 && c.translate.max_length_offset == 0) {
     reject(

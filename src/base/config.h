@@ -77,6 +77,16 @@ struct OptimizerConfig {
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
+// Adapters beside the projections of init.from, which alone train then.
+struct LoraConfig {
+  int64_t rank = 0;  // 0: none
+  double alpha = 0;  // 0: as large as the rank
+  std::vector<std::string> targets = {"all-linear"};
+  double dropout = 0.0;
+  bool rslora = false;
+  friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
+};
+
 struct ScheduleConfig {
   std::string kind = "inverse_sqrt";
   int64_t warmup_steps = 4000;
@@ -157,6 +167,7 @@ struct RunConfig {
   DataConfig data;
   BatchConfig batch;
   OptimizerConfig optimizer;
+  LoraConfig lora;
   ScheduleConfig schedule;
   TrainConfig train;
   ParallelConfig parallel;
@@ -186,6 +197,10 @@ void set_key(RunConfig& config, std::string_view assignment);
 // stands for batch.accumulate. Also what set_key() and TOML take for the key `parallel`.
 // Errors: invalid_argument.
 void set_parallel(RunConfig& config, std::string_view text);
+
+// Several keys of [lora] at once: "rank=16,alpha=32,targets=q_proj+v_proj,dropout=0.05,rslora". Also what
+// set_key() takes for the key `lora`. Errors: invalid_argument.
+void set_lora(RunConfig& config, std::string_view text);
 
 // Rules between keys; call once the configuration is complete. Errors: invalid_argument.
 void check_config(const RunConfig& config);

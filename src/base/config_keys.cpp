@@ -79,6 +79,12 @@ const Key kKeys[] = {
     {AT(optimizer.ema_decay), "decay of the moving average of the weights that is validated and saved as the model; 0: none", 0, 0.9999999},
     {AT(optimizer.freeze), "parameters that training leaves as they are: names as in a checkpoint, with * ? [] (\"encoder.*\", \"*.bias\")"},
 
+    {AT(lora.rank), "rank of adapters beside the projections of init.from, which train alone; 0: none, and all of the model trains", 0, 65536},
+    {AT(lora.alpha), "what they add counts alpha / rank times; 0: as large as the rank", 0, 1e6},
+    {AT(lora.targets), "modules of transformers' model that have one, by their names or the ends of them (q_proj, v_proj); all-linear: every projection of the layers"},
+    {AT(lora.dropout), "dropout of what they are given", 0, 0.95},
+    {AT(lora.rslora), "alpha / sqrt(rank) instead of alpha / rank"},
+
     {AT(schedule.kind), "learning rate after warm-up", 0, 0, "constant|inverse_sqrt|linear|cosine|warmup_stable_decay"},
     {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kUnbounded},
     {AT(schedule.total_steps), "step at which linear, cosine and warmup_stable_decay end; 0: train.max_steps", 0, kUnbounded},

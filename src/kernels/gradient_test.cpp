@@ -334,20 +334,13 @@ Differentiable routed_tokens(int64_t k) {
 // clang-format on
 
 std::vector<Differentiable> all_of_them() {
-  std::vector<Differentiable> all{embedding(),
-                                  convolution(),
-                                  attention(),
-                                  linear_product(),
-                                  grouped_product(),
-                                  rotation(),
-                                  dispatched_rows(),
-                                  combined_rows(),
-                                  routed_tokens(1),
-                                  routed_tokens(3),
-                                  cross_entropy_of(0.0f),
-                                  cross_entropy_of(0.2f)};
+  std::vector<Differentiable> all{
+      embedding(),       convolution(),          attention(),
+      linear_product(),  grouped_product(),      rotation(),
+      dispatched_rows(), combined_rows(),        routed_tokens(1),
+      routed_tokens(3),  cross_entropy_of(0.0f), cross_entropy_of(0.2f)};
   for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,
-                          ActivationKind::silu})
+                          ActivationKind::silu, ActivationKind::identity})
     for (const bool gated : {false, true}) all.push_back(activation_of(kind, gated));
   for (const auto kind : {NormKind::layer_norm, NormKind::rms_norm}) all.push_back(norm_of(kind));
   return all;

@@ -20,6 +20,8 @@ const char* hf_activation(ActivationKind kind) {
       return "gelu";
     case ActivationKind::silu:
       return "silu";
+    case ActivationKind::identity:
+      break;  // no model has it
   }
   return "";
 }

@@ -83,15 +83,6 @@ std::vector<const TensorView*> match(const SafetensorsReader& file, const ModelC
   return found;
 }
 
-// A folder says itself which names it has: what a class of transformers computes today may have
-// been written under our own names before that class was known here.
-std::vector<TensorMapping> mapping_of(const std::string& folder, const ModelConfig& config) {
-  const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  const Json json = read_json_file(path);
-  const bool own = JsonFields(json, "load", path).text("model_type") == "saturate";
-  return own ? own_tensor_mapping(config) : hf_tensor_mapping(config);
-}
-
 void need_zero(const TensorView& t, const std::string& file) {
   std::vector<float> values(static_cast<size_t>(t.elements()));
   read_floats(t, 0, values);
@@ -111,6 +102,15 @@ void need_finite(std::span<const float> values, const TensorView& t, const std::
 }
 
 }  // namespace
+
+// A folder says itself which names it has: what a class of transformers computes today may have
+// been written under our own names before that class was known here.
+std::vector<TensorMapping> tensor_mapping_of(const std::string& folder, const ModelConfig& config) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const Json json = read_json_file(path);
+  const bool own = JsonFields(json, "load", path).text("model_type") == "saturate";
+  return own ? own_tensor_mapping(config) : hf_tensor_mapping(config);
+}
 
 uint64_t hf_weights_bytes(const ModelConfig& config) {
   return SafetensorsWriter::file_bytes(tensor_specs(hf_tensor_mapping(config)));
@@ -207,13 +207,13 @@ void write_hf_share(const std::string& folder, const ModelConfig& config, const 
 }
 
 void check_hf_weights(const std::string& folder, const ModelConfig& config) {
-  match(SafetensorsReader(folder), config, mapping_of(folder, config));
+  match(SafetensorsReader(folder), config, tensor_mapping_of(folder, config));
 }
 
 void load_hf_weights(const std::string& folder, const ModelConfig& config,
                      const SetParameter& set) {
   const SafetensorsReader file(folder);
-  const std::vector<TensorMapping> mappings = mapping_of(folder, config);
+  const std::vector<TensorMapping> mappings = tensor_mapping_of(folder, config);
   const std::vector<const TensorView*> tensors = match(file, config, mappings);
   std::vector<float> values, scratch;
   for (size_t i = 0; i < mappings.size(); ++i) {

@@ -31,6 +31,9 @@ std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config);
 // The same for "model_type": "saturate": each parameter under its own name.
 std::vector<TensorMapping> own_tensor_mapping(const ModelConfig& config);
 
+// The mapping of a folder that is there, which says itself whose names it has.
+std::vector<TensorMapping> tensor_mapping_of(const std::string& folder, const ModelConfig& config);
+
 // Values of one parameter, fp32, row-major; must stay valid until the next call.
 using GetParameter = std::function<std::span<const float>(const std::string& name)>;
 // Called once for every parameter; the values live for the call only.

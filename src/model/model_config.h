@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "kernels/activation/activation.h"
 #include "kernels/norm/norm.h"
+#include "model/lora.h"
 
 namespace saturate::model {
 
@@ -64,6 +65,9 @@ struct ModelConfig {
   int64_t bos_id = -1;
   int64_t eos_id = -1;
   int64_t decoder_start_id = -1;  // first input of the decoder; encoder_decoder needs it
+  // Adapters, which alone train then. They lie in folders of their own (adapter_folder.h): files of
+  // the model, and to_json(), do not know of them.
+  Lora lora;
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -99,7 +103,7 @@ struct ParameterShape {
   int64_t elements() const noexcept { return rows * cols; }
 };
 
-// Every parameter as model files hold it, without the padding of vocabularies, in the order in
+// Every parameter as model files hold it, without the padding of vocabularies and without adapters, in the order in
 // which Transformer declares them. Projections are (out, in); self.qkv has the rows of q, then k,
 // then v; cross.kv those of k, then v; a gated ffn.in those of the gate, then up.
 std::vector<ParameterShape> model_parameters(const ModelConfig& config);

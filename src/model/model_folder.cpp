@@ -54,11 +54,13 @@ void save_model(const std::string& folder, const ModelConfig& config,
     require_finite(name, DType::f32, values.data(), values.size());
     return values;
   };
+  if (!config.lora.empty()) return save_adapter(folder, config, get);
   warn_of_start_row(config, get);
   save_hf(folder, config, translate, get);
 }
 
-std::vector<float> read_weights(const std::string& folder, const ModelConfig& config) {
+std::vector<float> read_weights(const std::string& folder, const ModelConfig& config,
+                                const Adapter* adapter) {
   const TimedPart part("weights from the file");
   ParameterStore layout({}, DType::f32);  // places alone
   const Transformer model(config, layout);
@@ -66,22 +68,43 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
   load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
     const ParameterSpec& p = layout.spec(need(layout, name));
     SAT_ASSERT(std::ssize(values) <= p.size());
-    std::ranges::copy(values, masters.begin() + p.offset);
+    const std::span<float> mine(masters.data() + p.offset, values.size());
+    std::ranges::copy(values, mine.begin());
+    if (adapter != nullptr) adapter->merge(name, mine);
   });
   return masters;
 }
 
-void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store) {
+void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
+                  const Adapter* adapter) {
   const Stream stream(store.device());
+  if (!config.lora.empty()) {
+    ModelConfig base = config;
+    base.lora = {};
+    load_weights(config.lora.base, base, store);
+    const Adapter own = read_adapter(folder, config.lora.base, base);
+    for (const auto& [name, values] : own.values) {
+      const ParameterId id = store.find(name);
+      if (id.index < 0 || std::ssize(values) != store.spec(id).size()) {
+        throw Error(Errc::invalid_argument, "load",
+                    fmt::format("{}: {} is not that of the run's adapters", folder, name));
+      }
+      store.set(stream, id, values.data());
+    }
+    store.refresh_compute(stream);
+    stream.synchronize();
+    return;
+  }
   const TimedPart part("weights from the file");
   std::vector<float> padded;
   load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
     const ParameterId id = need(store, name);
     const auto size = static_cast<size_t>(store.spec(id).size());
     SAT_ASSERT(values.size() <= size);
-    if (values.size() < size) {
+    if (values.size() < size || adapter != nullptr) {
       padded.assign(values.begin(), values.end());
       padded.resize(size);
+      if (adapter != nullptr) adapter->merge(name, padded);
       values = padded;
     }
     store.set(stream, id, values.data());

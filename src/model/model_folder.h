@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "model/adapter_folder.h"
 #include "model/hf_weights.h"
 #include "model/model_config.h"
 #include "ops/parameters.h"
@@ -16,18 +17,21 @@ namespace saturate::model {
 // Warns, once in a process, of a Marian model whose decoder does not start from zeros.
 void warn_of_start_row(const ModelConfig& config, const GetParameter& get);
 
-// save_hf() of what `store` ships, one parameter after another. Rows that pad a vocabulary are left
+// save_hf() of what `store` ships, one parameter after another; with adapters save_adapter(). Rows that pad a vocabulary are left
 // out. Warns of a Marian model whose decoder does not start from zeros. Synchronises. Errors: those
 // of save_hf and require_finite.
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store);
 
-// The weights of a folder as ParameterStore::set_all() takes them. Errors: those of load_hf_weights.
-std::vector<float> read_weights(const std::string& folder, const ModelConfig& config);
+// The weights of a folder as ParameterStore::set_all() takes them, with `adapter` merged where there is one.
+// Errors: those of load_hf_weights.
+std::vector<float> read_weights(const std::string& folder, const ModelConfig& config,
+                                const Adapter* adapter = nullptr);
 
 // Reads the weights into the masters of `store` and refreshes the compute copy; padding rows become
 // zero. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
-// then.
-void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store);
+// then. Where `config` has adapters `folder` is theirs, and the base is read from Lora::base.
+void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
+                  const Adapter* adapter = nullptr);
 
 }  // namespace saturate::model

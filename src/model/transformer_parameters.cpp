@@ -117,6 +117,24 @@ ParameterId Transformer::declare_table(ParameterStore& store, const std::string&
                   0);
 }
 
+namespace {
+
+// Beside adapters nothing trains.
+void freeze_base(const Lora& lora, ParameterStore& store) {
+  std::set<std::string> adapters;
+  for (const LoraLinear& l : lora.linears) {
+    adapters.insert(l.a_name());
+    for (size_t i = 0; i < l.parts.size(); ++i) adapters.insert(l.b_name(i));
+  }
+  std::vector<ParameterId> base;
+  for (size_t i = 0; i < store.specs().size(); ++i) {
+    if (!adapters.contains(store.specs()[i].name)) base.push_back({static_cast<int32_t>(i)});
+  }
+  store.freeze(base, true);
+}
+
+}  // namespace
+
 Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const Layout& layout,
                          Stages stages)
     : config_(config), layout_(&layout), stages_(std::move(stages)) {
@@ -141,11 +159,14 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const
   if (!config_.tied_output)
     output_ = declare_table(store, "output.weight", config_.vocab_target, -1, {items.output});
   store.hold(true);
+  if (!config_.lora.empty()) freeze_base(config_.lora, store);
 }
 
 std::vector<ParameterShape> model_parameters(const ModelConfig& config) {
   ParameterStore store({}, DType::f32);  // never allocated
-  const Transformer model(config, store);
+  ModelConfig base = config;
+  base.lora = {};
+  const Transformer model(base, store);
   std::vector<ParameterShape> shapes;
   for (const ParameterSpec& p : store.specs()) {
     shapes.push_back({p.name, p.rows - p.padding_rows, p.cols, p.rows == 1 && !p.decay, p.blocks});

@@ -26,7 +26,7 @@ struct GradientReport {
   int64_t checked = 0;
 };
 
-// Compares at most `per_parameter` elements of every parameter, spread evenly. The loss must be
+// Compares at most `per_parameter` elements of every parameter that trains, spread evenly. The loss must be
 // recorded with grad_scale 1; parameters start as initialise() draws them, vectors moved off their
 // constants. Also runs the tape twice over different rubbish in the arena: same bits, and nothing
 // written behind it.
@@ -67,6 +67,7 @@ inline GradientReport check_gradients(const GradientCase& test, int64_t per_para
   GradientReport report;
   const double h = 1e-5;  // error of central differences about h^2 plus eps / h: 1e-10
   for (const ParameterSpec& p : store.specs()) {
+    if (p.frozen) continue;
     const int64_t stride = std::max<int64_t>(1, p.size() / per_parameter);
     for (int64_t e = 0; e < p.size(); e += stride) {
       double& x = w[p.offset + e];

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/activation/activation.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_plan.h"
 
@@ -20,7 +21,7 @@ using kernels::Transpose;
 struct Product {
   Value a = {}, b = {}, c = {}, d = {}, bias = {};
   MatmulArgs args = {};
-  int64_t a_element = 0, d_element = 0;  // where a and d begin
+  int64_t a_element = 0, b_element = 0, d_element = 0;  // where they begin
 
   // The kernel is chosen here, while the list is recorded.
   MatmulPlan plan(const Tape& t, Value w) const {
@@ -38,6 +39,7 @@ struct Product {
     x.a = memory_of(a), x.b = memory_of(b), x.c = memory_of(c), x.d = memory_of(d);
     x.bias = memory_of(bias);
     x.a = static_cast<const char*>(x.a) + static_cast<size_t>(a_element) * size_of(x.ab_type);
+    x.b = static_cast<const char*>(x.b) + static_cast<size_t>(b_element) * size_of(x.ab_type);
     x.d = static_cast<char*>(x.d) + static_cast<size_t>(d_element) * size_of(x.d_type);
     const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
     return kernels::plan_matmul(where, t.parameters().kernels(), x);
@@ -45,7 +47,8 @@ struct Product {
 
   void run(const Run& r, const MatmulPlan& plan) const {
     MatmulArgs x = args;
-    x.a = r.at(a, a_element), x.b = r(b), x.c = r(c), x.d = r.at(d, d_element), x.bias = r(bias);
+    x.a = r.at(a, a_element), x.b = r.at(b, b_element), x.d = r.at(d, d_element);
+    x.c = r(c), x.bias = r(bias);
     plan.run(r.ctx, x);
   }
 
@@ -72,7 +75,14 @@ void record_bias_gradient(Tape& t, Value d_y, Value bias) {
   });
 }
 
-void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
+// Columns [first, first + count) of a value.
+struct Columns {
+  int64_t first = 0, count = 0;
+};
+
+// d_w = scale d_y^T x, of some columns of d_y and x.
+void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, Columns of_y,
+                            float scale) {
   bool first = false;
   const Value d_w = t.parameter_gradient(w, &first);
   const Tape::Info xi = t.info(x), dy = t.info(d_y);
@@ -80,18 +90,21 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
   Product add{.a = d_y,
               .b = x,
               .d = d_w,
-              .args = {.m = dy.cols,
-                       .n = xi.cols,
+              .args = {.m = of_y.count,
+                       .n = of_x.count,
                        .k = xi.rows,
                        .lda = dy.cols,
                        .ldb = xi.cols,
-                       .ldc = xi.cols,
-                       .ldd = xi.cols,
+                       .ldc = of_x.count,
+                       .ldd = of_x.count,
                        .ta = Transpose::yes,
                        .ab_type = xi.dtype,
                        .d_type = wide,
+                       .alpha = scale,
                        .beta = 1.0f,
-                       .allow_tf32 = t.parameters().kernels().allow_tf32}};
+                       .allow_tf32 = t.parameters().kernels().allow_tf32},
+              .a_element = of_y.first,
+              .b_element = of_x.first};
   Product set = add;
   set.args.beta = 0.0f;
   // The first contribution adds from the second micro-step on.
@@ -106,6 +119,10 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
         }
       },
       add.traits());
+}
+
+void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
+  record_weight_gradient(t, x, {0, t.info(x).cols}, w, d_y, {0, t.info(d_y).cols}, 1.0f);
 }
 
 void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
@@ -149,6 +166,49 @@ void require_inner(const char* op, const Tape::Info& x, const Tape::Info& w, int
   throw Error(Errc::invalid_argument, op,
               fmt::format("x is ({}, {}), w ({}, {}), bias ({}): inner sizes or bias differ",
                           x.rows, x.cols, w.rows, w.cols, bias));
+}
+
+// Of add_low_rank(); y's gradient is the sum's.
+void low_rank_gradients(Tape& t, Value y, Value z, const std::vector<LowRankPart>& parts,
+                        Value d_y) {
+  const Tape::Info dy = t.info(d_y), zi = t.info(z);
+  const Value d_z = t.make("d_low_rank", zi.dtype, zi.rows, zi.cols);
+  std::vector<std::pair<Product, MatmulPlan>> products;
+  std::vector<Value> reads{d_y};
+  double flops = 0;
+  int64_t z_column = 0;
+  for (const LowRankPart& part : parts) {
+    const Tape::Info b = t.info(part.b);
+    record_weight_gradient(t, z, {z_column, b.cols}, part.b, d_y, {part.column, b.rows},
+                           part.scale);
+    const Product p{.a = d_y,
+                    .b = part.b,
+                    .d = d_z,
+                    .args = {.m = dy.rows,
+                             .n = b.cols,
+                             .k = b.rows,
+                             .lda = dy.cols,
+                             .ldb = b.cols,
+                             .ldc = zi.cols,
+                             .ldd = zi.cols,
+                             .ab_type = zi.dtype,
+                             .d_type = zi.dtype,
+                             .alpha = part.scale,
+                             .allow_tf32 = t.parameters().kernels().allow_tf32},
+                    .a_element = part.column,
+                    .d_element = z_column};
+    products.emplace_back(p, p.plan(t, part.b));
+    reads.push_back(part.b);
+    flops += p.traits().flops;
+    z_column += b.cols;
+  }
+  t.record("low_rank_gradient", std::move(reads), {d_z},
+           [products = std::move(products)](const Run& r) {
+             for (const auto& [p, plan] : products) p.run(r, plan);
+           },
+           {}, {.flops = flops});
+  t.set_gradient(z, d_z);
+  t.set_gradient(y, d_y);
 }
 
 Product product_of(const Tape& t, Value x, Value w, Value bias, Value y) {
@@ -232,6 +292,94 @@ Value add_bias(Tape& tape, Value x, Value bias) {
         const Value d_y = t.gradient(y);
         record_bias_gradient(t, d_y, bias);
         t.set_gradient(x, d_y);
+      });
+  return y;
+}
+
+Value add_low_rank(Tape& tape, Value y, Value z, const std::vector<LowRankPart>& parts) {
+  const Tape::Info yi = tape.info(y), zi = tape.info(z);
+  const bool tf32 = tape.parameters().kernels().allow_tf32;
+  int64_t rank = 0;
+  for (const LowRankPart& p : parts) rank += tape.info(p.b).cols;
+  std::vector<std::pair<Product, MatmulPlan>> products;
+  double flops = 0;
+  const Value sum = tape.alias("low_rank", y);
+  std::vector<Value> reads{y, z};
+  int64_t z_column = 0;
+  for (const LowRankPart& part : parts) {
+    const Tape::Info b = tape.info(part.b);
+    if (part.column < 0 || part.column + b.rows > yi.cols || rank != zi.cols ||
+        zi.rows != yi.rows) {
+      throw Error(Errc::invalid_argument, "add_low_rank",
+                  fmt::format("columns {} + {} of y ({}, {}) from z ({}, {}) of ranks {}: they do "
+                              "not fit",
+                              part.column, b.rows, yi.rows, yi.cols, zi.rows, zi.cols, rank));
+    }
+    const Product p{.a = z,
+                    .b = part.b,
+                    .d = sum,
+                    .args = {.m = yi.rows,
+                             .n = b.rows,
+                             .k = b.cols,
+                             .lda = zi.cols,
+                             .ldb = b.cols,
+                             .ldc = yi.cols,
+                             .ldd = yi.cols,
+                             .tb = Transpose::yes,
+                             .ab_type = yi.dtype,
+                             .d_type = yi.dtype,
+                             .alpha = part.scale,
+                             .beta = 1.0f,
+                             .allow_tf32 = tf32},
+                    .a_element = z_column,
+                    .d_element = part.column};
+    products.emplace_back(p, p.plan(tape, part.b));
+    flops += p.traits().flops;
+    reads.push_back(part.b);
+    z_column += b.cols;
+  }
+  tape.record(
+      "low_rank", std::move(reads), {sum},
+      [products = std::move(products)](const Run& r) {
+        for (const auto& [p, plan] : products) p.run(r, plan);
+      },
+      [=](Tape& t) { low_rank_gradients(t, y, z, parts, t.gradient(sum)); }, {.flops = flops});
+  return sum;
+}
+
+Value dropout(Tape& tape, Value x, float p, MaskKind mask) {
+  if (!tape.training() || p == 0.0f) return x;
+  const Tape::Info i = tape.info(x);
+  const Value y = tape.make("dropout", i.dtype, i.rows, i.cols);
+  RngRef rng = tape.random(mask);
+  rng.rows = 0;  // x may be the other side of the batch, whose rows are others
+  const kernels::ActivationArgs args{.kind = kernels::ActivationKind::identity,
+                                     .rows = i.rows,
+                                     .cols = i.cols,
+                                     .dtype = i.dtype,
+                                     .dropout = p,
+                                     .rng = rng};
+  const auto bind = [args](const Run& r, Value from) {
+    kernels::ActivationArgs a = args;
+    a.x = r(from);
+    a.rng = r(args.rng);
+    return a;
+  };
+  tape.record(
+      "dropout", {x}, {y},
+      [=](const Run& r) {
+        kernels::ActivationArgs a = bind(r, x);
+        a.y = r(y);
+        kernels::activation_forward(r.ctx, a);
+      },
+      [=](Tape& t) {
+        const Value d_y = t.gradient(y), d_x = t.make("d_dropout", i.dtype, i.rows, i.cols);
+        t.record("dropout_backward", {d_y}, {d_x}, [=](const Run& r) {
+          // The slope is 1 whatever x is, so that x need not be kept.
+          kernels::activation_backward(r.ctx,
+                                       {.forward = bind(r, d_y), .d_y = r(d_y), .d_x = r(d_x)});
+        });
+        t.add_gradient(x, d_x);
       });
   return y;
 }

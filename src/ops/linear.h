@@ -42,6 +42,31 @@ void linear_gradients(Tape& t, Value x, Value w, Value bias, Value d_y);
 // Kernel    kernels/elementwise/elementwise.h
 Value add_bias(Tape& tape, Value x, Value bias);
 
+// A term of add_low_rank(): b (outputs, rank), whose outputs are columns `column`, ... of y.
+struct LowRankPart {
+  Value b;
+  int64_t column = 0;
+  float scale = 1.0f;
+};
+// y + scale z_i b_i^T in the columns of each part i: the second half of adapters of low rank (Hu et al.,
+// arXiv:2106.09685), beside a projection that several of them may share.
+//
+// Shapes    y (rows, out), written in place; z (rows, ranks of all parts): the columns z_i lie in
+//           the order of parts, which touch different columns of y; returns an alias of y.
+// Backward  d_z = scale d_y b and d_b = scale d_y^T z, part by part; d_y is y's gradient as it is.
+// Errors    invalid_argument when sizes do not fit.
+// Kernel    kernels/gemm/matmul.h
+Value add_low_rank(Tape& tape, Value y, Value z, const std::vector<LowRankPart>& parts);
+
+// x with elements at random set to 0 and the others times 1/(1 - p): x itself outside of training,
+// or when p is 0. Rows of x must be whole: not those of one rank among several.
+//
+// Shapes    x (rows, cols); returns the same.
+// Backward  d_x from d_y and the mask; x is not kept.
+// Errors    invalid_argument when another operation draws this mask.
+// Kernel    kernels/activation/activation.h
+Value dropout(Tape& tape, Value x, float p, MaskKind mask);
+
 // y = x w^T in the wide type, from a master: for the few columns of a router, whose largest decides.
 // Nothing of x's size in the wide type is kept for the backward pass.
 //

@@ -95,6 +95,31 @@ TEST_F(OpsGradient, BiasAfterAProduct) {
   EXPECT_GE(r.checked, 10);
 }
 
+// Of twelve columns the first four and the last five have an adapter, of ranks 2 and 3.
+TEST_F(OpsGradient, LowRankPartsBesideAProduct) {
+  ParameterId low, first, second;
+  const auto r = check(
+      [&](ParameterStore& s) {
+        a_ = add(s, "in", 12, kWidth);
+        b_ = add(s, "out", kWidth, 12);
+        low = add(s, "a", 5, kWidth);
+        first = add(s, "b0", 4, 2);
+        second = add(s, "b1", 5, 3);
+      },
+      [&](Tape& t, Value x) {
+        const Value y = ops::linear(t, x, t.parameter(a_));
+        const Value z =
+            ops::linear(t, ops::dropout(t, x, 0.3f, MaskKind::adapter_in), t.parameter(low));
+        return ops::linear(
+            t,
+            ops::add_low_rank(t, y, z,
+                              {{t.parameter(first), 0, 0.7f}, {t.parameter(second), 7, 1.9f}}),
+            t.parameter(b_));
+      });
+  EXPECT_LT(r.worst, kBound) << r.where;
+  EXPECT_GE(r.checked, 50);
+}
+
 TEST_F(OpsGradient, AZeroRowStartsAtZeroAndGetsNoGradient) {
   const auto gradients = [this](int64_t zero_row) {
     ParameterStore store({}, DType::f64);
@@ -220,7 +245,7 @@ TEST_F(OpsGradient, ResidualNormWithDropout) {
 TEST_F(OpsGradient, Activations) {
   using kernels::ActivationKind;
   for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,
-                          ActivationKind::silu}) {
+                          ActivationKind::silu, ActivationKind::identity}) {
     for (const bool gated : {false, true}) {
       const auto r = check(
           [&](ParameterStore& s) {

@@ -22,7 +22,7 @@ double normal_of(uint32_t a, uint32_t b) {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 
-float draw(const ParameterSpec& p, uint64_t seed, uint64_t parameter, int64_t element) {
+float first_value(const ParameterSpec& p, uint64_t seed, uint64_t parameter, int64_t element) {
   switch (p.init) {
     case Init::zeros:
       return 0.0f;
@@ -135,9 +135,13 @@ ParameterId ParameterStore::add(ParameterSpec spec) {
   return {static_cast<int32_t>(specs_.size() - 1)};
 }
 
-void ParameterStore::freeze(ParameterId id) {
+void ParameterStore::freeze(std::span<const ParameterId> ids, bool elsewhere) {
   SAT_ASSERT(!allocated() && layout_ == nullptr);
-  specs_[static_cast<size_t>(id.index)].frozen = true;
+  for (const ParameterId id : ids) {
+    ParameterSpec& p = specs_[static_cast<size_t>(id.index)];
+    p.frozen = true;
+    p.elsewhere = p.elsewhere || elsewhere;
+  }
   begin_groups();
   for (ParameterSpec& p : specs_) place(p);
 }
@@ -169,10 +173,17 @@ void* ParameterStore::at(StateArray a, ParameterId id) const noexcept {
   return group_of(p).at(a, p.offset);
 }
 
-void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
+void ParameterStore::initialise(const Stream& stream, uint64_t seed) { draw(stream, seed, true); }
+
+void ParameterStore::initialise_trained(const Stream& stream, uint64_t seed) {
+  draw(stream, seed, false);
+}
+
+void ParameterStore::draw(const Stream& stream, uint64_t seed, bool frozen_too) {
   std::vector<float> values;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const ParameterSpec& p = specs_[i];
+    if (p.frozen && !frozen_too) continue;
     const auto number = static_cast<uint64_t>(p.number);
     const bool cut = p.whole.rows > 0;
     const std::vector<parallel::ShardRun> all{{0, p.size()}};
@@ -183,7 +194,7 @@ void ParameterStore::initialise(const Stream& stream, uint64_t seed) {
       const auto draw_some = [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           const int64_t e = run.global_offset + at;
-          next[at] = e / width == p.zero_row ? 0.0f : draw(p, seed, number, e);
+          next[at] = e / width == p.zero_row ? 0.0f : first_value(p, seed, number, e);
         }
       };
       parallel_for(run.length, kDrawnAtOnce, draw_some);

@@ -35,10 +35,11 @@ struct ParameterSpec {
   int64_t rows = 1;  // of what this rank holds; a vector is (1, cols)
   int64_t cols = 0;
   Init init = Init::zeros;
-  float init_scale = 0;  // standard deviation (normal) or bound (uniform)
-  bool decay = false;    // whether weight decay applies (matrices)
-  bool frozen = false;   // training leaves it as it is; set by ParameterStore::freeze
-  bool wide = false;     // operations read its master (Tape::wide_parameter): norms, positions
+  float init_scale = 0;    // standard deviation (normal) or bound (uniform)
+  bool decay = false;      // whether weight decay applies (matrices)
+  bool frozen = false;     // training leaves it as it is; set by ParameterStore::freeze
+  bool elsewhere = false;  // frozen, and in no checkpoint: the model that a run starts from has it
+  bool wide = false;       // operations read its master (Tape::wide_parameter): norms, positions
   // Of the whole parameter, a row of a lookup table that starts at zero and stays zero:
   // ops::embedding gives it no gradient and clears what others have added before. (Weight decay
   // still shrinks a row that was loaded and is not zero.) -1: there is none.
@@ -90,7 +91,8 @@ class ParameterStore {
 
   // Takes a parameter out of training: it moves to a group that has neither gradients nor moments.
   // Tapes recorded later leave out the work that only its gradient needs.
-  void freeze(ParameterId id);
+  void freeze(ParameterId id) { freeze(std::span(&id, 1)); }
+  void freeze(std::span<const ParameterId> ids, bool elsewhere = false);
 
   // Parameters added from here on are of another unit than those before: what is used together (a
   // layer, a table) is gathered from the ranks, and its gradient reduced, as one.
@@ -137,6 +139,8 @@ class ParameterStore {
   // Draws every parameter from (seed, number of the parameter, element of the whole parameter): the
   // same on every device, and for every cut over ranks the part's values of the whole.
   void initialise(const Stream& stream, uint64_t seed);
+  // The same for those alone that train.
+  void initialise_trained(const Stream& stream, uint64_t seed);
 
   // Masters of a parameter from the host. Synchronises.
   void set(const Stream& stream, ParameterId id, const float* values);
@@ -203,6 +207,7 @@ class ParameterStore {
 
  private:
   void place(ParameterSpec& spec);
+  void draw(const Stream& stream, uint64_t seed, bool frozen_too);
   void begin_groups();
 
   std::vector<ParameterSpec> specs_;

@@ -50,7 +50,16 @@ class Tape;
 // that neither the order of recording nor recomputation nor a layer's rank changes a mask. Numbers
 // enter masks: append, never renumber.
 enum class Stack : uint8_t { encoder, decoder };
-enum class MaskKind : uint8_t { embedding, attention, activation, residual, routing };
+enum class MaskKind : uint8_t {
+  embedding,
+  attention,
+  activation,
+  residual,
+  routing,
+  adapter_in,  // of what a mixer's first projection is given, the encoder's memory, and its result
+  adapter_memory,
+  adapter_out
+};
 
 // What a recorded operation sees while it runs.
 class Run {

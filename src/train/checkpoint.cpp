@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "model/adapter_folder.h"
 #include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
@@ -96,7 +97,8 @@ uint64_t checkpoint_bytes(const model::ModelConfig& config, const StateOfRanks& 
   // About twelve files, the small ones of a few kilobytes, in blocks of up to 4 KiB.
   constexpr uint64_t kSmallFiles = uint64_t{96} << 10;
   const uint64_t times = model::nearest_hf_class(config) == model::HfClass::marian ? 1 : 2;
-  return model::hf_weights_bytes(config) +
+  return (config.lora.empty() ? model::hf_weights_bytes(config)
+                              : model::adapter_bytes(config.lora)) +
          model::SafetensorsWriter::file_bytes(state_tensors(state.all, state.store.purpose())) +
          (state.store.sharing().coded_copies
               ? model::SafetensorsWriter::file_bytes(
@@ -136,6 +138,10 @@ void write_weights(const std::string& folder, const model::ModelConfig& config,
       model::require_finite(name, DType::f32, values.data(), values.size());
       return values;
     };
+    if (!config.lora.empty()) {
+      if (ranks.rank() == 0) model::save_adapter(folder, config, get);
+      return;
+    }
     if (ranks.rank() == 0) model::warn_of_start_row(config, get);
     model::write_hf_share(folder, config, get, {ranks.rank(), ranks.size()});
   });
@@ -148,7 +154,7 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
   step.synchronize();
   ranks.first([&] {
     std::filesystem::create_directories(folder + "/training");
-    model::begin_hf(folder, config, translate);
+    if (config.lora.empty()) model::begin_hf(folder, config, translate);
     save_tokenizers(folder, corpora.source, corpora.target);
     export_tokenizer(folder, config, corpora.source, corpora.target);
     write_json_file(folder + "/training/state.json", state_json(step.state(), progress, state.all));
@@ -159,8 +165,56 @@ void write_checkpoint(const std::string& folder, const model::ModelConfig& confi
   write_state_file(folder + kResidualFile, StateFile::residual, state, step.stream(), ranks);
 }
 
+namespace {
+
+void check_tokenizers(const std::string& folder, const Corpora& corpora) {
+  const auto check = [&](const char* name, const data::Tokenizer& there, const data::Tokenizer& t) {
+    if (there.fingerprint() == t.fingerprint()) return;
+    throw Error(
+        Errc::invalid_argument, "resume",
+        fmt::format("{}/{} is not the tokenizer this run uses now; copy it into the run's data "
+                    "folder or start in a new folder",
+                    folder, name));
+  };
+  const Tokenizers there = load_tokenizers(folder);
+  check("source.spm", there.source, corpora.source);
+  check("target.spm", there.target, corpora.target);
+}
+
+// Whether the run trains adapters, as the one there did. Which modules have them is checked with the
+// state, tensor by tensor.
+bool check_adapter(const std::string& folder, const model::ModelConfig& config) {
+  const model::Lora& now = config.lora;
+  const bool was = model::is_adapter_folder(folder);
+  const auto refuse = [&](const std::string& before, const std::string& is) {
+    throw Error(
+        Errc::invalid_argument, "resume",
+        fmt::format("{}: the run there trained {}, this configuration {}; resume with its own "
+                    "lora.* keys or start in a new folder",
+                    folder, before, is));
+  };
+  const auto text = [](const model::Lora& l) {
+    return fmt::format("adapters of rank {} and alpha {:g}{}", l.rank, l.alpha,
+                       l.rank_stabilised ? " (rslora)" : "");
+  };
+  if (was == now.empty())
+    refuse(was ? "adapters" : "a whole model", was ? "a whole model" : text(now));
+  if (!was) return false;
+  const model::AdapterConfig saved = model::read_adapter_config(folder);
+  const model::Lora before{.linears = {},
+                           .rank = saved.rank,
+                           .alpha = saved.alpha,
+                           .rank_stabilised = saved.rank_stabilised,
+                           .base = {}};
+  if (text(before) != text(now)) refuse(text(before), text(now));
+  return true;
+}
+
+}  // namespace
+
 void check_continues(const std::string& folder, const model::ModelConfig& config,
                      const Corpora& corpora) {
+  if (check_adapter(folder, config)) return check_tokenizers(folder, corpora);
   model::ModelConfig saved = model::read_model_config(folder);
   saved.dropout = config.dropout;
   saved.attention_dropout = config.attention_dropout;
@@ -175,17 +229,7 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
                             "same model or start in a new folder",
                             folder, m.key, old ? old->dump() : "none", m.value.dump()));
   }
-  const auto check = [&](const char* name, const data::Tokenizer& there, const data::Tokenizer& t) {
-    if (there.fingerprint() == t.fingerprint()) return;
-    throw Error(
-        Errc::invalid_argument, "resume",
-        fmt::format("{}/{} is not the tokenizer this run uses now; copy it into the run's data "
-                    "folder or start in a new folder",
-                    folder, name));
-  };
-  const Tokenizers there = load_tokenizers(folder);
-  check("source.spm", there.source, corpora.source);
-  check("target.spm", there.target, corpora.target);
+  check_tokenizers(folder, corpora);
 }
 
 int64_t best_step_of(const std::string& folder) {

@@ -32,7 +32,7 @@ std::vector<SavedPart> saved_parts(const ParameterStore& store, Purpose purpose,
     if (saved_name(a) == nullptr || (a == StateArray::residual) != (which == StateFile::residual))
       continue;
     for (const ParameterSpec& p : store.specs()) {
-      if (store.group_of(p).keeps(a, purpose)) parts.push_back({a, p});
+      if (store.group_of(p).keeps(a, purpose) && !p.elsewhere) parts.push_back({a, p});
     }
   }
   return parts;

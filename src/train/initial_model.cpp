@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -190,6 +191,7 @@ InitialModel open_folder(const RunConfig& config, const std::string& from) {
   }
   settle_ids(folder, initial.tokenizers, initial.config);
   model::check_hf_weights(folder, found);
+  initial.config.lora = adapters_of(config, model::tensor_mapping_of(folder, found), folder);
   return initial;
 }
 
@@ -221,6 +223,12 @@ std::optional<InitialModel> find_initial_model(const RunConfig& config) {
                       asked, config.out, kept ? kept->from : "random weights"));
     }
     if (kept) check_model_keys(config, config.out, kept->config);
+    if (kept && config.lora.rank > 0) {  // its base is no part of the run
+      kept->folder = model_folder(kept->from);
+      const auto found = model::read_model_config(kept->folder);
+      kept->config.lora =
+          adapters_of(config, model::tensor_mapping_of(kept->folder, found), kept->folder);
+    }
     return kept;
   }
   if (asked.empty()) return std::nullopt;
@@ -280,7 +288,13 @@ void load_initial_weights(InitialModel& initial, ParameterStore& store,
   store.refresh_compute(stream);
   stream.synchronize();
   const uint64_t all = model::xxh3(std::as_bytes(std::span(hashes)));
-  initial.weights = fmt::format("{:016x}", all);
+  const std::string before = std::exchange(initial.weights, fmt::format("{:016x}", all));
+  if (!before.empty() && before != initial.weights) {
+    refuse(fmt::format(
+        "{} holds other weights now ({}) than when this run began ({}), and adapters fit those "
+        "alone; restore the folder",
+        initial.folder, initial.weights, before));
+  }
   // A double holds 53 bits.
   const auto mine = static_cast<double>(all >> 11);
   const double highest = ranks.all_reduce_max(mine), lowest = -ranks.all_reduce_max(-mine);

@@ -92,6 +92,7 @@ LayoutTask common_task(const RunConfig& config, Device device, int64_t length, i
   t.model.eos_id = t.model.bos_id = 0;
   t.model.max_positions = std::max(t.model.max_positions, length);
   model::validate(t.model);
+  t.model.lora = adapters_of(config, model::hf_tensor_mapping(t.model), "");
   const int64_t rows = (std::max(length, config.batch.target_tokens) + unit - 1) / unit * unit;
   const data::BatchShape shape{.source_rows = lm ? 0 : rows,
                                .target_rows = rows,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "model/adapter_folder.h"
 #include "parallel/lockstep.h"
 
 namespace saturate::train {
@@ -69,6 +70,13 @@ void as_experts(model::ModelConfig& m, model::ExpertRouting routing) {
   m.activation_dropout = 0;
 }
 
+model::ModelConfig adapted(model::ModelConfig m, std::vector<std::string> targets) {
+  m.lora = model::lora_for(
+      {.rank = 3, .alpha = 6, .dropout = 0.1, .targets = std::move(targets), .base = ""},
+      model::hf_tensor_mapping(m));
+  return m;
+}
+
 const std::map<std::string, model::ModelConfig>& models() {
   static const auto all = [] {
     std::map<std::string, model::ModelConfig> out;
@@ -97,6 +105,8 @@ const std::map<std::string, model::ModelConfig>& models() {
     as_experts(out["dropless"], model::ExpertRouting::dropless);
     out["linear"] = decoder_only();
     out["linear"].mixers = {"linear_attention", "self_attention"};
+    out["adapted"] = adapted(encoder_decoder(), {"all-linear"});
+    out["adapted-llama"] = adapted(out["llama"], {"qkv", "ffn.in"});
     return out;
   }();
   return all;

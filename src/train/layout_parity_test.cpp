@@ -35,6 +35,13 @@ constexpr const char* kData[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Data, LayoutParity, testing::ValuesIn(kData));
 
+// Adapters alone train, beside frozen projections.
+constexpr const char* kAdapters[] = {
+    "adapted dp=2,zero=0 4",       "adapted dp=4,zero=1 4", "adapted-llama dp=2,zero=2 4 averaged",
+    "adapted-llama dp=4,zero=3 4", "adapted dp=1,pp=2 4",   "adapted-llama dp=2,pp=2,zero=1 4",
+};
+INSTANTIATE_TEST_SUITE_P(Adapters, LayoutParity, testing::ValuesIn(kAdapters));
+
 // Several slices a rank, and buckets with padding.
 constexpr const char* kZero[] = {
     "wide-gpt dp=2,zero=1 2 unclipped", "wide-gpt dp=3,zero=1 6 averaged",

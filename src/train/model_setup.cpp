@@ -133,8 +133,29 @@ model::ModelConfig model_with(const RunConfig& config, model::ModelConfig m) {
   return m;
 }
 
+model::Lora adapters_of(const RunConfig& config, std::span<const model::TensorMapping> model,
+                        const std::string& base) {
+  const LoraConfig& l = config.lora;
+  if (l.rank == 0) return {};
+  return model::lora_for({.rank = l.rank,
+                          .alpha = l.alpha > 0 ? l.alpha : static_cast<double>(l.rank),
+                          .dropout = l.dropout,
+                          .rank_stabilised = l.rslora,
+                          .targets = l.targets,
+                          .base = base},
+                         model);
+}
+
 model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,
                                  const data::Tokenizer& target) {
+  if (config.lora.rank > 0) {
+    throw Error(
+        Errc::invalid_argument, "config",
+        fmt::format(
+            "lora.rank is {}, and adapters need a trained model beside which they lie; give "
+            "one with --init-from",
+            config.lora.rank));
+  }
   model::ModelConfig m = model_with(config);
   m.vocab_target = target.vocab_size();
   m.eos_id = target.eos_id();

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/config.h"
 #include "data/tokenizer.h"
+#include "model/adapter_folder.h"
 #include "model/model_config.h"
 #include "train/training_step.h"
 
@@ -24,7 +25,12 @@ int64_t longest_sentence(const RunConfig& config);
 model::ModelConfig model_with(const RunConfig& config, model::ModelConfig start);
 model::ModelConfig model_with(const RunConfig& config);  // of the preset
 
-// The same with the vocabularies' sizes and special ids. Errors: invalid_argument.
+// The adapters that [lora] asks for beside the model of these tensors, whose folder is `base`; none with
+// lora.rank = 0. Errors: those of lora_for.
+model::Lora adapters_of(const RunConfig& config, std::span<const model::TensorMapping> model,
+                        const std::string& base);
+
+// model_with() and the vocabularies' sizes and special ids. Errors: invalid_argument.
 model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,
                                  const data::Tokenizer& target);
 

@@ -66,7 +66,9 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     const std::vector<int32_t>& holders = part.group->holders();
     if (!holders.empty() && holders.front() != layout.coordinate(Axis::pp)) part.counted.clear();
   }
-  norm_partial_ = Buffer(store.device(), static_cast<size_t>(blocks_) * sizeof(double));
+  // At least one: a stage of a pipeline may have nothing that trains.
+  norm_partial_ =
+      Buffer(store.device(), static_cast<size_t>(std::max<int64_t>(blocks_, 1)) * sizeof(double));
   if (store.is_offloaded()) streamed_ = std::make_unique<StateStream>(store);
 }
 

@@ -143,6 +143,16 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
   const int dp = mesh_extents(p, ranks).dp;
   check_copies(p, dp);
   check_between(p, dp, ranks);
+  if (const auto cut = std::max({p.tp, p.cp, p.ep}); !model.lora.empty() && cut > 1) {
+    refuse(
+        fmt::format("parallel.{} = {} cuts matrices or rows, and adapters (lora.rank) are not cut; "
+                    "use dp, whose "
+                    "ranks can share weights too (zero = 3), or pp",
+                    p.tp > 1   ? "tp"
+                    : p.cp > 1 ? "cp"
+                               : "ep",
+                    cut));
+  }
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
   require_divides("tp", p.tp, "model.ffn", model.ffn);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
 #include "train/checkpoint.h"
 #include "train/report.h"
@@ -18,6 +19,12 @@ namespace saturate::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A model, or adapters.
+bool holds_model(const std::string& folder) {
+  std::error_code unknown;
+  return fs::exists(folder + "/config.json", unknown) || model::is_adapter_folder(folder);
+}
 
 RunLock lock_folder(const RunConfig& config) {
   if (config.out.empty()) {
@@ -32,7 +39,7 @@ RunLock lock_folder(const RunConfig& config) {
         fmt::format("{} already holds a run; continue it with --resume or choose another --out",
                     config.out));
   }
-  if (fs::exists(config.out + "/model/config.json")) {
+  if (holds_model(config.out + "/model")) {
     throw Error(Errc::invalid_argument, "train",
                 fmt::format("{0} already holds a run, whose model in {0}/model would be replaced; "
                             "choose another --out, or start over in this one with --resume",
@@ -226,7 +233,7 @@ void RunOutput::copy_model(const Checkpoint& from) {
 // Why model/ is not, or not surely, the model of `step`; nothing when it is.
 std::optional<std::string> RunOutput::model_fault(int64_t step) const {
   std::error_code unknown;
-  if (!fs::exists(model_folder() + "/config.json", unknown)) return "is missing";
+  if (!holds_model(model_folder())) return "is missing";
   if (!fs::exists(model_folder() + "/manifest.json", unknown)) return kNoChecksums;
   if (const auto damage = model::manifest_damage(model_folder())) return "is damaged: " + *damage;
   const std::optional<int64_t> of = model::manifest_step(model_folder());

@@ -186,11 +186,14 @@ void Run::start_or_resume() {
   int64_t done = 0;
   if (from) {
     check_continues(from->folder, model_config_, corpora_);
+    if (!model_config_.lora.empty()) load_initial_weights(*initial_, store_, ranks_);
     progress_state_ = read_checkpoint(from->folder, *step_, store_);
     done = from->step;
     log_info(fmt::format("resumed from {} at step {}", from->folder, done));
   } else {
     if (initial_) {
+      if (!model_config_.lora.empty())
+        store_.initialise_trained(step_->stream(), static_cast<uint64_t>(config_.train.seed));
       load_initial_weights(*initial_, store_, ranks_);
       if (output_) keep_initial_model(config_.out, *initial_);
       log_info(fmt::format("starting from {} (weights {})", initial_->folder, initial_->weights));

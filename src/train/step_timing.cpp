@@ -189,6 +189,7 @@ TimedShape timed_shape(const RunConfig& config, int64_t length) {
   m.eos_id = m.bos_id = 0;
   m.max_positions = std::max(m.max_positions, length);
   model::validate(m);
+  m.lora = adapters_of(config, model::hf_tensor_mapping(m), "");
   const int64_t rows = std::max(length, config.batch.target_tokens / length * length);
   const int64_t unit = row_multiple(config.parallel);  // one rank needs no padding
   const int64_t padded = unit == 8 ? rows : (rows + unit - 1) / unit * unit;

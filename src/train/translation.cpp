@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timed_part.h"
+#include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
@@ -26,9 +27,13 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-std::string model_folder(const std::string& path) {
-  if (fs::exists(path + "/config.json")) return path;
-  if (fs::exists(path + "/model/config.json")) return path + "/model";
+namespace {
+
+// With a model in it, or an adapter alone.
+std::string folder_of_weights(const std::string& path) {
+  for (const std::string& folder : {path, path + "/model"}) {
+    if (fs::exists(folder + "/config.json") || model::is_adapter_folder(folder)) return folder;
+  }
   if (!fs::exists(path)) {
     throw Error(Errc::io, "model", path + " does not exist; give the folder of a run or model");
   }
@@ -47,6 +52,52 @@ std::string model_folder(const std::string& path) {
       fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
                   "checkpoint; give the folder of a run or of a Hugging Face model",
                   path));
+}
+
+std::string base_of(const std::string& adapter) {
+  const std::string base = model::read_adapter_config(adapter).base;
+  for (const fs::path& place : {fs::path(base), fs::path(adapter) / base}) {
+    if (!base.empty() && fs::exists(place)) return folder_of_weights(place.string());
+  }
+  throw Error(Errc::io, "model",
+              fmt::format("{} is an adapter of {}, which is no folder here; give that model with "
+                          "--model and this folder with --adapter",
+                          adapter, base.empty() ? "a model that it does not name" : base));
+}
+
+}  // namespace
+
+std::string model_folder(const std::string& path) {
+  std::string folder = folder_of_weights(path);
+  if (!model::is_adapter_folder(folder)) return folder;
+  throw Error(
+      Errc::invalid_argument, "model",
+      fmt::format("{} is an adapter of {}, no model; make one of them with saturate merge --model "
+                  "{} --out FOLDER, and give that",
+                  folder, model::read_adapter_config(folder).base, path));
+}
+
+ModelPlace model_place(const std::string& path, const std::string& adapter) {
+  ModelPlace place{folder_of_weights(path), adapter.empty() ? "" : folder_of_weights(adapter)};
+  const bool is_adapter = model::is_adapter_folder(place.folder);
+  if (!place.adapter.empty()) {
+    if (!is_adapter && model::is_adapter_folder(place.adapter)) return place;
+    throw Error(Errc::invalid_argument, "model",
+                is_adapter
+                    ? fmt::format("--model {} is an adapter already; give its base with --model",
+                                  place.folder)
+                    : fmt::format("--adapter {} holds a whole model, or no adapter_config.json",
+                                  place.adapter));
+  }
+  if (is_adapter) place = {base_of(place.folder), place.folder};
+  if (model::is_adapter_folder(place.folder)) {
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{} is an adapter of an adapter, {}; merge that one into its base first "
+                    "(saturate merge)",
+                    place.adapter, place.folder));
+  }
+  return place;
 }
 
 void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
@@ -124,7 +175,7 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_
 namespace {
 
 // Starts the device, reads the files and runs the hooks side by side.
-LoadedModel load_folder(const std::string& folder, const std::string& device_name,
+LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
                         const std::string& precision, const LoadHooks& hooks) {
   std::shared_future<Device> device = std::async(std::launch::async, [&] {
     const TimedPart part("device: driver and context");
@@ -132,7 +183,14 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
     use_device(found);
     return found;
   });
-  LoadedModel m = read_text_side(folder);
+  LoadedModel m = read_text_side(place.folder);
+  std::optional<model::Adapter> adapter;
+  if (!place.adapter.empty()) {
+    adapter = model::read_adapter(place.adapter, m.folder, m.config);
+    log_info(fmt::format("adapter {} of rank {} beside {} projections, merged", place.adapter,
+                         adapter->lora.rank, adapter->lora.linears.size()));
+  }
+  const model::Adapter* const merged = adapter ? &*adapter : nullptr;
   if (hooks.on_text) hooks.on_text(m);
   const auto make_store = [&] {
     const TimedPart part("device memory and tables");
@@ -147,7 +205,7 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
                       !device.get().is_cuda();
   if (is_cpu) {  // the memory of the device is where the weights are read to
     make_store();
-    model::load_weights(m.folder, m.config, *m.store);
+    model::load_weights(m.folder, m.config, *m.store, merged);
     if (hooks.on_memory) hooks.on_memory(m);
     return m;
   }
@@ -157,7 +215,7 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
     const TimedPart part("plans and kernels");
     if (hooks.on_memory) hooks.on_memory(m);
   });
-  const std::vector<float> masters = model::read_weights(m.folder, m.config);
+  const std::vector<float> masters = model::read_weights(m.folder, m.config, merged);
   memory.get();
   // What the hook runs must be finite. In 16 bits all matrices are zero until they are refreshed.
   if (m.store->compute_type() == m.store->wide_type()) planned.wait();
@@ -175,15 +233,17 @@ LoadedModel load_folder(const std::string& folder, const std::string& device_nam
 }  // namespace
 
 LoadedModel load_model(const std::string& path, const std::string& device,
-                       const std::string& precision, const LoadHooks& hooks) {
-  const std::string folder = model_folder(path);
+                       const std::string& precision, const LoadHooks& hooks,
+                       const std::string& adapter) {
+  const ModelPlace place = model_place(path, adapter);
   // Beside the loading: it reads every byte once more.
-  auto files = std::async(std::launch::async, [&folder] {
+  auto files = std::async(std::launch::async, [&place] {
     const TimedPart part("checksums of the files");
-    model::check_model_files(folder);
+    model::check_model_files(place.folder);
+    if (!place.adapter.empty()) model::check_model_files(place.adapter);
   });
   try {
-    LoadedModel m = load_folder(folder, device, precision, hooks);
+    LoadedModel m = load_folder(place, device, precision, hooks);
     files.get();
     return m;
   } catch (const Error&) {

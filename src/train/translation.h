@@ -32,8 +32,17 @@ struct LoadedModel {
   std::unique_ptr<model::Transformer> transformer;
 };
 // The folder with config.json that `path` names: itself, <path>/model, or its best or newest
-// whole checkpoint. Errors: io.
+// whole checkpoint. Errors: io; invalid_argument for an adapter, naming its base.
 std::string model_folder(const std::string& path);
+
+// A model, and the folder of an adapter of it or "".
+struct ModelPlace {
+  std::string folder, adapter;
+};
+// The same for what may be an adapter, or the run that trained one: its base is what
+// adapter_config.json names, or where that is relative and not here, beside it. `adapter`: one that
+// is given apart, or "". Errors: io; invalid_argument when both are adapters.
+ModelPlace model_place(const std::string& path, const std::string& adapter = {});
 
 // The tokenizers of a model folder, whose vocabularies are those of `config`. Errors:
 // invalid_argument, when they are of another size or there is none that we read.
@@ -53,9 +62,11 @@ struct LoadHooks {
 
 // Starts the device, reads the files and runs the hooks side by side. Errors: io, invalid_argument
 // (no model there; vocabulary and tokenizer differ; files that are not what their manifest.json
-// says; weights that are not finite), out_of_memory, and those of the hooks.
+// says; weights that are not finite), out_of_memory, and those of the hooks. `path` and `adapter` are as model_place()
+// takes them; an adapter is merged into the fp32 weights.
 LoadedModel load_model(const std::string& path, const std::string& device,
-                       const std::string& precision, const LoadHooks& hooks = {});
+                       const std::string& precision, const LoadHooks& hooks = {},
+                       const std::string& adapter = {});
 
 // The text of a translation: one line, and none for a source without words.
 std::string decode_translation(const data::Tokenizer& target, size_t source_tokens,

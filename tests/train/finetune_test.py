@@ -216,6 +216,79 @@ class FineTuning(unittest.TestCase):
         self.assertEqual(self.state("lm-tuned", 3)["master/decoder.embed.weight"],
                          self.state("lm", 8)["master/decoder.embed.weight"])
 
+    def adapters(self, run, step):
+        return tensors(f"{self.root}/{run}/checkpoints/step-{step:08d}/training/optimizer.safetensors")
+
+    def use(self, command, *flags):
+        done = subprocess.run([OPTIONS.program, command, *flags], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    LORA = {"lora.rank": 4, "lora.alpha": 16, "lora.dropout": 0.1, "optimizer.lr": 1e-2, "optimizer.weight_decay": 0.01}
+
+    def test_adapters_train_alone_and_are_used_with_their_base(self):
+        self.train("lora", 20, **self.LORA)
+        rows = self.rows("lora", "valid")
+        self.assertEqual(rows[0]["loss"], self.rows("base", "valid")[-1]["loss"])  # B starts with zeros
+        self.assertLess(rows[-1]["loss"], rows[0]["loss"] - 0.05)
+        state = self.adapters("lora", 20)
+        self.assertTrue(state)
+        for name in state:
+            self.assertIn(".lora_", name)  # the base stands in no checkpoint
+        model = f"{self.root}/lora/model"
+        self.assertFalse(os.path.exists(f"{model}/config.json"))
+        with open(f"{model}/adapter_config.json", encoding="utf8") as file:
+            config = json.load(file)
+        self.assertEqual((config["r"], config["lora_alpha"], config["base_model_name_or_path"]), (4, 16, f"{self.root}/base/model"))
+        self.assertEqual(config["target_modules"], ["fc1", "fc2", "k_proj", "out_proj", "q_proj", "v_proj"])
+        # The run alone, base and adapter, and the merged model score alike, to the last digit.
+        self.use("merge", "--model", f"{self.root}/base", "--adapter", f"{self.root}/lora", "--out", f"{self.root}/merged")
+        pairs = [f"{self.root}/data/valid.{side}" for side in ("en", "pt")]
+        texts = [self.use("eval", "--quiet", "--device", OPTIONS.device, "--score", "--test", *pairs, *flags) for flags in (
+            ["--model", f"{self.root}/lora"], ["--model", f"{self.root}/base", "--adapter", model],
+            ["--model", f"{self.root}/merged"], ["--model", f"{self.root}/base"])]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[0], texts[2])
+        self.assertNotEqual(texts[0], texts[3])
+        done = subprocess.run([OPTIONS.program, "merge", "--model", f"{self.root}/lora", "--out", f"{self.root}/merged"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("choose another --out", done.stderr)
+
+    def test_adapters_resume_bit_for_bit(self):
+        more = self.LORA | {"batch.accumulate": 2, "optimizer.ema_decay": 0.9, "model.dropout": 0.2}
+        self.train("lora-whole", 12, **more)
+        self.train("lora-parts", 5, **more)
+        done = subprocess.run([OPTIONS.program, "train", "--resume", "--out", f"{self.root}/lora-parts", "--steps", "12"],
+                              capture_output=True, text=True, timeout=250)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.adapters("lora-whole", 12), self.adapters("lora-parts", 12))
+        for says, changes in [("rank 4", {"lora.rank": 8}), ("a whole model", {"lora.rank": 0, "lora.alpha": 0, "lora.dropout": 0}),
+                              ("alpha 16", {"lora.alpha": 3})]:
+            message = self.train("lora-parts", 14, resume=True, expect=2, init=None, **(more | changes)).stderr
+            self.assertIn(says, message)
+
+    def test_ranks_train_adapters_as_one_does(self):
+        if not OPTIONS.launch:
+            self.skipTest("no --launch: this build or machine has one rank")
+        launcher = shlex.split(OPTIONS.launch.format(ranks=OPTIONS.ranks))
+        plain = self.LORA | {"optimizer.eps": 1e-4, "train.precision": "fp32", "lora.dropout": 0, "model.dropout": 0}
+        self.train("lora-many", 5, launcher=launcher, **plain)  # ZeRO 1
+        self.train("lora-alone", 5, **plain, **{"batch.accumulate": OPTIONS.ranks})
+        many, alone = self.adapters("lora-many", 5), self.adapters("lora-alone", 5)
+        self.assertEqual(many.keys(), alone.keys())
+        for key in [k for k in alone if k.startswith("master/")]:
+            a, b = (struct.unpack(f"<{len(alone[key]) // 4}f", s[key]) for s in (alone, many))
+            self.assertLess(max(abs(x - y) for x, y in zip(a, b)), 5 * 1e-2 * 1e-6 / 1e-4, key)
+
+    def test_adapters_that_cannot_be_are_refused(self):
+        self.refused("--init-from", init=None, **(SHAPE | {"lora.rank": 4}))
+        self.refused("q_prj", "did you mean 'q_proj'", **{"lora.rank": 4, "lora.targets": "q_prj"})
+        self.refused("lora.rank is 0", **{"lora.dropout": 0.1})
+        if not os.path.exists(f"{self.root}/lora-base/model"):
+            self.train("lora-base", 1, **self.LORA)
+        self.refused("is an adapter of", "saturate merge", init="lora-base")
+
     def refused(self, *says, **arguments):
         message = self.train("refused", 2, expect=2, **arguments).stderr
         for text in says:

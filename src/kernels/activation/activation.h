@@ -8,7 +8,8 @@
 
 namespace saturate::kernels {
 
-enum class ActivationKind : uint8_t { relu, gelu_tanh, gelu_erf, silu };
+// identity: dropout alone.
+enum class ActivationKind : uint8_t { relu, gelu_tanh, gelu_erf, silu, identity };
 
 // y[r][c] = drop(f(x[r][c])), or gated: y[r][c] = drop(f(x[r][c]) * x[r][cols + c])
 //

@@ -21,6 +21,8 @@ template <ActivationKind kKind, class T>
 inline Curve<T> curve(T x) {
   if constexpr (kKind == ActivationKind::relu) {
     return {x > T(0) ? x : T(0), x > T(0) ? T(1) : T(0)};
+  } else if constexpr (kKind == ActivationKind::identity) {
+    return {x, T(1)};
   } else if constexpr (kKind == ActivationKind::silu) {
     const T s = sigmoid(x);
     return {x * s, s + x * s * (T(1) - s)};
@@ -104,6 +106,8 @@ void forward_of_kind(const ActivationArgs& a) {
       return forward<ActivationKind::gelu_erf, T>(a);
     case ActivationKind::silu:
       return forward<ActivationKind::silu, T>(a);
+    case ActivationKind::identity:
+      return forward<ActivationKind::identity, T>(a);
   }
 }
 
@@ -118,6 +122,8 @@ void backward_of_kind(const ActivationBackwardArgs& b) {
       return backward<ActivationKind::gelu_erf, T>(b);
     case ActivationKind::silu:
       return backward<ActivationKind::silu, T>(b);
+    case ActivationKind::identity:
+      return backward<ActivationKind::identity, T>(b);
   }
 }
 

@@ -95,6 +95,8 @@ void with_variant(const ActivationArgs& a, const Body& body) {
         return of_kind(KindTag<ActivationKind::gelu_erf>{});
       case ActivationKind::silu:
         return of_kind(KindTag<ActivationKind::silu>{});
+      case ActivationKind::identity:
+        return of_kind(KindTag<ActivationKind::identity>{});
     }
   });
 }

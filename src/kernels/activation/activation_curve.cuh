@@ -16,6 +16,8 @@ template <ActivationKind kKind>
 __device__ __forceinline__ Curve curve(float x) {
   if constexpr (kKind == ActivationKind::relu) {
     return {fmaxf(x, 0.0f), x > 0.0f ? 1.0f : 0.0f};
+  } else if constexpr (kKind == ActivationKind::identity) {
+    return {x, 1.0f};
   } else if constexpr (kKind == ActivationKind::silu) {
     const float s = logistic(x);
     return {x * s, s + x * s * (1.0f - s)};

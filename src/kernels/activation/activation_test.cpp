@@ -11,7 +11,8 @@ namespace {
 using namespace saturate::testing;
 
 constexpr ActivationKind kKinds[] = {ActivationKind::relu, ActivationKind::gelu_tanh,
-                                     ActivationKind::gelu_erf, ActivationKind::silu};
+                                     ActivationKind::gelu_erf, ActivationKind::silu,
+                                     ActivationKind::identity};
 
 double value(ActivationKind kind, double x) {
   switch (kind) {
@@ -23,6 +24,8 @@ double value(ActivationKind kind, double x) {
       return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case ActivationKind::silu:
       return x / (1 + std::exp(-x));
+    case ActivationKind::identity:
+      return x;
   }
   return 0;
 }

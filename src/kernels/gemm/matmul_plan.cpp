@@ -55,6 +55,8 @@ MatmulArgs checked(const MatmulArgs& args) {
     require_matrix("c", x.c, x.m, output_n, x.ldc);
   else
     x.c = x.d, x.ldc = x.ldd, x.stride_c = x.stride_d;
+  require(x.epilogue.activation != ActivationKind::identity,
+          "an epilogue has no identity; take EpilogueKind::plain");
   if (x.epilogue.writes_aux() || x.epilogue.reads_aux())
     require_matrix("aux", x.epilogue.aux, x.m, x.epilogue.aux_columns(x.n), x.epilogue.ld_aux);
   require(x.batch <= 1 || (x.epilogue.aux == nullptr && x.epilogue.column_sum == nullptr),

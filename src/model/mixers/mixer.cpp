@@ -61,6 +61,38 @@ LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, flo
                  {.name = prefix_ + "." + name + ".bias", .cols = out, .blocks = std::move(blocks)},
                  cut == Cut::outputs ? 1 : -1);
   }
+  ids.adapter = adapter(name);
+  return ids;
+}
+
+// A starts as PEFT's: uniform in 1 / sqrt(in) (kaiming_uniform_ with a = sqrt(5)); B with zeros.
+AdapterIds Declaration::adapter(const std::string& name) const {
+  const LoraLinear* l = config.lora.of(prefix_ + "." + name);
+  if (l == nullptr) return {};
+  if (layout.extent(Axis::tp) > 1) {
+    throw Error(Errc::invalid_argument, "model",
+                "tp is " + std::to_string(layout.extent(Axis::tp)) +
+                    ", and adapters are not cut over tensor parallel ranks; use dp");
+  }
+  AdapterIds ids;
+  ids.dropout = config.lora.dropout;
+  ids.mask = name == "out"  ? MaskKind::adapter_out
+             : name == "kv" ? MaskKind::adapter_memory
+                            : MaskKind::adapter_in;
+  ids.a = add_part(store_, layout,
+                   {.name = l->a_name(),
+                    .rows = l->rank(),
+                    .cols = l->columns,
+                    .init = Init::uniform,
+                    .init_scale = 1.0f / std::sqrt(static_cast<float>(l->columns)),
+                    .decay = true});
+  for (size_t i = 0; i < l->parts.size(); ++i) {
+    const LoraPart& part = l->parts[i];
+    const ParameterId b =
+        add_part(store_, layout,
+                 {.name = l->b_name(i), .rows = part.rows, .cols = part.rank, .decay = true});
+    ids.parts.push_back({b, part.first_row, part.scale});
+  }
   return ids;
 }
 
@@ -116,8 +148,24 @@ void begin_gathered_rows(Tape& tape, const ops::GroupOfRanks& ranks, Value x) {
 
 }  // namespace
 
+namespace {
+
+// y with what adapters make of x, the projection's input.
+Value adapted(Tape& tape, const AdapterIds& ids, Value x, Value y) {
+  if (ids.parts.empty()) return y;
+  const Value z =
+      ops::linear(tape, ops::dropout(tape, x, ids.dropout, ids.mask), tape.parameter(ids.a));
+  std::vector<ops::LowRankPart> parts;
+  for (const AdapterIds::Part& p : ids.parts)
+    parts.push_back({tape.parameter(p.b), p.row, p.scale});
+  return ops::add_low_rank(tape, y, z, parts);
+}
+
+}  // namespace
+
 Value project(Tape& tape, const LinearIds& ids, Value x) {
-  return ops::linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids));
+  return adapted(tape, ids.adapter, x,
+                 ops::linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids)));
 }
 
 namespace {
@@ -211,6 +259,7 @@ Value gather_rows(Tape& tape, const Layout& layout, Value x) {
 Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
   const ops::GroupOfRanks ranks = tensor_ranks(layout);
   begin_gathered_rows(tape, ranks, x);
+  if (ranks.parts() == 1) return project(tape, ids, x);
   return ops::gather_linear(tape, ranks, x, tape.parameter(ids.weight), bias_of(tape, ids),
                             layout.transfers().tp_overlap);
 }

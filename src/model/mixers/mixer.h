@@ -15,8 +15,21 @@
 
 namespace saturate::model {
 
+// Adapters beside a projection (model/lora.h); none without parts.
+struct AdapterIds {
+  struct Part {
+    ParameterId b;
+    int64_t row = 0;  // of the projection, where its outputs begin
+    float scale = 0;
+  };
+  ParameterId a;
+  std::vector<Part> parts;
+  float dropout = 0;
+  MaskKind mask = MaskKind::adapter_in;
+};
 struct LinearIds {
   ParameterId weight, bias;  // without a bias its index is -1
+  AdapterIds adapter = {};
 };
 struct NormIds {
   ParameterId weight, bias;
@@ -64,6 +77,7 @@ class Declaration {
                      std::vector<int64_t> blocks, int dimension, Layout::Axis axis,
                      bool wide = false) const;
   float output_scale() const;
+  AdapterIds adapter(const std::string& name) const;
   LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,
                 std::vector<int64_t> blocks, Cut cut) const;
 
@@ -71,7 +85,7 @@ class Declaration {
   std::string prefix_;
 };
 
-// y = x w^T + bias
+// y = x w^T + bias, and what adapters add
 Value project(Tape& tape, const LinearIds& ids, Value x);
 
 // Between mixers a rank has its own rows (Layout::row_parts); inside a mixer that ranks share, each
