@@ -72,7 +72,7 @@ void GenerationEngine::work() {
     lock.lock();
     counts_.running = 0;
     counts_.done += job.prompts.size();
-    ++counts_.batches;
+    ++counts_.steps;
   }
   const std::lock_guard lock(mutex_);
   for (GenerationJob& job : waiting_) job.failed("the server ends");

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/generator.h"
-#include "serve/translation_engine.h"
+#include "serve/engine.h"
 #include "train/translation.h"
 
 namespace saturate::serve {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "serve/translation_engine.h"
+#include "serve/engine.h"
 
 namespace saturate::serve {
 

@@ -3,68 +3,80 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <exception>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/device.h"
+#include "runtime/parallel_for.h"
+#include "runtime/start_threads.h"
 
 namespace saturate::serve {
-namespace {
-
-// Lines handed to the translator, which chooses among them those of like length. Those of a request
-// that was cancelled can be taken back only before.
-constexpr int64_t kChooseAmong = 1024;
-
-}  // namespace
 
 struct TranslationEngine::Open {
+  explicit Open(TranslationJob j)
+      : job(std::move(j)), found(job.sources.size()), left(found.size()) {}
+
   TranslationJob job;
   TranslationJob::Lines found;
-  size_t given = 0, left = 0;
-  bool failed = false;
+  size_t given = 0;  // lines that threads have taken; by the engine's mutex
+  std::atomic<size_t> left;
+  std::atomic<bool> failed{false};
+
+  void fail(const std::string& why) {
+    if (!failed.exchange(true)) job.failed(why);
+  }
 };
 
 TranslationEngine::TranslationEngine(train::LoadedModel model, const TranslateConfig& decode,
-                                     int64_t queue)
-    : model_(std::move(model)), decode_(decode), queue_(queue) {
-  if (model_.config.kind != model::ModelKind::encoder_decoder)
-    throw Error(Errc::invalid_argument, "serve", model_.folder + " is a language model");
-  make_translator();
-  thread_ = std::thread([this] { work(); });
+                                     int64_t queue, const train::LineOptions& lines)
+    : model_(std::move(model)),
+      options_(train::line_translator_options(model_, decode, lines)),
+      queue_(queue),
+      few_(train::few_lines(decode, options_)),
+      thread_count_(model_.store->device().is_cuda() ? 1 : cpu_threads()) {
+  start_threads(
+      threads_, thread_count_, "translation", [this](int i) { work(i == 0); }, [this] { stop(); });
+  std::unique_lock lock(mutex_);
+  came_.wait(lock, [this] { return ready_ || counts_.broken; });
+  if (!counts_.broken) return;
+  lock.unlock();
+  stop();
+  for (std::thread& t : threads_) t.join();
+  throw Error(Errc::out_of_memory, "serve", model_.folder + ": " + error_);
 }
 
 TranslationEngine::~TranslationEngine() {
+  stop();
+  for (std::thread& t : threads_) t.join();
+  for (const auto& open : waiting_) open->fail("the server ends");
+}
+
+void TranslationEngine::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   came_.notify_all();
-  thread_.join();
-}
-
-void TranslationEngine::make_translator() {
-  translator_.emplace(model_, decode_,
-                      train::LineOptions{.search = {.nbest = static_cast<int>(decode_.beam)}});
-  if (model_.store->device().is_cuda()) translator_->warm_up(1);
 }
 
 std::vector<int32_t> TranslationEngine::encode(std::string_view line) const {
   std::vector<int32_t> ids = model_.tokenizers.source.encode_sentence(line);
-  if (std::ssize(ids) > model_.config.max_positions) {
+  if (std::ssize(ids) > options_.max_source) {
     throw Error(Errc::invalid_argument, "translate",
                 fmt::format("a line has {} tokens and the model takes {}; give one sentence a line",
-                            ids.size(), model_.config.max_positions));
+                            ids.size(), options_.max_source));
   }
   return ids;
 }
 
 Admission TranslationEngine::submit(TranslationJob job) {
   const int64_t lines = std::ssize(job.sources);
-  auto open = std::make_shared<Open>();
-  open->job = std::move(job);
-  open->found.resize(open->job.sources.size());
-  open->left = open->job.sources.size();
+  job.nbest = std::clamp(job.nbest, 1, options_.beam);
+  auto open = std::make_shared<Open>(std::move(job));
   {
     const std::lock_guard lock(mutex_);
     if (counts_.broken || stop_) return Admission::broken;
@@ -72,7 +84,8 @@ Admission TranslationEngine::submit(TranslationJob job) {
     counts_.waiting += lines;
     waiting_.push_back(std::move(open));
   }
-  came_.notify_one();
+  // Several lines are for several threads.
+  lines > 1 ? came_.notify_all() : came_.notify_one();
   return Admission::accepted;
 }
 
@@ -81,85 +94,132 @@ EngineCounts TranslationEngine::counts() const {
   return counts_;
 }
 
-void TranslationEngine::work() {
-  use_device(model_.store->device());
-  bool failed_before = false;
-  while (true) {
-    try {
-      if (!translator_) make_translator();
-      if (!take()) break;
-      translate();
-      failed_before = false;
-    } catch (const std::exception& e) {
-      log_error(fmt::format("{}: {}", model_.folder, e.what()));
-      fail_all(e.what());
-      translator_.reset();
-      if (!failed_before) {
-        failed_before = true;
-        continue;
-      }
-      log_error(model_.folder + " failed twice in a row and is served no more");
-      const std::lock_guard lock(mutex_);
-      counts_.broken = true;
-      break;
-    }
-  }
-  fail_all("the server ends");
-  translator_.reset();
+void TranslationEngine::count(int64_t lines, bool done) {
+  const std::lock_guard lock(mutex_);
+  counts_.running -= lines;
+  if (done) counts_.done += static_cast<uint64_t>(lines);
 }
 
-// Hands over what waits; waits for something to do. False: to end.
-bool TranslationEngine::take() {
+// Waits for lines while the thread has none (`held` 0). Its share of all, since a thread with few
+// is done sooner.
+std::vector<TranslationEngine::Line> TranslationEngine::take(int64_t held) {
+  std::vector<Line> lines;
   std::unique_lock lock(mutex_);
-  came_.wait(lock, [&] { return stop_ || !waiting_.empty() || !running_.empty(); });
-  if (stop_) return false;
-  while (!waiting_.empty() && std::ssize(running_) < kChooseAmong) {
+  came_.wait(lock, [&] { return stop_ || counts_.broken || held > 0 || !waiting_.empty(); });
+  if (stop_ || counts_.broken) return lines;
+  ++counts_.steps;
+  const int64_t share = (counts_.waiting + counts_.running + thread_count_ - 1) / thread_count_;
+  const int64_t most = std::min(options_.sentences, std::max(share, few_));
+  while (!waiting_.empty() && held + std::ssize(lines) < most) {
     const std::shared_ptr<Open>& open = waiting_.front();
-    std::vector<std::vector<int32_t>>& sources = open->job.sources;
-    if (open->given == 0 && open->job.cancelled && open->job.cancelled()) {
-      counts_.waiting -= std::ssize(sources);
+    const size_t left = open->job.sources.size() - open->given;
+    if (open->failed || (open->job.cancelled && open->job.cancelled())) {
+      counts_.waiting -= static_cast<int64_t>(left);
       waiting_.pop_front();
       continue;
     }
-    counts_.tokens_in += sources[open->given].size();
-    running_.push_back({open, open->given});
+    counts_.tokens_in += open->job.sources[open->given].size();
+    lines.push_back({open, open->given++});
     --counts_.waiting;
-    translator_->add(std::move(sources[open->given++]));
-    if (open->given == sources.size()) waiting_.pop_front();
+    ++counts_.running;
+    if (left == 1) waiting_.pop_front();
   }
-  counts_.running = std::ssize(running_);
-  return true;
+  return lines;
 }
 
-void TranslationEngine::translate() {
-  uint64_t lines = 0;
-  translator_->advance([&](std::span<const train::Translation> best) {
-    const Line line = std::move(running_.front());
-    running_.pop_front();
-    ++lines;
-    Open& open = *line.job;
-    open.found[line.number].assign(best.begin(), best.end());
-    if (--open.left == 0 && !open.failed) open.job.done(std::move(open.found));
+void TranslationEngine::ended(const Line& line, std::vector<model::Hypothesis> found) const {
+  Open& open = *line.job;
+  if (found.empty())
+    return open.fail("the scores of a line are no numbers: weights or sums are too large");
+  const size_t tokens = open.job.sources[line.number].size();
+  std::vector<train::Translation>& out = open.found[line.number];
+  const size_t most = std::min(found.size(), static_cast<size_t>(open.job.nbest));
+  for (model::Hypothesis& h : std::span(found).first(most)) {
+    out.push_back({.text = train::decode_translation(model_.tokenizers.target, tokens, h.ids),
+                   .log_probability = h.log_probability,
+                   .score = h.score,
+                   .ids = std::move(h.ids),
+                   .token_log_probabilities = std::move(h.token_log_probabilities)});
+  }
+  if (open.left.fetch_sub(1) == 1 && !open.failed) open.job.done(std::move(open.found));
+}
+
+// A step of what is under way, and what can begin with it.
+void TranslationEngine::translate(model::Translator& translator, UnderWay& lines) {
+  for (Line& line : take(std::ssize(lines))) {
+    try {
+      const int64_t ticket =
+          translator.add(line.job->job.sources[line.number], {.nbest = line.job->job.nbest});
+      lines.emplace(ticket, std::move(line));
+    } catch (const Error& e) {
+      line.job->fail(e.what());
+      count(1, false);
+    }
+  }
+  for (auto at = lines.begin(); at != lines.end();) {
+    const Open& open = *at->second.job;
+    if (!open.failed && !(open.job.cancelled && open.job.cancelled())) {
+      ++at;
+      continue;
+    }
+    translator.cancel(at->first);
+    at = lines.erase(at);
+    count(1, false);
+  }
+  translator.step([&](int64_t ticket, std::vector<model::Hypothesis> found) {
+    const Line line = std::move(lines.extract(ticket).mapped());
+    ended(line, std::move(found));
+    count(1, true);
   });
-  const std::lock_guard lock(mutex_);
-  counts_.done += lines;
-  ++counts_.batches;
-  counts_.running = std::ssize(running_);
 }
 
-void TranslationEngine::fail_all(const std::string& why) {
-  std::deque<std::shared_ptr<Open>> waiting;
-  {
-    const std::lock_guard lock(mutex_);
-    waiting.swap(waiting_);
-    counts_.waiting = counts_.running = 0;
+void TranslationEngine::work(bool first) {
+  const Device device = model_.store->device();
+  use_device(device);
+  std::optional<InOneThread> alone;
+  if (!device.is_cuda()) alone.emplace();
+  std::optional<model::Translator> translator;
+  UnderWay lines;
+  bool failed_before = first;  // what cannot begin is not tried twice
+  while (true) {
+    try {
+      if (first && !translator) {
+        translator.emplace(*model_.transformer, *model_.store, options_);
+        const int32_t eos = model_.tokenizers.source.eos_id();
+        if (device.is_cuda()) translator->translate(std::vector<std::vector<int32_t>>{{eos, eos}});
+        {
+          const std::lock_guard lock(mutex_);
+          ready_ = true;
+        }
+        came_.notify_all();
+      }
+      {
+        std::unique_lock lock(mutex_);
+        came_.wait(lock,
+                   [&] { return stop_ || counts_.broken || !lines.empty() || !waiting_.empty(); });
+        if (stop_ || counts_.broken) break;
+      }
+      if (!translator) translator.emplace(*model_.transformer, *model_.store, options_);
+      translate(*translator, lines);
+      failed_before = false;
+    } catch (const std::exception& e) {
+      log_error(fmt::format("{}: {}", model_.folder, e.what()));
+      for (const auto& [ticket, line] : lines) line.job->fail(e.what());
+      count(std::ssize(lines), false);
+      lines.clear();
+      translator.reset();
+      if (!std::exchange(failed_before, true)) continue;
+      const std::lock_guard lock(mutex_);
+      counts_.broken = true;
+      error_ = e.what();
+      for (const auto& open : waiting_) open->fail(error_);
+      waiting_.clear();
+      counts_.waiting = 0;
+      came_.notify_all();
+      break;
+    }
   }
-  const auto fail = [&](Open& open) {
-    if (!std::exchange(open.failed, true)) open.job.failed(why);
-  };
-  for (const Line& line : running_) fail(*line.job);
-  running_.clear();
-  for (const auto& open : waiting) fail(*open);
+  for (const auto& [ticket, line] : lines) line.job->fail("the server ends");
 }
 
 }  // namespace saturate::serve

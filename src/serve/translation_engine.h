@@ -4,47 +4,42 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "serve/engine.h"
 #include "train/line_translator.h"
 #include "train/translation.h"
 
 namespace saturate::serve {
 
-enum class Admission { accepted, full, broken };
-
-// What an engine has done and has before it.
-struct EngineCounts {
-  int64_t waiting = 0, running = 0;  // lines or sequences
-  uint64_t done = 0, tokens_in = 0, tokens_out = 0, batches = 0;
-  bool broken = false;
-};
-
-// Lines that one request wants translated. The functions are called once, one of the two, from the
-// engine's thread.
+// Lines that one request wants translated. The functions are called once, one of the two, from a
+// thread of the engine's.
 struct TranslationJob {
   using Lines = std::vector<std::vector<train::Translation>>;  // of each line, the best first
   std::vector<std::vector<int32_t>> sources;                   // from encode(); at least one
+  int nbest = 1;                                               // of each line; at most the beam
   std::function<bool()> cancelled;
   std::function<void(Lines)> done;
   std::function<void(const std::string& why)> failed;
 };
 
-/// One translation model and the thread that feeds it: requests wait in a bounded queue, whatever
-/// waits is translated together. What a line becomes depends neither on what came with it nor on
-/// when it came.
+/// One translation model and the threads that translate: one on a GPU, cpu_threads() on the CPU. Lines
+/// wait in a bounded queue and begin as soon as a place is free, in the middle of others. What a line
+/// becomes depends neither on what came with it nor on when it came (GPU: to rounding, unless
+/// same_bits).
 class TranslationEngine {
  public:
-  // Loads the model and makes it ready, on the GPU down to the kernels. `queue`: lines that may wait.
-  // Errors: those of load_model and LineTranslator; invalid_argument for a language model.
-  TranslationEngine(train::LoadedModel model, const TranslateConfig& decode, int64_t queue);
-  ~TranslationEngine();  // after the batch that is being translated; what waits then fails
+  // `queue`: lines that may wait. Returns when it is ready, on a GPU down to the kernels. Errors: those
+  // of model::Translator; invalid_argument for a language model.
+  TranslationEngine(train::LoadedModel model, const TranslateConfig& decode, int64_t queue,
+                    const train::LineOptions& lines = {});
+  ~TranslationEngine();  // cuts off what is being translated
   TranslationEngine(const TranslationEngine&) = delete;
   TranslationEngine& operator=(const TranslationEngine&) = delete;
 
@@ -59,29 +54,31 @@ class TranslationEngine {
   const train::LoadedModel& model() const noexcept { return model_; }
 
  private:
-  struct Open;  // a job of which lines are out
+  struct Open;  // a job that was accepted
   struct Line {
     std::shared_ptr<Open> job;
     size_t number;
   };
-  void work();
-  void make_translator();
-  bool take();
-  void translate();
-  void fail_all(const std::string& why);
+  using UnderWay = std::map<int64_t, Line>;  // by the translator's tickets
+  void work(bool first);
+  void translate(model::Translator& translator, UnderWay& lines);
+  std::vector<Line> take(int64_t held);
+  void ended(const Line& line, std::vector<model::Hypothesis> found) const;
+  void count(int64_t lines, bool done);
+  void stop();
 
   const train::LoadedModel model_;
-  const TranslateConfig decode_;
-  const int64_t queue_;
-  std::optional<train::LineTranslator> translator_;  // the thread's, as the next
-  std::deque<Line> running_;                         // in the order of the translator
+  const model::TranslatorOptions options_;
+  const int64_t queue_, few_;
+  const int thread_count_;
 
-  mutable std::mutex mutex_;  // of everything below but the thread
+  mutable std::mutex mutex_;  // of everything below but the threads
   std::condition_variable came_;
   std::deque<std::shared_ptr<Open>> waiting_;
   EngineCounts counts_;
-  bool stop_ = false;
-  std::thread thread_;
+  bool stop_ = false, ready_ = false;
+  std::string error_;  // why it is broken
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace saturate::serve

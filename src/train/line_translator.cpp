@@ -30,8 +30,11 @@ constexpr int64_t kRowsOfAll = 256, kRowsOfAThread = 64, kFewRowsOfAThread = 32;
 // memory.
 constexpr int64_t kBeamOfAGpu = 4;
 
-model::TranslatorOptions options_of(const LoadedModel& model, const TranslateConfig& config,
-                                    const LineOptions& lines) {
+}  // namespace
+
+model::TranslatorOptions line_translator_options(const LoadedModel& model,
+                                                 const TranslateConfig& config,
+                                                 const LineOptions& lines) {
   model::TranslatorOptions o = translator_options(config, model.config.max_positions, config.beam);
   o.suppressed = lines.suppressed;
   o.same_bits = lines.same_bits;
@@ -48,19 +51,20 @@ model::TranslatorOptions options_of(const LoadedModel& model, const TranslateCon
   return o;
 }
 
-}  // namespace
+int64_t few_lines(const TranslateConfig& config, const model::TranslatorOptions& options) {
+  return std::clamp<int64_t>(kFewRowsOfAThread / config.beam, 1, options.sentences);
+}
 
 LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& config,
                                LineOptions options)
     : target_(model.tokenizers.target),
       source_eos_(model.tokenizers.source.eos_id()),
       options_(std::move(options)) {
-  const model::TranslatorOptions o = options_of(model, config, options_);
+  const model::TranslatorOptions o = line_translator_options(model, config, options_);
   if (model.store->device().is_cuda()) {
     translator_.emplace(*model.transformer, *model.store, o);
   } else {
-    const int64_t few = std::clamp<int64_t>(kFewRowsOfAThread / config.beam, 1, o.sentences);
-    workers_.emplace(*model.transformer, *model.store, o, cpu_threads(), few);
+    workers_.emplace(*model.transformer, *model.store, o, cpu_threads(), few_lines(config, o));
   }
 }
 

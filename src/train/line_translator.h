@@ -35,6 +35,14 @@ struct LineOptions {
   bool same_bits = false;  // see model::TranslatorOptions
 };
 
+// How many lines a translator of this model has under way at most, and what it plans for them: on
+// the CPU one of cpu_threads() that work side by side.
+model::TranslatorOptions line_translator_options(const LoadedModel& model,
+                                                 const TranslateConfig& config,
+                                                 const LineOptions& lines);
+// Lines that a thread of the CPU takes while others have none: a step costs nearly as much.
+int64_t few_lines(const TranslateConfig& config, const model::TranslatorOptions& options);
+
 /// Lines go in as they come and translations come out in the order of the lines, an empty one for
 /// an empty line. The next line begins as soon as one has ended. On the CPU each of cpu_threads()
 /// threads translates lines of its own. What a line becomes depends neither on the others nor on the
