@@ -50,9 +50,9 @@ struct TranslateOptions {
   bool skip_bad_lines = false;            // a blank line stands for each
   int64_t nbest = 0;                      // 0: the best translation alone, without scores
   bool word_scores = false, json = false, same_bits = false;
-  std::string prefix_file;               // empty: none
-  std::string first_piece;               // empty: none
-  std::vector<std::string> suppress;     // pieces
+  std::string prefix_file;            // empty: none
+  std::string first_piece;            // empty: none
+  std::vector<std::string> suppress;  // pieces
   int64_t min_length = 0, max_length = 0, no_repeat_ngram = 0;
   double repetition_penalty = 1;
   DecodeOptions decode;
@@ -87,6 +87,13 @@ struct ServeOptions {
 
 struct MergeOptions {
   std::string model, adapter, out;
+};
+
+struct QuantizeOptions {
+  std::string model, out;         // folders
+  std::vector<std::string> test;  // source and reference, to score before and after; none: not
+  std::optional<int> threads;     // of the CPU; else cpu_threads() decides
+  DecodeOptions decode;
 };
 
 struct EvalOptions {
@@ -222,6 +229,7 @@ int run_train(const RunConfig& config);
 int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_serve(const ServeOptions& options);
+int run_quantize(const QuantizeOptions& options);
 int run_eval(const EvalOptions& options);
 int run_merge(const MergeOptions& options);
 int run_bench(const BenchOptions& options);

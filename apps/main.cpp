@@ -41,6 +41,7 @@ struct Program {
   ServeOptions serve;
   EvalOptions eval;
   MergeOptions merge;
+  QuantizeOptions quantize;
   BenchOptions bench;
   CompareOptions layouts;
   PlanOptions plan;
@@ -53,7 +54,8 @@ struct Program {
   LabOptions lab;
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
-      *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command;
+      *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command,
+      *quantize_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -68,6 +70,7 @@ Each command explains itself: saturate train --help)");
     serve_command = define_serve(app, serve);
     define_eval();
     merge_command = define_merge(app, merge);
+    quantize_command = add_quantize_command(app, quantize);
     define_bench();
     define_compare();
     plan_command = define_plan(app, plan, plan_flags);
@@ -611,6 +614,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
       if (m->threads) set_cpu_threads(*m->threads);
     }
     if (*train_command) return train();
+    if (*quantize_command) return run_quantize(quantize);
     if (*translate_command) return run_translate(translate);
     if (*generate_command) return run_generate(generate);
     if (*serve_command) return run_serve(serve);

@@ -8,6 +8,7 @@ class App;
 namespace saturate::apps {
 
 struct ModelOptions;
+struct QuantizeOptions;
 struct DecodeOptions;
 
 // Flags of every command that uses a model: which one, on what device, in what precision.
@@ -17,5 +18,8 @@ void add_device_options(CLI::App& app, ModelOptions& model);
 
 // Flags of every command that decodes; without them the model's own values hold.
 void add_decode_options(CLI::App& app, DecodeOptions& decode);
+
+// Declares the command quantize.
+CLI::App* add_quantize_command(CLI::App& app, QuantizeOptions& options);
 
 }  // namespace saturate::apps

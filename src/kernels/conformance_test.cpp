@@ -27,6 +27,7 @@
 #include "kernels/experts/routing.h"
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
@@ -444,6 +445,15 @@ const std::vector<Operation>& operations() {
          conv2d_backward(c.ctx(), {.forward = a, .d_y = c.in(outputs_of(a)), .d_x = c.out(2 * 6 * 5 * 3),
                                    .d_w = c.out(4 * 3 * 2 * 3)});
        }},
+      {"packed_linear", [](Call& c) {
+         if (c.device().is_cuda()) return;  // the CPU's alone
+         const std::vector<float> w(19 * 21, 0.5f);
+         for (const PackedType type : {PackedType::f32, PackedType::s8})
+           packed_linear(c.ctx(), {.x = static_cast<const float*>(c.in(7 * 21)),
+                                   .w = PackedWeights(type, w.data(), 19, 21).view(),
+                                   .bias = static_cast<const float*>(c.in(19)), .y = static_cast<float*>(c.out(7 * 19)),
+                                   .rows = 7, .ldx = 21, .ldy = 19, .level = cpu_level()});
+       }, false},
       {"attention_forward", [](Call& c) {
          void *o = c.out(kRows * 64), *lse = c.wide_out(2 * kRows);
          attention_forward(c.ctx(), attention_args(c, o, lse));

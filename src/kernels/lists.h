@@ -40,6 +40,7 @@ struct LossStatisticsArgs;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;
+struct PackedLinearArgs;
 struct RotaryArgs;
 struct RouteTokensArgs;
 struct RouteTokensBackwardArgs;
@@ -110,6 +111,8 @@ template <>
 std::span<const Impl<NormBackwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<NormForwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<PackedLinearArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<RotaryArgs>> impls_of() noexcept;
 template <>

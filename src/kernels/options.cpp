@@ -2,13 +2,28 @@
 #include "kernels/options.h"
 
 #include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
 
 namespace saturate::kernels {
+namespace {
+
+CpuLevel level_of(std::string_view name) {
+  constexpr std::string_view kNames[] = {"plain", "avx2", "avx512", "vnni"};
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (name == kNames[i]) return static_cast<CpuLevel>(i);
+  }
+  throw Error(Errc::invalid_argument, "SATURATE_CPU",
+              "it is " + std::string(name) + "; it must be plain, avx2, avx512 or vnni");
+}
+
+}  // namespace
 
 KernelOptions kernel_options_from_environment() {
-  const char* const matmul = std::getenv("SATURATE_MATMUL");
   KernelOptions options;
-  if (matmul != nullptr) options.matmul = matmul;
+  if (const char* const matmul = std::getenv("SATURATE_MATMUL")) options.matmul = matmul;
+  if (const char* const level = std::getenv("SATURATE_CPU")) options.cpu = level_of(level);
   return options;
 }
 

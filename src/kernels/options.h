@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace saturate::kernels {
+
+// Instruction sets that kernels on the CPU are chosen by, each with those before it. plain: any
+// processor. vnni: AVX-512 with products of eight-bit integers.
+enum class CpuLevel : uint8_t { plain, avx2, avx512, vnni };
 
 class AttentionTable;
 class GemmTable;
@@ -14,12 +19,15 @@ struct KernelOptions {
   std::shared_ptr<const GemmTable>
       gemm_table;  // tuned choices of products; null: their list's order
   std::shared_ptr<const AttentionTable> attention_table;  // of attention
-  std::string matmul;       // the one implementation of products that may run; "": any that fits
-  bool allow_tf32 = false;  // f32 products of a recorded list may use TF32 (train.tf32)
+  std::string matmul;  // the one implementation of products that may run; "": any that fits
+  CpuLevel cpu = CpuLevel::vnni;  // the newest that kernels of packed weights may use
+  bool allow_tf32 = false;        // f32 products of a recorded list may use TF32 (train.tf32)
 };
 
 // What the environment decides, for the program and the Python module to read once as they start:
-// SATURATE_MATMUL names the one implementation of products, for measurements.
+// SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512 or vnni)
+// the newest instruction set of packed weights, both for measurements. Errors: invalid_argument for
+// another word in SATURATE_CPU.
 KernelOptions kernel_options_from_environment();
 
 }  // namespace saturate::kernels

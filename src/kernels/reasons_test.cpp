@@ -25,6 +25,7 @@
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/matmul_plan.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
 #include "kernels/gemm/tune/table.h"
@@ -444,7 +445,23 @@ void other(Reasons& reasons, const char* reason, const char* impl, void (*change
   reasons.expect(reason, refusal(impls_of<Args>(), impl, ctx, args), impl);
 }
 
+void provoke_packed(Reasons& r) {
+  const auto expect = [&r](const char* reason, const char* impl, PackedType type) {
+    PackedLinearArgs args;
+    args.w.type = type;
+    args.level = CpuLevel::plain;
+    const auto fit = refusal(impls_of<PackedLinearArgs>(), impl, Context{.device = kCpu}, args);
+    r.expect(reason, fit, impl);
+  };
+  expect("the weights are not f32", "packed_f32_plain_cpu", PackedType::s8);
+  expect("the weights are not s8", "packed_s8_plain_cpu", PackedType::f32);
+  expect("no AVX2 here, or SATURATE_CPU excludes it", "packed_f32_avx2_cpu", PackedType::f32);
+  expect("no AVX-512 here, or SATURATE_CPU excludes it", "packed_f32_avx512_cpu", PackedType::f32);
+  expect("no VNNI here, or SATURATE_CPU excludes it", "packed_s8_vnni_cpu", PackedType::s8);
+}
+
 void provoke_others(Reasons& r) {
+  provoke_packed(r);
   const auto nothing = [](auto&) {};
   other<NormForwardArgs>(r, "the CPU computes in f32 and f64 only; use fp32 precision there",
                          "norm_forward_cpu", nothing);

@@ -131,6 +131,7 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   fields.choice("model_type", types);
   visit_fields(config, FieldReader{fields});
   if (fields.has("experts")) visit_expert_fields(config, FieldReader{fields});
+  static_cast<void>(fields.has("quantization_config"));  // of the folder's weights alone
   fields.reject_others();
   return config;
 }

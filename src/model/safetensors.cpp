@@ -77,6 +77,30 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   }
   std::sort(tensors_.begin(), tensors_.end(),
             [](const TensorView& a, const TensorView& b) { return a.name < b.name; });
+  take_scales();
+}
+
+void SafetensorsReader::take_scales() {
+  std::vector<std::string> taken;
+  for (TensorView& t : tensors_) {
+    if (t.dtype != "I8" || t.shape.size() != 2) continue;
+    const TensorView* const s = find(t.name + "_scale");
+    if (s == nullptr) continue;
+    const std::vector<int64_t> rows{t.shape[0], 1}, columns{1, t.shape[1]};
+    if (s->shape != rows && s->shape != columns) {
+      throw Error(Errc::invalid_argument, "safetensors",
+                  fmt::format("{}: tensor \"{}\" is {}: the scales of \"{}\" {} must be {} or {}",
+                              path_, s->name, shape_text(s->shape), t.name, shape_text(t.shape),
+                              shape_text(rows), shape_text(columns)));
+    }
+    auto scales = std::make_shared<std::vector<float>>(static_cast<size_t>(s->elements()));
+    read_floats(*s, 0, *scales);
+    t.scales = std::move(scales);
+    t.scales_of_columns = s->shape != rows;
+    taken.push_back(s->name);
+  }
+  std::erase_if(tensors_,
+                [&](const TensorView& t) { return std::ranges::count(taken, t.name) > 0; });
 }
 
 std::vector<TensorView> SafetensorsReader::open_file(const std::string& file) {

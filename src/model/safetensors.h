@@ -22,6 +22,9 @@ struct TensorView {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
   size_t bytes = 0;
+  // Of an I8 tensor whose reader found its scales (SafetensorsReader): one a row, or one a column.
+  std::shared_ptr<const std::vector<float>> scales = {};
+  bool scales_of_columns = false;
   int64_t elements() const noexcept;
 };
 
@@ -37,13 +40,14 @@ std::string shape_text(std::span<const int64_t> shape);
 std::vector<TensorView> parse_safetensors(std::span<const std::byte> file, const std::string& where,
                                           std::map<std::string, std::string>* metadata = nullptr);
 
-// Elements [first, first + out.size()) of an F32, BF16, F16 or F64 tensor as floats.
-// Errors: unsupported for another dtype.
+// Elements [first, first + out.size()) of an F32, BF16, F16 or F64 tensor as floats, or of an I8 tensor
+// with its scales. Errors: unsupported for another dtype.
 void read_floats(const TensorView& tensor, int64_t first, std::span<float> out);
 
 /// A file mapped for reading, or the sharded files that an index names. Owns the mappings: views
 /// live as long as this object. Safe to read from several threads. The files must not shrink
-/// meanwhile.
+/// meanwhile. A tensor NAME of I8 and its NAME_scale, of shape (rows, 1) or (1, columns), are one
+/// tensor.
 class SafetensorsReader {
  public:
   // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds
@@ -62,6 +66,7 @@ class SafetensorsReader {
   struct Mapping;
   std::vector<TensorView> open_file(const std::string& file);
   void open_index(const std::string& index);
+  void take_scales();
 
   std::string path_;
   std::vector<std::unique_ptr<Mapping>> mappings_;

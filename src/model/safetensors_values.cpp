@@ -39,6 +39,17 @@ void convert(const std::byte* src, std::span<float> out, Convert to_float) {
   }
 }
 
+void scaled(const TensorView& t, int64_t first, const std::byte* src, std::span<float> out) {
+  const int64_t columns = t.shape[1];
+  int64_t row = first / columns, column = first % columns;
+  for (size_t i = 0; i < out.size(); ++row, column = 0) {
+    for (; column < columns && i < out.size(); ++column, ++i) {
+      const auto scale = static_cast<size_t>(t.scales_of_columns ? column : row);
+      out[i] = static_cast<float>(static_cast<int8_t>(src[i])) * (*t.scales)[scale];
+    }
+  }
+}
+
 }  // namespace
 
 void read_floats(const TensorView& tensor, int64_t first, std::span<float> out) {
@@ -54,6 +65,8 @@ void read_floats(const TensorView& tensor, int64_t first, std::span<float> out) 
     convert<uint16_t>(src, out, from_f16);
   } else if (tensor.dtype == "F64") {
     convert<double>(src, out, [](double v) { return static_cast<float>(v); });
+  } else if (tensor.dtype == "I8" && tensor.scales != nullptr) {
+    scaled(tensor, first, src, out);
   } else {
     throw Error(Errc::unsupported, "safetensors",
                 fmt::format("tensor \"{}\" is {}: weights are read from F32, F16, BF16 and F64",

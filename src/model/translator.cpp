@@ -317,13 +317,14 @@ bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intak
 }
 
 // Moves sentences from behind into free places, so that a step computes the first ones alone; returns
-// how many. On the CPU just those that are taken, but four rows at least: below that OpenBLAS sums in
-// another order. On a GPU one of a few sizes, since each is a graph.
+// how many. On the CPU just those that are taken; where weights are not packed four rows at least, since
+// below that OpenBLAS sums in another order. On a GPU one of a few sizes, since each is a graph.
 int64_t Translator::Impl::close_up(TranslatorMemory::Intake& intake) {
   const int64_t all = std::ssize(places);
   int64_t count = all;
   if (!cuda) {
-    count = std::min(all, std::max<int64_t>(under_way, (3 + options.beam) / options.beam));
+    const int64_t least = store.packs() ? 1 : (3 + options.beam) / options.beam;
+    count = std::min(all, std::max(under_way, least));
   } else if (!options.same_bits) {
     while (count / 4 >= std::max<int64_t>(under_way, 1)) count /= 4;
   }

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_plan.h"
+#include "kernels/gemm/packed/packed_linear.h"
 
 namespace saturate::ops {
 namespace {
@@ -230,11 +233,48 @@ Product product_of(const Tape& t, Value x, Value w, Value bias, Value y) {
                    .allow_tf32 = t.parameters().kernels().allow_tf32}};
 }
 
+// The kernel is chosen here; what it rounds x to lies in the arena.
+Value record_packed(Tape& t, Value x, const kernels::PackedView& w, Value bias,
+                    std::optional<kernels::ActivationKind> activation) {
+  const Tape::Info xi = t.info(x);
+  const Value y = t.make("linear", xi.dtype, xi.rows, w.n);
+  const kernels::PackedLinearArgs args{
+      .w = w,
+      .rows = xi.rows,
+      .ldx = xi.cols,
+      .ldy = w.n,
+      .activation = activation,
+      .level = std::min(kernels::cpu_level(), t.parameters().kernels().cpu)};
+  const auto plan = kernels::plan_packed_linear({.device = t.device()}, args);
+  const Value scratch = plan.workspace_bytes > 0
+                            ? t.make("rounded", DType::i32, 1, (plan.workspace_bytes + 3) / 4)
+                            : Value{};
+  t.record("linear", {x, bias}, {y, scratch},
+           [=](const Run& r) {
+             kernels::PackedLinearArgs a = args;
+             a.x = r.as<float>(x), a.y = r.as<float>(y), a.bias = r.as<float>(bias);
+             Context ctx = r.ctx;
+             ctx.workspace = r(scratch);
+             plan.run(ctx, a);
+           },
+           {}, {.flops = 2.0 * static_cast<double>(xi.rows) * static_cast<double>(w.n * w.k)});
+  return y;
+}
+
 }  // namespace
+
+Value activated_linear(Tape& tape, Value x, Value w, Value bias, kernels::ActivationKind kind) {
+  const kernels::PackedWeights* const packed = tape.packed(w);
+  if (packed == nullptr) return {};
+  const Tape::Info wi = tape.info(w);
+  require_inner("activated_linear", tape.info(x), wi, bias ? tape.info(bias).cols : wi.rows);
+  return record_packed(tape, x, packed->view(), bias, kind);
+}
 
 Value linear(Tape& tape, Value x, Value w, Value bias) {
   const Tape::Info xi = tape.info(x), wi = tape.info(w);
   require_inner("linear", xi, wi, bias ? tape.info(bias).cols : wi.rows);
+  if (const auto* packed = tape.packed(w)) return record_packed(tape, x, packed->view(), bias, {});
   const Value y = tape.make("linear", xi.dtype, xi.rows, wi.rows);
   const Product p = product_of(tape, x, w, bias, y);
   tape.record(

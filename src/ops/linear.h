@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "kernels/activation/activation.h"
 #include "ops/tape.h"
 
 namespace saturate::ops {
@@ -12,8 +13,18 @@ namespace saturate::ops {
 // Backward  d_x = d_y w added to x's gradient inside the product; d_w = d_y^T x in the wide type;
 //           d_bias = column sums of d_y.
 // Errors    invalid_argument when inner sizes differ.
-// Kernel    kernels/gemm/matmul.h
+// Kernel    kernels/gemm/matmul.h; kernels/gemm/packed/packed_linear.h where weights are packed
+//           (ParameterStore::pack)
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
+
+// y = f(x w^T + bias) as one operation, for inference with packed weights; none where there are no
+// such (Tape::packed): linear() and activation() are for that.
+//
+// Shapes    as linear().
+// Backward  none.
+// Errors    as linear().
+// Kernel    kernels/gemm/packed/packed_linear.h
+Value activated_linear(Tape& tape, Value x, Value w, Value bias, kernels::ActivationKind kind);
 
 // Rows [from, from + rows) of x make those of y from `to` on.
 struct RowBlock {

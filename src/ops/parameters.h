@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +17,11 @@
 #include "ops/parameter_group.h"
 #include "parallel/shard_spec.h"
 #include "runtime/memory.h"
+
+namespace saturate::kernels {
+enum class PackedType : uint8_t;
+class PackedWeights;
+}  // namespace saturate::kernels
 
 namespace saturate {
 
@@ -170,6 +176,13 @@ class ParameterStore {
   void refresh_compute(const Stream& stream);
   void reset_average(const Stream& stream);  // average = masters, where there is one
 
+  // From here on lists of inference multiply with packed copies of the matrices, made when a list
+  // that reads them is first recorded: values must not change after that. On the CPU and in f32 only.
+  void pack(kernels::PackedType type);
+  // The copy; null where pack() was not called. Any thread. Errors: out_of_memory.
+  const kernels::PackedWeights* packed(ParameterId id) const;
+  bool packs() const noexcept { return packed_ != nullptr; }
+
   const std::vector<ParameterSpec>& specs() const noexcept { return specs_; }
   const ParameterSpec& spec(ParameterId id) const { return specs_[static_cast<size_t>(id.index)]; }
   ParameterId find(const std::string& name) const noexcept;            // index -1 when absent
@@ -219,6 +232,8 @@ class ParameterStore {
   const Layout* layout_ = nullptr;  // null: the state is not shared
   Sharing sharing_;
   bool offload_ = false;
+  struct Packed;
+  std::shared_ptr<Packed> packed_;  // shared so that its type may be known to the source alone
   int32_t unit_ = 0;
   std::map<int32_t, int32_t> last_unit_;  // by group
   Purpose purpose_ = Purpose::inference;

@@ -153,6 +153,9 @@ class Tape {
   Value alias(const char* label, Value of);  // same memory and shape; `of` must not be read later
   Value parameter(ParameterId id);           // copy in the compute dtype, for matrix products
   Value wide_parameter(ParameterId id);      // the fp32 master, for norms and position tables
+  // The packed copy of a parameter's value, for lists of inference on a store that packs; null:
+  // there is none. Errors: out_of_memory.
+  const kernels::PackedWeights* packed(Value v) const;
   // The compute copy of a parameter as a value of the arena, which an operation writes (a gather of
   // its parts) before others read it.
   Value gathered_parameter(ParameterId id);

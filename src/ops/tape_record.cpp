@@ -69,6 +69,13 @@ Value Tape::wide_parameter(ParameterId id) {
   return v;
 }
 
+const kernels::PackedWeights* Tape::packed(Value v) const {
+  const Info& i = info(v);
+  if (training() || i.parameter < 0 || i.memory == nullptr) return nullptr;
+  const ParameterId id{i.parameter};
+  return i.memory == parameters_.compute(id) ? parameters_.packed(id) : nullptr;
+}
+
 Value Tape::gathered_parameter(ParameterId id) {
   const ParameterSpec& s = parameters_.spec(id);
   const Value v = make(s.name.c_str(), compute_type(), s.rows, s.cols);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timed_part.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
 #include "model/generation_config.h"
@@ -19,6 +20,7 @@
 #include "model/model_folder.h"
 #include "train/checkpoint_store.h"
 #include "train/model_setup.h"
+#include "train/quantize.h"
 
 namespace saturate::train {
 namespace {
@@ -174,6 +176,19 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_
 
 namespace {
 
+// int8 is of products alone: all else is computed in fp32.
+DType compute_type(const std::string& precision, Device device) {
+  if (precision != "int8") return resolve_precision(precision, device);
+  if (!device.is_cuda()) return DType::f32;
+  throw Error(Errc::unsupported, "model",
+              "precision int8 is for the CPU; give --device cpu, or another precision");
+}
+
+kernels::PackedType packed_type(const std::string& precision, const std::string& folder) {
+  const bool int8 = precision == "int8" || (precision == "auto" && is_quantized(folder));
+  return int8 ? kernels::PackedType::s8 : kernels::PackedType::f32;
+}
+
 // Starts the device, reads the files and runs the hooks side by side.
 LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
                         const std::string& precision, const LoadHooks& hooks) {
@@ -194,8 +209,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   if (hooks.on_text) hooks.on_text(m);
   const auto make_store = [&] {
     const TimedPart part("device memory and tables");
-    m.store =
-        std::make_unique<ParameterStore>(device.get(), resolve_precision(precision, device.get()));
+    m.store = std::make_unique<ParameterStore>(device.get(), compute_type(precision, device.get()));
     m.store->set_kernels(kernels::kernel_options_from_environment());
     m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
     m.store->allocate(ParameterStore::Purpose::inference);
@@ -206,6 +220,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   if (is_cpu) {  // the memory of the device is where the weights are read to
     make_store();
     model::load_weights(m.folder, m.config, *m.store, merged);
+    if (m.store->compute_type() == DType::f32) m.store->pack(packed_type(precision, m.folder));
     if (hooks.on_memory) hooks.on_memory(m);
     return m;
   }

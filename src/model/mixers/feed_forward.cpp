@@ -28,6 +28,10 @@ class FeedForward : public Mixer {
  private:
   Value record(Tape& tape, Value x) const {
     const int64_t mine = c_.ffn / layout_.extent(Layout::Axis::tp);
+    if (!c_.gated) {
+      const Value y = project_activated(tape, layout_, in_, x, c_.activation);
+      if (y) return project_out(tape, layout_, out_, y);
+    }
     const Value wide = project_in(tape, layout_, in_, x);
     return project_out(tape, layout_, out_,
                        ops::activation(tape, wide, c_.activation, c_.gated, c_.activation_dropout,

@@ -264,6 +264,12 @@ Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x
                             layout.transfers().tp_overlap);
 }
 
+Value project_activated(Tape& tape, const Layout& layout, const LinearIds& ids, Value x,
+                        kernels::ActivationKind kind) {
+  if (layout.extent(Axis::tp) > 1 || !ids.adapter.parts.empty()) return {};
+  return ops::activated_linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids), kind);
+}
+
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {
   const ops::GroupOfRanks ranks = tensor_ranks(layout);
   if (ranks.parts() == 1) return project(tape, ids, x);

@@ -96,6 +96,9 @@ Value project(Tape& tape, const LinearIds& ids, Value x);
 Value gather_rows(Tape& tape, const Layout& layout, Value x);
 // A projection cut by outputs, of all ranks' rows: gather_rows, then project.
 Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);
+// f of a projection as one operation, where weights are packed (ops/linear.h); none elsewhere.
+Value project_activated(Tape& tape, const Layout& layout, const LinearIds& ids, Value x,
+                        kernels::ActivationKind kind);
 // A projection cut by inputs, back to this rank's rows: each rank's product is a term of the sum;
 // the bias is added once, to the sum. Cost: a reduce-scatter.
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one thread multiplies: plain data alone, since it passes into files that are compiled for
+// newer processors. No inline function may be shared with those: the linker keeps one copy of it.
+#pragma once
+#include <cstdint>
+
+namespace saturate::kernels::packed {
+
+constexpr int64_t kPanel = 16;  // columns of y that lie together
+constexpr int64_t kLine = 64;   // bytes of a panel that one step multiplies: 16 x 1 f32, 16 x 4 s8
+
+struct Block {
+  const void* x = nullptr;  // rows of the operand as the kernel reads it
+  int64_t x_bytes = 0;      // from row to row
+  int64_t rows = 0;
+  int64_t steps = 0;            // of kLine bytes in a panel
+  const char* w = nullptr;      // panels, steps * kLine bytes each
+  int64_t first = 0, last = 0;  // panels to multiply
+  int64_t n = 0;                // columns of y
+  float* y = nullptr;
+  int64_t ldy = 0;
+  const float* bias = nullptr;  // n or null
+  bool relu = false;
+  void (*activate)(float* y, int64_t count) = nullptr;  // after the bias; null: none
+  // Of int8 alone: a row's scale, and by padded column its scale and 128 times its sum.
+  const float* row_scale = nullptr;
+  const float* column_scale = nullptr;
+  const int32_t* column_offset = nullptr;
+};
+
+using Kernel = void (*)(const Block&);
+void f32_plain(const Block& b);
+void s8_plain(const Block& b);  // x is s16
+void f32_avx2(const Block& b);
+void f32_avx512(const Block& b);
+void s8_avx2(const Block& b);         // x is s16
+void s8_avx512_vnni(const Block& b);  // x is u8, 128 more than the value
+
+}  // namespace saturate::kernels::packed

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/gemm/packed/packed_linear.h"
+
+#include <fmt/format.h>
+
+#include "kernels/gemm/packed/packed_impl.h"
+#include "kernels/host/validate.h"
+#include "kernels/lists.h"
+
+namespace saturate::kernels {
+namespace {
+
+constexpr const char* kOp = "packed_linear";
+
+template <PackedType kType, CpuLevel kLevel>
+Fit fits(const Context&, const PackedLinearArgs& a) noexcept {
+  if (a.w.type != kType) {
+    return {kType == PackedType::f32 ? "the weights are not f32" : "the weights are not s8"};
+  }
+  if (a.level >= kLevel) return {};
+  if (kLevel == CpuLevel::vnni) return {"no VNNI here, or SATURATE_CPU excludes it"};
+  if (kLevel == CpuLevel::avx512) return {"no AVX-512 here, or SATURATE_CPU excludes it"};
+  return {"no AVX2 here, or SATURATE_CPU excludes it"};
+}
+
+constexpr Impl<PackedLinearArgs> kImpls[] = {
+    {"packed_f32_avx512_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::avx512>,
+     packed::linear_f32_avx512},
+    {"packed_f32_avx2_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::avx2>,
+     packed::linear_f32_avx2},
+    {"packed_f32_plain_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::plain>,
+     packed::linear_f32_plain},
+    {"packed_s8_vnni_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::vnni>,
+     packed::linear_s8_vnni, packed::s8_scratch_bytes},
+    {"packed_s8_avx2_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::avx2>,
+     packed::linear_s8_avx2, packed::s8_scratch_bytes},
+    {"packed_s8_plain_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::plain>,
+     packed::linear_s8_plain, packed::s8_scratch_bytes},
+};
+
+void check(const PackedLinearArgs& a) {
+  require_sizes(kOp, {{"rows", a.rows}, {"n", a.w.n}, {"k", a.w.k}});
+  if (a.ldx >= a.w.k && a.ldy >= a.w.n) return;
+  throw Error(Errc::invalid_argument, kOp,
+              fmt::format("x is ({}, {}) with stride {} and y ({}, {}) with stride {}: a stride "
+                          "must be no less than the row",
+                          a.rows, a.w.k, a.ldx, a.rows, a.w.n, a.ldy));
+}
+
+}  // namespace
+
+template <>
+std::span<const Impl<PackedLinearArgs>> impls_of() noexcept {
+  return kImpls;
+}
+
+Plan<PackedLinearArgs> plan_packed_linear(const Context& ctx, const PackedLinearArgs& a) {
+  check(a);
+  return plan_of<PackedLinearArgs>(kOp, ctx, a, kImpls, [&] {
+    return fmt::format("{} {}x{}x{}", a.w.type == PackedType::f32 ? "f32" : "s8", a.rows, a.w.n,
+                       a.w.k);
+  });
+}
+
+void packed_linear(const Context& ctx, const PackedLinearArgs& a) {
+  const Plan<PackedLinearArgs> plan = plan_packed_linear(ctx, a);
+  if (a.rows == 0) return;
+  require_pointers(kOp, {{"x", a.x}, {"y", a.y}, {"the packed weights", a.w.panels}});
+  const Buffer scratch(ctx.device, static_cast<size_t>(plan.workspace_bytes));
+  Context own = ctx;
+  own.workspace = scratch.data(), own.workspace_bytes = scratch.bytes();
+  plan.run(own, a);
+}
+
+}  // namespace saturate::kernels

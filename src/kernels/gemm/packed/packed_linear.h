@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers on the CPU whose weights are laid out once, when a model is loaded for inference.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include "kernels/activation/activation.h"
+#include "kernels/dispatch.h"
+#include "kernels/options.h"
+#include "runtime/memory.h"
+
+namespace saturate::kernels {
+
+enum class PackedType : uint8_t { f32, s8 };
+
+// Packed weights where they lie; PackedWeights owns them.
+struct PackedView {
+  PackedType type = PackedType::f32;
+  int64_t n = 0, k = 0;  // outputs, inputs
+  // Panels of 16 outputs: by k for f32, by k / 4 for s8, 64 bytes each. Past n and k lie zeros.
+  const char* panels = nullptr;
+  const float* scales = nullptr;     // s8: of each output, to whole panels
+  const int32_t* offsets = nullptr;  // s8: 128 times the sum of each output's weights
+};
+
+/// Weights (n, k) of a linear layer as packed_linear() reads them. f32: their values. s8: q = w /
+/// scale, scale = the largest |w| of an output / 127, rounded to the nearest, ties to even; so what
+/// was rounded so before keeps its q. Immutable; any thread may read.
+class PackedWeights {
+ public:
+  PackedWeights() = default;
+  // w row-major, k elements a row, all finite. Errors: invalid_argument for sizes below 1; out_of_memory.
+  PackedWeights(PackedType type, const float* w, int64_t n, int64_t k);
+  const PackedView& view() const noexcept { return view_; }
+  size_t bytes() const noexcept { return memory_.bytes(); }
+
+ private:
+  PackedView view_;
+  Buffer memory_;
+};
+
+// The newest instruction set of this processor that packed_linear() has kernels for. Each has those
+// before it.
+CpuLevel cpu_level() noexcept;
+
+// y = f(x w^T + bias)
+//
+// s8: x is rounded too, row by row: q = x / scale, scale = the row's largest |x| / 127. Products of
+// q are summed exactly (i32), then y = f(sum * (row scale * output scale) + bias). A row that holds
+// an infinity or what is no number gives what is no number.
+//
+// Shapes    x (rows, k), row stride ldx; y (rows, n), row stride ldy; bias (n) or null.
+// Types     x, y, bias f32; w f32 or s8.
+// Aliasing  none.
+// Stream    the CPU's: done at return.
+// Order     bitwise equal for every number of rows and threads and every instruction set: an element
+//           of y is one chain of fused multiply-adds over ascending k (f32) or exact (s8).
+// Errors    invalid_argument for sizes and pointers; unsupported where no implementation fits.
+// Cost      2 rows n k flops; s8 also one pass over x. The weights are read once for every six rows
+//           (AVX2, s8: three), from the second-level cache if 2 KiB * k fit there.
+// Source    Goto and van de Geijn, ACM TOMS 34 (2008), with the operand packed that never changes;
+//           s8 as Jacob et al., arXiv:1712.05877, without zero points; measured in LADDER.md.
+struct PackedLinearArgs {
+  const float* x = nullptr;
+  PackedView w;
+  const float* bias = nullptr;
+  float* y = nullptr;
+  int64_t rows = 0, ldx = 0, ldy = 0;
+  std::optional<ActivationKind> activation = {};
+  CpuLevel level = CpuLevel::avx2;  // the newest that may run: cpu_level() or older
+};
+
+// Chooses what runs; s8 says in workspace_bytes what the context has to bring. Of the pointers none
+// is followed.
+Plan<PackedLinearArgs> plan_packed_linear(const Context& ctx, const PackedLinearArgs& args);
+
+// As the plan says, for a caller that has no plan and no workspace.
+void packed_linear(const Context& ctx, const PackedLinearArgs& args);
+
+}  // namespace saturate::kernels

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every instruction set that this processor has, against sums in double precision, on sizes that leave
+// parts of tiles and panels; and bit for bit against each other, whatever rows come together.
+#include "kernels/gemm/packed/packed_linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "runtime/parallel_for.h"
+
+namespace saturate::kernels {
+namespace {
+
+struct Case {
+  int64_t rows, n, k;
+  bool bias = true;
+  std::optional<ActivationKind> activation = {};
+};
+
+std::vector<float> values(int64_t count, uint32_t seed, float scale = 1.0f) {
+  std::vector<float> v(static_cast<size_t>(count));
+  uint64_t state = seed * 2654435761u + 1;
+  for (float& x : v) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    x = scale * (static_cast<float>(state >> 40) / 8388608.0f - 1.0f);
+  }
+  return v;
+}
+
+struct Problem {
+  explicit Problem(const Case& c)
+      : size(c),
+        x(values(c.rows * (c.k + 3), 1)),
+        w(values(c.n * c.k, 2, 0.3f)),
+        bias(values(c.n, 3)) {}
+  const Case size;
+  std::vector<float> x, w, bias;
+  int64_t ldx() const { return size.k + 3; }
+  int64_t ldy() const { return size.n + 5; }
+};
+
+constexpr float kUntouched = -77.0f;
+
+std::vector<float> run(const Problem& p, const PackedWeights& w, CpuLevel level, int64_t first = 0,
+                       int64_t rows = -1) {
+  if (rows < 0) rows = p.size.rows;
+  std::vector<float> y(static_cast<size_t>(rows * p.ldy()), kUntouched);
+  packed_linear({}, {.x = p.x.data() + first * p.ldx(),
+                     .w = w.view(),
+                     .bias = p.size.bias ? p.bias.data() : nullptr,
+                     .y = y.data(),
+                     .rows = rows,
+                     .ldx = p.ldx(),
+                     .ldy = p.ldy(),
+                     .activation = p.size.activation,
+                     .level = level});
+  return y;
+}
+
+double activated(const std::optional<ActivationKind>& kind, double v) {
+  if (!kind) return v;
+  switch (*kind) {
+    case ActivationKind::relu:
+      return std::max(v, 0.0);
+    case ActivationKind::silu:
+      return v / (1 + std::exp(-v));
+    case ActivationKind::gelu_erf:
+      return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0)));
+    case ActivationKind::gelu_tanh:
+      return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  }
+  return NAN;
+}
+
+// What is rounded: to the nearest of 127 steps up to the largest of `count` numbers.
+std::vector<double> rounded(const float* v, int64_t count) {
+  float most = 0;
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(v[i]));
+  std::vector<double> out(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const double q = most == 0 ? 0 : std::nearbyint(v[i] * 127.0 / most);
+    out[static_cast<size_t>(i)] = q * most / 127.0;
+  }
+  return out;
+}
+
+void check(const Problem& p, PackedType type, const std::vector<float>& y) {
+  const Case& c = p.size;
+  std::vector<std::vector<double>> w;
+  for (int64_t j = 0; j < c.n; ++j) {
+    const float* row = p.w.data() + j * c.k;
+    w.push_back(type == PackedType::s8 ? rounded(row, c.k) : std::vector<double>(row, row + c.k));
+  }
+  for (int64_t i = 0; i < c.rows; ++i) {
+    const float* row = p.x.data() + i * p.ldx();
+    const std::vector<double> x =
+        type == PackedType::s8 ? rounded(row, c.k) : std::vector<double>(row, row + c.k);
+    for (int64_t j = 0; j < p.ldy(); ++j) {
+      const float got = y[static_cast<size_t>(i * p.ldy() + j)];
+      if (j >= c.n) {
+        ASSERT_EQ(got, kUntouched) << "row " << i << " column " << j << " was written";
+        continue;
+      }
+      double sum = 0, size = 1;
+      for (size_t k = 0; k < x.size(); ++k) {
+        sum += x[k] * w[static_cast<size_t>(j)][k];
+        size += std::abs(x[k] * w[static_cast<size_t>(j)][k]);
+      }
+      if (c.bias) sum += p.bias[static_cast<size_t>(j)];
+      // Rounding of a chain of k sums; of s8 that of the end alone, and of one step of a number that
+      // lies between two within the rounding of its quotient.
+      const double steps = type == PackedType::s8 ? 8 : 4 + static_cast<double>(c.k);
+      const double one_step = type == PackedType::s8 ? 0.3 / 127 / 127 : 0;
+      ASSERT_NEAR(got, activated(c.activation, sum), 1.2e-7 * steps * size + one_step)
+          << "row " << i << " column " << j;
+    }
+  }
+}
+
+std::vector<CpuLevel> levels() {
+  std::vector<CpuLevel> all;
+  for (int l = 0; l <= static_cast<int>(cpu_level()); ++l) all.push_back(static_cast<CpuLevel>(l));
+  return all;
+}
+
+constexpr PackedType kTypes[] = {PackedType::f32, PackedType::s8};
+const Case kCases[] = {{1, 1, 1},
+                       {1, 17, 5, false},
+                       {2, 16, 4},
+                       {3, 33, 7},
+                       {5, 150, 65, true, ActivationKind::relu},
+                       {6, 64, 128},
+                       {7, 129, 31, true, ActivationKind::silu},
+                       {13, 200, 130, true, ActivationKind::gelu_erf},
+                       {64, 48, 515, false, ActivationKind::gelu_tanh}};
+
+TEST(PackedLinear, EveryInstructionSetComputesTheSumsOfDoublePrecision) {
+  for (const Case& c : kCases) {
+    const Problem p(c);
+    for (const PackedType type : kTypes) {
+      const PackedWeights w(type, p.w.data(), c.n, c.k);
+      for (const CpuLevel level : levels()) {
+        SCOPED_TRACE(::testing::Message() << c.rows << "x" << c.n << "x" << c.k << " type "
+                                          << int(type) << " level " << int(level));
+        check(p, type, run(p, w, level));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, ARowHasTheSameBitsOnEveryInstructionSetAndAmongAnyRows) {
+  for (const Case& c : kCases) {
+    const Problem p(c);
+    for (const PackedType type : kTypes) {
+      const PackedWeights w(type, p.w.data(), c.n, c.k);
+      const std::vector<float> expected = run(p, w, CpuLevel::plain);
+      for (const CpuLevel level : levels()) {
+        ASSERT_EQ(run(p, w, level), expected) << "level " << int(level) << " rows " << c.rows;
+        for (int64_t i = 0; i < c.rows; ++i) {
+          const std::vector<float> alone = run(p, w, level, i, 1);
+          ASSERT_EQ(std::memcmp(alone.data(), expected.data() + i * p.ldy(),
+                                sizeof(float) * static_cast<size_t>(c.n)),
+                    0)
+              << "row " << i << " of " << c.rows << " alone, level " << int(level);
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, ThreadsShareThePanelsWithoutAChange) {
+  const Problem p({.rows = 40, .n = 1000, .k = 256});
+  for (const PackedType type : kTypes) {
+    const PackedWeights w(type, p.w.data(), 1000, 256);
+    const std::vector<float> shared = run(p, w, cpu_level());
+    const InOneThread alone;
+    EXPECT_EQ(run(p, w, cpu_level()), shared);
+  }
+}
+
+// 127 * 127 * k, where sums of two products in 16 bits would saturate.
+TEST(PackedLinear, TheLargestSumsOfInt8AreExact) {
+  constexpr int64_t kK = 1000;
+  Problem p({.rows = 4, .n = 20, .k = kK, .bias = false});
+  std::fill(p.x.begin(), p.x.end(), 1.0f);
+  for (size_t i = 0; i < p.w.size(); ++i) p.w[i] = i / kK % 2 == 0 ? 1.0f : -1.0f;
+  const PackedWeights w(PackedType::s8, p.w.data(), 20, kK);
+  for (const CpuLevel level : levels()) {
+    const std::vector<float> y = run(p, w, level);
+    for (int64_t j = 0; j < 20; ++j) {
+      EXPECT_NEAR(y[static_cast<size_t>(p.ldy() + j)], j % 2 == 0 ? 1000.0f : -1000.0f, 1e-3f);
+    }
+  }
+}
+
+TEST(PackedLinear, WhatWasRoundedToInt8KeepsItsSteps) {
+  const Case c{.rows = 6, .n = 40, .k = 77};
+  Problem p(c);
+  const PackedWeights first(PackedType::s8, p.w.data(), c.n, c.k);
+  for (int64_t j = 0; j < c.n; ++j) {
+    const std::vector<double> r = rounded(p.w.data() + j * c.k, c.k);
+    for (int64_t i = 0; i < c.k; ++i) {
+      p.w[static_cast<size_t>(j * c.k + i)] = static_cast<float>(r[static_cast<size_t>(i)]);
+    }
+  }
+  const PackedWeights again(PackedType::s8, p.w.data(), c.n, c.k);
+  EXPECT_EQ(std::memcmp(first.view().panels, again.view().panels, 3 * 20 * 64), 0);
+}
+
+TEST(PackedLinear, RowsOfZerosAndRowsThatAreNotFinite) {
+  for (const PackedType type : kTypes) {
+    Problem p({.rows = 4, .n = 18, .k = 9});
+    std::fill_n(p.x.begin(), p.ldx(), 0.0f);
+    p.x[static_cast<size_t>(p.ldx() + 2)] = NAN;
+    p.x[static_cast<size_t>(2 * p.ldx() + 8)] = INFINITY;
+    const PackedWeights w(type, p.w.data(), 18, 9);
+    for (const CpuLevel level : levels()) {
+      const std::vector<float> y = run(p, w, level);
+      for (int64_t j = 0; j < 18; ++j) {
+        EXPECT_EQ(y[static_cast<size_t>(j)], p.bias[static_cast<size_t>(j)]);
+        EXPECT_TRUE(std::isnan(y[static_cast<size_t>(p.ldy() + j)]));
+        EXPECT_FALSE(std::isfinite(y[static_cast<size_t>(2 * p.ldy() + j)]));
+        EXPECT_TRUE(std::isfinite(y[static_cast<size_t>(3 * p.ldy() + j)]));
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, RefusesSizesThatCannotBe) {
+  const std::vector<float> w(16, 1.0f);
+  EXPECT_THROW(PackedWeights(PackedType::f32, w.data(), 0, 4), Error);
+  const PackedWeights packed(PackedType::f32, w.data(), 4, 4);
+  float x[4] = {}, y[4] = {};
+  EXPECT_THROW(
+      packed_linear({}, {.x = x, .w = packed.view(), .y = y, .rows = 1, .ldx = 3, .ldy = 4}),
+      Error);
+  EXPECT_THROW(packed_linear({}, {.w = packed.view(), .y = y, .rows = 1, .ldx = 4, .ldy = 4}),
+               Error);
+}
+
+}  // namespace
+}  // namespace saturate::kernels

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrices laid out for inference on the CPU, each when it is first multiplied with.
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/gemm/packed/packed_linear.h"
+#include "ops/parameters.h"
+
+namespace saturate {
+
+struct ParameterStore::Packed {
+  Packed(kernels::PackedType t, size_t count) : type(t), weights(count) {}
+  const kernels::PackedType type;
+  std::mutex mutex;  // of the pointers; what they point to stays
+  std::vector<std::unique_ptr<const kernels::PackedWeights>> weights;
+};
+
+void ParameterStore::pack(kernels::PackedType type) {
+  SAT_ASSERT(!device_.is_cuda() && compute_type_ == DType::f32);
+  packed_ = std::make_shared<Packed>(type, specs_.size());
+}
+
+const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {
+  if (packed_ == nullptr) return nullptr;
+  const std::lock_guard lock(packed_->mutex);
+  auto& weights = packed_->weights[static_cast<size_t>(id.index)];
+  if (weights == nullptr) {
+    const ParameterSpec& s = spec(id);
+    weights = std::make_unique<kernels::PackedWeights>(
+        packed_->type, static_cast<const float*>(compute(id)), s.rows, s.cols);
+  }
+  return weights.get();
+}
+
+}  // namespace saturate
