@@ -63,9 +63,12 @@ serve::LanguagePair given_languages(const std::vector<std::string>& all, const s
 serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   serve::ServedModel served;
   served.name = named.name;
-  const std::string folder = train::model_folder(named.folder);
-  served.watch = std::make_unique<serve::FolderWatch>(folder);  // before it is read
-  train::LoadedModel model = train::load_model(folder, o.model.device, o.model.precision);
+  const train::ModelPlace place = train::model_place(named.folder);
+  const std::string& folder = place.folder;
+  served.watch = std::make_unique<serve::FolderWatch>(
+      place.adapter.empty() ? folder : place.adapter);  // before it is read
+  train::LoadedModel model =
+      train::load_model(folder, o.model.device, o.model.precision, {}, place.adapter);
   served.folder = model.folder;
   if (model.config.kind == model::ModelKind::decoder_only) {
     served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
