@@ -44,6 +44,22 @@ class Best {
   std::array<Candidate<T>, kMaxBeam + 1> best_;  // the last place is where a new one comes in
 };
 
+constexpr int64_t kStretch = 128;
+
+// The largest of z[0 .. n) that are numbers.
+template <class T>
+T largest(const T* z, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  T lanes[kLanes];
+  std::fill_n(lanes, kLanes, -std::numeric_limits<T>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = z[i + l] > lanes[l] ? z[i + l] : lanes[l];
+  }
+  for (; i < n; ++i) lanes[0] = z[i] > lanes[0] ? z[i] : lanes[0];
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
 template <class T>
 struct Step {
   static constexpr T kNever = -std::numeric_limits<T>::infinity();
@@ -73,20 +89,34 @@ struct Step {
     T* z = static_cast<T*>(a.logits) + row * a.ld;
     apply_rules(
         sentence.rules, a.suppressed, {&a.eos, 1}, t, [&](int64_t j) { return said(row, j); }, z);
-    const T top = *std::max_element(z, z + a.vocab);
+    std::vector<T> tops(static_cast<size_t>((a.vocab + kStretch - 1) / kStretch));
+    for (size_t i = 0; i < tops.size(); ++i) {
+      const int64_t first = static_cast<int64_t>(i) * kStretch;
+      tops[i] = largest(z + first, std::min(kStretch, a.vocab - first));
+    }
+    const T top = *std::max_element(tops.begin(), tops.end());
     const T sum = lane_sum<T>(a.vocab, [z, top](int64_t c) { return vector_exp(z[c] - top); });
     const T shift = scores()[row] - (top + std::log(sum));
     Best<T> best(a.beam);
     if (t + 1 >= sentence.limit) {
       best.add(z[a.eos], a.eos);
     } else {
-      for (int64_t c = 0; c < a.vocab; ++c) {
-        if (c != a.banned) best.add(z[c], c);
-      }
+      add_best(z, tops, best);
     }
     for (int64_t k = 0; k < best.size(); ++k) {
       to[k] = best[k].score + shift;
       ids[k] = to[k] > kNever ? static_cast<int32_t>(best[k].order) : -1;
+    }
+  }
+
+  // Stretches that hold nothing better than what there is are passed over: of equals the first stays.
+  void add_best(const T* z, const std::vector<T>& tops, Best<T>& best) const {
+    for (size_t i = 0; i < tops.size(); ++i) {
+      if (best.size() == a.beam && !(tops[i] > best[a.beam - 1].score)) continue;
+      const int64_t first = static_cast<int64_t>(i) * kStretch;
+      for (int64_t c = first; c < std::min(first + kStretch, a.vocab); ++c) {
+        if (c != a.banned) best.add(z[c], c);
+      }
     }
   }
 
