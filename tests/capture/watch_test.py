@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,17 @@ class Watch(unittest.TestCase):
         self.assertTrue(any("recorded without flush,small,hooks,ids" in n for n in report["capture"]["notes"]))
         code, _, err = doctor(watch=["--steps", "40"], environment={"SATURATE_CAPTURE_WITHOUT": "kernels,graphs,copies"})
         self.assertEqual((code, "VERDICT" in err), (0, False), err)
+
+    def test_a_program_that_changes_its_graphs_is_not_flushed(self):
+        # Known by a library of XLA's, as JAX loads it. CUPTI hands over what fills a buffer, and the rest at the end.
+        library = os.path.join(self.folder.name, "xla_cuda_plugin.so")
+        shutil.copy(os.path.join(os.path.dirname(WATCHED), "libfake_nvml.so"), library)
+        report, _, _ = self.report("--seconds", "1.2", "--launches", "12", environment={"LD_PRELOAD": library})
+        self.assertTrue([n for n in report["capture"]["notes"] if "is not asked for its records" in n], report["capture"]["notes"])
+        self.assertEqual(report["capture"]["framework"], "JAX")
+        self.assertGreater(report["steps"]["count"], 100)
+        report, _, _ = self.report("--steps", "80", "--launches", "12")
+        self.assertFalse([n for n in report["capture"]["notes"] if "is not asked for its records" in n])
 
     def test_text_goes_to_standard_error(self):
         code, out, err = doctor(watch=["--steps", "60"])

@@ -79,6 +79,9 @@ struct Analyser::Device {
   uint32_t gap_op = kNone;  // of the last idle segment
   int64_t gap_reach_ns = 0;
   bool waited = false;  // the host waited for the device within that gap
+  // Host code in that gap; and of it what is dispatch as long as it does not add up.
+  int64_t gap_host_ns = 0;
+  Budget gap_short;
   HostLineCounts lines;
 };
 
@@ -282,6 +285,10 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
              seg.leaf == Leaf::after_sync;
   d.gap_op = seg.op;
   d.gap_reach_ns = seg.end_ns;
+  if (new_gap) {
+    d.gap_host_ns = 0;
+    d.gap_short = {};
+  }
   const uint32_t thread = window.calls[seg.issuer].thread;
   // Another thread may have issued what came before: this one waited for it until then.
   const uint32_t before = seg.op > 0 ? host.issuer(window.ops[seg.op - 1]) : kNone;
@@ -289,7 +296,13 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
   if (in_run_of_copies(window, seg.op)) {
     r.between_copies[seg.leaf] += ns;
   } else if (seg.leaf == Leaf::host_code || seg.leaf == Leaf::after_sync) {
-    if (host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
+    const bool long_one = host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs;
+    d.gap_host_ns += ns;
+    (long_one ? r.long_host : d.gap_short)[seg.leaf] += ns;
+    if (d.gap_host_ns > kManyPiecesNs) {  // nothing was issued between them
+      r.long_host += d.gap_short;
+      d.gap_short = {};
+    }
   } else if (is_host_wait(seg.leaf) || seg.leaf == Leaf::gil || seg.leaf == Leaf::runnable) {
     if (host.piece_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {

@@ -18,6 +18,8 @@ namespace saturate::observe {
 // stretches are work of the program that stays. Measured on an H200 host with PyTorch 2.11 under
 // its profiler: a backward pass starts and ends its thread in 0.25 to 0.65 ms each.
 constexpr int64_t kDispatchNs = 1'000'000;
+// Of several stretches with nothing issued between them.
+constexpr int64_t kManyPiecesNs = 2 * kDispatchNs;
 constexpr double kDrifts = 1.1;  // of the step time, from first quarter to last: worth a word
 constexpr int64_t kSmallCopy = 64 << 10;  // bytes; below, PCIe latency outweighs the transfer
 

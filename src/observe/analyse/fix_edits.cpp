@@ -58,7 +58,7 @@ class GraphsEdit {
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     const bool graph = e.ops > 1 || (e.ops == 1 && ops->leaf == Leaf::graph);
     for (uint32_t i = graph ? 1 : 0; i < e.ops; ++i) ops[i].back_to_back = true;
-    const bool dispatch = waits_ns(e) <= kDispatchNs;  // one thread wakes another
+    const bool dispatch = waits_ns(e) <= kDispatchNs && !e.prepares;  // one thread wakes another
     if (dispatch) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
     const bool launch = e.kind == ReplayCall::launch && !graph;
     if (launch || e.kind == ReplayCall::copy || e.kind == ReplayCall::other) e.call_ns = 0;
@@ -173,7 +173,9 @@ class FusionEdit {
 
 // A wait goes; with it, at most, what reads the value: its copy, its calls and their host code. What
 // carries data away for the host to work on is no value that need not be read.
-void drop_reads(ReplayEvent& e, ReplayOp* ops, bool at_most) {
+// `checks`: also the kernels that bring the value forth.
+void drop_reads(ReplayEvent& e, ReplayOp* ops, bool at_most, bool checks) {
+  if (checks && e.ops == 1 && ops->for_read) remove_ops(e, ops);
   const bool reads = e.ops > 0 && is_out(*ops) && !is_bulk_out(*ops);
   if (e.feeds_host) return;
   if (e.kind != ReplayCall::sync && !(reads && (is_waiting_copy(e) || at_most))) return;
@@ -187,13 +189,56 @@ void drop_reads(ReplayEvent& e, ReplayOp* ops, bool at_most) {
 // Stretches that are the program's own work go; with them, at most, the copies that bring them
 // their data, and whatever they keep the rest of the host from.
 void drop_host_work(ReplayEvent& e, ReplayOp* ops, bool at_most, bool crowded) {
-  if (waits_ns(e) > kOwnWorkNs) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+  if (e.prepares || waits_ns(e) > kOwnWorkNs) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
   if (!at_most) return;
   relieve(e, crowded);
   if (!e.feeds_host) return;
   remove_ops(e, ops);
   drop_wait(e);
   e.call_ns = 0;
+}
+
+// Batches that are there in time: neither waiting for them nor making them holds up the thread that
+// issues, and their copies go beside the computation.
+void have_data_ready(ReplayEvent& e, ReplayOp* ops, bool at_most, bool crowded) {
+  e.loader_ns = 0;
+  if (at_most) relieve(e, crowded);
+  if (!e.prepares) return;
+  e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    ops[i].duration_ns = 0;
+    ops[i].from_call_start = false;
+  }
+  if (is_waiting_copy(e)) drop_wait(e);
+}
+
+// A host that nothing holds up but waits for the device, for data, memory and code.
+void keep_ahead(ReplayEvent& e, ReplayOp* ops) {
+  e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+  if (e.kind != ReplayCall::allocate && e.kind != ReplayCall::load) e.call_ns = 0;
+  bool in = e.ops > 0;
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    in = in && is_in(ops[i]);
+    if (!is_in(ops[i])) continue;
+    ops[i].duration_ns = 0;
+    ops[i].from_call_start = false;
+  }
+  if (in && is_waiting_copy(e)) e.waits_for = kNone;
+}
+
+// Products go through tensor cores; at most with inputs of 16 bits, and what memory bounds between
+// them moves half of the bytes, in the order of memory that the products want.
+void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    double factor = 1;
+    if (ops[i].leaf == Leaf::matrix)
+      factor = 1 / (at_most ? s.half_ratio : s.tensor_ratio);
+    else if (at_most && ops[i].layout)
+      factor = 0;
+    else if (at_most && ops[i].memory_kernel)
+      factor = 0.5;
+    ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) * factor);
+  }
 }
 
 // What computes goes with the clock; memory, links and the host do not.
@@ -223,20 +268,18 @@ void double_batch(ReplayEvent& e, ReplayOp* ops) {
   }
 }
 
-Replay::Edit edit_of(FixKind kind, bool at_most, const EditSettings& s) {
-  const bool crowded = s.crowded;
+Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
+  const bool crowded = s.crowded, at_most = assume != Assume::surely,
+             checks = assume == Assume::ahead;
   switch (kind) {
     case FixKind::graphs:
       return GraphsEdit{};
     case FixKind::host_work:
       return [=](ReplayEvent& e, ReplayOp* ops) { drop_host_work(e, ops, at_most, crowded); };
     case FixKind::syncs:
-      return [=](ReplayEvent& e, ReplayOp* ops) { drop_reads(e, ops, at_most); };
+      return [=](ReplayEvent& e, ReplayOp* ops) { drop_reads(e, ops, at_most, checks); };
     case FixKind::loader:
-      return [=](ReplayEvent& e, ReplayOp*) {
-        e.loader_ns = 0;
-        if (at_most) relieve(e, crowded);
-      };
+      return [=](ReplayEvent& e, ReplayOp* ops) { have_data_ready(e, ops, at_most, crowded); };
     case FixKind::copies:
       return CopiesEdit{};
     case FixKind::transfers:
@@ -259,6 +302,8 @@ Replay::Edit edit_of(FixKind kind, bool at_most, const EditSettings& s) {
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
     case FixKind::precision:
       return scaled([](Leaf leaf) { return leaf == Leaf::matrix; }, 1 / s.tensor_ratio);
+    case FixKind::mixed:
+      return [=](ReplayEvent& e, ReplayOp* ops) { halve(e, ops, at_most, s); };
     case FixKind::layout:
       return [](ReplayEvent& e, ReplayOp* ops) {
         for (uint32_t i = 0; i < e.ops; ++i)
@@ -303,6 +348,8 @@ EditSettings edit_settings(std::string_view device_name, const CopyRates& rates)
     s.in_bytes_per_ns = s.out_bytes_per_ns = kOfLink * peaks->link;
     if (peaks->fp32 > 0 && peaks->tf32 > 0)
       s.tensor_ratio = std::max(s.tensor_ratio, peaks->tf32 / peaks->fp32);
+    if (peaks->fp32 > 0 && peaks->tensor16 > 0)
+      s.half_ratio = std::max(s.half_ratio, peaks->tensor16 / peaks->fp32);
   }
   if (rates.pinned_in > 0) s.in_bytes_per_ns = kMeasured * rates.pinned_in;
   if (rates.pinned_out > 0) s.out_bytes_per_ns = kMeasured * rates.pinned_out;
@@ -318,7 +365,7 @@ double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume as
       const double alone = replay.run().step_ns;
       return std::clamp(replay.serial_ns(exclusive_ns), alone / 2, alone);
     }
-    if (kind == FixKind::copies) {
+    if (kind == FixKind::copies || kind == FixKind::loader || assume == Assume::ahead) {
       for (const bool in : {true, false})
         least = std::max(least, replay.serial_ns([&](const ReplayOp& op) {
           return pinned_copy_ns(op, in, in ? settings.in_bytes_per_ns : settings.out_bytes_per_ns);
@@ -328,9 +375,9 @@ double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume as
       least = std::max(least, replay.serial_ns([](const ReplayOp& op) {
         return op.leaf == Leaf::communication ? op.duration_ns : 0;
       }));
-    if (Replay::Edit edit = edit_of(kind, assume == Assume::at_most, settings))
-      edits.push_back(std::move(edit));
+    if (Replay::Edit edit = edit_of(kind, assume, settings)) edits.push_back(std::move(edit));
   }
+  if (assume == Assume::ahead) edits.emplace_back(keep_ahead);
   const double step = replay
                           .run([&](ReplayEvent& e, ReplayOp* ops) {
                             for (const Replay::Edit& edit : edits) edit(e, ops);

@@ -11,12 +11,15 @@ namespace saturate::observe {
 enum class Assume : uint8_t {
   surely,   // what the fix itself takes away goes, and nothing else
   at_most,  // and all that may go with it: the pace of a host that nobody disturbs, and so on
+  ahead,    // and the host keeps ahead of the device, as if nothing that it does took time
 };
 
 // What the machine can do, as far as it is known.
 struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device
   double tensor_ratio = 7.4;  // matrix products on tensor cores against those without
+  double half_ratio = 14.8;   // and with inputs of 16 bits
+  double prepared = 0;        // share of the time in which the issuing thread makes data itself
   double clock_speed = 1;     // of the full clock
   bool crowded = false;       // the host's cores or locks are short
 };

@@ -120,7 +120,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                        : "profile the host code between the launches and move it to another thread "
                          "or out of the loop";
       f.caveat = "counts stretches above 0.1 ms only";
-      f.assumes = host_pace;
+      f.assumes = f.ceiling ? host_pace
+                            : "between half of these stretches and a host that keeps ahead of the "
+                              "device, or goes at the pace of its fastest tenth";
       break;
     case FixKind::syncs:
       f.evidence =
@@ -131,12 +133,20 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                          "step; read the loss every N steps"
                        : "drop the synchronisations from the step; read results every N steps";
       f.caveat = "the program must not need the value at once";
-      f.assumes = "with each wait go at most the call, its copy and 5 us of host code";
+      f.assumes = f.ceiling ? "with each wait go at most the call, its copy and 5 us of host code"
+                            : "values are read after almost every kernel: between half of that and "
+                              "a host that keeps ahead of the device, without the kernels that "
+                              "bring the values forth";
       break;
     case FixKind::loader:
       f.evidence =
           fmt::format("{:.1f}% of the time the device waits for data", share(d, {Leaf::loader})) +
           main_names(d, {Leaf::loader});
+      if (settings.prepared >= 0.01)
+        f.evidence += fmt::format(
+            "; {:.1f}% its issuing thread makes data itself, in long stretches that end in a copy "
+            "to the device",
+            100 * settings.prepared);
       f.action = torch ? "DataLoader(num_workers=N, persistent_workers=True, prefetch_factor=4); "
                          "if the workers are saturated, cheapen the transforms"
                        : "prepare batches in other threads or processes, ahead of the step";
@@ -198,14 +208,26 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.evidence =
           fmt::format("{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% with",
                       matrix, tensor);
-      f.action = torch ? "torch.set_float32_matmul_precision(\"high\"), or "
-                         "torch.autocast(\"cuda\", dtype=torch.bfloat16)"
-                       : "allow TF32 or use bf16 inputs for the matrix products";
-      f.caveat =
-          "rounds inputs; kernels are classified by their names; half precision may bring more";
+      f.action = torch ? "torch.set_float32_matmul_precision(\"high\"); "
+                         "torch.backends.cudnn.allow_tf32 = True"
+                       : "allow TF32 for the matrix products";
+      f.caveat = "rounds inputs; kernels are classified by their names";
       f.assumes = fmt::format("TF32 is {:.1f} times as fast for them", settings.tensor_ratio);
       break;
     }
+    case FixKind::mixed:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% memory-bound ones",
+          share(d, {Leaf::matrix}), share(d, {Leaf::memory_bound}));
+      f.action = torch ? "torch.autocast(\"cuda\", dtype=torch.bfloat16), for convolutions with "
+                         "memory_format=torch.channels_last"
+                       : "bf16 inputs for products, and for what lies between them";
+      f.caveat = "rounds to 8 bits; weights and optimizer stay in fp32";
+      f.assumes = fmt::format(
+          "at least half of what TF32 brings, at most products {:.1f} times as fast, half the "
+          "bytes between them and no conversions of layout",
+          settings.half_ratio);
+      break;
     case FixKind::fusion:
       f.evidence = fmt::format("{:.1f}% of the time is memory-bound kernels and {:.1f}% tiny ones",
                                share(d, {Leaf::memory_bound}), share(d, {Leaf::tiny}));
@@ -361,6 +383,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::communication:
       return of({Leaf::communication});
     case FixKind::precision:
+    case FixKind::mixed:
       return of({Leaf::matrix});
     case FixKind::fusion:
       return of({Leaf::memory_bound, Leaf::tiny});

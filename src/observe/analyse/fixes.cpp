@@ -27,7 +27,7 @@ constexpr double kSameBound = 1.10;
 // Between runs of one program, of what loader workers deliver (docs/guide/doctor_case.md).
 constexpr double kPaceDiffers = 1.2;
 
-constexpr std::array<FixInfo, 17> kInfo = {{
+constexpr std::array<FixInfo, 18> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -36,7 +36,8 @@ constexpr std::array<FixInfo, 17> kInfo = {{
     {"allocator", "no allocation in the step"},
     {"code_load", "load code before the steps"},
     {"communication", "overlapped communication"},
-    {"precision", "tensor cores (TF32 or mixed precision)"},
+    {"precision", "tensor cores (TF32)"},
+    {"mixed_precision", "mixed precision (bf16)"},
     {"fusion", "fused kernels"},
     {"transfers", "larger transfers"},
     {"cores", "a core for the launching thread"},
@@ -76,6 +77,19 @@ void set_bound(Fix& f, double base_ns, double surely_ns, double at_most_ns) {
   if (f.ceiling) return;
   f.low = 1 + (surely - 1) / 2;  // a remedy that does half of its work
   f.high = at_most;
+}
+
+// A host that keeps ahead of the device gains `ahead`; what of that the fix brings is not known.
+void widen(Fix& f, double surely, double ahead) {
+  if (ahead <= std::max(f.speedup, f.high)) return;
+  if (f.ceiling && ahead <= kSameBound * surely) {
+    f.step_ns *= f.speedup / ahead;
+    f.speedup = ahead;
+    return;
+  }
+  if (f.ceiling) f.low = 1 + (surely - 1) / 2;
+  f.ceiling = false;
+  f.high = ahead;
 }
 
 // What the driver takes differs from run to run, by a third down and a half up, and kernels beside
@@ -122,6 +136,12 @@ class Finder {
     settings_ = edit_settings(d.info.name, analysis.copy_rates);
     settings_.clock_speed = clock.speed;
     settings_.crowded = is_crowded(replay, analysis);
+    int64_t prepared = 0;
+    replay.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
+      if (e.prepares) prepared += e.host_ns + e.blocked_ns + e.no_core_ns;
+    });
+    settings_.prepared =
+        static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
     growth_ = find_growth(analysis.steps);
   }
 
@@ -158,6 +178,24 @@ class Finder {
       f.high = std::max(f.high, kPaceDiffers * f.speedup);
       f.ceiling = false;
     }
+    const double sure = base_ / std::max(1.0, surely);
+    if (kind == FixKind::loader && settings_.prepared > 0 && sure >= kWorth) {
+      f.low = 1 + (sure - 1) / 2;
+      f.high = std::max(f.speedup, f.high);
+      f.ceiling = false;
+      widen(f, sure, base_ / step(kinds, Assume::ahead));
+    }
+    // Many short pieces of the host's code go along with its long ones.
+    if (kind == FixKind::host_work && sure >= kWorth && mostly_long_host())
+      widen(f, sure, base_ / step(kinds, Assume::ahead));
+    // A check after every operation has code and kernels of its own.
+    if (kind == FixKind::syncs && sure >= kWorth && replay_.reads_per_kernel() > kChecks) {
+      const double ahead = base_ / step(kinds, Assume::ahead);
+      widen(f, sure, ahead);
+      if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
+      f.step_ns = base_ / f.speedup;
+    }
+    if (kind == FixKind::mixed) set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
     if (kind == FixKind::fusion && f.speedup >= kWorth) {
       f.high = std::max(f.high, f.speedup);
       f.low = 1;
@@ -179,6 +217,24 @@ class Finder {
   }
 
  private:
+  static constexpr double kChecks = 0.2;  // values that are read, a kernel
+  // Whether long stretches of the host are what the device mostly waits for.
+  bool mostly_long_host() const {
+    const Budget& b = analysis_.devices.front().budget;
+    const auto idle = static_cast<double>(b.total_ns() - b.busy_ns());
+    return 2 * attributed_share(FixKind::host_work, analysis_, clock_) *
+               static_cast<double>(b.total_ns()) >
+           idle;
+  }
+  // What lies between the products may move half of the bytes, or not, and kernels that only help
+  // slow products go with their launches.
+  void set_mixed(Fix& f, double surely, double at_most) const {
+    f.ceiling = false;
+    f.low = 1 + (surely - 1) / 2;
+    f.high = std::max(surely, at_most);
+    f.speedup = surely < kWorthMixed ? 1 : std::sqrt(surely * f.high);
+    f.step_ns = base_ / f.speedup;
+  }
   // Whether batches come at a pace of their own.
   bool paced() const {
     bool any = false;
@@ -271,7 +327,8 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
       const auto fits = [](const Fix& f) {
         return f.cures && f.share >= kPart && f.with.empty() && f.kind != FixKind::growth &&
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
-               f.kind != FixKind::precision && f.kind != FixKind::layout;
+               f.kind != FixKind::precision && f.kind != FixKind::mixed &&
+               f.kind != FixKind::layout;
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
@@ -340,6 +397,8 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead);
     finder.add_words_to(f);
   }
+  Fix& mixed = fixes[static_cast<size_t>(FixKind::mixed)];  // behind the switch that rounds less
+  mixed.own = std::min(mixed.own, fixes[static_cast<size_t>(FixKind::precision)].own);
   if (report.numbers) report.together = find_pairs(finder, fixes);
   std::stable_sort(fixes.begin(), fixes.end(), goes_before);
   put_behind_obstacles(fixes);
@@ -350,7 +409,8 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];
     const auto cannot = [](const Fix& x) {
-      return x.step_ns <= 0 || x.kind == FixKind::growth || is_throughput(x.kind);
+      return x.step_ns <= 0 || x.kind == FixKind::growth || x.kind == FixKind::mixed ||
+             is_throughput(x.kind);
     };
     if (cannot(f) || cannot(first)) continue;
     const FixKind one[] = {first.kind}, other[] = {f.kind}, both[] = {first.kind, f.kind};

@@ -20,6 +20,7 @@ enum class FixKind : uint8_t {
   code_load,      // load and compile before the first step
   communication,  // beside the computation
   precision,      // tensor cores
+  mixed,          // bf16 for products and what lies between them
   fusion,         // fewer passes over memory
   transfers,      // few large copies instead of many small ones
   cores,          // a core whenever the launching thread wants one
@@ -78,7 +79,9 @@ constexpr double kWorth = 1.03;
 // Of a larger batch and of several processes, which cost memory and make no step faster.
 constexpr double kWorthProcesses = 1.2;
 // Of fusing: a compiler has to be brought in, and joins less than could be.
-constexpr double kWorthFusion = 1.1;
+constexpr double kWorthFusion = 1.2;
+// Of mixed precision, by what TF32 would bring: the type of everything has to be thought about.
+constexpr double kWorthMixed = 1.2;
 constexpr double kMaxReplayError = 0.05;
 constexpr double kMaxUnexplained = 0.5;
 

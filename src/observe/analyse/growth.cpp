@@ -10,6 +10,7 @@ namespace saturate::observe {
 Growth find_growth(const StepAnalysis& s) {
   Growth g;
   constexpr double kStill = 0.1;  // of the growth, in the last quarter: else a start that is over
+  constexpr double kJump = 0.8;   // of the growth, between two quarters
   const size_t quarter = s.steps.size() / 4;
   if (!s.found || s.drift <= kDrifts || quarter < 3) return g;
   std::array<double, 4> medians{};
@@ -27,6 +28,9 @@ Growth find_growth(const StepAnalysis& s) {
   const double grown = medians[3] - medians[0];
   if (!(medians[0] < medians[1] && medians[1] < medians[2] && medians[2] < medians[3])) return g;
   if (medians[3] - medians[2] < kStill * grown) return g;
+  // What sets in at one moment, such as another thread or program, does not grow.
+  for (size_t q = 1; q < 4; ++q)
+    if (medians[q] - medians[q - 1] > kJump * grown) return g;
   g.found = true;
   g.mean_ns = s.mean_ns;
   g.early_ns = medians[0];
@@ -42,6 +46,8 @@ Growth find_growth(const StepAnalysis& s) {
     g.leaf_early_ns = static_cast<double>(sums[0].ns[l]) / static_cast<double>(quarter);
     g.leaf_late_ns = static_cast<double>(sums[3].ns[l]) / static_cast<double>(quarter);
   }
+  // Who holds the lock or the core is the cause, however long it takes.
+  if (g.leaf == Leaf::gil || g.leaf == Leaf::lock || g.leaf == Leaf::runnable) return {};
   return g;
 }
 

@@ -6,7 +6,9 @@
 namespace saturate::observe {
 
 struct Growth {
-  bool found = false;   // each quarter's median is above the one before, by 1.1 and more in all
+  // Each quarter's median is above the one before, by 1.1 and more in all, not by a jump, nor by
+  // waits for a lock or a core.
+  bool found = false;
   double mean_ns = 0;   // of a step
   double early_ns = 0;  // the first quarter's median
   // What a step took when the loop began, if it grew before the first quarter's middle as it did

@@ -84,7 +84,9 @@ KernelClass classify_kernel(std::string_view name) {
     return KernelClass::memory;
   if (names_tensor_cores(n)) return KernelClass::tensor;
   if (has_any(n, {"gemm", "gemv", "matmul", "conv2d", "convolve", "winograd", "implicit_con",
-                  "cutlass", "wgrad", "dgrad", "fprop", "attention"}))
+                  "cutlass", "wgrad", "dgrad", "fprop", "attention",
+                  // cuDNN's convolutions by Fourier transforms
+                  "fft2d_r2c", "fft2d_c2r", "dse::", "mult_and_sum_complex"}))
     return KernelClass::matrix;
   if (has_any(n, {"elementwise", "reduce",       "softmax",    "norm",     "multi_tensor",
                   "adam",        "sgd",          "fill",       "copy",     "memset",

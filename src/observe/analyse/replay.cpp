@@ -247,6 +247,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_least(keys);
   find_feeds();
   find_releases();
+  find_preparations();
+  find_reads();
 }
 
 void Replay::find_least(const std::vector<uint64_t>& keys) {
@@ -321,6 +323,63 @@ void Replay::find_releases() {
     from = i + 1;
     allocates = false;
   }
+}
+
+// Data that the thread that issues makes itself: long host work and the copies that take its fruit
+// to the device, without a kernel between them.
+void Replay::find_preparations() {
+  int64_t bytes = 0, host_ns = 0;
+  bool long_work = false;
+  for (size_t i = 0, from = 0; i <= events_.size(); ++i) {
+    bool copies_in = i < events_.size();
+    int64_t in = 0;
+    for (uint32_t o = 0; copies_in && o < events_[i].ops; ++o) {
+      const ReplayOp& op = ops_[events_[i].first_op + o];
+      copies_in = op.leaf == Leaf::copy_in || op.leaf == Leaf::copy_in_pageable;
+      in += op.bytes >= kSmallCopy ? op.bytes : 0;  // many small ones are another matter
+    }
+    if (copies_in) {
+      const ReplayEvent& e = events_[i];
+      const int64_t own_ns = e.host_ns + e.blocked_ns + e.no_core_ns;
+      host_ns += own_ns;
+      long_work = long_work || own_ns > kDispatchNs || host_ns > kManyPiecesNs;
+      bytes += in;
+      continue;
+    }
+    for (size_t k = from; k < i && long_work && bytes >= kSmallCopy; ++k)
+      events_[k].prepares = true;
+    from = i + 1;
+    bytes = host_ns = 0;
+    long_work = false;
+  }
+}
+
+// Checks and metrics: up to three kernels bound by memory before a value that is read.
+void Replay::find_reads() {
+  constexpr size_t kMostOfACheck = 3;
+  size_t reads = 0, kernels = 0;
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const ReplayEvent& e = events_[i];
+    const auto is_kernel = [&](const ReplayEvent& of) {
+      return of.ops == 1 && ops_[of.first_op].blocks > 0;
+    };
+    kernels += is_kernel(e) ? 1 : 0;
+    if (e.ops != 1) continue;
+    const ReplayOp& copy = ops_[e.first_op];
+    if ((copy.leaf != Leaf::copy_out && copy.leaf != Leaf::copy_out_pageable) ||
+        copy.bytes >= kSmallCopy)
+      continue;
+    ++reads;
+    size_t found = 0;
+    for (size_t k = i; k-- > 0 && found < kMostOfACheck;) {
+      if (events_[k].ops == 0) continue;
+      if (!is_kernel(events_[k]) || !ops_[events_[k].first_op].memory_kernel) break;
+      ops_[events_[k].first_op].for_read = true;
+      ++found;
+    }
+  }
+  reads_per_kernel_ =
+      static_cast<double>(reads) / static_cast<double>(std::max<size_t>(1, kernels));
 }
 
 void Replay::visit(

@@ -23,6 +23,7 @@ struct ReplayOp {
   // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
   // element by itself; and of these what only changes the order of memory.
   bool memory_kernel = false, pointwise = false, layout = false;
+  bool for_read = false;  // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;       // waits that nothing in the capture explains
@@ -51,6 +52,7 @@ struct ReplayEvent {
   // faster): the pace of a host whose cores, locks and memory nobody else wants. Else its own.
   int64_t least_host_ns = INT64_MAX, least_call_ns = INT64_MAX;
   bool feeds_host = false;    // brings data (64 KiB and more) to long host work that follows
+  bool prepares = false;      // makes data, or copies what was made: see find_preparations()
   bool pins = false;          // takes or gives back pinned host memory
   bool with_release = false;  // a wait beside allocations, with nothing issued between
   uint32_t waits_for = kNone;
@@ -91,6 +93,8 @@ class Replay {
   // which nothing explains.
   double error() const { return error_; }
   double unexplained() const { return unexplained_; }
+  // Values that are copied to the host, a kernel.
+  double reads_per_kernel() const { return reads_per_kernel_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer
@@ -121,6 +125,8 @@ class Replay {
   void find_least(const std::vector<uint64_t>& keys);
   void find_feeds();
   void find_releases();
+  void find_preparations();
+  void find_reads();
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
 
   std::vector<ReplayEvent> events_;
@@ -133,7 +139,7 @@ class Replay {
   std::vector<int64_t> process_start_ns_;  // the first call of each process
   int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0, copy_return_ns_ = 0;
   ReplayTimes measured_;
-  double error_ = 1, unexplained_ = 0;
+  double error_ = 1, unexplained_ = 0, reads_per_kernel_ = 0;
   bool whole_steps_ = false;
 };
 

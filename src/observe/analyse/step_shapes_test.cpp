@@ -226,6 +226,15 @@ TEST(StepShapes, ArraysAndPlainLoops) {
                   s.graph(1, 300 * kUs);
                   if (i % 50 == 49) s.synchronize();
                 }});
+  expect_steps({"equal layers behind a copy that holds the host", 150, [](Simulator& s, int) {
+                  s.copy_in(1 << 26, 8 * kMs, true);
+                  s.kernel("unrolled_elementwise_kernel<float16_copy>", 30 * kUs);
+                  for (int k = 0; k < 8; ++k) {
+                    s.host(10 * kUs);
+                    s.kernel("nvjet_tst_128x256", 180 * kUs, 7, 132);
+                    s.kernel("vectorized_elementwise_kernel<relu>", 20 * kUs);
+                  }
+                }});
   expect_steps({"nothing but copies", 200, [](Simulator& s, int) {
                   s.host(100 * kUs);
                   s.copy_in(1 << 24, 500 * kUs, true);

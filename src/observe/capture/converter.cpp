@@ -63,10 +63,10 @@ const char* overhead_name(uint32_t kind) {
 bool wanted_call(uint32_t domain, std::string_view name) {
   // Copies, launches, waits: the runtime's are enough, with what libraries call past it.
   if (domain == kDomainDriver)
-    return has_any(
-        name, {"cuLaunch", "cuGraphLaunch", "Synchronize", "cuMemAlloc", "cuMemFree", "cuMemcpy",
-               "cuMemset", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease", "cuModuleLoad",
-               "cuLibraryLoad", "cuLinkAdd", "cuLinkComplete", "cuGraphInstantiate"});
+    return has_any(name, {"cuLaunch", "cuGraphLaunch", "Synchronize", "cuMemAlloc", "cuMemFree",
+                          "cuMemcpy", "cuMemset", "cuMemCreate", "cuMemMap", "cuMemUnmap",
+                          "cuMemRelease", "cuModuleLoad", "cuLibraryLoad", "cuLinkAdd",
+                          "cuLinkComplete", "cuGraphInstantiate", "cuGraphExecUpdate"});
   if (has_any(name, {"GetSymbol", "Occupancy", "Attribute", "Pointer", "Peek", "IsCapturing",
                      "CaptureInfo", "GetParams", "SetParams", "GetNodes", "AddNode", "Query"}))
     return false;

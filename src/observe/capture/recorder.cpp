@@ -33,9 +33,10 @@ constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
-// What a launch costs more once CUPTI was asked to record the device, whether it does or not: of
-// PyTorch on an H200, 0.4 us of plain C++ (docs/measurements.md).
-constexpr double kStayingCostS = 0.7e-6;
+// Before this version of CUPTI a flush beside graphs that are changed after they were made ends the
+// program with CUDA_ERROR_LAUNCH_FAILED: of JAX on an H200 four runs of five, of three without
+// flushes none, and of three with 13.5 none.
+constexpr uint32_t kFlushesBesideChanges = 130500;
 // kGraphTrace is not among them: see open(). kSynchronization is, where it is asked for.
 constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemcpyPeer, kMemset, kOverhead};
 
@@ -84,6 +85,11 @@ bool wanted_pace(const std::string& name) {
     if (name.find(part) != std::string::npos) return true;
   }
   return false;
+}
+
+std::string tenths(double value) {
+  const int64_t n = std::lround(10 * value);
+  return std::to_string(n / 10) + "." + std::to_string(n % 10);
 }
 
 // By its libraries: a framework loads them before it starts CUDA.
@@ -161,12 +167,15 @@ bool Recorder::open(std::string& problem) {
               "); another profiler may hold it: run without that";
     return false;
   }
+  flushes_ = !settings_.lacks("flush");
   if (settings_.lacks("ids")) api_.set_thread_id_type = nullptr;
   if (api_.set_thread_id_type != nullptr) api_.set_thread_id_type(kThreadIdSystem);
   if (!settings_.without.empty())
     trace_.notes.push_back("recorded without " + settings_.without + " (" + kWithoutVariable + ")");
   trace_.source = "saturate capture";
   trace_.framework = framework();
+  // XLA updates its graphs at each launch; what others do shows in their calls.
+  if (trace_.framework == "JAX" || trace_.framework == "TensorFlow") stop_flushing();
   try {
     writer_ = std::make_unique<SatWriter>(path_of_capture(settings_.folder, rank_suffix()));
   } catch (const std::exception& e) {
@@ -199,6 +208,17 @@ bool Recorder::open(std::string& problem) {
   std::thread([this] { run(); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return true;
+}
+
+// From then on CUPTI hands over what fills a buffer, and the rest at the end.
+void Recorder::stop_flushing() {
+  if (version_ >= kFlushesBesideChanges || !flushes_) return;
+  flushes_ = false;
+  trace_.notes.push_back(
+      "CUPTI " + std::to_string(version_) +
+      " is not asked for its records while the program runs, which ends programs that change their "
+      "graphs (JAX does): killed from outside, this one loses what CUPTI holds; with --cupti and "
+      "one of CUDA 13.5 or later it does not");
 }
 
 void Recorder::watch_program() {
@@ -306,20 +326,34 @@ void Recorder::turn() {
   watch_program();
   if (failed_) {  // CUPTI still wants its buffers, as long as something is on
     set_mode(Mode::off);
-    api_.flush_all(0);
+    if (flushes_) api_.flush_all(0);
     return write_filled(now);
   }
-  const bool over = mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
-                                           now - stretch_from_ns_ >= Schedule::kWindowNs);
+  const bool over =
+      mode_ != Mode::off && (schedule_.mode_at(now) != mode_ ||
+                             schedule_.enough(now - stretch_from_ns_, launches_of_stretch()));
   const Mode before = mode_;
   const int64_t from = stretch_from_ns_;
   if (mode_ == Mode::full && schedule_.mode_at(now) != mode_) set_mode(Mode::off);
   // Holds none of our locks: CUPTI calls on_completed inside.
-  if (!settings_.lacks("flush")) api_.flush_all(0);
-  write_filled(now - kDisorderNs);
+  if (flushes_) api_.flush_all(0);
+  write_filled(flushes_ ? now - kDisorderNs : started_ns_);
+  if (flushes_) {
+    const std::lock_guard lock(file_mutex_);
+    for (const CallCount& c : converter_.counts())
+      if (has(c.name, "GraphExec") && c.count > 0) stop_flushing();
+  }
   limit_memory(now);
   if (over && !yielded_) stretch_done(before, now - from);
   set_mode(schedule_.mode_at(now_ns()));
+}
+
+// As far as CUPTI has handed them over.
+int64_t Recorder::launches_of_stretch() {
+  const std::lock_guard lock(file_mutex_);
+  int64_t launches = 0;
+  for (const CallCount& c : converter_.counts()) launches += has(c.name, "Launch") ? c.count : 0;
+  return launches;
 }
 
 // Where memory is taken and given back so often that following it costs too much, it ends.
@@ -344,6 +378,7 @@ void Recorder::limit_memory(int64_t now) {
 
 // What the stretch that just ended says: how fast the program was, and how to go on.
 void Recorder::stretch_done(Mode mode, int64_t length_ns) {
+  const int64_t launches = launches_of_stretch();
   const std::lock_guard lock(file_mutex_);
   const std::vector<CallCount>& counts = converter_.counts();
   const auto rate_of_light = [&] {
@@ -355,9 +390,9 @@ void Recorder::stretch_done(Mode mode, int64_t length_ns) {
   if (mode == Mode::light) {
     light_rate_ = rate_of_light();
   } else {
-    schedule_.update(converter_.recording_cost_ns(), length_ns, records_);
-    int64_t launches = 0;
-    for (const CallCount& c : counts) launches += has(c.name, "Launch") ? c.count : 0;
+    const int64_t cost_ns = converter_.recording_cost_ns();
+    schedule_.update(cost_ns, launches, length_ns, records_);
+    cost_share_ = static_cast<double>(cost_ns) / static_cast<double>(length_ns);
     launches_per_s_ = 1e9 * static_cast<double>(launches) / static_cast<double>(length_ns);
     const double rate = rate_of_light();
     if (light_rate_ > 0 && rate > 0 && slowdowns_.size() < kMostSlowdowns) {
@@ -446,11 +481,19 @@ void Recorder::close(const std::string& note) {
               "% slower than just before (median of " + std::to_string(slowdowns_.size()) +
               " windows, by the pace of " + light_.name + ")";
     trace_.notes.push_back(cost);
-    if (const long percent = std::lround(100 * kStayingCostS * launches_per_s_); percent > 0)
-      trace_.notes.push_back(
-          "beyond that CUPTI stays in each launch to the end of the process: of " +
-          std::to_string(std::lround(launches_per_s_)) + " launches a second about " +
-          std::to_string(percent) + "% of its time (0.7 us each on an H200)");
+    const double stays = Schedule::kStayingCostS * launches_per_s_,
+                 recorded = share * std::max(0.0, cost_share_ - stays);
+    if (std::lround(1000 * (stays + recorded)) >= 10)
+      trace_.notes.push_back("predicted cost of watching: " + tenths(100 * (stays + recorded)) +
+                             "% of the run, of which recording " + tenths(100 * recorded) +
+                             "% and what CUPTI leaves in each launch to the end of the process " +
+                             tenths(100 * stays) + "% (" +
+                             std::to_string(std::lround(launches_per_s_)) +
+                             " launches a second, 0.7 us each)" +
+                             (stays + recorded > Schedule::kAim
+                                  ? "; no schedule brings that below " + tenths(100 * stays) +
+                                        "%: watch such a program for a short run"
+                                  : ""));
     if (!note.empty()) trace_.notes.push_back(note);
     if (unfinished_ > 0)
       trace_.notes.push_back("the program ended while the device had " +

@@ -65,6 +65,7 @@ class Recorder {
 
   bool open(std::string& problem);
   void watch_program();
+  void stop_flushing();
   void set_mode(Mode mode);
   void switch_kinds(bool on);
   // CUPTI numbers calls and operations while some call is recorded, and never again once the last
@@ -77,6 +78,7 @@ class Recorder {
   void say_last_words() noexcept;
   void take_the_rest();
   void limit_memory(int64_t now);
+  int64_t launches_of_stretch();
   void stretch_done(Mode mode, int64_t length_ns);
   void write_filled(int64_t complete_ns);
   void close(const std::string& note);
@@ -93,16 +95,17 @@ class Recorder {
   Trace trace_;
   std::unique_ptr<SatWriter> writer_;
   int64_t records_ = 0;
+  bool flushes_ = true;  // while the program runs; of the writer alone
   bool follows_memory_ = false;
   int64_t allocations_ = 0, counted_ns_ = 0;  // when limit_memory() checked last
   std::mutex mode_mutex_;                     // of the next ones, never held while file_mutex_ is
   std::atomic<Mode> mode_{Mode::off};
   std::atomic<int64_t> since_ns_{0}, stretch_from_ns_{0};  // of the mode
   int64_t paused_since_ns_ = 0;                            // the end of the last full recording
-  int64_t full_ns_ = 0;        // time in full mode, without the current stretch
-  CallCount light_;            // the call that is counted in light mode
-  double light_rate_ = 0;      // of its calls in the last light stretch, 0: none yet
-  double launches_per_s_ = 0;  // in the last full stretch
+  int64_t full_ns_ = 0;    // time in full mode, without the current stretch
+  CallCount light_;        // the call that is counted in light mode
+  double light_rate_ = 0;  // of its calls in the last light stretch, 0: none yet
+  double launches_per_s_ = 0, cost_share_ = 0;  // in the last full stretch
   std::vector<double> slowdowns_;
   std::atomic<bool> stopped_{false}, yielded_{false}, failed_{false}, dead_{false}, in_turn_{false};
   std::atomic<int64_t> dropped_{0};

@@ -262,6 +262,88 @@ TEST(Verdict, AShortWaitBeforeACopyDoesNotHideHostWork) {
   EXPECT_GT(find(told.fixes, FixKind::host_work)->speedup, 4);
 }
 
+// As PyTorch's anomaly mode: after every operation its result is searched for what is no number.
+TEST(Verdict, AChecksOwnKernelsAndCodeGoWithIt) {
+  const auto program = [](bool checks) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 60; ++i) {
+        layers(s, 1, 60'000, checks ? 60'000 : 10'000);
+        if (!checks) continue;
+        s.host(15'000);
+        s.kernel("void at::native::vectorized_elementwise_kernel<4, isnan>", 20'000);
+        s.host(15'000);
+        s.kernel("void at::native::reduce_kernel<512, 1, any>", 8'000);
+        s.host(15'000);
+        s.copy_out(1, 2'000, true);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "sync_bound");
+  expect_sound(before, FixKind::syncs, before.step_ns / tell(program(false)).step_ns);
+}
+
+// Graphs whose neighbours are drawn, lists that become tensors: with the data made elsewhere both the
+// long work and its many short pieces are gone, and the copies go beside the computation.
+TEST(Verdict, DataMadeInTheLaunchingThreadCanBeReadyInAdvance) {
+  const auto program = [](bool inside) {
+    return [=](Simulator& s, int) {
+      if (inside) {
+        for (int i = 0; i < 300; ++i) {
+          s.host(90'000);
+          s.call("cudaStreamIsCapturing", 500);
+        }
+        s.host(9'000'000);
+      }
+      s.copy_in(32 << 20, inside ? 6'000'000 : 600'000, inside, inside ? 7 : 9);
+      layers(s, 40, 100'000, 5'000);
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "host_bound");
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  expect_sound(before, FixKind::host_work, gain);
+  expect_sound(before, FixKind::loader, gain);
+  EXPECT_LT(find(tell(program(false)).fixes, FixKind::loader)->speedup, 1.03);
+}
+
+TEST(Verdict, HalfPrecisionTakesWhatLiesBetweenAlong) {
+  const auto program = [](bool half) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 20; ++i) {
+        if (!half) s.kernel("void cudnn::nchwToNhwcKernel<float>", 40'000);
+        s.kernel(half ? "sm90_xmma_fprop_bf16bf16" : "void wgrad_alg0_engine_NHWC<float>",
+                 half ? 20'000 : 280'000);
+        s.kernel("void at::native::vectorized_elementwise_kernel<4>", half ? 60'000 : 120'000);
+      }
+    };
+  };
+  const Told before = tell(program(false));
+  EXPECT_EQ(before.verdict.id, "gpu_bound");
+  const double gain = before.step_ns / tell(program(true)).step_ns;
+  expect_sound(before, FixKind::mixed, gain);
+  EXPECT_GT(gain, 1.03 * find(before.fixes, FixKind::precision)->speedup);
+  EXPECT_EQ(before.fixes.worth.at(0).kind, FixKind::precision) << "rounds less";
+  EXPECT_EQ(find(tell(program(true)).fixes, FixKind::mixed)->speedup, 1);
+}
+
+// A thread that begins to hold the interpreter late in the run is no growth.
+TEST(Verdict, WhatSetsInLateDoesNotGrow) {
+  const auto late = [](SpanKind kind) {
+    return tell([kind](Simulator& s, int step) {
+      layers(s, 60, 10'000, 5'000);
+      if (step > 15) s.wait(kind, "", 2'000'000 + 100'000 * step);
+    });
+  };
+  EXPECT_EQ(find(late(SpanKind::blocked).fixes, FixKind::growth)->speedup, 1);
+  EXPECT_NE(late(SpanKind::gil).verdict.id, "growth_bound");
+  const Told slowly = tell([](Simulator& s, int step) {
+    layers(s, 60, 10'000, 5'000);
+    s.wait(SpanKind::gil, "", 100'000 * step);
+  });
+  EXPECT_EQ(slowly.verdict.id, "host_bound");
+}
+
 TEST(Verdict, ConversionsOfLayoutAreNamed) {
   const auto program = [](bool convert) {
     return [=](Simulator& s, int) {

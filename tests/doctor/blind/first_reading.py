@@ -34,7 +34,7 @@ CAUSES = {
     "copy": (("copy_bound",), ("copies", "transfers")),
     "allocation": (("allocation_bound",), ("allocator",)),
     "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout")),
-    "precision": (("gpu_bound",), ("precision",)),
+    "precision": (("gpu_bound",), ("precision", "mixed_precision")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     "network": (("input_bound", "host_bound"), ("loader", "host_work")),
     "lock": (("host_bound", "core_bound", "input_bound"), ("host_work", "cores", "loader")),
