@@ -392,9 +392,14 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   const double could_run_ahead = std::min(
       removed(fixes[static_cast<size_t>(FixKind::syncs)].speedup), long_after_waits(analysis));
   join_growth(fixes, finder.growth(), finder.base_ns());
+  const Budget& budget = analysis.devices.front().budget;
+  const double busy = static_cast<double>(budget.busy_ns()) /
+                      static_cast<double>(std::max<int64_t>(1, budget.total_ns()));
   for (Fix& f : fixes) {
     f.own = f.kind == FixKind::syncs ? removed(f.speedup) : std::min(f.share, removed(f.speedup));
     if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead);
+    // Fewer kernels are fewer launches, too: where the device stands still that is launching's.
+    if (f.kind == FixKind::fusion) f.own *= busy;
     finder.add_words_to(f);
   }
   Fix& mixed = fixes[static_cast<size_t>(FixKind::mixed)];  // behind the switch that rounds less
