@@ -23,8 +23,8 @@ std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
 
 namespace {
 
-// Hypotheses that one thread decodes together. OpenBLAS packs the weights anew in every product,
-// which at 64 rows takes a quarter of the time; more rows need more memory in each thread.
+// Hypotheses that one thread decodes together. All weights pass from memory in every step, whatever
+// the rows; more rows need more memory in each thread.
 constexpr int64_t kRowsOfAll = 256, kRowsOfAThread = 64, kFewRowsOfAThread = 32;
 // The beam at which a GPU takes batch_tokens as they are; a narrower one has fewer rows in the same
 // memory.

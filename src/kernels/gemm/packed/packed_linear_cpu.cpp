@@ -117,8 +117,7 @@ void quantise_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, int64_
     scales[r] = most / 127.0f;
     // Below the least normal number a quotient could pass 127: such rows count as zeros.
     const bool zero = !(scales[r] >= 1.17549435e-38f && std::isfinite(most));
-    if (zero && std::isfinite(most)) scales[r] = 0.0f;
-    if (zero && !std::isfinite(most)) scales[r] = NAN;
+    if (zero && std::isfinite(most)) scales[r] = 0.0f;  // else 0 times it is no number
     const float factor = zero ? 0.0f : 127.0f / most;
     for (int64_t i = 0; i < a.w.k; ++i) {
       q[i] = static_cast<Out>((zero ? 0 : nearest(x[i] * factor)) + kZero);
