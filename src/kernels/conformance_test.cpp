@@ -28,9 +28,11 @@
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
 #include "kernels/gemm/packed/packed_linear.h"
+#include "kernels/head_norm/head_norm.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
+#include "kernels/relative_bias/relative_bias.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/testing/targets.h"
 
@@ -412,6 +414,19 @@ const std::vector<Operation>& operations() {
                             .dtype = c.dtype, .dropout = Call::kDropout, .rng = c.rng()};
          a.partial = c.scratch(norm_backward_scratch_bytes(c.device(), a));
          norm_backward(c.ctx(), a);
+       }},
+      {"head_norm", [](Call& c) {
+         head_norm(c.ctx(), {.x = c.in(kRows * kCols), .weight = c.wide_in(12), .y = c.out(kRows * kCols),
+                             .rows = kRows, .heads = 3, .head_size = 12, .x_stride = kCols, .y_stride = kCols,
+                             .dtype = c.dtype});
+       }},
+      {"relative_bias", [](Call& c) {
+         relative_bias(c.ctx(), {.table = c.wide_in(4 * 3), .buckets = c.ints({3, 2, 1, 0, 1, 2, 3, 2}) + 3,
+                                 .bias = c.wide_out(3 * 4 * 5), .heads = 3, .queries = 4, .keys = 5,
+                                 .dtype = c.wide});
+       }},
+      {"soft_cap", [](Call& c) {
+         soft_cap(c.ctx(), {.x = c.in(1001), .y = c.out(1001), .count = 1001, .dtype = c.dtype, .cap = 1.5f});
        }},
       {"rotary", [](Call& c) {
          rotary(c.ctx(), {.x = c.in(kRows * kCols), .y = c.out(kRows * kCols), .positions = c.ints({0, 1, 2, 3, 0, 900, 2}),

@@ -35,17 +35,20 @@ struct DispatchRowsBackwardArgs;
 struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
 struct GradientNormArgs;
+struct HeadNormArgs;
 struct LimitChoicesArgs;
 struct LossStatisticsArgs;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;
 struct PackedLinearArgs;
+struct RelativeBiasArgs;
 struct RotaryArgs;
 struct RouteTokensArgs;
 struct RouteTokensBackwardArgs;
 struct RoutingStatisticsArgs;
 struct SampleStepArgs;
+struct SoftCapArgs;
 struct SortByExpertArgs;
 
 // Of the operation with these arguments, in the order in which they are tried. Defined by the
@@ -114,7 +117,13 @@ std::span<const Impl<NormForwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<PackedLinearArgs>> impls_of() noexcept;
 template <>
+std::span<const Impl<HeadNormArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<RelativeBiasArgs>> impls_of() noexcept;
+template <>
 std::span<const Impl<RotaryArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<SoftCapArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<RouteTokensArgs>> impls_of() noexcept;
 template <>

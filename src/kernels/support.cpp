@@ -21,10 +21,12 @@
 #include "kernels/experts/routing.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
+#include "kernels/head_norm/head_norm.h"
 #include "kernels/lists.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
+#include "kernels/relative_bias/relative_bias.h"
 #include "kernels/rotary/rotary.h"
 
 namespace saturate::kernels {
@@ -194,6 +196,8 @@ std::string operation_table() {
   add_row(table, "attention_forward", attention_of(64).forward);
   add_row(table, "attention_backward", attention_of(64));
   add_row<CachedAttentionArgs>(table, "cached_attention");
+  add_row<HeadNormArgs>(table, "head_norm");
+  add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");
   add_row<NormForwardArgs>(table, "norm_forward");
   add_row<NormBackwardArgs>(table, "norm_backward");
@@ -214,6 +218,7 @@ std::string operation_table() {
   add_row<CombineRowsBackwardArgs>(table, "combine_rows_backward");
   add_row<AddArgs>(table, "add");
   add_row<CastArgs>(table, "cast");
+  add_row<SoftCapArgs>(table, "soft_cap");
   add_row<ColumnSumArgs>(table, "column_sum");
   add_row<CompressArgs>(table, "compress");
   add_row<DecompressArgs>(table, "decompress");

@@ -67,6 +67,7 @@ struct Call {
     a.cu_q = r(args.cu_q);
     a.cu_k = r(args.cu_k);
     a.rng = r(args.rng);
+    if (s.bias) a.bias = r(s.bias);
     a.q = at(r, s.q, a.dtype);
     a.k = at(r, s.k, a.dtype);
     a.v = at(r, s.v, a.dtype);
@@ -85,31 +86,41 @@ Call make_call(Tape& tape, const AttentionSpec& s, RngRef rng) {
     if (rng.rows == 0) rng.rows = q.rows;
     rng.first_column = s.first_head, rng.columns = s.all_heads > 0 ? s.all_heads : s.heads;
   }
-  Call c{.s = s,
-         .o = tape.make("attention", q.dtype, q.rows, width),
-         .lse = tape.make("attention_lse", tape.wide_type(), s.heads, q.rows),
-         .args = {.cu_q = s.cu_q,
-                  .cu_k = s.cu_k,
-                  .sequences = s.sequences,
-                  .heads = s.heads,
-                  .kv_heads = s.kv_heads,
-                  .head_size = s.head_size,
-                  .q_rows = q.rows,
-                  .k_rows = k.rows,
-                  .max_q = s.max_q,
-                  .max_k = s.max_k,
-                  .q_stride = q.cols,
-                  .k_stride = k.cols,
-                  .v_stride = v.cols,
-                  .o_stride = width,
-                  .dtype = q.dtype,
-                  .causal = s.causal,
-                  .scale = 1.0f / std::sqrt(static_cast<float>(s.head_size)),
-                  .dropout = p,
-                  .rng = rng,
-                  .alignment = s.ends_meet ? kernels::CausalAlignment::bottom_right
-                                           : kernels::CausalAlignment::top_left},
-         .plan = {}};
+  Call c{
+      .s = s,
+      .o = tape.make("attention", q.dtype, q.rows, width),
+      .lse = tape.make("attention_lse", tape.wide_type(), s.heads, q.rows),
+      .args = {.cu_q = s.cu_q,
+               .cu_k = s.cu_k,
+               .sequences = s.sequences,
+               .heads = s.heads,
+               .kv_heads = s.kv_heads,
+               .head_size = s.head_size,
+               .q_rows = q.rows,
+               .k_rows = k.rows,
+               .max_q = s.max_q,
+               .max_k = s.max_k,
+               .q_stride = q.cols,
+               .k_stride = k.cols,
+               .v_stride = v.cols,
+               .o_stride = width,
+               .dtype = q.dtype,
+               .causal = s.causal,
+               .scale = s.scale > 0 ? s.scale : 1.0f / std::sqrt(static_cast<float>(s.head_size)),
+               .dropout = p,
+               .rng = rng,
+               .alignment = s.ends_meet ? kernels::CausalAlignment::bottom_right
+                                        : kernels::CausalAlignment::top_left},
+      .plan = {}};
+  if (s.window > 0) c.args.window_left = s.window - 1;
+  c.args.soft_cap = s.soft_cap;
+  if (s.bias) {
+    SAT_ASSERT(!tape.training() && tape.info(s.bias).cols == s.max_q * s.max_k);
+    c.args.bias = reinterpret_cast<const void*>(uintptr_t{256});  // for the plan
+    c.args.bias_dtype = tape.wide_type();
+    c.args.bias_head_stride = s.max_q * s.max_k;
+    c.args.bias_row_stride = s.max_k;
+  }
   if (c.s.flops == 0) c.s.flops = attention_flops(s, q.rows, k.rows);
   c.args.q = aligned_as(s.q, q.dtype), c.args.k = aligned_as(s.k, q.dtype);
   c.args.v = aligned_as(s.v, q.dtype);
@@ -184,6 +195,7 @@ std::vector<Value> attention(Tape& tape, const std::vector<AttentionSpec>& parts
   for (const AttentionSpec& s : parts) {
     const Call& c = calls.emplace_back(make_call(tape, s, rng));
     reads.insert(reads.end(), {s.q.of, s.k.of, s.v.of});
+    if (s.bias) reads.push_back(s.bias);
     writes.insert(writes.end(), {c.o, c.lse});
     results.push_back(c.o);
     flops += c.s.flops;
@@ -236,7 +248,11 @@ Value rotary(Tape& tape, Slice x, const RotarySpec& s) {
                                     .y_stride = xi.cols,
                                     .dtype = xi.dtype,
                                     .base = s.base,
-                                    .inverse = inverse});
+                                    .inverse = inverse,
+                                    .factor = s.factor,
+                                    .low = s.low,
+                                    .high = s.high,
+                                    .original = s.original});
           }
         },
         std::move(backward));

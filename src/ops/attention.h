@@ -20,6 +20,12 @@ struct AttentionSpec {
   const int32_t* cu_k = nullptr;
   int64_t sequences = 0, max_q = 0, max_k = 0;
   bool causal = false;
+  float scale = 0.0f;     // of scores; 0: 1/sqrt(head_size)
+  float soft_cap = 0.0f;  // of scores, as the kernel says; 0: none
+  int64_t window = 0;     // keys that a query sees, the one beside it counted; 0: all
+  // What a key adds to its score: (heads, max_q * max_k) in the wide type; none: nothing. For inference
+  // only.
+  Value bias = {};
   float dropout = 0.0f;
   // Whether the last query of a sequence stands at its last key, rather than the first at the first.
   bool ends_meet = false;
@@ -30,7 +36,7 @@ struct AttentionSpec {
   int64_t first_head = 0, all_heads = 0;
 };
 
-// Packed variable-length attention, scale 1/sqrt(head_size).
+// Packed variable-length attention.
 //
 // Shapes    q: heads * head_size columns of a value, k and v: kv_heads * head_size; returns
 //           (q rows, heads * head_size). q, k and v must together cover the columns of the values
@@ -58,6 +64,8 @@ struct RotarySpec {
   const int32_t* positions = nullptr;
   std::vector<RowRun> runs = {};  // which of the positions are those of x's rows; none: the first
   float base = 10000.0f;
+  float factor = 1.0f, low = 1.0f, high = 4.0f;  // slower, as the kernel says; 1: not
+  int64_t original = 0;
 };
 // Rotates the heads in columns [column, column + heads * head_size) of x by their row's position.
 //

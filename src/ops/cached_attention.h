@@ -15,10 +15,14 @@ struct CachedAttentionSpec {
   const int32_t* slots = nullptr;
   const int32_t* finished = nullptr;
   const int32_t* lengths = nullptr;
+  float scale = 0.0f;     // 0: 1/sqrt(head_size)
+  float soft_cap = 0.0f;  // 0: none
+  int64_t window = 0;     // 0: all positions
+  Value bias = {};        // (heads, max_positions) in the wide type, or none
 };
 
-// One position of causal self-attention for every row, with its history from the cache; scale
-// 1/sqrt(head_size). For inference only: there is no backward pass.
+// One position of causal self-attention for every row, with its history from the cache. For
+// inference only: there is no backward pass.
 //
 // Shapes    qkv (rows, (heads + 2 kv_heads) * head_size), one token a row, or with lengths
 //           (rows, heads * head_size); returns (rows, heads * head_size).

@@ -81,6 +81,14 @@ void cached_attention(const Context& ctx, const CachedAttentionArgs& a) {
   a.lengths != nullptr ? check_memory(kOp, a) : require_pointers(kOp, {{"positions", a.positions}});
   a.page_table != nullptr ? check_pages(kOp, a) : require_pointers(kOp, {{"starts", a.starts}});
   if (a.shared_positions != nullptr) check_groups(kOp, a);
+  if (a.window < 0 || !(a.soft_cap >= 0.0f) ||
+      (a.bias != nullptr && a.bias_stride < a.max_positions)) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("window is {}, soft_cap {}, bias_stride {} with max_positions {}: the "
+                            "first two must not be negative, and a bias has a number for each "
+                            "position",
+                            a.window, a.soft_cap, a.bias_stride, a.max_positions));
+  }
   dispatch<CachedAttentionArgs>(kOp, ctx, a, kCachedAttention, [&] {
     return shape_text(a.dtype, {a.rows, a.heads, a.kv_heads, a.head_size});
   });

@@ -12,7 +12,12 @@ namespace saturate::kernels {
 // history.
 //
 //   cache[slot(r, p)] = (k, v of qkv[r])
-//   o[r] = sum_j softmax_j(scale * q[r].k[j]) v[j],  j < p from slot(r, j), j = p itself
+//   o[r] = sum_j softmax_j(s[j]) v[j],  j < p from slot(r, j), j = p itself
+//   s[j] = cap(scale * q[r].k[j]) + bias[h][p - j]
+//
+// window > 0: of the history only the positions above p - window. soft_cap > 0: cap(x) = soft_cap *
+// tanh(x / soft_cap); else x. bias (heads, bias_stride) in wide_of(dtype), by how far the key lies
+// before the token; null: none.
 //
 // Shapes: qkv (rows, (heads + 2 kv_heads) * head_size) = [q | k | v]; o (rows, heads * head_size);
 // cache (slots, 2 * kv_heads * head_size) = [k | v]; positions, starts, finished (rows) i32. Query
@@ -33,7 +38,8 @@ namespace saturate::kernels {
 //
 // Groups: rows g * group_rows .. + group_rows - 1 are the beams of one sequence. Their first
 // shared_positions[g] positions, none of them written in this step, lie in the same slots: a GPU
-// then reads them once for several beams (with a workspace). It changes no result but for rounding.
+// then reads them once for several beams (with a workspace; not with window, soft_cap or bias). It
+// changes no result but for rounding.
 //
 // No row writes a slot that another reads or writes in the same step.
 //
@@ -71,6 +77,10 @@ struct CachedAttentionArgs {
   int64_t max_positions = 0;  // bounds positions[r] + 1, or lengths[r]
   DType dtype = DType::f32;
   float scale = 1.0f;
+  int64_t window = 0;
+  float soft_cap = 0.0f;
+  const void* bias = nullptr;
+  int64_t bias_stride = 0;  // at least max_positions
 };
 
 void cached_attention(const Context& ctx, const CachedAttentionArgs& args);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -42,22 +43,30 @@ struct Problem {
     if (!memory) std::copy_n(qkv + q_width, 2 * kv_width, history(r, last));
     p.resize(static_cast<size_t>(last + 1));
     for (int64_t h = 0; h < a.heads; ++h) {
-      head(r, qkv + h * a.head_size, h / (a.heads / a.kv_heads) * a.head_size, p,
+      head(r, h, qkv + h * a.head_size, h / (a.heads / a.kv_heads) * a.head_size, p,
            o + h * a.head_size);
     }
   }
 
-  void head(int64_t r, const T* q, int64_t kv_column, std::vector<T>& p, T* o) const {
+  void head(int64_t r, int64_t h, const T* q, int64_t kv_column, std::vector<T>& p, T* o) const {
     T top = -std::numeric_limits<T>::infinity();
-    for (size_t j = 0; j < p.size(); ++j) {
+    const size_t first =
+        a.window > 0 && std::ssize(p) > a.window ? p.size() - static_cast<size_t>(a.window) : 0;
+    const T* bias = static_cast<const T*>(a.bias) + (a.bias != nullptr ? h * a.bias_stride : 0);
+    for (size_t j = first; j < p.size(); ++j) {
       const T* k = history(r, static_cast<int64_t>(j)) + kv_column;
       p[j] = scale * lane_sum<T>(a.head_size, [q, k](int64_t c) { return q[c] * k[c]; });
+      if (a.soft_cap > 0.0f) {
+        const T cap = static_cast<T>(a.soft_cap);
+        p[j] = cap * std::tanh(p[j] / cap);
+      }
+      if (a.bias != nullptr) p[j] += bias[p.size() - 1 - j];
       top = std::max(top, p[j]);
     }
     T sum = 0;
-    for (T& x : p) sum += x = vector_exp(x - top);
+    for (size_t j = first; j < p.size(); ++j) sum += p[j] = vector_exp(p[j] - top);
     std::fill_n(o, a.head_size, T{0});
-    for (size_t j = 0; j < p.size(); ++j) {
+    for (size_t j = first; j < p.size(); ++j) {
       const T* v = history(r, static_cast<int64_t>(j)) + kv_width + kv_column;
       const T weight = p[j] / sum;
       for (int64_t c = 0; c < a.head_size; ++c) o[c] += weight * v[c];

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(256)
     for (int c = threadIdx.x; c < size; c += blockDim.x) out[c] = from_float<T>(0.0f);
     return;
   }
-  const int first = min(shared_positions(a, row), last);
+  const int seen = a.window > 0 ? max(last + 1 - static_cast<int>(a.window), 0) : 0;
+  const int first = max(min(shared_positions(a, row), last), seen);
   const int share = (last - first + splits) / splits;  // of last + 1 - first positions, rounded up
   const int begin = min(first + split * share, last + 1), end = min(begin + share, last + 1);
   const History history(a, row);
@@ -81,6 +82,9 @@ __global__ void __launch_bounds__(256)
     for (int offset = group_lanes / 2; offset > 0; offset /= 2) {
       score += __shfl_xor_sync(lanes, score, offset);
     }
+    if (a.soft_cap > 0.0f) score = a.soft_cap * tanhf(score / a.soft_cap);
+    if (a.bias != nullptr)
+      score += static_cast<const float*>(a.bias)[head * a.bias_stride + (last - j)];
     const float before = top;
     top = fmaxf(top, score);
     const float keep = __expf(before - top), p = __expf(score - top);
@@ -177,7 +181,8 @@ void launch(const Context& ctx, CachedAttentionArgs a) {
       static_cast<size_t>(groups) * static_cast<size_t>(a.head_size + 2) * sizeof(float);
   int splits = splits_of(ctx, a, a.rows * a.heads), prefix_splits = 0;
   const int64_t room = room_for_parts(ctx, a);
-  if (a.shared_positions != nullptr && a.max_positions >= kLeastShared && room >= 2) {
+  const bool plain = a.window == 0 && a.soft_cap == 0.0f && a.bias == nullptr;
+  if (plain && a.shared_positions != nullptr && a.max_positions >= kLeastShared && room >= 2) {
     const int64_t items = prefix_blocks(a);
     splits = static_cast<int>(std::min<int64_t>(splits, room - 1));
     prefix_splits = static_cast<int>(std::min<int64_t>(splits_of(ctx, a, items), room - splits));

@@ -202,6 +202,61 @@ TEST_P(CachedAttention, ReadsAMemory) {
   }
 }
 
+// A window and a cap and a bias of distances, each by itself and together, against plain sums.
+TEST_P(CachedAttention, MasksCapsAndBiasesScores) {
+  constexpr int64_t kHeads = 3, kSize = 16, kMost = 600, kWidth = kHeads * kSize;
+  const Cache where(Layout::contiguous, kMost);
+  const Values qkv = random(kRows * 3 * kWidth, 1), old = random(kRows * kMost * 2 * kWidth, 2),
+               biases = wide_random(kHeads * kMost, 3);
+  for (const auto& [window, cap, biased] : {std::tuple<int64_t, float, bool>{7, 0.0f, false},
+                                            {0, 1.5f, false},
+                                            {0, 0.0f, true},
+                                            {300, 2.0f, true},
+                                            {1, 0.0f, false}}) {
+    SCOPED_TRACE(::testing::Message() << "window " << window << " cap " << cap);
+    const Guarded in = array(qkv), cache = array(old), o = poison(kRows * kWidth),
+                  at = ints(where.positions), from = ints(where.starts), bias = wide_array(biases);
+    cached_attention(ctx(), {.qkv = in.data(),
+                             .cache = cache.data(),
+                             .o = o.data(),
+                             .positions = at.as<int32_t>(),
+                             .starts = from.as<int32_t>(),
+                             .rows = kRows,
+                             .heads = kHeads,
+                             .kv_heads = kHeads,
+                             .head_size = kSize,
+                             .max_positions = kMost,
+                             .dtype = dtype(),
+                             .scale = 0.5f,
+                             .window = window,
+                             .soft_cap = cap,
+                             .bias = biased ? bias.data() : nullptr,
+                             .bias_stride = kMost});
+    Values want(static_cast<size_t>(kRows * kWidth));
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t h = 0; h < kHeads; ++h) {
+        const int64_t last = where.positions[static_cast<size_t>(r)];
+        double sum = 0;
+        Values o_head(kSize);
+        for (int64_t j = window > 0 ? std::max<int64_t>(0, last + 1 - window) : 0; j <= last; ++j) {
+          const double* q = &qkv[static_cast<size_t>(r * 3 * kWidth + h * kSize)];
+          const double* k =
+              j == last ? q + kWidth
+                        : &old[static_cast<size_t>((r * kMost + j) * 2 * kWidth + h * kSize)];
+          double s = 0.5 * std::inner_product(q, q + kSize, k, 0.0);
+          if (cap > 0) s = cap * std::tanh(s / cap);
+          if (biased) s += biases[static_cast<size_t>(h * kMost + last - j)];
+          sum += std::exp(s);
+          for (int64_t c = 0; c < kSize; ++c) o_head[c] += std::exp(s) * k[kWidth + c];
+        }
+        for (int64_t c = 0; c < kSize; ++c) want[r * kWidth + h * kSize + c] = o_head[c] / sum;
+      }
+    // As in MatchesReference, with values up to 5 and 16 channels; the bias adds to the scores.
+    const double slack = wide_unit() * 5 * (4 + 25 * 4 + 25);
+    testing::expect_close("o", o.values(), want, unit(), Values(want.size(), slack));
+  }
+}
+
 // Without a workspace one block reads all positions: the answer is the same but for rounding.
 TEST_P(CachedAttention, NeedsNoWorkspace) {
   const Shape s{2, 1, 64, 3000};

@@ -29,6 +29,9 @@ Fit cast_fits_cuda(const Context&, const CastArgs& a) noexcept {
 constexpr Impl<AddArgs> kAdd[] = {
     SAT_CUDA_IMPL({"add_cuda", DeviceKind::cuda, typed_fits_cuda<AddArgs>, add_cuda}){
         "add_cpu", DeviceKind::cpu, typed_fits_cpu<AddArgs>, add_cpu}};
+constexpr Impl<SoftCapArgs> kSoftCap[] = {
+    SAT_CUDA_IMPL({"soft_cap_cuda", DeviceKind::cuda, typed_fits_cuda<SoftCapArgs>, soft_cap_cuda}){
+        "soft_cap_cpu", DeviceKind::cpu, typed_fits_cpu<SoftCapArgs>, soft_cap_cpu}};
 constexpr Impl<CastArgs> kCast[] = {
     SAT_CUDA_IMPL({"cast_cuda", DeviceKind::cuda, cast_fits_cuda, cast_cuda}){
         "cast_cpu", DeviceKind::cpu, cast_fits_cpu, cast_cpu}};
@@ -41,6 +44,10 @@ constexpr Impl<ColumnSumArgs> kColumnSum[] = {SAT_CUDA_IMPL(
 template <>
 std::span<const Impl<AddArgs>> impls_of() noexcept {
   return kAdd;
+}
+template <>
+std::span<const Impl<SoftCapArgs>> impls_of() noexcept {
+  return kSoftCap;
 }
 template <>
 std::span<const Impl<CastArgs>> impls_of() noexcept {
@@ -62,6 +69,19 @@ void add(const Context& ctx, const AddArgs& a) {
   if (a.count == 0) return;
   require_pointers("add", {{"a", a.a}, {"b", a.b}, {"y", a.y}});
   dispatch<AddArgs>("add", ctx, a, kAdd, [&] { return shape_text(a.dtype, {a.count}); });
+}
+
+void soft_cap(const Context& ctx, const SoftCapArgs& a) {
+  require_float("soft_cap", a.dtype);
+  require_sizes("soft_cap", {{"count", a.count}});
+  if (!(a.cap > 0.0f)) {
+    throw Error(Errc::invalid_argument, "soft_cap",
+                fmt::format("cap is {}: it must be positive", a.cap));
+  }
+  if (a.count == 0) return;
+  require_pointers("soft_cap", {{"x", a.x}, {"y", a.y}});
+  dispatch<SoftCapArgs>("soft_cap", ctx, a, kSoftCap,
+                        [&] { return shape_text(a.dtype, {a.count}); });
 }
 
 void cast(const Context& ctx, const CastArgs& a) {

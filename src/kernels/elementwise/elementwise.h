@@ -31,6 +31,20 @@ struct AddArgs {
 };
 void add(const Context& ctx, const AddArgs& args);
 
+// y[i] = cap * tanh(x[i] / cap): logits that cannot grow beyond cap.
+//
+// Shapes    x, y (count).
+// Aliasing  y may be x.
+// Source    Gemma 2, arXiv:2408.00118.
+struct SoftCapArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::f32;
+  float cap = 1.0f;  // positive
+};
+void soft_cap(const Context& ctx, const SoftCapArgs& args);
+
 // y[i] = x[i] converted with round to nearest even. Any pair of f64, f32, bf16, f16.
 //
 // Shapes    x, y (count).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "base/half.h"
@@ -22,6 +23,16 @@ void add_of(const AddArgs& args) {
       return;
     }
     for (int64_t i = begin; i < end; ++i) y[i] = a[i] + b[i % args.b_count];
+  });
+}
+
+template <class T>
+void soft_cap_of(const SoftCapArgs& a) {
+  parallel_for(a.count, kGrainElements / 8, [&a](int64_t begin, int64_t end) {
+    const T* x = static_cast<const T*>(a.x);
+    T* y = static_cast<T*>(a.y);
+    const T cap = static_cast<T>(a.cap);
+    for (int64_t i = begin; i < end; ++i) y[i] = cap * std::tanh(x[i] / cap);
   });
 }
 
@@ -92,6 +103,10 @@ void column_sum_of(const ColumnSumArgs& a) {
 
 void add_cpu(const Context&, const AddArgs& args) {
   args.dtype == DType::f64 ? add_of<double>(args) : add_of<float>(args);
+}
+
+void soft_cap_cpu(const Context&, const SoftCapArgs& args) {
+  args.dtype == DType::f64 ? soft_cap_of<double>(args) : soft_cap_of<float>(args);
 }
 
 void cast_cpu(const Context&, const CastArgs& args) {

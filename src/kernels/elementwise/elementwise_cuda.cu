@@ -19,6 +19,19 @@ struct AddBody {
   }
 };
 
+template <class T>
+struct SoftCapBody {
+  SoftCapArgs a;
+  template <int N>
+  __device__ void at(int64_t first) const {
+    float x[N];
+    load(x, static_cast<const T*>(a.x) + first);
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = a.cap * tanhf(x[i] / a.cap);
+    store(static_cast<T*>(a.y) + first, x);
+  }
+};
+
 template <class From, class To>
 struct CastBody {
   CastArgs a;
@@ -38,6 +51,13 @@ void add_cuda(const Context& ctx, const AddArgs& a) {
     const bool wide = aligned16(a.a, a.b, a.y) && a.b_count % kFlatWidth == 0;
     if (a.b_count > 0) return launch_flat(ctx, "add", a.count, wide, AddBody<T, true>{a});
     launch_flat(ctx, "add", a.count, wide, AddBody<T, false>{a});
+  });
+}
+
+void soft_cap_cuda(const Context& ctx, const SoftCapArgs& a) {
+  with_device_type(a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch_flat(ctx, "soft_cap", a.count, aligned16(a.x, a.y), SoftCapBody<T>{a});
   });
 }
 

@@ -11,10 +11,12 @@ constexpr int64_t kColumnSumCpuGroups = 32;
 constexpr int64_t kColumnSumCudaGroups = 264;
 
 void add_cpu(const Context& ctx, const AddArgs& args);
+void soft_cap_cpu(const Context& ctx, const SoftCapArgs& args);
 void cast_cpu(const Context& ctx, const CastArgs& args);
 void column_sum_cpu(const Context& ctx, const ColumnSumArgs& args);
 
 void add_cuda(const Context& ctx, const AddArgs& args);
+void soft_cap_cuda(const Context& ctx, const SoftCapArgs& args);
 void cast_cuda(const Context& ctx, const CastArgs& args);
 void column_sum_cuda(const Context& ctx, const ColumnSumArgs& args);
 

@@ -45,6 +45,17 @@ TEST_P(ElementwiseOn, AddMatchesTheDefinition) {
     }
 }
 
+TEST_P(ElementwiseOn, SoftCapMatchesTheDefinition) {
+  for (const int64_t n : kCounts) {
+    Values x = random(n, 1);
+    x[0] = 96;
+    const Guarded y = array(x);
+    soft_cap(ctx(), {.x = y.data(), .y = y.data(), .count = n, .dtype = dtype(), .cap = 2.5f});
+    for (double& v : x) v = 2.5 * std::tanh(v / 2.5);
+    expect_close("y", y.values(), x, unit() / 2 + 4 * wide_unit());  // tanh errs by 2 ulp
+  }
+}
+
 TEST_P(ElementwiseOn, AddRepeatsTheSecondOperand) {
   for (const int64_t cols : {1, 7, 24, 40}) {
     const Values a = random(5 * cols, 1), b = random(cols, 2);

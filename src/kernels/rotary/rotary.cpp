@@ -48,6 +48,14 @@ void rotary(const Context& ctx, const RotaryArgs& a) {
     throw Error(Errc::invalid_argument, kOp,
                 fmt::format("base is {}: it must be positive", a.base));
   }
+  if (!(a.factor >= 1.0f) || a.original < 0 ||
+      (a.original > 0 && !(a.low > 0.0f && a.high > a.low))) {
+    throw Error(
+        Errc::invalid_argument, kOp,
+        fmt::format("factor is {}, original {}, low {}, high {}: factor must be at least 1, "
+                    "original not negative and 0 < low < high",
+                    a.factor, a.original, a.low, a.high));
+  }
   if (a.rows == 0 || width == 0) return;
   require_pointers(kOp, {{"x", a.x}, {"y", a.y}, {"positions", a.positions}});
   dispatch<RotaryArgs>(kOp, ctx, a, kRotary, [&] {

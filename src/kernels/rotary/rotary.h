@@ -11,6 +11,12 @@ namespace saturate::kernels {
 //   y[j] = x[j] cos a - x[j + D/2] sin a,   y[j + D/2] = x[j + D/2] cos a + x[j] sin a.
 // inverse rotates by -a: it is the backward pass.
 //
+// factor > 1 slows rotations down, so that texts longer than those of training have no new angles.
+// With original = 0 all of them: a / factor. Else, of a channel that turns n = original * base^(-2j/D)
+// / 2 pi times over the `original` positions of training: n > high not at all, n < low by factor,
+// and between them by a share, so that base^(-2j/D) becomes f (s + (1 - s) / factor) with
+// s = (n - low) / (high - low) (Llama 3.1).
+//
 // Shapes    x, y (rows, heads, head_size) with strides in elements between rows; positions (rows).
 // Types     dtype in and out; angles and arithmetic in wide_of(dtype).
 // Aliasing  y may be x.
@@ -19,7 +25,8 @@ namespace saturate::kernels {
 // Errors    invalid_argument for sizes, strides, pointers, an odd head_size and base; unsupported
 //           when no implementation fits; device.
 // Cost      one read of x and one write of y.
-// Source    Su et al., arXiv:2104.09864; the halves layout is the one of Hugging Face's Llama.
+// Source    Su et al., arXiv:2104.09864; the halves layout is the one of Hugging Face's Llama;
+//           factor: Chen et al., arXiv:2306.15595, and Meta's published Llama 3.1.
 struct RotaryArgs {
   const void* x = nullptr;
   void* y = nullptr;
@@ -29,6 +36,8 @@ struct RotaryArgs {
   DType dtype = DType::f32;
   float base = 10000.0f;
   bool inverse = false;
+  float factor = 1.0f, low = 1.0f, high = 4.0f;
+  int64_t original = 0;
 };
 
 void rotary(const Context& ctx, const RotaryArgs& args);

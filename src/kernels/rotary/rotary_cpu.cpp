@@ -16,7 +16,7 @@ void rotate(const RotaryArgs& a) {
   for (int64_t j = 0; j < half; ++j) {
     const double exponent = -2.0 * static_cast<double>(j) / static_cast<double>(a.head_size);
     frequency[static_cast<size_t>(j)] =
-        static_cast<T>(std::pow(static_cast<double>(a.base), exponent));
+        static_cast<T>(slowed_frequency(a, std::pow(static_cast<double>(a.base), exponent)));
   }
   const T sign = a.inverse ? T(-1) : T(1);
   const int64_t grain = std::max<int64_t>(1, 8192 / (a.heads * a.head_size));

@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(RotaryArgs a) {
 #pragma unroll
   for (int i = 0; i < kVec; ++i) {
     const float exponent = -static_cast<float>(j + i) / static_cast<float>(half);
-    sincosf(position * powf(a.base, exponent), &sine[i], &cosine[i]);
+    const float frequency = slowed_frequency(a, powf(a.base, exponent));
+    sincosf(position * frequency, &sine[i], &cosine[i]);
     if (a.inverse) sine[i] = -sine[i];
   }
   const T* x = static_cast<const T*>(a.x) + r * a.x_stride + j;

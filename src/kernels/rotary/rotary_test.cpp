@@ -20,6 +20,43 @@ constexpr Case kCases[] = {{1, 1, 2, 2, 2},       {7, 3, 6, 18, 20},     {513, 2
 
 class RotaryOn : public OnTarget {};
 
+// Head size 8 with base 100: the channels turn 15.9, 5.0, 1.6 and 0.5 times over 100 positions.
+TEST_P(RotaryOn, SlowsChannelsDownByTheirTurns) {
+  constexpr int64_t kRows = 50, kSize = 8;
+  for (const int64_t original : {0, 100}) {
+    const Values x = random(kRows * kSize, 1);
+    Values positions, want, slack;
+    for (int64_t r = 0; r < kRows; ++r) positions.push_back(static_cast<double>(2 * r));
+    const Guarded y = array(x), g_positions(stream(), DType::i32, positions);
+    rotary(ctx(), {.x = y.data(),
+                   .y = y.data(),
+                   .positions = g_positions.as<int32_t>(),
+                   .rows = kRows,
+                   .heads = 1,
+                   .head_size = kSize,
+                   .x_stride = kSize,
+                   .y_stride = kSize,
+                   .dtype = dtype(),
+                   .base = 100.0f,
+                   .factor = 8.0f,
+                   .low = 1.0f,
+                   .high = 4.0f,
+                   .original = original});
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t k = 0; k < kSize; ++k) {
+        const double f = std::pow(100.0, -2.0 * static_cast<double>(k % 4) / 8);
+        const double turns = 100 * f / (2 * 3.14159265358979324);
+        double share = std::min(1.0, std::max(0.0, (turns - 1) / 3));
+        if (original == 0) share = 0;
+        const double angle = positions[r] * f * (share + (1 - share) / 8);
+        const double mine = x[r * kSize + k], other = x[r * kSize + (k + 4) % kSize];
+        want.push_back(mine * std::cos(angle) + (k < 4 ? -other : other) * std::sin(angle));
+        slack.push_back(wide_unit() * (16 * angle + 4) * (std::fabs(mine) + std::fabs(other)));
+      }
+    expect_close("y", y.values(), want, unit() / 2, slack);
+  }
+}
+
 TEST_P(RotaryOn, MatchesTheDefinitionAndItsInverseUndoesIt) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(::testing::Message() << c.rows << " x " << c.heads << " x " << c.head_size);
