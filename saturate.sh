@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 # Everything the CPU build, its tests and cpack need. A GPU build also needs the CUDA toolkit (nvcc),
 # which Debian does not ship; it is used when it is here.
 PACKAGES=(g++ cmake ninja-build ccache pkg-config python3 dpkg-dev file
-          libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libsentencepiece-dev
+          libfmt-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev
           libzstd-dev zlib1g-dev libxxhash-dev libopenblas-dev libopenmpi-dev openmpi-bin libgloo-dev libgtest-dev
           libsqlite3-dev libevent-dev)
 

@@ -11,6 +11,8 @@ if(SATURATE_PROGRAM)
   pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
   pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
   pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+  pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+  pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 endif()
 pkg_check_modules(openblas REQUIRED openblas)
 # Reads exports of Nsight Systems; without it the doctor says so.

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "data/byte_bpe.h"
 #include "data/sentencepiece_check.h"
 
 namespace saturate::data {
@@ -72,6 +74,11 @@ struct Tokenizer::Impl {
   std::vector<int32_t> from_spm;    // id of each SentencePiece id
   int32_t eos = 0, unk = 1, pad = 0;
   bool own_ids = false;
+  int32_t plain_ids = 0;  // text is ids below this; 0: it is not
+  std::shared_ptr<const ByteBpe> bpe;
+  std::vector<int32_t> before, after;  // of a text
+  bool framed = false;
+  std::unordered_map<std::string, int32_t> languages;  // ">>xx<<"
   uint64_t fingerprint = 0;
 };
 
@@ -85,6 +92,43 @@ Tokenizer Tokenizer::bytes() {
   return Tokenizer(std::move(impl));
 }
 
+Tokenizer Tokenizer::framed(std::vector<int32_t> before, int64_t eos, int64_t pad) const {
+  auto impl = std::make_shared<Impl>();
+  impl->spm.reset();
+  if (impl_->spm) {
+    impl->spm.emplace();
+    if (!impl->spm->LoadFromSerializedProto(impl_->serialized).ok())
+      throw Error(Errc::internal, "tokenizer", "a model that was read cannot be read again");
+  }
+  impl->serialized = impl_->serialized;
+  impl->pieces = impl_->pieces;
+  impl->from_spm = impl_->from_spm;
+  impl->unk = impl_->unk;
+  impl->own_ids = impl_->own_ids;
+  impl->bpe = impl_->bpe;
+  impl->after = impl_->after;
+  impl->languages = impl_->languages;
+  impl->before = std::move(before);
+  impl->eos = static_cast<int32_t>(eos);
+  impl->pad = static_cast<int32_t>(pad);
+  impl->framed = true;
+  const std::string frame = fmt::format("{} {} {}", fmt::join(impl->before, ","), eos, pad);
+  impl->fingerprint = XXH3_64bits_withSeed(frame.data(), frame.size(), impl_->fingerprint);
+  // A pad of its own making, which the model does not have.
+  if (impl->spm && impl_->spm->pad_id() < 0 && pad + 1 != std::ssize(impl->pieces))
+    impl->pieces.pop_back();
+  return Tokenizer(std::move(impl));
+}
+
+Tokenizer Tokenizer::ids(int64_t vocab_size, int64_t eos, int64_t pad) {
+  auto impl = std::make_shared<Impl>();
+  impl->plain_ids = static_cast<int32_t>(vocab_size);
+  impl->eos = static_cast<int32_t>(eos);
+  impl->pad = static_cast<int32_t>(pad);
+  impl->unk = -1;
+  return Tokenizer(std::move(impl));
+}
+
 Tokenizer Tokenizer::load(const std::string& model_path, const std::string& vocab_json_path) {
   return parse(read_file(model_path), model_path,
                vocab_json_path.empty() ? "" : read_file(vocab_json_path), vocab_json_path);
@@ -92,6 +136,17 @@ Tokenizer Tokenizer::load(const std::string& model_path, const std::string& voca
 
 Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& name,
                            const std::string& vocab_json, const std::string& vocab_name) {
+  if (serialized.starts_with('{')) {
+    auto json = std::make_shared<Impl>();
+    json->bpe = std::make_shared<const ByteBpe>(serialized, name);
+    json->serialized = serialized;
+    json->pieces = json->bpe->pieces();
+    json->before = json->bpe->before();
+    json->after = json->bpe->after();
+    json->eos = json->unk = json->pad = -1;  // the file does not say; framed() does
+    json->fingerprint = XXH3_64bits(serialized.data(), serialized.size());
+    return Tokenizer(std::move(json));
+  }
   if (const Fit safe = sentencepiece_model_is_sound(serialized); !safe)
     fail(name, fmt::format("is not a usable SentencePiece model: {}; train or copy it again",
                            safe.reason));
@@ -138,6 +193,10 @@ Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& nam
     // A vocab.json that only repeats the model, as our own do, makes no other tokenizer.
     if (own.size() + 1 == impl->pieces.size()) own.push_back("<pad>");
     impl->own_ids = own != impl->pieces;
+    for (const auto& [piece, id] : id_of) {
+      if (piece.size() > 4 && piece.starts_with(">>") && piece.ends_with("<<"))
+        impl->languages.emplace(piece, id);
+    }
   }
   std::string ids;
   if (impl->own_ids)
@@ -148,6 +207,31 @@ Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& nam
 }
 
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  if (impl_->plain_ids > 0) {
+    std::istringstream in{std::string(text)};
+    for (std::string word; in >> word;) {
+      int32_t id = -1;
+      const auto end = std::from_chars(word.data(), word.data() + word.size(), id).ptr;
+      if (end != word.data() + word.size() || id < 0 || id >= impl_->plain_ids)
+        fail("--ids", fmt::format("\"{:.40}\" is no token id of this model; give numbers from 0 to "
+                                  "{} with spaces between",
+                                  word, impl_->plain_ids - 1));
+      ids.push_back(id);
+    }
+    return;
+  }
+  ids.insert(ids.end(), impl_->before.begin(), impl_->before.end());
+  if (impl_->bpe) return impl_->bpe->encode(text, ids);
+  if (!impl_->languages.empty() && text.starts_with(">>")) {
+    const size_t end = text.find("<<");
+    const auto language = end == std::string_view::npos
+                              ? impl_->languages.end()
+                              : impl_->languages.find(std::string(text.substr(0, end + 2)));
+    if (language != impl_->languages.end()) {
+      ids.push_back(language->second);
+      text.remove_prefix(end + 2);
+    }
+  }
   if (!impl_->spm) {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c) + kByteOffset);
     return;
@@ -161,11 +245,15 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 std::vector<int32_t> Tokenizer::encode_sentence(std::string_view text) const {
   std::vector<int32_t> ids;
   encode(text, ids);
-  ids.push_back(impl_->eos);
+  for (const int32_t id : impl_->after)
+    if (id != impl_->eos) ids.push_back(id);
+  if (!is_ids()) ids.push_back(impl_->eos);
   return ids;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  if (is_ids()) return fmt::format("{}", fmt::join(ids, " "));
+  if (impl_->bpe) return impl_->bpe->decode(ids);
   std::string text;
   std::vector<std::string> pieces;
   for (const int32_t id : ids) {
@@ -190,13 +278,15 @@ bool Tokenizer::keeps_lines() const {
 }
 
 int32_t Tokenizer::vocab_size() const noexcept {
-  return static_cast<int32_t>(impl_->pieces.size());
+  return is_ids() ? impl_->plain_ids : static_cast<int32_t>(impl_->pieces.size());
 }
 int32_t Tokenizer::eos_id() const noexcept { return impl_->eos; }
 int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
 int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
 const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
-bool Tokenizer::is_bytes() const noexcept { return !impl_->spm; }
+bool Tokenizer::is_bytes() const noexcept { return !impl_->spm && !is_ids() && !impl_->bpe; }
+bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->bpe; }
+bool Tokenizer::is_ids() const noexcept { return impl_->plain_ids > 0; }
 bool Tokenizer::has_own_ids() const noexcept { return impl_->own_ids; }
 uint64_t Tokenizer::fingerprint() const noexcept { return impl_->fingerprint; }
 const std::string& Tokenizer::serialized() const noexcept { return impl_->serialized; }

@@ -55,7 +55,7 @@ class Tokenizer {
   // destructors of static objects (std::_Exit).
   static Tokenizer train(const std::function<bool(std::string_view&)>& next_line,
                          const TokenizerTraining& options);
-  // A SentencePiece .model. With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are
+  // A SentencePiece .model, or a tokenizer.json with byte-level BPE (byte_bpe.h). With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are
   // those of that file. Errors: io, invalid_argument for a file that is not a usable model.
   static Tokenizer load(const std::string& model_path, const std::string& vocab_json_path = "");
   // Same from memory; the names are for messages.
@@ -65,9 +65,19 @@ class Tokenizer {
   // One id per byte (id = byte + 2); needs no training and no file.
   static Tokenizer bytes();
 
-  // Appends the ids of `text`, without an end-of-sentence id.
+  // The same tokenizer for a model whose texts begin with other ids than this would give, and whose
+  // eos_id() and pad_id() (-1: none) are these.
+  Tokenizer framed(std::vector<int32_t> before, int64_t eos, int64_t pad) const;
+  // Text that is ids already, as other programs' tokenizers write them: numbers with spaces between,
+  // end-of-sentence among them. `eos` and `pad` (-1: none) are those of the model.
+  static Tokenizer ids(int64_t vocab_size, int64_t eos, int64_t pad);
+
+  // Appends the ids of `text`, without an end-of-sentence id; the ids that begin a text first. Where
+  // ids are those of a vocab.json and it has the piece, ">>xx<<" at the start of a text is that one
+  // piece (OPUS-MT's mark of the target language).
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
-  // Ids of `text` followed by eos_id().
+  // Ids of `text` followed by eos_id(); of ids() these alone. Errors: invalid_argument for text that is
+  // no list of ids.
   std::vector<int32_t> encode_sentence(std::string_view text) const;
   // </s>, <pad> and ids outside the vocabulary give nothing. A tokenizer trained with Text::kept
   // gives back what encode() was given, except U+2581, which stands for a space in SentencePiece.
@@ -82,6 +92,9 @@ class Tokenizer {
   const std::vector<std::string>& pieces() const noexcept;  // by id: what vocab.json lists
   const std::string& piece(int32_t id) const;               // Errors: invalid_argument
   bool is_bytes() const noexcept;
+  bool is_ids() const noexcept;
+  // Whether it is of a kind that a run does not keep beside its checkpoints: framed, or a tokenizer.json.
+  bool is_foreign() const noexcept;
   bool has_own_ids() const noexcept;      // those of a vocab.json, not the SentencePiece model's
   uint64_t fingerprint() const noexcept;  // of everything that decides the ids
   const std::string& serialized() const noexcept;  // the .model; empty for bytes()
