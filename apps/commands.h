@@ -30,6 +30,7 @@ struct ModelOptions {
   std::string device = "auto";
   std::string precision = "auto";
   std::optional<int> threads;  // of the CPU; else cpu_threads() decides
+  bool ids = false;            // text is token ids
   bool quiet = false;
 };
 

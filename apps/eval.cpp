@@ -92,8 +92,10 @@ int run_eval(const EvalOptions& o) {
   const std::vector<std::string> source = read_lines(o.test.at(0)),
                                  reference = o.test.size() > 1 ? read_lines(o.test[1]) : source;
   check_pairs(o.test.front(), source.size(), o.test.back(), reference.size());
+  train::LoadHooks hooks;
+  hooks.ids = o.model.ids;
   const train::LoadedModel model =
-      train::load_model(o.model.model, o.model.device, o.model.precision, {}, o.model.adapter);
+      train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter);
   if (model.config.kind != model::ModelKind::encoder_decoder) {
     return eval_language_model(o, model, source);
   }

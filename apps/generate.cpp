@@ -30,8 +30,10 @@ std::string read_prompt() {
 }  // namespace
 
 int run_generate(const GenerateOptions& o) {
+  train::LoadHooks hooks;
+  hooks.ids = o.model.ids;
   const train::LoadedModel model =
-      train::load_model(o.model.model, o.model.device, o.model.precision, {}, o.model.adapter);
+      train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter);
   if (model.config.kind != model::ModelKind::decoder_only) {
     throw Error(Errc::invalid_argument, "generate",
                 model.folder + " translates; use saturate translate");

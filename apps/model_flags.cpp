@@ -26,6 +26,8 @@ void add_device_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--threads", model.threads,
                  "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
       ->check(CLI::Range(1, kMostCpuThreads));
+  app.add_flag("--ids", model.ids,
+               "lines are token ids, as another program's tokenizer made them, end included");
   app.add_flag("--quiet", model.quiet, "no progress lines");
 }
 

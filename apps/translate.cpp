@@ -127,6 +127,7 @@ int run_translate(const TranslateOptions& o) {
   std::optional<Prefixes> prefixes;
   train::LineOptions lines_want;
   train::LoadHooks hooks;
+  hooks.ids = o.model.ids;
   hooks.on_text = [&](const train::LoadedModel& m) {
     if (m.config.kind != model::ModelKind::encoder_decoder) {
       throw Error(Errc::invalid_argument, "translate",

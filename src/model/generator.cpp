@@ -62,7 +62,7 @@ struct Generator::Impl {
                const SamplingOptions& sampling);
   // Hands over what has come since the last call; true when every sequence has ended.
   bool collect(size_t first, size_t count, const OnToken& on_token,
-               std::vector<std::vector<int32_t>>& out) const;
+               std::vector<std::vector<int32_t>>& out);
   void check(std::span<const std::vector<int32_t>> prompts) const;
 
   int64_t rows() const noexcept { return options.sequences; }
@@ -89,6 +89,10 @@ struct Generator::Impl {
   Stream stream;
   Buffer block, controls, workspace, arena;
   HostBuffer host_block, host_controls, result;
+  // Rows that one of more_eos_ids has ended: the device knows eos_id alone, and what it makes after
+  // another is not handed over.
+  std::vector<char> over;
+  bool stop_at_eos = true;
   DecodeCache cache;
   Tape tape;
   Replay step;
@@ -173,6 +177,8 @@ int64_t Generator::Impl::fill(std::span<const std::vector<int32_t>> prompts, siz
                               size_t count, const SamplingOptions& sampling) {
   std::fill_n(host_block.as<char>(), host_block.bytes(), char{0});
   int64_t steps = 0;
+  over.assign(static_cast<size_t>(rows()), 0);
+  stop_at_eos = sampling.stop_at_eos;
   for (size_t r = 0; r < static_cast<size_t>(rows()); ++r) {
     host(starts)[r] = static_cast<int32_t>(static_cast<int64_t>(r) * options.max_length);
     result_of(r)[0] = result_of(r)[1] = 0;
@@ -206,20 +212,27 @@ int64_t Generator::Impl::fill(std::span<const std::vector<int32_t>> prompts, siz
 }
 
 bool Generator::Impl::collect(size_t first, size_t count, const OnToken& on_token,
-                              std::vector<std::vector<int32_t>>& out) const {
+                              std::vector<std::vector<int32_t>>& out) {
   bool ended = true;
   for (size_t r = 0; r < count; ++r) {
     int32_t* from = result_of(r);
     const auto load = [](int32_t& word) {
       return std::atomic_ref(word).load(std::memory_order_acquire);
     };
-    ended = load(from[1]) != 0 && ended;  // before the count: an ended row counts no further
+    const bool done = load(from[1]) != 0;  // before the count: an ended row counts no further
     const auto available = static_cast<size_t>(load(from[0]));
     std::vector<int32_t>& to = out[first + r];
-    while (to.size() < available) {
+    while (over[r] == 0 && to.size() < available) {
+      if (std::ranges::find(model.config().more_eos_ids, from[2 + to.size()]) !=
+              model.config().more_eos_ids.end() &&
+          stop_at_eos) {
+        over[r] = 1;
+        break;
+      }
       to.push_back(from[2 + to.size()]);
       if (on_token) on_token(first + r, to.back());
     }
+    ended = (done || over[r] != 0) && ended;
   }
   return ended;
 }

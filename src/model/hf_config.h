@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model configurations as Hugging Face transformers writes them: marian, pegasus, gpt2, llama
-// and mixtral.
+// Model configurations as Hugging Face transformers writes them.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,13 +9,29 @@
 
 namespace saturate::model {
 
-// The class that computes what this model computes: MarianMTModel,
-// PegasusForConditionalGeneration (its pre-norm twin), GPT2LMHeadModel, LlamaForCausalLM,
-// MixtralForCausalLM (Llama with experts).
-enum class HfClass : uint8_t { marian, pegasus, gpt2, llama, mixtral };
+// The class that computes what this model computes: MarianMTModel, or ...ForConditionalGeneration of
+// Pegasus, M2M100 (NLLB too), Bart, MBart and T5 (mT5 too), GPT2LMHeadModel, or ...ForCausalLM of
+// Llama, Mixtral, Mistral, Qwen2, Qwen3 and Gemma2.
+enum class HfClass : uint8_t {
+  marian,
+  pegasus,
+  m2m100,
+  bart,
+  mbart,
+  t5,
+  gpt2,
+  llama,
+  mixtral,
+  mistral,
+  qwen2,
+  qwen3,
+  gemma2
+};
 
-// The nearest class: marian for a post-norm encoder_decoder, pegasus for a pre-norm one, llama for
-// rms_norm (mixtral with experts), gpt2 otherwise.
+// The class that has what is most particular about this model: of an encoder_decoder relative
+// positions (t5), a norm of embeddings (bart, mbart), the other sinusoids (m2m100), norms before
+// (pegasus) or behind (marian); of a decoder_only with rms_norm experts, sandwich norms, norms of
+// heads, biases of q, k and v, a window, or none of these (llama); gpt2 otherwise.
 HfClass nearest_hf_class(const ModelConfig& config);
 
 // Why no such class computes this model ("MarianMTModel has no final norm"); nothing when one does.
@@ -36,7 +51,9 @@ void add_special_ids(Json& out, const ModelConfig& config);
 // Errors: invalid_argument or unsupported, naming `where`, the field and its value.
 ModelConfig from_hf_config(const Json& json, const std::string& where);
 
-// <folder>/config.json. Errors: io, and those of from_hf_config.
+// <folder>/config.json, and of other files there what it leaves open: further ids that end a text
+// (generation_config.json), and whether the weights have a bias of the output that is not zero, or an
+// output of their own (T5). Errors: io, those of from_hf_config and of SafetensorsReader.
 ModelConfig read_model_config(const std::string& folder);
 
 }  // namespace saturate::model

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/error.h"
 #include "model/hf_config.h"
+#include "model/hf_weights.h"
 
 namespace saturate::model {
 namespace {
@@ -33,17 +36,26 @@ int64_t read_same(JsonFields& in, const char* encoder_key, const char* decoder_k
   return value;
 }
 
-// An id, the first of a list of ids (Llama's eos), or none.
-int64_t read_id(JsonFields& in, const Json& json, const char* key) {
-  if (!in.has(key)) return -1;
+// An id, a list of ids (Llama's eos), or none.
+std::vector<int64_t> read_ids(JsonFields& in, const Json& json, const char* key) {
+  if (!in.has(key)) return {};
   const Json::Array* list = json.find(key)->if_array();
-  if (list == nullptr) return in.integer(key);
-  if (list->empty() || list->front().if_int() == nullptr)
-    in.fail(key, "an id or a list of ids is needed");
-  return *list->front().if_int();
+  if (list == nullptr) return {in.integer(key)};
+  std::vector<int64_t> ids;
+  for (const Json& id : *list) {
+    if (id.if_int() == nullptr) in.fail(key, "an id or a list of ids is needed");
+    ids.push_back(*id.if_int());
+  }
+  if (ids.empty()) in.fail(key, "an id or a list of ids is needed");
+  return ids;
 }
 
-// What Marian and Pegasus have in common.
+int64_t read_id(JsonFields& in, const Json& json, const char* key) {
+  const std::vector<int64_t> ids = read_ids(in, json, key);
+  return ids.empty() ? -1 : ids.front();
+}
+
+// What Marian, Pegasus, M2M100, BART and mBART have in common.
 ModelConfig read_translator(JsonFields& in) {
   ModelConfig c;
   c.d_model = in.integer("d_model");
@@ -60,9 +72,85 @@ ModelConfig read_translator(JsonFields& in) {
   c.dropout = static_cast<float>(in.number_or("dropout", 0.1));
   c.attention_dropout = static_cast<float>(in.number_or("attention_dropout", 0.0));
   c.activation_dropout = static_cast<float>(in.number_or("activation_dropout", 0.0));
-  c.decoder_start_id = in.integer("decoder_start_token_id");
+  // Those who leave it out mean </s>, as fairseq did.
+  c.decoder_start_id = in.has("decoder_start_token_id") ? in.integer("decoder_start_token_id")
+                                                        : in.integer("eos_token_id");
+  return c;
+}
+
+void need_computed_positions(JsonFields& in) {
   need_default(in, "normalize_embedding", false);
   need_default(in, "static_position_embeddings", true);
+}
+
+ModelConfig read_m2m100(JsonFields& in) {
+  ModelConfig c = read_translator(in);
+  c.norm_position = NormPosition::pre;
+  c.final_norm = true;
+  c.sinusoid_spacing = SinusoidSpacing::tensor2tensor;
+  c.first_position = 2;
+  need_default(in, "tie_word_embeddings", true);
+  if (in.has("num_experts"))
+    in.fail("num_experts", "Saturate reads M2M100 and NLLB without experts");
+  return c;
+}
+
+// BART is post-norm, mBART pre-norm with a final norm.
+ModelConfig read_bart(JsonFields& in, bool pre) {
+  ModelConfig c = read_translator(in);
+  if (pre) c.norm_position = NormPosition::pre;
+  c.final_norm = pre;
+  c.positions = PositionKind::learned;
+  c.embedding_norm = true;
+  need_default(in, "tie_word_embeddings", true);
+  need_default(in, "normalize_embedding", true);
+  need_default(in, "normalize_before", pre);
+  need_default(in, "add_final_layer_norm", pre);
+  need_default(in, "static_position_embeddings", false);
+  return c;
+}
+
+// T5 and mT5. What ties the output and scales it has changed between versions of transformers:
+// scale_decoder_outputs where it is there, else tie_word_embeddings.
+ModelConfig read_t5(JsonFields& in, bool mt5) {
+  ModelConfig c;
+  c.norm = NormKind::rms_norm;
+  c.norm_position = NormPosition::pre;
+  c.final_norm = true;
+  c.positions = PositionKind::relative;
+  c.biases = c.scale_embedding = false;
+  c.attention_scale = 1.0f;
+  c.d_model = in.integer("d_model");
+  c.head_size = in.integer("d_kv");
+  c.heads = c.kv_heads = in.integer("num_heads");
+  c.ffn = in.integer("d_ff");
+  c.encoder_layers = in.integer("num_layers");
+  c.decoder_layers = in.integer_or("num_decoder_layers", c.encoder_layers);
+  c.vocab_source = c.vocab_target = in.integer("vocab_size");
+  c.relative_buckets = in.integer_or("relative_attention_num_buckets", 32);
+  c.relative_distance = in.integer_or("relative_attention_max_distance", 128);
+  c.max_positions = in.integer_or("n_positions", 512);
+  c.dropout = c.activation_dropout = c.attention_dropout =
+      static_cast<float>(in.number_or("dropout_rate", 0.1));
+  c.norm_eps = static_cast<float>(in.number_or("layer_norm_epsilon", 1e-6));
+  c.tied_output = in.boolean_or("tie_word_embeddings", !mt5);
+  c.scaled_final_norm = !mt5 && in.boolean_or("scale_decoder_outputs", c.tied_output);
+  const std::string kind = in.text_or("feed_forward_proj", mt5 ? "gated-gelu" : "relu");
+  c.gated = kind.starts_with("gated-");
+  const std::string activation = c.gated ? kind.substr(6) : kind;
+  if (activation == "relu") {
+    c.activation = ActivationKind::relu;
+  } else if (activation == "gelu" || activation == "gelu_new") {
+    // Ungated the name means the exact function, gated T5's own approximation.
+    c.activation =
+        c.gated || activation == "gelu_new" ? ActivationKind::gelu_tanh : ActivationKind::gelu_erf;
+  } else if (activation == "silu") {
+    c.activation = ActivationKind::silu;
+  } else {
+    in.fail("feed_forward_proj", "Saturate has relu, gelu, silu and these after gated-");
+  }
+  c.decoder_start_id = in.has("decoder_start_token_id") ? in.integer("decoder_start_token_id")
+                                                        : in.integer("pad_token_id");
   return c;
 }
 
@@ -70,6 +158,7 @@ ModelConfig read_marian(JsonFields& in) {
   ModelConfig c = read_translator(in);
   c.vocab_target = in.integer_or("decoder_vocab_size", c.vocab_source);
   c.shared_embeddings = in.boolean_or("share_encoder_decoder_embeddings", true);
+  need_computed_positions(in);
   need_default(in, "normalize_before", false);
   need_default(in, "add_final_layer_norm", false);
   return c;
@@ -79,6 +168,7 @@ ModelConfig read_pegasus(JsonFields& in) {
   ModelConfig c = read_translator(in);
   c.norm_position = NormPosition::pre;
   c.final_norm = true;
+  need_computed_positions(in);
   need_default(in, "tie_word_embeddings", true);
   need_default(in, "normalize_before", true);
   need_default(in, "add_final_layer_norm", true);
@@ -111,12 +201,48 @@ void read_rotary(JsonFields& in, const Json& json, const std::string& where, dou
     if (!in.has(key)) continue;
     JsonFields rope(*json.find(key), "model", where + ", " + key);
     const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
-    if (type != "default") in.fail(key, "Saturate has plain rotary positions only");
     c.rotary_base = static_cast<float>(rope.number_or("rope_theta", c.rotary_base));
+    if (rope.number_or("partial_rotary_factor", 1.0) != 1.0)
+      in.fail(key, "Saturate rotates whole heads");
+    if (type == "default") continue;
+    if (type != "linear" && type != "llama3")
+      in.fail(key, "Saturate has plain rotary positions, linear and llama3");
+    c.rotary_factor = static_cast<float>(rope.number("factor"));
+    if (type == "linear") continue;
+    c.rotary_low = static_cast<float>(rope.number("low_freq_factor"));
+    c.rotary_high = static_cast<float>(rope.number("high_freq_factor"));
+    c.rotary_original = rope.integer("original_max_position_embeddings");
   }
 }
 
-// What Llama and Mixtral have in common.
+// Which layers have the window: those that layer_types names, all where there is no such list.
+void read_layer_types(JsonFields& in, ModelConfig& c) {
+  if (!in.has("layer_types")) return;
+  const Json::Array& types = in.list("layer_types");
+  std::vector<int64_t> full;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const std::string* type = types[i].if_string();
+    if (type != nullptr && *type == "sliding_attention") continue;
+    if (type == nullptr || *type != "full_attention")
+      in.fail("layer_types", "Saturate has full_attention and sliding_attention");
+    full.push_back(static_cast<int64_t>(i));
+  }
+  if (std::ssize(types) != c.decoder_layers) in.fail("layer_types", "it must name every layer");
+  if (std::ssize(full) == c.decoder_layers) {
+    c.window = 0;
+    return;
+  }
+  if (full.empty()) return;
+  c.full_attention_every = full.front() + 1;
+  for (int64_t i = 0, next = 0; i < c.decoder_layers; ++i) {
+    const bool is_full = next < std::ssize(full) && full[static_cast<size_t>(next)] == i;
+    if (is_full) ++next;
+    if (is_full != ((i + 1) % c.full_attention_every == 0))
+      in.fail("layer_types", "Saturate has full attention in every n-th layer only");
+  }
+}
+
+// What Llama and those that follow it have in common.
 ModelConfig read_decoder(JsonFields& in, const Json& json, const std::string& where,
                          double usual_base) {
   ModelConfig c = model_preset("llama-110m");
@@ -142,6 +268,57 @@ ModelConfig read_llama(JsonFields& in, const Json& json, const std::string& wher
   c.biases = in.boolean_or("attention_bias", false);
   if (in.boolean_or("mlp_bias", false) != c.biases)
     in.fail("mlp_bias", "it must equal attention_bias");
+  return c;
+}
+
+ModelConfig read_mistral(JsonFields& in, const Json& json, const std::string& where) {
+  ModelConfig c = read_decoder(in, json, where, 10000.0);
+  c.window = in.integer_or("sliding_window", 0);
+  read_layer_types(in, c);
+  return c;
+}
+
+// Qwen 2, 2.5 and 3.
+ModelConfig read_qwen(JsonFields& in, const Json& json, const std::string& where, bool third) {
+  ModelConfig c = read_decoder(in, json, where, third ? 1e6 : 10000.0);
+  if (third) {
+    c.biases = in.boolean_or("attention_bias", false);
+    if (c.biases) in.fail("attention_bias", "Saturate reads Qwen 3 without biases");
+  }
+  c.qkv_biases = !third;
+  c.qk_norm = third;
+  if (!in.boolean_or("use_sliding_window", false)) return c;
+  c.window = in.integer_or("sliding_window", 4096);
+  if (in.has("layer_types")) {
+    read_layer_types(in, c);
+  } else if (in.integer_or("max_window_layers", 28) >= c.decoder_layers) {
+    c.window = 0;
+  } else if (in.integer_or("max_window_layers", 28) > 0) {
+    in.fail("max_window_layers", "Saturate has a window in no layer or in each, 0 is needed");
+  }
+  return c;
+}
+
+ModelConfig read_gemma2(JsonFields& in, const Json& json, const std::string& where) {
+  ModelConfig c = read_decoder(in, json, where, 10000.0);
+  c.norm_position = NormPosition::sandwich;
+  c.scale_embedding = true;
+  c.tied_output = in.boolean_or("tie_word_embeddings", true);
+  c.activation = read_activation(
+      in, in.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  const double scalar = in.number_or("query_pre_attn_scalar", 256);
+  if (!(scalar > 0)) in.fail("query_pre_attn_scalar", "it must be positive");
+  if (scalar != static_cast<double>(c.head_size))
+    c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
+  c.attention_soft_cap = static_cast<float>(in.number_or("attn_logit_softcapping", 0));
+  c.output_soft_cap = static_cast<float>(in.number_or("final_logit_softcapping", 0));
+  c.window = in.integer_or("sliding_window", 4096);
+  c.full_attention_every = 2;
+  need_default(in, "attention_bias", false);
+  if (in.boolean_or("use_bidirectional_attention", false))
+    in.fail("use_bidirectional_attention", "Saturate reads the causal Gemma 2");
+  if (in.has("layer_types")) c.full_attention_every = 0;
+  read_layer_types(in, c);
   return c;
 }
 
@@ -177,15 +354,32 @@ ModelConfig from_hf_config(const Json& json, const std::string& where) {
     c = read_llama(in, json, where);
   } else if (type == "mixtral") {
     c = read_mixtral(in, json, where);
+  } else if (type == "m2m_100") {
+    c = read_m2m100(in);
+  } else if (type == "bart" || type == "mbart") {
+    c = read_bart(in, type == "mbart");
+  } else if (type == "t5" || type == "mt5") {
+    c = read_t5(in, type == "mt5");
+  } else if (type == "mistral") {
+    c = read_mistral(in, json, where);
+  } else if (type == "qwen2" || type == "qwen3") {
+    c = read_qwen(in, json, where, type == "qwen3");
+  } else if (type == "gemma2") {
+    c = read_gemma2(in, json, where);
   } else {
     in.fail("model_type",
-            "Saturate reads marian, pegasus, gpt2, llama, mixtral and its own \"saturate\"");
+            "Saturate reads marian, pegasus, m2m_100, bart, mbart, t5, mt5, gpt2, llama, mistral, "
+            "mixtral, qwen2, qwen3, gemma2 and its own \"saturate\"");
   }
   if (type != "saturate") {
     c.pad_id = read_id(in, json, "pad_token_id");
     c.bos_id = read_id(in, json, "bos_token_id");
-    c.eos_id = read_id(in, json, "eos_token_id");
-    const bool own_heads = type == "llama" || type == "mixtral";
+    const std::vector<int64_t> ends = read_ids(in, json, "eos_token_id");
+    if (!ends.empty()) {
+      c.eos_id = ends.front();
+      c.more_eos_ids.assign(ends.begin() + 1, ends.end());
+    }
+    const bool own_heads = c.norm == NormKind::rms_norm;
     if (!own_heads) c.head_size = c.heads > 0 ? c.d_model / c.heads : 0;
     if (!own_heads && c.heads * c.head_size != c.d_model) {
       throw Error(Errc::invalid_argument, "model",
@@ -200,9 +394,33 @@ ModelConfig from_hf_config(const Json& json, const std::string& where) {
   return c;
 }
 
+namespace {
+
+// Llama 3's instruct models name all ids that end an answer in this file alone.
+void add_ends(const std::string& folder, ModelConfig& c) {
+  const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
+  if (!std::filesystem::exists(path)) return;
+  const Json json = read_json_file(path);
+  JsonFields in(json, "model", path);
+  for (const int64_t id : read_ids(in, json, "eos_token_id")) {
+    if (id < 0 || id >= c.vocab_target)
+      in.fail("eos_token_id", fmt::format("the vocabulary has {} ids", c.vocab_target));
+    if (c.eos_id < 0) c.eos_id = id;
+    if (id != c.eos_id && std::ranges::find(c.more_eos_ids, id) == c.more_eos_ids.end())
+      c.more_eos_ids.push_back(id);
+  }
+}
+
+}  // namespace
+
 ModelConfig read_model_config(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  return from_hf_config(read_json_file(path), path);
+  const Json json = read_json_file(path);
+  ModelConfig c = from_hf_config(json, path);
+  if (*json["model_type"].if_string() == "saturate") return c;
+  add_ends(folder, c);
+  add_what_weights_say(folder, c);
+  return c;
 }
 
 }  // namespace saturate::model

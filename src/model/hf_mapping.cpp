@@ -2,6 +2,7 @@
 // Which tensor of a model file holds which rows of which parameter.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -31,12 +32,13 @@ class Mapper {
   }
 
   // The whole parameter under one name.
-  void whole(const std::string& parameter, const std::string& hf_name,
-             std::vector<std::string> aliases = {}) {
+  TensorMapping& whole(const std::string& parameter, const std::string& hf_name,
+                       std::vector<std::string> aliases = {}) {
     const ParameterShape& p = shape(parameter);
     std::vector<int64_t> hf_shape = {p.rows};
     if (!p.is_vector) hf_shape.push_back(p.cols);
-    out.push_back({hf_name, hf_shape, parameter, 0, p.rows, p.cols, false, std::move(aliases)});
+    return out.emplace_back(
+        TensorMapping{hf_name, hf_shape, parameter, 0, p.rows, p.cols, false, std::move(aliases)});
   }
   void norm(const std::string& parameter, const std::string& hf_name) {
     whole(parameter + ".weight", hf_name + ".weight");
@@ -122,6 +124,11 @@ const std::vector<LayerName> kLlamaNames = {
     {"ffn_norm", "post_attention_layernorm"},
     {"experts_norm", "post_attention_layernorm"}};
 
+// What Gemma 2's layers have beside Llama's: norms before the feed-forward block and after both.
+const std::vector<LayerName> kGemmaNorms = {{"self_after_norm", "post_attention_layernorm"},
+                                            {"ffn_norm", "pre_feedforward_layernorm"},
+                                            {"ffn_after_norm", "post_feedforward_layernorm"}};
+
 // The layers of one side; `theirs` stands before "layers.".
 void map_layers(Mapper& m, const std::string& side, int64_t layers, const std::string& theirs,
                 const std::vector<LayerName>& names) {
@@ -139,18 +146,29 @@ void map_layers(Mapper& m, const std::string& side, int64_t layers, const std::s
   }
 }
 
-// Marian and Pegasus.
+// Rows before the first position in the tables of BART and mBART: fairseq counted them from the id of
+// its padding on.
+constexpr int64_t kPaddingPositions = 2;
+
+// Marian, Pegasus, M2M100, BART and mBART.
 void map_translator(Mapper& m) {
+  const HfClass nearest = nearest_hf_class(m.config());
   const std::string encoder = "model.encoder.embed_tokens.weight";
   const std::string decoder = "model.decoder.embed_tokens.weight";
   if (m.has("shared.weight")) {
-    m.whole("shared.weight", "model.shared.weight", {decoder, encoder});
+    m.whole("shared.weight", "model.shared.weight", {decoder, encoder, "lm_head.weight"});
   } else {
     m.whole("encoder.embed.weight", encoder);
     m.whole("decoder.embed.weight", decoder);
   }
   for (const std::string side : {"encoder", "decoder"}) {
     const std::string to = "model." + side + ".";
+    if (m.has(side + ".positions.weight")) {
+      TensorMapping& table = m.whole(side + ".positions.weight", to + "embed_positions.weight");
+      table.skipped_rows = kPaddingPositions;
+      table.hf_shape[0] += kPaddingPositions;
+    }
+    if (m.config().embedding_norm) m.norm(side + ".embed_norm", to + "layernorm_embedding");
     map_layers(m, side, side == "encoder" ? m.config().encoder_layers : m.config().decoder_layers,
                to, kTranslatorNames);
     if (m.config().final_norm) m.norm(side + ".final_norm", to + "layer_norm");
@@ -159,13 +177,56 @@ void map_translator(Mapper& m) {
   const auto constant = [&m](const std::string& name, int64_t rows, int64_t cols, bool sinusoids) {
     m.out.push_back({name, {rows, cols}, "", 0, rows, cols, false, {}, sinusoids});
   };
-  constant("final_logits_bias", 1, m.config().vocab_target, false);
+  if (m.has("output.bias")) {
+    m.whole("output.bias", "final_logits_bias").hf_shape = {1, m.config().vocab_target};
+  } else if (nearest != HfClass::m2m100) {
+    constant("final_logits_bias", 1, m.config().vocab_target, false);
+  }
   // transformers reports these as missing, and so to be trained, though Pegasus computes them.
-  if (nearest_hf_class(m.config()) != HfClass::pegasus) return;
+  if (nearest != HfClass::pegasus) return;
   for (const char* side : {"encoder", "decoder"}) {
     constant(fmt::format("model.{}.embed_positions.weight", side), m.config().max_positions,
              m.config().d_model, true);
   }
+}
+
+// T5 and mT5: layers are blocks of numbered sublayers.
+void map_t5(Mapper& m) {
+  m.whole("shared.weight", "shared.weight",
+          {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"});
+  for (const std::string side : {"encoder", "decoder"}) {
+    const bool encoder = side == "encoder";
+    m.whole(side + ".relative_bias.weight",
+            side + ".block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+    const int64_t layers = encoder ? m.config().encoder_layers : m.config().decoder_layers;
+    for (int64_t n = 0; n < layers; ++n) {
+      const std::string from = fmt::format("{}.layers.{}.", side, n);
+      int64_t number = 0;
+      const auto sublayer = [&](const std::string& norm) {
+        const std::string to = fmt::format("{}.block.{}.layer.{}.", side, n, number++);
+        m.norm(from + norm, to + "layer_norm");
+        return to;
+      };
+      std::string to = sublayer("self_norm");
+      m.linear(from + "self.qkv", to + "SelfAttention.", {"q", "k", "v"});
+      m.linear(from + "self.out", to + "SelfAttention.", {"o"});
+      if (!encoder) {
+        to = sublayer("cross_norm");
+        m.linear(from + "cross.q", to + "EncDecAttention.", {"q"});
+        m.linear(from + "cross.kv", to + "EncDecAttention.", {"k", "v"});
+        m.linear(from + "cross.out", to + "EncDecAttention.", {"o"});
+      }
+      to = sublayer("ffn_norm");
+      m.linear(from + "ffn.in", to + "DenseReluDense.",
+               m.config().gated ? std::vector{"wi_0", "wi_1"} : std::vector{"wi"});
+      m.linear(from + "ffn.out", to + "DenseReluDense.", {"wo"});
+    }
+    m.norm(side + ".final_norm", side + ".final_layer_norm");
+  }
+  if (m.config().scaled_final_norm) {
+    m.out.back().scale = 1.0f / std::sqrt(static_cast<float>(m.config().d_model));
+  }
+  if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
 }
 
 void map_gpt2(Mapper& m) {
@@ -190,10 +251,25 @@ void map_gpt2(Mapper& m) {
   }
 }
 
-// Llama and Mixtral, whose layers have experts in place of an mlp.
+// Llama and those whose layers have its names: Mixtral, with experts in place of an mlp, Mistral,
+// Qwen and Gemma.
 void map_llama(Mapper& m) {
-  m.whole("decoder.embed.weight", "model.embed_tokens.weight");
-  map_layers(m, "decoder", m.config().decoder_layers, "model.", kLlamaNames);
+  m.whole("decoder.embed.weight", "model.embed_tokens.weight",
+          m.config().tied_output ? std::vector<std::string>{"lm_head.weight"}
+                                 : std::vector<std::string>{});
+  const bool gemma = nearest_hf_class(m.config()) == HfClass::gemma2;
+  std::vector<LayerName> names = kLlamaNames;
+  if (gemma) {
+    std::erase_if(names, [](const LayerName& n) { return n.ours == std::string("ffn_norm"); });
+    names.insert(names.end(), kGemmaNorms.begin(), kGemmaNorms.end());
+  }
+  map_layers(m, "decoder", m.config().decoder_layers, "model.", names);
+  for (int64_t n = 0; m.config().qk_norm && n < m.config().decoder_layers; ++n) {
+    const std::string from = fmt::format("decoder.layers.{}.self.", n),
+                      to = fmt::format("model.layers.{}.self_attn.", n);
+    m.whole(from + "q_norm.weight", to + "q_norm.weight");
+    m.whole(from + "k_norm.weight", to + "k_norm.weight");
+  }
   for (int64_t n = 0; m.config().experts > 0 && n < m.config().decoder_layers; ++n) {
     const std::string from = fmt::format("decoder.layers.{}.experts.", n),
                       to = fmt::format("model.layers.{}.block_sparse_moe.", n);
@@ -203,6 +279,10 @@ void map_llama(Mapper& m) {
   }
   m.norm("decoder.final_norm", "model.norm");
   if (m.has("output.weight")) m.whole("output.weight", "lm_head.weight");
+  if (!gemma) return;
+  for (TensorMapping& t : m.out) {
+    if (t.parameter.ends_with("_norm.weight")) t.shift = 1.0f;  // it multiplies by 1 + weight
+  }
 }
 
 }  // namespace
@@ -219,13 +299,23 @@ std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
   switch (nearest_hf_class(config)) {
     case HfClass::marian:
     case HfClass::pegasus:
+    case HfClass::m2m100:
+    case HfClass::bart:
+    case HfClass::mbart:
       map_translator(m);
+      break;
+    case HfClass::t5:
+      map_t5(m);
       break;
     case HfClass::gpt2:
       map_gpt2(m);
       break;
     case HfClass::llama:
     case HfClass::mixtral:
+    case HfClass::mistral:
+    case HfClass::qwen2:
+    case HfClass::qwen3:
+    case HfClass::gemma2:
       map_llama(m);
       break;
   }

@@ -40,12 +40,14 @@ void transpose(std::span<const float> src, int64_t rows, int64_t cols, std::span
 // Tensors that files of transformers carry beside the parameters: attention masks and tables that
 // are computed, and second names of tied tensors.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
-  constexpr std::array<std::string_view, 4> kBuffers = {
-      ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", ".embed_positions.weight"};
+  constexpr std::array<std::string_view, 5> kBuffers = {
+      ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", ".embed_positions.weight",
+      ".embed_positions.weights"};
   for (const std::string_view suffix : kBuffers) {
     if (name.ends_with(suffix)) return true;
   }
-  const bool table = name.ends_with("coder.embed_tokens.weight") || name == "model.shared.weight";
+  const bool table = name.ends_with("coder.embed_tokens.weight") || name == "model.shared.weight" ||
+                     name == "shared.weight";
   return (table && config.shared_embeddings) || (name == "lm_head.weight" && config.tied_output);
 }
 
@@ -81,16 +83,6 @@ std::vector<const TensorView*> match(const SafetensorsReader& file, const ModelC
     }
   }
   return found;
-}
-
-void need_zero(const TensorView& t, const std::string& file) {
-  std::vector<float> values(static_cast<size_t>(t.elements()));
-  read_floats(t, 0, values);
-  if (std::any_of(values.begin(), values.end(), [](float v) { return v != 0.0f; })) {
-    throw Error(Errc::unsupported, "load",
-                fmt::format("{}: {} is not zero: Saturate's models have no bias of the output",
-                            file, t.name));
-  }
 }
 
 void need_finite(std::span<const float> values, const TensorView& t, const std::string& file) {
@@ -172,13 +164,17 @@ void write_tensors(SafetensorsWriter& writer, const std::vector<TensorMapping>& 
                               values.size(), first + size));
     }
     const std::span<const float> part = values.subspan(first, size);
-    if (!m.transposed) {
+    if (m.scale != 1.0f || m.shift != 0.0f || m.skipped_rows > 0) {
+      scratch.assign(static_cast<size_t>(m.skipped_rows * m.cols), 0.0f);
+      for (const float v : part) scratch.push_back((v - m.shift) / m.scale);
+      write(scratch);
+    } else if (m.transposed) {
+      scratch.resize(size);
+      transpose(part, m.rows, m.cols, scratch);
+      write(scratch);
+    } else {
       write(part);
-      continue;
     }
-    scratch.resize(size);
-    transpose(part, m.rows, m.cols, scratch);
-    write(scratch);
   }
   writer.commit();
 }
@@ -206,6 +202,19 @@ void write_hf_share(const std::string& folder, const ModelConfig& config, const 
   write_tensors(writer, mappings, get, share);
 }
 
+void add_what_weights_say(const std::string& folder, ModelConfig& config) {
+  if (config.kind != ModelKind::encoder_decoder || !holds_weights(folder)) return;
+  const SafetensorsReader file(folder);
+  const TensorView* bias = file.find("final_logits_bias");
+  if (bias != nullptr && bias->elements() == config.vocab_target) {
+    std::vector<float> values(static_cast<size_t>(bias->elements()));
+    read_floats(*bias, 0, values);
+    config.output_bias = std::ranges::any_of(values, [](float v) { return v != 0.0f; });
+  }
+  if (config.positions == PositionKind::relative && file.find("lm_head.weight") != nullptr)
+    config.tied_output = false;
+}
+
 void check_hf_weights(const std::string& folder, const ModelConfig& config) {
   match(SafetensorsReader(folder), config, tensor_mapping_of(folder, config));
 }
@@ -218,10 +227,7 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config,
   std::vector<float> values, scratch;
   for (size_t i = 0; i < mappings.size(); ++i) {
     const TensorMapping& m = mappings[i];
-    if (m.parameter.empty()) {
-      if (tensors[i] != nullptr && !m.sinusoids) need_zero(*tensors[i], file.path());
-      continue;
-    }
+    if (m.parameter.empty()) continue;
     const auto first = static_cast<size_t>(m.first_row * m.cols);
     const auto size = static_cast<size_t>(m.rows * m.cols);
     values.resize(first + size);
@@ -231,8 +237,10 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config,
       read_floats(*tensors[i], 0, scratch);
       transpose(scratch, m.cols, m.rows, part);
     } else {
-      read_floats(*tensors[i], 0, part);
+      read_floats(*tensors[i], m.skipped_rows * m.cols, part);
     }
+    if (m.scale != 1.0f || m.shift != 0.0f)
+      for (float& v : part) v = m.scale * v + m.shift;
     need_finite(part, *tensors[i], file.path());
     const bool last = i + 1 == mappings.size() || mappings[i + 1].parameter != m.parameter;
     if (last) set(m.parameter, values);

@@ -23,6 +23,9 @@ struct TensorMapping {
   bool transposed = false;           // the file has (cols, rows): Conv1D of GPT-2
   std::vector<std::string> aliases;  // other names under which files in the wild hold it
   bool sinusoids = false;            // the constant is the table of positions; otherwise zero
+  // The parameter is scale * tensor + shift; the tensor's first skipped_rows rows have no place.
+  float scale = 1.0f, shift = 0.0f;
+  int64_t skipped_rows = 0;
 };
 
 // Every tensor of a model folder as save_hf writes it; tensors of one parameter follow each other
@@ -56,6 +59,11 @@ void write_hf_share(const std::string& folder, const ModelConfig& config, const 
 // Size of the model.safetensors that save_hf() writes.
 uint64_t hf_weights_bytes(const ModelConfig& config);
 
+// What config.json leaves to the weights of an encoder_decoder: a bias of the output, which is there
+// when it is not zero, and an output apart from the embeddings (T5). Nothing where there are none yet.
+// Errors: those of SafetensorsReader.
+void add_what_weights_say(const std::string& folder, ModelConfig& config);
+
 // Whether `folder` holds every tensor of `config` in its shape, from the headers alone. Errors: as
 // load_hf_weights.
 void check_hf_weights(const std::string& folder, const ModelConfig& config);
@@ -64,7 +72,7 @@ void check_hf_weights(const std::string& folder, const ModelConfig& config);
 // against `config` before the first call of `set`, and nothing is allocated before the file is
 // known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an
 // error. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
-// that is not finite; io; unsupported for a non-zero final_logits_bias, which our models have not.
+// that is not finite; io.
 void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set);
 
 }  // namespace saturate::model

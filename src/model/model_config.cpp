@@ -20,8 +20,10 @@ using kernels::NormKind;
 
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 2> kKinds = {"encoder_decoder", "decoder_only"};
-constexpr std::array<std::string_view, 2> kNormPositions = {"pre", "post"};
-constexpr std::array<std::string_view, 3> kPositions = {"sinusoidal", "learned", "rotary"};
+constexpr std::array<std::string_view, 3> kNormPositions = {"pre", "post", "sandwich"};
+constexpr std::array<std::string_view, 4> kPositions = {"sinusoidal", "learned", "rotary",
+                                                        "relative"};
+constexpr std::array<std::string_view, 2> kSpacings = {"paper", "tensor2tensor"};
 constexpr std::array<std::string_view, 3> kRoutings = {"dropless", "switch", "gshard"};
 constexpr std::array<std::string_view, 2> kNorms = {"layer_norm", "rms_norm"};
 constexpr std::array<std::string_view, 4> kActivations = {"relu", "gelu_tanh", "gelu_erf", "silu"};
@@ -74,6 +76,30 @@ void visit_expert_fields(Config& c, Visit visit) {
   visit("router_z_loss", c.router_z_loss);
 }
 
+// Of families that others have published: a file names those alone that are not at their default.
+template <class Config, class Visit>
+void visit_family_fields(Config& c, Visit visit) {
+  visit("embedding_norm", c.embedding_norm);
+  visit("sinusoid_spacing", c.sinusoid_spacing, kSpacings);
+  visit("first_position", c.first_position);
+  visit("rotary_factor", c.rotary_factor);
+  visit("rotary_low", c.rotary_low);
+  visit("rotary_high", c.rotary_high);
+  visit("rotary_original", c.rotary_original);
+  visit("relative_buckets", c.relative_buckets);
+  visit("relative_distance", c.relative_distance);
+  visit("qkv_biases", c.qkv_biases);
+  visit("output_bias", c.output_bias);
+  visit("qk_norm", c.qk_norm);
+  visit("attention_scale", c.attention_scale);
+  visit("attention_soft_cap", c.attention_soft_cap);
+  visit("output_soft_cap", c.output_soft_cap);
+  visit("window", c.window);
+  visit("full_attention_every", c.full_attention_every);
+  visit("scaled_final_norm", c.scaled_final_norm);
+  visit("more_eos_ids", c.more_eos_ids);
+}
+
 struct FieldWriter {
   Json& out;
   template <class T>
@@ -88,6 +114,23 @@ struct FieldWriter {
   void operator()(const char* name, const std::vector<std::string>& value) {
     if (!value.empty()) out.add(name, fmt::format("{}", fmt::join(value, ",")));
   }
+  void operator()(const char* name, const std::vector<int64_t>& value) {
+    Json ids = Json::Array{};
+    for (const int64_t id : value) ids.push_back(id);
+    out.add(name, std::move(ids));
+  }
+};
+
+// Passes on to FieldWriter the fields that differ from those of `usual`, which has the same order.
+struct ChangedFieldWriter {
+  Json& out;
+  const Json& usual;
+  template <class... Arguments>
+  void operator()(const char* name, const Arguments&... arguments) {
+    Json one = Json::Object{};
+    FieldWriter{one}(name, arguments...);
+    if (*one.find(name) != *usual.find(name)) out.add(name, *one.find(name));
+  }
 };
 
 struct FieldReader {
@@ -100,9 +143,24 @@ struct FieldReader {
     std::istringstream list(in.text(name));
     for (std::string item; std::getline(list, item, ',');) value.push_back(item);
   }
+  void operator()(const char* name, std::vector<int64_t>& value) {
+    for (const Json& id : in.list(name)) {
+      if (id.if_int() == nullptr) in.fail(name, "a list of ids is needed");
+      value.push_back(*id.if_int());
+    }
+  }
   template <class E, size_t N>
   void operator()(const char* name, E& value, const std::array<std::string_view, N>& names) {
     value = static_cast<E>(in.choice(name, names));
+  }
+};
+
+// Fields that a file may leave out keep their defaults.
+struct GivenFieldReader {
+  JsonFields& in;
+  template <class... Arguments>
+  void operator()(const char* name, Arguments&... arguments) {
+    if (in.has(name)) FieldReader{in}(name, arguments...);
   }
 };
 
@@ -121,6 +179,10 @@ Json to_json(const ModelConfig& config) {
   Json out = {{"model_type", "saturate"}};
   visit_fields(config, FieldWriter{out});
   if (config.experts > 0) visit_expert_fields(config, FieldWriter{out});
+  Json usual = Json::Object{};
+  const ModelConfig defaults;
+  visit_family_fields(defaults, FieldWriter{usual});
+  visit_family_fields(config, ChangedFieldWriter{out, usual});
   return out;
 }
 
@@ -132,6 +194,7 @@ ModelConfig model_config_from_json(const Json& json, const std::string& where) {
   visit_fields(config, FieldReader{fields});
   if (fields.has("experts")) visit_expert_fields(config, FieldReader{fields});
   static_cast<void>(fields.has("quantization_config"));  // of the folder's weights alone
+  visit_family_fields(config, GivenFieldReader{fields});
   fields.reject_others();
   return config;
 }
@@ -191,6 +254,7 @@ void validate_ids(const ModelConfig& c) {
   need_range("bos_id", c.bos_id, -1, last);
   need_range("eos_id", c.eos_id, -1, last);
   need_range("decoder_start_id", c.decoder_start_id, -1, last);
+  for (const int64_t id : c.more_eos_ids) need_range("more_eos_ids", id, 0, last);
   if (c.kind == ModelKind::decoder_only) return;
   need(c.eos_id >= 0 && c.eos_id < c.vocab_source,
        fmt::format("eos_id is {}, vocab_source {}", c.eos_id, c.vocab_source),
@@ -225,22 +289,65 @@ void validate_experts(const ModelConfig& c) {
        "(dropout and attention_dropout work)");
 }
 
+void need_at_least(const char* name, float value, float least) {
+  need(value >= least && std::isfinite(value), fmt::format("{} is {}", name, value),
+       "it must be finite, and not below its least value (0; rotary factors: 1 or above 0)");
+}
+
+void validate_positions(const ModelConfig& c) {
+  const int64_t width = c.positions == PositionKind::sinusoidal ? c.d_model : 2;
+  need(width % 2 == 0, fmt::format("d_model is {}", c.d_model),
+       "sinusoidal positions need an even d_model");
+  need(c.sinusoid_spacing == SinusoidSpacing::paper || width >= 4 ||
+           c.positions != PositionKind::sinusoidal,
+       fmt::format("d_model is {}", c.d_model), "tensor2tensor's spacing needs 4 channels");
+  need_range("first_position", c.first_position, 0, 1 << 16);
+  if (c.positions == PositionKind::relative) {
+    need_range("relative_buckets", c.relative_buckets, 4, 1 << 16);
+    need_range("relative_distance", c.relative_distance, c.relative_buckets / 2 + 1, 1 << 20);
+    need(c.relative_buckets % 4 == 0, fmt::format("relative_buckets is {}", c.relative_buckets),
+         "it must be a multiple of 4: half of them for each direction, and half of these exact");
+  } else {
+    need(c.relative_buckets == 0, fmt::format("relative_buckets is {}", c.relative_buckets),
+         "only relative positions have buckets");
+  }
+  if (c.positions != PositionKind::rotary) return;
+  need(c.head_size % 2 == 0, fmt::format("head_size is {}", c.head_size),
+       "rotary positions need an even head_size");
+  need(c.rotary_base > 1.0f && std::isfinite(c.rotary_base),
+       fmt::format("rotary_base is {}", c.rotary_base), "it must be above 1");
+  need_at_least("rotary_factor", c.rotary_factor, 1.0f);
+  need_range("rotary_original", c.rotary_original, 0, 1 << 24);
+  if (c.rotary_original == 0) return;
+  need(c.rotary_low > 0.0f && c.rotary_high > c.rotary_low && std::isfinite(c.rotary_high),
+       fmt::format("rotary_low is {}, rotary_high {}", c.rotary_low, c.rotary_high),
+       "they must be positive, the second above the first");
+}
+
+void validate_attention(const ModelConfig& c) {
+  need_at_least("attention_scale", c.attention_scale, 0.0f);
+  need_at_least("attention_soft_cap", c.attention_soft_cap, 0.0f);
+  need_at_least("output_soft_cap", c.output_soft_cap, 0.0f);
+  need_range("window", c.window, 0, 1 << 24);
+  need_range("full_attention_every", c.full_attention_every, 0, 1024);
+  const bool plain = c.mixers.empty();
+  need(plain || (c.window == 0 && !c.qk_norm && c.relative_buckets == 0 &&
+                 c.attention_soft_cap == 0.0f && c.attention_scale == 0.0f),
+       fmt::format("mixers has {}", plain ? "" : c.mixers.front()),
+       "window, soft cap, scale, norms of heads and relative positions are of self_attention in "
+       "every layer");
+}
+
 }  // namespace
 
 void validate(const ModelConfig& c) {
   validate_sizes(c);
   validate_ids(c);
   need(c.norm_position == NormPosition::post || c.final_norm,
-       "norm_position is pre, final_norm false",
-       "pre-norm leaves the last sum without a norm; set final_norm to true");
-  need(c.positions != PositionKind::sinusoidal || c.d_model % 2 == 0,
-       fmt::format("d_model is {}", c.d_model), "sinusoidal positions need an even d_model");
-  if (c.positions == PositionKind::rotary) {
-    need(c.head_size % 2 == 0, fmt::format("head_size is {}", c.head_size),
-         "rotary positions need an even head_size");
-    need(c.rotary_base > 1.0f && std::isfinite(c.rotary_base),
-         fmt::format("rotary_base is {}", c.rotary_base), "it must be above 1");
-  }
+       fmt::format("norm_position is {}, final_norm false", name_of(c.norm_position)),
+       "the last sum is left without a norm; set final_norm to true");
+  validate_positions(c);
+  validate_attention(c);
   need_probability("dropout", c.dropout);
   need_probability("attention_dropout", c.attention_dropout);
   need_probability("activation_dropout", c.activation_dropout);
@@ -248,6 +355,37 @@ void validate(const ModelConfig& c) {
        "it must lie between 0 and 1");
   validate_experts(c);
   validate_mixers(c);
+}
+
+int64_t relative_bucket(const ModelConfig& c, bool encoder, int64_t distance) {
+  int64_t buckets = c.relative_buckets, first = 0;
+  if (encoder) {
+    buckets /= 2;
+    first = distance > 0 ? buckets : 0;
+    distance = std::abs(distance);
+  } else {
+    distance = std::max<int64_t>(-distance, 0);
+  }
+  const int64_t exact = buckets / 2;
+  if (distance < exact) return first + distance;
+  // In floats, as the published code: where the logarithm is a whole number its rounding decides.
+  const float ratio = std::log(static_cast<float>(distance) / static_cast<float>(exact)) /
+                      static_cast<float>(std::log(static_cast<double>(c.relative_distance) /
+                                                  static_cast<double>(exact))) *
+                      static_cast<float>(buckets - exact);
+  return first + std::min(exact + static_cast<int64_t>(ratio), buckets - 1);
+}
+
+const char* training_refusal(const ModelConfig& c) {
+  if (c.positions == PositionKind::relative)
+    return "relative positions (T5) have no gradient here; such a model can be run and evaluated";
+  if (c.qk_norm)
+    return "norms of query and key heads (Qwen 3) have no gradient here; such a model can be run "
+           "and evaluated";
+  if (c.output_soft_cap > 0)
+    return "soft caps of the output (Gemma 2) have no gradient here; such a model can be run and "
+           "evaluated";
+  return nullptr;
 }
 
 }  // namespace saturate::model

@@ -14,8 +14,14 @@
 namespace saturate::model {
 
 enum class ModelKind : uint8_t { encoder_decoder, decoder_only };
-enum class NormPosition : uint8_t { pre, post };
-enum class PositionKind : uint8_t { sinusoidal, learned, rotary };
+// sandwich: before and after each sublayer, the second before its result joins the stream.
+enum class NormPosition : uint8_t { pre, post, sandwich };
+// relative: no positions in the embeddings, but a bias of the scores in self-attention
+// (relative_buckets).
+enum class PositionKind : uint8_t { sinusoidal, learned, rotary, relative };
+// How fast the waves of channels slow down: channel i of d/2 by 10000^(-2i/d), as in the paper; or
+// by 10000^(-i/(d/2 - 1)), as tensor2tensor, fairseq and Marian's own program have it.
+enum class SinusoidSpacing : uint8_t { paper, tensor2tensor };
 // How many experts compute a token, and whether an expert has places for a share of them only:
 // all (dropless), one with places (Switch, arXiv:2101.03961), two with places of which the second is
 // kept at random (GShard, arXiv:2006.16668).
@@ -37,7 +43,8 @@ struct ModelConfig {
   bool tied_output = true;        // the output projection is the target embedding table
   kernels::NormKind norm = kernels::NormKind::layer_norm;  // layer_norm has a bias, rms_norm none
   NormPosition norm_position = NormPosition::post;
-  bool final_norm = false;  // after the last layer of each stack; pre-norm needs it
+  bool final_norm = false;      // after the last layer of each stack; pre-norm needs it
+  bool embedding_norm = false;  // before the first layer of each stack
   kernels::ActivationKind activation = kernels::ActivationKind::relu;
   bool gated = false;
   // The mixer of tokens in each layer of the decoder, taken in turn: "self_attention" or a name of
@@ -53,18 +60,39 @@ struct ModelConfig {
   float router_aux_loss = 0.01f;  // weight of the loss that balances experts
   float router_z_loss = 0.001f;   // weight of the loss that keeps the router's logits small
   PositionKind positions = PositionKind::sinusoidal;
+  SinusoidSpacing sinusoid_spacing = SinusoidSpacing::paper;
+  int64_t first_position = 0;  // sinusoidal: the position of a sequence's first token
   float rotary_base = 10000.0f;
-  int64_t max_positions = 512;  // longest sequence; the rows of a position table
-  bool scale_embedding = true;  // embeddings times sqrt(d_model)
-  bool biases = true;           // of every projection but the output
-  float dropout = 0.1f;         // of embeddings and of each sublayer's result
+  // Slower rotations for longer texts (kernels/rotary/rotary.h). factor 1: none.
+  float rotary_factor = 1.0f, rotary_low = 1.0f, rotary_high = 4.0f;
+  int64_t rotary_original = 0;
+  // Buckets of distances to each of which a head of self-attention adds a number of its own, the same
+  // in all layers of a stack; distances from relative_distance on share the last one.
+  int64_t relative_buckets = 0, relative_distance = 128;
+  int64_t max_positions = 512;   // longest sequence; the rows of a position table
+  bool scale_embedding = true;   // embeddings times sqrt(d_model)
+  bool biases = true;            // of every projection but the output
+  bool qkv_biases = false;       // of q, k and v, where `biases` is false
+  bool output_bias = false;      // one number for each target piece
+  bool qk_norm = false;          // an RMS norm of each head of q and of k, before they are rotated
+  float attention_scale = 0.0f;  // of scores; 0: 1/sqrt(head_size)
+  float attention_soft_cap = 0.0f;  // s becomes cap * tanh(s / cap); 0: it stays
+  float output_soft_cap = 0.0f;     // the same of logits
+  // Self-attention of the decoder sees this many tokens, the token itself counted; 0: all. Every
+  // full_attention_every-th layer sees all; 0: none does.
+  int64_t window = 0, full_attention_every = 0;
+  // The format of the files: the decoder's final norm there lacks a factor of d_model^-1/2 that its
+  // weight has here (T5 with tied embeddings).
+  bool scaled_final_norm = false;
+  float dropout = 0.1f;  // of embeddings and of each sublayer's result
   float attention_dropout = 0.0f;
   float activation_dropout = 0.0f;
   float norm_eps = 1e-5f;
   int64_t pad_id = -1;  // -1: there is none
   int64_t bos_id = -1;
   int64_t eos_id = -1;
-  int64_t decoder_start_id = -1;  // first input of the decoder; encoder_decoder needs it
+  std::vector<int64_t> more_eos_ids = {};  // end a text as eos_id does
+  int64_t decoder_start_id = -1;           // first input of the decoder; encoder_decoder needs it
   // Adapters, which alone train then. They lie in folders of their own (adapter_folder.h): files of
   // the model, and to_json(), do not know of them.
   Lora lora;
@@ -112,8 +140,19 @@ std::vector<ParameterShape> model_parameters(const ModelConfig& config);
 std::string source_embedding_name(const ModelConfig& config);
 std::string target_embedding_name(const ModelConfig& config);
 
-// table[p][i] = sin(p / 10000^(2i/width)) for i < half, table[p][half + i] the cosine of it, with
-// half = width / 2: (positions, width) row-major. This is Marian's layout; the paper interleaves.
-std::vector<float> sinusoidal_positions(int64_t positions, int64_t width);
+// table[p][i] = sin(q / 10000^(2i/width)) for i < half, table[p][half + i] the cosine of it, with
+// half = width / 2 and q = p + first: (positions, width) row-major. This is Marian's layout; the
+// paper interleaves. The other spacing has i / (half - 1) for 2i / width.
+std::vector<float> sinusoidal_positions(int64_t positions, int64_t width,
+                                        SinusoidSpacing spacing = SinusoidSpacing::paper,
+                                        int64_t first = 0);
+
+// The bucket of a key `distance` tokens behind (negative: before) the query, of
+// config.relative_buckets: of the encoder both directions have buckets, of the decoder the past.
+// Source: Raffel et al., arXiv:1910.10683, and T5's published code.
+int64_t relative_bucket(const ModelConfig& config, bool encoder, int64_t distance);
+
+// Why such a model cannot be trained here, or null: it is for inference.
+const char* training_refusal(const ModelConfig& config);
 
 }  // namespace saturate::model

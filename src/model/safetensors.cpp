@@ -11,12 +11,28 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/torch_file.h"
 
 namespace saturate::model {
+
+namespace {
+
+// The file to open of a folder, the safer format first.
+std::optional<std::string> weights_of(const std::string& folder) {
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"}) {
+    const std::filesystem::path file = std::filesystem::path(folder) / name;
+    if (std::filesystem::exists(file)) return file.string();
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 struct SafetensorsReader::Mapping {
   explicit Mapping(const std::string& path) {
@@ -49,6 +65,8 @@ struct SafetensorsReader::Mapping {
   size_t bytes = 0;
 };
 
+bool holds_weights(const std::string& folder) { return weights_of(folder).has_value(); }
+
 SafetensorsReader::~SafetensorsReader() = default;
 SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
 SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
@@ -57,18 +75,15 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   namespace fs = std::filesystem;
   std::string file = path;
   if (fs::is_directory(path)) {
-    file = (fs::path(path) / "model.safetensors").string();
-    const std::string index = file + ".index.json";
-    if (!fs::exists(file)) {
-      if (!fs::exists(index)) {
-        throw Error(
-            Errc::io, "safetensors",
-            fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is in "
-                        "this folder; give the folder of a saved model",
-                        path));
-      }
-      file = index;
+    const std::optional<std::string> found = weights_of(path);
+    if (!found) {
+      throw Error(
+          Errc::io, "safetensors",
+          fmt::format("{}: neither model.safetensors nor model.safetensors.index.json nor "
+                      "pytorch_model.bin is in this folder; give the folder of a saved model",
+                      path));
     }
+    file = *found;
   }
   if (file.ends_with(".json")) {
     open_index(file);
@@ -105,6 +120,7 @@ void SafetensorsReader::take_scales() {
 
 std::vector<TensorView> SafetensorsReader::open_file(const std::string& file) {
   mappings_.push_back(std::make_unique<Mapping>(file));
+  if (file.ends_with(".bin")) return parse_torch_file(mappings_.back()->span(), file);
   return parse_safetensors(mappings_.back()->span(), file, &metadata_);
 }
 

@@ -74,6 +74,9 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
+// Whether a folder has files that SafetensorsReader opens.
+bool holds_weights(const std::string& folder);
+
 struct TensorSpec {
   std::string name;
   std::string dtype;

@@ -7,26 +7,28 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/inference.h"
+
 namespace saturate::model {
 namespace {
 
-// The residual stream between mixers. Pre-norm: norm(carried + branch) feeds the mixer, the sum is
-// carried on. Post-norm: the mixer's output joins, and the norm of the sum is both carried on and
+// The residual stream between mixers. Pre-norm and sandwich: norm(carried + branch) feeds the mixer,
+// the sum is carried on. Post-norm: the mixer's output joins, and the norm of the sum is both carried on and
 // fed to the next mixer.
 struct Residual {
   Value carried, branch;
-  bool pre;
+  bool post;
   float dropout;
 
   Value enter(Tape& t, const ops::NormParameters& norm) {
-    if (!pre) return carried;
+    if (post) return carried;
     const ops::ResidualNorm j = ops::residual_norm(t, carried, branch, norm, dropout);
     carried = j.sum;
     branch = {};
     return j.y;
   }
   void leave(Tape& t, Value output, const ops::NormParameters& norm) {
-    if (pre) {
+    if (!post) {
       branch = output;
     } else {
       carried = ops::residual_norm(t, carried, output, norm, dropout).y;
@@ -88,10 +90,14 @@ Transformer::State Transformer::run(Tape& tape, const LayerStack& stack, const P
   if (part.embeds) {
     tape.layer(stack.place, 0, 0);
     state.stream = embed(tape, stack, side);
+    if (stack.embedding_norm.weight.index >= 0) {
+      state.stream =
+          ops::residual_norm(tape, state.stream, {}, norm(tape, stack.embedding_norm), 0.0f).y;
+    }
   }
   Residual stream{.carried = state.stream,
                   .branch = state.branch,
-                  .pre = config_.norm_position == NormPosition::pre,
+                  .post = config_.norm_position == NormPosition::post,
                   .dropout = config_.dropout};
   for (int64_t i = part.first_layer; i < part.last_layer; ++i) {
     const std::vector<Sublayer>& layer = stack.layers[static_cast<size_t>(i)];
@@ -100,7 +106,10 @@ Transformer::State Transformer::run(Tape& tape, const LayerStack& stack, const P
       tape.layer(stack.place, i, j);
       const Sublayer& s = layer[static_cast<size_t>(j)];
       const ops::NormParameters n = norm(tape, s.norm);
-      stream.leave(tape, record(*s.mixer, stream.enter(tape, n)), n);
+      Value output = record(*s.mixer, stream.enter(tape, n));
+      if (s.after.weight.index >= 0)
+        output = ops::residual_norm(tape, output, {}, norm(tape, s.after), 0.0f).y;
+      stream.leave(tape, output, n);
     }
     tape.end_region();
   }
@@ -134,8 +143,9 @@ Transformer::State Transformer::record(Tape& tape, ItemRange range, State state,
   if (items.encodes()) {
     const Part part = part_of(encoder_, 0, range);
     if (!part.empty()) {
+      const MixerBatch batch = encoder_batch(tape, source);
       state = run(tape, encoder_, part, state, source,
-                  [&](const Mixer& m, Value x) { return m.record(tape, x, {.side = source}); });
+                  [&](const Mixer& m, Value x) { return m.record(tape, x, batch); });
     }
     if (part.ends) state = {.stream = {}, .branch = {}, .memory = state.stream};
   }
@@ -148,7 +158,7 @@ Transformer::State Transformer::record(Tape& tape, ItemRange range, State state,
       begin_rows(tape, source);
       memory = gather_rows(tape, *layout_, state.memory);
     }
-    const MixerBatch batch{.side = target, .causal = true, .memory = memory, .source = &source};
+    const MixerBatch batch = decoder_batch(tape, target, memory, &source);
     state = run(tape, decoder_, part, state, target,
                 [&](const Mixer& m, Value x) { return m.record(tape, x, batch); });
   }
@@ -157,9 +167,33 @@ Transformer::State Transformer::record(Tape& tape, ItemRange range, State state,
   return state;
 }
 
+MixerBatch Transformer::encoder_batch(Tape& tape, const PackedSide& source) const {
+  const int64_t longest = source.max_length;
+  return {.side = source, .relative_bias = relative_bias(tape, encoder_, longest, longest, 1)};
+}
+
+MixerBatch Transformer::decoder_batch(Tape& tape, const PackedSide& target, Value memory,
+                                      const PackedSide* source) const {
+  const int64_t longest = target.max_length;
+  return {.side = target,
+          .causal = true,
+          .relative_bias = relative_bias(tape, decoder_, longest, longest, 1),
+          .memory = memory,
+          .source = source};
+}
+
+Value Transformer::relative_bias(Tape& tape, const LayerStack& stack, int64_t queries, int64_t keys,
+                                 int sign) const {
+  if (stack.relative_bias.index < 0) return {};
+  const Buffer& buckets = stack.place == Stack::encoder ? encoder_buckets_ : decoder_buckets_;
+  return ops::relative_bias(tape, tape.wide_parameter(stack.relative_bias),
+                            buckets.as<int32_t>() + config_.max_positions, queries, keys, sign);
+}
+
 Value Transformer::encode(Tape& tape, const PackedSide& source) const {
+  const MixerBatch batch = encoder_batch(tape, source);
   return run(tape, encoder_, all_of(encoder_), {}, source,
-             [&](const Mixer& m, Value x) { return m.record(tape, x, {.side = source}); })
+             [&](const Mixer& m, Value x) { return m.record(tape, x, batch); })
       .stream;
 }
 
@@ -167,7 +201,7 @@ Value Transformer::decode(Tape& tape, const PackedSide& target, Value memory,
                           const PackedSide* source) const {
   // Gathered once for all layers, so that its gradient is summed over the ranks once.
   if (memory) memory = gather_rows(tape, *layout_, memory);
-  const MixerBatch batch{.side = target, .causal = true, .memory = memory, .source = source};
+  const MixerBatch batch = decoder_batch(tape, target, memory, source);
   return run(tape, decoder_, all_of(decoder_), {}, target,
              [&](const Mixer& m, Value x) { return m.record(tape, x, batch); })
       .stream;
@@ -176,14 +210,20 @@ Value Transformer::decode(Tape& tape, const PackedSide& target, Value memory,
 Value Transformer::decode_step(Tape& tape, const PackedSide& target,
                                std::span<const MixerStep> steps) const {
   size_t next = 0;
+  const Value bias = relative_bias(tape, decoder_, 1, steps.front().max_positions, -1);
   return run(tape, decoder_, all_of(decoder_), {}, target,
-             [&](const Mixer& m, Value x) { return m.record_step(tape, x, steps[next++]); })
+             [&](const Mixer& m, Value x) {
+               MixerStep step = steps[next++];
+               step.relative_bias = bias;
+               return m.record_step(tape, x, step);
+             })
       .stream;
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {
   const ParameterId table = config_.tied_output ? decoder_.embedding : output_;
-  return project_in(tape, *layout_, {.weight = table, .bias = {}}, hidden);
+  const Value y = project_in(tape, *layout_, {.weight = table, .bias = output_bias_}, hidden);
+  return config_.output_soft_cap > 0 ? ops::soft_cap(tape, y, config_.output_soft_cap) : y;
 }
 
 std::vector<const Mixer*> Transformer::decoder_mixers() const {

@@ -83,12 +83,14 @@ class Transformer {
 
  private:
   struct Sublayer {
-    NormIds norm;
+    NormIds norm, after;  // `after` of a sandwich, on what joins the stream
     std::unique_ptr<const Mixer> mixer;
   };
   struct LayerStack {
     Stack place = Stack::decoder;
     ParameterId embedding, positions;  // an index of -1: there is no table of positions
+    NormIds embedding_norm;
+    ParameterId relative_bias;  // (buckets, heads)
     std::vector<std::vector<Sublayer>> layers;
     NormIds final_norm;
   };
@@ -114,6 +116,14 @@ class Transformer {
   // invalid_argument when ranks that share rows do not divide them.
   int64_t begin_rows(Tape& tape, const PackedSide& side) const;
   Value embed(Tape& tape, const LayerStack& stack, const PackedSide& side) const;
+  // What keys add to the scores of queries in a stack with relative positions; else none. Recorded
+  // once for all layers: (heads, queries * keys) in the wide type, of query i and key j by the
+  // distance sign * j - i.
+  Value relative_bias(Tape& tape, const LayerStack& stack, int64_t queries, int64_t keys,
+                      int sign) const;
+  MixerBatch encoder_batch(Tape& tape, const PackedSide& source) const;
+  MixerBatch decoder_batch(Tape& tape, const PackedSide& target, Value memory,
+                           const PackedSide* source) const;
   State run(Tape& tape, const LayerStack& stack, const Part& part, State state,
             const PackedSide& side, const RecordMixer& record) const;
 
@@ -122,8 +132,9 @@ class Transformer {
   Stages stages_;
   std::vector<std::vector<int32_t>> shared_tables_;
   LayerStack encoder_, decoder_;  // the encoder has no layers in a decoder-only model
-  ParameterId output_;
+  ParameterId output_, output_bias_;
   Buffer sinusoids_;
+  Buffer encoder_buckets_, decoder_buckets_;  // of distances, see relative_bias()
 };
 
 }  // namespace saturate::model

@@ -13,6 +13,8 @@
 namespace saturate::model {
 namespace {
 
+constexpr const char* kOutputBias = "output.bias";
+
 bool shares(const ModelConfig& config) {
   return config.kind == ModelKind::encoder_decoder && config.shared_embeddings;
 }
@@ -52,8 +54,9 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
   const bool encoder = place == Stack::encoder;
   const std::string side = encoder ? "encoder" : "decoder";
   const int64_t first = encoder ? 0 : Items(config_).target_embedding;
-  LayerStack stack{
-      .place = place, .embedding = embedding, .positions = {}, .layers = {}, .final_norm = {}};
+  LayerStack stack;
+  stack.place = place;
+  stack.embedding = embedding;
   if (config_.positions == PositionKind::learned) {
     store.hold(stages_.holds(first));
     stack.positions = add_part(store, *layout_,
@@ -65,6 +68,21 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
                                 .decay = true,
                                 .wide = true});
   }
+  if (config_.embedding_norm) {
+    store.hold(stages_.holds(first));
+    stack.embedding_norm = Declaration(config_, store, side + ".embed", *layout_).norm();
+  }
+  if (config_.positions == PositionKind::relative) {
+    // All layers read it, so all stages hold it.
+    store.hold(true);
+    stack.relative_bias = add_part(store, *layout_,
+                                   {.name = side + ".relative_bias.weight",
+                                    .rows = config_.relative_buckets,
+                                    .cols = config_.heads,
+                                    .init = Init::normal,
+                                    .init_scale = 0.02f,
+                                    .wide = true});
+  }
   const int64_t layers = encoder ? config_.encoder_layers : config_.decoder_layers;
   for (int64_t i = 0; i < layers; ++i) {
     store.hold(stages_.holds(first + 1 + i));
@@ -75,7 +93,9 @@ Transformer::LayerStack Transformer::declare_stack(ParameterStore& store, Stack 
                           side + ".layers." + std::to_string(i) + "." + mixer->prefix, *layout_);
       declare.layer = encoder ? i : config_.encoder_layers + i;
       const NormIds norm = declare.norm();
-      layer.push_back({norm, mixer->make(declare)});
+      NormIds after;
+      if (config_.norm_position == NormPosition::sandwich) after = declare.norm("_after_norm");
+      layer.push_back({norm, after, mixer->make(declare)});
     }
   }
   store.hold(stages_.holds(first + 1 + layers));
@@ -158,6 +178,11 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const
   decoder_ = declare_stack(store, Stack::decoder, target);
   if (!config_.tied_output)
     output_ = declare_table(store, "output.weight", config_.vocab_target, -1, {items.output});
+  if (config_.output_bias) {
+    store.hold(stages_.holds(items.output));
+    const int64_t cols = padded_vocab(config_.vocab_target, layout.extent(Layout::Axis::tp));
+    output_bias_ = add_part(store, layout, {.name = kOutputBias, .cols = cols}, 1);
+  }
   store.hold(true);
   if (!config_.lora.empty()) freeze_base(config_.lora, store);
 }
@@ -169,19 +194,21 @@ std::vector<ParameterShape> model_parameters(const ModelConfig& config) {
   const Transformer model(base, store);
   std::vector<ParameterShape> shapes;
   for (const ParameterSpec& p : store.specs()) {
-    shapes.push_back({p.name, p.rows - p.padding_rows, p.cols, p.rows == 1 && !p.decay, p.blocks});
+    const int64_t cols = p.name == kOutputBias ? config.vocab_target : p.cols;
+    shapes.push_back({p.name, p.rows - p.padding_rows, cols, p.rows == 1 && !p.decay, p.blocks});
   }
   return shapes;
 }
 
-std::vector<float> sinusoidal_positions(int64_t positions, int64_t width) {
+std::vector<float> sinusoidal_positions(int64_t positions, int64_t width, SinusoidSpacing spacing,
+                                        int64_t first) {
   std::vector<float> table(static_cast<size_t>(positions * width));
   const int64_t half = width / 2;
+  const auto steps = static_cast<double>(spacing == SinusoidSpacing::paper ? half : half - 1);
   for (int64_t i = 0; i < half; ++i) {
-    const double rate =
-        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+    const double rate = std::pow(10000.0, -static_cast<double>(i) / steps);
     for (int64_t p = 0; p < positions; ++p) {
-      const double angle = static_cast<double>(p) * rate;
+      const double angle = static_cast<double>(p + first) * rate;
       table[static_cast<size_t>(p * width + i)] = static_cast<float>(std::sin(angle));
       table[static_cast<size_t>(p * width + half + i)] = static_cast<float>(std::cos(angle));
     }
@@ -190,8 +217,24 @@ std::vector<float> sinusoidal_positions(int64_t positions, int64_t width) {
 }
 
 void Transformer::make_tables(const ParameterStore& store) {
+  if (config_.positions == PositionKind::relative) {
+    // Of the distances -max_positions .. max_positions.
+    const saturate::Stream stream(store.device());
+    const auto make = [&](bool encoder) {
+      std::vector<int32_t> buckets;
+      for (int64_t d = -config_.max_positions; d <= config_.max_positions; ++d)
+        buckets.push_back(static_cast<int32_t>(relative_bucket(config_, encoder, d)));
+      Buffer b(store.device(), buckets.size() * sizeof(int32_t));
+      copy_to_device(stream, b.data(), buckets.data(), b.bytes());
+      stream.synchronize();
+      return b;
+    };
+    encoder_buckets_ = make(true);
+    decoder_buckets_ = make(false);
+  }
   if (config_.positions != PositionKind::sinusoidal) return;
-  const std::vector<float> table = sinusoidal_positions(config_.max_positions, config_.d_model);
+  const std::vector<float> table = sinusoidal_positions(
+      config_.max_positions, config_.d_model, config_.sinusoid_spacing, config_.first_position);
   const saturate::Stream stream(store.device());
   sinusoids_ = Buffer(store.device(), table.size() * size_of(store.wide_type()));
   if (store.wide_type() == DType::f64) {

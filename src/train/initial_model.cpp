@@ -175,12 +175,21 @@ InitialModel open_folder(const RunConfig& config, const std::string& from) {
   const std::string folder = model_folder(from);
   model::check_model_files(folder);
   const model::ModelConfig found = model::read_model_config(folder);
+  if (const char* why = model::training_refusal(found))
+    refuse(fmt::format("{} cannot be trained: {}", folder, why));
   check_model_keys(config, folder, found);
   InitialModel initial{.from = from,
                        .folder = folder,
                        .weights = {},
                        .config = found,
                        .tokenizers = load_tokenizers_of(folder, found)};
+  if (initial.tokenizers.target.is_foreign()) {
+    refuse(fmt::format(
+        "{} has a tokenizer that a run does not keep beside its checkpoints yet "
+        "(tokenizer.json, tokenizer.model or spiece.model); such a model can be run and "
+        "evaluated",
+        folder));
+  }
   check_tokenizer_keys(config, folder, initial.tokenizers);
   if (found.kind == model::ModelKind::encoder_decoder && found.shared_embeddings &&
       !config.data.shared_vocabulary) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -105,7 +106,9 @@ ModelPlace model_place(const std::string& path, const std::string& adapter) {
 void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
                       const Tokenizers& tokenizers) {
   const auto differs = [&](const char* side, int64_t model, int64_t tokenizer) {
-    if (model == tokenizer) return;
+    // Published models have rows behind their vocabulary, so that sizes are round.
+    const bool may_have_more = tokenizers.target.is_foreign();
+    if (model == tokenizer || (may_have_more && tokenizer < model)) return;
     throw Error(
         Errc::invalid_argument, "model",
         fmt::format("{}: the model has a {} vocabulary of {} and its tokenizer {}; the files are "
@@ -118,30 +121,78 @@ void check_vocabulary(const std::string& folder, const model::ModelConfig& confi
   }
 }
 
+namespace {
+
+// Of a model that others have published: SentencePiece's model under the name that its family gives
+// it, or a tokenizer.json. Nothing where there is neither.
+std::optional<Tokenizers> published_tokenizers(const std::string& folder,
+                                               const model::ModelConfig& c) {
+  using model::HfClass;
+  const HfClass family = model::nearest_hf_class(c);
+  const auto both = [](const data::Tokenizer& t) { return Tokenizers{t, t}; };
+  const auto path = [&](const char* name) { return folder + "/" + name; };
+  const bool llama = c.kind == model::ModelKind::decoder_only && family != HfClass::gpt2;
+  if (family == HfClass::t5 && fs::exists(path("spiece.model"))) {
+    return both(data::Tokenizer::load(path("spiece.model")).framed({}, c.eos_id, c.pad_id));
+  }
+  if (llama && fs::exists(path("tokenizer.model"))) {
+    const std::string settings = path("tokenizer_config.json");
+    const Json json = fs::exists(settings) ? read_json_file(settings) : Json(Json::Object{});
+    const bool* adds = json["add_bos_token"].if_bool();
+    std::vector<int32_t> before;
+    if (c.bos_id >= 0 && (adds == nullptr || *adds)) before = {static_cast<int32_t>(c.bos_id)};
+    return both(data::Tokenizer::load(path("tokenizer.model")).framed(before, c.eos_id, c.pad_id));
+  }
+  if ((llama || family == HfClass::gpt2 || family == HfClass::bart) &&
+      fs::exists(path("tokenizer.json"))) {
+    const data::Tokenizer t = data::Tokenizer::load(path("tokenizer.json"));
+    std::vector<int32_t> before;
+    t.encode("", before);
+    return both(t.framed(before, c.eos_id, c.pad_id));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config) {
-  const Tokenizers t = load_tokenizers(folder);
-  if (t.target.is_bytes() && config.vocab_target != t.target.vocab_size()) {
+  std::optional<Tokenizers> t;
+  if (!fs::exists(folder + "/target.spm") &&
+      (config.vocab_target != data::Tokenizer::bytes().vocab_size() ||
+       !fs::exists(folder + "/tokenizer.json")))
+    t = published_tokenizers(folder, config);
+  if (!t) t = load_tokenizers(folder);
+  if (t->target.is_bytes() && config.vocab_target != t->target.vocab_size()) {
     throw Error(
         Errc::invalid_argument, "model",
-        fmt::format("{} has no SentencePiece model (target.spm, and source.spm), the only "
-                    "tokenizer that Saturate reads, and its vocabulary of {} is not that of "
-                    "bytes, {}; put the one it was trained with there under these names",
-                    folder, config.vocab_target, t.target.vocab_size()));
+        fmt::format(
+            "{} has no tokenizer that Saturate reads (source.spm and target.spm; of T5 "
+            "spiece.model; of Llama and those like it tokenizer.model; of these, GPT-2 and "
+            "BART a tokenizer.json with byte-level BPE), and its vocabulary of {} is not that "
+            "of bytes, {}; put the one it was trained with there, or give token ids with "
+            "--ids",
+            folder, config.vocab_target, t->target.vocab_size()));
   }
-  check_vocabulary(folder, config, t);
-  return t;
+  check_vocabulary(folder, config, *t);
+  return *t;
 }
 
 namespace {
 
+Tokenizers plain_ids(const model::ModelConfig& c) {
+  const bool translates = c.kind == model::ModelKind::encoder_decoder;
+  return {data::Tokenizer::ids(translates ? c.vocab_source : c.vocab_target, c.eos_id, c.pad_id),
+          data::Tokenizer::ids(c.vocab_target, c.eos_id, c.pad_id)};
+}
+
 // Everything of the folder but the weights, which are only looked at.
-LoadedModel read_text_side(const std::string& folder) {
+LoadedModel read_text_side(const std::string& folder, bool ids) {
   const TimedPart part("configuration and tokenizers");
   const model::ModelConfig config = model::read_model_config(folder);
   LoadedModel m{.folder = folder,
                 .config = config,
                 .translate = model::read_translate_config(folder),
-                .tokenizers = load_tokenizers_of(folder, config),
+                .tokenizers = ids ? plain_ids(config) : load_tokenizers_of(folder, config),
                 .store = nullptr,
                 .transformer = nullptr};
   model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
@@ -198,7 +249,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     use_device(found);
     return found;
   });
-  LoadedModel m = read_text_side(place.folder);
+  LoadedModel m = read_text_side(place.folder, hooks.ids);
   std::optional<model::Adapter> adapter;
   if (!place.adapter.empty()) {
     adapter = model::read_adapter(place.adapter, m.folder, m.config);

@@ -58,6 +58,7 @@ struct LoadHooks {
   // The model runs, on weights that mean nothing yet: to plan, and to load what it needs. In a
   // thread of its own beside the reading of the weights; load_model() waits for it.
   std::function<void(const LoadedModel&)> on_memory;
+  bool ids = false;  // text is token ids (Tokenizer::ids), and no tokenizer is needed
 };
 
 // Starts the device, reads the files and runs the hooks side by side. `precision`: auto, fp32, bf16,

@@ -13,9 +13,8 @@ class CrossAttention : public Mixer {
   explicit CrossAttention(const Declaration& declare)
       : c_(declare.config),
         layout_(declare.layout),
-        q_(declare.linear("q", q_width(), c_.d_model, {}, Cut::outputs)),
-        kv_(declare.linear("kv", 2 * kv_width(), c_.d_model, {kv_width(), kv_width()},
-                           Cut::outputs)),
+        q_(declare.inputs_of_attention("q", q_width(), {})),
+        kv_(declare.inputs_of_attention("kv", 2 * kv_width(), {kv_width(), kv_width()})),
         out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
@@ -39,7 +38,8 @@ class CrossAttention : public Mixer {
                                                .cache = step.memory_state,
                                                .starts = step.memory_starts,
                                                .finished = step.finished,
-                                               .lengths = step.memory_lengths});
+                                               .lengths = step.memory_lengths,
+                                               .scale = c_.attention_scale});
     return project(tape, out_, heads);
   }
 

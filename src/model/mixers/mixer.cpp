@@ -48,14 +48,14 @@ ParameterId Declaration::weight(const std::string& name, int64_t count, int64_t 
 }
 
 LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, float scale,
-                           std::vector<int64_t> blocks, Cut cut) const {
+                           std::vector<int64_t> blocks, Cut cut, bool biased) const {
   LinearIds ids;
   ids.weight = weight(name, 1, out, in, scale, blocks,
                       cut == Cut::none      ? -1
                       : cut == Cut::outputs ? 0
                                             : 1,
                       Axis::tp);
-  if (config.biases) {
+  if (biased) {
     ids.bias =
         add_part(store_, layout,
                  {.name = prefix_ + "." + name + ".bias", .cols = out, .blocks = std::move(blocks)},
@@ -98,7 +98,13 @@ AdapterIds Declaration::adapter(const std::string& name) const {
 
 LinearIds Declaration::linear(const char* name, int64_t out, int64_t in,
                               std::vector<int64_t> blocks, Cut cut) const {
-  return add(name, out, in, 1.0f, std::move(blocks), cut);
+  return add(name, out, in, 1.0f, std::move(blocks), cut, config.biases);
+}
+
+LinearIds Declaration::inputs_of_attention(const char* name, int64_t out,
+                                           std::vector<int64_t> blocks) const {
+  return add(name, out, config.d_model, 1.0f, std::move(blocks), Cut::outputs,
+             config.biases || config.qkv_biases);
 }
 
 float Declaration::output_scale() const {
@@ -107,7 +113,7 @@ float Declaration::output_scale() const {
 }
 
 LinearIds Declaration::output(const char* name, int64_t out, int64_t in, Cut cut) const {
-  return add(name, out, in, output_scale(), {}, cut);
+  return add(name, out, in, output_scale(), {}, cut, config.biases);
 }
 
 ParameterId Declaration::router(const char* name, int64_t out, int64_t in) const {
@@ -123,16 +129,25 @@ ParameterId Declaration::expert_outputs(const char* name, int64_t count, int64_t
   return weight(name, count, out, in, output_scale(), {}, 0, Axis::ep);
 }
 
-NormIds Declaration::norm() const {
+NormIds Declaration::norm(const char* suffix) const {
   NormIds ids;
+  const std::string name = prefix_ + suffix;
   ids.weight = add_part(
       store_, layout,
-      {.name = prefix_ + "_norm.weight", .cols = config.d_model, .init = Init::ones, .wide = true});
+      {.name = name + ".weight", .cols = config.d_model, .init = Init::ones, .wide = true});
   if (config.norm == kernels::NormKind::layer_norm) {
-    ids.bias = add_part(store_, layout,
-                        {.name = prefix_ + "_norm.bias", .cols = config.d_model, .wide = true});
+    ids.bias =
+        add_part(store_, layout, {.name = name + ".bias", .cols = config.d_model, .wide = true});
   }
   return ids;
+}
+
+ParameterId Declaration::head_norm(const char* name) const {
+  return add_part(store_, layout,
+                  {.name = prefix_ + "." + name + ".weight",
+                   .cols = config.head_size,
+                   .init = Init::ones,
+                   .wide = true});
 }
 
 namespace {
@@ -219,6 +234,7 @@ Value attend(Tape& tape, const ModelConfig& c, const Layout& layout, Value q, Va
   spec.kv_heads = here.kv_heads;
   spec.head_size = c.head_size;
   spec.dropout = c.attention_dropout;
+  spec.scale = c.attention_scale;
   spec.first_head = here.first_head;
   spec.all_heads = c.heads;
   if (chunks)

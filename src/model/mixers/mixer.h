@@ -56,6 +56,8 @@ class Declaration {
   // such as {q, k, v}; none: it is one matrix.
   LinearIds linear(const char* name, int64_t out, int64_t in, std::vector<int64_t> blocks = {},
                    Cut cut = Cut::none) const;
+  // The same for q, k and v, which may have biases where others have none.
+  LinearIds inputs_of_attention(const char* name, int64_t out, std::vector<int64_t> blocks) const;
   // The projection whose result joins the residual stream: it starts smaller in deep decoder-only
   // models (Radford et al., 2019).
   LinearIds output(const char* name, int64_t out, int64_t in, Cut cut = Cut::none) const;
@@ -65,8 +67,10 @@ class Declaration {
   // as linear() or output() alone would. Expert-parallel ranks hold those of their own experts.
   ParameterId experts(const char* name, int64_t count, int64_t out, int64_t in) const;
   ParameterId expert_outputs(const char* name, int64_t count, int64_t out, int64_t in) const;
-  // The norm before or after the mixer: "<layer>.<mixer>_norm".
-  NormIds norm() const;
+  // The norm before or after the mixer: "<layer>.<mixer>_norm", or with another suffix.
+  NormIds norm(const char* suffix = "_norm") const;
+  // Of each head of a projection: (head_size) in the wide type, "<layer>.<mixer>.<name>.weight".
+  ParameterId head_norm(const char* name) const;
 
   const ModelConfig& config;
   const Layout& layout;  // outlives the model
@@ -79,7 +83,7 @@ class Declaration {
   float output_scale() const;
   AdapterIds adapter(const std::string& name) const;
   LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,
-                std::vector<int64_t> blocks, Cut cut) const;
+                std::vector<int64_t> blocks, Cut cut, bool biased) const;
 
   ParameterStore& store_;
   std::string prefix_;
@@ -139,8 +143,10 @@ struct PackedSide {
 
 // The packed batch around a mixer's input.
 struct MixerBatch {
-  const PackedSide& side;              // of the input's rows
-  bool causal = false;                 // no token may see a later one
+  const PackedSide& side;  // of the input's rows
+  bool causal = false;     // no token may see a later one
+  // What a key adds to its score, (heads, max_length * max_length) in the wide type; or none.
+  Value relative_bias = {};
   Value memory = {};                   // the encoder's result, for the decoder of such a model
   const PackedSide* source = nullptr;  // of the memory's rows
 };
@@ -165,6 +171,8 @@ struct MixerStep {
   int64_t max_positions = 0;
   void* slot_state = nullptr;  // of this mixer: DecodeState::slot_bytes of each slot
   void* row_state = nullptr;   // DecodeState::row_bytes of each row
+  // What a key so many tokens before adds to its score, (heads, max_positions) in the wide type.
+  Value relative_bias = {};
   // For mixers that read the encoder's memory: rows of Mixer::memory_bytes(), which record_memory()
   // made, and by row of the step where those of its source lie.
   void* memory_state = nullptr;

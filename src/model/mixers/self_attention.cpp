@@ -2,6 +2,7 @@
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/inference.h"
 
 namespace saturate::model {
 namespace {
@@ -13,8 +14,11 @@ class SelfAttention : public Mixer {
       : c_(declare.config),
         layout_(declare.layout),
         mine_(heads_of(c_, layout_)),
-        qkv_(declare.linear("qkv", q_width() + 2 * kv_width(), c_.d_model,
-                            {q_width(), kv_width(), kv_width()}, Cut::outputs)),
+        window_(sees_all(c_, declare.layer) ? 0 : c_.window),
+        qkv_(declare.inputs_of_attention("qkv", q_width() + 2 * kv_width(),
+                                         {q_width(), kv_width(), kv_width()})),
+        q_norm_(c_.qk_norm ? declare.head_norm("q_norm") : ParameterId{}),
+        k_norm_(c_.qk_norm ? declare.head_norm("k_norm") : ParameterId{}),
         out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
@@ -33,7 +37,11 @@ class SelfAttention : public Mixer {
                                                .positions = step.positions,
                                                .starts = step.starts,
                                                .slots = step.slots,
-                                               .finished = step.finished});
+                                               .finished = step.finished,
+                                               .scale = c_.attention_scale,
+                                               .soft_cap = c_.attention_soft_cap,
+                                               .window = window_,
+                                               .bias = step.relative_bias});
     return project(tape, out_, heads);
   }
 
@@ -48,6 +56,11 @@ class SelfAttention : public Mixer {
   }
 
  private:
+  // `layer` counts the encoder's layers too.
+  static bool sees_all(const ModelConfig& c, int64_t layer) {
+    return c.full_attention_every > 0 &&
+           (layer - c.encoder_layers + 1) % c.full_attention_every == 0;
+  }
   int64_t q_width() const { return c_.heads * c_.head_size; }
   int64_t kv_width() const { return c_.kv_heads * c_.head_size; }
 
@@ -62,12 +75,22 @@ class SelfAttention : public Mixer {
                           .sequences = tokens.sequences,
                           .max_q = batch.side.max_length,
                           .max_k = batch.side.max_length,
-                          .causal = batch.causal},
+                          .causal = batch.causal,
+                          .soft_cap = c_.attention_soft_cap,
+                          .window = batch.causal ? window_ : 0,
+                          .bias = batch.relative_bias},
                          tokens.chunk_offsets);
   }
 
+  // With norms of heads and rotary positions, where the model has them.
   Value rotated(Tape& tape, Value qkv, const int32_t* positions,
                 std::vector<RowRun> rows = {}) const {
+    if (q_norm_.index >= 0) {
+      qkv = ops::head_norm(tape, {qkv, 0}, mine_.heads, c_.head_size, tape.wide_parameter(q_norm_),
+                           c_.norm_eps);
+      qkv = ops::head_norm(tape, {qkv, mine_.q_width}, mine_.kv_heads, c_.head_size,
+                           tape.wide_parameter(k_norm_), c_.norm_eps);
+    }
     if (c_.positions != PositionKind::rotary) return qkv;
     // q and k lie side by side, so one call rotates the heads of both.
     return ops::rotary(tape, {qkv, 0},
@@ -75,13 +98,20 @@ class SelfAttention : public Mixer {
                         .head_size = c_.head_size,
                         .positions = positions,
                         .runs = std::move(rows),
-                        .base = c_.rotary_base});
+                        .base = c_.rotary_base,
+                        .factor = c_.rotary_factor,
+                        .low = c_.rotary_low,
+                        .high = c_.rotary_high,
+                        .original = c_.rotary_original});
   }
 
   const ModelConfig c_;
   const Layout& layout_;
   const HeadPart mine_;
-  const LinearIds qkv_, out_;
+  const int64_t window_;
+  const LinearIds qkv_;
+  const ParameterId q_norm_, k_norm_;
+  const LinearIds out_;
 };
 
 }  // namespace
