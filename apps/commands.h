@@ -62,6 +62,11 @@ struct TranslateOptions {
 struct GenerateOptions {
   ModelOptions model;
   std::optional<std::string> prompt;  // empty or "-": standard input
+  std::string prompts;                // file with a prompt a line; empty: none
+  std::vector<std::string> stop, suppress;  // texts that end it; pieces it may not hold
+  bool json = false;
+  double repetition_penalty = 1;
+  int64_t no_repeat_ngram = 0, min_tokens = 0;
   double temperature = 1.0;           // 0: greedy
   int64_t top_k = 0;                  // 0: all
   double top_p = 1.0;

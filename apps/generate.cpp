@@ -2,13 +2,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "apps/commands.h"
 #include "apps/text_io.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "model/finite.h"
 #include "model/generator.h"
+#include "serve/generated_text.h"
 #include "train/translation.h"
 
 namespace saturate::apps {
@@ -27,6 +31,79 @@ std::string read_prompt() {
   return text;
 }
 
+// \n and \t as in a C string, since a shell hardly lets one type them.
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool pair = text[i] == '\\' && i + 1 < text.size();
+    if (pair && (text[i + 1] == 'n' || text[i + 1] == 't' || text[i + 1] == '\\')) {
+      ++i;
+      out += text[i] == 'n' ? '\n' : text[i] == 't' ? '\t' : '\\';
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+struct Prompt {
+  std::string name;  // for messages
+  std::vector<int32_t> ids;
+};
+
+std::vector<Prompt> encode_prompts(const GenerateOptions& o, const data::Tokenizer& tokenizer,
+                                   int64_t most) {
+  std::vector<Prompt> prompts;
+  const auto add = [&](const std::string& text, std::string name) {
+    if (const size_t at = find_invalid_utf8(text); at != std::string::npos) {
+      throw Error(Errc::invalid_argument, "generate",
+                  name + ": byte " + std::to_string(at + 1) + " is not UTF-8; give UTF-8 text");
+    }
+    Prompt& p = prompts.emplace_back(Prompt{std::move(name), {}});
+    tokenizer.encode(text, p.ids);
+    if (p.ids.empty()) p.ids.push_back(tokenizer.eos_id());  // what stands before every document
+    if (std::ssize(p.ids) < most) return;
+    throw Error(Errc::invalid_argument, "generate",
+                p.name + " has " + std::to_string(p.ids.size()) + " tokens and the model takes " +
+                    std::to_string(most) + "; shorten the prompt");
+  };
+  if (o.prompts.empty()) {
+    add(o.prompt && *o.prompt != "-" ? *o.prompt : read_prompt(), "the prompt");
+  } else {
+    const std::vector<std::string> lines = read_lines(o.prompts);
+    for (size_t i = 0; i < lines.size(); ++i)
+      add(lines[i], o.prompts + ":" + std::to_string(i + 1));
+  }
+  return prompts;
+}
+
+const char* name_of(model::Ending ending) {
+  return ending == model::Ending::length ? "length" : "stop";
+}
+
+// One continuation on its way, and when it has ended.
+struct Running {
+  serve::GeneratedText stream;
+  std::string text = {};
+  std::vector<int32_t> ids = {};
+  std::vector<float> log_probabilities = {};
+  std::optional<model::Ending> ending = {};
+};
+
+std::string json_line(int64_t prompt, int64_t sample, const Running& r,
+                      const data::Tokenizer& tokenizer) {
+  Json::Array tokens, each;
+  for (const int32_t id : r.ids) tokens.emplace_back(tokenizer.piece(id));
+  for (const float p : r.log_probabilities) each.emplace_back(p);
+  return Json{{"prompt", prompt},
+              {"sample", sample},
+              {"text", r.text},
+              {"ending", name_of(*r.ending)},
+              {"tokens", std::move(tokens)},
+              {"log_probabilities", std::move(each)}}
+      .dump();
+}
+
 }  // namespace
 
 int run_generate(const GenerateOptions& o) {
@@ -39,34 +116,79 @@ int run_generate(const GenerateOptions& o) {
                 model.folder + " translates; use saturate translate");
   }
   const data::Tokenizer& tokenizer = model.tokenizers.target;
-  const std::string text = o.prompt && *o.prompt != "-" ? *o.prompt : read_prompt();
-  if (const size_t at = find_invalid_utf8(text); at != std::string::npos) {
-    throw Error(Errc::invalid_argument, "generate",
-                "--prompt: byte " + std::to_string(at + 1) + " is not UTF-8; give UTF-8 text");
+  const std::vector<Prompt> prompts = encode_prompts(o, tokenizer, model.config.max_positions);
+  if (prompts.empty()) return 0;
+  int64_t longest = 0;
+  for (const Prompt& p : prompts) longest = std::max(longest, std::ssize(p.ids));
+  std::vector<std::string> stops;
+  for (const std::string& s : o.stop) {
+    if (s.empty()) {
+      throw Error(Errc::invalid_argument, "generate",
+                  "--stop is empty: every text ends there; leave it out");
+    }
+    stops.push_back(unescaped(s));
   }
-  std::vector<int32_t> prompt;
-  tokenizer.encode(text, prompt);
-  if (prompt.empty()) prompt.push_back(tokenizer.eos_id());  // what stands before every document
-  const auto length = static_cast<int64_t>(prompt.size());
-  const int64_t room = model.config.max_positions - length;
-  if (room < 1) {
-    throw Error(Errc::invalid_argument, "generate",
-                "the prompt has " + std::to_string(length) + " tokens and the model takes " +
-                    std::to_string(model.config.max_positions) + "; shorten the prompt");
+  constexpr int64_t kSideBySide = 64;
+  const int64_t count = std::ssize(prompts) * o.samples;
+  model::GeneratorOptions options{
+      .sequences = std::min(count, kSideBySide),
+      .max_length = std::min(longest + o.max_tokens, model.config.max_positions)};
+  for (const std::string& piece : o.suppress)
+    options.suppressed.push_back(id_of_piece("--suppress", tokenizer, piece));
+  model::Generator generator(*model.transformer, *model.store, options);
+
+  std::deque<Running> running;
+  for (int64_t i = 0; i < count; ++i) {
+    const Prompt& p = prompts[static_cast<size_t>(i / o.samples)];
+    running.push_back({.stream = serve::GeneratedText(tokenizer, p.ids, stops)});
+    generator.add(p.ids, {.temperature = static_cast<float>(o.temperature),
+                          .top_k = o.top_k,
+                          .top_p = static_cast<float>(o.top_p),
+                          .max_tokens = o.max_tokens,
+                          .seed = o.seed,
+                          .repetition_penalty = static_cast<float>(o.repetition_penalty),
+                          .no_repeat_ngram = o.no_repeat_ngram,
+                          .min_tokens = o.min_tokens,
+                          .log_probabilities = o.json});
   }
-  const int64_t most = std::min(o.max_tokens, room);
-  model::Generator generator(*model.transformer, *model.store,
-                             {.sequences = o.samples, .max_length = length + most});
-  const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(o.samples), prompt);
-  const model::SamplingOptions sampling{.temperature = static_cast<float>(o.temperature),
-                                        .top_k = o.top_k,
-                                        .top_p = static_cast<float>(o.top_p),
-                                        .max_tokens = most,
-                                        .seed = o.seed};
   LineWriter out("-");
-  for (std::vector<int32_t> ids : generator.generate(prompts, sampling)) {
-    ids.insert(ids.begin(), prompt.begin(), prompt.end());
-    out.write(tokenizer.decode(ids));
+  const auto prompt_of = [&](int64_t i) -> const std::vector<int32_t>& {
+    return prompts[static_cast<size_t>(i / o.samples)].ids;
+  };
+  const bool at_once = count == 1 && !o.json;
+  if (at_once) out.put(tokenizer.decode(prompt_of(0)));
+  const auto say = [&](Running& r, const std::string& part) {
+    r.text += part;
+    if (!at_once || part.empty()) return;
+    out.put(part);
+    out.flush();
+  };
+  for (int64_t written = 0; written < count;) {
+    generator.step(
+        [&](int64_t i, int32_t id, float log_probability) {
+          Running& r = running[static_cast<size_t>(i)];
+          r.ids.push_back(id);
+          if (o.json) r.log_probabilities.push_back(log_probability);
+          say(r, r.stream.add(id));
+          if (!r.stream.stopped()) return;
+          r.ending = model::Ending::stop;
+          generator.cancel(i);
+        },
+        [&](int64_t i, model::Continuation all) {
+          if (all.ending == model::Ending::not_finite) throw model::NonFiniteScores("generate");
+          Running& r = running[static_cast<size_t>(i)];
+          say(r, r.stream.finish());
+          r.ending = all.ending;
+        });
+    for (; written < count && running[static_cast<size_t>(written)].ending; ++written) {
+      Running& r = running[static_cast<size_t>(written)];
+      if (o.json) {
+        out.write(json_line(written / o.samples, written % o.samples, r, tokenizer));
+      } else {
+        out.write(at_once ? "" : tokenizer.decode(prompt_of(written)) + r.text);
+      }
+      r = {.stream = serve::GeneratedText(tokenizer, {}, {}), .ending = r.ending};  // its memory
+    }
   }
   out.close();
   return 0;

@@ -12,6 +12,13 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   add_model_options(c, generate.model);
   c.get_option("--model")->required();
   c.add_option("--prompt", generate.prompt, "text to continue [standard input]")->type_name("TEXT");
+  c.add_option("--prompts", generate.prompts, "a prompt on each line, all of them continued")
+      ->type_name("FILE")
+      ->excludes("--prompt");
+  c.add_flag(
+      "--json", generate.json,
+      "a JSON object for each continuation: its text without the prompt, how it ended, tokens "
+      "and their log-probabilities");
   c.add_option("--temperature", generate.temperature, "0: always the likeliest token")
       ->check(real_range(0.0, 100.0))
       ->capture_default_str();
@@ -24,7 +31,25 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  c.add_option("--samples", generate.samples, "continuations to write")
+  c.add_option("--min-tokens", generate.min_tokens, "no end before so many")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  c.add_option("--stop", generate.stop, "end before this text; may be given again")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  c.add_option("--repetition-penalty", generate.repetition_penalty,
+               "above 1: what was said, the prompt too, becomes less likely")
+      ->check(real_range(0.01, 100.0))
+      ->capture_default_str();
+  c.add_option("--no-repeat-ngram", generate.no_repeat_ngram,
+               "no so many tokens in a row twice, the prompt counted; 0: any")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  c.add_option("--suppress", generate.suppress,
+               "piece that no continuation may hold; may be given again")
+      ->type_name("PIECE")
+      ->allow_extra_args(false);
+  c.add_option("--samples", generate.samples, "continuations to write of each prompt")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   c.add_option("--seed", generate.seed, "start of the random numbers")
@@ -33,7 +58,9 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   c.footer(R"(Examples:
   saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p 0.95
   saturate generate --model runs/lm --prompt '1, 2, 3,' --temperature 0 --max-tokens 16
-  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt)");
+  saturate generate --model runs/lm --prompts questions.txt --json --stop '\n' > answers.jsonl
+  saturate generate --model runs/lm < prompt.txt        # the whole text is one prompt
+One continuation is written while it comes. In --stop \n and \t stand for a line feed and a tab.)");
   return &c;
 }
 

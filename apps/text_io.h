@@ -64,6 +64,10 @@ class LineWriter {
     ++lines_;
     if (!(stream() << line << '\n')) fail("cannot be written to its end");
   }
+  // A part of a line. Errors: as write().
+  void put(std::string_view part) {
+    if (!(stream() << part)) fail("cannot be written to its end");
+  }
   // What was written is with the system: a reader of the pipe sees it, and no end of this process
   // loses it. Errors: as write().
   void flush() {

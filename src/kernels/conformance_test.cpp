@@ -262,6 +262,17 @@ BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
           .slots = c.changed_ints(slots), .tokens = c.changed_ints(slots), .sums = c.changed(c.wide, slots)};
 }
 
+// Three slots a row; the second row has ended.
+template <size_t N>
+SampleState sample_state(Call& c, const std::array<SampleSequence, N>& wishes) {
+  Values starts, finished(N);
+  for (size_t row = 0; row < N; ++row) starts.push_back(static_cast<double>(3 * row));
+  finished[1] = 1;
+  return {.ids = c.changed_ints(Values(N, 1)), .positions = c.changed_ints(Values(N)),
+          .finished = c.changed_ints(finished), .starts = c.changed_ints(starts),
+          .sequences = c.changed_object(wishes)->data(), .tokens = c.changed_ints(Values(3 * N, 1))};
+}
+
 StepState state_of_a_step() {
   StepState s;
   s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
@@ -510,15 +521,27 @@ const std::vector<Operation>& operations() {
                               .memory_lengths = c.changed_ints({1, 1, 2, 2, 3, 3}), .beam = 2, .dtype = c.dtype, .start = 1});
        }},
       {"sample_step", [](Call& c) {
-         const SampleState state{.ids = c.changed_ints({1, 1, 1}), .positions = c.changed_ints({0, 0, 0}),
-                                 .finished = c.changed_ints({0, 1, 0}), .prompts = c.ints({1, 4, 1, 4, 1, 4}),
-                                 .prompt_lengths = c.ints({1, 2, 2}), .limits = c.ints({9, 9, 9}),
-                                 .streams = c.ints({0, 1, 2})};
-         sample_step(c.ctx(), {.logits = c.in(3 * 16), .state = state,
-                               .controls = c.in_object(SampleControls{.seed = 7, .top_p = 0.9f, .top_k = 5, .eos = 2}),
-                               .result = c.changed_ints(Values(12)), .rows = 3, .vocab = kVocab, .ld = 16,
-                               .prompt_stride = 2, .result_stride = 4, .dtype = c.dtype});
+         const SampleSequence wish{.seed = 7, .top_p = 0.9f, .top_k = 5, .ends = {2}, .end_count = 1, .limit = 9,
+                                   .wants_scores = 1, .rules = {.repetition_penalty = 1.5f}};
+         std::array<SampleSequence, 3> wishes{wish, wish, wish};
+         wishes[1].result = 1, wishes[2].result = 2, wishes[2].prompt = 2;
+         sample_step(c.ctx(), {.logits = c.changed(c.dtype, 3 * 16), .state = sample_state(c, wishes),
+                               .suppressed = {c.ints({3}), 1},
+                               .result = {.tokens = c.changed_ints(Values(12)),
+                                          .log_probabilities = static_cast<float*>(c.changed(DType::f32, Values(12))),
+                                          .stride = 4},
+                               .rows = 3, .vocab = kVocab, .ld = 16, .dtype = c.dtype});
        }},
+      {"sample_place", [](Call& c) {
+         struct Three { SamplePlacement of[3]; };
+         const Three three{{{.what = SamplePlacement::What::move, .to = 0, .from = 1},
+                            {.what = SamplePlacement::What::clear, .to = 3},
+                            {.what = SamplePlacement::What::start, .to = 2, .first_slot = 6, .prompt_at = 1, .first = 1,
+                             .sequence = {.prompt = 2, .limit = 3}}}};
+         const std::array<SampleSequence, 4> wishes{};
+         sample_place(c.ctx(), {.placements = c.in_object(three)->of, .count = c.ints({3}), .prompts = c.ints({0, 4, 5}),
+                                .most = 4, .state = sample_state(c, wishes)});
+       }, false},
       {"gradient_norm_blocks", [](Call& c) {
          constexpr int64_t kCount = 40 * kParameterAlign;
          const OwnedRange second_half{.begin = kNormBlock, .end = kCount};

@@ -47,6 +47,7 @@ struct RotaryArgs;
 struct RouteTokensArgs;
 struct RouteTokensBackwardArgs;
 struct RoutingStatisticsArgs;
+struct SamplePlaceArgs;
 struct SampleStepArgs;
 struct SoftCapArgs;
 struct SortByExpertArgs;
@@ -130,6 +131,8 @@ template <>
 std::span<const Impl<RouteTokensBackwardArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<RoutingStatisticsArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<SamplePlaceArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<SampleStepArgs>> impls_of() noexcept;
 template <>

@@ -4,14 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <set>
 
 #include "base/error.h"
-#include "kernels/decode/sample_step.h"
-#include "model/decode_cache.h"
+#include "base/timed_part.h"
 #include "model/finite.h"
-#include "runtime/memory.h"
-#include "runtime/replay.h"
+#include "model/generator_memory.h"
 
 namespace saturate::model {
 namespace {
@@ -26,237 +27,364 @@ GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c) {
   if (c.kind != ModelKind::decoder_only) {
     refuse("the model is an encoder-decoder; generation needs a decoder-only model");
   }
-  if (o.sequences < 1 || o.max_length < 2) {
-    refuse(fmt::format("sequences is {} and max_length {}; they must be at least 1 and 2",
-                       o.sequences, o.max_length));
+  if (o.sequences < 1 || o.max_length < 2 || o.prompt_rows < 1) {
+    refuse(
+        fmt::format("sequences is {}, max_length {} and prompt_rows {}; they must be at least 1, "
+                    "2 and 1",
+                    o.sequences, o.max_length, o.prompt_rows));
   }
   o.max_length = std::min(o.max_length, c.max_positions);
   if (o.sequences > INT32_MAX / o.max_length) {
     refuse(fmt::format("{} sequences of {} tokens are more than 2^31 positions; lower one of them",
                        o.sequences, o.max_length));
   }
+  for (const int32_t id : o.suppressed) {
+    if (id >= 0 && id < c.vocab_target) continue;
+    refuse(fmt::format("id {} is to be suppressed; it must be in 0 .. {}", id, c.vocab_target - 1));
+  }
+  // A pass takes a prompt whole, and no more than all prompts together.
+  o.prompt_rows = std::min(std::max(o.prompt_rows, o.max_length), o.sequences * o.max_length);
+  o.prompt_rows = (o.prompt_rows + 7) / 8 * 8;
   return o;
 }
 
-void check(const SamplingOptions& s) {
-  if (s.temperature >= 0.0f && s.top_k >= 0 && s.top_p > 0.0f && s.top_p <= 1.0f &&
-      s.max_tokens >= 0) {
-    return;
+void check(const SamplingOptions& s, const std::string& name) {
+  if (!(s.temperature >= 0.0f) || s.top_k < 0 || !(s.top_p > 0.0f) || !(s.top_p <= 1.0f) ||
+      s.max_tokens < 0) {
+    refuse(
+        fmt::format("{}: temperature is {}, top_k {}, top_p {}, max_tokens {}: temperature, "
+                    "top_k and max_tokens must not be negative and top_p must be in (0, 1]",
+                    name, s.temperature, s.top_k, s.top_p, s.max_tokens));
   }
-  refuse(
-      fmt::format("temperature is {}, top_k {}, top_p {}, max_tokens {}: temperature, top_k and "
-                  "max_tokens must not be negative and top_p must be in (0, 1]",
-                  s.temperature, s.top_k, s.top_p, s.max_tokens));
+  if (!(s.repetition_penalty > 0.0f) || s.no_repeat_ngram < 0 || s.min_tokens < 0) {
+    refuse(
+        fmt::format("{}: repetition_penalty is {}, no_repeat_ngram {}, min_tokens {}: the first "
+                    "must be above 0 and none of the others negative",
+                    name, s.repetition_penalty, s.no_repeat_ngram, s.min_tokens));
+  }
 }
+
+struct Sequence {
+  int64_t ticket = 0;
+  std::vector<int32_t> prompt;
+  kernels::SampleSequence wish = {};
+  Continuation so_far = {};
+};
 
 }  // namespace
 
 struct Generator::Impl {
-  Impl(const Transformer& m, const ParameterStore& store, const GeneratorOptions& o);
-  void record();
-  // Continues prompts [first, first + count) and appends to out[first ...].
-  void run(std::span<const std::vector<int32_t>> prompts, size_t first, size_t count,
-           const SamplingOptions& sampling, const OnToken& on_token,
-           std::vector<std::vector<int32_t>>& out);
-  int64_t fill(std::span<const std::vector<int32_t>> prompts, size_t first, size_t count,
-               const SamplingOptions& sampling);
-  // Hands over what has come since the last call; true when every sequence has ended.
-  bool collect(size_t first, size_t count, const OnToken& on_token,
-               std::vector<std::vector<int32_t>>& out);
-  void check(std::span<const std::vector<int32_t>> prompts) const;
+  Impl(const Transformer& m, const ParameterStore& s, const GeneratorOptions& o);
+  ~Impl() { memory.stream().synchronize(); }
 
-  int64_t rows() const noexcept { return options.sequences; }
-  // Arrays of 32-bit numbers, one after the other in one block: seven of (rows), then the prompts.
-  enum Array : int64_t {
-    ids,
-    positions,
-    finished,
-    prompt_lengths,
-    limits,
-    streams,
-    starts,
-    prompts_at
+  Sequence make(std::vector<int32_t> prompt, const SamplingOptions& sampling,
+                const std::string& name) const;
+  int64_t add(Sequence sequence);
+  void step(const OnToken& on_token, const OnEnd& on_end);
+  void cancel(int64_t ticket);
+  void reset();
+  int64_t held() const { return std::ssize(waiting) + std::ssize(full) + under_way; }
+
+  // Of one step.
+  void drop_cancelled(GeneratorMemory::Intake& intake);
+  void admit(GeneratorMemory::Intake& intake);
+  void begin(Sequence& sequence, int64_t place, GeneratorMemory::Intake& intake);
+  static void vacate(int64_t place, GeneratorMemory::Intake& intake);
+  int64_t close_up(GeneratorMemory::Intake& intake);
+  void enqueue(const GeneratorMemory::Intake& intake, int64_t count);
+  void wait();
+  struct News {
+    int64_t ticket;
+    int32_t id;
+    float log_probability;
+    std::optional<Continuation> all;
   };
-  int64_t offset(Array a) const noexcept { return static_cast<int64_t>(a) * rows(); }
-  int32_t* device(Array a) const noexcept { return block.as<int32_t>() + offset(a); }
-  int32_t* host(Array a) const noexcept { return host_block.as<int32_t>() + offset(a); }
-  int32_t* result_of(size_t row) const noexcept {
-    return result.as<int32_t>() + static_cast<int64_t>(row) * (options.max_length + 2);
-  }
+  std::vector<News> collect();
 
-  const Transformer& model;
+  const ParameterStore& store;
   const GeneratorOptions options;
-  Stream stream;
-  Buffer block, controls, workspace, arena;
-  HostBuffer host_block, host_controls, result;
-  // Rows that one of more_eos_ids has ended: the device knows eos_id alone, and what it makes after
-  // another is not handed over.
-  std::vector<char> over;
-  bool stop_at_eos = true;
-  DecodeCache cache;
-  Tape tape;
-  Replay step;
+  const Device device;
+  GeneratorMemory memory;
+  Buffer workspace, arena, suppressed;
+  bool reads_prompts = true, moves = true;
+  std::map<int64_t, std::unique_ptr<RecordedPlan>> readers;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<RecordedPlan>> steps;
+
+  std::deque<Sequence> waiting;
+  std::vector<int64_t> full;  // tickets of those that may not get a token
+  std::vector<std::optional<Sequence>> places;
+  std::vector<int32_t> parts;    // of the result, and slots of the cache, that are free
+  std::vector<int32_t> leaving;  // parts that a step which runs may still write
+  std::set<int64_t> cancelled;   // tickets of sequences under way
+  std::set<int64_t> given_up;    // tickets cancelled by a caller who is being told
+  bool telling = false;
+  int64_t under_way = 0, next_ticket = 0;
+  uint64_t turn = 0;
+  Event passed[2];
+  bool running = false;
 };
 
-Generator::Impl::Impl(const Transformer& m, const ParameterStore& store, const GeneratorOptions& o)
-    : model(m),
+Generator::Impl::Impl(const Transformer& m, const ParameterStore& s, const GeneratorOptions& o)
+    : store(s),
       options(checked(o, m.config())),
-      stream(store.device()),
-      cache(m, stream, store.compute_type(), rows() * options.max_length, rows()),
-      tape(store, TapeMode::inference, nullptr),
-      step(options.graph) {
-  const Device where = store.device();
-  const auto zeroed = [&](int64_t bytes) {
-    Buffer b(where, static_cast<size_t>(bytes));
-    fill_bytes(stream, b.data(), 0, b.bytes());
-    return b;
-  };
-  const int64_t words = rows() * (static_cast<int64_t>(prompts_at) + options.max_length);
-  block = zeroed(words * static_cast<int64_t>(sizeof(int32_t)));
-  host_block = HostBuffer(where, block.bytes());
-  controls = zeroed(sizeof(kernels::SampleControls));
-  host_controls = HostBuffer(where, controls.bytes());
-  result =
-      HostBuffer(where, static_cast<size_t>(rows() * (options.max_length + 2)) * sizeof(int32_t));
-  workspace = Buffer(where, where.is_cuda() ? kWorkspaceBytes : 0);
-  record();
-  arena = zeroed(static_cast<int64_t>(tape.plan()));
-  stream.synchronize();
+      device(s.device()),
+      memory(m, s, options, options.prompt_rows),
+      workspace(device, device.is_cuda() ? kWorkspaceBytes : 0),
+      suppressed(device, options.suppressed.size() * sizeof(int32_t)),
+      places(static_cast<size_t>(options.sequences)),
+      parts(places.size()),
+      passed{Event(device), Event(device)} {
+  for (const Mixer* mixer : m.decoder_mixers()) {
+    reads_prompts = reads_prompts && mixer->reads_prompts();
+    moves = moves && mixer->decode_state(s.compute_type()).row_bytes == 0;
+  }
+  std::iota(parts.rbegin(), parts.rend(), 0);
+  copy_to_device(memory.stream(), suppressed.data(), options.suppressed.data(), suppressed.bytes());
+  memory.stream().synchronize();
 }
 
-void Generator::Impl::record() {
-  const ModelConfig& c = model.config();
-  const std::vector<MixerStep> steps = cache.steps({.positions = device(positions),
-                                                    .starts = device(starts),
-                                                    .finished = device(finished),
-                                                    .max_positions = options.max_length});
-  const PackedSide side{.tokens = {.ids = device(ids),
-                                   .positions = device(positions),
-                                   .rows = rows(),
-                                   .sequences = rows()},
-                        .max_length = 1};
-  const Value logits = model.logits(tape, model.decode_step(tape, side, steps));
-  kernels::SampleStepArgs args{.state = {.ids = device(ids),
-                                         .positions = device(positions),
-                                         .finished = device(finished),
-                                         .prompts = device(prompts_at),
-                                         .prompt_lengths = device(prompt_lengths),
-                                         .limits = device(limits),
-                                         .streams = device(streams)},
-                               .controls = controls.as<kernels::SampleControls>(),
-                               .result = result.as<int32_t>(),
-                               .rows = rows(),
-                               .vocab = c.vocab_target,
-                               .ld = tape.info(logits).cols,
-                               .prompt_stride = options.max_length,
-                               .result_stride = options.max_length + 2,
-                               .dtype = tape.compute_type()};
-  tape.record("sample_step", {logits}, {}, [=](const Run& r) {
-    kernels::SampleStepArgs a = args;
-    a.logits = r(logits);
-    kernels::sample_step(r.ctx, a);
-  });
-}
-
-void Generator::Impl::check(std::span<const std::vector<int32_t>> prompts) const {
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto length = static_cast<int64_t>(prompts[i].size());
-    if (length < 1 || length > options.max_length) {
-      refuse(fmt::format("prompt {} has {} tokens; it must have 1 to {}", i, length,
-                         options.max_length));
-    }
-    for (const int32_t id : prompts[i]) {
-      if (id >= 0 && id < model.config().vocab_target) continue;
-      refuse(fmt::format("prompt {} holds id {}; ids must be in 0 .. {}", i, id,
-                         model.config().vocab_target - 1));
+Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOptions& sampling,
+                               const std::string& name) const {
+  check(sampling, name);
+  const ModelConfig& c = memory.model().config();
+  const auto length = std::ssize(prompt);
+  if (length < 1 || length > options.max_length) {
+    refuse(fmt::format("{} has {} tokens; it must have 1 to {}", name, length, options.max_length));
+  }
+  for (const auto* ids :
+       std::initializer_list<const std::vector<int32_t>*>{&prompt, &sampling.stop_ids}) {
+    for (const int32_t id : *ids) {
+      if (id >= 0 && id < c.vocab_target) continue;
+      refuse(fmt::format("{} holds id {}; ids must be in 0 .. {}", name, id, c.vocab_target - 1));
     }
   }
+  const int64_t most = std::min(sampling.max_tokens, options.max_length - length);
+  Sequence s{.prompt = std::move(prompt)};
+  s.wish = {.seed = sampling.seed,
+            .stream = sampling.stream.value_or(0),
+            .temperature = sampling.temperature,
+            .top_p = sampling.top_p,
+            .top_k = static_cast<int32_t>(std::min(sampling.top_k, c.vocab_target)),
+            .prompt = static_cast<int32_t>(length),
+            .limit = static_cast<int32_t>(length + most),
+            .wants_scores = sampling.log_probabilities ? 1 : 0,
+            .rules = {.repetition_penalty = sampling.repetition_penalty,
+                      .no_repeat_ngram = static_cast<int32_t>(
+                          std::min(sampling.no_repeat_ngram, options.max_length)),
+                      .least = static_cast<int32_t>(std::min(sampling.min_tokens, most))}};
+  std::vector<int32_t> ends = sampling.stop_ids;
+  if (sampling.stop_at_eos) {
+    if (c.eos_id >= 0) ends.push_back(static_cast<int32_t>(c.eos_id));
+    ends.insert(ends.end(), c.more_eos_ids.begin(), c.more_eos_ids.end());
+  }
+  if (std::ssize(ends) > kernels::kMostEnds) {
+    refuse(fmt::format("{}: {} ids are to end it, the model's own among them; at most {} may", name,
+                       ends.size(), kernels::kMostEnds));
+  }
+  std::ranges::copy(ends, s.wish.ends);
+  s.wish.end_count = static_cast<int32_t>(ends.size());
+  if (!sampling.stream) s.wish.stream = -1;  // by its number
+  return s;
 }
 
-int64_t Generator::Impl::fill(std::span<const std::vector<int32_t>> prompts, size_t first,
-                              size_t count, const SamplingOptions& sampling) {
-  std::fill_n(host_block.as<char>(), host_block.bytes(), char{0});
-  int64_t steps = 0;
-  over.assign(static_cast<size_t>(rows()), 0);
-  stop_at_eos = sampling.stop_at_eos;
-  for (size_t r = 0; r < static_cast<size_t>(rows()); ++r) {
-    host(starts)[r] = static_cast<int32_t>(static_cast<int64_t>(r) * options.max_length);
-    result_of(r)[0] = result_of(r)[1] = 0;
-    host(finished)[r] = r < count ? 0 : 1;
-    if (r >= count) continue;
-    const std::vector<int32_t>& prompt = prompts[first + r];
-    const auto length = static_cast<int64_t>(prompt.size());
-    const int64_t limit = length + std::min(sampling.max_tokens, options.max_length - length);
-    if (limit == length) {  // nothing may be added
-      host(finished)[r] = 1;
-      result_of(r)[1] = 1;
-      continue;
+int64_t Generator::Impl::add(Sequence sequence) {
+  sequence.ticket = next_ticket++;
+  if (sequence.wish.stream < 0) sequence.wish.stream = static_cast<int32_t>(sequence.ticket);
+  const int64_t ticket = sequence.ticket;
+  if (sequence.wish.limit == sequence.wish.prompt) {
+    full.push_back(ticket);
+  } else {
+    waiting.push_back(std::move(sequence));
+  }
+  return ticket;
+}
+
+void Generator::Impl::cancel(int64_t ticket) {
+  if (telling) given_up.insert(ticket);
+  const auto is = [ticket](const Sequence& s) { return s.ticket == ticket; };
+  if (std::erase_if(waiting, is) > 0 || std::erase(full, ticket) > 0) return;
+  if (std::ranges::any_of(places, [&](const auto& p) { return p && is(*p); }) &&
+      cancelled.insert(ticket).second) {
+    --under_way;
+  }
+}
+
+void Generator::Impl::reset() {
+  memory.stream().synchronize();
+  memory.clear();
+  waiting.clear();
+  full.clear();
+  std::ranges::fill(places, std::nullopt);
+  leaving.clear();
+  cancelled.clear();
+  parts.resize(places.size());
+  std::iota(parts.rbegin(), parts.rend(), 0);
+  given_up.clear();
+  under_way = 0;
+  running = telling = false;
+}
+
+// A step that runs while a sequence is cancelled may still write its result, so that is free one
+// step later.
+void Generator::Impl::drop_cancelled(GeneratorMemory::Intake& intake) {
+  parts.insert(parts.end(), leaving.begin(), leaving.end());
+  leaving.clear();
+  for (size_t i = 0; i < places.size() && !cancelled.empty(); ++i) {
+    if (!places[i] || cancelled.erase(places[i]->ticket) == 0) continue;
+    intake.placements.push_back(
+        {.what = kernels::SamplePlacement::What::clear, .to = static_cast<int32_t>(i)});
+    leaving.push_back(places[i]->wish.result);
+    places[i].reset();
+  }
+}
+
+// At once: the first token is what people wait for.
+void Generator::Impl::admit(GeneratorMemory::Intake& intake) {
+  for (size_t place = 0; place < places.size() && !waiting.empty() && !parts.empty(); ++place) {
+    if (places[place]) continue;
+    const auto tokens = std::ssize(waiting.front().prompt) - 1;
+    if (std::ssize(intake.ids) + tokens > options.prompt_rows) return;
+    begin(waiting.front(), static_cast<int64_t>(place), intake);
+    places[place] = std::move(waiting.front());
+    waiting.pop_front();
+    ++under_way;
+  }
+}
+
+// A place that a cancelled sequence leaves in this very intake need not be cleared: it is filled.
+void Generator::Impl::vacate(int64_t place, GeneratorMemory::Intake& intake) {
+  std::erase_if(intake.placements, [place](const auto& p) { return p.to == place; });
+}
+
+// All tokens of the prompt but the last are read in one pass; the last is the first step's.
+void Generator::Impl::begin(Sequence& s, int64_t place, GeneratorMemory::Intake& intake) {
+  s.wish.result = parts.back();
+  parts.pop_back();
+  memory.expect(s.wish.result);
+  vacate(place, intake);
+  const int64_t slot = s.wish.result * options.max_length;
+  const auto first = reads_prompts ? s.wish.prompt - 1 : 0;
+  intake.placements.push_back({.what = kernels::SamplePlacement::What::start,
+                               .to = static_cast<int32_t>(place),
+                               .first_slot = static_cast<int32_t>(slot),
+                               .prompt_at = static_cast<int32_t>(intake.prompts.size()),
+                               .first = first,
+                               .sequence = s.wish});
+  intake.prompts.insert(intake.prompts.end(), s.prompt.begin(), s.prompt.end());
+  for (int32_t j = 0; j < first; ++j) {
+    intake.ids.push_back(s.prompt[static_cast<size_t>(j)]);
+    intake.positions.push_back(j);
+    intake.slots.push_back(static_cast<int32_t>(slot + j));
+  }
+  if (first > 0) intake.cu.push_back(static_cast<int32_t>(intake.ids.size()));
+}
+
+int64_t Generator::Impl::close_up(GeneratorMemory::Intake& intake) {
+  if (!moves) return std::ssize(places);
+  // Where weights are not packed: below four rows OpenBLAS sums in another order.
+  const int64_t count =
+      step_size(device, std::ssize(places), under_way, store.packs() ? 1 : 4, options.same_bits);
+  size_t to = 0;
+  for (auto from = static_cast<size_t>(count); from < places.size(); ++from) {
+    if (!places[from]) continue;
+    while (places[to]) ++to;
+    vacate(static_cast<int64_t>(to), intake);
+    intake.placements.push_back({.what = kernels::SamplePlacement::What::move,
+                                 .to = static_cast<int32_t>(to),
+                                 .from = static_cast<int32_t>(from)});
+    std::swap(places[to], places[from]);
+  }
+  return count;
+}
+
+void Generator::Impl::enqueue(const GeneratorMemory::Intake& intake, int64_t count) {
+  const Stream& stream = memory.stream();
+  const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
+  const int64_t rows =
+      pass_size(device, options.prompt_rows, std::ssize(intake.ids), options.same_bits);
+  if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
+  if (rows > 0) {
+    std::unique_ptr<RecordedPlan>& reader = readers[rows];
+    if (!reader) reader = record_prompts(store, memory, options, rows);
+    reader->run(ctx, arena);
+  }
+  if (under_way == 0) return;
+  int64_t needed = 1;
+  for (const std::optional<Sequence>& s : places) {
+    if (s) needed = std::max<int64_t>(needed, s->wish.limit);
+  }
+  const int64_t bound = position_bound(device, options.max_length, needed, options.same_bits);
+  std::unique_ptr<RecordedPlan>& step = steps[{count, bound}];
+  if (!step) {
+    step = record_step(store, memory, options,
+                       {suppressed.as<int32_t>(), std::ssize(options.suppressed)}, count, bound);
+  }
+  step->run(ctx, arena);
+}
+
+// The host looks at what the step before has left, so that the device always has one to do.
+void Generator::Impl::wait() {
+  const bool cuda = device.is_cuda();
+  passed[turn % 2].record(memory.stream());
+  if (running || !cuda) passed[cuda ? (turn + 1) % 2 : turn % 2].synchronize();
+  running = true;
+  ++turn;
+}
+
+std::vector<Generator::Impl::News> Generator::Impl::collect() {
+  std::vector<News> events;
+  for (std::optional<Sequence>& s : places) {
+    if (!s || cancelled.contains(s->ticket)) continue;
+    const int64_t part = s->wish.result;
+    const int32_t ending = memory.ending(part);
+    for (const int32_t drawn = memory.drawn(part); std::ssize(s->so_far.ids) < drawn;) {
+      const auto i = std::ssize(s->so_far.ids);
+      const float score = s->wish.wants_scores != 0 ? memory.log_probability(part, i) : 0.0f;
+      s->so_far.ids.push_back(memory.token(part, i));
+      if (s->wish.wants_scores != 0) s->so_far.log_probabilities.push_back(score);
+      events.push_back({s->ticket, s->so_far.ids.back(), score, std::nullopt});
     }
-    std::copy(prompt.begin(), prompt.end(),
-              host(prompts_at) + static_cast<int64_t>(r) * options.max_length);
-    host(ids)[r] = prompt[0];
-    host(prompt_lengths)[r] = static_cast<int32_t>(length);
-    host(limits)[r] = static_cast<int32_t>(limit);
-    host(streams)[r] = static_cast<int32_t>(first + r);
-    steps = std::max(steps, limit - 1);
+    if (ending == 0) continue;
+    const bool at_limit = std::ssize(s->so_far.ids) == s->wish.limit - s->wish.prompt;
+    s->so_far.ending = ending == 2 ? Ending::not_finite : at_limit ? Ending::length : Ending::stop;
+    events.push_back({s->ticket, -1, 0.0f, std::move(s->so_far)});
+    parts.push_back(static_cast<int32_t>(part));
+    s.reset();
+    --under_way;
   }
-  *host_controls.as<kernels::SampleControls>() = {
-      .seed = sampling.seed,
-      .temperature = sampling.temperature,
-      .top_p = sampling.top_p,
-      .top_k = static_cast<int32_t>(std::min(sampling.top_k, model.config().vocab_target)),
-      .eos = static_cast<int32_t>(sampling.stop_at_eos ? model.config().eos_id : -1)};
-  copy_to_device(stream, block.data(), host_block.data(), block.bytes());
-  copy_to_device(stream, controls.data(), host_controls.data(), controls.bytes());
-  return steps;
+  return events;
 }
 
-bool Generator::Impl::collect(size_t first, size_t count, const OnToken& on_token,
-                              std::vector<std::vector<int32_t>>& out) {
-  bool ended = true;
-  for (size_t r = 0; r < count; ++r) {
-    int32_t* from = result_of(r);
-    const auto load = [](int32_t& word) {
-      return std::atomic_ref(word).load(std::memory_order_acquire);
-    };
-    const bool done = load(from[1]) != 0;  // before the count: an ended row counts no further
-    const auto available = static_cast<size_t>(load(from[0]));
-    std::vector<int32_t>& to = out[first + r];
-    while (over[r] == 0 && to.size() < available) {
-      if (std::ranges::find(model.config().more_eos_ids, from[2 + to.size()]) !=
-              model.config().more_eos_ids.end() &&
-          stop_at_eos) {
-        over[r] = 1;
-        break;
-      }
-      to.push_back(from[2 + to.size()]);
-      if (on_token) on_token(first + r, to.back());
+void Generator::Impl::step(const OnToken& on_token, const OnEnd& on_end) {
+  telling = false;
+  given_up.clear();
+  if (held() == 0 && cancelled.empty() && leaving.empty()) return;
+  std::vector<News> events;
+  try {
+    use_device(device);
+    for (const int64_t ticket : full) events.push_back({ticket, -1, 0.0f, Continuation{}});
+    full.clear();
+    GeneratorMemory::Intake intake;
+    drop_cancelled(intake);
+    admit(intake);
+    const int64_t count = close_up(intake);
+    enqueue(intake, count);
+    wait();
+    for (News& e : collect()) events.push_back(std::move(e));
+  } catch (...) {
+    reset();
+    throw;
+  }
+  telling = true;
+  for (News& e : events) {
+    if (given_up.contains(e.ticket)) continue;
+    if (e.all) {
+      if (on_end) on_end(e.ticket, std::move(*e.all));
+    } else if (on_token) {
+      on_token(e.ticket, e.id, e.log_probability);
     }
-    ended = (done || over[r] != 0) && ended;
   }
-  return ended;
-}
-
-void Generator::Impl::run(std::span<const std::vector<int32_t>> prompts, size_t first, size_t count,
-                          const SamplingOptions& sampling, const OnToken& on_token,
-                          std::vector<std::vector<int32_t>>& out) {
-  use_device(stream.device());
-  const int64_t steps = fill(prompts, first, count, sampling);
-  const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
-  // The host waits for the step before last only, so that the device always has one to do.
-  Event passed[2] = {Event(stream.device()), Event(stream.device())};
-  for (int64_t t = 0; t < steps; ++t) {
-    step.enqueue(stream, [&] { tape.run(ctx, arena.data(), false); });
-    passed[t % 2].record(stream);
-    if (t == 0 && ctx.device.is_cuda()) continue;
-    passed[ctx.device.is_cuda() ? (t - 1) % 2 : t % 2].synchronize();
-    if (collect(first, count, on_token, out)) break;
-  }
-  stream.synchronize();
-  collect(first, count, on_token, out);
-  for (size_t r = 0; r < count; ++r) {
-    if (result_of(r)[1] == 2) throw NonFiniteScores(kOp);
-  }
+  telling = false;
 }
 
 Generator::Generator(const Transformer& model, const ParameterStore& store,
@@ -264,16 +392,50 @@ Generator::Generator(const Transformer& model, const ParameterStore& store,
     : impl_(std::make_unique<Impl>(model, store, options)) {}
 Generator::~Generator() = default;
 
-std::vector<std::vector<int32_t>> Generator::generate(std::span<const std::vector<int32_t>> prompts,
-                                                      const SamplingOptions& sampling,
-                                                      const OnToken& on_token) {
-  check(sampling);
-  impl_->check(prompts);
-  std::vector<std::vector<int32_t>> out(prompts.size());
-  const auto most = static_cast<size_t>(impl_->rows());
-  for (size_t first = 0; first < prompts.size(); first += most) {
-    impl_->run(prompts, first, std::min(most, prompts.size() - first), sampling, on_token, out);
+const GeneratorOptions& Generator::options() const noexcept { return impl_->options; }
+int64_t Generator::held() const noexcept { return impl_->held(); }
+int64_t Generator::room() const noexcept {
+  return std::max<int64_t>(0, std::ssize(impl_->places) - impl_->held());
+}
+int64_t Generator::add(std::vector<int32_t> prompt, const SamplingOptions& sampling) {
+  return impl_->add(impl_->make(std::move(prompt), sampling, "the prompt"));
+}
+void Generator::cancel(int64_t ticket) { impl_->cancel(ticket); }
+void Generator::step(const OnToken& on_token, const OnEnd& on_end) {
+  impl_->step(on_token, on_end);
+}
+
+std::vector<std::vector<int32_t>> Generator::generate(
+    std::span<const std::vector<int32_t>> prompts, const SamplingOptions& sampling,
+    const std::function<void(size_t prompt, int32_t id)>& on_token) {
+  if (held() != 0) {
+    refuse(fmt::format("{} sequences are under way; take their results first", held()));
   }
+  std::vector<Sequence> sequences;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    sequences.push_back(impl_->make(prompts[i], sampling, fmt::format("prompt {}", i)));
+    if (!sampling.stream) sequences.back().wish.stream = static_cast<int32_t>(i);
+  }
+  const int64_t first = impl_->next_ticket;
+  for (Sequence& s : sequences) impl_->add(std::move(s));
+  std::vector<std::vector<int32_t>> out(prompts.size());
+  bool finite = true;
+  try {
+    while (held() > 0) {
+      step(
+          [&](int64_t ticket, int32_t id, float) {
+            if (on_token) on_token(static_cast<size_t>(ticket - first), id);
+          },
+          [&](int64_t ticket, Continuation all) {
+            finite = finite && all.ending != Ending::not_finite;
+            out[static_cast<size_t>(ticket - first)] = std::move(all.ids);
+          });
+    }
+  } catch (...) {  // of on_token: what else there was is given up
+    impl_->reset();
+    throw;
+  }
+  if (!finite) throw NonFiniteScores(kOp);
   return out;
 }
 

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -92,6 +95,138 @@ TEST(Generator, DrawsDependOnSeedAndPlaceOnly) {
   EXPECT_GT(std::set(samples.begin(), samples.end()).size(), size_t{4});
 }
 
+// Rules, ends and log-probabilities against decoding without a cache.
+TEST(Generator, FollowsTheWishesOfEachSequence) {
+  const TestModel m(language_model(true), DType::f64, {}, 6);
+  const ReferenceDecoder decoder(m);
+  const auto prompts = make_prompts();
+  const auto wish = [](SamplingOptions o) {
+    o.temperature = 0.0f;
+    o.max_tokens = 20;
+    o.log_probabilities = true;
+    return o;
+  };
+  const std::vector<SamplingOptions> wishes{
+      wish({.stop_ids = {9, 17}}), wish({.repetition_penalty = 1.6f}), wish({.no_repeat_ngram = 1}),
+      wish({.no_repeat_ngram = 2, .min_tokens = 15}),
+      wish({.stop_ids = {9, 17, 8, 7, 6}, .min_tokens = 6})};
+  Generator generator(m.model, m.store, {.sequences = 4, .max_length = 30, .suppressed = {11}});
+  for (size_t i = 0; i < prompts.size(); ++i) generator.add(prompts[i], wishes[i]);
+  std::vector<Continuation> got(prompts.size());
+  std::vector<std::vector<int32_t>> streamed(prompts.size());
+  while (generator.held() > 0) {
+    generator.step(
+        [&](int64_t t, int32_t id, float p) {
+          streamed[static_cast<size_t>(t)].push_back(id);
+          EXPECT_LT(p, 0.0f);
+        },
+        [&](int64_t t, Continuation all) { got[static_cast<size_t>(t)] = std::move(all); });
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    SCOPED_TRACE(i);
+    const SamplingOptions& w = wishes[i];
+    std::vector<int32_t> said = prompts[i], want;
+    std::vector<int32_t> ends = w.stop_ids;
+    ends.push_back(2);
+    Ending ending = Ending::length;
+    while (want.size() < 20 && said.size() < 30) {
+      auto z = decoder.last_logits({}, said);
+      for (int32_t c = 0; c < 29; ++c) {
+        double& x = z[static_cast<size_t>(c)];
+        const bool known = std::ranges::find(said, c) != said.end();
+        const auto penalty = static_cast<double>(w.repetition_penalty);
+        if (known) x = x > 0 ? x / penalty : x * penalty;
+        if (known && w.no_repeat_ngram == 1) x = -INFINITY;
+        for (size_t j = 0; w.no_repeat_ngram == 2 && j + 1 < said.size(); ++j)
+          if (said[j] == said.back() && said[j + 1] == c) x = -INFINITY;
+        const bool end = std::ranges::find(ends, c) != ends.end();
+        if ((end && std::ssize(want) < w.min_tokens) || c == 11) x = -INFINITY;
+      }
+      const auto id = static_cast<int32_t>(std::ranges::max_element(z) - z.begin());
+      if (std::ranges::find(ends, id) != ends.end()) {
+        ending = Ending::stop;
+        break;
+      }
+      double sum = 0;
+      for (const double x : z) sum += std::exp(x);
+      ASSERT_LT(want.size(), got[i].log_probabilities.size());
+      EXPECT_NEAR(got[i].log_probabilities[want.size()], z[static_cast<size_t>(id)] - std::log(sum),
+                  1e-5);
+      said.push_back(id);
+      want.push_back(id);
+    }
+    EXPECT_EQ(got[i].ids, want);
+    EXPECT_EQ(streamed[i], want);
+    EXPECT_EQ(got[i].log_probabilities.size(), want.size());
+    EXPECT_EQ(got[i].ending, ending);
+  }
+}
+
+// Sequences that come while others are under way, some of which are given up again: each becomes what
+// it becomes alone.
+void expect_independence(Device device, DType type) {
+  const TestModel m(language_model(true), type, device, 6);
+  const GeneratorOptions options{
+      .sequences = 5, .max_length = 40, .prompt_rows = 48, .same_bits = true};
+  Generator alone(m.model, m.store, options), together(m.model, m.store, options);
+  std::mt19937 random(7);
+  std::vector<std::vector<int32_t>> prompts(40);
+  for (auto& p : prompts) {
+    p.resize(1 + random() % 30);
+    for (int32_t& id : p) id = static_cast<int32_t>(3 + random() % 26);
+  }
+  const auto wish = [](size_t i) {
+    return SamplingOptions{.temperature = 0.9f,
+                           .top_k = i % 2 == 0 ? 5 : 0,
+                           .max_tokens = static_cast<int64_t>(1 + i % 17),
+                           .seed = i,
+                           .stream = 3,
+                           .log_probabilities = true};
+  };
+  std::map<int64_t, Continuation> got;
+  std::set<int64_t> given_up;
+  size_t added = 0;
+  while (added < prompts.size() || together.held() > 0) {
+    for (uint64_t n = random() % 3; n > 0 && added < prompts.size(); --n, ++added)
+      EXPECT_EQ(together.add(prompts[added], wish(added)), static_cast<int64_t>(added));
+    together.step(
+        [&](int64_t t, int32_t id, float) {
+          EXPECT_FALSE(given_up.contains(t));
+          if (id % 13 != 0) return;
+          together.cancel(t);
+          given_up.insert(t);
+        },
+        [&](int64_t t, Continuation all) { EXPECT_TRUE(got.emplace(t, std::move(all)).second); });
+  }
+  EXPECT_EQ(together.room(), 5);
+  EXPECT_GT(given_up.size(), 3u);
+  EXPECT_GT(got.size(), 10u);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto t = static_cast<int64_t>(i);
+    ASSERT_NE(got.contains(t), given_up.contains(t));
+    if (given_up.contains(t)) continue;
+    Continuation want;
+    alone.add(prompts[i], wish(i));
+    while (alone.held() > 0) {
+      alone.step({}, [&](int64_t, Continuation all) { want = std::move(all); });
+    }
+    EXPECT_EQ(got[t].ids, want.ids);
+    EXPECT_EQ(got[t].log_probabilities, want.log_probabilities);
+    EXPECT_EQ(got[t].ending, want.ending);
+  }
+}
+
+TEST(Generator, SequencesComeAndGoOnTheirOwn) {
+  for (const DType type : {DType::f32, DType::f64}) expect_independence({}, type);
+}
+
+TEST(Generator, SequencesComeAndGoOnTheirOwnOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16})
+    expect_independence({DeviceKind::cuda, 0}, type);
+}
+
 TEST(Generator, StopsWhereItIsTold) {
   const TestModel m(language_model(false), DType::f32, {}, 6);
   Generator generator(m.model, m.store, {.sequences = 2, .max_length = 12});
@@ -142,7 +277,13 @@ TEST(Generator, NamesWhatItCannotTake) {
   EXPECT_NE(message({std::vector<int32_t>(13, 1)}, {}).find("prompt 0 has 13"), std::string::npos);
   EXPECT_NE(message({{29}}, {}).find("prompt 0 holds id 29"), std::string::npos);
   EXPECT_NE(message({{1}}, {.top_p = 0.0f}).find("top_p 0"), std::string::npos);
+  EXPECT_NE(message({{1}}, {.repetition_penalty = -1.0f}).find("repetition_penalty is -1"),
+            std::string::npos);
+  EXPECT_NE(message({{1}}, {.stop_ids = {29}}).find("prompt 0 holds id 29"), std::string::npos);
+  EXPECT_NE(message({{1}}, {.stop_ids = std::vector<int32_t>(8, 1)}).find("ids are to end it"),
+            std::string::npos);
   EXPECT_THROW(Generator(m.model, m.store, {.sequences = 0}), Error);
+  EXPECT_THROW(Generator(m.model, m.store, {.suppressed = {29}}), Error);
 }
 
 }  // namespace

@@ -51,6 +51,9 @@ class Transformer {
   // One token of each row, by the same layers: steps[i] is what decoder_mixers()[i] keeps and
   // reads. For inference only.
   Value decode_step(Tape& tape, const PackedSide& target, std::span<const MixerStep> steps) const;
+  // Whole prompts, by the same layers, for what they leave for decode_step(): prompts[i] is where
+  // decoder_mixers()[i], all of which read prompts, stores it. For inference only.
+  void read_prompts(Tape& tape, const PackedSide& side, std::span<const MixerPrompt> prompts) const;
   // (rows of all tensor-parallel ranks, this rank's part of the padded vocab)
   Value logits(Tape& tape, Value hidden) const;
 

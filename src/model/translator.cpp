@@ -110,12 +110,11 @@ struct Translator::Impl {
   int64_t close_up(TranslatorMemory::Intake& intake);
   void free(const Sentence& sentence);
   void enqueue(const TranslatorMemory::Intake& intake, int64_t places);
-  int64_t bound_of_those_under_way() const;
   void wait();
 
-  template <class Plan, class Make>
-  Plan& plan(std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Plan>>& plans, int64_t size,
-             int64_t bound, const Make& make);
+  using Plans = std::map<std::pair<int64_t, int64_t>, std::unique_ptr<RecordedPlan>>;
+  template <class Make>
+  RecordedPlan& plan(Plans& plans, int64_t size, int64_t bound, const Make& make);
 
   const Transformer& model;
   const ParameterStore& store;
@@ -123,13 +122,14 @@ struct Translator::Impl {
   const bool cuda;
   TranslatorMemory memory;
   Buffer workspace, arena, suppressed;
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<EncoderPlan>> encoders;
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<StepPlan>> steps;
+  Plans encoders, steps;  // by size and bound
 
   std::deque<Sentence> waiting;
   std::vector<std::optional<Sentence>> places;
   std::vector<Sentence> leaving;  // cancelled, but a step that runs may still write their results
   std::set<int64_t> cancelled;    // tickets of sentences under way
+  std::set<int64_t> given_up;     // tickets cancelled by a caller who is being told
+  bool telling = false;
   SlotRanges slots, memory_rows;
   std::vector<int32_t> parts;  // of the result, that are free
   int64_t under_way = 0, next_ticket = 0;
@@ -219,6 +219,7 @@ int64_t Translator::Impl::add(Sentence sentence) {
 }
 
 void Translator::Impl::cancel(int64_t ticket) {
+  if (telling) given_up.insert(ticket);
   const auto is = [ticket](const Sentence& s) { return s.ticket == ticket; };
   if (std::erase_if(waiting, is) > 0) return;
   if (std::ranges::any_of(places, [&](const auto& p) { return p && is(*p); }) &&
@@ -317,17 +318,12 @@ bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intak
 }
 
 // Moves sentences from behind into free places, so that a step computes the first ones alone; returns
-// how many. On the CPU just those that are taken; where weights are not packed four rows at least, since
-// below that OpenBLAS sums in another order. On a GPU one of a few sizes, since each is a graph.
+// how many.
 int64_t Translator::Impl::close_up(TranslatorMemory::Intake& intake) {
-  const int64_t all = std::ssize(places);
-  int64_t count = all;
-  if (!cuda) {
-    const int64_t least = store.packs() ? 1 : (3 + options.beam) / options.beam;
-    count = std::min(all, std::max(under_way, least));
-  } else if (!options.same_bits) {
-    while (count / 4 >= std::max<int64_t>(under_way, 1)) count /= 4;
-  }
+  // Where weights are not packed: below four rows OpenBLAS sums in another order.
+  const int64_t least = store.packs() ? 1 : (3 + options.beam) / options.beam;
+  const int64_t count =
+      step_size(store.device(), std::ssize(places), under_way, least, options.same_bits);
   size_t to = 0;
   for (auto from = static_cast<size_t>(count); from < places.size(); ++from) {
     if (!places[from]) continue;
@@ -342,10 +338,9 @@ int64_t Translator::Impl::close_up(TranslatorMemory::Intake& intake) {
   return count;
 }
 
-template <class Plan, class Make>
-Plan& Translator::Impl::plan(std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Plan>>& plans,
-                             int64_t size, int64_t bound, const Make& make) {
-  std::unique_ptr<Plan>& found = plans[{size, bound}];
+template <class Make>
+RecordedPlan& Translator::Impl::plan(Plans& plans, int64_t size, int64_t bound, const Make& make) {
+  std::unique_ptr<RecordedPlan>& found = plans[{size, bound}];
   if (found) return *found;
   const TimedPart part("  memory of a plan");
   try {
@@ -360,44 +355,29 @@ Plan& Translator::Impl::plan(std::map<std::pair<int64_t, int64_t>, std::unique_p
   return *found;
 }
 
-// What kernels of a GPU are chosen for: a bound on the positions of sources and translations.
-int64_t Translator::Impl::bound_of_those_under_way() const {
-  const int64_t most = std::max(options.max_target, options.max_source);
-  if (!cuda || options.same_bits) return most;
-  int64_t needed = 1, bound = 256;
+void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t count) {
+  const Stream& stream = memory.stream();
+  const Device device = stream.device();
+  const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
+  const int64_t rows =
+      pass_size(device, memory.sizes().encoder_rows, std::ssize(intake.ids), options.same_bits);
+  if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
+  if (rows > 0) {
+    plan(encoders, rows, 0, [&] {
+      return record_encoder(model, store, memory, options, rows);
+    }).run(ctx, arena);
+  }
+  if (under_way == 0) return;
+  int64_t needed = 1;
   for (const std::optional<Sentence>& s : places) {
     if (s) needed = std::max({needed, int64_t{s->search.limit}, s->source_length()});
   }
-  while (bound < needed) bound *= 4;
-  return std::min(bound, most);
-}
-
-void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t count) {
-  const Stream& stream = memory.stream();
-  const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
-  const auto tokens = std::ssize(intake.ids);
-  int64_t rows = tokens == 0 ? 0 : (tokens + 7) / 8 * 8;
-  if (cuda && rows > 0) {
-    rows = memory.sizes().encoder_rows;
-    while (!options.same_bits && rows % 32 == 0 && rows / 4 >= std::max<int64_t>(tokens, 64))
-      rows /= 4;
-  }
-  if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
-  if (rows > 0) {
-    const int64_t longest = options.max_source;
-    plan(encoders, rows, longest, [&] {
-      return std::make_unique<EncoderPlan>(model, store, memory, options, rows, longest);
-    }).run(ctx, arena);
-  }
-  if (under_way > 0) {
-    const int64_t bound = bound_of_those_under_way();
-    plan(steps, count, bound, [&] {
-      return std::make_unique<StepPlan>(
-          model, store, memory, options,
-          kernels::SuppressedTokens{suppressed.as<int32_t>(), std::ssize(options.suppressed)},
-          count, bound);
-    }).run(ctx, arena);
-  }
+  const int64_t bound = position_bound(device, std::max(options.max_target, options.max_source),
+                                       needed, options.same_bits);
+  plan(steps, count, bound, [&] {
+    return record_step(model, store, memory, options,
+                       {suppressed.as<int32_t>(), std::ssize(options.suppressed)}, count, bound);
+  }).run(ctx, arena);
 }
 
 // The host looks at what the step before has left, so that the device always has one to do.
@@ -409,6 +389,8 @@ void Translator::Impl::wait() {
 }
 
 void Translator::Impl::step(const OnDone& done) {
+  telling = false;
+  given_up.clear();
   if (held() == 0 && cancelled.empty() && leaving.empty()) return;
   std::vector<std::pair<int64_t, std::vector<Hypothesis>>> ended;
   try {
@@ -431,7 +413,11 @@ void Translator::Impl::step(const OnDone& done) {
     reset();
     throw;
   }
-  for (auto& [ticket, found] : ended) done(ticket, std::move(found));
+  telling = true;
+  for (auto& [ticket, found] : ended) {
+    if (!given_up.contains(ticket)) done(ticket, std::move(found));
+  }
+  telling = false;
 }
 
 Translator::Translator(const Transformer& model, const ParameterStore& store,

@@ -5,15 +5,15 @@
 
 namespace saturate::ops {
 
-void store_rows(Tape& tape, Value x, const int32_t* places, void* memory) {
-  SAT_ASSERT(!tape.training());
+void store_rows(Tape& tape, Value x, int64_t width, const int32_t* places, void* memory) {
   const Tape::Info in = tape.info(x);
+  SAT_ASSERT(!tape.training() && in.cols % width == 0);
   tape.record("store_rows", {x}, {}, [=](const Run& r) {
     kernels::dispatch_rows(r.ctx, {.x = r(x),
                                    .slots = places,
                                    .y = memory,
-                                   .rows = in.rows,
-                                   .cols = in.cols,
+                                   .rows = in.rows * (in.cols / width),
+                                   .cols = width,
                                    .dtype = in.dtype});
   });
 }

@@ -23,38 +23,61 @@ constexpr Impl<SampleStepArgs> kSampleStep[] = {
     SAT_CUDA_IMPL({"sample_step_cuda", DeviceKind::cuda, cuda_fits, sample_step_cuda}){
         "sample_step_cpu", DeviceKind::cpu, cpu_fits, sample_step_cpu}};
 
+Fit places(const Context&, const SamplePlaceArgs&) noexcept { return {}; }
+constexpr Impl<SamplePlaceArgs> kSamplePlace[] = {
+    SAT_CUDA_IMPL({"sample_place_cuda", DeviceKind::cuda, places, sample_place_cuda}){
+        "sample_place_cpu", DeviceKind::cpu, places, sample_place_cpu}};
+
+void require_state(const char* op, const SampleState& s) {
+  require_pointers(op, {{"ids", s.ids},
+                        {"positions", s.positions},
+                        {"finished", s.finished},
+                        {"starts", s.starts},
+                        {"sequences", s.sequences},
+                        {"tokens", s.tokens}});
+}
+
 }  // namespace
 
 template <>
 std::span<const Impl<SampleStepArgs>> impls_of() noexcept {
   return kSampleStep;
 }
+template <>
+std::span<const Impl<SamplePlaceArgs>> impls_of() noexcept {
+  return kSamplePlace;
+}
 
 void sample_step(const Context& ctx, const SampleStepArgs& a) {
   constexpr const char* kOp = "sample_step";
   require_float(kOp, a.dtype);
-  require_sizes(
-      kOp,
-      {{"rows", a.rows}, {"prompt_stride", a.prompt_stride}, {"result_stride", a.result_stride}});
+  require_sizes(kOp, {{"rows", a.rows},
+                      {"result.stride", a.result.stride},
+                      {"suppressed.count", a.suppressed.count}});
   if (a.vocab < 1 || a.ld < a.vocab) {
     throw Error(Errc::invalid_argument, kOp,
                 fmt::format("vocab is {} and ld {}; ld must be at least vocab and vocab at least 1",
                             a.vocab, a.ld));
   }
   if (a.rows == 0) return;
+  require_state(kOp, a.state);
   require_pointers(kOp, {{"logits", a.logits},
-                         {"ids", a.state.ids},
-                         {"positions", a.state.positions},
-                         {"finished", a.state.finished},
-                         {"prompts", a.state.prompts},
-                         {"prompt_lengths", a.state.prompt_lengths},
-                         {"limits", a.state.limits},
-                         {"streams", a.state.streams},
-                         {"controls", a.controls},
-                         {"result", a.result}});
+                         {"result.tokens", a.result.tokens},
+                         {"result.log_probabilities", a.result.log_probabilities}});
+  if (a.suppressed.count > 0) require_pointers(kOp, {{"suppressed.ids", a.suppressed.ids}});
   dispatch<SampleStepArgs>(kOp, ctx, a, kSampleStep, [&] {
     return shape_text(a.dtype, {a.rows, a.vocab});
   });
+}
+
+void sample_place(const Context& ctx, const SamplePlaceArgs& a) {
+  constexpr const char* kOp = "sample_place";
+  require_sizes(kOp, {{"most", a.most}});
+  if (a.most == 0) return;
+  require_state(kOp, a.state);
+  require_pointers(kOp, {{"placements", a.placements}, {"count", a.count}, {"prompts", a.prompts}});
+  dispatch<SamplePlaceArgs>(kOp, ctx, a, kSamplePlace,
+                            [&] { return shape_text(DType::i32, {a.most}); });
 }
 
 }  // namespace saturate::kernels

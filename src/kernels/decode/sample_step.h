@@ -4,29 +4,53 @@
 
 #include "base/dtype.h"
 #include "base/philox.h"
+#include "kernels/decode/token_rules.h"
 #include "runtime/context.h"
 
 namespace saturate::kernels {
 
-// How tokens are drawn; in device memory, so that one captured step serves every call.
-struct SampleControls {
+constexpr int32_t kMostEnds = 8;
+
+// What one sequence wants: how its tokens are drawn and when it ends; in device memory, so that one
+// captured step serves sequences of different wishes.
+struct SampleSequence {
   uint64_t seed = 0;
-  float temperature = 1.0f;  // 0: the likeliest token
-  float top_p = 1.0f;        // in (0, 1]; 1: all
-  int32_t top_k = 0;         // 0: all
-  int32_t eos = -1;          // ends a sequence; -1: nothing does
+  int32_t stream = 0;            // which of the seed's random numbers it uses
+  float temperature = 1.0f;      // 0: the likeliest token
+  float top_p = 1.0f;            // in (0, 1]; 1: all
+  int32_t top_k = 0;             // 0: all
+  int32_t ends[kMostEnds] = {};  // ids that end it
+  int32_t end_count = 0;
+  int32_t prompt = 1;        // tokens of its prompt, at least 1
+  int32_t limit = 1;         // prompt and continuation together are no longer
+  int32_t result = 0;        // number of its part of SampleResult
+  int32_t wants_scores = 0;  // 1: log-probabilities are written
+  TokenRules rules = {};     // of the prompt with its continuation
 };
 
-// Arrays of a batch of sequences, in device memory, (rows) unless said otherwise. Before the first
-// step: ids the first token of each prompt, positions 0, finished 0 (1 for unused rows).
+// Sequences by row, in device memory. Position j of a row's tokens lies in tokens[starts[row] + j]:
+// the prompt from the beginning, what is drawn when it has been. sample_place() makes what a sequence
+// starts with.
 struct SampleState {
-  int32_t* ids = nullptr;        // input of the next step
-  int32_t* positions = nullptr;  // its position
-  int32_t* finished = nullptr;
-  const int32_t* prompts = nullptr;         // (rows, prompt_stride)
-  const int32_t* prompt_lengths = nullptr;  // at least 1
-  const int32_t* limits = nullptr;   // prompt and continuation together are this long at most
-  const int32_t* streams = nullptr;  // which random numbers a row uses
+  int32_t* ids = nullptr;               // (rows) input of the next step
+  int32_t* positions = nullptr;         // (rows) its position
+  int32_t* finished = nullptr;          // (rows) 1: ended, or unused
+  int32_t* starts = nullptr;            // (rows) first slot, see cached_attention.h
+  SampleSequence* sequences = nullptr;  // (rows)
+  int32_t* tokens = nullptr;            // by slot
+};
+
+// What the host may watch, if it sees this memory; part r of it belongs to one sequence:
+//
+//   tokens[r * stride]             how many have been drawn, an end not counted
+//   tokens[r * stride + 1]         1 when the sequence has ended, 2 when it ended because its largest
+//                                  logit is not finite
+//   tokens[r * stride + 2 + i]     those drawn
+//   log_probabilities[r * stride + 2 + i]  of each
+struct SampleResult {
+  int32_t* tokens = nullptr;
+  float* log_probabilities = nullptr;
+  int64_t stride = 0;  // at least 2 more than any continuation is long
 };
 
 // Chooses the token after each unfinished row's position: the prompt's while there is one,
@@ -36,30 +60,68 @@ struct SampleState {
 // Draw      tokens in order of falling logit, smaller id first; weight floor(2^32 e^((z - top) /
 //           T)). Sums of weights are integers, so the order of summing does not matter. The token
 //           is the first whose running sum exceeds W x / 2^32, W the sum of those kept and x the
-//           first number of random_block(seed, streams[row], kSampleOp, position).
-// Result    result[row * result_stride]: [0] tokens drawn so far, [1] 1 when the row has ended
-//           and 2 when it ended because its largest logit is not finite, [2 ...] the tokens without
-//           eos. The host may watch it, if both see that memory.
-// Shapes    logits (rows, ld), the first `vocab` columns count. Logits that are not numbers are
-//           never drawn; a row whose largest logit is not finite, or without any number, ends.
-// Types     logits in dtype; ids, lengths and results i32; weights as above, in integers.
+//           first number of random_block(seed, stream, kSampleOp, position).
+// Result    a log-probability is that of softmax(logits), as the rules leave them, without
+//           temperature and cuts.
+// Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so. Logits
+//           that are not numbers are never drawn; a row whose largest logit is not finite, or without
+//           any number, ends.
+// Types     logits in dtype; ids, lengths and results i32; weights as above, in integers;
+//           log-probabilities in f32.
 // Stream    enqueued on ctx.stream; graph-capturable; never synchronises.
 // Order     bitwise equal run to run; a row's token depends on its own row only.
 // Errors    invalid_argument for sizes, pointers and vocab; unsupported when no implementation
 //           fits; device.
-// Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut.
+// Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut
+//           and for a log-probability.
 // Source    Fan et al., arXiv:1805.04833 (top_k); Holtzman et al., arXiv:1904.09751 (top_p).
 struct SampleStepArgs {
-  const void* logits = nullptr;
+  void* logits = nullptr;
   SampleState state;
-  const SampleControls* controls = nullptr;
-  int32_t* result = nullptr;
-  int64_t rows = 0, vocab = 0, ld = 0, prompt_stride = 0, result_stride = 0;
+  SuppressedTokens suppressed = {};
+  SampleResult result;
+  int64_t rows = 0, vocab = 0, ld = 0;
   DType dtype = DType::f32;
 };
 
 constexpr uint32_t kSampleOp = 0x53414D;  // apart from the operations of a training step
 
 void sample_step(const Context& ctx, const SampleStepArgs& args);
+
+// What happens to row `to` between two steps.
+struct SamplePlacement {
+  enum class What : int32_t {
+    start,  // a new sequence begins
+    move,   // the sequence of row `from` goes on here; nothing is there afterwards
+    clear   // nothing is here: the row counts as finished
+  };
+  What what = What::clear;
+  int32_t to = 0;
+  int32_t from = 0;        // move: another row, which no placement of the call writes
+  int32_t first_slot = 0;  // start: of sequence.limit slots,
+  int32_t prompt_at = 0;   // where its prompt lies in `prompts`,
+  int32_t first = 0;       // and the first position that a step computes: below prompt
+  SampleSequence sequence = {};
+};
+
+// The arrays of SampleState as sample_step() takes them.
+//
+// Shapes    placements[0 .. *count) are carried out, `most` at most; prompts: ids.
+// Types     all i32 but what SampleSequence says.
+// Aliasing  no two placements name one row as `to`, none names another's `to` as `from`.
+// Stream    enqueued on ctx.stream; the grid depends on `most` alone (graph-capturable).
+// Order     placements do not touch each other, so any.
+// Errors    invalid_argument for sizes and pointers; unsupported when no implementation fits; device.
+// Cost      a few numbers for each row that changes, and its prompt.
+// Source    none: copies.
+struct SamplePlaceArgs {
+  const SamplePlacement* placements = nullptr;  // device memory, as all below
+  const int32_t* count = nullptr;
+  const int32_t* prompts = nullptr;
+  int64_t most = 0;
+  SampleState state;
+};
+
+void sample_place(const Context& ctx, const SamplePlaceArgs& args);
 
 }  // namespace saturate::kernels

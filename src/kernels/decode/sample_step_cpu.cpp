@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "kernels/decode/sample_step_impl.h"
+#include "kernels/decode/token_rules_cpu.h"
+#include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
@@ -14,26 +16,48 @@ struct Weighted {
   int32_t id;
 };
 
+struct Drawn {
+  int32_t id = -1;
+  float log_probability = 0;
+};
+
+// The logarithm of the token's share of softmax(z).
 template <class T>
-int32_t draw(const SampleStepArgs& a, int64_t row) {
-  const SampleControls& c = *a.controls;
-  const T* z = static_cast<const T*>(a.logits) + row * a.ld;
+float log_share(const T* z, int64_t vocab, T top, int32_t id) {
+  T sum = 0;
+  for (int64_t c = 0; c < vocab; ++c) sum += std::isnan(z[c]) ? T(0) : vector_exp(z[c] - top);
+  return static_cast<float>(z[id] - top - std::log(sum));
+}
+
+template <class T>
+Drawn draw(const SampleStepArgs& a, int64_t row) {
+  const SampleSequence& c = a.state.sequences[row];
+  T* z = static_cast<T*>(a.logits) + row * a.ld;
+  const int32_t* said = a.state.tokens + a.state.starts[row];
+  TokenRules rules = c.rules;
+  rules.least += c.prompt;
+  apply_rules(
+      rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, a.state.positions[row] + 1,
+      [said](int64_t j) { return said[j]; }, z);
   std::vector<Weighted> tokens;
   for (int32_t id = 0; id < a.vocab; ++id) {
     if (!std::isnan(z[id])) tokens.push_back({0, id});
   }
-  if (tokens.empty()) return -1;
+  if (tokens.empty()) return {};
   const auto before = [z](const Weighted& x, const Weighted& y) {
     return z[x.id] != z[y.id] ? z[x.id] > z[y.id] : x.id < y.id;
   };
   const int32_t likeliest = std::min_element(tokens.begin(), tokens.end(), before)->id;
-  if (!std::isfinite(z[likeliest])) return -1;
-  if (!(c.temperature > 0.0f)) return likeliest;
+  if (!std::isfinite(z[likeliest])) return {};
+  const T top = z[likeliest];
+  const auto scored = [&](int32_t id) {
+    return Drawn{id, c.wants_scores != 0 ? log_share(z, a.vocab, top, id) : 0.0f};
+  };
+  if (!(c.temperature > 0.0f)) return scored(likeliest);
   const auto kept =
       c.top_k > 0 ? std::min<size_t>(tokens.size(), static_cast<size_t>(c.top_k)) : tokens.size();
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<int64_t>(kept), tokens.end(),
                     before);
-  const T top = z[likeliest];
   uint64_t sum = 0;
   for (size_t i = 0; i < kept; ++i) {
     const T weight = std::exp((z[tokens[i].id] - top) / static_cast<T>(c.temperature));
@@ -45,7 +69,7 @@ int32_t draw(const SampleStepArgs& a, int64_t row) {
                                 [target](const Weighted& w) { return w.sum < target; });
   };
   if (c.top_p < 1.0f) sum = reaches(share_target(c.top_p, sum))->sum;
-  return reaches(draw_target(c, a.state.streams[row], a.state.positions[row], sum))->id;
+  return scored(reaches(draw_target(c, a.state.positions[row], sum))->id);
 }
 
 }  // namespace
@@ -54,13 +78,17 @@ void sample_step_cpu(const Context&, const SampleStepArgs& a) {
   parallel_for(a.rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       if (a.state.finished[row] != 0) continue;
-      const bool prompt = a.state.positions[row] + 1 < a.state.prompt_lengths[row];
-      advance(a, row,
-              prompt                  ? -1
-              : a.dtype == DType::f64 ? draw<double>(a, row)
-                                      : draw<float>(a, row));
+      Drawn drawn;
+      if (a.state.positions[row] + 1 >= a.state.sequences[row].prompt)
+        drawn = a.dtype == DType::f64 ? draw<double>(a, row) : draw<float>(a, row);
+      advance(a, row, drawn.id, drawn.log_probability);
     }
   });
+}
+
+void sample_place_cpu(const Context&, const SamplePlaceArgs& a) {
+  const int64_t count = std::min<int64_t>(*a.count, a.most);
+  for (int64_t i = 0; i < count; ++i) place_sequence(a, a.placements[i], 0, 1);
 }
 
 }  // namespace saturate::kernels

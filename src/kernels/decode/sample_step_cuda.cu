@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/decode/ranking.cuh"
 #include "kernels/decode/sample_step_impl.h"
+#include "kernels/decode/token_rules.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -124,30 +125,48 @@ __device__ Selected select(const T* z, int vocab, float top, float inverse, uint
   }
 }
 
+// The logarithm of the token's share of softmax(z). All threads call and each gets the result.
+template <class T>
+__device__ float log_share(const T* z, int vocab, float top, int id, float* scratch) {
+  float mine = 0.0f;
+  for (int c = threadIdx.x; c < vocab; c += kThreads) {
+    const float v = to_float(z[c]);
+    if (v == v) mine += __expf(v - top);
+  }
+  return to_float(z[id]) - top - logf(block_sum(mine, scratch));
+}
+
 // One block, one row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a) {
   __shared__ Bins bins;
   __shared__ uint64_t rank_scratch[kWarp];
+  __shared__ float scratch[kWarp];
   const int64_t row = blockIdx.x;
   const SampleState& s = a.state;
   if (s.finished[row] != 0) return;
   const int position = s.positions[row];
-  if (position + 1 < s.prompt_lengths[row]) {
+  const SampleSequence& c = s.sequences[row];
+  if (position + 1 < c.prompt) {
     __syncthreads();  // every thread has read the state
-    if (threadIdx.x == 0) advance(a, row, -1);
+    if (threadIdx.x == 0) advance(a, row, -1, 0.0f);
     return;
   }
-  const SampleControls c = *a.controls;
-  const T* const z = static_cast<const T*>(a.logits) + row * a.ld;
+  T* const z = static_cast<T*>(a.logits) + row * a.ld;
   const int vocab = static_cast<int>(a.vocab);
+  const int32_t* const said = s.tokens + s.starts[row];
+  TokenRules rules = c.rules;
+  rules.least += c.prompt;
+  apply_rules(
+      rules, a.suppressed, c.ends, c.end_count, position + 1, [said](int j) { return said[j]; }, z);
   uint64_t mine = 0;
   for (int i = threadIdx.x; i < vocab; i += kThreads)
     mine = larger(mine, rank_of(to_float(z[i]), i));
   const uint64_t best = block_best(mine, rank_scratch);
-  int drawn = best != 0 && isfinite(ranked_value(best)) ? ranked_index(best) : -1;
+  const float top = ranked_value(best);
+  int drawn = best != 0 && isfinite(top) ? ranked_index(best) : -1;
   if (drawn >= 0 && c.temperature > 0.0f) {
-    const float top = ranked_value(best), inverse = 1.0f / c.temperature;
+    const float inverse = 1.0f / c.temperature;
     uint64_t total =
         c.top_k > 0 && c.top_k < vocab
             ? select(z, vocab, top, inverse, static_cast<uint64_t>(c.top_k), 0, bins).weight
@@ -155,11 +174,20 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
     if (c.top_p < 1.0f) {
       total = select(z, vocab, top, inverse, 0, share_target(c.top_p, total), bins).weight;
     }
-    drawn = select(z, vocab, top, inverse, 0, draw_target(c, s.streams[row], position, total), bins)
-                .index;
+    drawn = select(z, vocab, top, inverse, 0, draw_target(c, position, total), bins).index;
+  }
+  float log_probability = 0.0f;
+  if (drawn >= 0 && c.wants_scores != 0) {
+    log_probability = log_share(z, vocab, top, drawn, scratch);
   }
   __syncthreads();  // every thread has read the state
-  if (threadIdx.x == 0) advance(a, row, drawn);
+  if (threadIdx.x == 0) advance(a, row, drawn, log_probability);
+}
+
+// One block, one placement.
+__global__ void __launch_bounds__(kThreads) sample_place_kernel(SamplePlaceArgs a) {
+  if (static_cast<int>(blockIdx.x) >= *a.count) return;
+  place_sequence(a, a.placements[blockIdx.x], threadIdx.x, kThreads);
 }
 
 }  // namespace
@@ -170,6 +198,11 @@ void sample_step_cuda(const Context& ctx, const SampleStepArgs& a) {
     sample_step_kernel<T><<<static_cast<unsigned>(a.rows), kThreads, 0, cuda::stream_of(ctx)>>>(a);
     SAT_CUDA_LAUNCHED("sample_step_kernel");
   });
+}
+
+void sample_place_cuda(const Context& ctx, const SamplePlaceArgs& a) {
+  sample_place_kernel<<<static_cast<unsigned>(a.most), kThreads, 0, cuda::stream_of(ctx)>>>(a);
+  SAT_CUDA_LAUNCHED("sample_place_kernel");
 }
 
 }  // namespace saturate::kernels

@@ -2,8 +2,10 @@
 #include "kernels/decode/sample_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "base/error.h"
 #include "kernels/testing/targets.h"
@@ -18,44 +20,54 @@ class SampleStep : public testing::OnTarget {
  protected:
   // Every row draws from the same logits with numbers of its own; returns what the rows drew. A row
   // that draws nothing must end in the way of `end_of_empty`.
-  std::vector<int> draw(const Values& z, int64_t rows, SampleControls c, int64_t vocab = 0,
+  std::vector<int> draw(const Values& z, int64_t rows, SampleSequence c, int64_t vocab = 0,
                         double end_of_empty = 1) const {
     const auto ld = static_cast<int64_t>(z.size());
     Values all;
     for (int64_t r = 0; r < rows; ++r) all.insert(all.end(), z.begin(), z.end());
-    Values streams(static_cast<size_t>(rows));
-    std::iota(streams.begin(), streams.end(), 0.0);
-    const Values zeros(streams.size(), 0.0), ones(streams.size(), 1.0), limits(streams.size(), 9.0);
-    const Guarded logits = array(all), ids = ints(ones), positions = ints(zeros),
-                  finished = ints(zeros), prompts = ints(ones), lengths = ints(ones),
-                  limit = ints(limits), stream_ids = ints(streams),
-                  result = ints(Values(3 * streams.size(), 0.0));
-    const Buffer controls(stream().device(), sizeof c);
-    copy_to_device(stream(), controls.data(), &c, sizeof c);
+    const auto n = static_cast<size_t>(rows);
+    Values starts(n);
+    std::vector<SampleSequence> sequences;
+    for (size_t r = 0; r < n; ++r) {
+      starts[r] = static_cast<double>(2 * r);
+      c.stream = c.result = static_cast<int32_t>(r);
+      c.limit = 9;
+      sequences.push_back(c);
+    }
+    const Guarded logits = array(all), ids = ints(Values(n, 1.0)), positions = ints(Values(n, 0.0)),
+                  finished = ints(Values(n, 0.0)), start = ints(starts),
+                  tokens = ints(Values(2 * n, 1.0)), result = ints(Values(3 * n, 0.0)),
+                  scores = Guarded(stream(), DType::f32, Values(3 * n, 0.0));
+    const Buffer wishes(stream().device(), n * sizeof c);
+    copy_to_device(stream(), wishes.data(), sequences.data(), wishes.bytes());
     stream().synchronize();
     sample_step(ctx(), {.logits = logits.data(),
                         .state = {.ids = ids.as<int32_t>(),
                                   .positions = positions.as<int32_t>(),
                                   .finished = finished.as<int32_t>(),
-                                  .prompts = prompts.as<int32_t>(),
-                                  .prompt_lengths = lengths.as<int32_t>(),
-                                  .limits = limit.as<int32_t>(),
-                                  .streams = stream_ids.as<int32_t>()},
-                        .controls = controls.as<SampleControls>(),
-                        .result = result.as<int32_t>(),
+                                  .starts = start.as<int32_t>(),
+                                  .sequences = wishes.as<SampleSequence>(),
+                                  .tokens = tokens.as<int32_t>()},
+                        .result = {.tokens = result.as<int32_t>(),
+                                   .log_probabilities = scores.as<float>(),
+                                   .stride = 3},
                         .rows = rows,
                         .vocab = vocab > 0 ? vocab : ld,
                         .ld = ld,
-                        .prompt_stride = 1,
-                        .result_stride = 3,
                         .dtype = dtype()});
-    const Values r = result.values(), next = ids.values(), at = positions.values();
+    const Values r = result.values(), next = ids.values(), at = positions.values(),
+                 said = tokens.values(), share = scores.values();
     std::vector<int> drawn;
-    for (size_t i = 0; i < streams.size(); ++i) {
+    for (size_t i = 0; i < n; ++i) {
       EXPECT_EQ(at[i], 1.0);
       const bool any = r[3 * i] == 1.0;
       if (any) {
         EXPECT_EQ(next[i], r[3 * i + 2]);
+        EXPECT_EQ(said[2 * i + 1], r[3 * i + 2]);
+        if (c.wants_scores != 0) {
+          const double want = log_share(z, static_cast<size_t>(r[3 * i + 2]));
+          EXPECT_NEAR(share[3 * i + 2], want, 64 * epsilon_of(DType::f32) * (1 + std::fabs(want)));
+        }
       }
       if (!any) {
         EXPECT_EQ(r[3 * i + 1], end_of_empty);
@@ -63,6 +75,11 @@ class SampleStep : public testing::OnTarget {
       drawn.push_back(any ? static_cast<int>(r[3 * i + 2]) : -1);
     }
     return drawn;
+  }
+  static double log_share(const Values& z, size_t id) {
+    double sum = 0;
+    for (const double v : z) sum += std::isnan(v) ? 0.0 : std::exp(v);
+    return z[id] - std::log(sum);
   }
   Guarded ints(const Values& v) const { return Guarded(stream(), DType::i32, v); }
 
@@ -126,7 +143,8 @@ TEST_P(SampleStep, TakesTheLikeliestWithoutTemperature) {
   Values z = random(5003, 4);
   z[17] = z[4001] = 9.0;
   z[3] = NAN;
-  EXPECT_EQ(draw(z, 3, {.temperature = 0.0f}), (std::vector<int>{17, 17, 17}));
+  EXPECT_EQ(draw(z, 3, {.temperature = 0.0f, .wants_scores = 1}), (std::vector<int>{17, 17, 17}));
+  draw(z, 50, {.seed = 3, .wants_scores = 1});
   EXPECT_EQ(draw(z, 3, {.top_k = 1}), (std::vector<int>{17, 17, 17}));
   EXPECT_EQ(draw(z, 3, {.top_p = 1e-6f}), (std::vector<int>{17, 17, 17}));
   // The columns behind the vocabulary never count.
@@ -148,11 +166,134 @@ TEST_P(SampleStep, EndsRowsWithoutNumbers) {
 
 TEST_P(SampleStep, KeepsToTheCutOfALargeVocabulary) {
   const Values z = random(3000, 9);
-  const SampleControls c{.seed = 3, .temperature = 0.8f, .top_p = 0.9f, .top_k = 900};
+  const SampleSequence c{.seed = 3, .temperature = 0.8f, .top_p = 0.9f, .top_k = 900};
   const auto drawn = draw(z, 400, c);
   const auto allowed = shares(z, 0.8, 900, 0.9);
   for (const int id : drawn) EXPECT_TRUE(allowed.contains(id)) << id;
   EXPECT_EQ(drawn, draw(z, 400, c));
+}
+
+// Whole sequences with wishes of their own: prompts, ends, limits, rules; one comes late and one
+// changes its row. Greedy, against the rules applied to a list.
+TEST_P(SampleStep, FollowsTheWishesOfEachSequence) {
+  constexpr int32_t kVocab = 24, kMost = 12;
+  struct Case {
+    std::vector<int32_t> prompt;
+    SampleSequence wish;
+  };
+  const auto wish = [](TokenRules rules, int32_t limit, std::vector<int32_t> ends) {
+    SampleSequence s{.temperature = 0.0f, .limit = limit, .rules = rules};
+    for (const int32_t id : ends) s.ends[s.end_count++] = id;
+    return s;
+  };
+  std::vector<Case> cases{
+      {{3}, wish({}, 6, {})},
+      {{3, 4, 5}, wish({.repetition_penalty = 1.7f}, kMost, {})},
+      {{3, 4, 3, 4, 3}, wish({.no_repeat_ngram = 2}, kMost, {})},
+      {{9, 8}, wish({.no_repeat_ngram = 1, .least = 6}, kMost, {1, 2, 6, 7, 10, 11, 12, 13})},
+      {{9, 8}, wish({}, kMost, {1, 2, 6, 7, 10, 11, 12, 13})}};
+  const std::vector<int32_t> never{20, 21};
+  const auto logits = [&](size_t sequence, int32_t position, int32_t before) {
+    return random(kVocab, 1 + sequence + 10 * static_cast<uint64_t>(position) +
+                              1000 * static_cast<uint64_t>(before));
+  };
+  const size_t n = cases.size(), rows = n + 1;
+  const auto zeros = [&](size_t count) { return ints(Values(count, 0.0)); };
+  const Guarded z = poison(static_cast<int64_t>(rows) * kVocab), ids = zeros(rows),
+                positions = zeros(rows), finished = ints(Values(rows, 1.0)), starts = zeros(rows),
+                tokens = zeros(n * kMost), result = zeros(n * (kMost + 2)),
+                scores = Guarded(stream(), DType::f32, Values(n * (kMost + 2), 0.0)),
+                suppressed = ints({20, 21});
+  const Buffer wishes(stream().device(), rows * sizeof(SampleSequence));
+  const SampleState state{.ids = ids.as<int32_t>(),
+                          .positions = positions.as<int32_t>(),
+                          .finished = finished.as<int32_t>(),
+                          .starts = starts.as<int32_t>(),
+                          .sequences = wishes.as<SampleSequence>(),
+                          .tokens = tokens.as<int32_t>()};
+  std::vector<int> at(rows, -1);  // sequence by row
+  const auto place = [&](SamplePlacement p, const std::vector<int32_t>& prompt) {
+    const Buffer one(stream().device(), sizeof p);
+    copy_to_device(stream(), one.data(), &p, sizeof p);
+    const Guarded count = ints({1.0}), prompts = ints(Values(prompt.begin(), prompt.end()));
+    sample_place(ctx(), {.placements = one.as<SamplePlacement>(),
+                         .count = count.as<int32_t>(),
+                         .prompts = prompts.as<int32_t>(),
+                         .most = 3,
+                         .state = state});
+    stream().synchronize();
+  };
+  const auto start = [&](size_t i) {
+    SamplePlacement p{.what = SamplePlacement::What::start, .to = static_cast<int32_t>(i)};
+    p.first_slot = static_cast<int32_t>(i) * kMost;
+    p.sequence = cases[i].wish;
+    p.sequence.prompt = static_cast<int32_t>(cases[i].prompt.size());
+    p.sequence.result = static_cast<int32_t>(i);
+    p.sequence.wants_scores = 1;
+    p.first = i == 1 ? p.sequence.prompt - 1 : 0;  // as if its prompt had been read
+    place(p, cases[i].prompt);
+    at[i] = static_cast<int>(i);
+  };
+  for (size_t i = 0; i + 1 < n; ++i) start(i);
+  for (int t = 0; t < 2 * kMost; ++t) {
+    if (t == 3) start(n - 1);
+    if (t == 5) {
+      place({.what = SamplePlacement::What::move, .to = static_cast<int32_t>(n), .from = 2}, {0});
+      std::swap(at[n], at[2]);
+    }
+    const Values before = ids.values(), where = positions.values();
+    Values all;
+    for (size_t r = 0; r < rows; ++r) {
+      const Values row = logits(static_cast<size_t>(std::max(at[r], 0)),
+                                static_cast<int32_t>(where[r]), static_cast<int32_t>(before[r]));
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    z.set(all);
+    sample_step(ctx(), {.logits = z.data(),
+                        .state = state,
+                        .suppressed = {suppressed.as<int32_t>(), 2},
+                        .result = {.tokens = result.as<int32_t>(),
+                                   .log_probabilities = scores.as<float>(),
+                                   .stride = kMost + 2},
+                        .rows = static_cast<int64_t>(rows),
+                        .vocab = kVocab,
+                        .ld = kVocab,
+                        .dtype = dtype()});
+  }
+  const Values drawn = result.values(), shares = scores.values();
+  for (size_t i = 0; i < n; ++i) {
+    SCOPED_TRACE(i);
+    std::vector<int32_t> said = cases[i].prompt;
+    const TokenRules& rules = cases[i].wish.rules;
+    const auto penalty = static_cast<double>(rules.repetition_penalty);
+    const std::span ends(cases[i].wish.ends, static_cast<size_t>(cases[i].wish.end_count));
+    const size_t prompt = said.size();
+    const double* got = &drawn[i * (kMost + 2)];
+    while (static_cast<int32_t>(said.size()) < cases[i].wish.limit) {
+      Values v = logits(i, static_cast<int32_t>(said.size()) - 1, said.back());
+      for (int32_t c = 0; c < kVocab; ++c) {
+        double& x = v[static_cast<size_t>(c)];
+        const bool known = std::find(said.begin(), said.end(), c) != said.end();
+        if (known) x = testing::rounded(x > 0 ? x / penalty : x * penalty, dtype());
+        const int32_t last = said.back();
+        for (size_t j = 0; rules.no_repeat_ngram == 2 && j + 1 < said.size(); ++j)
+          if (said[j] == last && said[j + 1] == c) x = -INFINITY;
+        if (rules.no_repeat_ngram == 1 && known) x = -INFINITY;
+        const bool end = std::find(ends.begin(), ends.end(), c) != ends.end();
+        if (end && static_cast<int32_t>(said.size() - prompt) < rules.least) x = -INFINITY;
+        if (std::find(never.begin(), never.end(), c) != never.end()) x = -INFINITY;
+      }
+      const auto id = static_cast<int32_t>(std::max_element(v.begin(), v.end()) - v.begin());
+      if (std::find(ends.begin(), ends.end(), id) != ends.end()) break;
+      const size_t k = said.size() - prompt;
+      ASSERT_GT(got[0], static_cast<double>(k));
+      EXPECT_EQ(got[2 + k], id) << k;
+      EXPECT_NEAR(shares[i * (kMost + 2) + 2 + k], log_share(v, static_cast<size_t>(id)), 1e-4);
+      said.push_back(id);
+    }
+    EXPECT_EQ(got[0], static_cast<double>(said.size() - prompt));
+    EXPECT_EQ(got[1], 1.0);
+  }
 }
 
 }  // namespace

@@ -299,6 +299,10 @@ Value Mixer::record_memory(Tape&, Value) const { return {}; }
 
 int64_t Mixer::memory_bytes(DType) const { return 0; }
 
+Value Mixer::record_prompt(Tape& tape, Value x, const MixerBatch& batch, const MixerPrompt&) const {
+  return record(tape, x, batch);
+}
+
 DecodeState Mixer::decode_state(DType) const { return {}; }
 
 }  // namespace saturate::model

@@ -181,6 +181,14 @@ struct MixerStep {
   int64_t max_memory = 0;
 };
 
+// Where what a pass over whole prompts leaves for the steps goes: the rows of keys and values, seen as
+// pieces of `width` elements, to the pieces `places` of the slots (ops/store_rows.h).
+struct MixerPrompt {
+  const int32_t* places = nullptr;
+  int64_t width = 0;
+  void* slot_state = nullptr;  // of this mixer
+};
+
 // Tokens that pass a mixer, and pairs of a token and one that it sees.
 struct MixerWork {
   double tokens = 0, pairs = 0;
@@ -201,6 +209,12 @@ class Mixer {
   // Bytes of such a row; 0 where there is none.
   virtual int64_t memory_bytes(DType compute) const;
   virtual DecodeState decode_state(DType compute) const;
+  // Whether record_prompt() leaves all that record_step() needs; else prompts are read by steps.
+  virtual bool reads_prompts() const { return true; }
+  // record(), and what steps need of these tokens is stored: for mixers that keep something of each
+  // token. For inference only.
+  virtual Value record_prompt(Tape& tape, Value x, const MixerBatch& batch,
+                              const MixerPrompt& prompt) const;
   // Multiplications of the products of a forward pass (each has its addition).
   virtual double products(const MixerWork& work) const = 0;
 };

@@ -3,6 +3,7 @@
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/inference.h"
+#include "ops/store_rows.h"
 
 namespace saturate::model {
 namespace {
@@ -22,7 +23,13 @@ class SelfAttention : public Mixer {
         out_(declare.output("out", c_.d_model, q_width(), Cut::inputs)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
-    const Value qkv = project_in(tape, layout_, qkv_, x);
+    return project_out(tape, layout_, out_, attend(tape, queries_and_keys(tape, x, batch), batch));
+  }
+
+  Value record_prompt(Tape& tape, Value x, const MixerBatch& batch,
+                      const MixerPrompt& prompt) const override {
+    const Value qkv = queries_and_keys(tape, x, batch);
+    ops::store_rows(tape, qkv, prompt.width, prompt.places, prompt.slot_state);
     return project_out(tape, layout_, out_, attend(tape, qkv, batch));
   }
 
@@ -64,11 +71,14 @@ class SelfAttention : public Mixer {
   int64_t q_width() const { return c_.heads * c_.head_size; }
   int64_t kv_width() const { return c_.kv_heads * c_.head_size; }
 
-  // Of this rank's heads, for the rows of all its tensor-parallel ranks.
-  Value attend(Tape& tape, Value projected, const MixerBatch& batch) const {
+  // Both of these: of this rank's heads, for the rows of all its tensor-parallel ranks.
+  Value queries_and_keys(Tape& tape, Value x, const MixerBatch& batch) const {
+    const Value projected = project_in(tape, layout_, qkv_, x);
+    return rotated(tape, projected, batch.side.tokens.positions,
+                   tape.row_runs(tape.info(projected).rows));
+  }
+  Value attend(Tape& tape, Value qkv, const MixerBatch& batch) const {
     const ops::TokenArrays& tokens = batch.side.tokens;
-    const Value qkv =
-        rotated(tape, projected, tokens.positions, tape.row_runs(tape.info(projected).rows));
     return model::attend(tape, c_, layout_, qkv, {},
                          {.cu_q = tokens.cu,
                           .cu_k = tokens.cu,

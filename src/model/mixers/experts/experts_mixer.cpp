@@ -25,6 +25,8 @@ class Experts : public Mixer {
   Value record_step(Tape& tape, Value x, const MixerStep&) const override {
     return record(tape, x, nullptr);
   }
+  // Where experts have a capacity, prompts that are read together would take it from each other.
+  bool reads_prompts() const override { return c_.expert_routing == ExpertRouting::dropless; }
 
   double products(const MixerWork& work) const override {
     const auto d = static_cast<double>(c_.d_model);

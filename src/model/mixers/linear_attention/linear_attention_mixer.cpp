@@ -81,6 +81,8 @@ class LinearAttention : public Mixer {
     return project(tape, out_, o);
   }
 
+  bool reads_prompts() const override { return false; }  // its state is made token by token
+
   DecodeState decode_state(DType compute) const override {
     return {.row_bytes = linear_attention_state_bytes(heads_, head_size_, compute)};
   }
