@@ -88,6 +88,7 @@ struct ServeOptions {
   double timeout = 60, drain = 30;           // seconds: of an answer, of the end
   std::string chat_template;                 // empty: the folder's
   int64_t sequences = 8, max_length = 2048;  // of language models
+  bool same_bits = false;                    // see model::TranslatorOptions
   DecodeOptions decode;
 };
 

@@ -74,9 +74,10 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
     served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
                                           : serve::find_chat_template(o.chat_template);
     served.generation = std::make_unique<serve::GenerationEngine>(
-        std::move(model),
-        serve::GenerationEngine::Options{
-            .queue = o.queue, .sequences = o.sequences, .max_length = o.max_length});
+        std::move(model), serve::GenerationEngine::Options{.queue = o.queue,
+                                                           .sequences = o.sequences,
+                                                           .same_bits = o.same_bits,
+                                                           .max_length = o.max_length});
     log_info(fmt::format("{}: language model {}, chat template {}", served.name, folder,
                          served.chat->name));
     return served;
@@ -85,8 +86,8 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   if (served.languages.source.empty()) served.languages = serve::languages_of(folder);
   if (served.languages.source.empty()) served.languages = languages_of_run(named.folder);
   const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
-  served.translation =
-      std::make_unique<serve::TranslationEngine>(std::move(model), decode, o.queue);
+  served.translation = std::make_unique<serve::TranslationEngine>(
+      std::move(model), decode, o.queue, train::LineOptions{.same_bits = o.same_bits});
   if (served.languages.source.empty()) {
     log_warning(
         fmt::format("{0} does not say its languages, so /translate cannot choose it; give "

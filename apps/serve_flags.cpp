@@ -58,6 +58,9 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
                "language models: most tokens of prompt and answer together")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
+  c.add_flag("--same-bits", serve.same_bits,
+             "GPU: the same answer to the last bit, whatever is computed beside it; the CPU is so "
+             "without");
   c.add_option("--chat-template", serve.chat_template,
                "language models: how a chat becomes a prompt [the folder's]")
       ->check(CLI::IsMember(serve::chat_template_names()));

@@ -5,28 +5,34 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "runtime/device.h"
 
 namespace saturate::serve {
-namespace {
 
-// Leaves Generator::generate() early.
-struct Enough {};
+struct GenerationEngine::Open {
+  GenerationJob job;
+  size_t given = 0, left = 0;  // sequences that were begun; that have not ended
+  bool failed = false;
 
-}  // namespace
+  bool cancelled() const { return failed || (job.cancelled && job.cancelled()); }
+  void fail(const std::string& why) {
+    if (!std::exchange(failed, true)) job.failed(why);
+  }
+};
 
 GenerationEngine::GenerationEngine(train::LoadedModel model, const Options& options)
-    : model_(std::move(model)), options_([&] {
+    : model_(std::move(model)),
+      options_([&] {
         Options o = options;
         o.max_length = std::min(o.max_length, model_.config.max_positions);
         return o;
-      }()) {
-  generator_.emplace(
-      *model_.transformer, *model_.store,
-      model::GeneratorOptions{.sequences = options_.sequences, .max_length = options_.max_length});
+      }()),
+      generator_(std::make_unique<model::Generator>(*model_.transformer, *model_.store,
+                                                    generator_options())) {
   thread_ = std::thread([this] { work(); });
 }
 
@@ -39,13 +45,21 @@ GenerationEngine::~GenerationEngine() {
   thread_.join();
 }
 
+model::GeneratorOptions GenerationEngine::generator_options() const {
+  return {.sequences = options_.sequences,
+          .max_length = options_.max_length,
+          .same_bits = options_.same_bits};
+}
+
 Admission GenerationEngine::submit(GenerationJob job) {
   {
     const std::lock_guard lock(mutex_);
+    const int64_t sequences = std::ssize(job.prompts);
     if (counts_.broken || stop_) return Admission::broken;
-    if (counts_.waiting + std::ssize(job.prompts) > options_.queue) return Admission::full;
-    counts_.waiting += std::ssize(job.prompts);
-    waiting_.push_back(std::move(job));
+    if (counts_.waiting + sequences > options_.queue) return Admission::full;
+    counts_.waiting += sequences;
+    waiting_.push_back(std::make_shared<Open>(
+        Open{.job = std::move(job), .left = static_cast<size_t>(sequences)}));
   }
   came_.notify_one();
   return Admission::accepted;
@@ -56,54 +70,110 @@ EngineCounts GenerationEngine::counts() const {
   return counts_;
 }
 
-void GenerationEngine::work() {
-  use_device(model_.store->device());
-  while (true) {
-    std::unique_lock lock(mutex_);
-    came_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-    if (stop_) break;
-    GenerationJob job = std::move(waiting_.front());
-    waiting_.pop_front();
-    counts_.waiting -= std::ssize(job.prompts);
-    if (job.cancelled && job.cancelled()) continue;
-    counts_.running = std::ssize(job.prompts);
-    lock.unlock();
-    run(job);
-    lock.lock();
-    counts_.running = 0;
-    counts_.done += job.prompts.size();
-    ++counts_.steps;
+// Sequences that can begin with the next step; waits while there is nothing to do. False: to end.
+bool GenerationEngine::take(std::vector<Sequence>& sequences) {
+  std::unique_lock lock(mutex_);
+  counts_.running = std::ssize(under_way_);
+  came_.wait(lock, [this] { return stop_ || !waiting_.empty() || !under_way_.empty(); });
+  if (stop_) return false;
+  while (!waiting_.empty() && std::ssize(sequences) < generator_->room()) {
+    Open& open = *waiting_.front();
+    const size_t left = open.job.prompts.size() - open.given;
+    if (open.cancelled()) {
+      counts_.waiting -= static_cast<int64_t>(left);
+      waiting_.pop_front();
+      continue;
+    }
+    counts_.tokens_in += open.job.prompts[open.given].size();
+    sequences.push_back({waiting_.front(), open.given++});
+    --counts_.waiting;
+    if (left == 1) waiting_.pop_front();
   }
-  const std::lock_guard lock(mutex_);
-  for (GenerationJob& job : waiting_) job.failed("the server ends");
-  waiting_.clear();
+  counts_.running += std::ssize(sequences);
+  ++counts_.steps;
+  return true;
 }
 
-void GenerationEngine::run(GenerationJob& job) {
-  std::vector<bool> open(job.prompts.size(), true);
-  size_t left = open.size();
-  uint64_t tokens = 0, prompt_tokens = 0;
-  for (const auto& prompt : job.prompts) prompt_tokens += prompt.size();
-  const auto on_token = [&](size_t prompt, int32_t id) {
-    if (stop_ || (job.cancelled && job.cancelled())) throw Enough();
-    if (!open[prompt]) return;
-    ++tokens;
-    if (job.token(prompt, id)) return;
-    open[prompt] = false;
-    if (--left == 0) throw Enough();
-  };
+void GenerationEngine::begin(Sequence sequence) {
+  Open& open = *sequence.open;
+  model::SamplingOptions sampling = open.job.sampling;
+  sampling.stream = static_cast<int32_t>(sequence.number);
   try {
-    generator_->generate(job.prompts, job.sampling, on_token);
-    job.done();
-  } catch (const Enough&) {
-    job.done();
-  } catch (const std::exception& e) {
-    log_error(fmt::format("{}: {}", model_.folder, e.what()));
-    job.failed(e.what());
+    const int64_t ticket = generator_->add(open.job.prompts[sequence.number], sampling);
+    under_way_.emplace(ticket, std::move(sequence));
+  } catch (const Error& e) {
+    open.fail(e.what());
   }
+}
+
+void GenerationEngine::token(int64_t ticket, int32_t id) {
+  const auto at = under_way_.find(ticket);
+  if (at == under_way_.end()) return;
+  ++tokens_;
+  Open& open = *at->second.open;
+  if (!open.cancelled() && open.job.token(at->second.number, id)) return;
+  generator_->cancel(ticket);
+  end(ticket);
+}
+
+void GenerationEngine::end(int64_t ticket) {
+  const Sequence sequence = std::move(under_way_.extract(ticket).mapped());
+  Open& open = *sequence.open;
+  ++ended_;
+  if (--open.left == 0 && !open.failed) open.job.done();
+}
+
+void GenerationEngine::step() {
+  generator_->step([this](int64_t ticket, int32_t id, float) { token(ticket, id); },
+                   [this](int64_t ticket, const model::Continuation& all) {
+                     if (!under_way_.contains(ticket)) return;
+                     if (all.ending == model::Ending::not_finite) {
+                       under_way_.at(ticket).open->fail(
+                           "the scores of a token are no numbers: weights or sums are too large");
+                     }
+                     end(ticket);
+                   });
   const std::lock_guard lock(mutex_);
-  counts_.tokens_in += prompt_tokens;
-  counts_.tokens_out += tokens;
+  counts_.done += std::exchange(ended_, 0);
+  counts_.tokens_out += std::exchange(tokens_, 0);
+}
+
+void GenerationEngine::work() {
+  use_device(model_.store->device());
+  bool failed_before = false;
+  while (true) {
+    try {
+      if (!generator_) {
+        generator_ = std::make_unique<model::Generator>(*model_.transformer, *model_.store,
+                                                        generator_options());
+      }
+      std::vector<Sequence> sequences;
+      if (!take(sequences)) break;
+      for (Sequence& s : sequences) begin(std::move(s));
+      step();
+      failed_before = false;
+    } catch (const std::exception& e) {
+      log_error(fmt::format("{}: {}", model_.folder, e.what()));
+      fail_under_way(e.what());
+      generator_.reset();
+      if (!std::exchange(failed_before, true)) continue;
+      log_error(model_.folder + " failed twice in a row and is served no more");
+      const std::lock_guard lock(mutex_);
+      counts_.broken = true;
+      break;
+    }
+  }
+  fail_under_way("the server ends");
+  const std::lock_guard lock(mutex_);
+  for (const auto& open : waiting_) open->fail("the server ends");
+  waiting_.clear();
+  counts_.waiting = counts_.running = 0;
+  generator_.reset();
+}
+
+void GenerationEngine::fail_under_way(const std::string& why) {
+  for (const auto& [ticket, sequence] : under_way_) sequence.open->fail(why);
+  under_way_.clear();
 }
 
 }  // namespace saturate::serve

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,12 +29,15 @@ struct GenerationJob {
   std::function<void(const std::string& why)> failed;
 };
 
-/// One language model and the thread that feeds it; requests wait in a bounded queue.
+/// One language model and the thread that continues texts with it. Sequences wait in a bounded queue and
+/// begin as soon as a place is free, in the middle of others; none depends on those beside it (GPU: to
+/// rounding, unless same_bits).
 class GenerationEngine {
  public:
   struct Options {
     int64_t queue = 256;        // sequences that may wait
     int64_t sequences = 8;      // continued side by side
+    bool same_bits = false;     // as model::GeneratorOptions
     int64_t max_length = 2048;  // prompt and continuation; at most what the model takes
   };
   // Errors: those of Generator; invalid_argument for a translation model.
@@ -50,16 +54,29 @@ class GenerationEngine {
   const train::LoadedModel& model() const noexcept { return model_; }
 
  private:
-  void work();
-  void run(GenerationJob& job);
+  struct Open;  // a job that was accepted
+  struct Sequence {
+    std::shared_ptr<Open> open;
+    size_t number;
+  };
+  model::GeneratorOptions generator_options() const;
+  void work();  // the thread, as the next
+  bool take(std::vector<Sequence>& sequences);
+  void begin(Sequence sequence);
+  void step();
+  void token(int64_t ticket, int32_t id);
+  void end(int64_t ticket);
+  void fail_under_way(const std::string& why);
 
   const train::LoadedModel model_;
   const Options options_;
-  std::optional<model::Generator> generator_;  // the thread's
+  std::unique_ptr<model::Generator> generator_;
+  std::map<int64_t, Sequence> under_way_;  // by the generator's tickets
+  uint64_t ended_ = 0, tokens_ = 0;        // of one step
 
   mutable std::mutex mutex_;  // of everything below but the thread
   std::condition_variable came_;
-  std::deque<GenerationJob> waiting_;
+  std::deque<std::shared_ptr<Open>> waiting_;
   EngineCounts counts_;
   bool stop_ = false;
   std::thread thread_;

@@ -321,7 +321,7 @@ TEST(Serve, AFullQueueIsSaid) {
   EXPECT_EQ(s.post("/v1/translate", R"({"texts":["a","b","c","d"]})").status, 413);
   Client busy = s.client();  // the language model works on this for a while
   busy.send_request("POST /v1/completions",
-                    completion(R"("ignore_eos":true,"max_tokens":16000,"stream":true)"), "");
+                    completion(R"("ignore_eos":true,"max_tokens":16000,"stream":true,"n":2)"), "");
   busy.read_some();
   std::vector<Client> waiting;
   for (int i = 0; i < 3; ++i) {
@@ -338,7 +338,7 @@ TEST(Serve, AFullQueueIsSaid) {
 }
 
 TEST(Serve, AnAnswerThatTakesTooLongEnds) {
-  const Running s({.http = {.answer_seconds = 0.1}});
+  const Running s({.http = {.answer_seconds = 0.7}});
   EXPECT_EQ(
       s.post("/v1/completions", completion(R"("ignore_eos":true,"max_tokens":16000,"n":2)")).status,
       504);
