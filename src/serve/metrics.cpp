@@ -50,10 +50,9 @@ void Histogram::write(std::string& out, const std::string& name, const std::stri
 }
 
 void RequestMetrics::add(const std::string& path, int status, double seconds) {
-  const std::string name = status == 404 || path.empty() ? "other" : path;
   const std::lock_guard lock(mutex_);
-  ++answers_[{name, status}];
-  seconds_[name].add(seconds);
+  ++answers_[{path, status}];
+  seconds_[path].add(seconds);
 }
 
 void RequestMetrics::write(std::string& out) const {

@@ -25,7 +25,7 @@ class Histogram {
   std::atomic<int64_t> sum_ns_{0};
 };
 
-// Answers by path and status. Unknown paths are counted as one, since anybody can invent them.
+// Answers by path and status; every path stays, so those of clients are not for it as they come.
 class RequestMetrics {
  public:
   void add(const std::string& path, int status, double seconds);

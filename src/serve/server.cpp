@@ -66,7 +66,9 @@ Server::Server(ServerOptions options, std::vector<ServedModel> models)
         return error_reply(path, problem.status, problem.message);
       },
       [this](const std::string& path, int status, double seconds) {
-        request_metrics_.add(path, status, seconds);
+        // Others are counted as one: anybody can invent them, and each would stay in memory.
+        const bool known = std::ranges::find(kRoutes, path, &Route::path) != std::end(kRoutes);
+        request_metrics_.add(known ? path : "other", status, seconds);
       });
   thread_ = std::thread([this] { work(); });
 }

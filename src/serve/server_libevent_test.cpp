@@ -268,6 +268,9 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
             400);
   EXPECT_EQ(s.post("/v1/translate", "\xFF", "text/plain").status, 400);
   EXPECT_EQ(s.client().ask_raw("nonsense\r\n\r\n").status, 400);
+  EXPECT_EQ(s.client().ask_raw("GET /invented HTTP/1.1\r\n\r\n").status, 400);  // no Host
+  EXPECT_EQ(s.get("/metrics").body.find("invented"), std::string::npos)
+      << "clients fill the memory";
   EXPECT_EQ(s.get("/health").status, 200);
 }
 
