@@ -64,6 +64,8 @@ std::vector<float> run(const Problem& p, const PackedWeights& w, CpuLevel level,
 double activated(const std::optional<ActivationKind>& kind, double v) {
   if (!kind) return v;
   switch (*kind) {
+    case ActivationKind::identity:
+      return v;
     case ActivationKind::relu:
       return std::max(v, 0.0);
     case ActivationKind::silu:
