@@ -34,6 +34,11 @@ std::string describe_error(ncclResult_t code, ncclComm_t comm) {
                      detail ? detail : "");
 }
 
+// Multiprocessors that messages between pipeline stages take. A receive is enqueued as soon as its
+// place is free and runs until its partner sends, beside most of the computation: each
+// multiprocessor of it is lost to the products for that long, while a message itself is short.
+constexpr int kMessageCtas = 2;
+
 class NcclCommunicator final : public ChannelCommunicator {
  public:
   NcclCommunicator(Device device, std::unique_ptr<ControlChannel> channel)
@@ -43,8 +48,9 @@ class NcclCommunicator final : public ChannelCommunicator {
     ncclUniqueId id{};
     if (rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     channel_->broadcast(&id, sizeof id, 0);
-    comms_.push_back(nullptr);
-    check(ncclCommInitRank(&comms_[0], size(), id, rank()), "ncclCommInitRank");
+    ncclComm_t world = nullptr;
+    check(ncclCommInitRank(&world, size(), id, rank()), "ncclCommInitRank");
+    comms_.push_back({world, world});
 
     int lowest = 0, highest = 0;
     SAT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -61,7 +67,10 @@ class NcclCommunicator final : public ChannelCommunicator {
     unwinding();  // then does not return: the collectives in flight may never end
     cudaStreamSynchronize(stream_);
     channel_->set_guard(nullptr, nullptr);
-    for (auto comm = comms_.rbegin(); comm != comms_.rend(); ++comm) ncclCommDestroy(*comm);
+    for (auto of = comms_.rbegin(); of != comms_.rend(); ++of) {
+      if (of->messages != of->sums) ncclCommDestroy(of->messages);
+      ncclCommDestroy(of->sums);
+    }
     for (cudaEvent_t event : done_) cudaEventDestroy(event);
     cudaEventDestroy(fork_);
     cudaStreamDestroy(stream_);
@@ -84,9 +93,13 @@ class NcclCommunicator final : public ChannelCommunicator {
   // Colour: the group's first rank. NCCL connects two ranks at their first message of a kind, which
   // must not fall into a capture.
   void connect(const Group& group) override {
-    ncclComm_t comm = nullptr;
-    check(ncclCommSplit(comms_[0], group.ranks.front(), rank(), &comm, nullptr), "ncclCommSplit");
-    comms_.push_back(comm);
+    ncclComm_t sums = nullptr, messages = nullptr;
+    ncclConfig_t few = NCCL_CONFIG_INITIALIZER;
+    few.maxCTAs = kMessageCtas;
+    const int colour = group.ranks.front();
+    check(ncclCommSplit(comms_[0].sums, colour, rank(), &sums, nullptr), "ncclCommSplit");
+    check(ncclCommSplit(comms_[0].sums, colour, rank(), &messages, &few), "ncclCommSplit");
+    comms_.push_back({sums, messages});
     set_guard();
     const int64_t n = group.size();
     Buffer from(device_, static_cast<size_t>(n) * sizeof(double)), to(device_, from.bytes());
@@ -116,7 +129,7 @@ class NcclCommunicator final : public ChannelCommunicator {
   void enqueue(const Collective& c, const void* input, void* output) {
     const auto count = static_cast<size_t>(c.count);
     const ncclDataType_t type = type_of(c.dtype);
-    ncclComm_t comm = comms_[static_cast<size_t>(c.group.id)];
+    const auto& [comm, messages] = comms_[static_cast<size_t>(c.group.id)];
     switch (c.kind) {
       case CollectiveKind::all_reduce:
         return check(
@@ -131,8 +144,9 @@ class NcclCommunicator final : public ChannelCommunicator {
         return check(ncclBroadcast(output, output, count, type, c.root, comm, stream_),
                      "ncclBroadcast");
       case CollectiveKind::all_to_all:
-      case CollectiveKind::send_receive:
         return exchange(c, static_cast<const char*>(input), static_cast<char*>(output), comm);
+      case CollectiveKind::send_receive:
+        return exchange(c, static_cast<const char*>(input), static_cast<char*>(output), messages);
     }
   }
 
@@ -154,18 +168,25 @@ class NcclCommunicator final : public ChannelCommunicator {
     if (code == ncclSuccess) return;
     throw Error(Errc::collective, "nccl",
                 fmt::format("{} failed on rank {} of {} ({}): {}. NCCL_DEBUG=INFO tells more", call,
-                            rank(), size(), to_string(device_), describe_error(code, comms_[0])));
+                            rank(), size(), to_string(device_),
+                            describe_error(code, comms_.empty() ? nullptr : comms_[0].sums)));
   }
 
   void set_guard() {
     channel_->set_guard(
         [comms = comms_] {
           std::string cause;
-          for (size_t i = 0; i < comms.size() && cause.empty(); ++i) cause = health_of(comms[i]);
+          for (const Comms& of : comms) {
+            if (cause.empty()) cause = health_of(of.sums);
+            if (cause.empty()) cause = health_of(of.messages);
+          }
           return cause;
         },
         [comms = comms_] {
-          for (ncclComm_t comm : comms) ncclCommAbort(comm);
+          for (const Comms& of : comms) {
+            ncclCommAbort(of.sums);
+            if (of.messages != of.sums) ncclCommAbort(of.messages);
+          }
         });
   }
 
@@ -178,7 +199,10 @@ class NcclCommunicator final : public ChannelCommunicator {
     return "[nccl] " + describe_error(state, comm);
   }
 
-  std::vector<ncclComm_t> comms_;  // by the group's id
+  struct Comms {
+    ncclComm_t sums, messages;  // of the world one and the same
+  };
+  std::vector<Comms> comms_;  // by the group's id
   // One stream for all groups: NCCL promises progress only where all ranks run their collectives in
   // one order.
   cudaStream_t stream_ = nullptr;
