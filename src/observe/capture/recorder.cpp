@@ -33,9 +33,9 @@ constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
-// Before this version of CUPTI a flush beside graphs that are changed after they were made ends the
-// program with CUDA_ERROR_LAUNCH_FAILED: of JAX on an H200 four runs of five, of three without
-// flushes none, and of three with 13.5 none.
+// Before this version of CUPTI, JAX often ends with CUDA_ERROR_LAUNCH_FAILED under the capture: on
+// an H200 four runs of five with flushes, three of eight without; of three with 13.5 and flushes
+// none. Why is not known; programs that change their graphs are not flushed with older ones.
 constexpr uint32_t kFlushesBesideChanges = 130500;
 // kGraphTrace is not among them: see open(). kSynchronization is, where it is asked for.
 constexpr uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemcpyPeer, kMemset, kOverhead};
