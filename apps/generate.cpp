@@ -68,7 +68,8 @@ std::vector<Prompt> encode_prompts(const GenerateOptions& o, const data::Tokeniz
                     std::to_string(most) + "; shorten the prompt");
   };
   if (o.prompts.empty()) {
-    add(o.prompt && *o.prompt != "-" ? *o.prompt : read_prompt(), "the prompt");
+    const bool given = o.prompt && *o.prompt != "-";
+    add(given ? *o.prompt : read_prompt(), given ? "--prompt" : "the prompt");
   } else {
     const std::vector<std::string> lines = read_lines(o.prompts);
     for (size_t i = 0; i < lines.size(); ++i)

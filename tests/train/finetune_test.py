@@ -312,7 +312,7 @@ class FineTuning(unittest.TestCase):
         shutil.copytree(f"{self.root}/base/model", folder)
         for name in ["source.spm", "target.spm", "manifest.json"]:
             os.remove(f"{folder}/{name}")
-        self.refused("no SentencePiece model", init=folder)
+        self.refused("has no tokenizer that Saturate reads", init=folder)
 
     def test_patterns_that_freeze_nothing_or_all_are_refused(self):
         self.refused("encodr.*", "did you mean 'encoder.*'", **{"optimizer.freeze": "encodr.*"})

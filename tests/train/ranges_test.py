@@ -32,6 +32,7 @@ ALONE = {
     ("translate.max_length_offset", 1 << 16), ("parallel.dp", 65536), ("parallel.tp", 1024), ("parallel.pp", 1024),
     ("parallel.cp", 1024), ("parallel.ep", 1024), ("parallel.chunks", 64),
     ("parallel.dp_shard", 65536),
+    ("lora.rank", 65536),  # needs a trained model beside which adapters lie
 }
 # Refused where the model has no experts, and bounded by its layers where it has.
 OF_EXPERTS = {"model.experts", "model.experts_per_token", "model.expert_every", "model.capacity_factor", "model.router_aux_loss",
