@@ -101,7 +101,7 @@ class Ranges(unittest.TestCase):
         return values
 
     def together(self, end, base, files, use):
-        given = {k: v[end] for k, *v in self.keys if (k, v[end]) not in ALONE | TOO_LONG 
+        given = {k: v[end] for k, *v in self.keys if (k, v[end]) not in ALONE | TOO_LONG
                  and k not in OF_EXPERTS and not k.startswith("lora.")}
         settings = base | {k: text_of(v) for k, v in given.items()}
         out, done = self.train(settings, files)
