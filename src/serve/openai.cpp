@@ -9,6 +9,8 @@
 namespace saturate::serve {
 namespace {
 
+constexpr std::string_view kUnsupported = "it is not supported; leave it out";
+
 // Fields that say nothing of what is generated.
 constexpr std::array<std::string_view, 9> kWithoutEffect = {"user",
                                                             "store",
@@ -76,10 +78,9 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
       r.stops.push_back(*text);
     }
   }
-  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
   for (const std::string_view key : {"presence_penalty", "frequency_penalty"})
-    refuse_unless(fields, key, is_zero(body[key]), kNotDone);
-  refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kNotDone);
+    refuse_unless(fields, key, is_zero(body[key]), kUnsupported);
+  refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kUnsupported);
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
 }
 
@@ -153,9 +154,8 @@ CompletionRequest parse_completion(const Json& body) {
   parse_length(fields, r, "max_tokens");
   if (!r.max_tokens) r.max_tokens = 16;  // as OpenAI
   r.echo = fields.boolean_or("echo", false);
-  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
-  refuse_unless(fields, "logprobs", body["logprobs"].is_null(), kNotDone);
-  refuse_unless(fields, "suffix", body["suffix"].is_null(), kNotDone);
+  refuse_unless(fields, "logprobs", body["logprobs"].is_null(), kUnsupported);
+  refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
   if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
     fields.fail("best_of", "only as many as n can be drawn");
   fields.reject_others();
@@ -178,7 +178,7 @@ CompletionRequest parse_chat(const Json& body) {
     r.messages.push_back({role, text_of(parts, "content", message["content"])});
     static_cast<void>(parts.has("name"));
     refuse_unless(parts, "tool_calls", message["tool_calls"].size() == 0,
-                  "tools are not implemented here");
+                  "tools are not supported; leave it out");
     refuse_unless(parts, "refusal", message["refusal"].is_null(), "it must be null");
     for (const char* key : {"audio", "function_call", "annotations"})
       refuse_unless(parts, key, message[key].size() == 0, "it must be null");
@@ -187,13 +187,12 @@ CompletionRequest parse_chat(const Json& body) {
   if (r.messages.empty()) fields.fail("messages", "it is empty; give at least one message");
   parse_length(fields, r, "max_tokens");
   parse_length(fields, r, "max_completion_tokens");
-  constexpr std::string_view kNotDone = "it is not implemented here; leave it out";
-  refuse_unless(fields, "logprobs", body["logprobs"] == Json(false), kNotDone);
+  refuse_unless(fields, "logprobs", body["logprobs"] == Json(false), kUnsupported);
   for (const char* key : {"top_logprobs", "tool_choice", "function_call", "audio", "prediction",
                           "reasoning_effort", "web_search_options"})
-    refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kNotDone);
+    refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
   for (const char* key : {"tools", "functions"})
-    refuse_unless(fields, key, body[key].size() == 0, kNotDone);
+    refuse_unless(fields, key, body[key].size() == 0, kUnsupported);
   refuse_unless(fields, "modalities", body["modalities"] == Json(Json::Array{"text"}),
                 "only [\"text\"] is implemented here");
   refuse_unless(fields, "response_format", body["response_format"]["type"] == Json("text"),
