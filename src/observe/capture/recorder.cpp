@@ -216,9 +216,10 @@ void Recorder::stop_flushing() {
   flushes_ = false;
   trace_.notes.push_back(
       "CUPTI " + std::to_string(version_) +
-      " is not asked for its records while the program runs, which ends programs that change their "
-      "graphs (JAX does): killed from outside, this one loses what CUPTI holds; with --cupti and "
-      "one of CUDA 13.5 or later it does not");
+      " is not asked for its records while this program runs, which changes its graphs (JAX does): "
+      "killed from outside it loses what CUPTI holds; if it ends with CUDA_ERROR_LAUNCH_FAILED, "
+      "try "
+      "--cupti with the libcupti of CUDA 13.5 or later");
 }
 
 void Recorder::watch_program() {
