@@ -218,8 +218,7 @@ void Recorder::stop_flushing() {
       "CUPTI " + std::to_string(version_) +
       " is not asked for its records while this program runs, which changes its graphs (JAX does): "
       "killed from outside it loses what CUPTI holds; if it ends with CUDA_ERROR_LAUNCH_FAILED, "
-      "try "
-      "--cupti with the libcupti of CUDA 13.5 or later");
+      "try --cupti with the libcupti of CUDA 13.5 or later");
 }
 
 void Recorder::watch_program() {
