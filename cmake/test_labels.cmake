@@ -4,10 +4,12 @@
 
 # Slow is what takes more than about two seconds on one core. Everything else is fast: a new test is, until it is named here.
 set(SATURATE_SLOW_TESTS
-  "^train\\." "^cli\\.(limits|doctor_watch|doctor_trial|top)" "^install\\." "^interop\\." "^python\\." "^distributed\\.(mpi|nccl|gloo\\.layouts)"
+  "^train\\." "^cli\\.(behaviour|limits|doctor|doctor_watch|doctor_trial|top)$" "^install\\." "^interop\\." "^python\\." "^distributed\\.(mpi|nccl|gloo\\.(axes|layouts))"
   "AttentionCpuTest\\.MatchesReference/(many|.*_256|.*_192|.*wide)" "OneThreadOrManyGiveTheSameBits" "^Nvrtc\\.Compiles"
   "GroupedGemm\\.EveryImplementation" "TranslatorSearch\\.EqualsSearch" "Translator\\.(SentenceDoesNot|PlansByLength)"
   "LayoutRandom" "LayoutMutants" "^Kineto\\.QuickAndCareful" "^Serving\\.SilentAndSlow" "^CheckpointKill" "PhrasesAreTranslated"
+  "Families\\.GradientsOfATranslator" "LinearAttentionMixer\\.Gradients" "^doctor\\.traces" "Translator\\.SentencesComeAndGo"
+  "LayoutCompare\\.BoundsInFp32"
 )
 # Cases that do nothing but skip without a GPU, and there are more of them than of all others: where there is none, they are
 # not fast but `gpu`, because starting a program for each is most of what they cost.
