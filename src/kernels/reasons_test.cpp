@@ -36,6 +36,7 @@
 #include "kernels/lists.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
+#include "kernels/relative_bias/relative_bias.h"
 
 namespace saturate::kernels {
 namespace {
@@ -469,6 +470,8 @@ void provoke_others(Reasons& r) {
 #if SATURATE_WITH_CUDA
   other<NormForwardArgs>(r, "f64 is for gradient checks on the CPU only", "norm_forward_cuda",
                          [](auto& a) { a.dtype = DType::f64; });
+  other<RelativeBiasArgs>(r, "the bias is added to scores, which are f32", "relative_bias_cuda",
+                          nothing);
   other<CompressArgs>(r, "a GPU makes these sums in f32", "compress_cuda", nothing);
   other<NormForwardArgs>(r, "cols > 2^20 (32-bit column arithmetic)", "norm_forward_cuda",
                          [](auto& a) { a.cols = (k1 << 20) + 1; });

@@ -10,8 +10,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/timed_part.h"
+#include "data/tokenizer_json.h"
 #include "kernels/gemm/packed/packed_linear.h"
 #include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
@@ -153,25 +155,36 @@ std::optional<Tokenizers> published_tokenizers(const std::string& folder,
   return std::nullopt;
 }
 
+// Whether the folder says that one id is one byte, in the tokenizer.json that such models are saved with.
+bool says_bytes(const std::string& folder) {
+  const std::string path = folder + "/tokenizer.json";
+  if (!fs::exists(path)) return false;
+  const std::string ours =
+      data::tokenizer_json(data::Tokenizer::bytes(), data::SentenceEnd::left_out);
+  return read_json_file(path)["model"] == parse_json(ours, "bytes")["model"];
+}
+
 }  // namespace
 
 Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config) {
   std::optional<Tokenizers> t;
-  if (!fs::exists(folder + "/target.spm") &&
-      (config.vocab_target != data::Tokenizer::bytes().vocab_size() ||
-       !fs::exists(folder + "/tokenizer.json")))
+  const data::Tokenizer bytes = data::Tokenizer::bytes();
+  if (fs::exists(folder + "/target.spm")) {
+    t = load_tokenizers(folder);
+  } else if (config.vocab_target == bytes.vocab_size() && says_bytes(folder)) {
+    t = Tokenizers{bytes, bytes};
+  } else {
     t = published_tokenizers(folder, config);
-  if (!t) t = load_tokenizers(folder);
-  if (t->target.is_bytes() && config.vocab_target != t->target.vocab_size()) {
+  }
+  if (!t) {
     throw Error(
         Errc::invalid_argument, "model",
-        fmt::format(
-            "{} has no tokenizer that Saturate reads (source.spm and target.spm; of T5 "
-            "spiece.model; of Llama and those like it tokenizer.model; of these, GPT-2 and "
-            "BART a tokenizer.json with byte-level BPE), and its vocabulary of {} is not that "
-            "of bytes, {}; put the one it was trained with there, or give token ids with "
-            "--ids",
-            folder, config.vocab_target, t->target.vocab_size()));
+        fmt::format("{} has no tokenizer that Saturate reads (source.spm and target.spm; of T5 "
+                    "spiece.model; of Llama and those like it tokenizer.model; of these, GPT-2 and "
+                    "BART a tokenizer.json with byte-level BPE; a model of bytes has a "
+                    "tokenizer.json too); put the one it was trained with there, or give token ids "
+                    "with --ids",
+                    folder));
   }
   check_vocabulary(folder, config, *t);
   return *t;
