@@ -97,6 +97,7 @@ int run_bench(const BenchOptions& o) {
   if (o.ladder && !o.plot.empty()) check_report_path("bench", o.plot);
   if (o.what == "links") return run_bench_links(o);
   if (o.what == "step" && o.operations) return run_bench_operations(o);
+  if (o.what == "step" && o.roofline) return run_bench_roofline(o);
   if (o.what == "step") {
     const train::StepTiming timing = train::time_step(
         o.config, o.length, o.repeats,

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// `saturate bench links` and `saturate bench step --operations`: what a machine file is made of.
+// `saturate bench links`, `saturate bench step --operations`: what a machine file is made of; and
+// `saturate bench step --roofline`.
 #include <fmt/format.h>
 
 #include <filesystem>
 
+#include "apps/bench_against.h"
 #include "apps/commands.h"
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "parallel/communicator.h"
 #include "plan/measure.h"
+#include "plan/roofline.h"
+#include "train/model_setup.h"
 
 namespace saturate::apps {
 namespace {
@@ -83,6 +87,45 @@ int run_bench_operations(const BenchOptions& o) {
   for (const plan::MeasuredOperation& x : operations) m.operations[x.key] = x.us;
   write_durable_file(o.machine, plan::to_toml(m));
   log_info(fmt::format("{}: {} operations written", o.machine, operations.size()));
+  return 0;
+}
+
+namespace {
+
+// Microseconds of one step: measured, floor, gap, floor over measured.
+void print(const plan::RooflineRow& r, const plan::Roofline& of) {
+  fmt::print("{:>10.1f} {:>10.1f} {:>10.1f} {:>5.1f}% {:>6.1f}% {:>6}  {}\n", r.us, r.floor_us,
+             r.gap_us(), 100 * r.us / of.us, r.us > 0 ? 100 * r.floor_us / r.us : 0.0, r.count,
+             r.key);
+}
+
+void print(const char* of, const std::vector<plan::RooflineRow>& rows, const plan::Roofline& r) {
+  fmt::print("{:>10} {:>10} {:>10} {:>6} {:>7} {:>6}  {}\n", "us", "floor", "gap", "share",
+             "of roof", "count", of);
+  for (const plan::RooflineRow& row : rows) print(row, r);
+}
+
+}  // namespace
+
+int run_bench_roofline(const BenchOptions& o) {
+  const Device device = parse_device(o.config.train.device);
+  use_device(device);
+  const plan::Machine machine =
+      o.machine.empty() ? plan::measure_device(device) : plan::read_machine(o.machine);
+  const plan::Roofline r = plan::measure_roofline(machine, o.config, o.length, device);
+  print("operation", r.operations, r);
+  print("class", r.classes, r);
+  std::string classes;
+  for (const plan::RooflineRow& row : r.classes)
+    classes += fmt::format(R"({}"{}":[{:.1f},{:.1f}])", classes.empty() ? "" : ",", row.key, row.us,
+                           row.floor_us);
+  double tflops = 0;
+  for (const auto& [type, rate] : machine.compute.tflops) tflops = std::max(tflops, rate);
+  const std::string row = fmt::format(
+      R"({{"what":"roofline","model":"{}","target_tokens":{},"sum_us":{:.1f},"floor_us":{:.1f},"distance":{:.4f},"product_tflops":{:.1f},"bandwidth_gbs":{:.0f},"classes_us_floor":{{{}}}}})",
+      train::preset_name(o.config), r.target_tokens, r.us, r.floor_us,
+      r.us > 0 ? 1 - r.floor_us / r.us : 0.0, tflops, machine.compute.bandwidth_gbs, classes);
+  fmt::print("{}\n", complete_row(row, device_info(device).name, o.arguments));
   return 0;
 }
 

@@ -116,8 +116,10 @@ struct BenchOptions {
   std::string what;  // step, gemm, attention or links
   RunConfig config;
   bool operations = false;     // step: times each operation of its list
+  bool roofline = false;       // step: each operation against the least time it could take
   int devices = 1;             // step --operations: ranks of the layout, of which one is run
-  std::string machine;         // links, step --operations: machine file to write or extend
+  std::string machine;         // links, step --operations: machine file to write or extend;
+                               // --roofline: whose rates count, or empty
   int64_t length = 32;         // tokens of a synthetic sentence
   int64_t repeats = 30;        // timed steps or launches
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
@@ -250,6 +252,7 @@ RunConfig compare_defaults();
 int run_compare(const CompareOptions& options);
 int run_bench_links(const BenchOptions& options);
 int run_bench_operations(const BenchOptions& options);
+int run_bench_roofline(const BenchOptions& options);
 int run_plan(const PlanOptions& options);
 int run_tune(const TuneOptions& options);
 int run_tune_attention(const TuneOptions& options);

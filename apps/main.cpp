@@ -226,13 +226,18 @@ and the like the model decodes as [translate] of its run says.)");
         ->capture_default_str();
     CLI::Option* operations = c.add_flag("--operations", bench.operations,
                                          "step: the time of each operation of its list instead");
+    c.add_flag("--roofline", bench.roofline,
+               "step: each operation's time beside the least that its multiplications and bytes "
+               "could take on this device, largest gap first")
+        ->excludes(operations);
     c.add_option("--devices", bench.devices,
                  "--operations: ranks that --parallel is for; one is run, without the others")
         ->needs(operations)
         ->check(CLI::Range(1, 65536))
         ->capture_default_str();
     c.add_option("--machine", bench.machine,
-                 "links and --operations: machine file to write, or to extend, for saturate plan")
+                 "links and --operations: machine file to write, or to extend, for saturate plan; "
+                 "--roofline: machine whose rates count instead of those measured here")
         ->type_name("FILE");
     c.add_option("--repeats", bench.repeats, "timed repetitions; the median is printed")
         ->check(CLI::Range(1, 1000000))
@@ -274,6 +279,7 @@ and the like the model decodes as [translate] of its run says.)");
   saturate bench step --preset base --batch 25088 --length 32
   saturate bench step --preset gpt2-124m --batch 32768 --length 1024
   saturate bench step --preset base --batch 25088 --operations --machine here.toml
+  saturate bench step --preset base --batch 25088 --roofline
   torchrun --nproc-per-node 4 --no-python saturate bench links --machine here.toml
   saturate bench gemm --shape 4096 4096 4096 --precision bf16
   saturate bench gemm --ladder --sizes 1024 2048 4096

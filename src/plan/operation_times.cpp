@@ -7,10 +7,12 @@
 #include "parallel/planning.h"
 #include "plan/cost.h"
 #include "plan/measure.h"
+#include "plan/roofline.h"
 #include "runtime/replay.h"
 #include "train/frozen.h"
 #include "train/loss_tape.h"
 #include "train/model_setup.h"
+#include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
 #include "train/recompute.h"
 #include "train/step_timing.h"
@@ -47,9 +49,10 @@ class Bench {
         workspace_(device, kernels::matmul_workspace_bytes(device, store_.compute_type())),
         batch_(device, static_cast<size_t>(batch_layout_.words) * sizeof(int32_t)),
         state_(device, sizeof(StepState)),
+        options_(train::resolve_step(config, shape.batch, ranks)),
         tape_(store_, TapeMode::training, state_.as<StepState>()->rng) {
     train::freeze_parameters(store_, config.optimizer.freeze);
-    store_.allocate(Purpose::training);
+    store_.allocate(options_.optimizer.purpose());
     model_.make_tables(store_);
     store_.initialise(stream_, 1);
     std::vector<int32_t> words(static_cast<size_t>(batch_layout_.words));
@@ -58,13 +61,16 @@ class Bench {
     const StepState state;
     copy_to_device(stream_, state_.data(), &state, sizeof state);
     tape_.set_workspace_bytes(workspace_.bytes());
-    record(train::resolve_step(config, shape.batch, ranks));
+    record(options_);
     arena_ = Buffer(device, tape_.plan());
     fill_bytes(stream_, arena_.data(), 0, arena_.bytes());
     stream_.synchronize();
   }
 
-  std::vector<MeasuredOperation> run() {
+  const Tape& tape() const noexcept { return tape_; }
+
+  // Microseconds of each operation of the list, alone.
+  std::vector<double> times() {
     const size_t n = tape_.operations();
     std::vector<std::vector<double>> times(n);
     pass();
@@ -77,21 +83,53 @@ class Bench {
     // Events take time of their own, which a graph of the list does not have.
     double more = 0;
     if (store_.device().is_cuda())
-      more = std::max(0.0, (sum - graph_us()) / static_cast<double>(n));
+      more = std::max(0.0, (sum - replayed_us([&] { pass(); })) / static_cast<double>(n));
+    for (double& t : us) t = std::max(t - more, 0.2 * t);
+    return us;
+  }
+
+  std::vector<MeasuredOperation> run() {
+    const std::vector<double> us = times();
     std::vector<MeasuredOperation> out;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < us.size(); ++i) {
       if (tape_.operation(i).traits.kind != OperationKind::compute) continue;
-      const double alone = std::max(us[i] - more, 0.2 * us[i]);
       const std::string key = operation_key(tape_, tape_.operation(i));
       const auto known =
           std::ranges::find_if(out, [&](const MeasuredOperation& o) { return o.key == key; });
       if (known == out.end()) {
-        out.push_back({key, 1, alone});
+        out.push_back({key, 1, us[i]});
       } else {
-        known->us += (alone - known->us) / static_cast<double>(++known->count);
+        known->us += (us[i] - known->us) / static_cast<double>(++known->count);
       }
     }
     return out;
+  }
+
+  // What follows the list: norm of the gradients, AdamW, the step's record.
+  double optimizer_us() {
+    constexpr int64_t kSlots = 4;
+    const Buffer ring(store_.device(), kSlots * sizeof(StepRecord));
+    const train::OptimizerStep step(store_, options_.optimizer, 1.0f, stream_, ranks_, layout_);
+    pass();
+    stream_.synchronize();
+    // A step begins with the tokens that its list has counted; without them it changes nothing.
+    const Buffer begin(store_.device(), sizeof(StepState));
+    copy_on_device(stream_, begin.data(), state_.data(), sizeof(StepState));
+    return replayed_us([&] {
+      copy_on_device(stream_, state_.data(), begin.data(), sizeof(StepState));
+      step.enqueue(context(), stream_, state_.as<StepState>(), ring.as<StepRecord>(), kSlots);
+    });
+  }
+  // Master and moments in and out, the gradient for its norm and once more, the compute copy out.
+  double optimizer_bytes() const {
+    const auto wide = static_cast<double>(size_of(store_.wide_type()));
+    const bool rounds = store_.compute_type() != store_.wide_type();
+    const double each =
+        8 * wide + (rounds ? static_cast<double>(size_of(store_.compute_type())) : 0.0);
+    double elements = 0;
+    for (const ParameterSpec& p : store_.specs())
+      if (!p.frozen) elements += static_cast<double>(p.size());
+    return elements * each;
   }
 
  private:
@@ -139,13 +177,13 @@ class Bench {
       times[i].push_back(Event::elapsed_ms(events_[i], events_[i + 1]) * 1e3);
   }
 
-  double graph_us() {
+  double replayed_us(const std::function<void()>& body) {
     Replay replay(true);
     std::vector<double> times;
     for (int i = 0; i < 3 + kRounds; ++i) {
       stream_.synchronize();
       const Clock::time_point begin = Clock::now();
-      replay.enqueue(stream_, [&] { pass(); });
+      replay.enqueue(stream_, body);
       stream_.synchronize();
       if (i >= 3) times.push_back(us_since(begin));
     }
@@ -159,9 +197,20 @@ class Bench {
   data::BatchLayout batch_layout_;
   Stream stream_;
   Buffer workspace_, batch_, state_, arena_;
+  train::StepOptions options_;
   Tape tape_;
   std::vector<Event> events_;
 };
+
+// Rows of one key, or of one class, become one.
+void add(std::vector<RooflineRow>& rows, RooflineRow row) {
+  const auto known =
+      std::ranges::find_if(rows, [&](const RooflineRow& r) { return r.key == row.key; });
+  if (known == rows.end()) return rows.push_back(std::move(row));
+  known->count += row.count;
+  known->us += row.us;
+  known->floor_us += row.floor_us;
+}
 
 }  // namespace
 
@@ -181,6 +230,33 @@ std::vector<MeasuredOperation> measure_operations(const RunConfig& config, int64
   const train::TimedShape shape = train::timed_shape(stage, length);
   train::check_layout(stage, shape.model, ranks);
   return Bench(stage, shape, length, ranks, rank, device).run();
+}
+
+Roofline measure_roofline(const Machine& machine, const RunConfig& config, int64_t length,
+                          Device device) {
+  const train::TimedShape shape = train::timed_shape(config, length);
+  train::check_layout(config, shape.model, 1);
+  Bench bench(config, shape, length, 1, 0, device);
+  const Tape& tape = bench.tape();
+  const std::vector<double> us = bench.times(), floors = floors_us(machine, tape);
+  Roofline out;
+  out.target_tokens = shape.batch.sequences * length;
+  const auto take = [&](RooflineRow row) {
+    out.us += row.us, out.floor_us += row.floor_us;
+    RooflineRow of_class = row;
+    of_class.key = row.kind;
+    add(out.operations, std::move(row));
+    add(out.classes, std::move(of_class));
+  };
+  for (size_t i = 0; i < us.size(); ++i) {
+    const Tape::Operation& o = tape.operation(i);
+    take({operation_key(tape, o), class_of(o.name), 1, us[i], floors[i]});
+  }
+  take({"optimizer", class_of("optimizer"), 1, bench.optimizer_us(),
+        bench.optimizer_bytes() / (machine.compute.bandwidth_gbs * 1e3)});
+  for (auto* rows : {&out.operations, &out.classes})
+    std::ranges::stable_sort(*rows, std::greater{}, &RooflineRow::gap_us);
+  return out;
 }
 
 }  // namespace saturate::plan
