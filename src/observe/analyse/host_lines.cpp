@@ -5,6 +5,8 @@
 #include <array>
 #include <set>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "observe/analyse/stack_words.h"
 
@@ -40,13 +42,28 @@ struct Group {
   auto operator<=>(const Group&) const = default;
 };
 
-struct Sum {
-  double ns = 0;
-  int64_t samples = 0, most = 0, blocked = 0;
+// Samples of a line that are alike but for what native code ran there.
+struct Alike {
+  int64_t samples = 0;
   StackWords words, holder;
   uint32_t thread = 0, holder_thread = 0, wait = 0;
+};
+
+struct Sum {
+  double ns = 0;
+  int64_t samples = 0, blocked = 0;
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, Alike>
+      alike;  // by stack of Python, thread, wait, holder
+  std::map<std::pair<std::string, std::string>, int64_t> native;  // by function and file
   std::map<Leaf, double> leaves;
 };
+
+template <class Map>
+auto most_of(const Map& counts, const auto& count) {
+  return std::max_element(counts.begin(), counts.end(), [&](const auto& a, const auto& b) {
+    return count(a.second) < count(b.second);
+  });
+}
 
 }  // namespace
 
@@ -160,34 +177,41 @@ HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle) const {
       sum.samples += points;
       sum.leaves[key.leaf] += ns;
       if (key.state == HostState::blocked) sum.blocked += points;
-      if (points < sum.most) continue;
-      sum.most = points;
-      sum.words = words;
-      sum.holder = holder;
-      sum.thread = key.thread;
-      sum.holder_thread = key.holder;
-      sum.wait = key.wait;
+      if (words.native.known()) sum.native[{words.native.function, words.native.file}] += points;
+      const uint32_t python = words.native.known() ? trace.stacks[key.stack].caller : key.stack;
+      Alike& alike = sum.alike[{python, key.thread, key.wait, key.holder_stack}];
+      alike.samples += points;
+      alike.words = words;
+      alike.holder = holder;
+      alike.thread = key.thread;
+      alike.holder_thread = key.holder;
+      alike.wait = key.wait;
     }
     std::vector<HostLine> lines;
     for (const auto& [group, sum] : groups) {
+      const Alike& most = most_of(sum.alike, [](const Alike& a) { return a.samples; })->second;
       HostLine line;
-      line.at = sum.words.at;
-      line.innermost = sum.words.innermost;
-      line.caller = sum.words.caller;
-      line.via = sum.words.via;
-      line.remark = sum.words.remark;
-      line.thread = thread_name(sum.thread);
-      if (group.lock || 2 * sum.blocked > sum.samples) line.wait = trace.names[sum.wait];
-      if (group.lock && sum.holder.at.known()) {
-        line.holder = sum.holder.at;
-        line.holder_thread = thread_name(sum.holder_thread);
+      line.at = most.words.at;
+      line.innermost = most.words.innermost;
+      line.caller = most.words.caller;
+      line.via = most.words.via;
+      line.remark = most.words.remark;
+      line.thread = thread_name(most.thread);
+      if (group.lock || 2 * sum.blocked > sum.samples) line.wait = trace.names[most.wait];
+      if (group.lock && most.holder.at.known()) {
+        line.holder = most.holder.at;
+        line.holder_thread = thread_name(most.holder_thread);
+      }
+      if (!sum.native.empty()) {
+        const auto native = most_of(sum.native, [](int64_t samples) { return samples; });
+        line.native.function = native->first.first;
+        line.native.file = native->first.second;
+        line.native_share = static_cast<double>(native->second) / static_cast<double>(sum.samples);
       }
       line.ns = sum.ns;
       line.samples = sum.samples;
       line.share = all > 0 ? sum.ns / all : 0;
-      double most = -1;
-      for (const auto& [leaf, ns] : sum.leaves)
-        if (ns > most) most = ns, line.leaf = leaf;
+      line.leaf = most_of(sum.leaves, [](double ns) { return ns; })->first;
       lines.push_back(std::move(line));
     }
     std::stable_sort(lines.begin(), lines.end(),

@@ -25,14 +25,16 @@ struct CodePlace {
 
 // A line of the program's own code, with all that it called.
 struct HostLine {
-  CodePlace at;         // the nearest frame that is neither a library's nor Python's own
-  CodePlace innermost;  // where a library or another function was, below that; may be `at`
-  CodePlace caller;     // the program's next frame further out
-  std::string via;      // known machinery between the two: "DataLoader.__next__"
-  std::string thread;   // "main thread", "thread 4711"
-  std::string wait;     // what it was blocked in, most of the time; empty: it ran
-  std::string remark;   // what the frames show of the cause: "num_workers=0"
-  CodePlace holder;     // of the interpreter's lock, where the line waited for that
+  CodePlace at;             // the nearest frame that is neither a library's nor Python's own
+  CodePlace innermost;      // where a library or another function was, below that; may be `at`
+  CodePlace caller;         // the program's next frame further out
+  CodePlace native;         // the function of native code that it ran most, where that was seen
+  double native_share = 0;  // of the line's samples
+  std::string via;          // known machinery between the two: "DataLoader.__next__"
+  std::string thread;       // "main thread", "thread 4711"
+  std::string wait;         // what it was blocked in, most of the time; empty: it ran
+  std::string remark;       // what the frames show of the cause: "num_workers=0"
+  CodePlace holder;         // of the interpreter's lock, where the line waited for that
   std::string holder_thread;
   double ns = 0;     // of the device's idle time; of a worker: 0
   double share = 0;  // of the idle time that the host is to blame for; workers: of their samples

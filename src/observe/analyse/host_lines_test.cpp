@@ -194,6 +194,44 @@ TEST(StackWords, AWorkerIsNotInTheLineThatStartedIt) {
   EXPECT_EQ(w.remark, "a loader's worker without work");
 }
 
+// A line of Python stays one line, whatever native code it ran; that which it ran most is named.
+TEST(HostLines, TheNativeFunctionIsNamed) {
+  Trace t = program();
+  const uint32_t line = stack_of(t, {{"main", "/train.py", 7, "np.sort(x)"}});
+  const auto below = [&](const char* function, const char* file) {
+    return t.stacks.add({line, t.names.add(function), t.names.add(file), 0, t.names.add("")});
+  };
+  const std::string numpy = "/v/lib/python3.12/site-packages/numpy/_core/_umath.so";
+  const uint32_t sort = below("quicksort", numpy.c_str());
+  const uint32_t copy = below("memmove", "/lib/libc.so.6");
+  add_samples(t, 0, line, line);
+  size_t n = 0;
+  for (HostSample& s : t.samples) s.stack = n++ % 3 < 2 ? sort : copy;
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  ASSERT_EQ(g.device().host_lines.lines.size(), 1u) << render_text(g);
+  const HostLine& found = g.device().host_lines.lines[0];
+  EXPECT_EQ(found.at.where(), "train.py:7");
+  EXPECT_EQ(found.innermost.where(), "train.py:7");
+  EXPECT_EQ(found.native.function, "quicksort");
+  EXPECT_NEAR(found.native_share, 2.0 / 3, 0.05);
+  EXPECT_NE(render_text(g).find("of it in native code, quicksort of numpy/_core/_umath.so"),
+            std::string::npos)
+      << render_text(g);
+}
+
+// A program without Python has one frame alone.
+TEST(HostLines, AProgramWithoutPythonHasItsFunction) {
+  Trace t = program();
+  const uint32_t own = stack_of(t, {{"shuffle", "/home/a/build/train", 0}});
+  const uint32_t sleeps = stack_of(t, {{"poll", "[kernel]", 0}});
+  add_samples(t, 0, own, sleeps);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  ASSERT_EQ(g.device().host_lines.lines.size(), 1u) << render_text(g);
+  EXPECT_EQ(g.device().host_lines.lines[0].at.function, "shuffle");
+  EXPECT_EQ(g.device().host_lines.lines[0].at.where(), "train");
+  EXPECT_FALSE(g.device().host_lines.lines[0].native.known());
+}
+
 TEST(StackWords, WhoseCode) {
   EXPECT_EQ(owner_of("/home/a/train.py"), CodeOwner::program);
   EXPECT_EQ(owner_of("<string>"), CodeOwner::program);
@@ -203,6 +241,9 @@ TEST(StackWords, WhoseCode) {
   EXPECT_EQ(owner_of("<frozen importlib._bootstrap>"), CodeOwner::python);
   EXPECT_EQ(owner_of("/v/bin/torchrun"), CodeOwner::library);
   EXPECT_EQ(owner_of("/home/bin/train.py"), CodeOwner::program);
+  EXPECT_EQ(owner_of("/usr/lib/libz.so.1"), CodeOwner::library);
+  EXPECT_EQ(owner_of("[kernel]"), CodeOwner::library);
+  EXPECT_EQ(owner_of("/home/a/build/train"), CodeOwner::program);
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ CodePlace place(const Trace& trace, uint32_t stack) {
 
 }  // namespace
 
+bool is_native_file(const std::string& file) {
+  return file.starts_with('[') || file.ends_with(".so") || has(file, ".so.");
+}
+
 CodeOwner owner_of(const std::string& file) {
   for (const std::string_view packages : kPackages) {
     const size_t at = file.rfind(packages);
@@ -41,6 +45,7 @@ CodeOwner owner_of(const std::string& file) {
     return CodeOwner::library;
   }
   if (has(file, "/lib/python3.") || file.starts_with("<frozen ")) return CodeOwner::python;
+  if (is_native_file(file)) return CodeOwner::library;
   // A command that a package installed.
   if (has(file, "/bin/") && !file.ends_with(".py")) return CodeOwner::library;
   return CodeOwner::program;
@@ -60,6 +65,11 @@ StackWords stack_words(const Trace& trace, uint32_t stack) {
       break;
   }
   if (frames.empty()) return words;
+  if (frames.size() > 1 && is_native_file(trace.names[trace.stacks[frames[0]].file])) {
+    words.native = place(trace, frames[0]);
+    frames.erase(frames.begin());
+    owners.erase(owners.begin());
+  }
   const auto next = [&](size_t from, CodeOwner owner) {
     while (from < frames.size() && owners[from] != owner) ++from;
     return from;

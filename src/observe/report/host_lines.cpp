@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kShown = 6;
 constexpr double kLeastShare = 0.02;
 constexpr double kNamedShare = 1.0 / 3;
+constexpr double kNativeShare = 0.2;  // of a line's samples: a smaller part explains little
 
 // "np.sort(x) in dataset.py:41 (Dataset.__getitem__)"
 std::string what_and_where(const CodePlace& p) {
@@ -35,6 +36,9 @@ std::string line_words(const HostLine& l) {
     out += ", in " + l.via;
   if (!same_place(l.at, l.innermost))
     out += fmt::format("; inside {}() in {}", l.innermost.function, l.innermost.where());
+  if (l.native.known() && l.native_share >= kNativeShare)
+    out += fmt::format("; {:.0f}% of it in native code, {} of {}", 100 * l.native_share,
+                       l.native.function, l.native.file);
   return out;
 }
 
@@ -87,6 +91,8 @@ Json lines_json(const std::vector<HostLine>& lines) {
                    {"at", place_json(l.at)},
                    {"innermost", place_json(l.innermost)},
                    {"called_from", place_json(l.caller)},
+                   {"native", place_json(l.native)},
+                   {"native_share", l.native_share},
                    {"via", l.via},
                    {"thread", l.thread},
                    {"waits_in", l.wait},

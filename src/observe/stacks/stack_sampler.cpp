@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -20,6 +22,22 @@ namespace {
 constexpr int64_t kListEvery = 48;  // samples between searches for new processes
 constexpr int kMostTries = 12;      // each twice as late as the one before: half an hour in all
 constexpr size_t kMostOpenFiles = 400;
+constexpr size_t kMostWithInstructions = 64;  // threads: each takes 8 KiB that the kernel locks
+constexpr size_t kMostNativeThreads = 16;     // of a process without Python
+// A thread that waits for a core, or that the kernel works for, is still where it was seen last.
+constexpr int64_t kFreshNs = 50 * InstructionSampler::kPeriodNs;
+
+int64_t monotonic_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// Its functions say less than the line that it runs.
+bool is_interpreter(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return name.starts_with("python") || name.starts_with("libpython");
+}
 
 struct Wait {
   int64_t number;
@@ -50,6 +68,14 @@ std::string name_of_wait(int64_t number) {
   return "system call " + std::to_string(number);
 }
 
+// The text of `syscall` in /proc: "running", or the number of the call with its arguments; empty
+// when it cannot be read.
+std::string read_wait(int file) {
+  std::array<char, 256> text;
+  const ssize_t got = file < 0 ? -1 : pread(file, text.data(), text.size() - 1, 0);
+  return {text.data(), got > 0 ? static_cast<size_t>(got) : 0};
+}
+
 bool alike(const HostSample& a, const HostSample& b) {
   return a.stack == b.stack && a.state == b.state && a.wait == b.wait && a.holder == b.holder &&
          a.holder_stack == b.holder_stack;
@@ -70,7 +96,10 @@ void StackSampler::sample() {
   if (samples_ % kListEvery == 0) look_around();
   for (auto& [pid, process] : processes_) {
     if (process.python == nullptr && samples_ >= process.next_try) try_attach(pid, process);
-    if (process.python != nullptr) sample_process(pid, process);
+    if (process.python != nullptr)
+      sample_process(pid, process);
+    else if (process.native)
+      sample_native(pid, process);
   }
   ++samples_;
 }
@@ -85,8 +114,18 @@ void StackSampler::look_around() {
     const std::string program =
         std::filesystem::read_symlink("/proc/" + std::to_string(tree[i]) + "/exe", gone).string();
     Process& process = processes_[tree[i]];
-    if (process.program != program) process.tries = 0, process.next_try = samples_;
+    if (process.program != program) {
+      process.tries = 0, process.next_try = samples_;
+      process.code = nullptr;
+    }
     process.program = program;
+    process.native =
+        process.python == nullptr && !program.empty() && !is_interpreter(program) && refused_ == 0;
+    process.native_threads.clear();
+    if (process.native)
+      for (const int64_t id : reader_.thread_ids(tree[i]))
+        if (process.native_threads.size() < kMostNativeThreads)
+          process.native_threads.push_back(static_cast<pid_t>(id));
     const auto [from, to] = children.equal_range(tree[i]);
     for (auto child = from; child != to; ++child) {
       tree.push_back(static_cast<pid_t>(child->second));
@@ -141,14 +180,7 @@ void StackSampler::sample_process(pid_t pid, Process& process) {
   }
   for (auto& [thread, sample] : now) add(*thread, sample);
   if (process.threads.size() <= 2 * now.size() + 16) return;
-  for (auto at = process.threads.begin(); at != process.threads.end();) {
-    if (at->second.seen == samples_) {
-      ++at;
-      continue;
-    }
-    forget(at->second);  // it has ended
-    at = process.threads.erase(at);
-  }
+  forget_before(process, samples_);
 }
 
 HostSample StackSampler::look(pid_t pid, Process& process, const PythonThread& found,
@@ -157,17 +189,9 @@ HostSample StackSampler::look(pid_t pid, Process& process, const PythonThread& f
   s.count = 1;
   s.thread =
       pending_.threads.add({static_cast<uint32_t>(pid), static_cast<uint64_t>(found.thread)});
-  const bool fresh = thread.seen < 0;
-  if (fresh && process.threads.size() <= kMostOpenFiles) {
-    const std::string path =
-        "/proc/" + std::to_string(pid) + "/task/" + std::to_string(found.thread) + "/syscall";
-    thread.file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  }
-  std::array<char, 256> text;
-  const ssize_t got = thread.file < 0 ? -1 : pread(thread.file, text.data(), text.size() - 1, 0);
-  std::string line(text.data(), got > 0 ? static_cast<size_t>(got) : 0);
+  open_files(pid, process, found.thread, thread);
+  std::string line = read_wait(thread.file);
   s.start_ns = s.end_ns = clock_();
-  // "running", or the number of the call with its arguments.
   if (!line.empty() && line[0] != 'r') {
     char* rest = nullptr;
     const int64_t number = std::strtoll(line.c_str(), &rest, 10);
@@ -182,11 +206,73 @@ HostSample StackSampler::look(pid_t pid, Process& process, const PythonThread& f
   if (s.stack == kNoStack) {
     process.python->read_stack(found, stack_);
     s.stack = node_of(process, stack_);
+    if (s.state == HostState::running && s.stack != kNoStack) {
+      const NativeCode::Place* place = native_place(pid, process, thread);
+      if (place != nullptr && !is_interpreter(place->file)) s.stack = node_of(*place, s.stack);
+    }
   }
   thread.seen = samples_;
   thread.frame = found.frame;
   thread.wait_line = std::move(line);
   return s;
+}
+
+void StackSampler::open_files(pid_t pid, const Process& process, pid_t id, Thread& thread) {
+  if (thread.seen >= 0) return;
+  if (process.threads.size() <= kMostOpenFiles) {
+    const std::string path =
+        "/proc/" + std::to_string(pid) + "/task/" + std::to_string(id) + "/syscall";
+    thread.file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  if (refused_ != 0 || with_instructions_ >= kMostWithInstructions) return;
+  int error = 0;
+  thread.instructions = InstructionSampler::open(id, error);
+  if (thread.instructions != nullptr)
+    ++with_instructions_;
+  else if (error != ESRCH)  // it has not just ended
+    refused_ = error;
+}
+
+// The function that the thread runs; null where that is not known, as when it comes from a long call
+// of the kernel.
+const NativeCode::Place* StackSampler::native_place(pid_t pid, Process& process, Thread& thread) {
+  if (thread.instructions == nullptr) return nullptr;
+  const auto point = thread.instructions->last();
+  const int64_t now = monotonic_ns();
+  if (!point || now - point->time_ns > kFreshNs) return nullptr;
+  if (process.code == nullptr) process.code = std::make_unique<NativeCode>(pid);
+  return &process.code->at(point->address, now);
+}
+
+void StackSampler::sample_native(pid_t pid, Process& process) {
+  forget_before(process, samples_ - 2 * kListEvery);
+  for (const pid_t id : process.native_threads) {
+    Thread& thread = process.threads[id];
+    open_files(pid, process, id, thread);
+    const std::string line = read_wait(thread.file);
+    thread.seen = samples_;
+    if (line.empty() || refused_ != 0) continue;
+    HostSample s;
+    s.count = 1;
+    s.thread = pending_.threads.add({static_cast<uint32_t>(pid), static_cast<uint64_t>(id)});
+    s.start_ns = s.end_ns = clock_();
+    if (line[0] != 'r') {
+      const std::string wait = name_of_wait(std::strtoll(line.c_str(), nullptr, 10));
+      s.state = HostState::blocked;
+      s.wait = pending_.names.add(wait);
+      s.stack = node_of({wait, "[kernel]"}, kNoStack);
+    } else if (const NativeCode::Place* place = native_place(pid, process, thread)) {
+      s.stack = node_of(*place, kNoStack);
+    } else {
+      s.stack = node_of({"(not known)", "[kernel]"}, kNoStack);
+    }
+    add(thread, s);
+  }
+}
+
+uint32_t StackSampler::node_of(const NativeCode::Place& place, uint32_t caller) {
+  return pending_.stacks.add({caller, pending_.names.add(place.function),
+                              pending_.names.add(place.file), 0, pending_.names.add("")});
 }
 
 uint32_t StackSampler::node_of(Process& process, const std::vector<PythonPlace*>& stack) {
@@ -220,6 +306,20 @@ void StackSampler::forget(Thread& thread) {
   end_run(thread);
   if (thread.file >= 0) close(thread.file);
   thread.file = -1;
+  if (thread.instructions != nullptr) --with_instructions_;
+  thread.instructions = nullptr;
+}
+
+// Threads that have ended: none of them was seen from sample `number` on.
+void StackSampler::forget_before(Process& process, int64_t number) {
+  for (auto at = process.threads.begin(); at != process.threads.end();) {
+    if (at->second.seen >= number) {
+      ++at;
+      continue;
+    }
+    forget(at->second);
+    at = process.threads.erase(at);
+  }
 }
 
 void StackSampler::take(Trace& trace) {
@@ -238,6 +338,12 @@ std::vector<std::string> StackSampler::notes() const {
     out.push_back("lines of Python: of a process that was started none are known: " + p);
   if (problems.empty() && !read_any_)
     out.push_back("lines of Python: no process that was started runs Python 3.9 to 3.14");
+  if (refused_ != 0)
+    out.push_back(std::string("functions of native code are not known: the kernel refuses "
+                              "perf_event_open (") +
+                  std::strerror(refused_) +
+                  "); it is allowed where kernel.perf_event_paranoid is at most 2 and no container "
+                  "forbids it");
   return out;
 }
 
