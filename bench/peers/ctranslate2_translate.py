@@ -56,11 +56,19 @@ def sinusoids(rows, width):
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
+def pieces_of(folder):
+    """By id: of a Marian folder's vocab.json, or of a Pegasus folder's tokenizer.json."""
+    if (folder / "vocab.json").exists():
+        ids = json.loads((folder / "vocab.json").read_text())
+        return sorted(ids, key=ids.get)
+    return [piece for piece, _ in json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]]
+
+
 def convert(folder, out):
     """Writes a CTranslate2 folder and returns (configuration, pieces by id)."""
     config = json.loads((folder / "config.json").read_text())
     tensors = read_tensors(folder / "model.safetensors")
-    pieces = [p for p, _ in sorted(json.loads((folder / "vocab.json").read_text()).items(), key=lambda item: item[1])]
+    pieces = pieces_of(folder)
     width, layers = config["d_model"], (config["encoder_layers"], config["decoder_layers"])
     spec = transformer_spec.TransformerSpec.from_config(
         layers,

@@ -49,8 +49,8 @@ const Capability& capability_of(Device device) noexcept {
 }
 
 Device parse_device(const std::string& text) {
+  if (text == "cpu") return {};  // without a look for GPUs, which starts the driver
   const int count = cuda_device_count();
-  if (text == "cpu") return {};
   if (text == "auto") return count > 0 ? Device{DeviceKind::cuda, 0} : Device{};
   int index = 0;
   if (text.starts_with("cuda:")) {

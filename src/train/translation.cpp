@@ -279,18 +279,23 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     m.store->allocate(ParameterStore::Purpose::inference);
     m.transformer->make_tables(*m.store);
   };
+  // On the CPU matrices are packed when a list reads them, so lists come after the weights.
+  const auto lists_of_cpu = [&] {
+    if (m.store->compute_type() == DType::f32) m.store->pack(packed_type(precision, m.folder));
+    if (hooks.on_memory) hooks.on_memory(m);
+  };
   const bool is_cpu = device.wait_for(std::chrono::seconds(0)) == std::future_status::ready &&
                       !device.get().is_cuda();
   if (is_cpu) {  // the memory of the device is where the weights are read to
     make_store();
     model::load_weights(m.folder, m.config, *m.store, merged);
-    if (m.store->compute_type() == DType::f32) m.store->pack(packed_type(precision, m.folder));
-    if (hooks.on_memory) hooks.on_memory(m);
+    lists_of_cpu();
     return m;
   }
   const std::shared_future<void> memory = std::async(std::launch::async, make_store);
   auto planned = std::async(std::launch::async, [&] {
     memory.get();
+    if (!device.get().is_cuda()) return;
     const TimedPart part("plans and kernels");
     if (hooks.on_memory) hooks.on_memory(m);
   });
@@ -306,6 +311,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   planned.get();
   m.store->refresh_compute(stream);
   stream.synchronize();
+  if (!device.get().is_cuda()) lists_of_cpu();  // it was not known in time that it is the CPU
   return m;
 }
 
