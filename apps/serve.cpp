@@ -67,8 +67,10 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   const std::string& folder = place.folder;
   served.watch = std::make_unique<serve::FolderWatch>(
       place.adapter.empty() ? folder : place.adapter);  // before it is read
+  train::LoadHooks hooks;
+  hooks.ids = o.model.ids;
   train::LoadedModel model =
-      train::load_model(folder, o.model.device, o.model.precision, {}, place.adapter);
+      train::load_model(folder, o.model.device, o.model.precision, hooks, place.adapter);
   served.folder = model.folder;
   if (model.config.kind == model::ModelKind::decoder_only) {
     served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
