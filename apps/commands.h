@@ -56,6 +56,13 @@ struct TranslateOptions {
   std::vector<std::string> suppress;  // pieces
   int64_t min_length = 0, max_length = 0, no_repeat_ngram = 0;
   double repetition_penalty = 1;
+  int64_t alternatives = 0;  // 0: none
+  int64_t beam_groups = 1;
+  double diversity_penalty = 0;
+  bool sampling = false;
+  double temperature = 1, top_p = 1;
+  int64_t top_k = 0;  // 0: all
+  uint64_t seed = 1;
   DecodeOptions decode;
 };
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/timed_part.h"
+#include "kernels/decode/beam_step.h"
 #include "train/line_translator.h"
 
 namespace saturate::apps {
@@ -81,11 +82,41 @@ train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer
                  .min_length = o.min_length,
                  .max_length = o.max_length},
       .same_bits = o.same_bits};
+  if (o.alternatives > 0) {
+    lines.search.nbest = lines.search.groups = static_cast<int>(o.alternatives);
+    lines.search.alternatives = true;
+  } else if (o.sampling) {
+    lines.search.groups = lines.search.nbest;
+    lines.search.draw = {.seed = o.seed,
+                         .temperature = static_cast<float>(o.temperature),
+                         .top_p = static_cast<float>(o.top_p),
+                         .top_k = o.top_k};
+  } else {
+    lines.search.groups = static_cast<int>(o.beam_groups);
+    lines.search.diversity = static_cast<float>(o.diversity_penalty);
+  }
   if (!o.first_piece.empty())
     lines.search.prefix = {id_of_piece("--first-piece", target, o.first_piece)};
   for (const std::string& piece : o.suppress)
     lines.suppressed.push_back(id_of_piece("--suppress", target, piece));
   return lines;
+}
+
+// Rows of a line's search: each alternative has a beam of its own. Errors: invalid_argument.
+void take_rows(const TranslateOptions& o, TranslateConfig& decode) {
+  if (o.alternatives * decode.beam > kernels::kMaxBeam) {
+    throw Error(
+        Errc::invalid_argument, "translate",
+        fmt::format("--alternatives {} with a beam of {} each make more than {} hypotheses; "
+                    "give a smaller --beam",
+                    o.alternatives, decode.beam, kernels::kMaxBeam));
+  }
+  if (o.alternatives > 0) decode.beam *= o.alternatives;
+  if (decode.beam % o.beam_groups != 0) {
+    throw Error(Errc::invalid_argument, "translate",
+                fmt::format("--beam-groups {} does not divide the beam of {}; give another --beam",
+                            o.beam_groups, decode.beam));
+  }
 }
 
 // What each line's translation begins with.
@@ -133,7 +164,10 @@ int run_translate(const TranslateOptions& o) {
       throw Error(Errc::invalid_argument, "translate",
                   m.folder + " is a language model; use saturate generate");
     }
-    decode = resolve_decoding(o.decode, m.translate);
+    DecodeOptions given = o.decode;
+    if (o.sampling) given.beam = std::max<int64_t>(1, o.nbest);  // a row each
+    decode = resolve_decoding(given, m.translate);
+    take_rows(o, decode);
     if (o.nbest > decode.beam) {
       throw Error(Errc::invalid_argument, "translate",
                   fmt::format("--nbest {} asks for more translations than a beam of {} holds; give "
@@ -171,7 +205,7 @@ int run_translate(const TranslateOptions& o) {
     translator->advance([&](std::span<const train::Translation> translations) {
       if (o.json) {
         out.write(json_line(lines, translations, model->tokenizers.target));
-      } else if (o.nbest == 0) {
+      } else if (o.nbest == 0 && o.alternatives == 0) {
         out.write(translations.front().text);
       } else {
         for (const train::Translation& t : translations)

@@ -54,14 +54,48 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                "above 1: what was said becomes less likely")
       ->check(real_range(0.01, 100.0))
       ->capture_default_str();
+  auto* alternatives =
+      c.add_option("--alternatives", translate.alternatives,
+                   "the so many likeliest pieces behind the prefix, each continued to the best "
+                   "translation that begins so; written as --nbest does")
+          ->check(CLI::Range(1, 64))
+          ->excludes(nbest);
+  auto* groups =
+      c.add_option("--beam-groups", translate.beam_groups,
+                   "search in so many groups of beam / groups hypotheses each, for lists "
+                   "that differ more")
+          ->check(CLI::Range(1, 64))
+          ->excludes(alternatives)
+          ->capture_default_str();
+  c.add_option("--diversity-penalty", translate.diversity_penalty,
+               "what a token loses in a group for each earlier group that has chosen it there")
+      ->check(real_range(0.0, 1e6))
+      ->needs(groups)
+      ->capture_default_str();
+  auto* sampling = c.add_flag("--sampling", translate.sampling,
+                              "draw translations, --nbest of each line, instead of searching")
+                       ->excludes(alternatives)
+                       ->excludes(groups);
+  const auto draws = [&](CLI::Option* option) { option->needs(sampling)->capture_default_str(); };
+  draws(c.add_option("--temperature", translate.temperature,
+                     "below 1: the likely becomes likelier; above: less so")
+            ->check(real_range(1e-3, 1e3)));
+  draws(c.add_option("--top-k", translate.top_k, "only the so many likeliest tokens; 0: all")
+            ->check(CLI::Range(0, 1 << 24)));
+  draws(c.add_option("--top-p", translate.top_p,
+                     "only the likeliest tokens that hold this share of the probability")
+            ->check(real_range(1e-6, 1.0)));
+  draws(c.add_option("--seed", translate.seed, "another number, other draws"));
   c.add_flag("--same-bits", translate.same_bits,
              "on a GPU too a line's result never depends on the others; slower for few lines");
   add_decode_options(c, translate.decode);
+  sampling->excludes(c.get_option("--beam"));
   c.footer(R"(Examples:
   echo 'A dog runs.' | saturate translate --model runs/ende
   saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest
   saturate translate --model runs/ende --json --nbest 4 --prefix-file begun.de < test.en
   saturate translate --model runs/ende --input test.en --output test.de --beam 5
+  saturate translate --model runs/ende --sampling --top-k 10 --nbest 5 < mono.en > back.nbest
 Prefix, lengths, penalties and suppressed pieces mean what they mean in CTranslate2: a prefix adds
 nothing to score or length, and what is forbidden leaves its probability to the rest.
 Without --beam and the like the model decodes as [translate] of its run says.)");

@@ -258,7 +258,7 @@ BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
   const Values zeros(2 * N), slots(6 * N);
   return {.ids = c.changed_ints(Values(2 * N, 1)), .positions = c.changed_ints(zeros),
           .finished = c.changed_ints(zeros), .lengths = c.changed_ints(zeros), .starts = c.changed_ints(starts),
-          .scores = c.changed(c.wide, scores), .sentences = c.changed_object(sentences)->data(),
+          .scores = c.changed(c.wide, scores), .penalties = c.changed(c.wide, zeros), .sentences = c.changed_object(sentences)->data(),
           .slots = c.changed_ints(slots), .tokens = c.changed_ints(slots), .sums = c.changed(c.wide, slots)};
 }
 
@@ -502,13 +502,14 @@ const std::vector<Operation>& operations() {
        }},
       {"beam_step", [](Call& c) {
          const BeamSentence wish{.limit = 3, .rules = {.repetition_penalty = 1.2f, .no_repeat_ngram = 2, .least = 1}};
-         const BeamState state = beam_state<2>(c, {wish, wish});
+         const BeamSentence draws{.limit = 3, .groups = 2, .drawn = 1};
+         const BeamState state = beam_state<2>(c, {wish, draws});
          beam_step(c.ctx(), {.logits = c.changed(c.dtype, 4 * 16), .state = state,
                              .suppressed = {c.ints({3}), 1}, .candidate_scores = c.scratch(4 * 2 * 8),
                              .candidate_ids = static_cast<int32_t*>(c.scratch(4 * 2 * 4)),
                              .result = {.done = c.changed_ints(Values(2)), .tokens = c.changed_ints(Values(16)),
                                         .sums = c.changed(c.wide, Values(16)), .stride = 4},
-                             .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16, .dtype = c.dtype, .eos = 2, .banned = 0});
+                             .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16, .dtype = c.dtype, .eos = 2, .banned = 0, .draws = true});
        }},
       {"beam_place", [](Call& c) {
          struct Two { BeamPlacement of[2]; };

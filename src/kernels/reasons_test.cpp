@@ -485,6 +485,8 @@ void provoke_others(Reasons& r) {
                       [](auto& a) { a.ld = k1 << 30; });
   other<BeamStepArgs>(r, "2^32 or more elements (32-bit index arithmetic)", "beam_step_cuda",
                       [](auto& a) { a.sentences = k1 << 31, a.beam = 2; });
+  other<BeamStepArgs>(r, "2^24 or more columns (three digits of an index)", "beam_step_cuda",
+                      [](auto& a) { a.ld = k1 << 24, a.draws = true; });
   other<SampleStepArgs>(r, "2^24 or more columns (three digits of an index)", "sample_step_cuda",
                         [](auto& a) { a.ld = k1 << 24; });
   other<CachedAttentionArgs>(r, "head_size > 256 (eight channels a lane)", "cached_attention_cuda",

@@ -80,6 +80,15 @@ TranslatorSizes sizes_of(const TranslatorOptions& o) {
   return s;
 }
 
+// Of hypotheses that have the same token, or an end, at position `at`, the first: they are of one
+// group, which began with it.
+void keep_one_each(std::vector<Hypothesis>& found, size_t at) {
+  std::set<int32_t> seen;
+  std::erase_if(found, [&](const Hypothesis& h) {
+    return !seen.insert(at < h.ids.size() ? h.ids[at] : -1).second;
+  });
+}
+
 struct Sentence {
   int64_t ticket = 0;
   std::vector<int32_t> source, prefix;
@@ -95,6 +104,7 @@ struct Translator::Impl {
   ~Impl() { memory.stream().synchronize(); }
 
   Sentence make(std::vector<int32_t> source, const SearchOptions& wish, const std::string& name);
+  void check_groups(const SearchOptions& wish, const std::string& name) const;
   int64_t limit_of(int64_t source) const;
   int64_t add(Sentence sentence);
   void step(const OnDone& done);
@@ -196,6 +206,7 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
         name, wish.nbest, penalty, wish.repetition_penalty, wish.no_repeat_ngram, wish.min_length,
         wish.max_length, options.beam));
   }
+  check_groups(wish, name);
   const int64_t most =
       wish.max_length > 0 ? std::min(wish.max_length, options.max_target) + 1 : limit_of(length);
   const int64_t limit = std::min(options.max_target, prefix + most);
@@ -205,11 +216,34 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
           .prefix = wish.prefix,
           .search = {.limit = static_cast<int32_t>(limit),
                      .prefix = static_cast<int32_t>(prefix),
-                     .wanted = wish.nbest,
+                     .wanted = wish.alternatives ? wish.groups : wish.nbest,
                      .length_penalty = penalty,
                      .rules = {.repetition_penalty = wish.repetition_penalty,
                                .no_repeat_ngram = static_cast<int32_t>(ngram),
-                               .least = static_cast<int32_t>(least)}}};
+                               .least = static_cast<int32_t>(least)},
+                     .groups = wish.groups,
+                     .diversity = wish.diversity,
+                     .apart = wish.alternatives ? 1 : 0,
+                     .drawn = wish.draw ? 1 : 0,
+                     .draw = wish.draw.value_or(kernels::TokenDraw{})}};
+}
+
+void Translator::Impl::check_groups(const SearchOptions& wish, const std::string& name) const {
+  if (wish.groups < 1 || wish.groups > options.beam || !(wish.diversity >= 0.0f)) {
+    refuse(
+        fmt::format("{}: groups is {} and diversity {}: groups must be in 1 .. {} (the beam) and "
+                    "diversity not negative",
+                    name, wish.groups, wish.diversity, options.beam));
+  }
+  if (!wish.draw) return;
+  const kernels::TokenDraw& d = *wish.draw;
+  if (!options.sampling) refuse(name + " is to be drawn, but the translator's sampling is off");
+  if (!(d.temperature > 0.0f) || d.top_k < 0 || !(d.top_p > 0.0f) || !(d.top_p <= 1.0f)) {
+    refuse(
+        fmt::format("{}: temperature is {}, top_k {}, top_p {}: temperature must be above 0, top_k "
+                    "not negative, top_p above 0 and at most 1",
+                    name, d.temperature, d.top_k, d.top_p));
+  }
 }
 
 int64_t Translator::Impl::add(Sentence sentence) {
@@ -403,8 +437,12 @@ void Translator::Impl::step(const OnDone& done) {
     wait();
     for (std::optional<Sentence>& s : places) {
       if (!s || cancelled.contains(s->ticket) || !memory.is_done(s->search.result)) continue;
-      ended.emplace_back(s->ticket, memory.result(s->search.result, s->search.prefix,
-                                                  double{s->search.length_penalty}));
+      std::vector<Hypothesis>& found =
+          ended
+              .emplace_back(s->ticket, memory.result(s->search.result, s->search.prefix,
+                                                     double{s->search.length_penalty}))
+              .second;
+      if (s->search.apart != 0) keep_one_each(found, s->prefix.size());
       free(*s);
       s.reset();
       --under_way;

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/decode/token_draw.h"
 #include "model/transformer.h"
 
 namespace saturate::model {
@@ -28,6 +29,7 @@ struct TranslatorOptions {
   // bits, whatever is translated beside it and whenever it came. On the CPU it is without.
   bool same_bits = false;
   std::vector<int32_t> suppressed = {};  // ids that no translation may hold
+  bool sampling = false;                 // whether a sentence may ask for draws
 };
 
 // What one sentence wants of its search. What is changed by it is the distribution of the next token,
@@ -42,6 +44,18 @@ struct SearchOptions {
   int64_t no_repeat_ngram = 0;               // n: no n tokens twice
   int64_t min_length = 0;                    // tokens behind the prefix, without end-of-sentence
   int64_t max_length = 0;  // the same, at most; 0: as the translator's options say
+  // The beam is searched in so many groups of beam / groups hypotheses, which take no places from each
+  // other; at most the beam.
+  int groups = 1;
+  // What a token loses in a group, in log-probability, for each time that earlier groups have chosen it
+  // at the same position. Scores are without it.
+  float diversity = 0.0f;
+  // The groups begin, behind the prefix, with the likeliest tokens there, one each, and each gives its
+  // best translation alone.
+  bool alternatives = false;
+  // Each group draws one translation; a draw is a function of these numbers, the group's and the
+  // position's. `sample` counts the groups. Needs TranslatorOptions::sampling.
+  std::optional<kernels::TokenDraw> draw = {};
 };
 
 // A translation that beam search has ended.

@@ -36,6 +36,7 @@ TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStor
   };
   row_words_ = zeroed(stream_, Row::count * rows() * kWord);
   scores_ = zeroed(stream_, rows() * wide);
+  penalties_ = zeroed(stream_, rows() * wide);
   sentences_ = zeroed(stream_, sizes.places * int64_t{sizeof(kernels::BeamSentence)});
   slots_ = zeroed(stream_, sizes.slots * kWord);
   tokens_ = zeroed(stream_, sizes.slots * kWord);
@@ -72,6 +73,7 @@ kernels::BeamState TranslatorMemory::state() const {
           .lengths = row_array(Row::lengths),
           .starts = row_array(Row::starts),
           .scores = scores_.data(),
+          .penalties = penalties_.data(),
           .sentences = sentences_.as<kernels::BeamSentence>(),
           .slots = slots_.as<int32_t>(),
           .tokens = tokens_.as<int32_t>(),

@@ -86,7 +86,7 @@ class TranslatorMemory {
   const DType compute_, wide_;
   const TranslatorSizes sizes_;
   Stream stream_;
-  Buffer row_words_, scores_, sentences_, slots_, tokens_, sums_;
+  Buffer row_words_, scores_, penalties_, sentences_, slots_, tokens_, sums_;
   Buffer placements_, prefixes_, input_;
   HostBuffer host_placements_[2], host_prefixes_[2], host_input_[2];
   HostBuffer done_, result_tokens_, result_sums_;

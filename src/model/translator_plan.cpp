@@ -61,7 +61,8 @@ std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const Parame
       .ld = tape.info(logits).cols,
       .dtype = tape.compute_type(),
       .eos = static_cast<int32_t>(c.eos_id),
-      .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id)};
+      .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id),
+      .draws = o.sampling};
   // The rules of sentences change the logits where they lie, the last to read them.
   tape.record("beam_step", {logits}, {}, [=](const Run& r) {
     kernels::BeamStepArgs a = args;

@@ -272,6 +272,95 @@ TEST(Translator, FollowsTheWishesOfEachSentence) {
   }
 }
 
+// Each of the likeliest tokens behind the prefix, with the search that begins with it. Without a length
+// penalty what a token costs is the same for all that begins with it.
+TEST(Translator, AlternativesAreSearchesFromTheLikeliestTokens) {
+  const ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  TestModel m(config, DType::f64, {}, 3);
+  const ReferenceDecoder decoder(m);
+  for (const int width : {1, 3}) {
+    constexpr int kAlternatives = 4;
+    TranslatorOptions o{.sentences = 4, .source_rows = 24, .max_source = 8, .max_target = 14};
+    o.beam = kAlternatives * width;
+    o.length_penalty = 0.0f;
+    Translator translator(m.model, m.store, o);
+    for (const std::vector<int32_t>& prefix : {std::vector<int32_t>{}, {7, 5}}) {
+      const auto sources = make_sources(6, 7);
+      const SearchOptions wish{
+          .nbest = kAlternatives, .prefix = prefix, .groups = kAlternatives, .alternatives = true};
+      const auto got = translator.search(sources, wish);
+      for (size_t i = 0; i < sources.size(); ++i) {
+        std::vector<int32_t> input{static_cast<int32_t>(config.decoder_start_id)};
+        input.insert(input.end(), prefix.begin(), prefix.end());
+        const std::vector<double> logits = decoder.last_logits(sources[i], input);
+        double sum = 0;
+        for (const double z : logits) sum += std::exp(z);
+        std::vector<size_t> order(logits.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::erase(order, static_cast<size_t>(config.pad_id));
+        std::ranges::stable_sort(order, std::greater(), [&](size_t c) { return logits[c]; });
+        std::map<double, std::vector<int32_t>, std::greater<>> want;  // by score
+        for (size_t k = 0; k < kAlternatives; ++k) {
+          SearchOptions rest{.prefix = prefix};
+          const double first = logits[order[k]] - std::log(sum);
+          if (order[k] == static_cast<size_t>(config.eos_id)) {
+            want[first] = prefix;
+            continue;
+          }
+          rest.prefix.push_back(static_cast<int32_t>(order[k]));
+          TranslatorOptions narrow = o;
+          narrow.beam = width;
+          // The end is limited by the length of all, prefix or not.
+          narrow.max_target = o.max_target;
+          const Listed best = search(decoder, config, sources[i], narrow, rest).front();
+          want[first + best.score] = without_end(best);
+        }
+        ASSERT_EQ(got[i].size(), want.size());
+        auto next = want.begin();
+        for (const Hypothesis& h : got[i]) {
+          EXPECT_EQ(h.ids, next->second) << "source " << i << " width " << width;
+          EXPECT_NEAR(h.log_probability, next->first, 1e-9);
+          ++next;
+        }
+      }
+    }
+  }
+}
+
+// 4,000 draws of one sentence by the probabilities of its tokens, as ReferenceDecoder has them.
+TEST(Translator, DrawsInTheSharesOfTheModel) {
+  const ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  TestModel m(config, DType::f64, {}, 3);
+  const ReferenceDecoder decoder(m);
+  TranslatorOptions o{.sentences = 8, .source_rows = 64, .max_source = 8, .max_target = 3};
+  o.beam = 50;
+  o.sampling = true;
+  Translator translator(m.model, m.store, o);
+  const std::vector<int32_t> source{5, 9, 2};
+  constexpr int kCalls = 80;
+  std::map<std::vector<int32_t>, double> times;
+  for (int call = 0; call < kCalls; ++call) {
+    const SearchOptions wish{.nbest = 50, .groups = 50, .draw = {{.seed = 3, .stream = call}}};
+    const auto found = translator.search(std::span(&source, 1), wish);
+    for (const Hypothesis& h : found[0]) times[h.ids] += 1;
+  }
+  // The first token's shares; that of the padding, which is never drawn, goes to the others.
+  std::vector<double> share =
+      decoder.last_logits(source, {static_cast<int32_t>(config.decoder_start_id)});
+  double sum = 0;
+  share[static_cast<size_t>(config.pad_id)] = -INFINITY;
+  for (double& z : share) sum += z = std::exp(z);
+  std::vector<double> drawn(share.size());
+  for (const auto& [ids, n] : times)
+    drawn[static_cast<size_t>(ids.empty() ? config.eos_id : ids[0])] += n;
+  constexpr double kDraws = 50.0 * kCalls;
+  for (size_t c = 0; c < share.size(); ++c) {
+    const double p = share[c] / sum;
+    EXPECT_NEAR(drawn[c], kDraws * p, 5 * std::sqrt(kDraws * p * (1 - p)) + 1e-9) << c;
+  }
+  EXPECT_GT(times.size(), 40u);
+}
+
 // Sentences that come while others are under way, some of which are given up again: each becomes,
 // bit for bit, what it becomes alone. On a GPU with same_bits.
 void expect_independence(Device device, DType type) {
@@ -284,6 +373,16 @@ void expect_independence(Device device, DType type) {
     o.length_offset = 5;
     o.beam = beam;
     o.same_bits = true;
+    o.sampling = true;
+    const auto wish = [beam](size_t i) {
+      SearchOptions w{.nbest = beam};
+      if (i % 4 == 0) return w;
+      w.groups = beam;
+      w.alternatives = i % 4 == 1;
+      if (i % 4 == 2) w.diversity = 0.8f;
+      if (i % 4 == 3) w.draw = {.seed = 5, .stream = static_cast<int32_t>(i), .top_p = 0.95f};
+      return w;
+    };
     auto sources = make_sources(40, 9);
     const auto longer = make_sources(4, 80);
     for (size_t i = 0; i < longer.size(); ++i) sources[5 + 9 * i] = longer[i];
@@ -299,7 +398,7 @@ void expect_independence(Device device, DType type) {
     std::set<size_t> given_up;
     while (tickets.size() < sources.size() || together.held() > 0) {
       for (uint64_t n = random() % 4; n > 0 && tickets.size() < sources.size(); --n)
-        tickets.push_back(together.add(sources[tickets.size()], {.nbest = beam}));
+        tickets.push_back(together.add(sources[tickets.size()], wish(tickets.size())));
       step();
       const size_t any = random() % (4 * tickets.size() + 4);
       if (any >= tickets.size() || got.contains(tickets[any])) continue;
@@ -312,7 +411,7 @@ void expect_independence(Device device, DType type) {
       SCOPED_TRACE(::testing::Message() << "source " << i << " beam " << beam);
       ASSERT_EQ(got.contains(tickets[i]), !given_up.contains(i));
       if (given_up.contains(i)) continue;
-      const auto want = alone.search(std::span(&sources[i], 1), {.nbest = beam})[0];
+      const auto want = alone.search(std::span(&sources[i], 1), wish(i))[0];
       const auto& found = got[tickets[i]];
       ASSERT_EQ(found.size(), want.size());
       for (size_t k = 0; k < want.size(); ++k) {
@@ -438,6 +537,9 @@ TEST(Translator, NamesTheSourceItCannotTake) {
   EXPECT_NE(wish({.prefix = {4, 2}}).find("prefix of the source holds id 2"), std::string::npos);
   EXPECT_NE(wish({.prefix = std::vector<int32_t>(40, 4)}).find("has 40 tokens"), std::string::npos);
   EXPECT_NE(wish({.repetition_penalty = 0}).find("repetition_penalty 0"), std::string::npos);
+  EXPECT_NE(wish({.groups = 6}).find("groups is 6"), std::string::npos);
+  EXPECT_NE(wish({.diversity = -1}).find("diversity -1"), std::string::npos);
+  EXPECT_NE(wish({.draw = {{}}}).find("sampling is off"), std::string::npos);
   EXPECT_NE(wish({.max_length = -1}).find("max_length -1"), std::string::npos);
   EXPECT_EQ(translator.held(), 0);
   EXPECT_EQ(wish({}), "no error");

@@ -38,6 +38,7 @@ model::TranslatorOptions line_translator_options(const LoadedModel& model,
   model::TranslatorOptions o = translator_options(config, model.config.max_positions, config.beam);
   o.suppressed = lines.suppressed;
   o.same_bits = lines.same_bits;
+  o.sampling = lines.search.draw.has_value();
   const int64_t all = o.sentences;
   if (model.store->device().is_cuda()) {
     const int64_t more = std::max<int64_t>(1, kBeamOfAGpu / config.beam);
@@ -78,6 +79,7 @@ void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>
   source_tokens_.emplace(added_, source.size());
   model::SearchOptions search = options_.search;
   search.prefix.insert(search.prefix.end(), prefix.begin(), prefix.end());
+  if (search.draw) search.draw->stream = static_cast<int32_t>(added_);
   if (workers_) {
     workers_->give({added_, std::move(source), std::move(search)});
   } else {

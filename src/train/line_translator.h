@@ -30,7 +30,8 @@ struct Translation {
 
 // What all lines of one text want.
 struct LineOptions {
-  model::SearchOptions search = {};  // its prefix comes before that of the line
+  model::SearchOptions search = {};  // its prefix comes before that of the line; a draw's stream is
+                                     // the number of the line
   std::vector<int32_t> suppressed = {};
   bool same_bits = false;  // see model::TranslatorOptions
 };

@@ -15,6 +15,8 @@ Fit cpu_fits(const Context&, const BeamStepArgs& a) noexcept { return fits_cpu(a
 #if SATURATE_WITH_CUDA
 Fit cuda_fits(const Context&, const BeamStepArgs& a) noexcept {
   if (a.ld >= int64_t{1} << 30) return {"2^30 or more columns (32-bit offsets within a row)"};
+  if (a.draws && a.ld >= int64_t{1} << 24)
+    return {"2^24 or more columns (three digits of an index)"};
   return fits_cuda(a.dtype, a.sentences * a.beam);
 }
 #endif
@@ -47,6 +49,7 @@ void require_state(const char* op, const BeamState& s) {
                         {"lengths", s.lengths},
                         {"starts", s.starts},
                         {"scores", s.scores},
+                        {"penalties", s.penalties},
                         {"sentences", s.sentences},
                         {"slots", s.slots},
                         {"tokens", s.tokens},

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/decode/token_draw.h"
 #include "kernels/decode/token_rules.h"
 #include "runtime/context.h"
 
@@ -20,6 +21,18 @@ struct BeamSentence {
   int32_t result = 0;  // number of its part of BeamResult
   float length_penalty = 1.0f;  // not negative
   TokenRules rules = {};        // of the translation with its prefix; least is below limit
+  // The rows are searched in `groups` of beam / groups each, 1 to beam; rows beyond stay unused. Only
+  // hypotheses of one group take places from each other.
+  int32_t groups = 1;
+  // What a token loses in a group for each time that an earlier group has chosen it at this position
+  // for a hypothesis that goes on; not negative. Candidates are ranked by what is left, results are not.
+  float diversity = 0.0f;
+  // 1: at the first position behind the prefix the likeliest tokens of all are given to the groups,
+  // one each.
+  int32_t apart = 0;
+  // 1: each group has one hypothesis, whose tokens are drawn; `draw.sample` counts the groups.
+  int32_t drawn = 0;
+  TokenDraw draw = {};
 };
 
 // The hypotheses of a batch, in device memory; rows [s * beam, (s + 1) * beam) belong to sentence
@@ -32,11 +45,12 @@ struct BeamState {
   int32_t* lengths = nullptr;         // (rows) tokens of an ended hypothesis
   int32_t* starts = nullptr;          // (rows) the row's first slot
   void* scores = nullptr;             // (rows) sum of log-probabilities, in wide_of(dtype)
+  void* penalties = nullptr;          // (rows) what diversity took away, in wide_of(dtype)
   BeamSentence* sentences = nullptr;  // (sentences)
   int32_t* slots = nullptr;           // by slot, see cached_attention.h
   // By slot. Token j of a sentence's prefix lies in the slot starts + 1 + j of its first row.
   int32_t* tokens = nullptr;
-  void* sums = nullptr;  // by slot: the score up to and with this token, in wide_of(dtype)
+  void* sums = nullptr;  // by slot: log-probabilities up to and with this token, in wide_of(dtype)
 };
 
 // What became of a sentence, in memory that the host may watch. `done` is 0 until its search has
@@ -44,7 +58,7 @@ struct BeamState {
 // k of part r, in the order of the rows:
 //
 //   tokens[(r * beam + k) * stride]   its length, then its tokens without end-of-sentence
-//   sums[(r * beam + k) * stride]     its score, then the score up to and with each of those tokens
+//   sums[(r * beam + k) * stride]     its log-probability, then that up to and with each of those tokens
 struct BeamResult {
   int32_t* done = nullptr;
   int32_t* tokens = nullptr;
@@ -53,14 +67,15 @@ struct BeamResult {
 };
 
 // One step of beam search (beam 1: greedy). Every open hypothesis is extended by every token, an
-// ended one by nothing; of all these the `beam` with the largest score stay. Ties go to the earlier
-// row, then the smaller id. The token that reaches the sentence's limit can only be
-// end-of-sentence. While the prefix lasts its next token is the only one, and adds nothing to the
-// score.
+// ended one by nothing; of all these the `beam` with the largest score stay, or in each group as many
+// as it has rows. Ties go to the earlier row, then the smaller id. The token that reaches the
+// sentence's limit can only be end-of-sentence. While the prefix lasts its next token is the only one,
+// and adds nothing to the score. A group that draws is extended by the one token that is drawn.
 //
-// A hypothesis is worth score / n^length_penalty, n its tokens behind the prefix. A sentence is done
-// when all its hypotheses have ended, or when `wanted` ended ones are worth at least what any open
-// one could still be. Its result is written then.
+// A hypothesis is worth score / n^length_penalty, n its tokens behind the prefix. A group is done
+// when all its hypotheses have ended, or when its part of the `wanted`, rounded up, have ended and are
+// worth at least what any open one could still be; a sentence, when all its groups are. Its result is
+// written then.
 //
 // Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so;
 //           candidate_scores (wide_of(dtype)) and candidate_ids (i32) are scratch of rows * beam
@@ -74,7 +89,8 @@ struct BeamResult {
 //           implementation fits; device.
 // Cost      one read of the logits of open rows.
 // Source    Sutskever et al., arXiv:1409.3215 (the search); length_penalty as fairseq's and
-//           CTranslate2's, whose prefixes do not count either.
+//           CTranslate2's, whose prefixes do not count either; groups: Vijayakumar et al.,
+//           arXiv:1610.02424 (Hamming diversity); apart: CTranslate2's return_alternatives.
 struct BeamStepArgs {
   void* logits = nullptr;
   BeamState state;
@@ -87,6 +103,7 @@ struct BeamStepArgs {
   DType dtype = DType::f32;
   int32_t eos = 0;
   int32_t banned = -1;  // never chosen (padding), though it keeps its probability; -1: none
+  bool draws = false;   // whether a sentence may have `drawn`
 };
 
 void beam_step(const Context& ctx, const BeamStepArgs& args);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/decode/beam_step_impl.h"
+#include "kernels/decode/token_draw_cpu.h"
 #include "kernels/decode/token_rules_cpu.h"
 #include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
@@ -30,6 +31,7 @@ class Best {
  public:
   explicit Best(int64_t limit) : limit_(static_cast<size_t>(limit)) {}
   int64_t size() const { return static_cast<int64_t>(size_); }
+  bool is_full() const { return size_ == limit_; }
   const Candidate<T>& operator[](int64_t i) const { return best_[static_cast<size_t>(i)]; }
   void add(T score, int64_t order) {
     if (!(score > -std::numeric_limits<T>::infinity())) return;
@@ -81,9 +83,9 @@ struct Step {
     if (a.state.finished[row] != 0 || scores()[row] == kNever) return;
     const BeamSentence& sentence = a.state.sentences[row / a.beam];
     const int64_t t = a.state.positions[row];
-    if (t < sentence.prefix) {  // one row is open, and no other was its parent
+    if (t < sentence.prefix) {  // of rows with a score none has been another's parent
       to[0] = scores()[row];
-      ids[0] = a.state.tokens[a.state.starts[row] + t + 1];
+      ids[0] = a.state.tokens[a.state.starts[row / a.beam * a.beam] + t + 1];
       return;
     }
     T* z = static_cast<T*>(a.logits) + row * a.ld;
@@ -97,9 +99,18 @@ struct Step {
     const T top = *std::max_element(tops.begin(), tops.end());
     const T sum = lane_sum<T>(a.vocab, [z, top](int64_t c) { return vector_exp(z[c] - top); });
     const T shift = scores()[row] - (top + std::log(sum));
-    Best<T> best(a.beam);
+    Best<T> best(candidates_of(sentence, a.beam, t));
     if (t + 1 >= sentence.limit) {
       best.add(z[a.eos], a.eos);
+    } else if (sentence.drawn != 0) {
+      if (a.banned >= 0) z[a.banned] = kNever;
+      const int32_t likeliest = likeliest_token(z, a.vocab);
+      if (likeliest >= 0 && std::isfinite(z[likeliest])) {
+        const int32_t id =
+            draw_token(z, a.vocab, z[likeliest], draw_of(sentence, a.beam, row % a.beam),
+                       static_cast<int32_t>(t));
+        best.add(z[id], id);
+      }
     } else {
       add_best(z, tops, best);
     }
@@ -112,11 +123,54 @@ struct Step {
   // Stretches that hold nothing better than what there is are passed over: of equals the first stays.
   void add_best(const T* z, const std::vector<T>& tops, Best<T>& best) const {
     for (size_t i = 0; i < tops.size(); ++i) {
-      if (best.size() == a.beam && !(tops[i] > best[a.beam - 1].score)) continue;
+      if (best.is_full() && !(tops[i] > best[best.size() - 1].score)) continue;
       const int64_t first = static_cast<int64_t>(i) * kStretch;
       for (int64_t c = first; c < std::min(first + kStretch, a.vocab); ++c) {
         if (c != a.banned) best.add(z[c], c);
       }
+    }
+  }
+
+  // What a row becomes: extended by candidate `i` of its sentence, or what is left of an ended one.
+  struct Choice {
+    bool chosen = false;
+    int64_t i = 0;
+    T score = kNever, penalty = 0;
+    int32_t token = -1;  // of one that is extended
+  };
+
+  // The best of the candidates of rows [begin, end) of the sentence, one for each `step`-th row from
+  // `to` on.
+  void choose(int64_t first, int64_t begin, int64_t end, int64_t count, int64_t to, int64_t step,
+              float diversity, std::array<Choice, kMaxBeam>& chosen) const {
+    const BeamState& b = a.state;
+    const auto lost = [&](int32_t id) {  // to earlier groups
+      const auto same = [id, this](const Choice& c) { return c.token == id && id != a.eos; };
+      return static_cast<T>(diversity) *
+             static_cast<T>(std::count_if(chosen.begin(), chosen.begin() + begin, same));
+    };
+    Best<T> best(count);
+    for (int64_t i = begin * a.beam; i < end * a.beam; ++i) {
+      const int64_t parent = i / a.beam;
+      const int32_t id = a.candidate_ids[first * a.beam + i];
+      if (b.finished[first + parent] != 0) {
+        if (i % a.beam == 0) best.add(scores()[first + parent], i);
+      } else if (id >= 0) {
+        const T score = static_cast<const T*>(a.candidate_scores)[first * a.beam + i];
+        best.add(diversity > 0.0f ? score - lost(id) : score, i);
+      }
+    }
+    for (int64_t n = 0; n < best.size(); ++n) {
+      const int64_t i = best[n].order, parent = i / a.beam;
+      Choice& c = chosen[static_cast<size_t>(to + n * step)];
+      c = {true, i, best[n].score, static_cast<const T*>(b.penalties)[first + parent], -1};
+      if (b.finished[first + parent] != 0) continue;
+      c.token = a.candidate_ids[first * a.beam + i];
+    }
+    if (!(diversity > 0.0f)) return;
+    for (int64_t n = 0; n < best.size(); ++n) {
+      Choice& c = chosen[static_cast<size_t>(to + n * step)];
+      if (c.token >= 0) c.penalty += lost(c.token);
     }
   }
 
@@ -127,33 +181,33 @@ struct Step {
     bool open = false;
     for (int64_t k = 0; k < a.beam; ++k) open = open || !ended(k);
     if (!open) return;
-    Best<T> best(a.beam);
-    for (int64_t i = 0; i < a.beam * a.beam; ++i) {
-      const int64_t parent = i / a.beam;
-      if (ended(parent)) {
-        if (i % a.beam == 0) best.add(scores()[first + parent], i);
-      } else if (a.candidate_ids[first * a.beam + i] >= 0) {
-        best.add(static_cast<const T*>(a.candidate_scores)[first * a.beam + i], i);
-      }
+    const BeamSentence& sentence = b.sentences[s];
+    const int64_t groups = sentence.groups, width = width_of(sentence, a.beam);
+    std::array<Choice, kMaxBeam> choices;
+    if (goes_apart(sentence, t)) {
+      choose(first, 0, 1, groups, 0, width, 0.0f, choices);
+    } else {
+      for (int64_t g = 0; g < groups; ++g)
+        choose(first, g * width, (g + 1) * width, width, g * width, 1, sentence.diversity, choices);
     }
     std::vector<int64_t> parents(static_cast<size_t>(a.beam), 0);
-    std::array<int32_t, kMaxBeam> finished, lengths;
-    std::copy_n(b.finished + first, a.beam, finished.begin());
+    std::array<int32_t, kMaxBeam> lengths;
     std::copy_n(b.lengths + first, a.beam, lengths.begin());
     for (int64_t k = 0; k < a.beam; ++k) {
-      const bool chosen = k < best.size();
-      const int64_t i = chosen ? best[k].order : 0, parent = i / a.beam, row = first + k;
-      const bool kept = chosen && finished[static_cast<size_t>(parent)] != 0;
-      const int32_t token = chosen && !kept ? a.candidate_ids[first * a.beam + i] : a.eos;
+      const Choice& c = choices[static_cast<size_t>(k)];
+      const int64_t parent = c.i / a.beam, row = first + k;
+      const bool kept = c.chosen && c.token < 0;
+      const int32_t token = c.token >= 0 ? c.token : a.eos;
       parents[static_cast<size_t>(k)] = first + parent;
       b.ids[row] = token;
       b.positions[row] = static_cast<int32_t>(t + 1);
       b.finished[row] = token == a.eos ? 1 : 0;
       b.lengths[row] = kept ? lengths[static_cast<size_t>(parent)] : static_cast<int32_t>(t + 1);
-      scores()[row] = chosen ? best[k].score : kNever;
+      scores()[row] = c.score;
+      static_cast<T*>(b.penalties)[row] = c.penalty;
       if (token == a.eos) continue;
       b.tokens[b.starts[row] + t + 1] = token;
-      static_cast<T*>(b.sums)[b.starts[row] + t + 1] = scores()[row];
+      static_cast<T*>(b.sums)[b.starts[row] + t + 1] = c.score + c.penalty;
     }
     move_histories(first, t, parents);
     finish(s);
@@ -176,30 +230,38 @@ struct Step {
   void finish(int64_t s) const {
     const BeamState& b = a.state;
     const BeamSentence& sentence = b.sentences[s];
-    const int64_t first = s * a.beam;
+    const int64_t first = s * a.beam, width = width_of(sentence, a.beam);
     std::array<T, kMaxBeam> worth;
-    T best_open = kNever;
-    bool open = false;
     for (int64_t k = 0; k < a.beam; ++k) {
       // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
       const int64_t row = first + k;
-      const bool ended = b.finished[row] != 0;
-      const int32_t length = (ended ? b.lengths[row] : sentence.limit) - sentence.prefix;
+      const int32_t length =
+          (b.finished[row] != 0 ? b.lengths[row] : sentence.limit) - sentence.prefix;
       // Within the prefix there are rows without a score and lengths below one.
       const T score = scores()[row];
-      const T value = score > kNever ? score / std::pow(static_cast<T>(length),
-                                                        static_cast<T>(sentence.length_penalty))
-                                     : kNever;
-      open = open || !ended;
-      if (!ended) best_open = std::max(best_open, value);
-      worth[static_cast<size_t>(k)] = ended ? value : kNever;
+      worth[static_cast<size_t>(k)] =
+          score > kNever
+              ? score / std::pow(static_cast<T>(length), static_cast<T>(sentence.length_penalty))
+              : kNever;
     }
-    const auto known = std::count_if(worth.begin(), worth.begin() + a.beam,
-                                     [&](T value) { return value >= best_open && value > kNever; });
-    if (open && known < sentence.wanted) return;
+    for (int64_t g = 0; g < sentence.groups; ++g) {
+      T best_open = kNever;
+      int64_t open = 0, known = 0;
+      for (int64_t k = g * width; k < (g + 1) * width; ++k) {
+        if (b.finished[first + k] != 0) continue;
+        ++open;
+        best_open = std::max(best_open, worth[static_cast<size_t>(k)]);
+      }
+      for (int64_t k = g * width; k < (g + 1) * width; ++k) {
+        const T value = worth[static_cast<size_t>(k)];
+        known += b.finished[first + k] != 0 && value >= best_open && value > kNever ? 1 : 0;
+      }
+      if (open > 0 && known < (sentence.wanted + sentence.groups - 1) / sentence.groups) return;
+    }
     int32_t written = 0;
     for (int64_t k = 0; k < a.beam; ++k) {
-      if (worth[static_cast<size_t>(k)] > kNever) write(first + k, sentence.result, written++);
+      if (b.finished[first + k] != 0 && worth[static_cast<size_t>(k)] > kNever)
+        write(first + k, sentence.result, written++);
     }
     std::fill_n(b.finished + first, a.beam, 1);
     std::atomic_ref(a.result.done[sentence.result])
@@ -212,7 +274,7 @@ struct Step {
     const int64_t at = (part * a.beam + k) * a.result.stride;
     T* sums = static_cast<T*>(a.result.sums) + at;
     a.result.tokens[at] = b.lengths[row];
-    sums[0] = scores()[row];
+    sums[0] = scores()[row] + static_cast<const T*>(b.penalties)[row];
     for (int64_t j = 1; j < b.lengths[row]; ++j) {
       const int32_t slot = b.slots[b.starts[row] + j];
       a.result.tokens[at + j] = b.tokens[slot];

@@ -3,6 +3,7 @@
 
 #include "kernels/decode/beam_step_impl.h"
 #include "kernels/decode/ranking.cuh"
+#include "kernels/decode/token_draw.cuh"
 #include "kernels/decode/token_rules.cuh"
 #include "kernels/device/vector.cuh"
 #include "runtime/cuda/check.h"
@@ -15,7 +16,7 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 // One block, one row: log-sum-exp and the best extensions. Every thread knows its best column; the
 // block takes the best of these, and the thread that held it looks through its columns again for
 // the next. So a row is read once, and a 1/threads of it once more for each candidate.
-template <class T, int N>
+template <class T, int N, bool kDraws>
 __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   __shared__ float scratch[kWarp];
   __shared__ uint64_t rank_scratch[kWarp];
@@ -32,10 +33,11 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   const BeamSentence& sentence = b.sentences[row / beam];
   const int t = b.positions[row];
   const int32_t start = b.starts[row];
-  if (t < sentence.prefix) {  // one row is open, and no other was its parent
+  if (t < sentence.prefix) {  // of rows with a score none has been another's parent
+    const int32_t prefix_start = b.starts[row / beam * beam];
     for (int k = threadIdx.x; k < beam; k += blockDim.x) {
       scores[k] = before;
-      ids[k] = k == 0 ? b.tokens[start + t + 1] : -1;
+      ids[k] = k == 0 ? b.tokens[prefix_start + t + 1] : -1;
     }
     return;
   }
@@ -56,14 +58,36 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
     }
     return;
   }
-  for (int k = 0; k < beam; ++k) {
+  const int count = static_cast<int>(candidates_of(sentence, beam, t));
+  for (int k = count + threadIdx.x; k < beam; k += blockDim.x) ids[k] = -1;
+  if constexpr (kDraws) {
+    if (sentence.drawn != 0) {
+      __shared__ Bins bins;
+      const uint64_t best = block_best(scan.best, rank_scratch);
+      if (threadIdx.x == 0) {
+        ids[0] = -1;
+        if (a.banned >= 0) z[a.banned] = from_float<T>(kNever);
+      }
+      __syncthreads();  // the row is as the draw takes it
+      const float likeliest = ranked_value(best);
+      if (best == 0 || !isfinite(likeliest)) return;
+      const int id = draw_token(z, static_cast<int>(a.vocab), likeliest,
+                                draw_of(sentence, beam, row % beam), t, bins);
+      if (threadIdx.x == 0) {
+        scores[0] = to_float(z[id]) + shift;
+        ids[0] = scores[0] > kNever ? id : -1;
+      }
+      return;
+    }
+  }
+  for (int k = 0; k < count; ++k) {
     const uint64_t best = block_best(scan.best, rank_scratch);
     if (threadIdx.x == 0) {
       const float score = ranked_value(best) + shift;
       scores[k] = score;
       ids[k] = best == 0 || !(score > kNever) ? -1 : ranked_index(best);
     }
-    if (k + 1 < beam && best != 0 && scan.best == best) {
+    if (k + 1 < count && best != 0 && scan.best == best) {
       scan.best = next_best<T, N>(z, static_cast<int>(a.vocab), a.banned, best);
     }
   }
@@ -76,7 +100,8 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   constexpr int kRows = P * kWarp;
   static_assert(kRows <= 64, "ended_mask has a bit for each row");
   __shared__ int32_t columns[kRows][kWarp];
-  __shared__ int32_t parent_starts[kRows], starts[kRows];
+  __shared__ int32_t parent_starts[kRows], starts[kRows], picked[kRows];
+  __shared__ float worths[kRows];
   constexpr uint32_t kAll = 0xFFFFFFFFu;
   const BeamState& b = a.state;
   const int s = blockIdx.x, lane = threadIdx.x, beam = static_cast<int>(a.beam);
@@ -85,6 +110,7 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   const float* const candidate_scores =
       static_cast<const float*>(a.candidate_scores) + first * beam;
   const int32_t* const candidate_ids = a.candidate_ids + first * beam;
+  float* const penalties = static_cast<float*>(b.penalties);
   const auto is_row = [beam](int k) { return k < beam; };
   uint64_t ended_mask = 0;
   bool all_ended = true;
@@ -102,29 +128,54 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
   const int t = b.positions[first];
   __syncwarp();  // starts are there
 
-  // The beam largest of the candidates, one after the other.
-  uint64_t chosen[P] = {}, last = ~uint64_t{0};
-  for (int k = 0; k < beam; ++k) {
+  const int groups = sentence.groups, width = static_cast<int>(width_of(sentence, beam));
+  const bool apart = goes_apart(sentence, t);
+  const float diversity = apart ? 0.0f : sentence.diversity;
+
+  // What token `id` loses in a group that begins with row `first_row`.
+  const auto lost = [&](int id, int first_row) {
+    int times = 0;
+    for (int k = 0; k < first_row; ++k) times += picked[k] == id ? 1 : 0;
+    return diversity * static_cast<float>(times);
+  };
+  // The largest of the candidates of each group, one after the other, for its rows; where the first
+  // row's go apart, for the first rows of the groups.
+  uint64_t chosen[P] = {}, last = 0;
+  const int picks = apart ? groups : groups * width;
+  for (int n = 0; n < picks; ++n) {
+    const int group = apart ? 0 : n / width, to = apart ? n * width : n;
+    if (apart ? n == 0 : n % width == 0) {
+      last = ~uint64_t{0};
+      __syncwarp();  // what earlier groups have picked is there
+    }
+    const int begin = group * width * beam, end = begin + (apart ? 1 : width) * beam;
     uint64_t best = 0;
-    for (int i = lane; i < beam * beam; i += kWarp) {
+    for (int i = begin + lane; i < end; i += kWarp) {
       const int parent = i / beam;
       uint64_t rank = 0;
       if (was_ended(parent)) {
         if (i % beam == 0) rank = rank_of(scores[first + parent], i);
-      } else if (candidate_ids[i] >= 0) {
-        rank = rank_of(candidate_scores[i], i);
+      } else if (const int id = candidate_ids[i]; id >= 0) {
+        const float score = candidate_scores[i];
+        rank = rank_of(diversity > 0.0f ? score - lost(id, group * width) : score, i);
       }
       if (rank < last && rank > best) best = rank;
     }
     last = warp_best(best);
+    if (diversity > 0.0f && lane == 0) {
+      const int i = ranked_index(last);
+      const bool extends = last != 0 && !was_ended(i / beam) && candidate_ids[i] != a.eos;
+      picked[to] = extends ? candidate_ids[i] : -1;
+    }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-      if (k == lane + p * kWarp) chosen[p] = last;
+      if (to == lane + p * kWarp) chosen[p] = last;
     }
-    if (last == 0) break;
+    if (last == 0 && groups == 1) break;
   }
+  __syncwarp();  // what the groups have picked is there
   int parents[P], tokens[P], lengths[P];
-  float values[P];
+  float taken[P];  // by diversity
 #pragma unroll
   for (int p = 0; p < P; ++p) {
     const int index = chosen[p] != 0 ? ranked_index(chosen[p]) : 0;
@@ -132,11 +183,11 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     const bool kept = chosen[p] != 0 && was_ended(parents[p]);
     tokens[p] = chosen[p] != 0 && !kept ? candidate_ids[index] : a.eos;
     lengths[p] = kept ? b.lengths[first + parents[p]] : t + 1;
+    taken[p] = chosen[p] != 0 ? penalties[first + parents[p]] : 0.0f;
+    if (diversity > 0.0f && chosen[p] != 0 && !kept)
+      taken[p] += lost(tokens[p], (lane + p * kWarp) / width * width);
   }
-  __syncwarp();  // every lane has read the old scores and lengths
-  // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
-  float best_open = kNever;
-  bool open = false;
+  __syncwarp();  // every lane has read the old scores, penalties and lengths
 #pragma unroll
   for (int p = 0; p < P; ++p) {
     const int k = lane + p * kWarp;
@@ -147,19 +198,20 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     b.ids[first + k] = tokens[p];
     b.positions[first + k] = t + 1;
     b.lengths[first + k] = lengths[p];
+    b.finished[first + k] = ended ? 1 : 0;
     scores[first + k] = score;
+    penalties[first + k] = taken[p];
     if (!ended) {
       b.tokens[starts[k] + t + 1] = tokens[p];
-      static_cast<float*>(b.sums)[starts[k] + t + 1] = score;
+      static_cast<float*>(b.sums)[starts[k] + t + 1] = score + taken[p];
     }
+    // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
     const int length = (ended ? lengths[p] : sentence.limit) - sentence.prefix;
     // Within the prefix there are rows without a score and lengths below one.
-    values[p] =
+    worths[k] =
         score > kNever ? score / powf(static_cast<float>(length), sentence.length_penalty) : kNever;
-    open = open || !ended;
-    if (!ended) best_open = fmaxf(best_open, values[p]);
   }
-  __syncwarp();  // parent_starts are there
+  __syncwarp();  // parent_starts, worths and what has ended are there
 
   // Histories change places by columns: a lane reads all of a column before it writes it.
   for (int j = lane; j <= t; j += kWarp) {
@@ -170,23 +222,30 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     for (int k = 0; k < beam; ++k) b.slots[starts[k] + j] = columns[k][lane];
   }
 
-  best_open = warp_max(best_open);
-  const bool any_open = __any_sync(kAll, open);
-  // Rows that ended with a score, and how many of them are worth what an open one could be.
-  uint32_t scored[P];
-  int known = 0, written = 0;
-#pragma unroll
-  for (int p = 0; p < P; ++p) {
-    const int k = lane + p * kWarp;
-    const bool ended = is_row(k) && tokens[p] == a.eos && values[p] > kNever;
-    scored[p] = __ballot_sync(kAll, ended);
-    known += __popc(__ballot_sync(kAll, ended && values[p] >= best_open));
+  // A lane looks at every 32nd group: whether enough has ended that no open one could pass.
+  bool open_group = false;
+  for (int g = lane; g < groups; g += kWarp) {
+    float best_open = kNever;
+    int open = 0, known = 0;
+    for (int k = g * width; k < (g + 1) * width; ++k) {
+      if (b.finished[first + k] != 0) continue;
+      ++open;
+      best_open = fmaxf(best_open, worths[k]);
+    }
+    for (int k = g * width; k < (g + 1) * width; ++k) {
+      if (b.finished[first + k] != 0 && worths[k] >= best_open && worths[k] > kNever) ++known;
+    }
+    open_group = open_group || (open > 0 && known < (sentence.wanted + groups - 1) / groups);
   }
-  const bool done = !any_open || known >= sentence.wanted;
+  const bool done = !__any_sync(kAll, open_group);
+  // Rows that ended with a score.
+  uint32_t scored[P];
+  int written = 0;
 #pragma unroll
   for (int p = 0; p < P; ++p) {
     const int k = lane + p * kWarp;
-    if (is_row(k)) b.finished[first + k] = tokens[p] == a.eos || done ? 1 : 0;
+    scored[p] = __ballot_sync(kAll, is_row(k) && tokens[p] == a.eos && worths[k] > kNever);
+    if (is_row(k) && done) b.finished[first + k] = 1;
   }
   if (!done) return;
   __syncwarp();  // what other lanes wrote is read below
@@ -197,7 +256,7 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
     float* const sums = static_cast<float*>(a.result.sums) + at;
     if (lane == 0) {
       a.result.tokens[at] = length;
-      sums[0] = scores[first + k];
+      sums[0] = scores[first + k] + penalties[first + k];
     }
     for (int j = 1 + lane; j < length; j += kWarp) {
       const int32_t slot = b.slots[starts[k] + j];
@@ -215,8 +274,8 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
 template <class T, int N>
 void launch(const Context& ctx, const BeamStepArgs& a) {
   const int threads = a.vocab >= 16384 ? 512 : 256;
-  beam_extend_kernel<T, N>
-      <<<static_cast<unsigned>(a.sentences * a.beam), threads, 0, cuda::stream_of(ctx)>>>(a);
+  const auto extend = a.draws ? beam_extend_kernel<T, N, true> : beam_extend_kernel<T, N, false>;
+  extend<<<static_cast<unsigned>(a.sentences * a.beam), threads, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("beam_extend_kernel");
   static_assert(kMaxBeam <= 2 * kWarp);
   const auto merge = a.beam <= kWarp ? beam_merge_kernel<1> : beam_merge_kernel<2>;

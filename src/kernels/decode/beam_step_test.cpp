@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "base/error.h"
 #include "kernels/decode/beam_place.h"
@@ -19,8 +21,8 @@ constexpr int32_t kEos = 2, kBanned = 0;
 
 struct Hypothesis {
   std::vector<int32_t> ids;
-  std::vector<double> sums;  // the score after each of them and, if it ended, after the end
-  double score = 0;
+  std::vector<double> sums;     // the score after each of them and, if it ended, after the end
+  double score = 0, taken = 0;  // `taken` by diversity
   bool ended = false;
 };
 
@@ -29,6 +31,7 @@ struct Search {
   std::vector<BeamSentence> sentences;
   std::vector<std::vector<int32_t>> prefixes = {};  // none, or one of each sentence
   std::vector<int32_t> suppressed = {};
+  bool draws = false;
 
   std::vector<int32_t> prefix(size_t s) const {
     return prefixes.empty() ? std::vector<int32_t>() : prefixes[s];
@@ -71,6 +74,7 @@ class BeamStep : public testing::OnTarget {
     const auto zeros = [&](int64_t c) { return ints(Values(static_cast<size_t>(c), 0.0)); };
     const Guarded ids = zeros(rows), positions = zeros(rows), finished = ints(Values(n, 1.0)),
                   lengths = zeros(rows), start = zeros(rows), score = wide_array(Values(n, 0.0)),
+                  penalties = wide_array(Values(n, 0.0)),
                   slot = Guarded(stream(), DType::i32, slots),
                   tokens = Guarded(stream(), DType::i32, slots), sums = wide_poison(slots),
                   candidate_ids = Guarded(stream(), DType::i32, rows * s.beam),
@@ -88,6 +92,7 @@ class BeamStep : public testing::OnTarget {
                           .lengths = lengths.as<int32_t>(),
                           .starts = start.as<int32_t>(),
                           .scores = score.data(),
+                          .penalties = penalties.data(),
                           .sentences = sentences.as<BeamSentence>(),
                           .slots = slot.as<int32_t>(),
                           .tokens = tokens.as<int32_t>(),
@@ -107,7 +112,8 @@ class BeamStep : public testing::OnTarget {
                             .ld = s.ld,
                             .dtype = dtype(),
                             .eos = kEos,
-                            .banned = kBanned};
+                            .banned = kBanned,
+                            .draws = s.draws};
     const auto place = [&](const std::vector<BeamPlacement>& what) {
       if (what.empty()) return;
       copy_to_device(stream(), placements.data(), what.data(), what.size() * sizeof what[0]);
@@ -223,60 +229,137 @@ class BeamStep : public testing::OnTarget {
     for (const int32_t id : s.suppressed) z[static_cast<size_t>(id)] = -INFINITY;
   }
 
+  // The id that token_draw.h draws, by sorting all of them. z: without what is banned.
+  static int32_t drawn(const TokenDraw& d, const Values& z, int32_t position) {
+    std::vector<int32_t> order;
+    for (size_t c = 0; c < z.size(); ++c) order.push_back(static_cast<int32_t>(c));
+    const auto at = [&z](int32_t c) { return z[static_cast<size_t>(c)]; };
+    std::stable_sort(order.begin(), order.end(), [&](auto x, auto y) { return at(x) > at(y); });
+    if (d.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(d.top_k)));
+    std::vector<double> sums;
+    double sum = 0;
+    for (const int32_t c : order) {
+      sum += std::floor(0x1p32 *
+                        std::exp((at(c) - at(order[0])) / static_cast<double>(d.temperature)));
+      sums.push_back(sum);
+    }
+    const double share = static_cast<double>(d.top_p) * sum;
+    for (size_t i = 0; d.top_p < 1.0f && i < sums.size(); ++i) {
+      if (sums[i] < share) continue;
+      sum = sums[i];
+      break;
+    }
+    const Random4 r =
+        random_block(d.seed, static_cast<uint64_t>(d.stream),
+                     kSampleOp + static_cast<uint32_t>(d.sample), static_cast<uint64_t>(position));
+    const double target = std::floor(sum * (r.x[0] * 0x1p-32));
+    const auto found = std::find_if(sums.begin(), sums.end(), [=](double x) { return x > target; });
+    return order[static_cast<size_t>(found - sums.begin())];
+  }
+
+  // All that may follow `h`, of which `lost[id]` is what diversity takes from a token.
+  std::vector<Hypothesis> extensions(const Search& s, size_t sentence, const Hypothesis& h,
+                                     int64_t group, const std::map<int32_t, double>& lost) const {
+    const BeamSentence& b = s.sentences[sentence];
+    const std::vector<int32_t> prefix = s.prefix(sentence);
+    const size_t t = h.ids.size();
+    if (h.ended) return {h};
+    std::vector<Hypothesis> next;
+    if (t < prefix.size()) {
+      next.push_back(h);
+      next.back().ids.push_back(prefix[t]);
+      next.back().sums.push_back(h.score);
+      return next;
+    }
+    Values z = logits(s, static_cast<int>(t), static_cast<int64_t>(sentence),
+                      h.ids.empty() ? 1 : h.ids.back());
+    z.resize(static_cast<size_t>(s.vocab));
+    rule(s, sentence, h.ids, z);
+    double sum = 0;
+    for (const double v : z) sum += std::exp(v);
+    const bool last = t + 1 == static_cast<size_t>(b.limit);
+    z[kBanned] = -INFINITY;
+    int32_t only = last ? kEos : -1;
+    if (!last && b.drawn != 0) {
+      TokenDraw d = b.draw;
+      d.sample = static_cast<int32_t>(group);
+      only = drawn(d, z, static_cast<int32_t>(t));
+    }
+    for (int32_t c = 0; c < s.vocab; ++c) {
+      if ((only >= 0 && c != only) || z[static_cast<size_t>(c)] == -INFINITY) continue;
+      Hypothesis e = h;
+      e.score += z[static_cast<size_t>(c)] - std::log(sum);
+      e.ended = c == kEos;
+      const auto loss = lost.find(c);
+      if (loss != lost.end() && c != kEos) e.taken += loss->second;
+      if (!e.ended) {
+        e.ids.push_back(c);
+        e.sums.push_back(e.score);
+      }
+      next.push_back(std::move(e));
+    }
+    return next;
+  }
+
   // What had ended when the search was over, the best first.
   std::vector<Hypothesis> list_search(const Search& s, size_t sentence) const {
     const BeamSentence& b = s.sentences[sentence];
-    const auto limit = static_cast<size_t>(b.limit);
-    const std::vector<int32_t> prefix = s.prefix(sentence);
-    std::vector<Hypothesis> beam(1);
-    for (size_t t = 0; t < limit; ++t) {
-      std::vector<Hypothesis> next;
-      for (const Hypothesis& h : beam) {
-        if (h.ended) {
-          next.push_back(h);
-          continue;
+    const auto groups = static_cast<size_t>(b.groups);
+    const size_t width = static_cast<size_t>(s.beam) / groups;
+    const auto best_first = [](std::vector<Hypothesis>& list, size_t most) {
+      std::stable_sort(list.begin(), list.end(), [](const auto& x, const auto& y) {
+        return x.score - x.taken > y.score - y.taken;
+      });
+      list.resize(std::min(list.size(), most));
+    };
+    const auto worth_left = [&](const Hypothesis& h) {
+      Hypothesis left = h;
+      left.score -= left.taken;
+      return worth(s, sentence, left);
+    };
+    std::vector<std::vector<Hypothesis>> beams(groups, std::vector<Hypothesis>(1));
+    for (size_t t = 0; t < static_cast<size_t>(b.limit); ++t) {
+      if (b.apart != 0 && t == s.prefix(sentence).size()) {
+        std::vector<Hypothesis> next = extensions(s, sentence, beams[0][0], 0, {});
+        best_first(next, groups);
+        for (size_t g = 0; g < groups; ++g) {
+          beams[g].clear();
+          if (g < next.size()) beams[g].push_back(next[g]);
         }
-        if (t < prefix.size()) {
-          next.push_back(h);
-          next.back().ids.push_back(prefix[t]);
-          next.back().sums.push_back(h.score);
-          continue;
-        }
-        Values z = logits(s, static_cast<int>(t), static_cast<int64_t>(sentence),
-                          h.ids.empty() ? 1 : h.ids.back());
-        z.resize(static_cast<size_t>(s.vocab));
-        rule(s, sentence, h.ids, z);
-        double sum = 0;
-        for (const double v : z) sum += std::exp(v);
-        for (int32_t c = 0; c < s.vocab; ++c) {
-          if (c == kBanned || (t + 1 == limit && c != kEos)) continue;
-          if (z[static_cast<size_t>(c)] == -INFINITY) continue;
-          Hypothesis e = h;
-          e.score += z[static_cast<size_t>(c)] - std::log(sum);
-          e.ended = c == kEos;
-          if (!e.ended) {
-            e.ids.push_back(c);
-            e.sums.push_back(e.score);
+      } else {
+        std::map<int32_t, double> lost;
+        for (size_t g = 0; g < groups; ++g) {
+          std::vector<Hypothesis> next;
+          for (const Hypothesis& h : beams[g]) {
+            const auto more = extensions(s, sentence, h, static_cast<int64_t>(g), lost);
+            next.insert(next.end(), more.begin(), more.end());
           }
-          next.push_back(std::move(e));
+          best_first(next, width);
+          beams[g] = std::move(next);
+          for (const Hypothesis& h : beams[g])
+            if (!h.ended) lost[h.ids.back()] += static_cast<double>(b.diversity);
         }
       }
-      std::stable_sort(next.begin(), next.end(),
-                       [](const auto& x, const auto& y) { return x.score > y.score; });
-      next.resize(std::min(next.size(), static_cast<size_t>(s.beam)));
-      beam = std::move(next);
-      double open = -INFINITY;
-      for (const auto& h : beam) open = h.ended ? open : std::max(open, worth(s, sentence, h));
-      if (std::count_if(beam.begin(), beam.end(), [&](const auto& h) {
-            return h.ended && worth(s, sentence, h) >= open;
-          }) >= b.wanted)
-        break;
+      bool done = true;
+      for (const std::vector<Hypothesis>& beam : beams) {
+        double open = -INFINITY;
+        for (const auto& h : beam) open = h.ended ? open : std::max(open, worth_left(h));
+        const auto known = std::count_if(beam.begin(), beam.end(), [&](const auto& h) {
+          return h.ended && worth_left(h) >= open;
+        });
+        const bool ended = std::all_of(beam.begin(), beam.end(), [](auto& h) { return h.ended; });
+        done = done && (ended || known >= (b.wanted + b.groups - 1) / b.groups);
+      }
+      if (done) break;
     }
-    std::erase_if(beam, [](const auto& h) { return !h.ended; });
-    std::stable_sort(beam.begin(), beam.end(), [&](const auto& x, const auto& y) {
+    std::vector<Hypothesis> found;
+    for (const auto& beam : beams)
+      std::copy_if(beam.begin(), beam.end(), std::back_inserter(found),
+                   [](auto& h) { return h.ended; });
+    std::stable_sort(found.begin(), found.end(), [&](const auto& x, const auto& y) {
       return worth(s, sentence, x) > worth(s, sentence, y);
     });
-    return beam;
+    return found;
   }
 
   void expect_equal(const Search& s, const std::vector<std::vector<Hypothesis>>& got,
@@ -333,6 +416,54 @@ TEST_P(BeamStep, FollowsTheWishesOfEachSentence) {
   }
 }
 
+// Groups of every kind beside plain searches. Rows that no group has: 2 of 3 x 2 in 8.
+TEST_P(BeamStep, GroupsTakeNoPlacesFromEachOther) {
+  for (const int64_t beam : {1, 6, 8, 33}) {
+    if (narrow() && beam > 1) continue;
+    const auto most = static_cast<int32_t>(beam);
+    Search s{beam, 50, 56, {}};
+    s.draws = true;
+    s.sentences = {{.limit = 9, .groups = most, .diversity = 0.7f},
+                   {.limit = 9, .wanted = most, .groups = std::min(3, most), .diversity = 1.5f},
+                   {.limit = 8, .groups = std::min(3, most)},
+                   {.limit = 9, .groups = most, .apart = 1},
+                   {.limit = 9, .groups = std::min(2, most), .apart = 1},
+                   {.limit = 7, .wanted = most},
+                   {.limit = 3, .rules = {.least = 2}, .groups = most, .apart = 1},
+                   {.limit = 12, .groups = most, .drawn = 1, .draw = {.seed = 7, .stream = 3}},
+                   {.limit = 12,
+                    .groups = std::min(4, most),
+                    .drawn = 1,
+                    .draw = {.seed = 8, .temperature = 0.6f, .top_p = 0.8f, .top_k = 20}}};
+    s.prefixes = {{}, {5, 6}, {}, {7, 7}, {}, {}, {}, {9}, {}};
+    expect_equal(s, device_search(s), "together");
+    expect_equal(s, device_search(s, 2), "one after the other");
+  }
+}
+
+// In 16 bits as well the tokens are those drawn from the rounded logits.
+TEST_P(BeamStep, DrawsWhatTheDefinitionSays) {
+  Search s{16, 700, 704, {}};
+  s.draws = true;
+  s.sentences = {
+      {.limit = 9, .groups = 16, .drawn = 1, .draw = {.seed = 1, .temperature = 2.0f}},
+      {.limit = 9, .groups = 16, .drawn = 1, .draw = {.seed = 1, .stream = 1, .top_k = 9}},
+      {.limit = 9, .groups = 16, .drawn = 1, .draw = {.seed = 1, .top_p = 0.9f}}};
+  std::set<std::vector<int32_t>> different;
+  const auto got = device_search(s);
+  for (size_t i = 0; i < got.size(); ++i) {
+    std::set<std::vector<int32_t>> drawn, wanted;
+    for (const Hypothesis& h : got[i]) drawn.insert(h.ids), different.insert(h.ids);
+    for (const Hypothesis& h : list_search(s, i)) wanted.insert(h.ids);
+    // A GPU's weights are a little off, so one of hundreds of draws may fall on the other side.
+    size_t other = 0;
+    for (const std::vector<int32_t>& ids : drawn) other += wanted.contains(ids) ? 0 : 1;
+    EXPECT_LE(other, ctx().device.is_cuda() ? 2u : 0u) << i;
+    EXPECT_LE(drawn.size(), wanted.size() + other);
+  }
+  EXPECT_GT(different.size(), 30u);
+}
+
 // Sentences that come later, into places of those that ended, and change places on the way.
 TEST_P(BeamStep, SentencesComeAndMove) {
   for (const int64_t beam : {1, 3}) {
@@ -357,7 +488,7 @@ TEST(BeamStepRules, RejectsBadArguments) {
   float x = 0;
   int32_t i = 0;
   BeamSentence b;
-  const BeamState state{&i, &i, &i, &i, &i, &x, &b, &i, &i, &x};
+  const BeamState state{&i, &i, &i, &i, &i, &x, &x, &b, &i, &i, &x};
   const BeamStepArgs good{.logits = &x,
                           .state = state,
                           .candidate_scores = &x,

@@ -57,10 +57,7 @@ struct SampleResult {
 // otherwise drawn from softmax(logits / temperature) cut to the top_k likeliest tokens, of these to
 // the smallest set of the likeliest with a share of at least top_p.
 //
-// Draw      tokens in order of falling logit, smaller id first; weight floor(2^32 e^((z - top) /
-//           T)). Sums of weights are integers, so the order of summing does not matter. The token
-//           is the first whose running sum exceeds W x / 2^32, W the sum of those kept and x the
-//           first number of random_block(seed, stream, kSampleOp, position).
+// Draw      as token_draw.h says, sample 0 of the stream.
 // Result    a log-probability is that of softmax(logits), as the rules leave them, without
 //           temperature and cuts.
 // Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so. Logits
@@ -74,7 +71,7 @@ struct SampleResult {
 //           fits; device.
 // Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut
 //           and for a log-probability.
-// Source    Fan et al., arXiv:1805.04833 (top_k); Holtzman et al., arXiv:1904.09751 (top_p).
+// Source    token_draw.h.
 struct SampleStepArgs {
   void* logits = nullptr;
   SampleState state;
@@ -83,8 +80,6 @@ struct SampleStepArgs {
   int64_t rows = 0, vocab = 0, ld = 0;
   DType dtype = DType::f32;
 };
-
-constexpr uint32_t kSampleOp = 0x53414D;  // apart from the operations of a training step
 
 void sample_step(const Context& ctx, const SampleStepArgs& args);
 

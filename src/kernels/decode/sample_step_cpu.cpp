@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "kernels/decode/sample_step_impl.h"
+#include "kernels/decode/token_draw_cpu.h"
 #include "kernels/decode/token_rules_cpu.h"
 #include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
 namespace {
-
-struct Weighted {
-  uint64_t sum;  // of the weights so far
-  int32_t id;
-};
 
 struct Drawn {
   int32_t id = -1;
@@ -39,37 +34,13 @@ Drawn draw(const SampleStepArgs& a, int64_t row) {
   apply_rules(
       rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, a.state.positions[row] + 1,
       [said](int64_t j) { return said[j]; }, z);
-  std::vector<Weighted> tokens;
-  for (int32_t id = 0; id < a.vocab; ++id) {
-    if (!std::isnan(z[id])) tokens.push_back({0, id});
-  }
-  if (tokens.empty()) return {};
-  const auto before = [z](const Weighted& x, const Weighted& y) {
-    return z[x.id] != z[y.id] ? z[x.id] > z[y.id] : x.id < y.id;
-  };
-  const int32_t likeliest = std::min_element(tokens.begin(), tokens.end(), before)->id;
-  if (!std::isfinite(z[likeliest])) return {};
+  const int32_t likeliest = likeliest_token(z, a.vocab);
+  if (likeliest < 0 || !std::isfinite(z[likeliest])) return {};
   const T top = z[likeliest];
-  const auto scored = [&](int32_t id) {
-    return Drawn{id, c.wants_scores != 0 ? log_share(z, a.vocab, top, id) : 0.0f};
-  };
-  if (!(c.temperature > 0.0f)) return scored(likeliest);
-  const auto kept =
-      c.top_k > 0 ? std::min<size_t>(tokens.size(), static_cast<size_t>(c.top_k)) : tokens.size();
-  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<int64_t>(kept), tokens.end(),
-                    before);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    const T weight = std::exp((z[tokens[i].id] - top) / static_cast<T>(c.temperature));
-    sum += static_cast<uint64_t>(weight * static_cast<T>(kWeightOne));
-    tokens[i].sum = sum;
-  }
-  const auto reaches = [&](uint64_t target) {
-    return std::partition_point(tokens.begin(), tokens.begin() + static_cast<int64_t>(kept),
-                                [target](const Weighted& w) { return w.sum < target; });
-  };
-  if (c.top_p < 1.0f) sum = reaches(share_target(c.top_p, sum))->sum;
-  return scored(reaches(draw_target(c, a.state.positions[row], sum))->id);
+  const int32_t id = c.temperature > 0.0f
+                         ? draw_token(z, a.vocab, top, draw_of(c), a.state.positions[row])
+                         : likeliest;
+  return {id, c.wants_scores != 0 ? log_share(z, a.vocab, top, id) : 0.0f};
 }
 
 }  // namespace

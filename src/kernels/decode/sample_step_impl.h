@@ -2,25 +2,13 @@
 // What sample_step.cpp shares with the implementations.
 #pragma once
 #include "kernels/decode/sample_step.h"
+#include "kernels/decode/token_draw.h"
 
 namespace saturate::kernels {
 
-constexpr float kWeightOne = 4294967296.0f;  // 2^32
-
-// The running sum that the drawn token is the first to reach: 1 + floor(total * x / 2^32).
-SAT_HD uint64_t draw_target(const SampleSequence& s, int32_t position, uint64_t total) {
-  const uint64_t x = random_block(s.seed, static_cast<uint32_t>(s.stream), kSampleOp,
-                                  static_cast<uint32_t>(position))
-                         .x[0];
-  return 1 + (total >> 32) * x + ((total & 0xFFFFFFFFu) * x >> 32);
-}
-
-// The running sum that ends the set of top_p: at least 1, at most total.
-SAT_HD uint64_t share_target(float top_p, uint64_t total) {
-  const double share = static_cast<double>(top_p) * static_cast<double>(total);
-  const uint64_t floor = static_cast<uint64_t>(share);
-  const uint64_t target = floor + (static_cast<double>(floor) < share ? 1 : 0);
-  return target < 1 ? 1 : target > total ? total : target;
+// What draws the tokens of a sequence.
+SAT_HD TokenDraw draw_of(const SampleSequence& s) {
+  return {s.seed, s.stream, 0, s.temperature, s.top_p, s.top_k};
 }
 
 // Moves one row on after its token is known: `drawn` is -1 for a row that has nothing to draw from,
