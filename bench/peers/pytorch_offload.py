@@ -4,9 +4,11 @@ with `saturate bench step --parallel offload=true`.
 
 usage: pytorch_offload.py [--width 4096] [--layers 32] [--heads 32] [--kv-heads 8] [--ffn 14336] [--vocab 32000] [--length 2048]
                           [--rows 4096] [--micro-batches 16] [--repeats 3] [--resident] [--eager] [--checkpoint] [--context]
+                          [--reshard]
 
 bf16 with fp32 masters, moments and sums, clipping. Weights stay on the GPU, and gradients are added up there, from the first micro-batch of a
-step to its last, so that state and gradients cross the bus once a step. --resident: all on the GPU. --checkpoint: layers compute again in the
+step to its last, so that state and gradients cross the bus once a step. --reshard: weights are given up after the forward pass and gathered again for
+the gradients, as `--parallel zero=3` does; without it they stay, as with zero=2. --resident: all on the GPU. --checkpoint: layers compute again in the
 backward pass. --context: the ranks share each sequence (PyTorch's context_parallel, keys and values gathered), and the weights as before; for
 comparison with `--parallel cp=N`. Alone or under torchrun. Prints one JSON line: median step, tokens/s, peak memory.
 """
@@ -30,7 +32,7 @@ p = argparse.ArgumentParser()
 for name, value in dict(width=4096, layers=32, heads=32, kv_heads=8, ffn=14336, vocab=32000, length=2048, rows=4096, micro_batches=16,
                         repeats=3).items():
     p.add_argument("--" + name.replace("_", "-"), type=int, default=value)
-for name in ("resident", "eager", "checkpoint", "context"):
+for name in ("resident", "eager", "checkpoint", "context", "reshard"):
     p.add_argument("--" + name, action="store_true")
 a = p.parse_args()
 HEAD = a.width // a.heads
@@ -87,7 +89,7 @@ def main():
     dist.init_process_group("cpu:gloo,cuda:nccl")
     with torch.device("meta"):
         model = Model()
-    policy = dict(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), reshard_after_forward=False)
+    policy = dict(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32), reshard_after_forward=a.reshard)
     if not a.resident:
         policy["offload_policy"] = CPUOffloadPolicy()
     for layer in model.layers:
@@ -133,7 +135,7 @@ def main():
     seconds, tokens = statistics.median(times), ids.numel() * a.micro_batches * (1 if a.context else RANKS)
     if dist.get_rank() == 0:
         print(json.dumps({"what": "pytorch_offload", "mode": "resident" if a.resident else "offload", "compiled": not a.eager,
-                          "checkpoint": a.checkpoint, "context": a.context, "ranks": RANKS, "parameters": sum(x.numel() for x in model.parameters()),
+                          "checkpoint": a.checkpoint, "reshard": a.reshard, "context": a.context, "ranks": RANKS, "parameters": sum(x.numel() for x in model.parameters()),
                           "target_tokens": tokens, "step_ms": round(seconds * 1e3, 3), "tokens_per_s": round(tokens / seconds),
                           "memory_bytes": torch.cuda.max_memory_reserved(), "torch": torch.__version__}), flush=True)
     dist.destroy_process_group()

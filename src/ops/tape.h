@@ -281,9 +281,10 @@ class Tape {
   // frozen parameters alone are left out, and with them the backward pass below the lowest
   // parameter that trains. Then the last operations of record_parameter_gradient move behind the
   // gradient that is finished last (of the embedding table, as a rule), until they hold a quarter
-  // of its elements: its reduction over the ranks has no other work to hide behind. Results do not
-  // change, not even in their last bit. With `split` all of these operations that can follow the
-  // others make a segment of their own, "weight_gradients", which other work may come before.
+  // of its elements: its reduction over the ranks has no other work to hide behind; with transfers
+  // on other lanes none does where it has no such reduction. Results do not change, not even in
+  // their last bit. With `split` all of these operations that can follow the others make a segment
+  // of their own, "weight_gradients", which other work may come before.
   void backward(bool split = false);
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
@@ -344,6 +345,8 @@ class Tape {
   Value unit_gradient(int32_t parameter);
   void record_reductions();
   void leave_out_unread();
+  // Whether a parameter's gradient is added up with other ranks'.
+  bool is_summed(Value gradient) const;
   void defer_parameter_gradients(bool all);
   void hoist_lanes();
   void reorder(const std::vector<int32_t>& order);

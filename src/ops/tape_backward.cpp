@@ -226,6 +226,18 @@ void Tape::reorder(const std::vector<int32_t>& order) {
   }
 }
 
+bool Tape::is_summed(Value gradient) const {
+  const auto& specs = parameters_.specs();
+  for (size_t p = 0; p < specs.size(); ++p) {
+    const Value g = parameter_gradients_[p];
+    if (!g || storage_of(g) != storage_of(gradient)) continue;
+    const ParameterGroup::Sharing& sharing = parameters_.group_of(specs[p]).sharing();
+    if (sharing.ranks.size() > 1 || sharing.replicas.size() > 1 || !specs[p].holders.empty())
+      return true;
+  }
+  return false;
+}
+
 void Tape::defer_parameter_gradients(bool all) {
   const auto is_gradient = [this](Value v) {
     return info(v).external || std::ranges::any_of(unit_gradients_, [&](const UnitGradient& u) {
@@ -240,10 +252,17 @@ void Tape::defer_parameter_gradients(bool all) {
     return n;
   };
   // A quarter: an element of a weight gradient takes 2 rows flops, one of the last gradient 4 bytes
-  // on the wire twice. At 600 TFLOP/s and 230 GB/s, 10,000 rows make these times equal.
+  // on the wire twice. At 600 TFLOP/s and 230 GB/s, 10,000 rows make these times equal. Where no
+  // rank has a share in it, these products have transfers of their own layers to hide instead.
+  const bool transfers =
+      std::any_of(operations_.begin(), operations_.end(),
+                  [](const Operation& o) { return o.traits.lane != 0 && !o.paced; });
   int64_t wanted = 0;
   for (const Operation& o : operations_) {
-    if (!o.deferrable && elements(o) > 0) wanted = elements(o) / 4;
+    if (o.deferrable || elements(o) == 0) continue;
+    const bool hides = !transfers || std::any_of(o.writes.begin(), o.writes.end(),
+                                                 [this](Value v) { return v && is_summed(v); });
+    wanted = hides ? elements(o) / 4 : 0;
   }
   if (all) wanted = std::numeric_limits<int64_t>::max();
   // From the end: an operation may pass those behind it that stay when neither writes what the
@@ -278,9 +297,7 @@ void Tape::defer_parameter_gradients(bool all) {
   order.insert(order.begin(), moved.begin(), moved.end());
   std::reverse(order.begin(), order.end());
   reorder(order);
-  if (std::any_of(operations_.begin(), operations_.end(),
-                  [](const Operation& o) { return o.traits.lane != 0 && !o.paced; }))
-    reorder(weight_gradients_beside_transfers(*this));
+  if (transfers) reorder(weight_gradients_beside_transfers(*this));
 }
 
 std::vector<Tape::FinishedGradient> Tape::finished_gradients() const {
