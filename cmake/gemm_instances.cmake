@@ -8,6 +8,9 @@ kernel_instances(gemm/wgmma/wgmma NAMESPACE saturate::kernels::wgmma INCLUDE ker
 kernel_instances(gemm/wgmma/wgmma_activation NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/wgmma/wgmma_activation.cuh AXES "${types}"
                  TEXT "template cudaError_t launch_activation<@1@>(ActivationKind, const Problem&, int, cudaStream_t);")
+kernel_instances(gemm/wgmma/wgmma_derivative NAMESPACE saturate::kernels::wgmma
+                 INCLUDE kernels/gemm/wgmma/wgmma_derivative.cuh AXES "${types}"
+                 TEXT "template cudaError_t launch_derivative<@1@>(ActivationKind, const Problem&, int, cudaStream_t);")
 kernel_instances(gemm/grouped/grouped_wgmma NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/grouped/grouped_wgmma.cuh AXES "${forms}" "${types}"
                  TEXT "template cudaError_t launch_grouped<@2@, GroupedForm::@1@>(const GroupedProblem&, int, cudaStream_t);")

@@ -13,6 +13,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/experts.h"
+#include "ops/feed_forward.h"
 #include "ops/gradient_check_test.h"
 #include "ops/linear.h"
 #include "ops/residual_norm.h"
@@ -93,6 +94,31 @@ TEST_F(OpsGradient, BiasAfterAProduct) {
       });
   EXPECT_LT(r.worst, kBound) << r.where;
   EXPECT_GE(r.checked, 10);
+}
+
+TEST_F(OpsGradient, FeedForwardWithTheActivationInItsProducts) {
+  using kernels::ActivationKind;
+  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh,
+                                    ActivationKind::gelu_erf, ActivationKind::silu}) {
+    ParameterId second;
+    bool recorded = false;
+    const auto r = check(
+        [&](ParameterStore& s) {
+          a_ = add(s, "in", 12, kWidth);
+          b_ = add(s, "in.bias", 1, 12);
+          second = add(s, "out", kWidth, 12);
+          c_ = add(s, "out.bias", 1, kWidth);
+        },
+        [&](Tape& t, Value x) {
+          const Value y = ops::feed_forward(t, x, {t.parameter(a_), t.parameter(b_)},
+                                            {t.parameter(second), t.parameter(c_)}, kind);
+          recorded = static_cast<bool>(y);
+          return y;
+        });
+    ASSERT_TRUE(recorded);
+    EXPECT_LT(r.worst, kBound) << static_cast<int>(kind) << ": " << r.where;
+    EXPECT_GE(r.checked, 40);
+  }
 }
 
 // Of twelve columns the first four and the last five have an adapter, of ranks 2 and 3.

@@ -27,7 +27,8 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 //           column_sum[j] = sum over m (and the batch) of D[m][j], one a column of D: with a
 //           derivative kind and beta 0 the gradient of the layer's bias.
 // Types     aux in d_type; column_sum in fp32, of the fp32 values before they round to d_type.
-//           Of the values that aux holds the forward pass uses the unrounded ones.
+//           Of the values that aux holds the forward pass uses the unrounded ones. For relu's slope
+//           aux may as well be the activation's result, which is positive where its input is.
 // Aliasing  aux may be D only where it is read (derivative); nothing else may overlap. aux and
 //           column_sum take no batch beyond 1.
 struct Epilogue {

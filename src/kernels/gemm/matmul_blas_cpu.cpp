@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/activation/activation_impl.h"
 #include "kernels/gemm/blas_library.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "runtime/parallel_for.h"
@@ -95,7 +96,13 @@ Fit matmul_blas_cpu_fits(const Context&, const MatmulArgs& x) noexcept {
   if (x.ab_type != DType::f32 && x.ab_type != DType::f64) {
     return {"the CPU multiplies f32 and f64 only"};
   }
-  if (!x.epilogue.is_plain()) return {"BLAS has no epilogue beyond the bias"};
+  const Epilogue& e = x.epilogue;
+  if (e.column_sum != nullptr) return {"the CPU sums no columns beside a product"};
+  if (e.kind == EpilogueKind::gated || e.kind == EpilogueKind::gated_derivative)
+    return {"the CPU has no gated epilogue"};
+  if (!e.is_plain() &&
+      (x.beta != 0.0f || x.batch != 1 || x.ldd != x.n || (e.aux != nullptr && e.ld_aux != x.n)))
+    return {"the CPU's epilogues take one dense product without C"};
   const int64_t largest = std::max({x.m, x.n, x.k, x.lda, x.ldb, x.ldd});
   if (largest > std::numeric_limits<int>::max()) {
     return {"a size exceeds the integer type of BLAS"};
@@ -103,11 +110,35 @@ Fit matmul_blas_cpu_fits(const Context&, const MatmulArgs& x) noexcept {
   return {};
 }
 
-void matmul_blas_cpu(const Context&, const MatmulArgs& args) {
+namespace {
+
+void product(const MatmulArgs& x) { x.ab_type == DType::f64 ? run<double>(x) : run<float>(x); }
+
+// The product, and behind it what the elementwise operations would do: bit for bit as they do it.
+void product_with_epilogue(const Context& ctx, const MatmulArgs& x) {
+  const Epilogue& e = x.epilogue;
+  ActivationArgs f{.kind = e.activation, .rows = x.m, .cols = x.n, .dtype = x.d_type, .rng = {}};
+  f.rng.columns = x.n;
+  MatmulArgs to = x;
+  if (e.kind == EpilogueKind::derivative) {
+    product(to);
+    f.x = e.aux;
+    activation_backward_cpu(ctx, {.forward = f, .d_y = x.d, .d_x = x.d});
+    return;
+  }
+  if (e.aux != nullptr) to.c = to.d = e.aux;
+  product(to);
+  f.x = to.d;
+  f.y = x.d;
+  activation_forward_cpu(ctx, f);
+}
+
+}  // namespace
+
+void matmul_blas_cpu(const Context& ctx, const MatmulArgs& args) {
   prepare_blas();
-  each_product(args, [](const MatmulArgs& one) {
-    one.ab_type == DType::f64 ? run<double>(one) : run<float>(one);
-  });
+  if (!args.epilogue.is_plain()) return product_with_epilogue(ctx, args);
+  each_product(args, product);
 }
 
 }  // namespace saturate::kernels

@@ -27,6 +27,8 @@ struct MatmulImpl {
   Fit (*fits)(const Context&, const MatmulArgs&) noexcept;
   // Of a problem that fits; results are the same for every workspace of at least what it takes.
   PreparedMatmul (*prepare)(const Context&, const MatmulArgs&);
+  // Whether its epilogue is worth more than the plain product and kernels behind it; null: no.
+  bool (*epilogue_pays)(const Context&, const MatmulArgs&) noexcept = nullptr;
 };
 
 // The ordered list: without a tuned table the first that fits runs.

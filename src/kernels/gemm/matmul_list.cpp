@@ -18,6 +18,8 @@ PreparedMatmul prepare(const Context& ctx, const MatmulArgs& x) {
 }
 [[maybe_unused]] size_t no_workspace(const Context&, const MatmulArgs&) { return 0; }
 
+bool always(const Context&, const MatmulArgs&) noexcept { return true; }
+
 #if SATURATE_WITH_CUDA
 size_t bf16x6_workspace(const Context& ctx, const MatmulArgs& x) {
   return std::min(ctx.workspace_bytes, matmul_bf16x6_workspace(x));  // less runs in pieces
@@ -40,9 +42,10 @@ constexpr MatmulImpl kImpls[] = {
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, prepare_cublaslt})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, prepare_wgmma})
     SAT_CUDA_IMPL({"matmul_tf32_cuda", DeviceKind::cuda, matmul_tf32_cuda_fits, prepare<matmul_tf32_cuda, tf32_workspace>})
-    SAT_CUDA_IMPL({"matmul_wgmma_activation_cuda", DeviceKind::cuda, matmul_wgmma_activation_cuda_fits, prepare<matmul_wgmma_activation_cuda, no_workspace>})
+    SAT_CUDA_IMPL({"matmul_wgmma_activation_cuda", DeviceKind::cuda, matmul_wgmma_activation_cuda_fits, prepare<matmul_wgmma_activation_cuda, no_workspace>, matmul_wgmma_activation_pays})
+    SAT_CUDA_IMPL({"matmul_wgmma_derivative_cuda", DeviceKind::cuda, matmul_wgmma_derivative_cuda_fits, prepare<matmul_wgmma_derivative_cuda, matmul_wgmma_derivative_workspace>, matmul_wgmma_derivative_pays})
     SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, prepare<matmul_mma_cuda, matmul_mma_workspace>})
-    {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, prepare<matmul_blas_cpu, no_workspace>},
+    {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, prepare<matmul_blas_cpu, no_workspace>, always},
 };
 // clang-format on
 

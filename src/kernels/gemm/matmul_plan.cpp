@@ -153,6 +153,7 @@ MatmulPlan plan_matmul(const Context& ctx, const KernelOptions& options,
       plan.refused.push_back({impl.name, fit.reason});
     } else if (plan.implementation.empty()) {
       plan.implementation = impl.name;
+      plan.epilogue_pays = impl.epilogue_pays != nullptr && impl.epilogue_pays(ctx, x);
       prepared = impl.prepare(ctx, x);
     } else {
       plan.refused.push_back(

@@ -28,6 +28,7 @@ class MatmulPlan {
   std::string implementation;  // "matmul_cublaslt_cuda"; "": nothing fits, or an empty product
   std::string configuration;   // "": the implementation's own choice
   size_t workspace_bytes = 0;  // what run() takes of the context's workspace
+  bool epilogue_pays = false;  // faster than the plain product and kernels behind it would be
   std::vector<MatmulRefusal> refused;  // why none of the others of this device runs
 
   // D as matmul() computes it, for the pointers and factors in `args`; sizes, layout, types, options

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm/matmul.h"
 
+#include "kernels/gemm/epilogue_reference.h"
+#include "kernels/gemm/matmul_plan.h"
 #include "kernels/testing/guarded.h"
 #include "runtime/parallel_for.h"
 
@@ -288,6 +290,52 @@ TEST(MatmulRules, RunsInACapturedGraph) {
   const Graph graph = Graph::capture(t.stream, [&] { matmul(t.get(), p.args()); });
   graph.launch(t.stream);
   p.check("graph");
+}
+
+// Of what feed_forward() asks the CPU: with the result alone, with what it was made of kept, and the slope.
+TEST(MatmulEpilogue, MatchesDoublesOnCpu) {
+  const TestContext t(Device{});
+  constexpr int64_t m = 67, n = 40, k = 33;
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh}) {
+      for (const int what : {0, 1, 2}) {
+        const bool forward = what < 2;
+        const auto va = testing::random_values(m * k, type, 1),
+                   vb = testing::random_values(k * n, type, 2, 0.3),
+                   vbias = testing::random_values(n, type, 3),
+                   vaux = testing::random_values(m * n, type, 4);
+        const Guarded a(t.stream, type, va), b(t.stream, type, vb), bias(t.stream, type, vbias),
+            given(t.stream, type, vaux), kept(t.stream, type, m * n), d(t.stream, type, m * n);
+        MatmulArgs x{.a = a.data(),
+                     .b = b.data(),
+                     .d = d.data(),
+                     .bias = forward ? bias.data() : nullptr,
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .lda = k,
+                     .ldb = forward ? k : n,
+                     .ldd = n,
+                     .tb = forward ? Transpose::yes : Transpose::no,
+                     .ab_type = type,
+                     .d_type = type};
+        x.epilogue = {.kind = forward ? EpilogueKind::activation : EpilogueKind::derivative,
+                      .activation = kind,
+                      .aux = what == 0 ? nullptr : (forward ? kept.data() : given.data()),
+                      .ld_aux = n};
+        const MatmulPlan plan = plan_matmul(t.get(), {}, x);
+        EXPECT_TRUE(plan.epilogue_pays);
+        plan.run(t.get(), x);
+        const ReferenceProduct r = reference_product(x, va, vb, {}, vbias, vaux);
+        const auto got = d.values(), values = kept.values();
+        for (size_t e = 0; e < got.size(); ++e) {
+          ASSERT_LE(std::fabs(got[e] - r.d[e]), r.d_bound[e] + 1e-9) << e;
+          if (what != 1) continue;
+          ASSERT_LE(std::fabs(values[e] - r.aux[e]), r.aux_bound[e]) << e;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ class FeedForward : public Mixer {
     if (!c_.gated) {
       const Value y = project_activated(tape, layout_, in_, x, c_.activation);
       if (y) return project_out(tape, layout_, out_, y);
+      if (c_.activation_dropout == 0.0f) {
+        const Value z = project_activate_project(tape, layout_, in_, out_, x, c_.activation);
+        if (z) return z;
+      }
     }
     const Value wide = project_in(tape, layout_, in_, x);
     return project_out(tape, layout_, out_,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/context_attention.h"
+#include "ops/feed_forward.h"
 #include "ops/linear.h"
 #include "ops/linear_ranks.h"
 
@@ -284,6 +285,15 @@ Value project_activated(Tape& tape, const Layout& layout, const LinearIds& ids, 
                         kernels::ActivationKind kind) {
   if (layout.extent(Axis::tp) > 1 || !ids.adapter.parts.empty()) return {};
   return ops::activated_linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids), kind);
+}
+
+Value project_activate_project(Tape& tape, const Layout& layout, const LinearIds& in,
+                               const LinearIds& out, Value x, kernels::ActivationKind kind) {
+  if (!tape.training() || layout.extent(Axis::tp) > 1 || !in.adapter.parts.empty() ||
+      !out.adapter.parts.empty())
+    return {};
+  return ops::feed_forward(tape, x, {tape.parameter(in.weight), bias_of(tape, in)},
+                           {tape.parameter(out.weight), bias_of(tape, out)}, kind);
 }
 
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x) {

@@ -103,6 +103,11 @@ Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x
 // f of a projection as one operation, where weights are packed (ops/linear.h); none elsewhere.
 Value project_activated(Tape& tape, const Layout& layout, const LinearIds& ids, Value x,
                         kernels::ActivationKind kind);
+// Both projections of a feed-forward layer and f between them (ops/feed_forward.h), in training; none with
+// several tensor-parallel ranks, whose products lie around transfers in pieces, with adapters, which add
+// to what f is given, and where kernels gain nothing.
+Value project_activate_project(Tape& tape, const Layout& layout, const LinearIds& in,
+                               const LinearIds& out, Value x, kernels::ActivationKind kind);
 // A projection cut by inputs, back to this rank's rows: each rank's product is a term of the sum;
 // the bias is added once, to the sum. Cost: a reduce-scatter.
 Value project_out(Tape& tape, const Layout& layout, const LinearIds& ids, Value x);

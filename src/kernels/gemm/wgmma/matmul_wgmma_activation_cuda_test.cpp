@@ -92,5 +92,89 @@ INSTANTIATE_TEST_SUITE_P(Cases, MatmulWgmmaActivation,
                                            Case{"erf_f16", f16, erf, true, true, 257, 392, 96}),
                          [](const auto& i) { return std::string(i.param.name); });
 
+struct SlopeCase {
+  const char* name;
+  DType type;
+  ActivationKind activation;
+  bool sum, add;
+  int64_t m, n, k;
+};
+
+class MatmulWgmmaDerivative : public ::testing::TestWithParam<SlopeCase> {};
+
+TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const SlopeCase& c = GetParam();
+  const TestContext t({DeviceKind::cuda, 0});
+  const int64_t ldk = (c.k + 7) / 8 * 8, ldn = c.n + 8;
+  const auto va = testing::random_values(c.m * ldk, c.type, 1),
+             vb = testing::random_values(c.k * ldn, c.type, 2, 0.2),
+             vaux = testing::random_values(c.m * ldn, c.type, 3),
+             old = testing::random_values(c.n, DType::f32, 4);
+  const Guarded a(t.stream, c.type, va), b(t.stream, c.type, vb), aux(t.stream, c.type, vaux);
+  const Guarded d(t.stream, c.type, c.m * ldn), sums(t.stream, DType::f32, old);
+  MatmulArgs x{.a = a.data(),
+               .b = b.data(),
+               .d = d.data(),
+               .m = c.m,
+               .n = c.n,
+               .k = c.k,
+               .lda = ldk,
+               .ldb = ldn,
+               .ldd = ldn,
+               .ab_type = c.type,
+               .d_type = c.type,
+               .alpha = 0.5f};
+  x.epilogue = {.kind = EpilogueKind::derivative,
+                .activation = c.activation,
+                .aux = aux.data(),
+                .ld_aux = ldn,
+                .column_sum = c.sum ? sums.as<float>() : nullptr,
+                .add_to_column_sum = c.add};
+  const Fit fit = matmul_wgmma_derivative_cuda_fits(t.get(), x);
+  ASSERT_TRUE(fit || device_info({DeviceKind::cuda, 0}).compute_major != 9) << fit.reason;
+  if (!fit) GTEST_SKIP() << fit.reason;
+  matmul_wgmma_derivative_cuda(t.get(), x);
+  const auto first = d.bytes();
+  const auto got = d.values(), summed = sums.values();
+  const ReferenceProduct r = reference_product(x, va, vb, {}, {}, vaux);
+  const double k = static_cast<double>(c.k), cut = (k + 4) / (std::sqrt(k) + 3);  // as above
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < ldn; ++j) {
+      const auto at = static_cast<size_t>(i * ldn + j), e = static_cast<size_t>(i * c.n + j);
+      if (j >= c.n) {
+        ASSERT_TRUE(std::isnan(got[at])) << "d written at (" << i << ", " << j << ")";
+      } else {
+        ASSERT_LE(std::fabs(got[at] - r.d[e]), cut * r.d_bound[e]) << i << ", " << j;
+      }
+    }
+  }
+  for (int64_t j = 0; j < c.n; ++j) {
+    const auto e = static_cast<size_t>(j);
+    const double expected = c.sum ? r.column_sum[e] + (c.add ? old[e] : 0) : old[e];
+    ASSERT_LE(std::fabs(summed[e] - expected),
+              c.sum ? cut * r.column_sum_bound[e] + 1e-6 * std::fabs(old[e]) : 0.0)
+        << "column " << j;
+  }
+  x.epilogue.add_to_column_sum = false;
+  matmul_wgmma_derivative_cuda(t.get(), x);
+  const auto once = sums.bytes();
+  matmul_wgmma_derivative_cuda(t.get(), x);
+  EXPECT_EQ(first, d.bytes());
+  EXPECT_EQ(once, sums.bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MatmulWgmmaDerivative,
+    ::testing::Values(SlopeCase{"relu", bf16, relu, true, false, 256, 256, 128},
+                      SlopeCase{"relu_alone", bf16, relu, false, false, 129, 264, 70},
+                      SlopeCase{"relu_odd_adds", bf16, relu, true, true, 301, 520, 203},
+                      SlopeCase{"relu_many", bf16, relu, true, false, 5000, 1024, 96},
+                      SlopeCase{"tanh", bf16, tanh, true, false, 70, 136, 64},
+                      SlopeCase{"tanh_many", bf16, tanh, true, true, 9000, 776, 64},
+                      SlopeCase{"relu_f16", f16, relu, true, false, 40, 8, 33},
+                      SlopeCase{"tanh_f16", f16, tanh, true, true, 130, 72, 64}),
+    [](const auto& i) { return std::string(i.param.name); });
+
 }  // namespace
 }  // namespace saturate::kernels

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/activation/activation.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
@@ -122,6 +123,94 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
   fmt::print("{}}}\n", line);
 }
 
+// The input gradient of the product behind the activation: with slopes and column sums inside, and as a
+// product, the activation's backward pass and column sums.
+void measure_backward(const Context& ctx, const Stream& stream, ActivationKind kind, int64_t m,
+                      int64_t n, int64_t k) {
+  constexpr size_t kSets = 3;
+  std::vector<Buffer> d_y, w, d_x, given, d_given;
+  for (size_t i = 0; i < kSets; ++i) {
+    d_y.push_back(random_operand(stream, m * k));
+    w.push_back(random_operand(stream, n * k));
+    given.push_back(random_operand(stream, m * n));
+    d_x.emplace_back(stream.device(), static_cast<size_t>(m * n) * 2);
+    d_given.emplace_back(stream.device(), static_cast<size_t>(m * n) * 2);
+  }
+  const Buffer sums(stream.device(), static_cast<size_t>(n) * 4);
+  ColumnSumArgs column{.rows = m, .cols = n, .ld = n, .dtype = DType::bf16};
+  const Buffer partial(stream.device(),
+                       static_cast<size_t>(column_sum_scratch_bytes(ctx.device, column)));
+  size_t at = 0;
+  const auto args = [&] {
+    at = (at + 1) % kSets;
+    return MatmulArgs{.a = d_y[at].data(),
+                      .b = w[at].data(),
+                      .c = d_x[at].data(),
+                      .d = d_x[at].data(),
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .lda = k,
+                      .ldb = n,
+                      .ldc = n,
+                      .ldd = n,
+                      .ab_type = DType::bf16,
+                      .d_type = DType::bf16};
+  };
+  const auto inside = [&](bool with_sums) {
+    MatmulArgs x = args();
+    x.epilogue = {.kind = EpilogueKind::derivative,
+                  .activation = kind,
+                  .aux = given[at].data(),
+                  .ld_aux = n,
+                  .column_sum = with_sums ? sums.as<float>() : nullptr};
+    matmul_wgmma_derivative_cuda(ctx, x);
+  };
+  const auto behind = [&] {
+    activation_backward(ctx, {.forward = {.kind = kind,
+                                          .x = given[at].data(),
+                                          .rows = m,
+                                          .cols = n,
+                                          .dtype = DType::bf16,
+                                          .rng = {}},
+                              .d_y = d_x[at].data(),
+                              .d_x = d_given[at].data()});
+  };
+  const std::array<std::pair<const char*, std::function<void()>>, 5> all = {
+      {{"plain",
+        [&] {
+          matmul_wgmma_run(ctx, args(), {0, 1, 8});
+        }},
+       {"slopes", [&] { inside(false); }},
+       {"slopes_and_sums", [&] { inside(true); }},
+       {"cublaslt", [&] { matmul_cublaslt_cuda(ctx, args()); }},
+       {"cublaslt_then_slopes_then_sums", [&] {
+          matmul_cublaslt_cuda(ctx, args());
+          behind();
+          column.x = d_given[at].data(), column.out = sums.data(), column.partial = partial.data();
+          column_sum(ctx, column);
+        }}}};
+  std::array<std::vector<float>, 5> ms;
+  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
+  for (int round = -3; round < 11; ++round) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      begin.record(stream);
+      for (int repeat = 0; repeat < 6; ++repeat) all[i].second();
+      end.record(stream);
+      stream.synchronize();
+      if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
+    }
+  }
+  std::string line =
+      fmt::format(R"({{"what":"gemm derivative","m":{},"n":{},"k":{},"activation":"{}")", m, n, k,
+                  kind == ActivationKind::relu ? "relu" : "gelu_tanh");
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::sort(ms[i].begin(), ms[i].end());
+    line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
+  }
+  fmt::print("{}}}\n", line);
+}
+
 }  // namespace
 
 int main() {
@@ -135,5 +224,8 @@ int main() {
   for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh}) {
     measure(ctx, stream, kind, 25088, 2048, 512);
     measure(ctx, stream, kind, 32768, 3072, 768);
+    measure_backward(ctx, stream, kind, 25088, 2048, 512);
+    measure_backward(ctx, stream, kind, 32768, 3072, 768);
+    measure_backward(ctx, stream, kind, 2048, 2048, 512);
   }
 }

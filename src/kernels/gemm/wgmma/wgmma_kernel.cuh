@@ -236,7 +236,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int blocks = x.last_k - x.first_k;
       if (!P::kPingPong || index % 2 == consumer) {
         float sum[P::kMmas][P::kN / 2];
-        const TileBias<P> bias = load_bias<P>(p, x);
+        TileBias<P> bias;
+        if constexpr (requires { P::kDerivative; }) {
+          await_slopes<P>(p, x, row);
+        } else {
+          bias = load_bias<P>(p, x);
+        }
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
         if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
@@ -244,12 +249,20 @@ __global__ void __launch_bounds__(kThreads, 1)
           multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
-        finish<P>(p, sum, bias, x, row);
+        if constexpr (requires { P::kDerivative; }) {
+          differentiate<P>(p, sum, x, row);
+        } else {
+          finish<P>(p, sum, bias, x, row);
+        }
         if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
         if constexpr (sizeof(typename P::Out) == 2) {
           write_halves<P>(p, sum, x, row);
         } else {
           write_floats<P>(p, sum, x, row);
+        }
+        if constexpr (requires { P::kDerivative; }) {
+          char* const sums = shared + (tiles - shared_address(shared)) + P::kSumsAt;
+          sum_columns<P>(p, sum, x, row, consumer, index, reinterpret_cast<float*>(sums));
         }
       }
       step += blocks;

@@ -15,7 +15,7 @@ struct Problem {
   void* out;
   const void* c;     // read when beta != 0
   const void* bias;  // (n) in the operands' type, or null
-  float* partial;    // sums of splits 1, 2, ...: (splits - 1, m, n)
+  float* partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative(): of columns
   int64_t ldc, ldd;
   float alpha, beta;
   int m, n;

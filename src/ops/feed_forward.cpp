@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/feed_forward.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "ops/product.h"
+
+namespace saturate::ops {
+namespace {
+
+using kernels::ActivationKind;
+using kernels::EpilogueKind;
+
+struct Layer {
+  Value x;
+  Projection in, out;
+  ActivationKind kind;
+  // What the activation is given, which backward reads, and its result: the same value where the result
+  // is all that is kept.
+  Value given = {}, result = {};
+  bool sums = false;  // the gradient of in.bias comes with that of `given`
+};
+
+Product activated(const Tape& t, const Layer& l, Value result) {
+  Product p = product_of(t, l.x, l.in.weight, l.in.bias, result);
+  p.args.epilogue = {.kind = EpilogueKind::activation, .activation = l.kind};
+  return p;
+}
+
+// d_given = (d_y w2) f'(given)
+Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Value d_given,
+                       Value column_sum) {
+  const Tape::Info xi = t.info(l.x), w = t.info(l.out.weight);
+  return {.a = d_y,
+          .b = l.out.weight,
+          .d = d_given,
+          .args = {.m = xi.rows,
+                   .n = w.cols,
+                   .k = w.rows,
+                   .lda = w.rows,
+                   .ldb = w.cols,
+                   .ldc = w.cols,
+                   .ldd = w.cols,
+                   .ab_type = xi.dtype,
+                   .d_type = xi.dtype,
+                   .allow_tf32 = t.parameters().kernels().allow_tf32,
+                   .epilogue = {.kind = EpilogueKind::derivative,
+                                .activation = l.kind,
+                                .ld_aux = w.cols}},
+          .aux = given,
+          .column_sum = column_sum};
+}
+
+// Of the first product. The gradient of `given` was set by the second one's.
+void record_first_gradients(Tape& t, const Layer& l) {
+  const Value d_given = t.gradient(l.given);
+  if (l.in.bias && !l.sums) record_bias_gradient(t, d_given, l.in.bias);
+  record_weight_gradient(t, l.x, l.in.weight, d_given);
+  record_input_gradient(t, l.x, l.in.weight, d_given);
+}
+
+void record_second_gradients(Tape& t, const Layer& l, Value d_y) {
+  if (l.out.bias) record_bias_gradient(t, d_y, l.out.bias);
+  record_weight_gradient(t, l.result, l.out.weight, d_y);
+  const Tape::Info g = t.info(l.given);
+  const Value d_given = t.make("d_activation", g.dtype, g.rows, g.cols);
+  bool first = false;
+  const Value d_bias = l.sums ? t.parameter_gradient(l.in.bias, &first) : Value{};
+  const Product p = differentiated(t, l, l.given, d_y, d_given, d_bias);
+  t.record(
+      "linear_input_gradient", {d_y, l.out.weight, l.given}, {d_given, d_bias},
+      [p, first, plan = p.plan(t, l.out.weight)](const Run& r) { p.run(r, plan, r.adds(first)); },
+      {}, p.traits());
+  t.set_gradient(l.given, d_given);
+}
+
+void record_activation(Tape& t, const Layer& l) {
+  const Tape::Info i = t.info(l.given);
+  t.record("activation", {l.given}, {l.result}, [=](const Run& r) {
+    kernels::activation_forward(r.ctx, {.kind = l.kind,
+                                        .x = r(l.given),
+                                        .y = r(l.result),
+                                        .rows = i.rows,
+                                        .cols = i.cols,
+                                        .dtype = i.dtype,
+                                        .rng = {}});
+  });
+}
+
+}  // namespace
+
+Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& out,
+                   ActivationKind kind) {
+  const Tape::Info xi = tape.info(x), w1 = tape.info(in.weight), w2 = tape.info(out.weight);
+  if (xi.cols != w1.cols || w1.rows != w2.cols) {
+    throw Error(Errc::invalid_argument, "feed_forward",
+                fmt::format("x is ({}, {}), w1 ({}, {}), w2 ({}, {}): inner sizes differ", xi.rows,
+                            xi.cols, w1.rows, w1.cols, w2.rows, w2.cols));
+  }
+  // Until its kernels have been checked on a GPU, there only where it is asked for.
+  if (tape.device().is_cuda() && std::getenv("SATURATE_FEED_FORWARD") == nullptr) return {};
+  Layer l{.x = x, .in = in, .out = out, .kind = kind};
+  // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
+  const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };
+  l.sums =
+      in.bias && tape.wide_type() == DType::f32 && pays(differentiated(tape, l, x, x, x, in.bias));
+  if (!l.sums && !pays(differentiated(tape, l, x, x, x, {}))) return {};
+  const bool at_once = kind == ActivationKind::relu && pays(activated(tape, l, x));
+  l.result = tape.make("activation", xi.dtype, xi.rows, w1.rows);
+  l.given = at_once ? l.result : tape.make("linear", xi.dtype, xi.rows, w1.rows);
+  const Product first =
+      at_once ? activated(tape, l, l.result) : product_of(tape, x, in.weight, in.bias, l.given);
+  tape.record(
+      at_once ? "linear_activation" : "linear", {x, in.weight, in.bias}, {l.given},
+      [first, plan = first.plan(tape, in.weight)](const Run& r) { first.run(r, plan); },
+      [l](Tape& t) { record_first_gradients(t, l); }, first.traits());
+  if (!at_once) record_activation(tape, l);
+  const Value y = tape.make("linear", xi.dtype, xi.rows, w2.rows);
+  const Product second = product_of(tape, l.result, out.weight, out.bias, y);
+  tape.record(
+      "linear", {l.result, out.weight, out.bias}, {y},
+      [second, plan = second.plan(tape, out.weight)](const Run& r) { second.run(r, plan); },
+      [l, y](Tape& t) { record_second_gradients(t, l, t.gradient(y)); }, second.traits());
+  return y;
+}
+
+}  // namespace saturate::ops
