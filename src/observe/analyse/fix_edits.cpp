@@ -22,9 +22,6 @@ bool is_in(const ReplayOp& op) {
 bool is_out(const ReplayOp& op) {
   return op.leaf == Leaf::copy_out || op.leaf == Leaf::copy_out_pageable;
 }
-// Values that the host reads are small; what it carries away is a copy's matter.
-bool is_bulk_out(const ReplayOp& op) { return is_out(op) && op.bytes >= kSmallCopy; }
-
 void drop_wait(ReplayEvent& e) {
   e.waits_for = kNone;
   e.call_ns = std::min<int64_t>(e.call_ns, 2'000);
@@ -37,8 +34,6 @@ void remove_ops(const ReplayEvent& e, ReplayOp* ops) {
     ops[i].from_call_start = false;
   }
 }
-
-int64_t waits_ns(const ReplayEvent& e) { return e.host_ns + e.blocked_ns + e.no_core_ns; }
 
 // The host at the pace of its fastest tenth. On crowded cores at twice that, for two threads of a
 // core share its units, and caches and memory have their limits too.
@@ -189,7 +184,7 @@ void drop_reads(ReplayEvent& e, ReplayOp* ops, bool at_most, bool checks) {
 // Stretches that are the program's own work go; with them, at most, the copies that bring them
 // their data, and whatever they keep the rest of the host from.
 void drop_host_work(ReplayEvent& e, ReplayOp* ops, bool at_most, bool crowded) {
-  if (e.prepares || waits_ns(e) > kOwnWorkNs) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+  if (is_own_work(e)) e.host_ns = e.blocked_ns = e.no_core_ns = 0;
   if (!at_most) return;
   relieve(e, crowded);
   if (!e.feeds_host) return;
@@ -338,6 +333,10 @@ int64_t exclusive_ns(const ReplayOp& op) {
 }
 
 }  // namespace
+
+bool is_bulk_out(const ReplayOp& op) { return is_out(op) && op.bytes >= kSmallCopy; }
+int64_t waits_ns(const ReplayEvent& e) { return e.host_ns + e.blocked_ns + e.no_core_ns; }
+bool is_own_work(const ReplayEvent& e) { return e.prepares || waits_ns(e) > kOwnWorkNs; }
 
 EditSettings edit_settings(std::string_view device_name, const CopyRates& rates) {
   // A link's rate before its packets' heads, which take 4% and more.

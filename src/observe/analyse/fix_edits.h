@@ -14,12 +14,20 @@ enum class Assume : uint8_t {
   ahead,    // and the host keeps ahead of the device, as if nothing that it does took time
 };
 
+// Values that the host reads are small; what it carries away is a copy's matter.
+bool is_bulk_out(const ReplayOp& op);
+
+// The host's own time before a call, and whether that is work of the program rather than dispatch.
+int64_t waits_ns(const ReplayEvent& e);
+bool is_own_work(const ReplayEvent& e);
+
 // What the machine can do, as far as it is known.
 struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device
   double tensor_ratio = 7.4;  // matrix products on tensor cores against those without
   double half_ratio = 14.8;   // and with inputs of 16 bits
   double prepared = 0;        // share of the time in which the issuing thread makes data itself
+  double fed = 0;             // share of large copies to the host that long host work waits for
   double clock_speed = 1;     // of the full clock
   bool crowded = false;       // the host's cores or locks are short
 };

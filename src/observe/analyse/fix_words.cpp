@@ -115,6 +115,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           f.evidence +=
               fmt::format(", {:.1f}% for one that waits: {}", waits, leaf_info(leaf).title) +
               main_names(d, {leaf});
+      if (const double fed = 100 * settings.fed * bulk_out_share(d); fed >= 1)
+        f.evidence += fmt::format(", {:.1f}% for the copies that bring it its data", fed);
       f.action = torch ? "profile the Python between the launches (py-spy, with_stack=True) and "
                          "move it to workers or out of the loop"
                        : "profile the host code between the launches and move it to another thread "
@@ -134,9 +136,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                        : "drop the synchronisations from the step; read results every N steps";
       f.caveat = "the program must not need the value at once";
       f.assumes = f.ceiling ? "with each wait go at most the call, its copy and 5 us of host code"
-                            : "values are read after almost every kernel: between half of that and "
-                              "a host that keeps ahead of the device, without the kernels that "
-                              "bring the values forth";
+                            : "values are read at several places of a step: between half of the "
+                              "waits and a host that keeps ahead of the device, without the "
+                              "kernels that bring the values forth";
       break;
     case FixKind::loader:
       f.evidence =
@@ -328,6 +330,18 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
   }
 }
 
+double bulk_out_share(const DeviceAnalysis& d) {
+  int64_t all = 0, large = 0;
+  for (const auto& [key, c] : d.copies) {
+    if (key.first != CopyKind::device_to_host) continue;
+    all += c.total_ns;
+    large += c.total_ns - c.small_ns;
+  }
+  return all > 0 ? 0.01 * share(d, {Leaf::copy_out, Leaf::copy_out_pageable}) *
+                       static_cast<double>(large) / static_cast<double>(all)
+                 : 0;
+}
+
 double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold& clock) {
   if (analysis.devices.empty()) return 0;
   const DeviceAnalysis& d = analysis.devices.front();
@@ -340,18 +354,6 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
   };
   const auto without_copies = [&](std::initializer_list<Leaf> leaves) {
     return of(leaves) - part(d.between_copies, leaves);
-  };
-  // Of exposed copies to the host the part in large ones: small ones are values that are read.
-  const auto bulk_out = [&] {
-    int64_t all = 0, large = 0;
-    for (const auto& [key, c] : d.copies) {
-      if (key.first != CopyKind::device_to_host) continue;
-      all += c.total_ns;
-      large += c.total_ns - c.small_ns;
-    }
-    return all > 0 ? of({Leaf::copy_out, Leaf::copy_out_pageable}) * static_cast<double>(large) /
-                         static_cast<double>(all)
-                   : 0;
   };
   switch (kind) {
     case FixKind::graphs:
@@ -371,7 +373,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::loader:
       return of({Leaf::loader});
     case FixKind::copies:
-      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) + bulk_out() +
+      return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) + bulk_out_share(d) +
              pinning(d) +
              part(d.between_copies,
                   {Leaf::launch, Leaf::launch_latency, Leaf::host_code, Leaf::sync,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -136,10 +137,16 @@ class Finder {
     settings_ = edit_settings(d.info.name, analysis.copy_rates);
     settings_.clock_speed = clock.speed;
     settings_.crowded = is_crowded(replay, analysis);
-    int64_t prepared = 0;
-    replay.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
-      if (e.prepares) prepared += e.host_ns + e.blocked_ns + e.no_core_ns;
+    int64_t prepared = 0, out = 0, fed = 0;
+    replay.visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t) {
+      if (e.prepares) prepared += waits_ns(e);
+      for (uint32_t i = 0; i < e.ops; ++i) {
+        if (!is_bulk_out(ops[i])) continue;
+        out += ops[i].duration_ns;
+        fed += e.feeds_host ? ops[i].duration_ns : 0;
+      }
     });
+    settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
     settings_.prepared =
         static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
     growth_ = find_growth(analysis.steps);
@@ -185,6 +192,8 @@ class Finder {
       f.ceiling = false;
       widen(f, sure, base_ / step(kinds, Assume::ahead));
     }
+    if (sure >= kWorth && (kind == FixKind::host_work || kind == FixKind::loader))
+      set_as_measured(f, sure);
     // Many short pieces of the host's code go along with its long ones.
     if (kind == FixKind::host_work && sure >= kWorth && mostly_long_host())
       widen(f, sure, base_ / step(kinds, Assume::ahead));
@@ -195,6 +204,11 @@ class Finder {
       if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
       f.step_ns = base_ / f.speedup;
     }
+    // Values at several places of a step steer what it does: the masks, norms and lists around them
+    // go with them, or not. One that is read once is for the log.
+    if (kind == FixKind::syncs && sure >= kWorth && replay_.reads_per_kernel() <= kChecks &&
+        find_obstacles(replay_).waits > kSteers)
+      widen(f, sure, base_ / step(kinds, Assume::ahead));
     if (kind == FixKind::mixed) set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
     if (kind == FixKind::fusion && f.speedup >= kWorth) {
       f.high = std::max(f.high, f.speedup);
@@ -207,6 +221,8 @@ class Finder {
     f.cures = !is_throughput(kind) && !(kind == FixKind::clocks && only_power);
     f.share = kind == FixKind::growth ? (growth_.found ? 1 - growth_.first_ns / growth_.mean_ns : 0)
                                       : attributed_share(kind, analysis_, clock_);
+    if (kind == FixKind::host_work)
+      f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
   }
 
@@ -218,6 +234,7 @@ class Finder {
 
  private:
   static constexpr double kChecks = 0.2;  // values that are read, a kernel
+  static constexpr double kSteers = 1.5;  // places where a step waits for the device
   // Whether long stretches of the host are what the device mostly waits for.
   bool mostly_long_host() const {
     const Budget& b = analysis_.devices.front().budget;
@@ -225,6 +242,23 @@ class Finder {
     return 2 * attributed_share(FixKind::host_work, analysis_, clock_) *
                static_cast<double>(b.total_ns()) >
            idle;
+  }
+  // Steps that have none of it show what all would take: a state that is saved, an epoch that
+  // begins, a shape that is new.
+  void set_as_measured(Fix& f, double surely) const {
+    const double without = replay_.step_without_ns([&](const ReplayEvent& e) -> int64_t {
+      if (f.kind == FixKind::loader) return e.loader_ns;
+      return is_own_work(e) ? waits_ns(e) : 0;
+    });
+    if (without <= 0) return;
+    const double scale = base_ / replay_.measured().step_ns;  // what recording costs is out
+    const double measured = base_ / (scale * without);
+    if (measured <= surely) return;
+    f.low = 1 + (surely - 1) / 2;
+    f.high = std::max({f.high, f.speedup, kSameBound * measured});
+    f.speedup = measured;
+    f.step_ns = base_ / measured;
+    f.ceiling = false;
   }
   // What lies between the products may move half of the bytes, or not, and kernels that only help
   // slow products go with their launches.
@@ -275,13 +309,14 @@ double long_after_waits(const Analysis& analysis) {
          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
-// What makes a fix worth a line: those that cost memory, or a limit that is there for a reason, more.
+// What makes a fix worth a line: those that cost memory more, a limit that is there for a reason
+// never.
 double least_of(const Fix& f, const ClockHold& clock) {
-  constexpr double kWorthOfPower = 1.1;
   if (is_throughput(f.kind)) return kWorthProcesses;
   if (f.kind == FixKind::fusion) return kWorthFusion;
   const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
-  return f.kind == FixKind::clocks && only_power ? kWorthOfPower : kWorth;
+  // A chip that multiplies all the time is meant to be held by its power.
+  return f.kind == FixKind::clocks && only_power ? std::numeric_limits<double>::max() : kWorth;
 }
 
 // Waits that go with the waiting are its own; what the device stands still after them although the
@@ -356,6 +391,10 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   FixReport report;
   if (!replay.usable()) {
     report.why_not = "too few operations with the calls that issued them";
+    return report;
+  }
+  if (!replay.computes()) {
+    report.why_not = "nothing was computed, only copied and allocated: a program that gets ready";
     return report;
   }
   report.replay_error = replay.error();

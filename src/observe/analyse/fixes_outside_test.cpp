@@ -98,8 +98,7 @@ TEST(FixesOutside, ClocksThatAreHeldDown) {
 TEST(FixesOutside, TheReasonOfAClockNamesTheAction) {
   const auto action = [](const ClockHold& held) {
     const Outcome o = run([](Simulator& s) { layers(s, 40, 100'000); }, {}, held);
-    EXPECT_EQ(o.fixes.worth.at(0).kind, FixKind::clocks);
-    return o.fixes.worth[0].action;
+    return find(o.fixes, FixKind::clocks)->action;
   };
   ClockHold held;
   held.speed = 0.5;

@@ -253,6 +253,27 @@ TEST(Fixes, TheRecordersCostIsNoGain) {
   EXPECT_NEAR(step, clean_step, 0.01 * clean_step);
 }
 
+// Where the device is what a step waits for, recording lengthens the gaps between kernels.
+TEST(Fixes, TheRecordersGapsAreNoGain) {
+  const auto promise = [](int64_t gap_ns, double slowdown) {
+    Machine m;
+    m.kernel_gap_ns = gap_ns;
+    Simulator s(m);
+    for (int i = 0; i < 24; ++i) {
+      s.begin_step(i);
+      layers(s, 200, 30'000, 3'000);
+    }
+    const Trace t = s.take();
+    Trace copy = t;
+    const Analysis a = analyse(copy);
+    Replay replay = replay_of(t, a);
+    replay.remove_cost(slowdown);
+    return find(find_fixes(replay, a), FixKind::graphs)->speedup;
+  };
+  EXPECT_GT(promise(2'500, 1), 1.05);
+  EXPECT_NEAR(promise(2'500, 32.5 / 31), promise(1'000, 1), 0.005);
+}
+
 // The gap between two graphs stays: what is a graph already is promised none.
 TEST(Fixes, WhatIsAGraphIsNotPromisedOne) {
   Machine m;

@@ -65,6 +65,11 @@ bool is_layout_change(std::string_view kernel) {
                                  "transpose_readwrite", "converttensor"});
 }
 
+bool is_attention(std::string_view kernel) {
+  return has_any(lower(kernel), {"flash_fwd", "flash_bwd", "flash::", "flashattn", "fmha",
+                                 "cudnn_generated_fort_native_sdpa"});
+}
+
 bool pins_memory(std::string_view call) {
   return has_any(lower(call), {"hostalloc", "mallochost", "memallochost", "hostregister",
                                "hostunregister", "freehost"});
@@ -75,9 +80,7 @@ KernelClass classify_kernel(std::string_view name) {
   if (has_any(n, {"nccl", "nvshmem", "allreduce", "all_reduce", "allgather", "all_gather",
                   "reducescatter", "reduce_scatter", "alltoall", "all_to_all"}))
     return KernelClass::communication;
-  if (has_any(n, {"flash_fwd", "flash_bwd", "flash::", "flashattn", "fmha",
-                  "cudnn_generated_fort_native_sdpa"}))
-    return KernelClass::tensor;
+  if (is_attention(n)) return KernelClass::tensor;
   // Before the products: their helpers move data only.
   if (has_any(n, {"splitkreduce", "splitk_reduce", "_join_kernel", "nchwtonhwc", "nhwctonchw",
                   "transpose_readwrite"}))

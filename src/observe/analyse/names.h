@@ -34,6 +34,8 @@ KernelClass classify_kernel(std::string_view name);
 // one kernel; and whether it only changes the order of memory for what comes next.
 bool is_pointwise(std::string_view kernel);
 bool is_layout_change(std::string_view kernel);
+// Whether a kernel is all of an attention, forward or backward.
+bool is_attention(std::string_view kernel);
 // Of calls that allocate: whether they take, give back, pin or unpin host memory.
 bool pins_memory(std::string_view call);
 

@@ -597,6 +597,59 @@ void Replay::remove_cost(double slowdown) {
     (run(cheaper(middle)).step_ns > target ? low : high) = middle;
   }
   for (ReplayEvent& e : events_) cheaper(low)(e, nullptr);
+  // Where the device is what a step waits for, its stamps at both ends of a kernel are the cost.
+  int64_t least = std::min(gap_ns_, kGraphGapNs), most = gap_ns_;
+  while (most - least > 1) {
+    gap_ns_ = (least + most) / 2;
+    (run().step_ns > target ? most : least) = gap_ns_;
+  }
+  gap_ns_ = most;
+}
+
+bool Replay::computes() const {
+  return std::any_of(ops_.begin(), ops_.end(),
+                     [](const ReplayOp& op) { return op.blocks > 0 || op.leaf == Leaf::graph; });
+}
+
+double Replay::step_without_ns(const std::function<int64_t(const ReplayEvent&)>& part) const {
+  constexpr double kHardly = 0.1, kFifth = 0.2, kAsMuch = 0.7;
+  constexpr size_t kEnough = 8;
+  struct Step {
+    double took = 0, part = 0;
+    int64_t computed = 0;
+  };
+  std::vector<Step> all(static_cast<size_t>(std::max<int64_t>(0, steps())));
+  double mean = 0;
+  visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t step) {
+    if (step < 0 || static_cast<size_t>(step) >= all.size()) return;
+    Step& of = all[static_cast<size_t>(step)];
+    const auto ns = static_cast<double>(part(e));
+    of.part += ns;
+    mean += ns / static_cast<double>(all.size());
+    for (uint32_t i = 0; i < e.ops; ++i) of.computed += ops[i].bytes > 0 ? 0 : ops[i].duration_ns;
+  });
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i].took = static_cast<double>(ops_[marks_[i + 1]].measured_start_ns -
+                                      ops_[marks_[i]].measured_start_ns);
+  const auto with = static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [&](const Step& s) { return s.part >= kHardly * mean; }));
+  const size_t left = all.size() - std::min(all.size(), 2 * with);
+  if (!(mean > 0) || with == 0 || left < kEnough ||
+      static_cast<double>(left) < kFifth * static_cast<double>(all.size()))
+    return 0;
+  std::sort(all.begin(), all.end(), [](const Step& a, const Step& b) { return a.took < b.took; });
+  double took = 0;
+  std::vector<int64_t> computed, others;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i < left) computed.push_back(all[i].computed);
+    if (i < left) took += all[i].took;
+    if (all[i].part >= kHardly * mean) others.push_back(all[i].computed);
+  }
+  // Shorter since they compute less: another kind of step.
+  if (static_cast<double>(median_or(computed, 0)) <
+      kAsMuch * static_cast<double>(median_or(others, 0)))
+    return 0;
+  return took / static_cast<double>(left);
 }
 
 DispatchScale Replay::scale_dispatch(double step_ns, double hidden) {

@@ -83,8 +83,9 @@ class Replay {
   ReplayTimes run(const Edit& edit = {}) const;
 
   // Takes the cost of recording out of the calls: the same time off each, as much as makes the
-  // unchanged run faster by `slowdown`, but at most 10 us. What the program does when it is not
-  // recorded is then the unchanged run. Cost       some 20 runs.
+  // unchanged run faster by `slowdown`, but at most 10 us; where the calls are not what the step
+  // waits for, out of the gaps between kernels. What the program does when it is not recorded is
+  // then the unchanged run. Cost       some 30 runs.
   void remove_cost(double slowdown);
 
   bool usable() const { return measured_.step_ns > 0; }
@@ -95,6 +96,13 @@ class Replay {
   double unexplained() const { return unexplained_; }
   // Values that are copied to the host, a kernel.
   double reads_per_kernel() const { return reads_per_kernel_; }
+  // Whether anything was computed: a program that gets ready only allocates and copies.
+  bool computes() const;
+  // What a step takes that has none of `part`, where a fifth of the steps and eight or more hardly
+  // have any and compute as much as the others: measured, not replayed. 0 where there are fewer.
+  // One part lengthens its own step or the one before, whose end waits for it: so twice as many of
+  // the longest are left out.
+  double step_without_ns(const std::function<int64_t(const ReplayEvent&)>& part) const;
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer

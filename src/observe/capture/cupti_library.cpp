@@ -12,6 +12,8 @@ namespace saturate::observe::cupti {
 namespace {
 
 constexpr std::array kNames = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
+constexpr std::array kToolkits = {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64",
+                                  "/opt/cuda/extras/CUPTI/lib64"};
 
 std::vector<std::string> loaded_libraries() {
   std::vector<std::string> paths;
@@ -55,6 +57,37 @@ std::vector<std::string> python_folders(const std::vector<std::string>& loaded) 
   return folders;
 }
 
+// Beside this library: a libcupti that was laid there for programs whose own is too old.
+std::string own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&load), &info) == 0 || info.dli_fname == nullptr)
+    return "";
+  return folder_of(info.dli_fname);
+}
+
+uint32_t version_of(void* handle) {
+  uint32_t version = 0;
+  const auto get = reinterpret_cast<Result (*)(uint32_t*)>(dlsym(handle, "cuptiGetVersion"));
+  return get != nullptr && get(&version) == kSuccess ? version : 0;
+}
+
+// The first of `least` or later that lies beside this library, in NVIDIA's Python packages or in a
+// toolkit's folder; null where there is none.
+void* open_newer(uint32_t least, const std::vector<std::string>& loaded) {
+  std::vector<std::string> folders = python_folders(loaded);
+  if (const std::string own = own_folder(); !own.empty()) folders.insert(folders.begin(), own);
+  for (const char* folder : kToolkits) folders.emplace_back(folder);
+  for (const std::string& folder : folders) {
+    for (const char* name : kNames) {
+      void* handle = dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (handle == nullptr) continue;
+      if (version_of(handle) >= least) return handle;
+      dlclose(handle);
+    }
+  }
+  return nullptr;
+}
+
 void* open_any(const std::string& path, std::string& problem) {
   if (!path.empty()) {
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -72,10 +105,11 @@ void* open_any(const std::string& path, std::string& problem) {
         return handle;
     }
   }
-  for (const char* folder : {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/extras/CUPTI/lib64/",
-                             "/opt/cuda/extras/CUPTI/lib64/"}) {
+  for (const char* name : kNames)
+    if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return handle;
+  for (const char* folder : kToolkits) {
     for (const char* name : kNames) {
-      if (void* handle = dlopen((std::string(folder) + name).c_str(), RTLD_NOW | RTLD_LOCAL))
+      if (void* handle = dlopen((std::string(folder) + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL))
         return handle;
     }
   }
@@ -87,9 +121,12 @@ void* open_any(const std::string& path, std::string& problem) {
 
 }  // namespace
 
-bool load(const std::string& path, Api& api, std::string& problem) {
+bool load(const std::string& path, uint32_t wanted, Api& api, std::string& problem) {
   api = {};
   api.handle = open_any(path, problem);
+  if (path.empty() && wanted > 0 && (api.handle == nullptr || version_of(api.handle) < wanted)) {
+    if (void* newer = open_newer(wanted, loaded_libraries())) api.handle = newer;
+  }
   if (api.handle == nullptr) return false;
   const char* missing = nullptr;
   const auto find = [&](auto& entry, const char* name, bool needed) {

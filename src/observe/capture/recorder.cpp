@@ -155,7 +155,11 @@ Recorder* Recorder::start(const Settings& settings) {
 }
 
 bool Recorder::open(std::string& problem) {
-  if (!load(settings_.cupti, api_, problem)) return false;
+  trace_.framework = framework();
+  // XLA updates its graphs at each launch; what others do shows in their calls.
+  const bool changes_graphs = trace_.framework == "JAX" || trace_.framework == "TensorFlow";
+  if (!load(settings_.cupti, changes_graphs ? kFlushesBesideChanges : 0, api_, problem))
+    return false;
   if (api_.version != nullptr) api_.version(&version_);
   const bool shared = join_several_clients(api_, version_, why_alone_);
   the_recorder = this;
@@ -173,9 +177,7 @@ bool Recorder::open(std::string& problem) {
   if (!settings_.without.empty())
     trace_.notes.push_back("recorded without " + settings_.without + " (" + kWithoutVariable + ")");
   trace_.source = "saturate capture";
-  trace_.framework = framework();
-  // XLA updates its graphs at each launch; what others do shows in their calls.
-  if (trace_.framework == "JAX" || trace_.framework == "TensorFlow") stop_flushing();
+  if (changes_graphs) stop_flushing();
   try {
     writer_ = std::make_unique<SatWriter>(path_of_capture(settings_.folder, rank_suffix()));
   } catch (const std::exception& e) {

@@ -322,7 +322,9 @@ LaunchResult run_captured(const LaunchOptions& o) {
   const int64_t started_ns = now_ns(), faults = page_faults_of_children();
   Child child(o, library, cupti_library);
   Deadline deadline(o.timeout_s, started_ns);
-  ThreadSampler sampler(child.pid(), now_ns);
+  std::error_code no_link;  // as /proc shows it
+  const std::string folder = std::filesystem::weakly_canonical(o.folder, no_link).string();
+  ThreadSampler sampler(child.pid(), now_ns, "/proc", {}, folder);
   StackThread stacks(child.pid(), now_ns);
   OutsideView outside(child.pid(), std::move(driver), no_gpu);
   bool writing = true;

@@ -190,7 +190,7 @@ std::vector<OpenFiles::File> OpenFiles::files(pid_t process, bool& readable) con
     int64_t fd = 0;
     if (!to_number(std::string_view(entry->d_name), fd)) continue;
     std::string path = link_of(folder + "fd/" + entry->d_name);
-    if (!is_file(path)) continue;
+    if (!is_file(path) || (!own_.empty() && path.starts_with(own_))) continue;
     const auto info = read_small_file(folder + "fdinfo/" + entry->d_name, 4096);
     const auto at = info ? parse_fdinfo(*info) : std::nullopt;
     if (at) found.push_back({fd, std::move(path), *at});

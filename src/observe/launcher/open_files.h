@@ -43,8 +43,11 @@ struct Target {
 
 class OpenFiles {
  public:
-  OpenFiles(std::string proc, std::function<int64_t()> clock)
-      : proc_(std::move(proc)), clock_(std::move(clock)) {}
+  // Files below `own_folder` are not the program's: the capture that is written in its process.
+  OpenFiles(std::string proc, std::function<int64_t()> clock, const std::string& own_folder = "")
+      : proc_(std::move(proc)),
+        clock_(std::move(clock)),
+        own_(own_folder.empty() ? "" : own_folder + "/") {}
 
   Target target(pid_t process, int64_t fd);
   struct File {
@@ -63,6 +66,7 @@ class OpenFiles {
  private:
   std::string proc_;
   std::function<int64_t()> clock_;
+  std::string own_;
   std::map<uint64_t, std::string> peers_;
   int64_t peers_ns_ = INT64_MIN / 2;
   std::map<pid_t, std::vector<Mount>> mounts_;

@@ -112,6 +112,9 @@ TEST(OpenFiles, DescriptorsLeadToFilesPipesAndPeers) {
   EXPECT_EQ(files[0].at.position, 4096);
   open.files(200, readable);
   EXPECT_FALSE(readable);
+  OpenFiles with_capture(
+      folder / "", [&] { return now_ns; }, "/data");
+  EXPECT_TRUE(with_capture.files(100, readable).empty()) << "the doctor's own";
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ constexpr size_t kShownThreads = 4;
 }  // namespace
 
 ThreadSampler::ThreadSampler(pid_t root, std::function<int64_t()> clock, std::string proc,
-                             WaitReader::ReadMemory memory)
+                             WaitReader::ReadMemory memory, const std::string& own_folder)
     : root_(root),
       clock_(std::move(clock)),
       reader_(std::move(proc)),
-      open_(reader_.root(), clock_),
+      open_(reader_.root(), clock_, own_folder),
       uses_(reader_.root(), open_),
       waits_(reader_.root(), open_, uses_, clock_, std::move(memory)) {
   rlimit limit{};

@@ -33,9 +33,9 @@ namespace saturate::observe {
 // Reads only files that belong to the same user; needs no privilege. Not for several threads.
 class ThreadSampler {
  public:
-  // `clock`: the time on the capture's clock.
+  // `clock`: the time on the capture's clock. `own_folder`: of the capture, absolute.
   ThreadSampler(pid_t root, std::function<int64_t()> clock, std::string proc = "/proc",
-                WaitReader::ReadMemory memory = {});
+                WaitReader::ReadMemory memory = {}, const std::string& own_folder = "");
 
   // Reads the threads; those that rest, less often.
   void sample();

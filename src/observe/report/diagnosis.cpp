@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "observe/analyse/names.h"
 #include "observe/read/open_capture.h"
 #include "observe/report/host_lines.h"
 #include "observe/report/host_uses.h"
@@ -68,6 +69,17 @@ double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
+// Of the kernels' time.
+constexpr double kMuchAttention = 0.3;
+double attention_share(const DeviceAnalysis& d) {
+  int64_t all = 0, attention = 0;
+  for (const KernelStat& k : d.kernels) {
+    all += k.total_ns;
+    attention += is_attention(k.name) ? k.total_ns : 0;
+  }
+  return share(attention, all);
+}
+
 const Fix& fix_of(const FixReport& fixes, FixKind kind) {
   const auto is_it = [&](const Fix& f) { return f.kind == kind; };
   const auto at = std::find_if(fixes.worth.begin(), fixes.worth.end(), is_it);
@@ -115,9 +127,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   if (fixes.numbers) {
     for (const Fix& f : fixes.worth) {
       if (f.kind == FixKind::batch) batch = &f;
-      if (f.kind == FixKind::clocks) capped = true;
       if (f.cures && first == nullptr) first = &f;
     }
+    for (const Fix& f : fixes.not_worth)
+      capped = capped || (f.kind == FixKind::clocks && f.speedup >= kWorth);
   }
   const double small = share(d.budget[Leaf::tiny] + d.budget[Leaf::low_grid], total);
   const bool unfixable =
@@ -150,6 +163,12 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
           fmt::format(", and no change outside the kernels would bring {:.0f}%{}",
                       100 * (kWorth - 1), capped ? ", but for the clock under the power cap" : "");
     v.next = "make the kernels themselves faster: see the kernel table";
+    if (const double part = attention_share(d); part >= kMuchAttention)
+      v.next += fmt::format(
+          "; {:.0f}% of the kernels' time is attention: a mask of numbers is read and added, even "
+          "one of zeros (1.7 times the time in one program); no mask, is_causal=True or lengths "
+          "are not",
+          100 * part);
     v.cause_ns = step_part_ns(analysis, busy);
     // Busy with moving, which no overlap would hide.
     const double copies = share(d.budget[Leaf::copy_in] + d.budget[Leaf::copy_in_pageable] +

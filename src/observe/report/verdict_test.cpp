@@ -164,6 +164,69 @@ TEST(Verdict, AStateWrittenToDiskTakesItsCopiesAlong) {
   expect_sound(before, FixKind::host_work, gain);
 }
 
+// Saved after an epoch: the steps between show what a step takes without it, and the copies that feed
+// the writing are its time.
+TEST(Verdict, StepsThatDoWithoutShowWhatAllWouldTake) {
+  const auto program = [](bool save) {
+    return [=](Simulator& s, int i) {
+      layers(s, 20, 50'000, 5'000);
+      for (int k = 0; k < 6; ++k) s.host(30'000), s.kernel("sm90_gemm_bf16bf16", 100'000);
+      if (!save || i % 8 != 5) return;
+      s.synchronize();
+      for (int k = 0; k < 8; ++k) s.copy_out(32 << 20, 3'000'000, true);
+      s.host(40'000'000);
+    };
+  };
+  const Told before = tell(program(true));
+  EXPECT_EQ(before.verdict.id, "host_bound");
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  const Fix& f = *find(before.fixes, FixKind::host_work);
+  EXPECT_NEAR(f.speedup / gain, 1, 0.1) << f.speedup << " for " << gain;
+  expect_sound(before, FixKind::host_work, gain);
+  EXPECT_NEAR(before.verdict.cause_ns / (64e6 / 8), 1, 0.1) << "24 ms of copies, 40 of writing";
+}
+
+// Halves of one step are no steps that do without: they compute less.
+TEST(Verdict, ShorterStepsOfAnotherKindShowNothing) {
+  const Told told = tell([](Simulator& s, int i) {
+    if (i % 3 == 0) s.host(6'000'000);
+    layers(s, i % 3 == 0 ? 40 : 4, 100'000, 5'000);
+  });
+  EXPECT_LT(find(told.fixes, FixKind::host_work)->speedup, 3);
+}
+
+// Rows picked by a mask: their number is read at several places, and what makes the mask and picks
+// the rows goes with it.
+TEST(Verdict, ValuesThatSteerAStepTakeTheirCodeAlong) {
+  const auto program = [](bool masks) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 12; ++i) {
+        layers(s, 3, 60'000, 8'000);
+        if (!masks) continue;
+        for (int k = 0; k < 3; ++k) s.host(40'000), s.kernel("cub::DeviceReduceKernel", 4'000);
+        s.copy_out(8, 2'000, true);
+        s.host(40'000), s.kernel("index_elementwise_kernel", 2'000);
+      }
+    };
+  };
+  const Told before = tell(program(true));
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  EXPECT_FALSE(find(before.fixes, FixKind::syncs)->ceiling);
+  expect_sound(before, FixKind::syncs, gain);
+}
+
+TEST(Verdict, AProgramThatOnlyGetsReadyIsPromisedNothing) {
+  const Told told = tell([](Simulator& s, int) {
+    s.host(5'000'000);
+    s.call("cudaMalloc", 300'000);
+    s.copy_in(16 << 20, 2'000'000, true);
+  });
+  EXPECT_FALSE(told.fixes.numbers);
+  EXPECT_NE(told.fixes.why_not.find("nothing was computed"), std::string::npos);
+  EXPECT_TRUE(told.fixes.worth.empty());
+  EXPECT_EQ(told.verdict.confidence, "low");
+}
+
 TEST(Verdict, AThreadThatHoldsTheInterpreterSlowsDispatchAsWell) {
   const auto program = [](bool held) {
     return [=](Simulator& s, int) {
