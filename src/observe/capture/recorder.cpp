@@ -219,8 +219,9 @@ void Recorder::stop_flushing() {
   trace_.notes.push_back(
       "CUPTI " + std::to_string(version_) +
       " is not asked for its records while this program runs, which changes its graphs (JAX does): "
-      "killed from outside it loses what CUPTI holds; if it ends with CUDA_ERROR_LAUNCH_FAILED, "
-      "try --cupti with the libcupti of CUDA 13.5 or later");
+      "killed from outside it loses what CUPTI holds, and about half of such runs end with "
+      "CUDA_ERROR_LAUNCH_FAILED; with CUPTI 13.5 none did so far: pip install --target ~/cupti "
+      "nvidia-cuda-cupti, then --cupti ~/cupti/nvidia/cu13/lib/libcupti.so.13");
 }
 
 void Recorder::watch_program() {

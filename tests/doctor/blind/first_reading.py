@@ -36,7 +36,8 @@ CAUSES = {
     "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout")),
     "precision": (("gpu_bound",), ("precision", "mixed_precision")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
-    "network": (("input_bound", "host_bound"), ("loader", "host_work")),
+    # A network that data comes over, or the one between the ranks of a program.
+    "network": (("input_bound", "host_bound", "communication_bound"), ("loader", "host_work", "communication")),
     "lock": (("host_bound", "core_bound", "input_bound"), ("host_work", "cores", "loader")),
     "threads": (("core_bound", "input_bound", "host_bound"), ("cores", "loader", "host_work")),
     "recompile": (("host_bound", "load_bound"), ("host_work", "code_load")),
@@ -160,6 +161,9 @@ def judge_one(folder, row):
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
               "ceiling": ceiling, "above": round(gained / promised, 3),
               "healthy": round(max((o[1] for o in offers(healthy)), default=1.0), 3)}
+    if alone["planted"] and row["planted"].get("step_ms"):
+        # Of the watched run against the run alone before it: far from 1, the machine was busy with something else.
+        judged["pace"] = round(row["planted"]["step_ms"] / statistics.median(alone["planted"]), 3)
     if between:
         judged["range"] = [round(x, 3) for x in between]
     if row["planted"]["planted_ms"] and planted["steps"]["found"]:
@@ -174,7 +178,7 @@ def judge(given):
     rows = [j for _, j in judged if j]
     if not rows:
         raise SystemExit(f"{folder}: no program was read to its end; run `read` first")
-    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "range", "above", "healthy"]
+    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "range", "above", "healthy", "pace"]
     for line in [dict(zip(columns, columns)), *rows]:
         print(" ".join(f"{str(line.get(c, '-')):<{34 if c == 'program' else 13}}" for c in columns).rstrip())
     for row, j in judged:
