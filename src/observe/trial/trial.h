@@ -19,7 +19,7 @@ struct TrialRun {
   std::string last_lines;
   int exit_code = 0;
   double wall_s = 0;
-  double step_ns = 0;          // median, without what recording costs; 0: no steps were found
+  double step_ns = 0;          // mean, without what recording costs; 0: no steps were found
   double launches_a_step = 0;  // by which steps of two runs are told to be the same
 };
 
