@@ -17,6 +17,9 @@ Buffer zeroed(const Stream& stream, int64_t bytes) {
   return b;
 }
 constexpr auto kWord = static_cast<int64_t>(sizeof(int32_t));
+// Placements lie behind their number, where a GPU can read their 64-bit words.
+constexpr int64_t kPlacements = 8;
+static_assert(kPlacements % alignof(kernels::BeamPlacement) == 0);
 
 }  // namespace
 
@@ -42,7 +45,7 @@ TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStor
   tokens_ = zeroed(stream_, sizes.slots * kWord);
   sums_ = zeroed(stream_, sizes.slots * wide);
   // A place may be left by one sentence and taken by another in one intake; then their number.
-  const int64_t placed = 2 * sizes.places * int64_t{sizeof(kernels::BeamPlacement)} + kWord;
+  const int64_t placed = 2 * sizes.places * int64_t{sizeof(kernels::BeamPlacement)} + kPlacements;
   placements_ = zeroed(stream_, placed);
   all(host_placements_, placed);
   prefixes_ = zeroed(stream_, (sizes.slots / beam_ + 1) * kWord);
@@ -114,8 +117,8 @@ void TranslatorMemory::take_in(const Context& ctx, const Intake& intake, int64_t
   char* host = host_placements_[turn].as<char>();
   *reinterpret_cast<int32_t*>(host) = static_cast<int32_t>(count);
   const size_t bytes = intake.placements.size() * sizeof(kernels::BeamPlacement);
-  std::copy_n(reinterpret_cast<const char*>(intake.placements.data()), bytes, host + kWord);
-  copy_to_device(stream_, placements_.data(), host, bytes + sizeof(int32_t));
+  std::copy_n(reinterpret_cast<const char*>(intake.placements.data()), bytes, host + kPlacements);
+  copy_to_device(stream_, placements_.data(), host, bytes + kPlacements);
   if (!intake.prefixes.empty()) {
     int32_t* to = host_prefixes_[turn].as<int32_t>();
     std::ranges::copy(intake.prefixes, to);
@@ -137,7 +140,7 @@ void TranslatorMemory::take_in(const Context& ctx, const Intake& intake, int64_t
                    static_cast<size_t>(input_words(encoder_rows) * kWord));
   }
   kernels::beam_place(ctx, {.placements = reinterpret_cast<const kernels::BeamPlacement*>(
-                                placements_.as<char>() + kWord),
+                                placements_.as<char>() + kPlacements),
                             .count = placements_.as<int32_t>(),
                             .prefixes = prefixes_.as<int32_t>(),
                             .most = 2 * sizes_.places,
