@@ -32,7 +32,7 @@ struct BeamPlacement {
 // Aliasing  no two placements name one place as `to`, none names another's `to` as `from`.
 // Stream    enqueued on ctx.stream; the grid depends on `most` alone (graph-capturable).
 // Order     placements do not touch each other, so any.
-// Errors    invalid_argument for sizes and pointers; unsupported when no implementation fits; device.
+// Errors    invalid_argument for sizes and pointers, placements that are not aligned among them; unsupported when no implementation fits; device.
 // Cost      a few numbers for each row that changes.
 // Source    none: copies.
 struct BeamPlaceArgs {

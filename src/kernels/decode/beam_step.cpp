@@ -107,6 +107,12 @@ void beam_place(const Context& ctx, const BeamPlaceArgs& a) {
                          {"prefixes", a.prefixes},
                          {"memory_starts", a.memory_starts},
                          {"memory_lengths", a.memory_lengths}});
+  // A GPU ends with an error where a CPU only takes longer.
+  if (reinterpret_cast<uintptr_t>(a.placements) % alignof(BeamPlacement) != 0) {
+    throw Error(Errc::invalid_argument, kOp,
+                fmt::format("placements begin at an address that is no multiple of {}",
+                            alignof(BeamPlacement)));
+  }
   dispatch<BeamPlaceArgs>(kOp, ctx, a, kBeamPlace, [&] {
     return shape_text(a.dtype, {a.most, a.beam});
   });

@@ -527,6 +527,10 @@ TEST(BeamStepRules, RejectsBadArguments) {
   refuses([](auto& a) { a.most = -1; });
   refuses([](auto& a) { a.beam = 0; });
   refuses([](auto& a) { a.count = nullptr; });
+  refuses([](auto& a) {  // no GPU could read it
+    a.placements = reinterpret_cast<const BeamPlacement*>(
+        reinterpret_cast<const char*>(a.placements) + sizeof(int32_t));
+  });
   refuses([](auto& a) { a.state.sums = nullptr; });
   refuses([](auto& a) { a.dtype = DType::bf16; });
 }
