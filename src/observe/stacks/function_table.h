@@ -15,6 +15,7 @@ class FunctionTable {
   // The function whose code holds the byte at `offset` of the file, in the source's words without its parameters; empty where
   // no symbol covers it, as in stripped files. Cost: O(log functions).
   std::string at(uint64_t offset) const;
+  bool empty() const { return functions_.empty(); }
 
  private:
   struct Function {

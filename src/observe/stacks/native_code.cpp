@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "observe/stacks/native_code.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <utility>
 
 namespace saturate::observe {
@@ -13,13 +18,21 @@ constexpr int64_t kReadEveryNs = 1'000'000'000;
 constexpr size_t kMostKnown = 100'000;  // addresses: the map is then made anew
 constexpr const char* kNoFile = "[code made while running]";
 
-const FunctionTable& functions_of(pid_t pid, const std::string& path) {
-  static std::map<std::string, std::unique_ptr<FunctionTable>> tables;
-  std::unique_ptr<FunctionTable>& table = tables[path];
-  // Through the process: it may have a root of its own.
-  if (table == nullptr)
-    table = std::make_unique<FunctionTable>("/proc/" + std::to_string(pid) + "/root" + path);
-  return *table;
+// Null while it is read.
+const FunctionTable* functions_of(pid_t pid, const std::string& path) {
+  static std::map<std::string, std::shared_future<FunctionTable>> tables;
+  std::shared_future<FunctionTable>& table = tables[path];
+  if (!table.valid()) {
+    // Through the process: it may have a root of its own.
+    table = std::async(std::launch::async, [path, file = "/proc/" + std::to_string(pid) + "/root" +
+                                                         path] {
+              setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);  // the program goes first
+              FunctionTable found(file);
+              return found.empty() ? FunctionTable(path) : found;  // the process has ended
+            }).share();
+  }
+  const bool ready = table.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return ready ? &table.get() : nullptr;
 }
 
 }  // namespace
@@ -42,7 +55,7 @@ void NativeCode::read_maps() {
   }
 }
 
-const NativeCode::Place& NativeCode::at(uint64_t address, int64_t now_ns) {
+const NativeCode::Place* NativeCode::at(uint64_t address, int64_t now_ns) {
   const auto range_of = [&] {
     auto range = ranges_.upper_bound(address);
     if (range == ranges_.begin() || address >= (--range)->second.end) return ranges_.end();
@@ -55,15 +68,16 @@ const NativeCode::Place& NativeCode::at(uint64_t address, int64_t now_ns) {
     read_maps();
     range = range_of();
   }
-  const auto [at, fresh] = known_.try_emplace(address);
-  if (!fresh) return at->second;
-  Place& place = at->second;
+  if (const auto known = known_.find(address); known != known_.end()) return &known->second;
+  Place place;
   place.file = range == ranges_.end() ? kNoFile : range->second.path;
-  if (range != ranges_.end() && place.file[0] == '/')
-    place.function =
-        functions_of(pid_, place.file).at(address - range->first + range->second.offset);
+  if (range != ranges_.end() && place.file[0] == '/') {
+    const FunctionTable* functions = functions_of(pid_, place.file);
+    if (functions == nullptr) return nullptr;
+    place.function = functions->at(address - range->first + range->second.offset);
+  }
   if (place.function.empty()) place.function = "(no symbol)";
-  return place;
+  return &known_.emplace(address, std::move(place)).first->second;
 }
 
 }  // namespace saturate::observe

@@ -21,10 +21,11 @@ class NativeCode {
     std::string function;  // "(no symbol)" where the file has none there
     std::string file;      // its path; "[code made while running]" where there is none
   };
-  // Reads the list of mapped files anew for an address that it does not know, at most once a second of `now_ns`, because a
-  // program of many libraries has thousands of lines there. The table of a file is read at its first address and shared by
-  // all processes. Not for several threads.
-  const Place& at(uint64_t address, int64_t now_ns);
+  // Null while the table of the file is read: that begins with its first address, in a thread of its own, because a large library
+  // has hundreds of thousands of functions; all processes share it. Reads the list of mapped files anew for an address that it
+  // does not know, at most once a second of `now_ns`, because a program of many libraries has thousands of lines there. Not for
+  // several threads.
+  const Place* at(uint64_t address, int64_t now_ns);
 
  private:
   struct Range {

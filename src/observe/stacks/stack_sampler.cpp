@@ -241,7 +241,7 @@ const NativeCode::Place* StackSampler::native_place(pid_t pid, Process& process,
   const int64_t now = monotonic_ns();
   if (!point || now - point->time_ns > kFreshNs) return nullptr;
   if (process.code == nullptr) process.code = std::make_unique<NativeCode>(pid);
-  return &process.code->at(point->address, now);
+  return process.code->at(point->address, now);
 }
 
 void StackSampler::sample_native(pid_t pid, Process& process) {
@@ -264,7 +264,7 @@ void StackSampler::sample_native(pid_t pid, Process& process) {
     } else if (const NativeCode::Place* place = native_place(pid, process, thread)) {
       s.stack = node_of(*place, kNoStack);
     } else {
-      s.stack = node_of({"(not known)", "[kernel]"}, kNoStack);
+      s.stack = node_of({"(not known)", "[not known]"}, kNoStack);
     }
     add(thread, s);
   }
