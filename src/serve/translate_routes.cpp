@@ -131,7 +131,7 @@ void Server::translate(const Shared& exchange) {
     exchange->reply({.body = body.dump() + "\n"});
   };
   if (job.sources.empty()) return answer({});
-  job.nbest = static_cast<int>(r.alternatives + 1);
+  job.search.nbest = static_cast<int>(r.alternatives + 1);
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.done = answer;
   job.failed = [exchange](const std::string& why) {
@@ -154,7 +154,7 @@ void Server::translate_batch(const Shared& exchange) {
     }
     job.sources.push_back(model.translation->encode(r.texts[i]));
   }
-  job.nbest = static_cast<int>(r.nbest);
+  job.search.nbest = static_cast<int>(r.nbest);
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.done = [exchange, name = model.name, nbest = r.nbest](const TranslationJob::Lines& found) {
     Json::Array all;

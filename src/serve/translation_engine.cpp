@@ -75,7 +75,7 @@ std::vector<int32_t> TranslationEngine::encode(std::string_view line) const {
 
 Admission TranslationEngine::submit(TranslationJob job) {
   const int64_t lines = std::ssize(job.sources);
-  job.nbest = std::clamp(job.nbest, 1, options_.beam);
+  job.search.nbest = std::clamp(job.search.nbest, 1, options_.beam);
   auto open = std::make_shared<Open>(std::move(job));
   {
     const std::lock_guard lock(mutex_);
@@ -133,7 +133,7 @@ void TranslationEngine::ended(const Line& line, std::vector<model::Hypothesis> f
     return open.fail("the scores of a line are no numbers: weights or sums are too large");
   const size_t tokens = open.job.sources[line.number].size();
   std::vector<train::Translation>& out = open.found[line.number];
-  const size_t most = std::min(found.size(), static_cast<size_t>(open.job.nbest));
+  const size_t most = std::min(found.size(), static_cast<size_t>(open.job.search.nbest));
   for (model::Hypothesis& h : std::span(found).first(most)) {
     out.push_back({.text = train::decode_translation(model_.tokenizers.target, tokens, h.ids),
                    .log_probability = h.log_probability,
@@ -144,12 +144,24 @@ void TranslationEngine::ended(const Line& line, std::vector<model::Hypothesis> f
   if (open.left.fetch_sub(1) == 1 && !open.failed) open.job.done(std::move(open.found));
 }
 
+namespace {
+
+model::SearchOptions search_of(const TranslationJob& job, size_t line) {
+  model::SearchOptions search = job.search;
+  if (job.prefixes.empty()) return search;
+  const std::vector<int32_t>& own = job.prefixes[line];
+  search.prefix.insert(search.prefix.end(), own.begin(), own.end());
+  return search;
+}
+
+}  // namespace
+
 // A step of what is under way, and what can begin with it.
 void TranslationEngine::translate(model::Translator& translator, UnderWay& lines) {
   for (Line& line : take(std::ssize(lines))) {
     try {
       const int64_t ticket =
-          translator.add(line.job->job.sources[line.number], {.nbest = line.job->job.nbest});
+          translator.add(line.job->job.sources[line.number], search_of(line.job->job, line.number));
       lines.emplace(ticket, std::move(line));
     } catch (const Error& e) {
       line.job->fail(e.what());

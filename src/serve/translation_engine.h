@@ -23,7 +23,9 @@ namespace saturate::serve {
 struct TranslationJob {
   using Lines = std::vector<std::vector<train::Translation>>;  // of each line, the best first
   std::vector<std::vector<int32_t>> sources;                   // from encode(); at least one
-  int nbest = 1;                                               // of each line; at most the beam
+  // Of every line; its nbest is cut to the beam, and its prefix comes before that of the line.
+  model::SearchOptions search = {};
+  std::vector<std::vector<int32_t>> prefixes = {};  // of each line, or none
   std::function<bool()> cancelled;
   std::function<void(Lines)> done;
   std::function<void(const std::string& why)> failed;

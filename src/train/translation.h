@@ -22,14 +22,15 @@ model::TranslatorOptions translator_options(const TranslateConfig& config, int64
 // none.
 std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_t eos);
 
-// A model folder (or a run folder, whose model/ or newest checkpoint is taken), ready to run.
+// A model folder (or a run folder, whose model/ or newest checkpoint is taken), ready to run. Copies
+// share the weights.
 struct LoadedModel {
   std::string folder;
   model::ModelConfig config;
   TranslateConfig translate;  // how the run that made it decodes
   Tokenizers tokenizers;
-  std::unique_ptr<ParameterStore> store;
-  std::unique_ptr<model::Transformer> transformer;
+  std::shared_ptr<ParameterStore> store;
+  std::shared_ptr<model::Transformer> transformer;
 };
 // The folder with config.json that `path` names: itself, <path>/model, or its best or newest
 // whole checkpoint. Errors: io; invalid_argument for an adapter, naming its base.
