@@ -195,9 +195,9 @@ class Runs {
       DoctorOptions same = o_;
       same.step_ms = 0;
       const observe::Diagnosis g = diagnose_capture(place, o_.command[0], same);
-      // The mean: where equal layers were taken for steps, what a step waits for is in few of them.
       const observe::StepAnalysis& steps = g.analysis.steps;
-      run.step_ns = steps.found ? steps.mean_ns / g.analysis.slowdown : 0;
+      run.step_ns = g.unrecorded_step_ns();
+      run.mean_step_ns = steps.found ? steps.mean_ns / g.analysis.slowdown : 0;
       if (steps.count > 0)
         run.launches_a_step =
             static_cast<double>(g.device().launches) / static_cast<double>(steps.count);

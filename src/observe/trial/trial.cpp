@@ -12,6 +12,7 @@
 namespace saturate::observe {
 namespace {
 
+constexpr double kUneven = 2;       // mean step against the median
 constexpr double kSameStep = 1.25;  // launches of steps that count as the same
 constexpr double kKept = 1.03;      // above a ceiling by less is chance
 
@@ -34,6 +35,7 @@ double mean(const std::vector<TrialRun>& runs, const Value& value) {
   return n > 0 ? sum / n : 0;
 }
 double step_of(const TrialRun& r) { return r.step_ns; }
+double mean_step_of(const TrialRun& r) { return r.mean_step_ns; }
 double wall_of(const TrialRun& r) { return r.wall_s; }
 double launches_of(const TrialRun& r) { return r.launches_a_step; }
 
@@ -46,7 +48,10 @@ std::string promised(const Remedy& r) {
 
 std::string gained(const TrialRow& row) {
   if (row.gain.factor <= 0) return outcome_name(row.run.outcome);
-  return fmt::format("{:.2f}x{}", row.gain.factor, row.gain.by_step ? "" : " (whole run)");
+  return fmt::format("{:.2f}x{}", row.gain.factor,
+                     row.gain.by_mean   ? " (mean step)"
+                     : row.gain.by_step ? ""
+                                        : " (whole run)");
 }
 
 // Whether the gain is no more than was promised; null where nothing bounds it.
@@ -74,8 +79,13 @@ TrialGain gain_of(const std::vector<TrialRun>& unchanged, const TrialRun& run) {
   if (run.outcome != TrialOutcome::ended) return {};
   const double step = mean(unchanged, step_of), launches = mean(unchanged, launches_of);
   const auto alike = [](double a, double b) { return a <= kSameStep * b && b <= kSameStep * a; };
-  if (step > 0 && run.step_ns > 0 && alike(launches, run.launches_a_step))
+  if (step > 0 && run.step_ns > 0 && alike(launches, run.launches_a_step)) {
+    // Equal layers that were taken for steps, say, of which each eighth waits for data.
+    const double whole = mean(unchanged, mean_step_of);
+    if (whole > kUneven * step && run.mean_step_ns > 0)
+      return {whole / run.mean_step_ns, true, true};
     return {step / run.step_ns, true};
+  }
   const double wall = mean(unchanged, wall_of);
   return {wall > 0 && run.wall_s > 0 ? wall / run.wall_s : 0, false};
 }
@@ -165,7 +175,10 @@ Json trial_json(const Trial& t) {
                        {"is_ceiling", p->ceiling},
                        {"range", p->high > 0 ? Json(Json::Array{p->low, p->high}) : Json()}};
     r["gained"] = known(row.gain.factor);
-    r["gained_by"] = row.gain.factor <= 0 ? Json(nullptr) : Json(row.gain.by_step ? "step" : "run");
+    r["gained_by"] = row.gain.factor <= 0 ? Json(nullptr)
+                                          : Json(row.gain.by_mean   ? "mean_step"
+                                                 : row.gain.by_step ? "step"
+                                                                    : "run");
     r["within_promise"] = within(row);
     rows.push_back(std::move(r));
   }

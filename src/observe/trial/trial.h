@@ -19,13 +19,15 @@ struct TrialRun {
   std::string last_lines;
   int exit_code = 0;
   double wall_s = 0;
-  double step_ns = 0;          // mean, without what recording costs; 0: no steps were found
+  double step_ns = 0;          // median, without what recording costs; 0: no steps were found
+  double mean_step_ns = 0;     // the same
   double launches_a_step = 0;  // by which steps of two runs are told to be the same
 };
 
 struct TrialGain {
   double factor = 0;     // 0: not known
   bool by_step = false;  // else by the whole run, its start included
+  bool by_mean = false;  // of a step: where what it waits for lies in few of those that were found
 };
 
 struct TrialRow {

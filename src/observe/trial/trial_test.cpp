@@ -41,6 +41,18 @@ TEST(Trial, StepsAreComparedWhereTheyAreAlike) {
   EXPECT_EQ(gain_of({failed}, run(5, 2)).factor, 0);
 }
 
+// Layers that were taken for steps: one in ten waits for data, so the median has no part in it.
+TEST(Trial, UnevenStepsAreComparedByTheirMeans) {
+  TrialRun before = run(20, 0.2), after = run(9, 0.2);
+  before.mean_step_ns = 3e6;
+  after.mean_step_ns = 0.5e6;
+  const TrialGain g = gain_of({before}, after);
+  EXPECT_DOUBLE_EQ(g.factor, 6);
+  EXPECT_TRUE(g.by_mean);
+  before.mean_step_ns = 0.3e6;  // a machine that stood still
+  EXPECT_DOUBLE_EQ(gain_of({before}, after).factor, 1);
+}
+
 TEST(Trial, UnchangedRunsSayWhatADifferenceIsWorth) {
   EXPECT_NEAR(spread_of({run(20, 10), run(21, 11)}), 0.1, 1e-9);
   EXPECT_NEAR(spread_of({run(20, 0), run(21, 11)}), 0.05, 1e-9);
