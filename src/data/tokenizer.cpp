@@ -123,6 +123,7 @@ Tokenizer Tokenizer::framed(std::vector<int32_t> before, int64_t eos, int64_t pa
 Tokenizer Tokenizer::ids(int64_t vocab_size, int64_t eos, int64_t pad) {
   auto impl = std::make_shared<Impl>();
   impl->plain_ids = static_cast<int32_t>(vocab_size);
+  for (int64_t id = 0; id < vocab_size; ++id) impl->pieces.push_back(fmt::format("{}", id));
   impl->eos = static_cast<int32_t>(eos);
   impl->pad = static_cast<int32_t>(pad);
   impl->unk = -1;

@@ -126,6 +126,13 @@ TEST(Tokenizer, BytesNeedNoModel) {
   EXPECT_EQ(t.decode(std::vector<int32_t>{-5, 400, t.pad_id(), t.unk_id(), 'a' + 2}), "a");
 }
 
+TEST(Tokenizer, IdsAreTheirOwnPieces) {
+  const Tokenizer t = Tokenizer::ids(40, 0, 39);
+  EXPECT_EQ(t.piece(7), "7");
+  EXPECT_EQ(t.piece(39), "39");
+  EXPECT_THROW(t.piece(40), Error);
+}
+
 TEST(Tokenizer, SaysWhyItCannotTrain) {
   const auto train = [](const std::string& text, TokenizerTraining options) {
     bool given = false;
