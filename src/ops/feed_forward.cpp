@@ -61,8 +61,9 @@ void record_first_gradients(Tape& t, const Layer& l) {
   record_input_gradient(t, l.x, l.in.weight, d_given);
 }
 
-void record_second_gradients(Tape& t, const Layer& l, Value d_y) {
-  if (l.out.bias) record_bias_gradient(t, d_y, l.out.bias);
+void record_second_gradients(Tape& t, const Layer& l, Value y) {
+  const Value d_y = t.gradient(y);
+  if (l.out.bias && !t.bias_is_summed(y)) record_bias_gradient(t, d_y, l.out.bias);
   record_weight_gradient(t, l.result, l.out.weight, d_y);
   const Tape::Info g = t.info(l.given);
   const Value d_given = t.make("d_activation", g.dtype, g.rows, g.cols);
@@ -122,7 +123,8 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
   tape.record(
       "linear", {l.result, out.weight, out.bias}, {y},
       [second, plan = second.plan(tape, out.weight)](const Run& r) { second.run(r, plan); },
-      [l, y](Tape& t) { record_second_gradients(t, l, t.gradient(y)); }, second.traits());
+      [l, y](Tape& t) { record_second_gradients(t, l, y); }, second.traits());
+  tape.sums_to_bias(y, out.bias);
   return y;
 }
 

@@ -127,7 +127,11 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
   const Product p = product_of(tape, x, w, bias, y);
   tape.record(
       "linear", {x, w, bias}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
-      [=](Tape& t) { linear_gradients(t, x, w, bias, t.gradient(y)); }, p.traits());
+      [=](Tape& t) {
+        linear_gradients(t, x, w, t.bias_is_summed(y) ? Value{} : bias, t.gradient(y));
+      },
+      p.traits());
+  tape.sums_to_bias(y, bias);
   return y;
 }
 

@@ -243,11 +243,13 @@ TEST_F(OpsGradient, RoutedExperts) {
 }
 
 TEST_F(OpsGradient, ResidualNormWithDropout) {
+  ParameterId bias;
   for (const auto kind : {kernels::NormKind::layer_norm, kernels::NormKind::rms_norm}) {
     for (const bool post : {false, true}) {
       const auto r = check(
           [&](ParameterStore& s) {
             a_ = add(s, "w", kWidth, kWidth);
+            bias = add(s, "bias", 1, kWidth);
             b_ = add(s, "norm.weight", 1, kWidth);
             if (kind == kernels::NormKind::layer_norm) c_ = add(s, "norm.bias", 1, kWidth);
           },
@@ -257,7 +259,8 @@ TEST_F(OpsGradient, ResidualNormWithDropout) {
                 .weight = t.wide_parameter(b_),
                 .bias = kind == kernels::NormKind::layer_norm ? t.wide_parameter(c_) : Value{}};
             const auto first = ops::residual_norm(t, x, {}, norm, 0.0f);
-            const Value branch = ops::linear(t, first.y, t.parameter(a_));
+            // Its bias's gradient comes from the second joint.
+            const Value branch = ops::linear(t, first.y, t.parameter(a_), t.parameter(bias));
             const Value carried = post ? first.y : first.sum;
             const auto second = ops::residual_norm(t, carried, branch, norm, 0.25f);
             // Both outputs of a joint are used, as in a pre-norm stack.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of values on a tape and the gradients of a linear layer's operands: what linear.cpp and
-// feed_forward.cpp record. No operation of its own.
+// feed_forward.cpp record.
+//
+// Shapes    as ops/linear.h: x (rows, in), w (out, in), bias (out), y and d_y (rows, out).
+// Errors    none: who records them has compared the sizes.
+// Kernel    kernels/gemm/matmul.h
 #pragma once
 #include <cstdint>
 

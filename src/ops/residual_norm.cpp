@@ -29,6 +29,10 @@ void record_backward(Tape& t, const Saved& s) {
   bool first = false;
   const Value d_weight = t.parameter_gradient(s.norm.weight, &first);
   const Value d_bias = s.norm.bias ? t.parameter_gradient(s.norm.bias, &first) : Value{};
+  // The branch has no other reader, so its gradient is whole, and its bias gets the sums of its columns.
+  const Value bias = s.branch && !t.gradient(s.branch) ? t.bias_of(s.branch) : Value{};
+  bool first_of_bias = false;
+  const Value d_branch_sum = bias ? t.parameter_gradient(bias, &first_of_bias) : Value{};
   kernels::NormBackwardArgs args{.kind = s.norm.kind,
                                  .rows = xi.rows,
                                  .cols = xi.cols,
@@ -39,7 +43,7 @@ void record_backward(Tape& t, const Saved& s) {
   const Value partial =
       scratch ? t.make("norm_partial", DType::f32, 1, (scratch + 3) / 4) : Value{};
   t.record("residual_norm_backward", {d_y, d_sum, s.sum, s.norm.weight, s.mean, s.rstd},
-           {d_x, d_branch, d_weight, d_bias, partial}, [=](const Run& r) {
+           {d_x, d_branch, d_weight, d_bias, d_branch_sum, partial}, [=](const Run& r) {
              for (const RowRun& run : s.runs) {
                const int64_t element = run.at * xi.cols;
                kernels::NormBackwardArgs a = args;
@@ -54,6 +58,8 @@ void record_backward(Tape& t, const Saved& s) {
                a.d_weight = r(d_weight);
                a.d_bias = r(d_bias);
                a.accumulate = r.adds(first) || run.at > 0;
+               a.d_branch_sum = r(d_branch_sum);
+               a.accumulate_branch_sum = r.adds(first_of_bias) || run.at > 0;
                a.partial = r(partial);
                a.rows = run.rows;
                a.rng = r(s.rng);
@@ -66,7 +72,8 @@ void record_backward(Tape& t, const Saved& s) {
     return;
   }
   t.add_gradient(s.x, d_x);
-  t.set_gradient(s.branch, masked ? d_branch : d_x);
+  const Value d_of_branch = masked ? d_branch : d_x;
+  bias ? t.set_summed_gradient(s.branch, d_of_branch) : t.set_gradient(s.branch, d_of_branch);
 }
 
 }  // namespace

@@ -271,6 +271,16 @@ class Tape {
   // Adds g to v's gradient with an operation of its own; for operations that cannot add by
   // themselves.
   void add_gradient(Value v, Value g);
+  // The gradient of v summed over its rows is all of `bias`'s part in it: whoever makes the whole
+  // gradient may sum its columns on the way and say so. Said by what records v.
+  void sums_to_bias(Value v, Value bias);
+  // That bias, where one is to be had; none also where ranks share gradients (ZeRO 2 and 3), which need
+  // those of a unit together.
+  Value bias_of(Value v) const;
+  // The gradient `g` of v is set and holds all that v gets, and bias_of(v) has its sums.
+  void set_summed_gradient(Value v, Value g);
+  // Whether that was said of v. What else adds to its gradient afterwards is a mistake.
+  bool bias_is_summed(Value v) const;
   // Memory of a parameter's gradient, in wide_type; *first tells whether this is its first
   // contribution. Of a frozen parameter: memory of the arena that nothing reads.
   Value parameter_gradient(Value parameter, bool* first);
@@ -370,7 +380,9 @@ class Tape {
     size_t bytes, stride;
   };
   std::vector<SlotBlock> slot_blocks_;
-  std::vector<Value> gradients_;     // by value id
+  std::vector<Value> gradients_;  // by value id
+  std::map<int32_t, Value> biases_,
+      summed_;                       // of sums_to_bias() and set_summed_gradient(), by value
   struct GatheredUnit {              // the last gather of a bucket of parameters
     std::map<int32_t, Value> parts;  // by parameter
     int32_t region, number;

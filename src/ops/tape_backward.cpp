@@ -71,6 +71,27 @@ Value Tape::gradient(Value v) const { return v ? gradients_[static_cast<size_t>(
 
 void Tape::set_gradient(Value v, Value g) { gradients_[static_cast<size_t>(v.id)] = g; }
 
+void Tape::sums_to_bias(Value v, Value bias) {
+  if (training() && bias) biases_[v.id] = bias;
+}
+
+Value Tape::bias_of(Value v) const {
+  const auto known = biases_.find(v.id);
+  return known == biases_.end() || parameters_.sharing().zero >= 2 ? Value{} : known->second;
+}
+
+void Tape::set_summed_gradient(Value v, Value g) {
+  set_gradient(v, g);
+  summed_[v.id] = g;
+}
+
+bool Tape::bias_is_summed(Value v) const {
+  const auto known = summed_.find(v.id);
+  if (known == summed_.end()) return false;
+  SAT_ASSERT(known->second == gradient(v));
+  return true;
+}
+
 void Tape::add_gradient(Value v, Value g) {
   const Value before = gradient(v);
   if (!before) {

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kWarp* kSlices) fold_columns_kernel(FoldColumn
   // Each warp folds one column: lane s takes slice s.
   const int64_t mine = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.y;
   const float total = warp_sum(slices[threadIdx.x][threadIdx.y]);
-  if (threadIdx.x == 0 && mine < a.cols) out[mine] = a.accumulate ? out[mine] + total : total;
+  if (threadIdx.x == 0 && mine < a.cols) out[mine] = a.accumulate[blockIdx.y] ? out[mine] + total : total;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace saturate::kernels {
 // Second stage of column sums on the GPU: out[o][c] (+)= sum over g of partial[g][o][c], in order
 // of g.
 //
-// Shapes    partial (groups, outs, cols), outs 1 or 2; out[o] (cols); groups may be 0. A null out
+// Shapes    partial (groups, outs, cols), outs 1 to 3; out[o] (cols); groups may be 0. A null out
 //           is skipped.
 // Types     fp32.
 // Stream    enqueued on ctx.stream, behind what writes partial.
@@ -20,8 +20,8 @@ namespace saturate::kernels {
 struct FoldColumnsArgs {
   const float* partial = nullptr;
   int64_t groups = 0, outs = 1, cols = 0;
-  float* out[2] = {nullptr, nullptr};
-  bool accumulate = false;
+  float* out[3] = {};
+  bool accumulate[3] = {};
 };
 void fold_columns_cuda(const Context& ctx, const FoldColumnsArgs& args);
 

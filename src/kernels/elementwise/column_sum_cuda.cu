@@ -71,8 +71,8 @@ void column_sum_cuda(const Context& ctx, const ColumnSumArgs& a) {
                           .groups = groups,
                           .outs = 1,
                           .cols = a.cols,
-                          .out = {static_cast<float*>(a.out), nullptr},
-                          .accumulate = a.accumulate});
+                          .out = {static_cast<float*>(a.out)},
+                          .accumulate = {a.accumulate}});
 }
 
 }  // namespace saturate::kernels

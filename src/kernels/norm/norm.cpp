@@ -80,8 +80,7 @@ void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
         kOp,
         {{"d_y", a.d_y}, {"sum", a.sum}, {"weight", a.weight}, {"rstd", a.rstd}, {"d_x", a.d_x}});
     if (has_mean(a.kind)) require_pointers(kOp, {{"mean", a.mean}});
-    if (a.d_weight != nullptr || a.d_bias != nullptr)
-      require_pointers(kOp, {{"partial", a.partial}});
+    if (sums_columns(a)) require_pointers(kOp, {{"partial", a.partial}});
   }
   dispatch<NormBackwardArgs>(kOp, ctx, a, kBackward, [&] {
     return shape_text(a.dtype, {a.rows, a.cols});
@@ -90,7 +89,7 @@ void norm_backward(const Context& ctx, const NormBackwardArgs& args) {
 
 int64_t norm_backward_scratch_bytes(Device device, const NormBackwardArgs& a) {
   const int64_t groups = device.is_cuda() ? kNormCudaGroups : kNormCpuGroups;
-  return groups * 2 * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
+  return groups * 3 * a.cols * static_cast<int64_t>(size_of(wide_of(a.dtype)));
 }
 
 }  // namespace saturate::kernels

@@ -52,11 +52,13 @@ struct NormForwardArgs {
 // d_branch[r][c] = d_x[r][c] through the dropout mask               (may be null: not wanted)
 // d_weight, d_bias: column sums, added to what is there when accumulate, else overwritten. Either
 // may be null.
+// d_branch_sum[c] (+)= sum over r of d_branch[r][c], of d_x where d_branch is null, before it rounds: the
+// gradient of the bias that the branch ended with. May be null.
 //
 // `sum` is the forward's sum (x when there was no branch).
 //
-// Shapes    as forward; d_x, d_branch, d_sum, d_y (rows, cols) dense; d_weight, d_bias (cols);
-//           partial: scratch of norm_backward_scratch_bytes.
+// Shapes    as forward; d_x, d_branch, d_sum, d_y (rows, cols) dense; d_weight, d_bias, d_branch_sum
+//           (cols); partial: scratch of norm_backward_scratch_bytes.
 // Types     d_y, d_sum, d_x, d_branch in dtype; d_weight, d_bias in wide_of(dtype).
 // Aliasing  none.
 // Stream    enqueued on ctx.stream; never synchronises.
@@ -77,6 +79,8 @@ struct NormBackwardArgs {
   void* d_weight = nullptr;
   void* d_bias = nullptr;
   bool accumulate = false;
+  void* d_branch_sum = nullptr;
+  bool accumulate_branch_sum = false;
   void* partial = nullptr;
   int64_t rows = 0, cols = 0;
   DType dtype = DType::f32;

@@ -12,19 +12,58 @@ namespace saturate::kernels {
 namespace {
 
 constexpr int kVec = 8;
-constexpr int kWarpsPerBlock = 8;   // where a warp owns a row
 constexpr int kBlockThreads = 512;  // at most, where the block owns a row
+
+// Warps of a block where a warp owns a row, and such blocks for each multiprocessor: as many as have
+// their packs and column sums in registers.
+template <class T, int kPacks>
+struct Blocks {
+  static constexpr int kWarps = kPacks <= 2 ? 8 : 4;
+  static constexpr int kEach = kPacks == 3 && sizeof(T) == 2 ? 3 : 2;
+};
+
+// Eight neighbouring elements as memory has them: two of 16 bits are one register, taken apart where
+// they are used. As values of T each would take a register of its own.
+template <class T>
+struct Raw {
+  uint32_t word[kVec * sizeof(T) / 4];
+
+  __device__ __forceinline__ void read(const T* from) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(word)) / 16; ++i) {
+      const uint4 v = reinterpret_cast<const uint4*>(from)[i];
+      word[4 * i] = v.x, word[4 * i + 1] = v.y, word[4 * i + 2] = v.z, word[4 * i + 3] = v.w;
+    }
+  }
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (uint32_t& w : word) w = 0;
+  }
+  __device__ __forceinline__ float at(int i) const {
+    if constexpr (sizeof(T) == 4) {
+      return __uint_as_float(word[i]);
+    } else if constexpr (std::is_same_v<T, __half>) {
+      const __half2 two = reinterpret_cast<const __half2&>(word[i / 2]);
+      return i % 2 == 0 ? __low2float(two) : __high2float(two);
+    } else {
+      return __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xFFFF0000u);
+    }
+  }
+};
 
 // With xhat = (sum - mean) rstd and g = d_y weight:
 //   d_x = rstd (g - mean_c(g) - xhat mean_c(g xhat)) + d_sum,  d_weight += d_y xhat,  d_bias += d_y
-// A team (a warp or the block) walks rows, kRows at a time, and keeps its columns' d_weight and
-// d_bias in registers; a block's teams are added in order, and partial (groups, 2, cols) goes to
-// fold_columns.
-template <class T, Team kTeam, int kPacks, int kRows>
-__global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp : kBlockThreads)
+// A team (a warp or the block) walks rows, kRows at a time, and keeps its columns' sums in registers:
+// of d_weight, d_bias and, with kSums 3, of what the branch gets. A block's teams are added in order, and
+// partial (groups, kSums, cols) goes to fold_columns.
+template <class T, Team kTeam, int kPacks, int kRows, int kSums>
+__global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarps * kWarp
+                                                      : kBlockThreads,
+                                  kTeam == Team::warp ? Blocks<T, kPacks>::kEach : 1)
     norm_backward_kernel(NormBackwardArgs a) {
-  constexpr int kTeams = kTeam == Team::warp ? kWarpsPerBlock : 1;
-  constexpr int kSharedFloats = kTeam == Team::warp ? 2 * kPacks * kVec * kWarp : 2 * kRows * kWarp;
+  constexpr int kTeams = kTeam == Team::warp ? Blocks<T, kPacks>::kWarps : 1;
+  constexpr int kOneSum = kPacks * kVec * kWarp;
+  constexpr int kSharedFloats = kTeam == Team::warp ? kSums * kOneSum : 2 * kRows * kWarp;
   __shared__ float shared[kSharedFloats];
   const int size = kTeam == Team::warp ? kWarp : static_cast<int>(blockDim.x);
   const int member = kTeam == Team::warp ? threadIdx.x % kWarp : threadIdx.x;
@@ -34,12 +73,12 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
   const bool centred = a.kind == NormKind::layer_norm;
   const Dropout drop(a.rng, a.d_branch != nullptr ? a.dropout : 0.0f);
 
-  float d_weight[kPacks][kVec] = {}, d_bias[kPacks][kVec] = {};
+  float column[kSums][kPacks][kVec] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * kTeams * kRows;
   for (int64_t r0 = (static_cast<int64_t>(blockIdx.x) * kTeams + team) * kRows; r0 < a.rows;
        r0 += step) {
     // Stage 1: all loads of these rows, and the two sums of each.
-    float d_y[kRows][kPacks][kVec], xhat[kRows][kPacks][kVec], d_sum[kRows][kPacks][kVec];
+    Raw<T> d_y[kRows][kPacks], sum[kRows][kPacks], d_sum[kRows][kPacks];
     float mean[kRows], rstd[kRows], sums[2 * kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
@@ -47,19 +86,18 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
       const bool inside = r < a.rows;
       rstd[k] = inside ? static_cast<const float*>(a.rstd)[r] : 0.0f;
       mean[k] = inside && centred ? static_cast<const float*>(a.mean)[r] : 0.0f;
+      sums[2 * k] = sums[2 * k + 1] = 0.0f;
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
         const int c = (p * size + member) * kVec;
-#pragma unroll
-        for (int i = 0; i < kVec; ++i) d_y[k][p][i] = xhat[k][p][i] = d_sum[k][p][i] = 0.0f;
+        const int64_t at = r * a.cols + c;
+        d_y[k][p].clear(), sum[k][p].clear(), d_sum[k][p].clear();
         if (c >= cols || !inside) continue;
-        load(d_y[k][p], static_cast<const T*>(a.d_y) + r * a.cols + c);
-        load(xhat[k][p], static_cast<const T*>(a.sum) + r * a.cols + c);
-        if (a.d_sum != nullptr) load(d_sum[k][p], static_cast<const T*>(a.d_sum) + r * a.cols + c);
+        d_y[k][p].read(static_cast<const T*>(a.d_y) + at);
+        sum[k][p].read(static_cast<const T*>(a.sum) + at);
+        if (a.d_sum != nullptr) d_sum[k][p].read(static_cast<const T*>(a.d_sum) + at);
       }
     }
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) sums[2 * k] = sums[2 * k + 1] = 0.0f;
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int c = (p * size + member) * kVec;
@@ -70,11 +108,9 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
       for (int k = 0; k < kRows; ++k) {
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
-          const float d = d_y[k][p][i], x = (xhat[k][p][i] - mean[k]) * rstd[k];
-          xhat[k][p][i] = x;
-          d_weight[p][i] += d * x;
-          d_bias[p][i] += d;
-          d_y[k][p][i] = d * weight[i];
+          const float d = d_y[k][p].at(i), x = (sum[k][p].at(i) - mean[k]) * rstd[k];
+          column[0][p][i] += d * x;
+          column[1][p][i] += d;
           sums[2 * k] += d * weight[i] * x;
           sums[2 * k + 1] += d * weight[i];
         }
@@ -84,49 +120,61 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
 
     // Stage 2: the gradients of x and of the branch.
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const int64_t row = (r0 + k) * a.cols;
-      const float along = sums[2 * k] * inverse, level = centred ? sums[2 * k + 1] * inverse : 0.0f;
+    for (int p = 0; p < kPacks; ++p) {
+      const int c = (p * size + member) * kVec;
+      if (c >= cols) continue;
+      float weight[kVec];
+      load(weight, static_cast<const float*>(a.weight) + c);
 #pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        const int c = (p * size + member) * kVec;
-        if (c >= cols || r0 + k >= a.rows) continue;
+      for (int k = 0; k < kRows; ++k) {
+        if (r0 + k >= a.rows) continue;
+        const int64_t row = (r0 + k) * a.cols;
+        const float along = sums[2 * k] * inverse;
+        const float level = centred ? sums[2 * k + 1] * inverse : 0.0f;
         float d_x[kVec];
 #pragma unroll
         for (int i = 0; i < kVec; ++i) {
-          d_x[i] = rstd[k] * (d_y[k][p][i] - level - xhat[k][p][i] * along) + d_sum[k][p][i];
+          const float x = (sum[k][p].at(i) - mean[k]) * rstd[k];
+          d_x[i] = rstd[k] * (d_y[k][p].at(i) * weight[i] - level - x * along) + d_sum[k][p].at(i);
         }
         store(static_cast<T*>(a.d_x) + row + c, d_x);
-        if (a.d_branch == nullptr) continue;
-        drop.apply(d_x, drop.row(r0 + k) + c);
-        store(static_cast<T*>(a.d_branch) + row + c, d_x);
+        if (a.d_branch != nullptr) {
+          drop.apply(d_x, drop.row(r0 + k) + c);
+          store(static_cast<T*>(a.d_branch) + row + c, d_x);
+        }
+        if constexpr (kSums == 3) {
+#pragma unroll
+          for (int i = 0; i < kVec; ++i) column[2][p][i] += d_x[i];
+        }
       }
     }
   }
 
   // Stage 3: this block's column sums.
-  if (a.d_weight == nullptr && a.d_bias == nullptr) return;
-  float* partial = static_cast<float*>(a.partial) + static_cast<int64_t>(blockIdx.x) * 2 * a.cols;
+  if (!sums_columns(a)) return;
+  float* partial =
+      static_cast<float*>(a.partial) + static_cast<int64_t>(blockIdx.x) * kSums * a.cols;
   if constexpr (kTeam == Team::block) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int c = (p * size + member) * kVec;
       if (c >= cols) continue;
-      store(partial + c, d_weight[p]);
-      store(partial + a.cols + c, d_bias[p]);
+#pragma unroll
+      for (int o = 0; o < kSums; ++o) store(partial + o * a.cols + c, column[o][p]);
     }
   } else {
-    constexpr int kHalf = kPacks * kVec * kWarp;
     for (int t = 0; t < kTeams; ++t) {
       if (team == t) {
 #pragma unroll
-        for (int p = 0; p < kPacks; ++p) {
+        for (int o = 0; o < kSums; ++o) {
 #pragma unroll
-          for (int i = 0; i < kVec; ++i) {
-            const int at =
-                (p * kVec + i) * kWarp + member;  // a warp's lanes side by side: no conflict
-            shared[at] = t == 0 ? d_weight[p][i] : shared[at] + d_weight[p][i];
-            shared[kHalf + at] = t == 0 ? d_bias[p][i] : shared[kHalf + at] + d_bias[p][i];
+          for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+            for (int i = 0; i < kVec; ++i) {
+              // A warp's lanes side by side: no conflict.
+              float& to = shared[o * kOneSum + (p * kVec + i) * kWarp + member];
+              to = t == 0 ? column[o][p][i] : to + column[o][p][i];
+            }
           }
         }
       }
@@ -134,8 +182,8 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
     }
     for (int c = threadIdx.x; c < cols; c += kTeams * kWarp) {
       const int pack = c / kVec, at = (pack / kWarp * kVec + c % kVec) * kWarp + pack % kWarp;
-      partial[c] = shared[at];
-      partial[a.cols + c] = shared[kHalf + at];
+#pragma unroll
+      for (int o = 0; o < kSums; ++o) partial[o * a.cols + c] = shared[o * kOneSum + at];
     }
   }
 }
@@ -146,10 +194,12 @@ template <class T>
 __global__ void __launch_bounds__(256) norm_backward_any_kernel(NormBackwardArgs a) {
   __shared__ float shared[2 * kWarp];
   const bool centred = a.kind == NormKind::layer_norm;
-  const bool columns = a.d_weight != nullptr || a.d_bias != nullptr;
+  const bool columns = sums_columns(a);
+  const int outs = a.d_branch_sum != nullptr ? 3 : 2;
   const float* weight = static_cast<const float*>(a.weight);
   const Dropout drop(a.rng, a.d_branch != nullptr ? a.dropout : 0.0f);
-  float* partial = static_cast<float*>(a.partial) + static_cast<int64_t>(blockIdx.x) * 2 * a.cols;
+  float* partial =
+      static_cast<float*>(a.partial) + static_cast<int64_t>(blockIdx.x) * outs * a.cols;
   for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const T* d_y = static_cast<const T*>(a.d_y) + r * a.cols;
     const T* s = static_cast<const T*>(a.sum) + r * a.cols;
@@ -173,9 +223,13 @@ __global__ void __launch_bounds__(256) norm_backward_any_kernel(NormBackwardArgs
       float d_x[1] = {rstd * (to_float(d_y[c]) * weight[c] - level - x * along)};
       if (a.d_sum != nullptr) d_x[0] += to_float(static_cast<const T*>(a.d_sum)[r * a.cols + c]);
       store(static_cast<T*>(a.d_x) + r * a.cols + c, d_x);
-      if (a.d_branch == nullptr) continue;
-      drop.apply(d_x, drop.row(r) + c);
-      store(static_cast<T*>(a.d_branch) + r * a.cols + c, d_x);
+      if (a.d_branch != nullptr) {
+        drop.apply(d_x, drop.row(r) + c);
+        store(static_cast<T*>(a.d_branch) + r * a.cols + c, d_x);
+      }
+      if (outs < 3) continue;
+      float& total = partial[2 * a.cols + c];
+      total = (r == blockIdx.x ? 0.0f : total) + d_x[0];
     }
   }
 }
@@ -183,14 +237,18 @@ __global__ void __launch_bounds__(256) norm_backward_any_kernel(NormBackwardArgs
 // Each launcher returns the number of groups in partial.
 template <class T, Team kTeam, int kPacks, int kRows>
 int64_t launch(const Context& ctx, const NormBackwardArgs& a) {
-  const int64_t per_block = (kTeam == Team::warp ? kWarpsPerBlock : 1) * kRows;
-  const int64_t groups = std::min(kNormCudaGroups, (a.rows + per_block - 1) / per_block);
+  using B = Blocks<T, kPacks>;
+  const int64_t per_block = (kTeam == Team::warp ? B::kWarps : 1) * kRows;
+  const int64_t most =
+      kTeam == Team::warp ? kNormCudaGroups / 3 * B::kEach : kNormCudaGroups / 3 * 2;
+  const int64_t groups = std::min(most, (a.rows + per_block - 1) / per_block);
   const int64_t packs = (a.cols / kVec + kPacks - 1) / kPacks;
   const int64_t threads =
-      kTeam == Team::warp ? kWarpsPerBlock * kWarp : (packs + kWarp - 1) / kWarp * kWarp;
-  norm_backward_kernel<T, kTeam, kPacks, kRows>
-      <<<static_cast<unsigned>(groups), static_cast<unsigned>(threads), 0, cuda::stream_of(ctx)>>>(
-          a);
+      kTeam == Team::warp ? B::kWarps * kWarp : (packs + kWarp - 1) / kWarp * kWarp;
+  const auto kernel = a.d_branch_sum != nullptr ? norm_backward_kernel<T, kTeam, kPacks, kRows, 3>
+                                                : norm_backward_kernel<T, kTeam, kPacks, kRows, 2>;
+  kernel<<<static_cast<unsigned>(groups), static_cast<unsigned>(threads), 0,
+           cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("norm_backward_kernel");
   return groups;
 }
@@ -211,6 +269,7 @@ int64_t launch_rows(const Context& ctx, const NormBackwardArgs& a) {
   if (!wide || a.cols > 2 * kBlockCols) return launch_any<T>(ctx, a);
   if (a.cols <= kWarpCols) return launch<T, Team::warp, 1, 2>(ctx, a);
   if (a.cols <= 2 * kWarpCols) return launch<T, Team::warp, 2, 1>(ctx, a);
+  if (a.cols <= 3 * kWarpCols) return launch<T, Team::warp, 3, 1>(ctx, a);
   if (a.cols <= 4 * kWarpCols) return launch<T, Team::warp, 4, 1>(ctx, a);
   if (a.cols <= kBlockCols) return launch<T, Team::block, 1, 2>(ctx, a);
   return launch<T, Team::block, 2, 1>(ctx, a);
@@ -224,13 +283,14 @@ void norm_backward_cuda(const Context& ctx, const NormBackwardArgs& a) {
     with_device_type(a.dtype,
                      [&](auto tag) { groups = launch_rows<typename decltype(tag)::type>(ctx, a); });
   }
-  if (a.d_weight == nullptr && a.d_bias == nullptr) return;
+  if (!sums_columns(a)) return;
   fold_columns_cuda(ctx, {.partial = static_cast<const float*>(a.partial),
                           .groups = groups,
-                          .outs = 2,
+                          .outs = a.d_branch_sum != nullptr ? 3 : 2,
                           .cols = a.cols,
-                          .out = {static_cast<float*>(a.d_weight), static_cast<float*>(a.d_bias)},
-                          .accumulate = a.accumulate});
+                          .out = {static_cast<float*>(a.d_weight), static_cast<float*>(a.d_bias),
+                                  static_cast<float*>(a.d_branch_sum)},
+                          .accumulate = {a.accumulate, a.accumulate, a.accumulate_branch_sum}});
 }
 
 }  // namespace saturate::kernels

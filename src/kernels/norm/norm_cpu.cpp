@@ -75,7 +75,7 @@ void forward(const NormForwardArgs& a) {
 // Writes d_x and d_branch of row r and adds its share to the column sums (null: not wanted).
 template <class T>
 void backward_row(const NormBackwardArgs& a, const HostDropout& drop, int64_t r, T* d_weight,
-                  T* d_bias) {
+                  T* d_bias, T* d_branch_sum) {
   const int64_t cols = a.cols;
   const T* d_y = static_cast<const T*>(a.d_y) + r * cols;
   const T* s = static_cast<const T*>(a.sum) + r * cols;
@@ -106,16 +106,20 @@ void backward_row(const NormBackwardArgs& a, const HostDropout& drop, int64_t r,
   if (d_bias != nullptr) {
     for (int64_t c = 0; c < cols; ++c) d_bias[c] += d_y[c];
   }
+  if (d_branch_sum != nullptr) {
+    const T* got = a.d_branch != nullptr ? static_cast<const T*>(a.d_branch) + r * cols : d_x;
+    for (int64_t c = 0; c < cols; ++c) d_branch_sum[c] += got[c];
+  }
 }
 
 template <class T>
 void fold_groups(const NormBackwardArgs& a, const T* partial, int64_t groups, int64_t which,
-                 void* out) {
+                 void* out, bool accumulate) {
   if (out == nullptr) return;
   T* total = static_cast<T*>(out);
-  if (!a.accumulate) std::fill_n(total, a.cols, T(0));
+  if (!accumulate) std::fill_n(total, a.cols, T(0));
   for (int64_t g = 0; g < groups; ++g) {
-    const T* from = partial + (2 * g + which) * a.cols;
+    const T* from = partial + (3 * g + which) * a.cols;
     for (int64_t c = 0; c < a.cols; ++c) total[c] += from[c];
   }
 }
@@ -129,17 +133,22 @@ void backward(const NormBackwardArgs& a) {
       groups, std::max<int64_t>(1, kGrainElements * groups / std::max<int64_t>(1, a.rows * a.cols)),
       [&](int64_t begin, int64_t end) {
         for (int64_t g = begin; g < end; ++g) {
-          T* d_weight = a.d_weight != nullptr ? partial + 2 * g * a.cols : nullptr;
-          T* d_bias = a.d_bias != nullptr ? partial + (2 * g + 1) * a.cols : nullptr;
-          if (d_weight != nullptr) std::fill_n(d_weight, a.cols, T(0));
-          if (d_bias != nullptr) std::fill_n(d_bias, a.cols, T(0));
+          const auto sums = [&](const void* wanted, int64_t which) -> T* {
+            if (wanted == nullptr) return nullptr;
+            T* const to = partial + (3 * g + which) * a.cols;
+            std::fill_n(to, a.cols, T(0));
+            return to;
+          };
+          T *const d_weight = sums(a.d_weight, 0), *const d_bias = sums(a.d_bias, 1),
+                   *const d_branch = sums(a.d_branch_sum, 2);
           for (int64_t r = a.rows * g / groups; r < a.rows * (g + 1) / groups; ++r) {
-            backward_row<T>(a, drop, r, d_weight, d_bias);
+            backward_row<T>(a, drop, r, d_weight, d_bias, d_branch);
           }
         }
       });
-  fold_groups<T>(a, partial, groups, 0, a.d_weight);
-  fold_groups<T>(a, partial, groups, 1, a.d_bias);
+  fold_groups<T>(a, partial, groups, 0, a.d_weight, a.accumulate);
+  fold_groups<T>(a, partial, groups, 1, a.d_bias, a.accumulate);
+  fold_groups<T>(a, partial, groups, 2, a.d_branch_sum, a.accumulate_branch_sum);
 }
 
 }  // namespace

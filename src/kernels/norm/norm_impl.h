@@ -5,11 +5,16 @@
 
 namespace saturate::kernels {
 
-// Groups of rows whose column sums are made in the first stage; partial is (groups, 2, cols). They
+// Groups of rows whose column sums are made in the first stage; partial is (groups, 2 or 3, cols). They
 // are constants, so that sums do not depend on the number of threads or multiprocessors.
 constexpr int64_t kNormCpuGroups = 32;
-constexpr int64_t kNormCudaGroups = 264;  // two blocks for each of an H200's 132 multiprocessors
+constexpr int64_t kNormCudaGroups =
+    396;  // at most three blocks for each of an H200's 132 multiprocessors
 constexpr int64_t kNormMaxCols = int64_t{1} << 20;
+
+SAT_HD bool sums_columns(const NormBackwardArgs& a) {
+  return a.d_weight != nullptr || a.d_bias != nullptr || a.d_branch_sum != nullptr;
+}
 
 void norm_forward_cpu(const Context& ctx, const NormForwardArgs& args);
 void norm_backward_cpu(const Context& ctx, const NormBackwardArgs& args);

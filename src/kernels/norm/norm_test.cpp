@@ -136,7 +136,9 @@ void NormOn::check_backward(const Shape& s, const Options& o, bool accumulate) c
   const Guarded g_sum = array(sum), g_d_y = array(d_y), g_d_sum = array(d_sum),
                 g_weight = wide_array(weight), g_mean = wide_array(mean), g_rstd = wide_array(rstd),
                 d_x = poison(n), d_branch = poison(n);
-  Guarded d_weight = wide_array(before), d_bias = wide_array(before);
+  Guarded d_weight = wide_array(before), d_bias = wide_array(before),
+          branch_sum = wide_array(before);
+  const bool sums_branch = o.branch || o.bias;  // without a branch: of d_x
   NormBackwardArgs args{.kind = o.kind,
                         .d_y = g_d_y.data(),
                         .d_sum = o.branch ? g_d_sum.data() : nullptr,
@@ -149,6 +151,8 @@ void NormOn::check_backward(const Shape& s, const Options& o, bool accumulate) c
                         .d_weight = d_weight.data(),
                         .d_bias = o.bias ? d_bias.data() : nullptr,
                         .accumulate = accumulate,
+                        .d_branch_sum = sums_branch ? branch_sum.data() : nullptr,
+                        .accumulate_branch_sum = !accumulate,
                         .rows = s.rows,
                         .cols = s.cols,
                         .dtype = dtype(),
@@ -200,11 +204,25 @@ void NormOn::check_backward(const Shape& s, const Options& o, bool accumulate) c
   }
   expect_close("d_weight", d_weight.values(), want_w, 0, slack_w);
   if (o.bias) expect_close("d_bias", d_bias.values(), want_b, 0, slack_b);
+  Values want_s(s.cols), slack_s(s.cols);
+  for (int64_t c = 0; c < s.cols; ++c) {
+    want_s[c] = accumulate && sums_branch ? 0 : before[c];
+    slack_s[c] = wide_unit() * std::fabs(want_s[c]) * (sums_branch ? 1 : 0);
+    for (int64_t i = c; i < n && sums_branch; i += s.cols) {
+      want_s[c] += o.branch ? want_branch[i] : want_x[i];
+      slack_s[c] += (o.branch ? slack_branch[i] : slack[i]) +
+                    rows_e * std::fabs(o.branch ? want_branch[i] : want_x[i]);
+    }
+  }
+  expect_close("d_branch_sum", branch_sum.values(), want_s, 0, slack_s);
   partial.bytes();
 
   const std::vector<char> first = d_weight.bytes(), first_x = d_x.bytes();
+  const std::vector<char> first_sum = branch_sum.bytes();
   d_weight.set(before);
+  branch_sum.set(before);
   norm_backward(ctx(), args);
+  EXPECT_EQ(first_sum, branch_sum.bytes()) << "two runs differ";
   EXPECT_EQ(first, d_weight.bytes()) << "two runs differ";
   EXPECT_EQ(first_x, d_x.bytes()) << "two runs differ";
 }

@@ -205,7 +205,7 @@ void launch_tile(const Context& ctx, const MatmulArgs& x, const Plan& p) {
                             .groups = p.tiles_m,
                             .cols = x.epilogue.output_columns(x.n),
                             .out = {x.epilogue.column_sum},
-                            .accumulate = x.epilogue.add_to_column_sum});
+                            .accumulate = {x.epilogue.add_to_column_sum}});
   }
 }
 

@@ -88,8 +88,8 @@ void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
                           .groups = wgmma::ceil_div(x.m, kSummedRows),
                           .outs = 1,
                           .cols = x.n,
-                          .out = {e.column_sum, nullptr},
-                          .accumulate = e.add_to_column_sum});
+                          .out = {e.column_sum},
+                          .accumulate = {e.add_to_column_sum}});
 }
 
 bool matmul_wgmma_activation_pays(const Context& ctx, const MatmulArgs& x) noexcept {
