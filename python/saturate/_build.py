@@ -10,7 +10,13 @@ __version__ = "0.1.0"
 def core():
     """``saturate._core``. Not loaded by ``import saturate``: PyTorch, where it is used, brings CUDA libraries of
     its own, and those must be in the process first."""
-    return importlib.import_module("saturate._core")
+    try:
+        return importlib.import_module("saturate._core")
+    except ImportError as error:
+        if not any(name in str(error) for name in ("libcudart", "libcublas", "libnccl")):
+            raise
+        raise ImportError(f"{error}: this build has GPU code and needs the libraries of CUDA 13; pip install 'saturate[cuda]' brings them, "
+                          "and a build for the CPU (SATURATE_CUDA=OFF) needs none") from None
 
 
 def build_info():

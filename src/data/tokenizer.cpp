@@ -127,7 +127,6 @@ Tokenizer Tokenizer::ids(int64_t vocab_size, int64_t eos, int64_t pad) {
   impl->eos = static_cast<int32_t>(eos);
   impl->pad = static_cast<int32_t>(pad);
   impl->unk = -1;
-  for (int64_t id = 0; id < vocab_size; ++id) impl->pieces.push_back(std::to_string(id));
   return Tokenizer(std::move(impl));
 }
 

@@ -24,8 +24,9 @@ if missing:
 
 
 def run(*command, path=os.environ["PATH"]):
-    # Nothing of this machine's Python or libraries is found by a variable.
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd="/", env={"PATH": path, "HOME": os.environ.get("HOME", "/")})
+    # Nothing of this machine's Python is found by a variable; CUDA may be.
+    kept = {name: os.environ[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in os.environ}
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd="/", env={"PATH": path, **kept})
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout.strip()
 
