@@ -68,6 +68,7 @@ TEST(Roofline, HoldsTheWholeStep) {
   c.model.encoder_layers = c.model.decoder_layers = 1;
   c.batch.target_tokens = 32;
   c.train.precision = "fp32";
+  c.model.activation = "gelu_tanh";  // relu has no operation of its own
   const Roofline r = measure_roofline(rates(1, 100), c, 8, {});
   EXPECT_EQ(r.target_tokens, 32);
   double us = 0, floor = 0;
