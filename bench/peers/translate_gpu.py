@@ -198,7 +198,7 @@ def main():
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--check", type=int, default=1000, help="lines that are translated in fp32 as well")
-    parser.add_argument("--batches", type=int, nargs="+", default=[8192, 32768, 131072], help="source tokens of CTranslate2's batches")
+    parser.add_argument("--batches", type=int, nargs="+", default=[32768, 131072, 524288], help="source tokens of CTranslate2's batches")
     parser.add_argument("--pad", type=int, default=64, help="tokens of every source and translation where transformers is compiled")
     parser.add_argument("--only", nargs="*", default=["whole", "single", "eager", "compiled"],
                         help="whole: whole texts; single: one sentence, ours and CTranslate2; eager, compiled: transformers")
