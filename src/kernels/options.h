@@ -7,8 +7,8 @@
 namespace saturate::kernels {
 
 // Instruction sets that kernels on the CPU are chosen by, each with those before it. plain: any
-// processor. vnni: AVX-512 with products of eight-bit integers.
-enum class CpuLevel : uint8_t { plain, avx2, avx512, vnni };
+// processor. vnni: AVX-512 with products of eight-bit integers; amx: and with tiles of them.
+enum class CpuLevel : uint8_t { plain, avx2, avx512, vnni, amx };
 
 class AttentionTable;
 class GemmTable;
@@ -20,12 +20,12 @@ struct KernelOptions {
       gemm_table;  // tuned choices of products; null: their list's order
   std::shared_ptr<const AttentionTable> attention_table;  // of attention
   std::string matmul;  // the one implementation of products that may run; "": any that fits
-  CpuLevel cpu = CpuLevel::vnni;  // the newest that kernels of packed weights may use
-  bool allow_tf32 = false;        // f32 products of a recorded list may use TF32 (train.tf32)
+  CpuLevel cpu = CpuLevel::amx;  // the newest that kernels of packed weights may use
+  bool allow_tf32 = false;       // f32 products of a recorded list may use TF32 (train.tf32)
 };
 
 // What the environment decides, for the program and the Python module to read once as they start:
-// SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512 or vnni)
+// SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512, vnni or amx)
 // the newest instruction set of packed weights, both for measurements. Errors: invalid_argument for
 // another word in SATURATE_CPU.
 KernelOptions kernel_options_from_environment();

@@ -465,9 +465,11 @@ void other(Reasons& reasons, const char* reason, const char* impl, void (*change
 }
 
 void provoke_packed(Reasons& r) {
-  const auto expect = [&r](const char* reason, const char* impl, PackedType type) {
+  const auto expect = [&r](const char* reason, const char* impl, PackedType type,
+                           int64_t inputs = 64) {
     PackedLinearArgs args;
     args.w.type = type;
+    args.w.k = inputs;
     args.level = CpuLevel::plain;
     const auto fit = refusal(impls_of<PackedLinearArgs>(), impl, Context{.device = kCpu}, args);
     r.expect(reason, fit, impl);
@@ -477,6 +479,8 @@ void provoke_packed(Reasons& r) {
   expect("no AVX2 here, or SATURATE_CPU excludes it", "packed_f32_avx2_cpu", PackedType::f32);
   expect("no AVX-512 here, or SATURATE_CPU excludes it", "packed_f32_avx512_cpu", PackedType::f32);
   expect("no VNNI here, or SATURATE_CPU excludes it", "packed_s8_vnni_cpu", PackedType::s8);
+  expect("no AMX here, or SATURATE_CPU excludes it", "packed_s8_amx_cpu", PackedType::s8);
+  expect("k is no multiple of 64 (a tile)", "packed_s8_amx_cpu", PackedType::s8, 65);
 }
 
 void provoke_others(Reasons& r) {

@@ -5,14 +5,10 @@ namespace saturate::model {
 
 DecodeCache::DecodeCache(const Transformer& model, const Stream& stream, DType compute,
                          int64_t slots, int64_t rows) {
-  const auto zeroed = [&](int64_t bytes) {
-    Buffer b(stream.device(), static_cast<size_t>(bytes));
-    if (bytes > 0) fill_bytes(stream, b.data(), 0, b.bytes());
-    return b;
-  };
+  const auto all_zeros = [&](int64_t bytes) { return zeroed(stream, static_cast<size_t>(bytes)); };
   for (const Mixer* mixer : model.decoder_mixers()) {
     const DecodeState s = mixer->decode_state(compute);
-    states_.push_back({zeroed(slots * s.slot_bytes), zeroed(rows * s.row_bytes)});
+    states_.push_back({all_zeros(slots * s.slot_bytes), all_zeros(rows * s.row_bytes)});
   }
 }
 

@@ -11,9 +11,7 @@ namespace {
 constexpr auto kWord = static_cast<int64_t>(sizeof(int32_t));
 
 Buffer zeroed(const Stream& stream, int64_t bytes) {
-  Buffer b(stream.device(), static_cast<size_t>(bytes));
-  if (bytes > 0) fill_bytes(stream, b.data(), 0, b.bytes());
-  return b;
+  return saturate::zeroed(stream, static_cast<size_t>(bytes));
 }
 
 GeneratorMemory::Pieces pieces_of(const ModelConfig& c) {

@@ -219,31 +219,83 @@ void check_hf_weights(const std::string& folder, const ModelConfig& config) {
   match(SafetensorsReader(folder), config, tensor_mapping_of(folder, config));
 }
 
-void load_hf_weights(const std::string& folder, const ModelConfig& config,
-                     const SetParameter& set) {
+namespace {
+
+// Where the tensors of one parameter are: mappings and what they found.
+struct Pieces {
+  std::span<const TensorMapping> mappings;
+  std::span<const TensorView* const> tensors;
+  const std::string& file;
+
+  bool as_they_are() const {
+    return std::ranges::all_of(mappings, [](const TensorMapping& m) {
+      return !m.transposed && m.scale == 1.0f && m.shift == 0.0f;
+    });
+  }
+
+  const float* read(int64_t first, int64_t count, float* room) const {
+    for (size_t i = 0; i < mappings.size(); ++i) {
+      const TensorMapping& m = mappings[i];
+      const TensorView& t = *tensors[i];
+      const int64_t begin = std::max(first, m.first_row);
+      const int64_t end = std::min(first + count, m.first_row + m.rows);
+      if (begin >= end) continue;
+      const int64_t at = (begin - m.first_row + m.skipped_rows) * m.cols;
+      const auto size = static_cast<size_t>((end - begin) * m.cols);
+      const std::byte* const there = t.data + static_cast<size_t>(at) * sizeof(float);
+      if (t.dtype == "F32" && end - begin == count &&
+          reinterpret_cast<uintptr_t>(there) % alignof(float) == 0) {
+        const auto* const values = reinterpret_cast<const float*>(there);
+        need_finite({values, size}, t, file);
+        return values;
+      }
+      const std::span<float> part(room + (begin - first) * m.cols, size);
+      read_floats(t, at, part);
+      need_finite(part, t, file);
+    }
+    return room;
+  }
+};
+
+}  // namespace
+
+void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set,
+                     const TakeRows& take) {
   const SafetensorsReader file(folder);
   const std::vector<TensorMapping> mappings = tensor_mapping_of(folder, config);
   const std::vector<const TensorView*> tensors = match(file, config, mappings);
   std::vector<float> values, scratch;
-  for (size_t i = 0; i < mappings.size(); ++i) {
-    const TensorMapping& m = mappings[i];
-    if (m.parameter.empty()) continue;
-    const auto first = static_cast<size_t>(m.first_row * m.cols);
-    const auto size = static_cast<size_t>(m.rows * m.cols);
-    values.resize(first + size);
-    const std::span<float> part = std::span<float>(values).subspan(first, size);
-    if (m.transposed) {
-      scratch.resize(size);
-      read_floats(*tensors[i], 0, scratch);
-      transpose(scratch, m.cols, m.rows, part);
-    } else {
-      read_floats(*tensors[i], m.skipped_rows * m.cols, part);
+  for (size_t begin = 0, end = 0; begin < mappings.size(); begin = end) {
+    const std::string& name = mappings[begin].parameter;
+    for (end = begin + 1; end < mappings.size() && mappings[end].parameter == name;) ++end;
+    if (name.empty()) continue;
+    const std::span<const TensorMapping> own = std::span(mappings).subspan(begin, end - begin);
+    const Pieces pieces{own, std::span(tensors).subspan(begin, end - begin), file.path()};
+    const int64_t rows = own.back().first_row + own.back().rows, cols = own.back().cols;
+    if (take && pieces.as_they_are() &&
+        take(name, {rows, cols, [&](int64_t first, int64_t count, float* room) {
+                      return pieces.read(first, count, room);
+                    }})) {
+      continue;
     }
-    if (m.scale != 1.0f || m.shift != 0.0f)
-      for (float& v : part) v = m.scale * v + m.shift;
-    need_finite(part, *tensors[i], file.path());
-    const bool last = i + 1 == mappings.size() || mappings[i + 1].parameter != m.parameter;
-    if (last) set(m.parameter, values);
+    values.resize(static_cast<size_t>(rows * cols));
+    for (size_t i = begin; i < end; ++i) {
+      const TensorMapping& m = mappings[i];
+      const auto size = static_cast<size_t>(m.rows * m.cols);
+      const std::span<float> part =
+          std::span<float>(values).subspan(static_cast<size_t>(m.first_row * m.cols), size);
+      if (m.transposed) {
+        scratch.resize(size);
+        read_floats(*tensors[i], 0, scratch);
+        transpose(scratch, m.cols, m.rows, part);
+      } else {
+        read_floats(*tensors[i], m.skipped_rows * m.cols, part);
+      }
+      if (m.scale != 1.0f || m.shift != 0.0f)
+        for (float& v : part) v = m.scale * v + m.shift;
+      need_finite(part, *tensors[i], file.path());
+    }
+    set(name, values);
   }
 }
 

@@ -42,6 +42,16 @@ using GetParameter = std::function<std::span<const float>(const std::string& nam
 // Called once for every parameter; the values live for the call only.
 using SetParameter = std::function<void(const std::string& name, std::span<const float> values)>;
 
+// One parameter that lies in the files as it is in memory, for who reads it in parts.
+struct ParameterRows {
+  int64_t rows = 0, cols = 0;
+  // Rows [first, first + count) as floats, in `room` or where they lie; finite. Valid during the
+  // call that was given this; from several threads. Errors: invalid_argument for what is not finite.
+  std::function<const float*(int64_t first, int64_t count, float* room)> read;
+};
+// Takes a parameter so, or not (false): then SetParameter is called with it.
+using TakeRows = std::function<bool(const std::string& name, const ParameterRows& rows)>;
+
 // Writes config.json, generation_config.json and model.safetensors (F32) into an existing folder,
 // each file durable by itself. Errors: io; invalid_argument when a span has not the parameter's
 // size.
@@ -71,8 +81,9 @@ void check_hf_weights(const std::string& folder, const ModelConfig& config);
 // Reads the weights of `folder` (one file or shards; F32, F16, BF16, F64). Every tensor is checked
 // against `config` before the first call of `set`, and nothing is allocated before the file is
 // known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an
-// error. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
+// error. `take` is asked first for each parameter that is stored as it is. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
 // that is not finite; io.
-void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set);
+void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set,
+                     const TakeRows& take = {});
 
 }  // namespace saturate::model

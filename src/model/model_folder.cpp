@@ -97,7 +97,14 @@ void load_weights(const std::string& folder, const ModelConfig& config, Paramete
   }
   const TimedPart part("weights from the file");
   std::vector<float> padded;
-  load_hf_weights(folder, config, [&](const std::string& name, std::span<const float> values) {
+  const auto pack = [&](const std::string& name, const ParameterRows& rows) {
+    const ParameterId id = need(store, name);
+    const ParameterSpec& p = store.spec(id);
+    if (!store.packs() || adapter != nullptr || !p.multiplied || p.rows != rows.rows) return false;
+    store.pack(id, rows.read);
+    return true;
+  };
+  const auto set = [&](const std::string& name, std::span<const float> values) {
     const ParameterId id = need(store, name);
     const auto size = static_cast<size_t>(store.spec(id).size());
     SAT_ASSERT(values.size() <= size);
@@ -108,7 +115,8 @@ void load_weights(const std::string& folder, const ModelConfig& config, Paramete
       values = padded;
     }
     store.set(stream, id, values.data());
-  });
+  };
+  load_hf_weights(folder, config, set, pack);
   store.refresh_compute(stream);
   stream.synchronize();
 }

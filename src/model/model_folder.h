@@ -29,7 +29,8 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
                                 const Adapter* adapter = nullptr);
 
 // Reads the weights into the masters of `store` and refreshes the compute copy; padding rows become
-// zero. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
+// zero. Where the store packs, matrices that it keeps packed alone are read so, by all threads, without
+// a copy in full. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
 // then. Where `config` has adapters `folder` is theirs, and the base is read from Lora::base.
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
                   const Adapter* adapter = nullptr);

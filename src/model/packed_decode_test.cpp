@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "kernels/gemm/packed/packed_linear.h"
 #include "model/decode_reference_test.h"
+#include "model/model_folder.h"
 #include "model/translator.h"
 
 namespace saturate::model {
@@ -98,6 +100,28 @@ TEST(PackedDecode, PackedWeightsTranslateAsThoseThatAreNot) {
       EXPECT_NEAR(got[i].front().log_probability, want[i].front().log_probability, 1e-4);
     }
   }
+}
+
+// Matrices are packed as they are read, or from masters that were read before.
+TEST(PackedDecode, AFolderReadIntoPanelsTranslatesAsOneReadIntoMasters) {
+  const auto sources = make_sources(9);
+  const std::string folder = ::testing::TempDir() + "saturate_packed_folder";
+  std::filesystem::create_directories(folder);
+  const ModelConfig config = small(false);
+  TestModel written(config, DType::f32, {}, 4);
+  save_model(folder, config, {}, written.store);
+  for (const PackedType type : {PackedType::f32, PackedType::s8}) {
+    TestModel masters(config, DType::f32, {}, 5), panels(config, DType::f32, {}, 6);
+    load_weights(folder, config, masters.store);
+    masters.store.pack(type);
+    panels.store.pack(type);
+    load_weights(folder, config, panels.store);
+    Translator a(masters.model, masters.store, options(2));
+    Translator b(panels.model, panels.store, options(2));
+    const auto want = a.search(sources), got = b.search(sources);
+    for (size_t i = 0; i < sources.size(); ++i) expect_equal(got[i], want[i]);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // The model's weights are random and large, so that rounding shows; it must not take over.

@@ -16,15 +16,13 @@ void* RecordedPlan::scratch(size_t bytes) {
 void RecordedPlan::finish() {
   arena_bytes_ = tape_.plan();
   if (!stream_.device().is_cuda()) return;
-  arena_ = Buffer(stream_.device(), arena_bytes_);
-  fill_bytes(stream_, arena_.data(), 0, arena_.bytes());
+  arena_ = zeroed(stream_, arena_bytes_);
 }
 
 void RecordedPlan::run(const Context& ctx, Buffer& shared) {
   const bool cuda = ctx.device.is_cuda();
   if (!cuda && shared.bytes() < arena_bytes_) {
-    shared = Buffer(ctx.device, arena_bytes_);
-    fill_bytes(stream_, shared.data(), 0, shared.bytes());
+    shared = zeroed(stream_, arena_bytes_);
   }
   char* arena = cuda ? arena_.as<char>() : shared.as<char>();
   replay_.enqueue(stream_, [&] { tape_.run(ctx, arena, false); });

@@ -224,14 +224,13 @@ void Transformer::read_prompts(Tape& tape, const PackedSide& side,
                                std::span<const MixerPrompt> prompts) const {
   size_t next = 0;
   const MixerBatch batch{.side = side, .causal = true};
-  run(tape, decoder_, all_of(decoder_), {}, side, [&](const Mixer& m, Value x) {
-    return m.record_prompt(tape, x, batch, prompts[next++]);
-  });
+  run(tape, decoder_, all_of(decoder_), {}, side,
+      [&](const Mixer& m, Value x) { return m.record_prompt(tape, x, batch, prompts[next++]); });
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {
-  const ParameterId table = config_.tied_output ? decoder_.embedding : output_;
-  const Value y = project_in(tape, *layout_, {.weight = table, .bias = output_bias_}, hidden);
+  const Value y =
+      project_in(tape, *layout_, {.weight = output_weight(), .bias = output_bias_}, hidden);
   return config_.output_soft_cap > 0 ? ops::soft_cap(tape, y, config_.output_soft_cap) : y;
 }
 

@@ -56,6 +56,10 @@ class Transformer {
   void read_prompts(Tape& tape, const PackedSide& side, std::span<const MixerPrompt> prompts) const;
   // (rows of all tensor-parallel ranks, this rank's part of the padded vocab)
   Value logits(Tape& tape, Value hidden) const;
+  // The matrix that logits() multiplies with.
+  ParameterId output_weight() const noexcept {
+    return config_.tied_output ? decoder_.embedding : output_;
+  }
 
   // What passes between items (stages.h). Values that do not pass are none.
   struct State {

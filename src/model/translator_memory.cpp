@@ -12,9 +12,7 @@ namespace saturate::model {
 namespace {
 
 Buffer zeroed(const Stream& stream, int64_t bytes) {
-  Buffer b(stream.device(), static_cast<size_t>(bytes));
-  if (bytes > 0) fill_bytes(stream, b.data(), 0, b.bytes());
-  return b;
+  return saturate::zeroed(stream, static_cast<size_t>(bytes));
 }
 constexpr auto kWord = static_cast<int64_t>(sizeof(int32_t));
 // Placements lie behind their number, where a GPU can read their 64-bit words.

@@ -21,6 +21,16 @@ void ParameterStore::pack(kernels::PackedType type) {
   packed_ = std::make_shared<Packed>(type, specs_.size());
 }
 
+void ParameterStore::pack(
+    ParameterId id,
+    const std::function<const float*(int64_t first, int64_t count, float* room)>& rows) {
+  SAT_ASSERT(packed_ != nullptr && spec(id).multiplied);
+  const ParameterSpec& s = spec(id);
+  auto weights = std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows);
+  const std::lock_guard lock(packed_->mutex);
+  packed_->weights[static_cast<size_t>(id.index)] = std::move(weights);
+}
+
 const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {
   if (packed_ == nullptr) return nullptr;
   const std::lock_guard lock(packed_->mutex);

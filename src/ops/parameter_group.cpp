@@ -114,9 +114,8 @@ void ParameterGroup::allocate(const Stream& stream, Purpose purpose) {
       host_arrays_[static_cast<size_t>(a)] = HostBuffer(stream.device(), n);
       continue;
     }
-    Buffer& array = arrays_[static_cast<size_t>(a)];
-    array = Buffer(stream.device(), n);
-    fill_bytes(stream, array.data(), 0, n);  // the padding between parameters must stay finite
+    // The padding between parameters must stay finite.
+    arrays_[static_cast<size_t>(a)] = zeroed(stream, n);
   }
 }
 

@@ -2,8 +2,10 @@
 #include "runtime/memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -106,6 +108,25 @@ void fill_bytes(const Context& ctx, void* dst, int value, size_t bytes) {
 }
 void fill_bytes(const Stream& s, void* dst, int value, size_t bytes) {
   fill_bytes(Context{s.device(), s.native()}, dst, value, bytes);
+}
+
+Buffer zeroed(const Stream& stream, size_t bytes) {
+  Buffer b(stream.device(), bytes);
+  constexpr size_t kPage = 4096, kWorth = size_t{1} << 18;
+  if (stream.device().is_cuda() || bytes < kWorth) {
+    fill_bytes(stream, b.data(), 0, bytes);
+    return b;
+  }
+  // Whole pages are given back: the system brings zeros where the next write goes.
+  const auto begin = reinterpret_cast<uintptr_t>(b.data()), end = begin + bytes;
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage, last = end / kPage * kPage;
+  if (madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) != 0) {
+    std::memset(b.data(), 0, bytes);
+    return b;
+  }
+  std::memset(b.data(), 0, first - begin);
+  std::memset(reinterpret_cast<void*>(last), 0, end - last);
+  return b;
 }
 
 }  // namespace saturate

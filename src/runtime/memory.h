@@ -52,6 +52,10 @@ class Buffer : public Block {
   Buffer& operator=(Buffer&&) noexcept = default;
 };
 
+// All zeros, enqueued on `stream`. On the CPU pages of it take no memory until they are written to.
+// Errors: as Buffer.
+Buffer zeroed(const Stream& stream, size_t bytes);
+
 // Host memory that copies can cross asynchronously and that kernels of `device` can read and write
 // directly (pinned and mapped on CUDA, plain on the CPU). Zeroed.
 // Errors: out_of_memory with the bytes asked for and, from 64 MiB on, those that the host has left.

@@ -279,15 +279,20 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     m.store->allocate(ParameterStore::Purpose::inference);
     m.transformer->make_tables(*m.store);
   };
-  // On the CPU matrices are packed when a list reads them, so lists come after the weights.
-  const auto lists_of_cpu = [&] {
+  // On the CPU the first of the lists that multiply with a matrix packs it, so lists come after the
+  // weights. Those that lie in the files as in memory are packed as they are read, by all threads.
+  const auto pack = [&] {
     if (m.store->compute_type() == DType::f32) m.store->pack(packed_type(precision, m.folder));
+  };
+  const auto lists_of_cpu = [&] {
+    m.store->packed(m.transformer->output_weight());
     if (hooks.on_memory) hooks.on_memory(m);
   };
   const bool is_cpu = device.wait_for(std::chrono::seconds(0)) == std::future_status::ready &&
                       !device.get().is_cuda();
   if (is_cpu) {  // the memory of the device is where the weights are read to
     make_store();
+    pack();
     model::load_weights(m.folder, m.config, *m.store, merged);
     lists_of_cpu();
     return m;
@@ -311,7 +316,10 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   planned.get();
   m.store->refresh_compute(stream);
   stream.synchronize();
-  if (!device.get().is_cuda()) lists_of_cpu();  // it was not known in time that it is the CPU
+  if (!device.get().is_cuda()) {  // it was not known in time that it is the CPU
+    pack();
+    lists_of_cpu();
+  }
   return m;
 }
 

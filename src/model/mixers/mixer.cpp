@@ -32,7 +32,7 @@ ParameterId add_part(ParameterStore& store, const Layout& layout, ParameterSpec 
 
 ParameterId Declaration::weight(const std::string& name, int64_t count, int64_t out, int64_t in,
                                 float scale, std::vector<int64_t> blocks, int dimension, Axis axis,
-                                bool wide) const {
+                                bool wide, bool multiplied) const {
   // Encoder-decoder: Glorot uniform. Decoder-only: normal 0.02, as GPT-2 (Radford et al., 2019).
   const bool lm = config.kind == ModelKind::decoder_only;
   const float bound = std::sqrt(6.0f / static_cast<float>(in + out));
@@ -44,6 +44,7 @@ ParameterId Declaration::weight(const std::string& name, int64_t count, int64_t 
                    .init_scale = scale * (lm ? 0.02f : bound),
                    .decay = true,
                    .wide = wide,
+                   .multiplied = multiplied,
                    .blocks = std::move(blocks)},
                   dimension, axis);
 }
@@ -55,7 +56,7 @@ LinearIds Declaration::add(const std::string& name, int64_t out, int64_t in, flo
                       cut == Cut::none      ? -1
                       : cut == Cut::outputs ? 0
                                             : 1,
-                      Axis::tp);
+                      Axis::tp, false, true);
   if (biased) {
     ids.bias =
         add_part(store_, layout,

@@ -79,7 +79,7 @@ class Declaration {
  private:
   ParameterId weight(const std::string& name, int64_t count, int64_t out, int64_t in, float scale,
                      std::vector<int64_t> blocks, int dimension, Layout::Axis axis,
-                     bool wide = false) const;
+                     bool wide = false, bool multiplied = false) const;
   float output_scale() const;
   AdapterIds adapter(const std::string& name) const;
   LinearIds add(const std::string& name, int64_t out, int64_t in, float scale,

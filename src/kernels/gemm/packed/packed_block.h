@@ -35,5 +35,11 @@ void f32_avx2(const Block& b);
 void f32_avx512(const Block& b);
 void s8_avx2(const Block& b);         // x is s16
 void s8_avx512_vnni(const Block& b);  // x is u8, 128 more than the value
+void s8_amx(const Block& b);          // the same; steps is a multiple of 16
+
+// The largest |x| of `count` numbers as its bits, so that infinity and what is no number win.
+int32_t largest_bits_avx512(const float* x, int64_t count);
+// q = 128 + x * factor to the nearest, and 128 from `count` to `stride`. |x * factor| < 2^22.
+void round_row_avx512(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q);
 
 }  // namespace saturate::kernels::packed

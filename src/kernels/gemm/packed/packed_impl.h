@@ -9,15 +9,14 @@ void linear_f32_avx512(const Context& ctx, const PackedLinearArgs& args);
 void linear_f32_avx2(const Context& ctx, const PackedLinearArgs& args);
 void linear_f32_plain(const Context& ctx, const PackedLinearArgs& args);
 // These take the scratch as ctx.workspace.
+void linear_s8_amx(const Context& ctx, const PackedLinearArgs& args);
 void linear_s8_vnni(const Context& ctx, const PackedLinearArgs& args);
 void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& args);
 void linear_s8_plain(const Context& ctx, const PackedLinearArgs& args);
 int64_t s8_scratch_bytes(const Context& ctx, const PackedLinearArgs& args) noexcept;
-
-// The q of rows [begin, end) of x, padded with zeros to a multiple of four: as u8, 128 more (Out =
-// uint8_t), or as s16; and the rows' scales. Rows of `out` are `stride` elements apart.
-template <class Out>
-void quantise_rows(const PackedLinearArgs& args, int64_t begin, int64_t end, int64_t stride,
-                   Out* out, float* scales);
+// Up to 16 rows of k weights, w, as one panel, which is zeros before. s8: and their scales and offsets.
+void pack_panel_f32(const float* w, int64_t rows, int64_t k, char* panel);
+void pack_panel_s8(const float* w, int64_t rows, int64_t k, char* panel, float* scales,
+                   int32_t* offsets);
 
 }  // namespace saturate::kernels::packed

@@ -17,7 +17,9 @@ Fit fits(const Context&, const PackedLinearArgs& a) noexcept {
   if (a.w.type != kType) {
     return {kType == PackedType::f32 ? "the weights are not f32" : "the weights are not s8"};
   }
+  if (kLevel == CpuLevel::amx && a.w.k % 64 != 0) return {"k is no multiple of 64 (a tile)"};
   if (a.level >= kLevel) return {};
+  if (kLevel == CpuLevel::amx) return {"no AMX here, or SATURATE_CPU excludes it"};
   if (kLevel == CpuLevel::vnni) return {"no VNNI here, or SATURATE_CPU excludes it"};
   if (kLevel == CpuLevel::avx512) return {"no AVX-512 here, or SATURATE_CPU excludes it"};
   return {"no AVX2 here, or SATURATE_CPU excludes it"};
@@ -30,6 +32,8 @@ constexpr Impl<PackedLinearArgs> kImpls[] = {
      packed::linear_f32_avx2},
     {"packed_f32_plain_cpu", DeviceKind::cpu, fits<PackedType::f32, CpuLevel::plain>,
      packed::linear_f32_plain},
+    {"packed_s8_amx_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::amx>,
+     packed::linear_s8_amx, packed::s8_scratch_bytes},
     {"packed_s8_vnni_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::vnni>,
      packed::linear_s8_vnni, packed::s8_scratch_bytes},
     {"packed_s8_avx2_cpu", DeviceKind::cpu, fits<PackedType::s8, CpuLevel::avx2>,

@@ -2,6 +2,7 @@
 // Linear layers on the CPU whose weights are laid out once, when a model is loaded for inference.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "kernels/activation/activation.h"
@@ -29,7 +30,14 @@ struct PackedView {
 class PackedWeights {
  public:
   PackedWeights() = default;
-  // w row-major, k elements a row, all finite. Errors: invalid_argument for sizes below 1; out_of_memory.
+  // Rows [first, first + count) as floats, row-major: in `room`, which holds as many, or where they
+  // lie. From several threads; count is at most kRowsAtOnce.
+  using Rows = std::function<const float*(int64_t first, int64_t count, float* room)>;
+  static constexpr int64_t kRowsAtOnce = 16;
+  // All finite. Threads share the rows. Errors: invalid_argument for sizes below 1; out_of_memory;
+  // those of `rows`.
+  PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& rows);
+  // w row-major, k elements a row.
   PackedWeights(PackedType type, const float* w, int64_t n, int64_t k);
   const PackedView& view() const noexcept { return view_; }
   size_t bytes() const noexcept { return memory_.bytes(); }

@@ -66,29 +66,21 @@ void linear_f32(const PackedLinearArgs& a, Kernel kernel) {
   multiply(a, kernel, b, 2 * kPanel);
 }
 
-int64_t padded_k(int64_t k) { return (k + 3) / 4 * 4; }
+int64_t up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
+// Elements from row to row of what x is rounded to. Of bytes a tile is 64, and one more line
+// keeps rows out of each other's way in the first-level cache.
 template <class Out>
-void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
-  const int64_t stride = padded_k(a.w.k);
-  auto* const scales = static_cast<float*>(ctx.workspace);
-  Out* const q = reinterpret_cast<Out*>(scales + a.rows);
-  const int64_t grain = std::max<int64_t>(1, 65536 / stride);
-  parallel_for(a.rows, grain, [&](int64_t begin, int64_t end) {
-    quantise_rows<Out>(a, begin, end, stride, q, scales);
-  });
-  Block b;
-  b.x = q;
-  b.x_bytes = stride * static_cast<int64_t>(sizeof(Out));
-  b.steps = stride / 4;
-  b.row_scale = scales;
-  b.column_scale = a.w.scales;
-  b.column_offset = a.w.offsets;
-  multiply(a, kernel, b, 8 * kPanel);
+int64_t stride_of(int64_t k) {
+  return sizeof(Out) == 1 ? up(k, 64) + 64 : up(k, 4);
 }
 
 // The largest |x|; of bits, so that infinity and what is no number win.
+template <class Out>
 float largest(const float* x, int64_t count) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(Out) == 1) return std::bit_cast<float>(largest_bits_avx512(x, count));
+#endif
   int32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
     int32_t bits;
@@ -98,35 +90,60 @@ float largest(const float* x, int64_t count) {
   return std::bit_cast<float>(most);
 }
 
-// To the nearest, ties to even, for |x| < 2^22: adding 1.5 * 2^23 leaves the integer in the low bits.
-inline int32_t nearest(float x) {
+// x * factor to the nearest, ties to even, below 2^22: adding 1.5 * 2^23 leaves the integer in the
+// low bits. Product and sum are rounded once, whatever the processor.
+inline int32_t nearest(float x, float factor) {
   constexpr float kRound = 12582912.0f;
-  return std::bit_cast<int32_t>(x + kRound) - std::bit_cast<int32_t>(kRound);
+  return std::bit_cast<int32_t>(std::fma(x, factor, kRound)) - std::bit_cast<int32_t>(kRound);
 }
 
-}  // namespace
+void round_row(const float* x, int64_t count, float factor, int64_t stride, int16_t* q) {
+  for (int64_t i = 0; i < count; ++i) {  // what is no number becomes one that its scale undoes
+    q[i] = factor == 0.0f ? int16_t{0} : static_cast<int16_t>(nearest(x[i], factor));
+  }
+  std::fill(q + count, q + stride, int16_t{0});
+}
+#if defined(__x86_64__)
+void round_row(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q) {
+  round_row_avx512(x, count, factor, stride, q);
+}
+#endif
 
+// The q of rows [begin, end) of x, zeros behind them: as u8, 128 more, with AVX-512 (Out = uint8_t), or
+// as s16; and the rows' scales.
 template <class Out>
-void quantise_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, int64_t stride, Out* out,
-                   float* scales) {
-  constexpr int32_t kZero = sizeof(Out) == 1 ? 128 : 0;
+void round_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, Out* out, float* scales) {
+  const int64_t stride = stride_of<Out>(a.w.k);
   for (int64_t r = begin; r < end; ++r) {
     const float* const x = a.x + r * a.ldx;
-    Out* const q = out + r * stride;
-    const float most = largest(x, a.w.k);
+    const float most = largest<Out>(x, a.w.k);
     scales[r] = most / 127.0f;
     // Below the least normal number a quotient could pass 127: such rows count as zeros.
     const bool zero = !(scales[r] >= 1.17549435e-38f && std::isfinite(most));
     if (zero && std::isfinite(most)) scales[r] = 0.0f;  // else 0 times it is no number
-    const float factor = zero ? 0.0f : 127.0f / most;
-    for (int64_t i = 0; i < a.w.k; ++i) {
-      q[i] = static_cast<Out>((zero ? 0 : nearest(x[i] * factor)) + kZero);
-    }
-    for (int64_t i = a.w.k; i < stride; ++i) q[i] = static_cast<Out>(kZero);
+    round_row(x, a.w.k, zero ? 0.0f : 127.0f / most, stride, out + r * stride);
   }
 }
-template void quantise_rows(const PackedLinearArgs&, int64_t, int64_t, int64_t, uint8_t*, float*);
-template void quantise_rows(const PackedLinearArgs&, int64_t, int64_t, int64_t, int16_t*, float*);
+
+template <class Out>
+void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
+  const int64_t stride = stride_of<Out>(a.w.k);
+  Out* const q = static_cast<Out*>(ctx.workspace);
+  auto* const scales = reinterpret_cast<float*>(q + a.rows * stride);
+  const int64_t grain = std::max<int64_t>(1, 65536 / stride);
+  parallel_for(a.rows, grain,
+               [&](int64_t begin, int64_t end) { round_rows<Out>(a, begin, end, q, scales); });
+  Block b;
+  b.x = q;
+  b.x_bytes = stride * static_cast<int64_t>(sizeof(Out));
+  b.steps = up(a.w.k, 4) / 4;
+  b.row_scale = scales;
+  b.column_scale = a.w.scales;
+  b.column_offset = a.w.offsets;
+  multiply(a, kernel, b, 8 * kPanel);
+}
+
+}  // namespace
 
 void linear_f32_plain(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_plain); }
 void linear_s8_plain(const Context& ctx, const PackedLinearArgs& a) {
@@ -139,6 +156,9 @@ void linear_f32_avx2(const Context&, const PackedLinearArgs& a) { linear_f32(a, 
 void linear_s8_vnni(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<uint8_t>(ctx, a, s8_avx512_vnni);
 }
+void linear_s8_amx(const Context& ctx, const PackedLinearArgs& a) {
+  linear_s8<uint8_t>(ctx, a, s8_amx);
+}
 void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<int16_t>(ctx, a, s8_avx2);
 }
@@ -146,11 +166,13 @@ void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& a) {
 void linear_f32_avx512(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_f32_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_vnni(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
+void linear_s8_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 #endif
 
 int64_t s8_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
-  return a.rows * (static_cast<int64_t>(sizeof(float)) + 2 * padded_k(a.w.k));
+  const int64_t row = std::max(stride_of<uint8_t>(a.w.k), 2 * stride_of<int16_t>(a.w.k));
+  return a.rows * (static_cast<int64_t>(sizeof(float)) + row);
 }
 
 }  // namespace saturate::kernels::packed

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of packed int8 weights with AVX-512 VNNI. Compiled for such processors: see packed_block.h.
+// Products of packed int8 weights with AVX-512 VNNI, and the rounding of their other operand. Compiled
+// for such processors: see packed_block.h.
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#include "kernels/gemm/packed/packed_tile.h"
+#include "kernels/gemm/packed/packed_s8.h"
 
 namespace saturate::kernels::packed {
 namespace {
 
-// x is unsigned, 128 more than its value: 128 times the column's sum is taken off at the end.
-struct Vnni {
-  using Acc = __m512i;
-  using Float = __m512;
+struct Vnni : Sums8 {
   using Element = __m512i;
   using Weights = __m512i;
-  static constexpr int kWidth = 16, kVectors = 1, kRows = 6;
+  static constexpr int kRows = 6;
   static constexpr int64_t kElementBytes = 4;
   template <int R>
   static constexpr int panels() {
@@ -30,21 +26,37 @@ struct Vnni {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
     return sum;
   }
-  static Float load_floats(const float* p) { return _mm512_loadu_ps(p); }
-  static Float biased(const Block& b, int64_t row, int64_t column, int, const Acc* sums,
-                      Float bias) {
-    const __m512i exact = _mm512_sub_epi32(sums[0], _mm512_loadu_si512(b.column_offset + column));
-    const __m512 scale =
-        _mm512_mul_ps(_mm512_set1_ps(b.row_scale[row]), _mm512_loadu_ps(b.column_scale + column));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), scale, bias);
-  }
-  static Float relu(Float v) { return _mm512_max_ps(_mm512_setzero_ps(), v); }
-  static void store(float* p, Float v) { _mm512_storeu_ps(p, v); }
 };
+
+__mmask16 first(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1u << count) - 1u);
+}
 
 }  // namespace
 
 void s8_avx512_vnni(const Block& b) { multiply<Vnni>(b); }
+
+int32_t largest_bits_avx512(const float* x, int64_t count) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t i = 0; i < count; i += 16) {
+    const __m512i bits = _mm512_maskz_loadu_epi32(first(count - i), x + i);
+    most = _mm512_max_epi32(most, _mm512_and_si512(bits, magnitude));
+  }
+  return _mm512_reduce_max_epi32(most);
+}
+
+void round_row_avx512(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q) {
+  // As nearest() of packed_linear_cpu.cpp: one rounding of the product and the sum.
+  const __m512 shift = _mm512_set1_ps(12582912.0f), by = _mm512_set1_ps(factor);
+  const __m512i zero = _mm512_sub_epi32(_mm512_set1_epi32(128), _mm512_castps_si512(shift));
+  for (int64_t i = 0; i < stride; i += 16) {
+    const __mmask16 there = i < count ? first(count - i) : static_cast<__mmask16>(0);
+    const __m512 v = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(there, x + i), by, shift);
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(v), zero);
+    _mm512_mask_cvtepi32_storeu_epi8(q + i, first(stride - i), rounded);
+  }
+}
 
 }  // namespace saturate::kernels::packed
 #endif  // x86-64
