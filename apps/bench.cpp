@@ -100,7 +100,7 @@ int run_bench(const BenchOptions& o) {
   if (o.what == "step" && o.roofline) return run_bench_roofline(o);
   if (o.what == "step") {
     const train::StepTiming timing = train::time_step(
-        o.config, o.length, o.repeats,
+        o.config, {.length = o.length, .repeats = o.repeats, .skew = o.skew},
         [&](RunConfig& c, parallel::Communicator& ranks, Device device) {
           plan::take_best_layout(c, o.length, ranks, parallel::current_launch().local_size, device);
         });

@@ -68,14 +68,14 @@ struct TranslateOptions {
 
 struct GenerateOptions {
   ModelOptions model;
-  std::optional<std::string> prompt;  // empty or "-": standard input
-  std::string prompts;                // file with a prompt a line; empty: none
+  std::optional<std::string> prompt;        // empty or "-": standard input
+  std::string prompts;                      // file with a prompt a line; empty: none
   std::vector<std::string> stop, suppress;  // texts that end it; pieces it may not hold
   bool json = false;
   double repetition_penalty = 1;
   int64_t no_repeat_ngram = 0, min_tokens = 0;
-  double temperature = 1.0;           // 0: greedy
-  int64_t top_k = 0;                  // 0: all
+  double temperature = 1.0;  // 0: greedy
+  int64_t top_k = 0;         // 0: all
   double top_p = 1.0;
   int64_t max_tokens = 128;
   int64_t samples = 1;
@@ -129,6 +129,7 @@ struct BenchOptions {
                                // --roofline: whose rates count, or empty
   int64_t length = 32;         // tokens of a synthetic sentence
   int64_t repeats = 30;        // timed steps or launches
+  double skew = 0;             // step: exponent of the law by which tokens prefer experts
   std::vector<int64_t> shape;  // gemm: m n k; attention: batch heads length head_size
   bool causal = false;
   // gemm: every fp32 rung against cuBLASLt; attention: every implementation that fits

@@ -239,6 +239,13 @@ and the like the model decodes as [translate] of its run says.)");
                  "links and --operations: machine file to write, or to extend, for saturate plan; "
                  "--roofline: machine whose rates count instead of those measured here")
         ->type_name("FILE");
+    c.add_option(
+         "--skew", bench.skew,
+         "step: tokens prefer experts by about Zipf's law with this exponent; largest_share "
+         "in the result says what came of it")
+        ->excludes(operations)
+        ->check(CLI::Range(0.0, 8.0))
+        ->capture_default_str();
     c.add_option("--repeats", bench.repeats, "timed repetitions; the median is printed")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();

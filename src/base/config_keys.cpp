@@ -115,7 +115,7 @@ const Key kKeys[] = {
     {AT(parallel.pp), "pipeline parallel: ranks that have different layers", 1, 1024},
     {AT(parallel.cp), "context parallel: ranks that share the tokens of long sequences", 1, 1024},
     {AT(parallel.cp_comm_type), "what ranks of cp exchange for attention: rows for heads (a2a), or the keys and values of all rows (all_gather), whatever the number of heads; auto: what moves fewer bytes where both can", 0, 0, "auto|a2a|all_gather"},
-    {AT(parallel.ep), "expert parallel: ranks, of those of dp, cp and tp, that have different experts", 1, 1024},
+    {AT(parallel.ep), "expert parallel: ranks, of those of dp, cp and tp, that share every expert", 1, 1024},
     {AT(parallel.zero), "what the ranks of one parameter share out (ZeRO): 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too (FSDP); auto: 1 from two ranks on", 0, 0, "auto|0|1|2|3"},
     {AT(parallel.dp_shard), "ranks of dp that share out one copy with zero (hybrid sharding), such as those of a host: dp / dp_shard copies; 0: all of dp share one", 0, 65536},
     {AT(parallel.schedule), "order of micro-batches in a pipeline: 1f1b, gpipe, interleaved, zero-bubble, or a file of actions as PyTorch writes them (0F3,2I1) that ends in .csv; auto, also written parallel = auto: all of [parallel] is what saturate plan finds fastest"},

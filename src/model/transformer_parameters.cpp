@@ -44,7 +44,7 @@ void require_divisible(const ModelConfig& config, const Layout& layout) {
   require(Layout::Axis::tp, "heads", config.heads);
   require(Layout::Axis::tp, "kv_heads", config.kv_heads);
   require(Layout::Axis::tp, "ffn", config.ffn);
-  require(Layout::Axis::ep, "experts", config.experts);
+  require(Layout::Axis::ep, "ffn", config.ffn);
 }
 
 }  // namespace

@@ -123,14 +123,11 @@ Routing route(Tape& tape, Value logits, const RoutingSpec& s) {
   return {.choices = placed->kept, .gates = routed.gates};
 }
 
-SortedRows sort_by_expert(Tape& tape, Value choices, int64_t first, int64_t experts,
-                          int64_t all_experts) {
+SortedRows sort_by_expert(Tape& tape, Value choices, int64_t experts) {
   const Tape::Info ci = tape.info(choices);
   const SortedRows sorted{.slots = tape.make("expert_slots", DType::i32, ci.rows, ci.cols),
                           .offsets = tape.make("expert_offsets", DType::i32, 1, experts + 1),
                           .most = ci.rows * std::min(ci.cols, experts),
-                          .expected = static_cast<double>(ci.rows * ci.cols * experts) /
-                                      static_cast<double>(all_experts),
                           .experts = experts};
   const Value scratch = tape.make("expert_scratch", DType::i32, 1,
                                   kernels::expert_scratch(ci.rows, ci.cols, experts));
@@ -142,7 +139,6 @@ SortedRows sort_by_expert(Tape& tape, Value choices, int64_t first, int64_t expe
                                                 .scratch = r.as<int32_t>(scratch),
                                                 .rows = ci.rows,
                                                 .k = ci.cols,
-                                                .first_expert = first,
                                                 .experts = experts});
               });
   return sorted;
@@ -183,8 +179,8 @@ Value grouped_linear(Tape& tape, Value x, Value w, const SortedRows& sorted) {
   }
   const kernels::GroupedGemmArgs args = grouped_args(tape, x, w, sorted);
   const Value y = tape.make("grouped_linear", xi.dtype, xi.rows, args.n), offsets = sorted.offsets;
-  const OperationTraits traits{.flops =
-                                   2.0 * sorted.expected * static_cast<double>(args.n * args.k)};
+  const OperationTraits traits{.flops = 2.0 * static_cast<double>(sorted.most) *
+                                        static_cast<double>(args.n * args.k)};
   const auto run = [=](const Run& r, GroupedForm form, Value a, Value b, Value d, float beta) {
     kernels::GroupedGemmArgs g = args;
     g.form = form, g.beta = beta;

@@ -36,22 +36,20 @@ struct Routing {
 // Kernel    kernels/experts/routing.h
 Routing route(Tape& tape, Value logits, const RoutingSpec& spec);
 
-// Where each row lies for the experts [first, first + experts) of a rank.
+// Where each row lies for each of its experts.
 struct SortedRows {
   Value slots;          // (rows, k) i32
   Value offsets;        // (1, experts + 1) i32
-  int64_t most = 0;     // rows that may have to be there: each token's, for all it may choose here
-  double expected = 0;  // rows that are there when experts have equal shares
+  int64_t most = 0;  // rows that may have to be there: each token's, for all it may choose
   int64_t experts = 0;
 };
 
-// Shapes    choices (rows, k) of experts [0, all_experts).
+// Shapes    choices (rows, k) of experts [0, experts).
 // Errors    invalid_argument when the operation runs, as the kernel says.
 // Kernel    kernels/experts/routing.h
-SortedRows sort_by_expert(Tape& tape, Value choices, int64_t first, int64_t experts,
-                          int64_t all_experts);
+SortedRows sort_by_expert(Tape& tape, Value choices, int64_t experts);
 
-// A copy of each row for each of its experts here.
+// A copy of each row for each of its experts.
 //
 // Shapes    x (rows, cols); returns (most, cols), of which the last rows may hold nothing.
 // Backward  the sum over a row's copies, added by an operation of its own.

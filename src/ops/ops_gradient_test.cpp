@@ -230,7 +230,7 @@ TEST_F(OpsGradient, RoutedExperts) {
           const Value logits = ops::wide_linear(t, x, t.wide_parameter(a_));
           const ops::Routing routing = ops::route(t, logits, {.k = 2, .valid = &tokens_.valid});
           const ops::SortedRows sorted =
-              ops::sort_by_expert(t, routing.choices, 0, kExperts, kExperts);
+              ops::sort_by_expert(t, routing.choices, kExperts);
           const Value wide =
               ops::grouped_linear(t, ops::dispatch_rows(t, x, sorted), t.parameter(b_), sorted);
           const Value inner =

@@ -94,6 +94,7 @@ class Planner {
     const model::ModelConfig model = train::timed_shape(request.config, request.length).model;
     plan_.parameters = parameters_of(model);
     experts_ = model.experts;
+    ffn_ = model.ffn;
   }
 
   Plan run() {
@@ -141,11 +142,12 @@ class Planner {
     }
   }
 
-  // Experts are shared out among any number of ranks that divides them.
+  // Every expert is cut over any number of ranks that divides its inner width; more ranks than
+  // experts would hold slivers.
   void each_expert_part(RunConfig c) {
     const int64_t stage = request_.devices / c.parallel.pp;
     for (int64_t ep = 1; ep <= std::max<int64_t>(1, experts_); ++ep) {
-      if (experts_ > 0 && (experts_ % ep != 0 || stage % ep != 0)) continue;
+      if (experts_ > 0 && (ffn_ % ep != 0 || stage % ep != 0)) continue;
       c.parallel.ep = ep;
       each_zero(c);
     }
@@ -313,7 +315,7 @@ class Planner {
   }
 
   const PlanRequest& request_;
-  int64_t experts_ = 0;
+  int64_t experts_ = 0, ffn_ = 0;
   Plan plan_;
 };
 

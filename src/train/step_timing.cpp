@@ -17,6 +17,7 @@
 #include "train/frozen.h"
 #include "train/model_setup.h"
 #include "train/rank_agreement.h"
+#include "train/skewed_routing.h"
 #include "train/throughput.h"
 #include "train/training_step.h"
 #include "train/tuned_tables.h"
@@ -76,11 +77,13 @@ std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
   return times;
 }
 
-StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device device,
+StepTiming time_step(RunConfig config, const TimingOptions& timing, Device device,
                      parallel::Communicator& ranks) {
+  const int64_t length = timing.length, repeats = timing.repeats;
   Settings settings = settings_of(config, device);
   settings.emplace_back("--length", fmt::format("{}", length));
   settings.emplace_back("--repeats", fmt::format("{}", repeats));
+  settings.emplace_back("--skew", fmt::format("{}", timing.skew));
   require_agreement(settings, ranks);
   const kernels::KernelOptions kernel_choices = kernel_options(config, device);
 
@@ -113,6 +116,7 @@ StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device d
   const double ceiling = matmul_ceiling(device, store.compute_type(), store.kernels());
   TrainingStep step(model, store, options, ranks, layout);
   store.initialise(step.stream(), 1);
+  if (timing.skew > 0) skew_routing(store, step.stream(), timing.skew);
   store.reset_average(step.stream());
   for (int64_t i = 0; i < step.slots(); ++i) {
     const auto key = static_cast<uint64_t>(layout.coordinate(Layout::Axis::dp) * 1000 + i);
@@ -130,10 +134,15 @@ StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device d
   step.synchronize();
   while (step.poll(&record)) {
   }
+  step.take_routing();
   ranks.barrier();
   const std::vector<double> times = time_steps(step, repeats);
   const double median_ms = percentile(times, 0.5);
   const double sustained_ms = step.last_step_ms();
+  double largest_share = 0;
+  const std::vector<RoutingRow> routing = step.take_routing();
+  for (const RoutingRow& row : routing)
+    largest_share += std::ranges::max(row.shares) / static_cast<double>(routing.size());
 
   const DeviceInfo info = device_info(device);
   const auto tokens = static_cast<double>(rows * config.batch.accumulate);
@@ -163,6 +172,7 @@ StepTiming time_step(RunConfig config, int64_t length, int64_t repeats, Device d
   b.operations = static_cast<int64_t>(step.operations());
   b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
   b.graph = options.graph && device.is_cuda();
+  b.largest_share = largest_share;
   return b;
 }
 
@@ -201,7 +211,7 @@ TimedShape timed_shape(const RunConfig& config, int64_t length) {
                     .max_target = length}};
 }
 
-StepTiming time_step(const RunConfig& given, int64_t length, int64_t repeats,
+StepTiming time_step(const RunConfig& given, const TimingOptions& options,
                      const ChooseLayout& choose) {
   const parallel::LaunchInfo launch = parallel::current_launch();
   Device device = parse_device(given.train.device);
@@ -211,7 +221,7 @@ StepTiming time_step(const RunConfig& given, int64_t length, int64_t repeats,
   try {
     RunConfig config = given;
     if (choose) choose(config, *ranks, device);
-    return time_step(config, length, repeats, device, *ranks);
+    return time_step(config, options, device, *ranks);
   } catch (const std::exception& e) {
     ranks->report_failure(e);
     throw;
@@ -223,11 +233,11 @@ std::string to_json(const StepTiming& b) {
       R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"layout":"{}","parameters":{},)"
       R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
       R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
-      R"("bubble":{:.4f},"memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"graph":{}}})",
+      R"("bubble":{:.4f},"memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"largest_share":{:.3f},"graph":{}}})",
       b.model, b.device, b.precision, b.ranks, b.layout, b.parameters, b.target_tokens, b.step_ms,
       b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
       b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.bubble,
-      b.peak_bytes, b.taken_bytes, b.operations, b.graph_nodes, b.graph);
+      b.peak_bytes, b.taken_bytes, b.operations, b.graph_nodes, b.largest_share, b.graph);
 }
 
 }  // namespace saturate::train

@@ -23,6 +23,8 @@ struct StepTiming {
   int64_t peak_bytes = 0;   // of the whole GPU, what the driver takes included
   int64_t taken_bytes = 0;  // of the device, by this rank's own arrays
   int64_t operations = 0, graph_nodes = 0;
+  // Of a layer's choices, those of its busiest expert: the mean over layers; 0 without experts.
+  double largest_share = 0;
   bool graph = true;
 };
 
@@ -36,11 +38,16 @@ TimedShape timed_shape(const RunConfig& config, int64_t length);
 // Fills one host block with such a batch; `key` chooses the tokens.
 void fill_timed_batch(const TimedShape& shape, int64_t length, uint64_t key, int32_t* words);
 
+struct TimingOptions {
+  int64_t length = 32, repeats = 30;
+  double skew = 0;  // exponent of skew_routing(); 0: tokens choose experts evenly
+};
+
 // Times whole training steps (forward, backward, reduction, AdamW) on synthetic random tokens: full
 // batches of sentences of `length` tokens on each side. Batches still cross from host memory each
 // step.
 // `choose` as run_training() has it.
-StepTiming time_step(const RunConfig& config, int64_t length, int64_t repeats,
+StepTiming time_step(const RunConfig& config, const TimingOptions& options,
                      const ChooseLayout& choose = {});
 
 // One JSON object on one line.

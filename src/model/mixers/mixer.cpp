@@ -122,13 +122,15 @@ ParameterId Declaration::router(const char* name, int64_t out, int64_t in) const
   return weight(name, 1, out, in, 1.0f, {}, -1, Axis::tp, true);
 }
 
-ParameterId Declaration::experts(const char* name, int64_t count, int64_t out, int64_t in) const {
-  return weight(name, count, out, in, 1.0f, {}, 0, Axis::ep);
+ParameterId Declaration::experts(const char* name, int64_t count, int64_t matrices, int64_t out,
+                                 int64_t in) const {
+  return weight(name, count, matrices * out, in, 1.0f,
+                std::vector<int64_t>(static_cast<size_t>(count * matrices), out), 0, Axis::ep);
 }
 
 ParameterId Declaration::expert_outputs(const char* name, int64_t count, int64_t out,
                                         int64_t in) const {
-  return weight(name, count, out, in, output_scale(), {}, 0, Axis::ep);
+  return weight(name, count, out, in, output_scale(), {}, 1, Axis::ep);
 }
 
 NormIds Declaration::norm(const char* suffix) const {

@@ -63,9 +63,11 @@ class Declaration {
   LinearIds output(const char* name, int64_t out, int64_t in, Cut cut = Cut::none) const;
   // A projection without bias that every rank has, computed in the wide type.
   ParameterId router(const char* name, int64_t out, int64_t in) const;
-  // The projections (out, in) of `count` experts, one below the other, without biases; each starts
-  // as linear() or output() alone would. Expert-parallel ranks hold those of their own experts.
-  ParameterId experts(const char* name, int64_t count, int64_t out, int64_t in) const;
+  // The projections of `count` experts, one below the other, without biases; each starts as linear()
+  // or output() alone would. Expert-parallel ranks hold a part of every expert: of the outputs of
+  // each of its `matrices` (out, in) such as {gate, up}, and of the inputs of expert_outputs().
+  ParameterId experts(const char* name, int64_t count, int64_t matrices, int64_t out,
+                      int64_t in) const;
   ParameterId expert_outputs(const char* name, int64_t count, int64_t out, int64_t in) const;
   // The norm before or after the mixer: "<layer>.<mixer>_norm", or with another suffix.
   NormIds norm(const char* suffix = "_norm") const;

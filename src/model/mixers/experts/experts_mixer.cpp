@@ -16,7 +16,7 @@ class Experts : public Mixer {
         layout_(declare.layout),
         layer_(declare.layer),
         router_(declare.router("router", c_.experts, c_.d_model)),
-        in_(declare.experts("in", c_.experts, c_.gated ? 2 * c_.ffn : c_.ffn, c_.d_model)),
+        in_(declare.experts("in", c_.experts, c_.gated ? 2 : 1, c_.ffn, c_.d_model)),
         out_(declare.expert_outputs("out", c_.experts, c_.d_model, c_.ffn)) {}
 
   Value record(Tape& tape, Value x, const MixerBatch& batch) const override {
@@ -51,12 +51,11 @@ class Experts : public Mixer {
                     .valid = valid,
                     .rows = layout_.ranks({Axis::tp, Axis::cp}),
                     .layer = layer_});
-    // The rows of all expert-parallel ranks, of which each computes what its experts have to.
+    // The rows of all expert-parallel ranks, of which each computes its part of every expert: as much
+    // as the others, however the tokens choose (ADR 80).
     const ops::GroupOfRanks ranks = layout_.ranks({Axis::ep});
-    const int64_t own = c_.experts / layout_.extent(Axis::ep);
     const ops::SortedRows sorted =
-        ops::sort_by_expert(tape, ops::gather_rows(tape, ranks, routing.choices),
-                            own * layout_.coordinate(Axis::ep), own, c_.experts);
+        ops::sort_by_expert(tape, ops::gather_rows(tape, ranks, routing.choices), c_.experts);
     const Value rows = ops::dispatch_rows(tape, ops::gather_rows(tape, ranks, x), sorted);
     const Value wide = ops::grouped_linear(tape, rows, tape.parameter(in_), sorted);
     const Value inner = ops::expert_activation(tape, wide, sorted, c_.activation, c_.gated);
