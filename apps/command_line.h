@@ -45,7 +45,8 @@ inline void add_key(CLI::App& app, ConfigFlags& flags, const std::string& flag,
 CLI::App* define_translate(CLI::App& app, TranslateOptions& translate);
 CLI::App* define_generate(CLI::App& app, GenerateOptions& generate);
 CLI::App* define_serve(CLI::App& app, ServeOptions& serve);
-CLI::App* define_merge(CLI::App& app, MergeOptions& merge);
+CLI::App* define_merge(CLI::App& app, ExportOptions& merge);
+CLI::App* define_export(CLI::App& app, ExportOptions& options);
 CLI::App* define_lab(CLI::App& app, LabOptions& lab);
 CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& flags);
 

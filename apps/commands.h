@@ -18,6 +18,9 @@ class Tokenizer;
 namespace kernels {
 struct KernelOptions;
 }
+namespace train {
+struct LoadedModel;
+}
 class Stream;
 }  // namespace saturate
 
@@ -38,9 +41,12 @@ struct ModelOptions {
 struct DecodeOptions {
   std::optional<int64_t> beam, batch_tokens;
   std::optional<double> length_penalty;
+  std::string source_language, target_language;  // of a multilingual model; empty: as its files say
 };
 // `model` with what was given put over it; says which values are used and whose they are.
 TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConfig& model);
+// Errors: invalid_argument for a multilingual model whose languages neither it nor the flags name.
+void require_languages(const train::LoadedModel& model, bool ids);
 
 // The id that the piece has; `flag` names it in the error. Errors: invalid_argument (no such piece).
 int32_t id_of_piece(const char* flag, const data::Tokenizer& tokenizer, const std::string& piece);
@@ -99,8 +105,11 @@ struct ServeOptions {
   DecodeOptions decode;
 };
 
-struct MergeOptions {
+// merge, and export, which needs no adapter.
+struct ExportOptions {
   std::string model, adapter, out;
+  std::string dtype = "fp32";
+  std::optional<int64_t> max_shard;  // bytes
 };
 
 struct QuantizeOptions {
@@ -248,7 +257,8 @@ int run_generate(const GenerateOptions& options);
 int run_serve(const ServeOptions& options);
 int run_quantize(const QuantizeOptions& options);
 int run_eval(const EvalOptions& options);
-int run_merge(const MergeOptions& options);
+int run_merge(const ExportOptions& options);
+int run_export(const ExportOptions& options);
 int run_bench(const BenchOptions& options);
 void run_bench_attention(const BenchOptions& options, const kernels::KernelOptions& kernels,
                          const Context& ctx, const Stream& stream, DType type);

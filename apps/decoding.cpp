@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/tokenizer.h"
+#include "train/translation.h"
 
 namespace saturate::apps {
 
@@ -23,6 +24,18 @@ TranslateConfig resolve_decoding(const DecodeOptions& given, const TranslateConf
   log_info(fmt::format("decoding: {}at most {} x source + {} tokens (the model's)", line,
                        used.max_length_factor, used.max_length_offset));
   return used;
+}
+
+void require_languages(const train::LoadedModel& model, bool ids) {
+  const train::Languages& l = model.languages;
+  const bool no_source = l.needs_source() && l.source.empty() && !ids;
+  if (!no_source && !(l.needs_target() && l.target.empty())) return;
+  throw Error(
+      Errc::invalid_argument, "languages",
+      fmt::format("{} translates between {} languages, and its files do not say which; give "
+                  "{}--target-lang, with codes like {}",
+                  model.folder, l.ids.size(), no_source ? "--source-lang and " : "",
+                  l.ids.begin()->first));
 }
 
 int32_t id_of_piece(const char* flag, const data::Tokenizer& tokenizer, const std::string& piece) {

@@ -94,6 +94,8 @@ int run_eval(const EvalOptions& o) {
   check_pairs(o.test.front(), source.size(), o.test.back(), reference.size());
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
+  hooks.source_language = o.decode.source_language;
+  hooks.target_language = o.decode.target_language;
   const train::LoadedModel model =
       train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter);
   if (model.config.kind != model::ModelKind::encoder_decoder) {
@@ -103,6 +105,7 @@ int run_eval(const EvalOptions& o) {
     throw Error(Errc::invalid_argument, "eval",
                 model.folder + " translates; give --test two files, source and reference");
   }
+  if (!o.score || !o.model.ids) require_languages(model, o.model.ids);
   if (o.score) {
     std::vector<train::ScoredText> texts;
     for (size_t i = 0; i < source.size(); ++i) {

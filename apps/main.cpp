@@ -40,7 +40,7 @@ struct Program {
   GenerateOptions generate;
   ServeOptions serve;
   EvalOptions eval;
-  MergeOptions merge;
+  ExportOptions merge, exported;
   QuantizeOptions quantize;
   BenchOptions bench;
   CompareOptions layouts;
@@ -55,7 +55,7 @@ struct Program {
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
       *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command,
-      *quantize_command;
+      *quantize_command, *export_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -70,6 +70,7 @@ Each command explains itself: saturate train --help)");
     serve_command = define_serve(app, serve);
     define_eval();
     merge_command = define_merge(app, merge);
+    export_command = define_export(app, exported);
     quantize_command = add_quantize_command(app, quantize);
     define_bench();
     define_compare();
@@ -632,6 +633,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     if (*generate_command) return run_generate(generate);
     if (*serve_command) return run_serve(serve);
     if (*merge_command) return run_merge(merge);
+    if (*export_command) return run_export(exported);
     if (*eval_command) {
       if (eval.hypothesis.empty() && (eval.model.model.empty() || eval.test.empty())) {
         throw Error(

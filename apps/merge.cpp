@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <initializer_list>
+#include <optional>
 
 #include "apps/commands.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
@@ -38,42 +41,78 @@ void copy_tokenizers(const std::string& from, const std::string& to) {
   }
 }
 
-}  // namespace
-
-int run_merge(const MergeOptions& o) {
-  const train::ModelPlace place = train::model_place(o.model, o.adapter);
-  if (place.adapter.empty()) {
-    throw Error(
-        Errc::invalid_argument, "merge",
-        fmt::format("{} is a whole model; give an adapter of it with --adapter", place.folder));
+// What is said of a model in files that are written anew, and is no part of what is computed here.
+void keep_fields(const std::string& from, const std::string& to, const char* file,
+                 std::initializer_list<const char*> keys) {
+  const fs::path old = fs::path(from) / file, written = fs::path(to) / file;
+  if (!fs::exists(old) || !fs::exists(written)) return;
+  const Json given = read_json_file(old.string());
+  Json json = read_json_file(written.string());
+  for (const char* key : keys) {
+    if (const Json* value = given.find(key); value != nullptr && json.find(key) == nullptr)
+      json.add(key, *value);
   }
+  write_json_file(written.string(), json);
+}
+
+model::WeightFormat format_of(const ExportOptions& o) {
+  model::WeightFormat format;
+  if (o.dtype != "fp32") format.dtype = o.dtype == "bf16" ? "BF16" : "F16";
+  if (o.max_shard) format.shard_bytes = static_cast<uint64_t>(*o.max_shard);
+  return format;
+}
+
+void write_folder(const ExportOptions& o, const train::ModelPlace& place, const char* command) {
   std::error_code unknown;
   if (fs::exists(o.out, unknown) && !fs::is_empty(o.out, unknown)) {
     throw Error(
-        Errc::invalid_argument, "merge",
+        Errc::invalid_argument, command,
         fmt::format("{} is there already and holds something; choose another --out", o.out));
   }
   model::check_model_files(place.folder);
-  model::check_model_files(place.adapter);
+  if (!place.adapter.empty()) model::check_model_files(place.adapter);
   const model::ModelConfig config = model::read_model_config(place.folder);
   model::check_hf_weights(place.folder, config);
-  const model::Adapter adapter = model::read_adapter(place.adapter, place.folder, config);
-  const std::vector<float> weights = model::read_weights(place.folder, config, &adapter);
+  std::optional<model::Adapter> adapter;
+  if (!place.adapter.empty()) adapter = model::read_adapter(place.adapter, place.folder, config);
+  const std::vector<float> weights =
+      model::read_weights(place.folder, config, adapter ? &*adapter : nullptr);
   ParameterStore places({}, DType::f32);  // of what read_weights returns
   const model::Transformer model(config, places);
   const auto get = [&](const std::string& name) -> std::span<const float> {
     const ParameterSpec& p = places.spec(places.find(name));
     return {weights.data() + p.offset, static_cast<size_t>(p.size())};
   };
-  fs::create_directories(fs::absolute(o.out).lexically_normal().parent_path(), unknown);
   std::string out = fs::absolute(o.out).lexically_normal().string();
   if (out.ends_with('/')) out.pop_back();
+  fs::create_directories(fs::path(out).parent_path(), unknown);
   train::write_whole_folder(out, 0, [&](const std::string& folder) {
-    model::save_hf(folder, config, model::read_translate_config(place.folder), get);
+    model::save_hf(folder, config, model::read_translate_config(place.folder), get, format_of(o));
     copy_tokenizers(place.folder, folder);
+    keep_fields(place.folder, folder, "config.json", {"tokenizer_class"});
+    keep_fields(place.folder, folder, "generation_config.json", {"forced_bos_token_id"});
   });
-  log_info(fmt::format("{}: {} with {} of rank {} beside {} projections", o.out, place.folder,
-                       place.adapter, adapter.lora.rank, adapter.lora.linears.size()));
+  if (!adapter) return log_info(fmt::format("{}: {} in {}", o.out, place.folder, o.dtype));
+  log_info(fmt::format("{}: {} with {} of rank {} beside {} projections, in {}", o.out,
+                       place.folder, place.adapter, adapter->lora.rank,
+                       adapter->lora.linears.size(), o.dtype));
+}
+
+}  // namespace
+
+int run_merge(const ExportOptions& o) {
+  const train::ModelPlace place = train::model_place(o.model, o.adapter);
+  if (place.adapter.empty()) {
+    throw Error(
+        Errc::invalid_argument, "merge",
+        fmt::format("{} is a whole model; give an adapter of it with --adapter", place.folder));
+  }
+  write_folder(o, place, "merge");
+  return 0;
+}
+
+int run_export(const ExportOptions& o) {
+  write_folder(o, train::model_place(o.model, o.adapter), "export");
   return 0;
 }
 

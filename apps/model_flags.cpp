@@ -5,6 +5,7 @@
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
+#include "base/text.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::apps {
@@ -41,9 +42,35 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
   app.add_option("--batch-tokens", decode.batch_tokens,
                  "source tokens translated at once [the model's]")
       ->check(CLI::Range(16, 1 << 24));
+  app.add_option("--source-lang", decode.source_language,
+                 "multilingual models: the language of the text, as the model calls it (eng_Latn, "
+                 "en_XX, en) or by two letters [the model's]")
+      ->type_name("CODE");
+  app.add_option("--target-lang", decode.target_language,
+                 "multilingual models: the language to translate to; of OPUS-MT the xx of >>xx<<")
+      ->type_name("CODE");
 }
 
-CLI::App* define_merge(CLI::App& app, MergeOptions& merge) {
+namespace {
+
+void add_format_options(CLI::App& app, ExportOptions& o) {
+  app.add_option("--dtype", o.dtype, "type of the weights that are written")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--max-shard-size",
+         [&o](const std::string& text) {
+           o.max_shard = parse_bytes(text);
+           if (!o.max_shard || *o.max_shard < 1)
+             throw CLI::ValidationError("--max-shard-size", text + " is no size, as 5GB or 512MiB");
+         },
+         "largest file of weights; what is larger becomes several [one file]")
+      ->type_name("SIZE");
+}
+
+}  // namespace
+
+CLI::App* define_merge(CLI::App& app, ExportOptions& merge) {
   CLI::App* const command =
       app.add_subcommand("merge", "add an adapter to its model and write the sum");
   command
@@ -51,12 +78,32 @@ CLI::App* define_merge(CLI::App& app, MergeOptions& merge) {
       ->required()
       ->type_name("DIR");
   command->add_option("--adapter", merge.adapter, "folder of the adapter")->type_name("DIR");
-  command->add_option("--out", merge.out, "folder to write, with weights in fp32")
+  command->add_option("--out", merge.out, "folder to write; it must hold nothing yet")
       ->required()
       ->type_name("DIR");
+  add_format_options(*command, merge);
   command->footer(R"(Examples:
   saturate merge --model opus-mt --adapter adapters/legal --out models/legal
   saturate merge --model runs/tuned --out models/tuned       # a run of train --lora)");
+  return command;
+}
+
+CLI::App* define_export(CLI::App& app, ExportOptions& o) {
+  CLI::App* const command =
+      app.add_subcommand("export", "write a model for transformers, CTranslate2 and others");
+  command->add_option("--model", o.model, "folder of a run or model, in any form that is read here")
+      ->required()
+      ->type_name("DIR");
+  command->add_option("--adapter", o.adapter, "folder of an adapter to add to it")
+      ->type_name("DIR");
+  command->add_option("--out", o.out, "folder to write; it must hold nothing yet")
+      ->required()
+      ->type_name("DIR");
+  add_format_options(*command, o);
+  command->footer(R"(Examples:
+  saturate export --model runs/ende --out ende-bf16 --dtype bf16
+  saturate export --model runs/lm --out lm --dtype bf16 --max-shard-size 2GB
+Sums are as --dtype fp32 has them, rounded once. The tokenizer's files go along.)");
   return command;
 }
 

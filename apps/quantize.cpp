@@ -23,7 +23,11 @@ namespace {
 void print_scores(const char* when, const std::string& folder, const std::string& precision,
                   const QuantizeOptions& o, std::span<const std::string> source,
                   std::span<const std::string> reference) {
-  const train::LoadedModel model = train::load_model(folder, "cpu", precision);
+  train::LoadHooks hooks;
+  hooks.source_language = o.decode.source_language;
+  hooks.target_language = o.decode.target_language;
+  const train::LoadedModel model = train::load_model(folder, "cpu", precision, hooks);
+  require_languages(model, false);
   const std::vector<std::string> references(reference.begin(), reference.end());
   const std::vector<std::string> found =
       train::translate_lines(model, resolve_decoding(o.decode, model.translate), source);

@@ -69,6 +69,8 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
       place.adapter.empty() ? folder : place.adapter);  // before it is read
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
+  hooks.source_language = o.decode.source_language;
+  hooks.target_language = o.decode.target_language;
   train::LoadedModel model =
       train::load_model(folder, o.model.device, o.model.precision, hooks, place.adapter);
   served.folder = model.folder;
@@ -88,8 +90,13 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   if (served.languages.source.empty()) served.languages = serve::languages_of(folder);
   if (served.languages.source.empty()) served.languages = languages_of_run(named.folder);
   const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
+  const size_t many = model.languages.ids.size();
   served.translation = std::make_unique<serve::TranslationEngine>(
       std::move(model), decode, o.queue, train::LineOptions{.same_bits = o.same_bits});
+  if (served.languages.source.empty() && many > 0) {
+    log_info(fmt::format("{}: translation model {} of {} languages", served.name, folder, many));
+    return served;
+  }
   if (served.languages.source.empty()) {
     log_warning(
         fmt::format("{0} does not say its languages, so /translate cannot choose it; give "

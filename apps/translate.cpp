@@ -159,11 +159,14 @@ int run_translate(const TranslateOptions& o) {
   train::LineOptions lines_want;
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
+  hooks.source_language = o.decode.source_language;
+  hooks.target_language = o.decode.target_language;
   hooks.on_text = [&](const train::LoadedModel& m) {
     if (m.config.kind != model::ModelKind::encoder_decoder) {
       throw Error(Errc::invalid_argument, "translate",
                   m.folder + " is a language model; use saturate generate");
     }
+    require_languages(m, o.model.ids);
     DecodeOptions given = o.decode;
     if (o.sampling) given.beam = std::max<int64_t>(1, o.nbest);  // a row each
     decode = resolve_decoding(given, m.translate);

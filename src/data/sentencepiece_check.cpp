@@ -21,6 +21,8 @@ struct Unit {
   uint32_t offset() const { return (word >> 10) << ((word & (1u << 9)) >> 6); }
 };
 
+}  // namespace
+
 // charsmap = trie bytes (u32), trie, normalised strings that the leaves point into.
 Fit charsmap_is_sound(std::string_view blob) {
   constexpr Fit kBad{"its normalisation table points outside itself"};
@@ -55,8 +57,6 @@ Fit charsmap_is_sound(std::string_view blob) {
   }
   return {};
 }
-
-}  // namespace
 
 Fit sentencepiece_model_is_sound(std::string_view serialized) noexcept try {
   constexpr uint64_t kNormalizerSpec = 3, kDenormalizerSpec = 5, kPrecompiledCharsmap = 2;

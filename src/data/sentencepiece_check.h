@@ -11,4 +11,7 @@ namespace saturate::data {
 // hostile file could make it read outside memory: this follows every path of that table first.
 Fit sentencepiece_model_is_sound(std::string_view serialized) noexcept;
 
+// The same for such a table alone: whether walking it stays inside, whatever the text.
+Fit charsmap_is_sound(std::string_view blob);
+
 }  // namespace saturate::data

@@ -2,6 +2,7 @@
 #include "data/tokenizer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sentencepiece_processor.h>
 #include <xxhash.h>
 
@@ -16,7 +17,7 @@
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
-#include "data/byte_bpe.h"
+#include "data/json_tokenizer.h"
 #include "data/sentencepiece_check.h"
 
 namespace saturate::data {
@@ -68,15 +69,16 @@ std::vector<std::string> parse_vocab(const std::string& text, const std::string&
 }  // namespace
 
 struct Tokenizer::Impl {
-  std::optional<sentencepiece::SentencePieceProcessor> spm;  // none: one id per byte
+  std::shared_ptr<const sentencepiece::SentencePieceProcessor> spm;  // none: one id per byte
   std::string serialized;
   std::vector<std::string> pieces;  // by id
   std::vector<int32_t> from_spm;    // id of each SentencePiece id
   int32_t eos = 0, unk = 1, pad = 0;
   bool own_ids = false;
   int32_t plain_ids = 0;  // text is ids below this; 0: it is not
-  std::shared_ptr<const ByteBpe> bpe;
-  std::vector<int32_t> before, after;  // of a text
+  std::shared_ptr<const JsonTokenizer> json;
+  std::vector<int32_t> before, after;  // of a sentence; without after: eos
+  std::vector<char> silent;            // by id: no text
   bool framed = false;
   std::unordered_map<std::string, int32_t> languages;  // ">>xx<<"
   uint64_t fingerprint = 0;
@@ -92,30 +94,22 @@ Tokenizer Tokenizer::bytes() {
   return Tokenizer(std::move(impl));
 }
 
-Tokenizer Tokenizer::framed(std::vector<int32_t> before, int64_t eos, int64_t pad) const {
-  auto impl = std::make_shared<Impl>();
-  impl->spm.reset();
-  if (impl_->spm) {
-    impl->spm.emplace();
-    if (!impl->spm->LoadFromSerializedProto(impl_->serialized).ok())
-      throw Error(Errc::internal, "tokenizer", "a model that was read cannot be read again");
-  }
-  impl->serialized = impl_->serialized;
-  impl->pieces = impl_->pieces;
-  impl->from_spm = impl_->from_spm;
-  impl->unk = impl_->unk;
-  impl->own_ids = impl_->own_ids;
-  impl->bpe = impl_->bpe;
-  impl->after = impl_->after;
-  impl->languages = impl_->languages;
+Tokenizer Tokenizer::framed(std::vector<int32_t> before, int64_t eos, int64_t pad,
+                            std::vector<int32_t> after) const {
+  auto impl = std::make_shared<Impl>(*impl_);
   impl->before = std::move(before);
   impl->eos = static_cast<int32_t>(eos);
   impl->pad = static_cast<int32_t>(pad);
+  if (!after.empty()) impl->after = std::move(after);
+  if (!impl->after.empty() && std::ranges::count(impl->after, impl->eos) == 0)
+    impl->after.push_back(impl->eos);
   impl->framed = true;
-  const std::string frame = fmt::format("{} {} {}", fmt::join(impl->before, ","), eos, pad);
+  const std::string frame = fmt::format("{} {} {} {}", fmt::join(impl->before, ","), eos, pad,
+                                        fmt::join(impl->after, ","));
   impl->fingerprint = XXH3_64bits_withSeed(frame.data(), frame.size(), impl_->fingerprint);
   // A pad of its own making, which the model does not have.
-  if (impl->spm && impl_->spm->pad_id() < 0 && pad + 1 != std::ssize(impl->pieces))
+  if (impl->spm && !impl->own_ids && impl->spm->pad_id() < 0 &&
+      std::ssize(impl->pieces) > impl->spm->GetPieceSize() && pad + 1 != std::ssize(impl->pieces))
     impl->pieces.pop_back();
   return Tokenizer(std::move(impl));
 }
@@ -135,79 +129,106 @@ Tokenizer Tokenizer::load(const std::string& model_path, const std::string& voca
                vocab_json_path.empty() ? "" : read_file(vocab_json_path), vocab_json_path);
 }
 
+std::vector<std::string> Tokenizer::read_vocab(const std::string& vocab_json_path) {
+  return parse_vocab(read_file(vocab_json_path), vocab_json_path);
+}
+
 Tokenizer Tokenizer::parse(const std::string& serialized, const std::string& name,
                            const std::string& vocab_json, const std::string& vocab_name) {
   if (serialized.starts_with('{')) {
-    auto json = std::make_shared<Impl>();
-    json->bpe = std::make_shared<const ByteBpe>(serialized, name);
-    json->serialized = serialized;
-    json->pieces = json->bpe->pieces();
-    json->before = json->bpe->before();
-    json->after = json->bpe->after();
-    json->eos = json->unk = json->pad = -1;  // the file does not say; framed() does
-    json->fingerprint = XXH3_64bits(serialized.data(), serialized.size());
-    return Tokenizer(std::move(json));
+    auto impl = std::make_shared<Impl>();
+    impl->json = std::make_shared<const JsonTokenizer>(serialized, name);
+    impl->serialized = serialized;
+    impl->pieces = impl->json->pieces();
+    impl->before = impl->json->before();
+    impl->after = impl->json->after();
+    impl->eos = impl->unk = impl->pad = -1;  // the file does not say; framed() does
+    impl->fingerprint = XXH3_64bits(serialized.data(), serialized.size());
+    return Tokenizer(std::move(impl));
   }
+  Tokenizer own = parse_spm(serialized, name);
+  return vocab_json.empty() ? own : own.renumbered(parse_vocab(vocab_json, vocab_name), vocab_name);
+}
+
+Tokenizer Tokenizer::parse_spm(const std::string& serialized, const std::string& name) {
   if (const Fit safe = sentencepiece_model_is_sound(serialized); !safe)
     fail(name, fmt::format("is not a usable SentencePiece model: {}; train or copy it again",
                            safe.reason));
   auto impl = std::make_shared<Impl>();
-  auto& spm = impl->spm.emplace();
-  if (const auto status = spm.LoadFromSerializedProto(serialized); !status.ok())
+  auto processor = std::make_shared<sentencepiece::SentencePieceProcessor>();
+  const sentencepiece::SentencePieceProcessor& spm = *processor;
+  if (const auto status = processor->LoadFromSerializedProto(serialized); !status.ok())
     fail(name,
          "is not a usable SentencePiece model: " + status.ToString() + "; train or copy it again");
+  impl->spm = std::move(processor);
   impl->serialized = serialized;
   const int size = spm.GetPieceSize();
   if (size < 1 || size > kMaxVocab) fail(name, fmt::format("has {} pieces", size));
   if (spm.eos_id() < 0) fail(name, "has no end-of-sentence piece; train it with --eos_id");
+  for (int i = 0; i < size; ++i) {
+    impl->pieces.push_back(spm.IdToPiece(i));
+    impl->from_spm.push_back(i);
+  }
+  impl->eos = spm.eos_id();
+  impl->unk = spm.unk_id();
+  impl->pad = spm.pad_id();
+  if (impl->pad < 0) {
+    impl->pad = size;
+    impl->pieces.push_back("<pad>");
+  }
+  impl->fingerprint =
+      XXH3_64bits_withSeed(serialized.data(), serialized.size(), XXH3_64bits("", 0));
+  return Tokenizer(std::move(impl));
+}
 
-  std::vector<std::string> own;
-  for (int i = 0; i < size; ++i) own.push_back(spm.IdToPiece(i));
-  impl->from_spm.resize(own.size());
-  if (vocab_json.empty()) {
-    for (int i = 0; i < size; ++i) impl->from_spm[i] = i;
-    impl->eos = spm.eos_id();
-    impl->unk = spm.unk_id();
-    impl->pad = spm.pad_id();
-    impl->pieces = std::move(own);
-    if (impl->pad < 0) {
-      impl->pad = size;
-      impl->pieces.push_back("<pad>");
-    }
-  } else {
-    impl->pieces = parse_vocab(vocab_json, vocab_name);
-    std::unordered_map<std::string_view, int32_t> id_of;
-    for (size_t i = 0; i < impl->pieces.size(); ++i)
-      id_of.emplace(impl->pieces[i], static_cast<int32_t>(i));
-    const auto find = [&](const char* piece) {
-      const auto it = id_of.find(piece);
-      if (it == id_of.end()) fail(vocab_name, fmt::format("has no piece {}", piece));
-      return it->second;
-    };
-    impl->eos = find("</s>");
-    impl->unk = find("<unk>");
-    impl->pad = find("<pad>");
-    for (size_t i = 0; i < own.size(); ++i) {
-      const auto it = id_of.find(own[i]);
-      impl->from_spm[i] = it == id_of.end() ? impl->unk : it->second;
-    }
-    // A vocab.json that only repeats the model, as our own do, makes no other tokenizer.
-    if (own.size() + 1 == impl->pieces.size()) own.push_back("<pad>");
-    impl->own_ids = own != impl->pieces;
-    for (const auto& [piece, id] : id_of) {
-      if (piece.size() > 4 && piece.starts_with(">>") && piece.ends_with("<<"))
-        impl->languages.emplace(piece, id);
-    }
+Tokenizer Tokenizer::renumbered(std::vector<std::string> pieces, const std::string& name,
+                                const std::vector<std::string>& silent) const {
+  SAT_ASSERT(impl_->spm != nullptr);
+  auto impl = std::make_shared<Impl>(*impl_);
+  impl->pieces = std::move(pieces);
+  std::unordered_map<std::string_view, int32_t> id_of;
+  for (size_t i = 0; i < impl->pieces.size(); ++i)
+    id_of.emplace(impl->pieces[i], static_cast<int32_t>(i));
+  const auto find = [&](const char* piece) {
+    const auto it = id_of.find(piece);
+    if (it == id_of.end()) fail(name, fmt::format("has no piece {}", piece));
+    return it->second;
+  };
+  impl->eos = find("</s>");
+  impl->unk = find("<unk>");
+  impl->pad = find("<pad>");
+  for (size_t i = 0; i < impl->from_spm.size(); ++i) {
+    const auto it = id_of.find(impl->spm->IdToPiece(static_cast<int>(i)));
+    impl->from_spm[i] = it == id_of.end() ? impl->unk : it->second;
+  }
+  // Pieces that only repeat the model, as our own vocab.json does, make no other tokenizer.
+  std::vector<std::string> own = impl_->pieces;
+  if (impl_->spm->pad_id() >= 0 && own.size() + 1 == impl->pieces.size()) own.push_back("<pad>");
+  impl->own_ids = own != impl->pieces;
+  for (const auto& [piece, id] : id_of) {
+    if (piece.size() > 4 && piece.starts_with(">>") && piece.ends_with("<<"))
+      impl->languages.emplace(piece, id);
+  }
+  impl->silent.assign(impl->pieces.size(), 0);
+  for (const std::string& piece : silent) {
+    const auto it = id_of.find(piece);
+    if (it != id_of.end()) impl->silent[static_cast<size_t>(it->second)] = 1;
   }
   std::string ids;
   if (impl->own_ids)
     for (const std::string& piece : impl->pieces) ids += piece + '\n';
-  impl->fingerprint = XXH3_64bits_withSeed(serialized.data(), serialized.size(),
+  impl->fingerprint = XXH3_64bits_withSeed(impl->serialized.data(), impl->serialized.size(),
                                            XXH3_64bits(ids.data(), ids.size()));
   return Tokenizer(std::move(impl));
 }
 
 void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
+  if (!is_ids()) ids.insert(ids.end(), impl_->before.begin(), impl_->before.end());
+  encode_text(text, ids);
+}
+
+// Without what stands around it.
+void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& ids) const {
   if (impl_->plain_ids > 0) {
     std::istringstream in{std::string(text)};
     for (std::string word; in >> word;) {
@@ -221,8 +242,7 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
     }
     return;
   }
-  ids.insert(ids.end(), impl_->before.begin(), impl_->before.end());
-  if (impl_->bpe) return impl_->bpe->encode(text, ids);
+  if (impl_->json) return impl_->json->encode(text, ids);
   if (!impl_->languages.empty() && text.starts_with(">>")) {
     const size_t end = text.find("<<");
     const auto language = end == std::string_view::npos
@@ -246,19 +266,35 @@ void Tokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
 std::vector<int32_t> Tokenizer::encode_sentence(std::string_view text) const {
   std::vector<int32_t> ids;
   encode(text, ids);
-  for (const int32_t id : impl_->after)
-    if (id != impl_->eos) ids.push_back(id);
-  if (!is_ids()) ids.push_back(impl_->eos);
+  const std::span<const int32_t> end = sentence_end();
+  if (!is_ids()) ids.insert(ids.end(), end.begin(), end.end());
   return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode_sentence(std::string_view text,
+                                                const TextFrame& frame) const {
+  std::vector<int32_t> ids;
+  if (!is_ids()) ids = frame.before;
+  encode_text(text, ids);
+  if (!is_ids()) ids.insert(ids.end(), frame.after.begin(), frame.after.end());
+  return ids;
+}
+
+std::span<const int32_t> Tokenizer::sentence_begin() const noexcept { return impl_->before; }
+
+std::span<const int32_t> Tokenizer::sentence_end() const noexcept {
+  if (impl_->after.empty()) return {&impl_->eos, 1};
+  return impl_->after;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   if (is_ids()) return fmt::format("{}", fmt::join(ids, " "));
-  if (impl_->bpe) return impl_->bpe->decode(ids);
+  if (impl_->json) return impl_->json->decode(ids);
   std::string text;
   std::vector<std::string> pieces;
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size() || id == impl_->eos || id == impl_->pad) continue;
+    if (!impl_->silent.empty() && impl_->silent[static_cast<size_t>(id)] != 0) continue;
     if (impl_->spm)
       pieces.push_back(impl_->pieces[static_cast<size_t>(id)]);
     else if (id >= kByteOffset)
@@ -285,8 +321,8 @@ int32_t Tokenizer::eos_id() const noexcept { return impl_->eos; }
 int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
 int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
 const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
-bool Tokenizer::is_bytes() const noexcept { return !impl_->spm && !is_ids() && !impl_->bpe; }
-bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->bpe; }
+bool Tokenizer::is_bytes() const noexcept { return !impl_->spm && !is_ids() && !impl_->json; }
+bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->json; }
 bool Tokenizer::is_ids() const noexcept { return impl_->plain_ids > 0; }
 bool Tokenizer::has_own_ids() const noexcept { return impl_->own_ids; }
 uint64_t Tokenizer::fingerprint() const noexcept { return impl_->fingerprint; }

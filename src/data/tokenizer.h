@@ -39,6 +39,11 @@ struct TokenizerTraining {
   std::function<void(const TokenizerProgress&)> progress = {};
 };
 
+// Ids around a text.
+struct TextFrame {
+  std::vector<int32_t> before, after;
+};
+
 // Text to ids and back. A value: copies share the same immutable tables, and all functions may be
 // called from several threads.
 //
@@ -55,8 +60,9 @@ class Tokenizer {
   // destructors of static objects (std::_Exit).
   static Tokenizer train(const std::function<bool(std::string_view&)>& next_line,
                          const TokenizerTraining& options);
-  // A SentencePiece .model, or a tokenizer.json with byte-level BPE (byte_bpe.h). With `vocab_json` (a Marian folder's vocab.json: piece -> id) ids are
-  // those of that file. Errors: io, invalid_argument for a file that is not a usable model.
+  // A SentencePiece .model, or a tokenizer.json (json_tokenizer.h). With `vocab_json` (a Marian folder's
+  // vocab.json: piece -> id) ids are those of that file. Errors: io, invalid_argument for a file that is
+  // not a usable model.
   static Tokenizer load(const std::string& model_path, const std::string& vocab_json_path = "");
   // Same from memory; the names are for messages.
   static Tokenizer parse(const std::string& serialized, const std::string& name,
@@ -66,8 +72,17 @@ class Tokenizer {
   static Tokenizer bytes();
 
   // The same tokenizer for a model whose texts begin with other ids than this would give, and whose
-  // eos_id() and pad_id() (-1: none) are these.
-  Tokenizer framed(std::vector<int32_t> before, int64_t eos, int64_t pad) const;
+  // eos_id() and pad_id() (-1: none) are these. `after`: what ends a sentence, eos among it; nothing:
+  // what ended it before, eos at least.
+  Tokenizer framed(std::vector<int32_t> before, int64_t eos, int64_t pad,
+                   std::vector<int32_t> after = {}) const;
+  // A SentencePiece model's tokenizer with other ids: pieces[i] is that of id i, and what has no place
+  // there is <unk>. `silent` ones are no text. Errors: invalid_argument, naming `name`, where </s>,
+  // <unk> or <pad> is missing.
+  Tokenizer renumbered(std::vector<std::string> pieces, const std::string& name,
+                       const std::vector<std::string>& silent = {}) const;
+  // Pieces by id, of a vocab.json. Errors: io, invalid_argument.
+  static std::vector<std::string> read_vocab(const std::string& vocab_json_path);
   // Text that is ids already, as other programs' tokenizers write them: numbers with spaces between,
   // end-of-sentence among them. `eos` and `pad` (-1: none) are those of the model.
   static Tokenizer ids(int64_t vocab_size, int64_t eos, int64_t pad);
@@ -79,6 +94,11 @@ class Tokenizer {
   // Ids of `text` followed by eos_id(); of ids() these alone. Errors: invalid_argument for text that is
   // no list of ids.
   std::vector<int32_t> encode_sentence(std::string_view text) const;
+  // The same with another frame; of ids() without any.
+  std::vector<int32_t> encode_sentence(std::string_view text, const TextFrame& frame) const;
+  // What it puts before a text and behind a sentence; live as long as this.
+  std::span<const int32_t> sentence_begin() const noexcept;
+  std::span<const int32_t> sentence_end() const noexcept;
   // </s>, <pad> and ids outside the vocabulary give nothing. A tokenizer trained with Text::kept
   // gives back what encode() was given, except U+2581, which stands for a space in SentencePiece.
   std::string decode(std::span<const int32_t> ids) const;
@@ -102,6 +122,8 @@ class Tokenizer {
 
  private:
   struct Impl;
+  void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
+  static Tokenizer parse_spm(const std::string& serialized, const std::string& name);
   explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;  // shared: joint vocabularies use one tokenizer on both sides
 };

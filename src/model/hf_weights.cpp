@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "model/finite.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
@@ -17,9 +19,10 @@
 namespace saturate::model {
 namespace {
 
-std::vector<TensorSpec> tensor_specs(const std::vector<TensorMapping>& mappings) {
+std::vector<TensorSpec> tensor_specs(std::span<const TensorMapping> mappings,
+                                     const std::string& dtype = "F32") {
   std::vector<TensorSpec> specs;
-  for (const TensorMapping& m : mappings) specs.push_back({m.hf_name, "F32", m.hf_shape});
+  for (const TensorMapping& m : mappings) specs.push_back({m.hf_name, dtype, m.hf_shape});
   return specs;
 }
 
@@ -115,15 +118,18 @@ std::string weights_path(const std::string& folder) {
 }
 
 void write_configs(const std::string& folder, const ModelConfig& config,
-                   const TranslateConfig& translate) {
+                   const TranslateConfig& translate, const std::string& dtype = "F32") {
   const std::filesystem::path root(folder);
-  write_json_file((root / "config.json").string(), to_hf_config(config));
+  Json json = to_hf_config(config);
+  if (json.find("torch_dtype") != nullptr && dtype != "F32")
+    json["torch_dtype"] = dtype == "BF16" ? "bfloat16" : "float16";
+  write_json_file((root / "config.json").string(), json);
   write_json_file((root / "generation_config.json").string(),
                   to_generation_config(config, translate));
 }
 
 // Who writes each tensor: those of one parameter go together, to who has the least so far.
-std::vector<int> owners(const std::vector<TensorMapping>& mappings, int ranks) {
+std::vector<int> owners(std::span<const TensorMapping> mappings, int ranks) {
   std::vector<int64_t> load(static_cast<size_t>(ranks));
   std::vector<int> owner;
   for (size_t i = 0; i < mappings.size(); ++i) {
@@ -136,16 +142,39 @@ std::vector<int> owners(const std::vector<TensorMapping>& mappings, int ranks) {
   return owner;
 }
 
-void write_tensors(SafetensorsWriter& writer, const std::vector<TensorMapping>& mappings,
-                   const GetParameter& get, Share share) {
+// Values in 16 bits. Errors: invalid_argument for one that is beyond them.
+template <class Half>
+std::span<const std::byte> rounded(const std::string& name, std::span<const float> values,
+                                   Half (*convert)(float), std::vector<Half>& out) {
+  out.clear();
+  for (const float v : values) {
+    out.push_back(convert(v));
+    if (std::isfinite(to_float(out.back()))) continue;
+    throw Error(
+        Errc::invalid_argument, "save",
+        fmt::format("tensor \"{}\" holds {}, which is beyond the type; choose another --dtype",
+                    name, v));
+  }
+  return std::as_bytes(std::span<const Half>(out));
+}
+
+void write_tensors(SafetensorsWriter& writer, std::span<const TensorMapping> mappings,
+                   const GetParameter& get, Share share, const std::string& dtype = "F32") {
   const std::vector<int> owner = owners(mappings, share.ranks);
   std::vector<float> scratch;
+  std::vector<Bf16> bf16;
+  std::vector<F16> f16;
   std::span<const float> values;
   std::string held;
   for (size_t i = 0; i < mappings.size(); ++i) {
     if (owner[i] != share.rank) continue;
     const TensorMapping& m = mappings[i];
-    const auto write = [&](std::span<const float> v) { writer.write_at(i, 0, std::as_bytes(v)); };
+    const auto write = [&](std::span<const float> v) {
+      writer.write_at(i, 0,
+                      dtype == "BF16"  ? rounded(m.hf_name, v, to_bf16, bf16)
+                      : dtype == "F16" ? rounded(m.hf_name, v, to_f16, f16)
+                                       : std::as_bytes(v));
+    };
     const auto size = static_cast<size_t>(m.rows * m.cols);
     if (m.parameter.empty()) {
       if (m.sinusoids) {
@@ -182,11 +211,45 @@ void write_tensors(SafetensorsWriter& writer, const std::vector<TensorMapping>& 
 }  // namespace
 
 void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
-             const GetParameter& get) {
+             const GetParameter& get, const WeightFormat& format) {
   const std::vector<TensorMapping> mappings = hf_tensor_mapping(config);
-  SafetensorsWriter writer(weights_path(folder), tensor_specs(mappings));
-  write_tensors(writer, mappings, get, {});
-  write_configs(folder, config, translate);
+  const std::vector<TensorSpec> specs = tensor_specs(mappings, format.dtype);
+  const auto bytes_of = [](const TensorSpec& t) {
+    uint64_t bytes = safetensors_element_bytes(t.dtype);
+    for (const int64_t size : t.shape) bytes *= static_cast<uint64_t>(size);
+    return bytes;
+  };
+  std::vector<size_t> begins{0};  // of the shards
+  uint64_t total = 0, in_shard = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const uint64_t bytes = bytes_of(specs[i]);
+    if (in_shard > 0 && bytes > format.shard_bytes - std::min(in_shard, format.shard_bytes)) {
+      begins.push_back(i);
+      in_shard = 0;
+    }
+    in_shard += bytes;
+    total += bytes;
+  }
+  const size_t shards = begins.size();
+  begins.push_back(specs.size());
+  Json places = Json::Object{};
+  for (size_t s = 0; s < shards; ++s) {
+    const std::string name = shards == 1
+                                 ? "model.safetensors"
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards);
+    const size_t first = begins[s], count = begins[s + 1] - first;
+    SafetensorsWriter writer((std::filesystem::path(folder) / name).string(),
+                             {specs.begin() + static_cast<ptrdiff_t>(first),
+                              specs.begin() + static_cast<ptrdiff_t>(first + count)});
+    write_tensors(writer, std::span(mappings).subspan(first, count), get, {}, format.dtype);
+    for (size_t i = first; i < first + count; ++i) places.add(specs[i].name, name);
+  }
+  if (shards > 1) {
+    write_json_file(
+        (std::filesystem::path(folder) / "model.safetensors.index.json").string(),
+        Json{{"metadata", Json{{"total_size", total}}}, {"weight_map", std::move(places)}});
+  }
+  write_configs(folder, config, translate, format.dtype);
 }
 
 void begin_hf(const std::string& folder, const ModelConfig& config,

@@ -52,11 +52,18 @@ struct ParameterRows {
 // Takes a parameter so, or not (false): then SetParameter is called with it.
 using TakeRows = std::function<bool(const std::string& name, const ParameterRows& rows)>;
 
-// Writes config.json, generation_config.json and model.safetensors (F32) into an existing folder,
-// each file durable by itself. Errors: io; invalid_argument when a span has not the parameter's
-// size.
+// In which type weights are written, rounded to nearest even, and how large a file may become.
+struct WeightFormat {
+  std::string dtype = "F32";          // or "BF16", "F16"
+  uint64_t shard_bytes = UINT64_MAX;  // of tensors; one that is larger has a file of its own
+};
+
+// Writes config.json, generation_config.json and model.safetensors into an existing folder, each file
+// durable by itself; what needs several files is written as transformers' shards, with
+// model.safetensors.index.json. Errors: io; invalid_argument when a span has not the parameter's size,
+// or a value is beyond the type.
 void save_hf(const std::string& folder, const ModelConfig& config, const TranslateConfig& translate,
-             const GetParameter& get);
+             const GetParameter& get, const WeightFormat& format = {});
 
 // The same in parts, for several processes and into a folder that appears as a whole: one of them
 // writes config.json, generation_config.json and the head of model.safetensors; then each writes and

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "base/half.h"
+#include "base/json.h"
 #include "base/testing/temp_folder.h"
 #include "model/hf_config.h"
 #include "model/hf_tokenizer.h"
@@ -324,6 +327,31 @@ TEST(HfWeights, NamesTensorsThatDoNotFit) {
   });
   EXPECT_NE(load_error(folder.path(), config).find("\"stray\" (2) has no place"),
             std::string::npos);
+}
+
+TEST(HfWeights, ShardsIn16BitsReadBackAsRounded) {
+  const ModelConfig config = small("base");
+  Values values = numbered(config);
+  const auto get = [&values](const std::string& name) -> std::span<const float> {
+    return values.at(name);
+  };
+  const TempFolder folder;
+  save_hf(folder.path(), config, {}, get, {.dtype = "BF16", .shard_bytes = 600});
+  EXPECT_FALSE(std::filesystem::exists(folder / "model.safetensors"));
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    if (entry.path().extension() != ".safetensors") continue;
+    ++files;
+    EXPECT_LT(entry.file_size(), 600u + 4000u);  // with a header
+  }
+  EXPECT_GT(files, 5);
+  EXPECT_EQ(*read_json_file(folder / "config.json")["torch_dtype"].if_string(), "bfloat16");
+  for (auto& [name, list] : values)
+    for (float& v : list) v = to_float(to_bf16(v));
+  EXPECT_EQ(load(folder.path(), config), values);
+  values.begin()->second.front() = 1e6f;
+  const TempFolder half;
+  EXPECT_THROW(save_hf(half.path(), config, {}, get, {.dtype = "F16"}), Error);
 }
 
 TEST(HfWeights, RefusesWeightsThatAreNotFinite) {

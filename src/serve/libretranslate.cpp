@@ -90,6 +90,8 @@ BatchRequest parse_batch(const Json& body) {
   JsonFields fields(body, "request", "the body");
   BatchRequest r;
   r.model = fields.text_or("model", "");
+  r.source = fields.text_or("source", "");
+  r.target = fields.text_or("target", "");
   take_texts(fields, "texts", fields.list("texts"), r.texts);
   if (r.texts.empty()) fields.fail("texts", "it is empty; give at least one");
   r.nbest = fields.integer_or("nbest", 1);

@@ -23,10 +23,11 @@ struct TranslateRequest {
 TranslateRequest parse_translate(std::string_view body, std::string_view type,
                                  const JsonLimits& limits);
 
-// Of the endpoint /v1/translate: {"texts": [...], "model": "name", "nbest": 1}.
+// Of the endpoint /v1/translate: {"texts": [...], "model": "name", "nbest": 1}, and of a multilingual
+// model "source" and "target".
 struct BatchRequest {
   std::vector<std::string> texts;
-  std::string model;
+  std::string model, source, target;
   int64_t nbest = 1;
 };
 BatchRequest parse_batch(const Json& body);

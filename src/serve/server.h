@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,12 @@ struct ServedModel {
   std::unique_ptr<FolderWatch> watch;  // may be null
 
   EngineCounts counts() const { return translation ? translation->counts() : generation->counts(); }
+};
+
+// How a request's lines name their languages to a multilingual model.
+struct LanguageFrame {
+  std::optional<data::TextFrame> source;  // none: as the model was loaded
+  std::vector<int32_t> target;
 };
 
 struct ServerOptions {
@@ -79,6 +86,8 @@ class Server {
   ServedModel& translation_model(const std::string& name);
   ServedModel& generation_model(const std::string& name);
   ServedModel& model_for(const TranslateRequest& request);
+  void name_languages(const ServedModel& model, const std::string& source,
+                      const std::string& target, LanguageFrame& frame) const;
   std::string names(bool translation) const;
 
   const ServerOptions options_;

@@ -70,9 +70,17 @@ HttpReply Server::models(std::string_view name) const {
 
 HttpReply Server::languages() const {
   std::map<std::string, std::set<std::string>> targets;
-  for (const ServedModel& m : models_)
+  for (const ServedModel& m : models_) {
     if (m.translation && !m.languages.source.empty())
       targets[m.languages.source].insert(m.languages.target);
+    if (!m.translation || !m.translation->model().languages.needs_source()) continue;
+    const train::Languages& l = m.translation->model().languages;
+    std::set<std::string> all;
+    for (const auto& [code, id] : l.ids)
+      if (!l.target_is_start || code == l.target) all.insert(train::Languages::name_of(code));
+    for (const auto& [code, id] : l.ids)
+      targets[train::Languages::name_of(code)].insert(all.begin(), all.end());
+  }
   // A language that is only written has an entry as well, so that its name is known.
   std::set<std::string> written;
   for (const auto& [source, list] : targets) written.insert(list.begin(), list.end());

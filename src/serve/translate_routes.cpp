@@ -19,7 +19,12 @@ struct TextLines {
   std::vector<int64_t> source;    // by line: its number among the job's sources, or -1
 };
 
-TextLines split(const TranslationEngine& engine, std::string_view text,
+std::vector<int32_t> encode(const TranslationEngine& engine, std::string_view line,
+                            const LanguageFrame& frame) {
+  return frame.source ? engine.encode(line, *frame.source) : engine.encode(line);
+}
+
+TextLines split(const TranslationEngine& engine, std::string_view text, const LanguageFrame& frame,
                 std::vector<std::vector<int32_t>>& sources) {
   TextLines lines;
   while (true) {
@@ -30,7 +35,7 @@ TextLines split(const TranslationEngine& engine, std::string_view text,
     lines.kept.emplace_back(blank ? line : std::string_view());
     if (!blank) {
       if (line.back() == '\r') line.remove_suffix(1);
-      sources.push_back(engine.encode(line));
+      sources.push_back(encode(engine, line, frame));
     }
     if (end == text.size()) return lines;
     text.remove_prefix(end + 1);
@@ -70,6 +75,16 @@ Json one_or_list(bool list, Json::Array values) {
   return list ? Json(std::move(values)) : std::move(values.front());
 }
 
+// Whether a multilingual model has both languages.
+bool translates(const ServedModel& m, const std::string& source, const std::string& target) {
+  const train::Languages& l = m.translation->model().languages;
+  const std::string to = l.code_of(target);
+  if (to.empty() || (l.target_is_start && to != l.target)) return false;
+  if (source == "auto") return !l.needs_source() || !l.source.empty();
+  if (l.needs_source()) return !l.code_of(source).empty();
+  return m.languages.source.empty() || m.languages.source == source;
+}
+
 Json translation_json(const train::Translation& t) {
   return {{"text", t.text}, {"score", t.score}, {"log_probability", t.log_probability}};
 }
@@ -80,6 +95,7 @@ ServedModel& Server::model_for(const TranslateRequest& r) {
   if (!r.model.empty()) return translation_model(r.model);
   ServedModel* found = nullptr;
   for (ServedModel& m : models_) {
+    if (m.translation && translates(m, r.source, r.target)) return m;
     if (!m.translation || m.languages.target != r.target) continue;
     if (r.source != "auto" && m.languages.source != r.source) continue;
     if (r.source == "auto" && found != nullptr && found->languages.source != m.languages.source) {
@@ -94,6 +110,28 @@ ServedModel& Server::model_for(const TranslateRequest& r) {
   throw RequestError(400, fmt::format("{:.50} to {:.50} is not translated here; /languages lists "
                                       "what is",
                                       r.source, r.target));
+}
+
+// Codes that are "" are the model's own.
+void Server::name_languages(const ServedModel& model, const std::string& source,
+                            const std::string& target, LanguageFrame& frame) const {
+  const train::Languages& l = model.translation->model().languages;
+  if (l.told == train::Languages::Told::nothing || target == model.languages.target) return;
+  const auto resolve = [&](const char* side, const std::string& name, const std::string& own,
+                           bool needed) {
+    const std::string code = name.empty() || name == "auto" ? own : l.code_of(name);
+    const bool fixed = side[0] == 't' && l.target_is_start && code != l.target;
+    if ((!code.empty() || (!needed && name.empty())) && !fixed) return code;
+    throw RequestError(400, fmt::format("{} is \"{:.50}\", which {} does not have as that; "
+                                        "/languages lists what it has",
+                                        side, name, model.name));
+  };
+  const std::string to = resolve("target", target, l.target, l.needs_target());
+  const std::string from =
+      l.needs_source() ? resolve("source", source, l.source, true) : std::string();
+  frame.source =
+      l.source_frame(from, to, static_cast<int32_t>(model.translation->model().config.eos_id));
+  frame.target = l.target_begin(to);
 }
 
 void Server::submit(ServedModel& model, TranslationJob job) {
@@ -112,9 +150,12 @@ void Server::translate(const Shared& exchange) {
     throw RequestError(401, "a key is needed: api_key, or Authorization: Bearer KEY");
   ServedModel& model = model_for(r);
   TranslationJob job;
+  LanguageFrame frame;
+  name_languages(model, r.source, r.target, frame);
+  job.search.prefix = frame.target;
   std::vector<TextLines> texts;
   for (const std::string& text : r.texts)
-    texts.push_back(split(*model.translation, text, job.sources));
+    texts.push_back(split(*model.translation, text, frame, job.sources));
   const auto answer = [exchange, texts = std::move(texts), list = r.list,
                        detect = r.source == "auto", source = model.languages.source,
                        most = r.alternatives](const TranslationJob::Lines& found) {
@@ -146,13 +187,16 @@ void Server::translate_batch(const Shared& exchange) {
   const BatchRequest r = parse_batch(parse_body(http.body, options_.json));
   ServedModel& model = translation_model(r.model);
   TranslationJob job;
+  LanguageFrame frame;
+  name_languages(model, r.source, r.target, frame);
+  job.search.prefix = frame.target;
   for (size_t i = 0; i < r.texts.size(); ++i) {
     if (r.texts[i].find('\n') != std::string::npos) {
       throw RequestError(400, fmt::format("texts[{}] has several lines; give one sentence in each "
                                           "text, or a whole text to /translate",
                                           i));
     }
-    job.sources.push_back(model.translation->encode(r.texts[i]));
+    job.sources.push_back(encode(*model.translation, r.texts[i], frame));
   }
   job.search.nbest = static_cast<int>(r.nbest);
   job.cancelled = [exchange] { return exchange->cancelled(); };
@@ -188,7 +232,10 @@ void Server::translate_lines(const Shared& exchange) {
     throw RequestError(400, fmt::format("byte {} of the text is not UTF-8; send UTF-8", at + 1));
   ServedModel& model = translation_model(name);
   TranslationJob job;
-  TextLines lines = split(*model.translation, http.body, job.sources);
+  LanguageFrame frame;
+  name_languages(model, "", "", frame);
+  job.search.prefix = frame.target;
+  TextLines lines = split(*model.translation, http.body, frame, job.sources);
   const auto answer = [exchange, lines = std::move(lines)](const TranslationJob::Lines& found) {
     exchange->reply({.body = join(lines, found, 0), .type = "text/plain; charset=utf-8"});
   };

@@ -64,7 +64,15 @@ void TranslationEngine::stop() {
 }
 
 std::vector<int32_t> TranslationEngine::encode(std::string_view line) const {
-  std::vector<int32_t> ids = model_.tokenizers.source.encode_sentence(line);
+  return checked(model_.tokenizers.source.encode_sentence(line));
+}
+
+std::vector<int32_t> TranslationEngine::encode(std::string_view line,
+                                               const data::TextFrame& frame) const {
+  return checked(model_.tokenizers.source.encode_sentence(line, frame));
+}
+
+std::vector<int32_t> TranslationEngine::checked(std::vector<int32_t> ids) const {
   if (std::ssize(ids) > options_.max_source) {
     throw Error(Errc::invalid_argument, "translate",
                 fmt::format("a line has {} tokens and the model takes {}; give one sentence a line",
@@ -146,10 +154,13 @@ void TranslationEngine::ended(const Line& line, std::vector<model::Hypothesis> f
 
 namespace {
 
-model::SearchOptions search_of(const TranslationJob& job, size_t line) {
+// Without a wish it begins as all translations of the model do; a prefix that is text begins so already.
+model::SearchOptions search_of(const TranslationJob& job, size_t line,
+                               std::span<const int32_t> begin) {
   model::SearchOptions search = job.search;
-  if (job.prefixes.empty()) return search;
-  const std::vector<int32_t>& own = job.prefixes[line];
+  const std::vector<int32_t> own =
+      job.prefixes.empty() ? std::vector<int32_t>() : job.prefixes[line];
+  if (own.empty() && search.prefix.empty()) search.prefix.assign(begin.begin(), begin.end());
   search.prefix.insert(search.prefix.end(), own.begin(), own.end());
   return search;
 }
@@ -160,8 +171,9 @@ model::SearchOptions search_of(const TranslationJob& job, size_t line) {
 void TranslationEngine::translate(model::Translator& translator, UnderWay& lines) {
   for (Line& line : take(std::ssize(lines))) {
     try {
-      const int64_t ticket =
-          translator.add(line.job->job.sources[line.number], search_of(line.job->job, line.number));
+      const int64_t ticket = translator.add(
+          line.job->job.sources[line.number],
+          search_of(line.job->job, line.number, model_.tokenizers.target.sentence_begin()));
       lines.emplace(ticket, std::move(line));
     } catch (const Error& e) {
       line.job->fail(e.what());

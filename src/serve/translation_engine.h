@@ -48,6 +48,8 @@ class TranslationEngine {
   // Ids of a line, with end-of-sentence. From any thread. Errors: invalid_argument, with both
   // numbers, for more tokens than the model takes.
   std::vector<int32_t> encode(std::string_view line) const;
+  // The same between other ids, of a multilingual model.
+  std::vector<int32_t> encode(std::string_view line, const data::TextFrame& frame) const;
   // From any thread. A job that is not accepted is dropped; none of its functions is called.
   Admission submit(TranslationJob job);
 
@@ -62,6 +64,7 @@ class TranslationEngine {
     size_t number;
   };
   using UnderWay = std::map<int64_t, Line>;  // by the translator's tickets
+  std::vector<int32_t> checked(std::vector<int32_t> ids) const;
   void work(bool first);
   void translate(model::Translator& translator, UnderWay& lines);
   std::vector<Line> take(int64_t held);

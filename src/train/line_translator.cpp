@@ -18,7 +18,7 @@ std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
     log_warning(fmt::format("line {} has {} tokens; the model takes {}, the rest is left out",
                             number, ids.size(), limit));
   }
-  return clip_source(std::move(ids), limit, source.eos_id());
+  return clip_source(std::move(ids), limit, source.sentence_end());
 }
 
 namespace {
@@ -60,6 +60,8 @@ LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& 
                                LineOptions options)
     : target_(model.tokenizers.target),
       source_eos_(model.tokenizers.source.eos_id()),
+      frame_(model.tokenizers.source.sentence_begin().size() +
+             model.tokenizers.source.sentence_end().size()),
       options_(std::move(options)) {
   const model::TranslatorOptions o = line_translator_options(model, config, options_);
   if (model.store->device().is_cuda()) {
@@ -76,8 +78,11 @@ void LineTranslator::warm_up(int64_t lines) {
 }
 
 void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>& prefix) {
-  source_tokens_.emplace(added_, source.size());
+  source_tokens_.emplace(added_, source.size() > frame_ ? source.size() : 0);
   model::SearchOptions search = options_.search;
+  // A prefix that is text begins so already.
+  const std::span<const int32_t> begin = target_.sentence_begin();
+  if (prefix.empty() && search.prefix.empty()) search.prefix.assign(begin.begin(), begin.end());
   search.prefix.insert(search.prefix.end(), prefix.begin(), prefix.end());
   if (search.draw) search.draw->stream = static_cast<int32_t>(added_);
   if (workers_) {

@@ -78,6 +78,7 @@ class LineTranslator {
 
   const data::Tokenizer target_;
   const int32_t source_eos_;
+  const size_t frame_;  // tokens of a line without words
   const LineOptions options_;
   std::optional<model::Translator> translator_;       // on a GPU
   std::map<int64_t, int64_t> tickets_;                // lines by the translator's numbers

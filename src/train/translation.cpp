@@ -10,10 +10,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/timed_part.h"
-#include "data/tokenizer_json.h"
 #include "kernels/gemm/packed/packed_linear.h"
 #include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
@@ -105,91 +103,6 @@ ModelPlace model_place(const std::string& path, const std::string& adapter) {
   return place;
 }
 
-void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
-                      const Tokenizers& tokenizers) {
-  const auto differs = [&](const char* side, int64_t model, int64_t tokenizer) {
-    // Published models have rows behind their vocabulary, so that sizes are round.
-    const bool may_have_more = tokenizers.target.is_foreign();
-    if (model == tokenizer || (may_have_more && tokenizer < model)) return;
-    throw Error(
-        Errc::invalid_argument, "model",
-        fmt::format("{}: the model has a {} vocabulary of {} and its tokenizer {}; the files are "
-                    "not of one training run",
-                    folder, side, model, tokenizer));
-  };
-  differs("target", config.vocab_target, tokenizers.target.vocab_size());
-  if (config.kind == model::ModelKind::encoder_decoder) {
-    differs("source", config.vocab_source, tokenizers.source.vocab_size());
-  }
-}
-
-namespace {
-
-// Of a model that others have published: SentencePiece's model under the name that its family gives
-// it, or a tokenizer.json. Nothing where there is neither.
-std::optional<Tokenizers> published_tokenizers(const std::string& folder,
-                                               const model::ModelConfig& c) {
-  using model::HfClass;
-  const HfClass family = model::nearest_hf_class(c);
-  const auto both = [](const data::Tokenizer& t) { return Tokenizers{t, t}; };
-  const auto path = [&](const char* name) { return folder + "/" + name; };
-  const bool llama = c.kind == model::ModelKind::decoder_only && family != HfClass::gpt2;
-  if (family == HfClass::t5 && fs::exists(path("spiece.model"))) {
-    return both(data::Tokenizer::load(path("spiece.model")).framed({}, c.eos_id, c.pad_id));
-  }
-  if (llama && fs::exists(path("tokenizer.model"))) {
-    const std::string settings = path("tokenizer_config.json");
-    const Json json = fs::exists(settings) ? read_json_file(settings) : Json(Json::Object{});
-    const bool* adds = json["add_bos_token"].if_bool();
-    std::vector<int32_t> before;
-    if (c.bos_id >= 0 && (adds == nullptr || *adds)) before = {static_cast<int32_t>(c.bos_id)};
-    return both(data::Tokenizer::load(path("tokenizer.model")).framed(before, c.eos_id, c.pad_id));
-  }
-  if ((llama || family == HfClass::gpt2 || family == HfClass::bart) &&
-      fs::exists(path("tokenizer.json"))) {
-    const data::Tokenizer t = data::Tokenizer::load(path("tokenizer.json"));
-    std::vector<int32_t> before;
-    t.encode("", before);
-    return both(t.framed(before, c.eos_id, c.pad_id));
-  }
-  return std::nullopt;
-}
-
-// Whether the folder says that one id is one byte, in the tokenizer.json that such models are saved with.
-bool says_bytes(const std::string& folder) {
-  const std::string path = folder + "/tokenizer.json";
-  if (!fs::exists(path)) return false;
-  const std::string ours =
-      data::tokenizer_json(data::Tokenizer::bytes(), data::SentenceEnd::left_out);
-  return read_json_file(path)["model"] == parse_json(ours, "bytes")["model"];
-}
-
-}  // namespace
-
-Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config) {
-  std::optional<Tokenizers> t;
-  const data::Tokenizer bytes = data::Tokenizer::bytes();
-  if (fs::exists(folder + "/target.spm")) {
-    t = load_tokenizers(folder);
-  } else if (config.vocab_target == bytes.vocab_size() && says_bytes(folder)) {
-    t = Tokenizers{bytes, bytes};
-  } else {
-    t = published_tokenizers(folder, config);
-  }
-  if (!t) {
-    throw Error(
-        Errc::invalid_argument, "model",
-        fmt::format("{} has no tokenizer that Saturate reads (source.spm and target.spm; of T5 "
-                    "spiece.model; of Llama and those like it tokenizer.model; of these, GPT-2 and "
-                    "BART a tokenizer.json with byte-level BPE; a model of bytes has a "
-                    "tokenizer.json too); put the one it was trained with there, or give token ids "
-                    "with --ids",
-                    folder));
-  }
-  check_vocabulary(folder, config, *t);
-  return *t;
-}
-
 namespace {
 
 Tokenizers plain_ids(const model::ModelConfig& c) {
@@ -198,16 +111,61 @@ Tokenizers plain_ids(const model::ModelConfig& c) {
           data::Tokenizer::ids(c.vocab_target, c.eos_id, c.pad_id)};
 }
 
+// What texts of a model begin and end with.
+void frame_texts(LoadedModel& m, const LoadHooks& hooks) {
+  const bool given = !hooks.source_language.empty() || !hooks.target_language.empty();
+  if (m.config.kind != model::ModelKind::encoder_decoder) {
+    if (!given) return;
+    throw Error(Errc::invalid_argument, "model",
+                m.folder + " is a language model, it has no pair of languages");
+  }
+  m.languages = read_languages(
+      m.folder, m.config,
+      hooks.ids && given ? load_tokenizers_of(m.folder, m.config).target : m.tokenizers.target);
+  Languages& l = m.languages;
+  if (given && l.told == Languages::Told::nothing) {
+    throw Error(Errc::invalid_argument, "model",
+                m.folder +
+                    " names no languages to choose from; leave --source-lang and "
+                    "--target-lang out");
+  }
+  if (!hooks.source_language.empty() && !l.needs_source()) {
+    throw Error(Errc::invalid_argument, "model",
+                m.folder + " takes texts of its languages as they are; leave --source-lang out");
+  }
+  // id_of says what is wrong with a code.
+  for (const auto& [wanted, side] :
+       {std::pair{&hooks.source_language, &l.source}, {&hooks.target_language, &l.target}}) {
+    if (wanted->empty()) continue;
+    l.id_of(*wanted);
+    *side = l.code_of(*wanted);
+  }
+  if (l.target_is_start) m.config.decoder_start_id = l.id_of(l.target);
+  const auto eos = static_cast<int32_t>(m.config.eos_id);
+  const data::TextFrame frame = l.source_frame(l.source, l.target, eos);
+  if (!frame.before.empty() || frame.after.size() > 1)
+    m.tokenizers.source =
+        m.tokenizers.source.framed(frame.before, eos, m.config.pad_id, frame.after);
+  std::vector<int32_t> begin = l.target_begin(l.target);
+  if (const int64_t forced = read_forced_first(m.folder, m.config);
+      forced >= 0 && begin.empty() && !l.target_is_start)
+    begin = {static_cast<int32_t>(forced)};
+  if (!begin.empty())
+    m.tokenizers.target = m.tokenizers.target.framed(begin, eos, m.config.pad_id, {eos});
+}
+
 // Everything of the folder but the weights, which are only looked at.
-LoadedModel read_text_side(const std::string& folder, bool ids) {
+LoadedModel read_text_side(const std::string& folder, const LoadHooks& hooks) {
   const TimedPart part("configuration and tokenizers");
   const model::ModelConfig config = model::read_model_config(folder);
   LoadedModel m{.folder = folder,
                 .config = config,
                 .translate = model::read_translate_config(folder),
-                .tokenizers = ids ? plain_ids(config) : load_tokenizers_of(folder, config),
+                .tokenizers = hooks.ids ? plain_ids(config) : load_tokenizers_of(folder, config),
+                .languages = {},
                 .store = nullptr,
                 .transformer = nullptr};
+  frame_texts(m, hooks);
   model::check_hf_weights(folder, m.config);  // before room is made for what config.json claims
   return m;
 }
@@ -230,11 +188,13 @@ model::TranslatorOptions translator_options(const TranslateConfig& config, int64
   return o;
 }
 
-std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_t eos) {
-  if (static_cast<int64_t>(ids.size()) > limit) {
-    ids.resize(static_cast<size_t>(limit));
-    ids.back() = eos;
-  }
+std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit,
+                                 std::span<const int32_t> end) {
+  if (std::ssize(ids) <= limit) return ids;
+  const auto most = static_cast<size_t>(limit);
+  ids.resize(most);
+  const std::span<const int32_t> kept = end.last(std::min(end.size(), most));
+  std::ranges::copy(kept, ids.end() - std::ssize(kept));
   return ids;
 }
 
@@ -262,7 +222,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     use_device(found);
     return found;
   });
-  LoadedModel m = read_text_side(place.folder, hooks.ids);
+  LoadedModel m = read_text_side(place.folder, hooks);
   std::optional<model::Adapter> adapter;
   if (!place.adapter.empty()) {
     adapter = model::read_adapter(place.adapter, m.folder, m.config);

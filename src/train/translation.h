@@ -11,6 +11,8 @@
 #include "model/transformer.h"
 #include "model/translator.h"
 #include "train/corpora.h"
+#include "train/languages.h"
+#include "train/published_tokenizers.h"
 
 namespace saturate::train {
 
@@ -18,9 +20,10 @@ namespace saturate::train {
 model::TranslatorOptions translator_options(const TranslateConfig& config, int64_t max_source,
                                             int64_t beam);
 
-// Source ids cut to `limit` tokens, end-of-sentence kept: a translation of the beginning beats
-// none.
-std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit, int32_t eos);
+// Source ids cut to `limit` tokens, what ends a sentence (Tokenizer::sentence_end) kept: a translation of
+// the beginning beats none.
+std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit,
+                                 std::span<const int32_t> end);
 
 // A model folder (or a run folder, whose model/ or newest checkpoint is taken), ready to run. Copies
 // share the weights.
@@ -28,7 +31,8 @@ struct LoadedModel {
   std::string folder;
   model::ModelConfig config;
   TranslateConfig translate;  // how the run that made it decodes
-  Tokenizers tokenizers;
+  Tokenizers tokenizers;      // of a multilingual model for the languages below
+  Languages languages;
   std::shared_ptr<ParameterStore> store;
   std::shared_ptr<model::Transformer> transformer;
 };
@@ -45,12 +49,6 @@ struct ModelPlace {
 // is given apart, or "". Errors: io; invalid_argument when both are adapters.
 ModelPlace model_place(const std::string& path, const std::string& adapter = {});
 
-// The tokenizers of a model folder, whose vocabularies are those of `config`. Errors:
-// invalid_argument, when they are of another size or there is none that we read.
-Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config);
-void check_vocabulary(const std::string& folder, const model::ModelConfig& config,
-                      const Tokenizers& tokenizers);
-
 // What may begin before the weights are there; called at most once each, one after the other, with
 // the model that load_model() will return (which then moves: keep what its pointers point to).
 struct LoadHooks {
@@ -60,6 +58,8 @@ struct LoadHooks {
   // thread of its own beside the reading of the weights; load_model() waits for it.
   std::function<void(const LoadedModel&)> on_memory;
   bool ids = false;  // text is token ids (Tokenizer::ids), and no tokenizer is needed
+  // Of a multilingual model; "": as its files say.
+  std::string source_language = {}, target_language = {};
 };
 
 // Starts the device, reads the files and runs the hooks side by side. `precision`: auto, fp32, bf16,

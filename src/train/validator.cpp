@@ -127,7 +127,7 @@ void Validator::translate(const ValidationSet& set, ValidationResult& result) {
   std::vector<std::vector<int32_t>> sources;
   for (const std::string& line : set.source) {
     sources.push_back(clip_source(corpora_.source.encode_sentence(line), layout_.shape.max_source,
-                                  corpora_.source.eos_id()));
+                                  corpora_.source.sentence_end()));
   }
   result.translated = true;
   std::vector<std::vector<int32_t>> translations;

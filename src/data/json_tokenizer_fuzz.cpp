@@ -6,13 +6,13 @@
 #include <string>
 
 #include "base/error.h"
-#include "data/byte_bpe.h"
+#include "data/json_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace saturate;
   const std::string json(reinterpret_cast<const char*>(data), size);
   try {
-    const saturate::data::ByteBpe bpe(json, "fuzz");
+    const saturate::data::JsonTokenizer bpe(json, "fuzz");
     std::vector<int32_t> ids;
     bpe.encode("the <e> it's 123 \xC3\xA9", ids);
     bpe.encode(json.substr(0, 200), ids);

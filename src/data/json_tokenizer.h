@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level BPE as Hugging Face's tokenizers keeps it in tokenizer.json: GPT-2, Llama 3, Qwen, BART.
+// Text to ids as Hugging Face's tokenizers has it in a tokenizer.json: byte-level BPE (GPT-2, Llama 3,
+// Qwen, BART), BPE of characters (NLLB, Llama 2, Gemma) and Unigram (T5, mBART, Pegasus).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -11,20 +12,20 @@
 namespace saturate::data {
 
 // Immutable; all functions may be called from several threads.
-class ByteBpe {
+class JsonTokenizer {
  public:
   // From the text of a tokenizer.json. Errors: invalid_argument or unsupported, naming `where` and the
-  // part that is damaged or that this does not read: models other than byte-level BPE, normalisers
-  // other than NFC, patterns that PCRE2 refuses.
-  ByteBpe(const std::string& json, const std::string& where);
-  ~ByteBpe();
+  // part that is damaged or that this does not read: other models, normalisers, splitters and decoders,
+  // patterns that PCRE2 refuses.
+  JsonTokenizer(const std::string& json, const std::string& where);
+  ~JsonTokenizer();
 
   // Appends the ids of `text`, those of added tokens that it spells out among them, as the library
-  // does with add_special_tokens=False. Errors: invalid_argument for text that is not UTF-8 where the
-  // pattern needs it. Cost: n log n in the longest word.
+  // does with add_special_tokens=False. Errors: invalid_argument for text that is not UTF-8 where a step
+  // needs it. Cost: n log n in the longest word.
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
-  // The bytes of the ids, without special tokens and unknown ids. A character that the ids break off
-  // is broken off here too.
+  // The text of the ids, without special tokens and unknown ids. Of byte-level tokens a character that
+  // the ids break off is broken off here too.
   std::string decode(std::span<const int32_t> ids) const;
 
   // What the library puts before and after a text with add_special_tokens=True.
