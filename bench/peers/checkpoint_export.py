@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what `saturate export` writes in bf16 and in shards opens elsewhere.
+
+transformers makes a small model of each family with random weights; it is exported, opened by transformers again and
+compared tensor by tensor with the same weights rounded to bf16; where CTranslate2 is installed its converter opens the
+folders of the families that it has a loader for. Needs torch and transformers; no network.
+
+  python3 bench/peers/checkpoint_export.py --program build/bin/saturate [--family NAME ...]
+
+Prints one line a family and reader: "right:", or "wrong:" with the reason. Exit status 1 if any is wrong.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import checkpoints as weights  # beside this file
+import torch
+import transformers as tf
+
+try:
+    import ctranslate2
+except ImportError:
+    ctranslate2 = None
+
+FAMILIES = ("marian", "pegasus", "m2m100", "bart", "mbart", "t5", "gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3", "gemma2")
+
+
+def rounded(state):
+    return {name: value.bfloat16().float() for name, value in state.items()}
+
+
+def judge(name, program, folder):
+    torch.manual_seed(1)
+    model = weights.draw(weights.FAMILIES[name](), seed=7)
+    source, out = os.path.join(folder, "source"), os.path.join(folder, "out")
+    model.save_pretrained(source)
+    done = subprocess.run([program, "export", "--model", source, "--out", out, "--dtype", "bf16", "--max-shard-size", "60KB"],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"wrong: {name}: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        return False
+    files = [f for f in os.listdir(out) if f.endswith(".safetensors")]
+    back = type(model).from_pretrained(out, dtype=torch.float32)
+    wanted, got = rounded(model.state_dict()), back.state_dict()
+    computed = lambda n: "embed_positions" in n and model.config.model_type in ("marian", "pegasus", "m2m_100")
+    differ = [n for n, v in wanted.items() if not computed(n) and not torch.allclose(v, got[n], rtol=2**-8, atol=0)]
+    print(f"{'wrong' if differ else 'right'}: {name}: transformers opens {len(files)} shards in bf16"
+          + (f"; {differ[0]} differs" if differ else ""), flush=True)
+    return not differ
+
+
+def judge_ctranslate2(folder, program, scratch):
+    """A folder with a tokenizer, as checkpoint_text.py --keep leaves it."""
+    name, out = os.path.basename(folder), os.path.join(scratch, "out")
+    done = subprocess.run([program, "export", "--model", folder, "--out", out, "--dtype", "bf16", "--max-shard-size", "60KB"],
+                          capture_output=True, text=True)
+    try:
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        converted = os.path.join(scratch, "ct2")
+        ctranslate2.converters.TransformersConverter(out).convert(converted)
+        ctranslate2.Translator(converted) if tf.AutoConfig.from_pretrained(out).is_encoder_decoder else ctranslate2.Generator(converted)
+    except Exception as error:  # whatever their converter raises is the finding
+        print(f"wrong: {name}: CTranslate2 says: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        return False
+    print(f"right: {name}: CTranslate2 opens it", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/bin/saturate")
+    parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--folders", nargs="*", default=[], help="folders with tokenizers, for CTranslate2")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    right = True
+    for name in options.family:
+        with tempfile.TemporaryDirectory() as folder:
+            right = judge(name, options.program, folder) and right
+    for folder in options.folders if ctranslate2 else []:
+        with tempfile.TemporaryDirectory() as scratch:
+            right = judge_ctranslate2(folder.rstrip("/"), options.program, scratch) and right
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
