@@ -69,6 +69,8 @@ struct TranslateOptions {
   double temperature = 1, top_p = 1;
   int64_t top_k = 0;  // 0: all
   uint64_t seed = 1;
+  bool alignments = false, attention = false;
+  int64_t alignment_layer = -1, alignment_head = -1;  // -1: the last; all
   DecodeOptions decode;
 };
 

@@ -46,29 +46,60 @@ void name_part_at_signals(const std::string& part) {
   }
 }
 
+// Tokens of the source that a translation's attention goes to, end-of-sentence included.
+size_t source_tokens(const train::Translation& t) {
+  return t.attention.size() / t.token_log_probabilities.size();
+}
+
+// With --alignments as Marian writes it, in Pharaoh's format.
+std::string text_of(const train::Translation& t, const TranslateOptions& o) {
+  if (!o.alignments) return t.text;
+  std::string text = t.text + " |||";
+  for (const auto& [s, d] : train::align(t.attention, source_tokens(t)))
+    text += fmt::format(" {}-{}", s, d);
+  return text;
+}
+
+Json matrix(std::span<const float> values, size_t columns) {
+  Json::Array rows;
+  for (size_t at = 0; at < values.size(); at += columns) {
+    Json::Array row;
+    for (const float v : values.subspan(at, columns)) row.emplace_back(double{v});
+    rows.emplace_back(std::move(row));
+  }
+  return Json(std::move(rows));
+}
+
 // As Moses and Marian write it, lines counted from 0: one feature, the log-probability, and the
 // score by which the list is ordered.
 // With word_scores the tokens' log-probabilities follow, under Marian's name.
-std::string nbest_line(int64_t line, const train::Translation& t, bool word_scores) {
+std::string nbest_line(int64_t line, const train::Translation& t, const TranslateOptions& o) {
   const std::string words =
-      word_scores ? fmt::format(" WordScores= {:.6f}", fmt::join(t.token_log_probabilities, " "))
-                  : "";
-  return fmt::format("{} ||| {} ||| F0= {:.6f}{} ||| {:.6f}", line, t.text, t.log_probability,
-                     words, t.score);
+      o.word_scores ? fmt::format(" WordScores= {:.6f}", fmt::join(t.token_log_probabilities, " "))
+                    : "";
+  return fmt::format("{} ||| {} ||| F0= {:.6f}{} ||| {:.6f}", line, text_of(t, o),
+                     t.log_probability, words, t.score);
 }
 
 std::string json_line(int64_t line, std::span<const train::Translation> list,
-                      const data::Tokenizer& target) {
+                      const TranslateOptions& o, const data::Tokenizer& target) {
   Json::Array translations;
   for (const train::Translation& t : list) {
     Json::Array tokens, each;
     for (const int32_t id : t.ids) tokens.emplace_back(target.piece(id));
     for (const double p : t.token_log_probabilities) each.emplace_back(p);
-    translations.push_back(Json{{"text", t.text},
-                                {"score", t.score},
-                                {"log_probability", t.log_probability},
-                                {"tokens", std::move(tokens)},
-                                {"token_log_probabilities", std::move(each)}});
+    Json& one = translations.emplace_back(Json{{"text", t.text},
+                                               {"score", t.score},
+                                               {"log_probability", t.log_probability},
+                                               {"tokens", std::move(tokens)},
+                                               {"token_log_probabilities", std::move(each)}});
+    if (o.alignments) {
+      Json::Array pairs;
+      for (const auto& [s, d] : train::align(t.attention, source_tokens(t)))
+        pairs.push_back(Json(Json::Array{Json(s), Json(d)}));
+      one["alignment"] = Json(std::move(pairs));
+    }
+    if (o.attention) one["attention"] = matrix(t.attention, source_tokens(t));
   }
   return Json{{"line", line}, {"translations", std::move(translations)}}.dump();
 }
@@ -81,7 +112,10 @@ train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer
                  .no_repeat_ngram = o.no_repeat_ngram,
                  .min_length = o.min_length,
                  .max_length = o.max_length},
-      .same_bits = o.same_bits};
+      .same_bits = o.same_bits,
+      .attention = o.alignments || o.attention,
+      .attention_layer = o.alignment_layer,
+      .attention_head = o.alignment_head};
   if (o.alternatives > 0) {
     lines.search.nbest = lines.search.groups = static_cast<int>(o.alternatives);
     lines.search.alternatives = true;
@@ -207,12 +241,11 @@ int run_translate(const TranslateOptions& o) {
     if (lines == 0 && !translator->idle()) first.emplace("first batch");
     translator->advance([&](std::span<const train::Translation> translations) {
       if (o.json) {
-        out.write(json_line(lines, translations, model->tokenizers.target));
+        out.write(json_line(lines, translations, o, model->tokenizers.target));
       } else if (o.nbest == 0 && o.alternatives == 0) {
-        out.write(translations.front().text);
+        out.write(text_of(translations.front(), o));
       } else {
-        for (const train::Translation& t : translations)
-          out.write(nbest_line(lines, t, o.word_scores));
+        for (const train::Translation& t : translations) out.write(nbest_line(lines, t, o));
       }
       ++lines;
     });

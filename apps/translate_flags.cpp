@@ -54,6 +54,19 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                "above 1: what was said becomes less likely")
       ->check(real_range(0.01, 100.0))
       ->capture_default_str();
+  c.add_flag("--alignments", translate.alignments,
+             "behind each translation the pieces that belong together: "
+             "TEXT ||| SOURCE-TARGET ..., both counted from 0");
+  c.add_flag("--attention", translate.attention,
+             "with --json how much of each token of a translation, and of its end, goes to each "
+             "token of the source")
+      ->needs(json);
+  for (CLI::Option* option :
+       {c.add_option("--alignment-layer", translate.alignment_layer,
+                     "layer of the decoder whose attention counts [the last]"),
+        c.add_option("--alignment-head", translate.alignment_head,
+                     "head whose attention counts [the mean of all]")})
+    option->check(CLI::Range(0, 1 << 20))->type_name("INT");
   auto* alternatives =
       c.add_option("--alternatives", translate.alternatives,
                    "the so many likeliest pieces behind the prefix, each continued to the best "

@@ -20,6 +20,7 @@
 #include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
@@ -499,6 +500,14 @@ const std::vector<Operation>& operations() {
                                     .positions = c.ints({0, 3, 7, 5}), .starts = c.ints({0, 8, 16, 24}),
                                     .finished = c.ints({0, 0, 1, 0}), .rows = 4, .heads = 2, .kv_heads = 1,
                                     .head_size = 16, .max_positions = 8, .dtype = c.dtype, .scale = 0.25f});
+       }},
+      {"memory_weights", [](Call& c) {
+         memory_weights(c.ctx(), {.q = c.in(4 * 32), .memory = c.in(9 * 32),
+                                  .w = static_cast<float*>(c.changed(DType::f32, Values(8 * 5))), .starts = c.ints({0, 4, 4, 2}),
+                                  .lengths = c.ints({4, 5, 5, 2}), .finished = c.ints({0, 0, 1, 0}),
+                                  .slot_starts = c.ints({0, 2, 4, 6}), .positions = c.ints({1, 1, 0, 0}), .rows = 4,
+                                  .heads = 2, .kv_heads = 1, .head_size = 16, .first_head = 0, .head_count = 2,
+                                  .max_positions = 5, .stride = 5, .dtype = c.dtype, .scale = 0.25f});
        }},
       {"beam_step", [](Call& c) {
          const BeamSentence wish{.limit = 3, .rules = {.repetition_penalty = 1.2f, .no_repeat_ngram = 2, .least = 1}};

@@ -38,6 +38,7 @@ struct GradientNormArgs;
 struct HeadNormArgs;
 struct LimitChoicesArgs;
 struct LossStatisticsArgs;
+struct MemoryWeightsArgs;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;

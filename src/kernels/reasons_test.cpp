@@ -20,6 +20,7 @@
 #include "kernels/conv/conv2d_impl.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
@@ -513,6 +514,8 @@ void provoke_others(Reasons& r) {
                         [](auto& a) { a.ld = k1 << 24; });
   other<CachedAttentionArgs>(r, "head_size > 256 (eight channels a lane)", "cached_attention_cuda",
                              [](auto& a) { a.head_size = 257; });
+  other<MemoryWeightsArgs>(r, "max_positions > 6000 (two numbers each in shared memory)",
+                           "memory_weights_cuda", [](auto& a) { a.max_positions = 6001; });
   other<CachedAttentionArgs>(r, "more than 65535 heads (grid)", "cached_attention_cuda",
                              [](auto& a) { a.heads = 65536; });
   other<Conv2dArgs>(r, "bf16 needs compute capability 8.0", "conv2d_forward_cuda", nothing,

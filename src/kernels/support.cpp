@@ -14,6 +14,7 @@
 #include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
@@ -196,6 +197,7 @@ std::string operation_table() {
   add_row(table, "attention_forward", attention_of(64).forward);
   add_row(table, "attention_backward", attention_of(64));
   add_row<CachedAttentionArgs>(table, "cached_attention");
+  add_row<MemoryWeightsArgs>(table, "memory_weights");
   add_row<HeadNormArgs>(table, "head_norm");
   add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");

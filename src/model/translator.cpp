@@ -439,8 +439,9 @@ void Translator::Impl::step(const OnDone& done) {
       if (!s || cancelled.contains(s->ticket) || !memory.is_done(s->search.result)) continue;
       std::vector<Hypothesis>& found =
           ended
-              .emplace_back(s->ticket, memory.result(s->search.result, s->search.prefix,
-                                                     double{s->search.length_penalty}))
+              .emplace_back(s->ticket,
+                            memory.result(s->search.result, s->search.prefix,
+                                          double{s->search.length_penalty}, s->source_length()))
               .second;
       if (s->search.apart != 0) keep_one_each(found, s->prefix.size());
       free(*s);

@@ -30,6 +30,11 @@ struct TranslatorOptions {
   bool same_bits = false;
   std::vector<int32_t> suppressed = {};  // ids that no translation may hold
   bool sampling = false;                 // whether a sentence may ask for draws
+  // Whether hypotheses come with their attention to the source: the mean weights of the heads of one
+  // layer of the decoder, -1 the last; of one head alone, -1 all. Takes 4 bytes for each position of
+  // every hypothesis and of the longest source.
+  bool attention = false;
+  int64_t attention_layer = -1, attention_head = -1;
 };
 
 // What one sentence wants of its search. What is changed by it is the distribution of the next token,
@@ -65,6 +70,9 @@ struct Hypothesis {
   double score = 0;            // log_probability / length^length_penalty
   // Of each id and then of end-of-sentence; they add up to log_probability, 0 for those of a prefix.
   std::vector<double> token_log_probabilities = {};
+  // Of each id and then of end-of-sentence, how much of it goes to each token of the source, its
+  // end-of-sentence included: (ids + 1, source tokens). Empty where nobody wants it.
+  std::vector<float> attention = {};
 };
 
 /// Translates token ids with a key/value cache. Sentences are under way side by side; when one ends,

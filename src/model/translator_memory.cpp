@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/translator_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -58,7 +60,32 @@ TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStor
     SAT_ASSERT(mixer->decode_state(compute_).row_bytes == 0);  // beams change rows
     memories_.push_back(zeroed(stream_, sizes.memory_rows * mixer->memory_bytes(compute_)));
   }
+  if (o.attention) keep_attention(model, o);
   clear();
+}
+
+void TranslatorMemory::keep_attention(const Transformer& model, const TranslatorOptions& o) {
+  const std::vector<const Mixer*> mixers = model.decoder_mixers();
+  int64_t layer = -1;
+  for (int64_t i = 0; i < std::ssize(mixers); ++i) {
+    if (mixers[static_cast<size_t>(i)]->memory_bytes(compute_) == 0) continue;
+    if (++layer == o.attention_layer || o.attention_layer < 0) weighing_ = i;
+  }
+  const int64_t heads = model.config().heads;
+  if (weighing_ < 0 || o.attention_layer > layer || o.attention_head >= heads) {
+    throw Error(
+        Errc::invalid_argument, "translate",
+        fmt::format("attention of layer {} and head {} is wanted; the decoder has {} layers "
+                    "with {} heads each, counted from 0",
+                    o.attention_layer, o.attention_head, layer + 1, heads));
+  }
+  first_head_ = std::max<int64_t>(0, o.attention_head);
+  head_count_ = o.attention_head < 0 ? heads : 1;
+  const Device device = stream_.device();
+  weights_ =
+      HostBuffer(device, static_cast<size_t>(sizes_.slots * sizes_.longest_source) * sizeof(float));
+  result_slots_ =
+      HostBuffer(device, static_cast<size_t>(rows() * sizes_.longest) * sizeof(int32_t));
 }
 
 void TranslatorMemory::clear() {
@@ -85,7 +112,8 @@ kernels::BeamResult TranslatorMemory::results() const {
   return {.done = done_.as<int32_t>(),
           .tokens = result_tokens_.as<int32_t>(),
           .sums = result_sums_.data(),
-          .stride = sizes_.longest};
+          .stride = sizes_.longest,
+          .slots = weighing_ < 0 ? nullptr : result_slots_.as<int32_t>()};
 }
 
 std::vector<MixerStep> TranslatorMemory::steps(int64_t positions_bound,
@@ -99,6 +127,14 @@ std::vector<MixerStep> TranslatorMemory::steps(int64_t positions_bound,
                                                .memory_lengths = row_array(Row::memory_lengths),
                                                .max_memory = memory_bound});
   for (size_t i = 0; i < steps.size(); ++i) steps[i].memory_state = memories_[i].data();
+  if (weighing_ >= 0) {
+    MixerStep& step = steps[static_cast<size_t>(weighing_)];
+    step.memory_weights = weights_.as<float>();
+    step.weights_stride = sizes_.longest_source;
+    step.first_head = first_head_;
+    step.head_count = head_count_;
+    step.max_memory = std::min(step.max_memory, sizes_.longest_source);
+  }
   return steps;
 }
 
@@ -157,7 +193,7 @@ bool TranslatorMemory::is_done(int64_t part) const {
 }
 
 std::vector<Hypothesis> TranslatorMemory::result(int64_t part, int64_t prefix,
-                                                 double length_penalty) const {
+                                                 double length_penalty, int64_t source) const {
   std::vector<Hypothesis> found;
   const auto sum = [&](int64_t at) {
     return wide_ == DType::f64 ? result_sums_.as<double>()[at]
@@ -176,6 +212,11 @@ std::vector<Hypothesis> TranslatorMemory::result(int64_t part, int64_t prefix,
       const double now = j < length ? sum(at + j) : h.log_probability;
       h.token_log_probabilities.push_back(now - before);
       before = now;
+    }
+    for (int32_t j = 0; weighing_ >= 0 && j < length; ++j) {
+      const float* w =
+          weights_.as<float>() + result_slots_.as<int32_t>()[at + j] * sizes_.longest_source;
+      h.attention.insert(h.attention.end(), w, w + source);
     }
   }
   std::ranges::stable_sort(found, std::greater(), &Hypothesis::score);

@@ -45,8 +45,10 @@ class TranslatorMemory {
   // `turn` is 0 and 1 in turns; with the same turn as two calls before, that call's copies are done.
   void take_in(const Context& ctx, const Intake& intake, int64_t encoder_rows, int turn);
 
-  // Of result part r, whose search has ended: its hypotheses, the largest score first.
-  std::vector<Hypothesis> result(int64_t part, int64_t prefix, double length_penalty) const;
+  // Of result part r, whose search has ended: its hypotheses, the largest score first. Their attention,
+  // to `source` tokens, lies by slot: before another sentence gets these.
+  std::vector<Hypothesis> result(int64_t part, int64_t prefix, double length_penalty,
+                                 int64_t source) const;
   bool is_done(int64_t part) const;
   void expect(int64_t part);  // before a sentence begins that writes it
 
@@ -66,6 +68,8 @@ class TranslatorMemory {
   int64_t rows() const noexcept { return sizes_.places * beam_; }  // hypotheses
 
  private:
+  void keep_attention(const Transformer& model, const TranslatorOptions& o);
+
   struct Row {  // arrays of 32-bit numbers, one for each row
     enum : int64_t {
       ids,
@@ -90,6 +94,9 @@ class TranslatorMemory {
   Buffer placements_, prefixes_, input_;
   HostBuffer host_placements_[2], host_prefixes_[2], host_input_[2];
   HostBuffer done_, result_tokens_, result_sums_;
+  HostBuffer weights_, result_slots_;  // of attention; by slot, and as BeamResult::slots
+  int64_t weighing_ = -1;              // the mixer whose attention is kept
+  int64_t first_head_ = 0, head_count_ = 1;
   DecodeCache cache_;
   std::vector<Buffer> memories_;  // by mixer
 };

@@ -327,6 +327,49 @@ TEST(Translator, AlternativesAreSearchesFromTheLikeliestTokens) {
   }
 }
 
+// What a hypothesis looked at does not follow from how its rows changed places: forced to the same
+// tokens, which have slots of their own, it looks at the same.
+TEST(Translator, AttentionIsThatOfItsTokens) {
+  TestModel m(tiny({"", [](ModelConfig&) {}}), DType::f64, {}, 3);
+  std::vector<std::vector<float>> by_head;
+  for (const int64_t head : {-1, 0, 1}) {
+    TranslatorOptions o{.sentences = 3, .source_rows = 24, .max_source = 8, .max_target = 14};
+    o.beam = 4;
+    o.attention = true;
+    o.attention_head = head;
+    Translator translator(m.model, m.store, o);
+    const auto sources = make_sources(8, 7);
+    const auto got = translator.search(sources, {.nbest = 4});
+    size_t histories = 0;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      for (const Hypothesis& h : got[i]) {
+        ASSERT_EQ(h.attention.size(), (h.ids.size() + 1) * sources[i].size());
+        // The beginning, so that there is room for what follows a prefix.
+        const size_t prefix = std::min(h.ids.size(), static_cast<size_t>(o.max_target) - 3);
+        const auto forced = translator.search(
+            std::span(&sources[i], 1),
+            {.prefix = {h.ids.begin(), h.ids.begin() + static_cast<int64_t>(prefix)}});
+        for (size_t j = 0; j < (prefix + 1) * sources[i].size(); ++j)
+          EXPECT_NEAR(h.attention[j], forced[0][0].attention[j], 1e-6) << "source " << i;
+        for (size_t row = 0; row <= h.ids.size(); ++row) {
+          const auto from = h.attention.begin() + static_cast<int64_t>(row * sources[i].size());
+          EXPECT_NEAR(std::accumulate(from, from + std::ssize(sources[i]), 0.0), 1.0, 1e-6);
+        }
+        histories += prefix > 1 ? 1 : 0;
+      }
+    }
+    EXPECT_GT(histories, 12u);
+    by_head.push_back(got[0][0].attention);
+  }
+  ASSERT_EQ(by_head[1].size(), by_head[0].size());
+  for (size_t j = 0; j < by_head[0].size(); ++j)
+    EXPECT_NEAR(by_head[0][j], (by_head[1][j] + by_head[2][j]) / 2, 1e-6);
+  TranslatorOptions o;
+  o.attention = true;
+  o.attention_layer = 2;
+  EXPECT_THROW(Translator(m.model, m.store, o), Error);
+}
+
 // 4,000 draws of one sentence by the probabilities of its tokens, as ReferenceDecoder has them.
 TEST(Translator, DrawsInTheSharesOfTheModel) {
   const ModelConfig config = tiny({"", [](ModelConfig&) {}});

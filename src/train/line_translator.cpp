@@ -39,6 +39,9 @@ model::TranslatorOptions line_translator_options(const LoadedModel& model,
   o.suppressed = lines.suppressed;
   o.same_bits = lines.same_bits;
   o.sampling = lines.search.draw.has_value();
+  o.attention = lines.attention;
+  o.attention_layer = lines.attention_layer;
+  o.attention_head = lines.attention_head;
   const int64_t all = o.sentences;
   if (model.store->device().is_cuda()) {
     const int64_t more = std::max<int64_t>(1, kBeamOfAGpu / config.beam);
@@ -50,6 +53,17 @@ model::TranslatorOptions line_translator_options(const LoadedModel& model,
   o.sentences = std::clamp<int64_t>(rows / config.beam, 1, all);
   o.source_rows = std::max(o.max_source, o.source_rows * o.sentences / all);
   return o;
+}
+
+Alignment align(std::span<const float> attention, size_t source_tokens) {
+  Alignment pairs;
+  if (source_tokens < 2) return pairs;
+  for (size_t row = 0; (row + 1) * source_tokens < attention.size(); ++row) {
+    const std::span<const float> weights =
+        attention.subspan(row * source_tokens, source_tokens - 1);
+    pairs.emplace_back(std::ranges::max_element(weights) - weights.begin(), row);
+  }
+  return pairs;
 }
 
 int64_t few_lines(const TranslateConfig& config, const model::TranslatorOptions& options) {
@@ -106,7 +120,8 @@ void LineTranslator::take(int64_t line, std::vector<model::Hypothesis> found) {
                    .log_probability = h.log_probability,
                    .score = h.score,
                    .ids = std::move(h.ids),
-                   .token_log_probabilities = std::move(h.token_log_probabilities)});
+                   .token_log_probabilities = std::move(h.token_log_probabilities),
+                   .attention = std::move(h.attention)});
   }
 }
 

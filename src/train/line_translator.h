@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "train/translation.h"
@@ -26,14 +27,23 @@ struct Translation {
   double score = 0;            // log_probability / length^length_penalty
   std::vector<int32_t> ids;    // without end-of-sentence, with the prefix
   std::vector<double> token_log_probabilities;  // of each id, then of end-of-sentence
+  std::vector<float> attention = {};            // as model::Hypothesis, where LineOptions want it
 };
+
+// Tokens of a source and of its translation that belong together, both from 0: with each token of the
+// translation the one of the source that it looks at most. Neither end-of-sentence counts.
+using Alignment = std::vector<std::pair<int64_t, int64_t>>;
+// Of the attention of model::Hypothesis to so many tokens of the source.
+Alignment align(std::span<const float> attention, size_t source_tokens);
 
 // What all lines of one text want.
 struct LineOptions {
   model::SearchOptions search = {};  // its prefix comes before that of the line; a draw's stream is
                                      // the number of the line
   std::vector<int32_t> suppressed = {};
-  bool same_bits = false;  // see model::TranslatorOptions
+  bool same_bits = false;  // this and what follows: see model::TranslatorOptions
+  bool attention = false;
+  int64_t attention_layer = -1, attention_head = -1;
 };
 
 // How many lines a translator of this model has under way at most, and what it plans for them: on

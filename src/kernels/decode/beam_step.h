@@ -59,11 +59,13 @@ struct BeamState {
 //
 //   tokens[(r * beam + k) * stride]   its length, then its tokens without end-of-sentence
 //   sums[(r * beam + k) * stride]     its log-probability, then that up to and with each of those tokens
+//   slots[(r * beam + k) * stride + j] the slot of the position that chose its token j, or its end
 struct BeamResult {
   int32_t* done = nullptr;
   int32_t* tokens = nullptr;
-  void* sums = nullptr;  // in wide_of(dtype)
-  int64_t stride = 0;    // at least every limit
+  void* sums = nullptr;      // in wide_of(dtype)
+  int64_t stride = 0;        // at least every limit
+  int32_t* slots = nullptr;  // null: nobody wants them
 };
 
 // One step of beam search (beam 1: greedy). Every open hypothesis is extended by every token, an

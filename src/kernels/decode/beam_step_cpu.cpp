@@ -275,6 +275,8 @@ struct Step {
     T* sums = static_cast<T*>(a.result.sums) + at;
     a.result.tokens[at] = b.lengths[row];
     sums[0] = scores()[row] + static_cast<const T*>(b.penalties)[row];
+    if (a.result.slots != nullptr)
+      std::copy_n(b.slots + b.starts[row], b.lengths[row], a.result.slots + at);
     for (int64_t j = 1; j < b.lengths[row]; ++j) {
       const int32_t slot = b.slots[b.starts[row] + j];
       a.result.tokens[at + j] = b.tokens[slot];

@@ -258,6 +258,8 @@ __global__ void __launch_bounds__(kWarp) beam_merge_kernel(BeamStepArgs a) {
       a.result.tokens[at] = length;
       sums[0] = scores[first + k] + penalties[first + k];
     }
+    for (int j = lane; a.result.slots != nullptr && j < length; j += kWarp)
+      a.result.slots[at + j] = b.slots[starts[k] + j];
     for (int j = 1 + lane; j < length; j += kWarp) {
       const int32_t slot = b.slots[starts[k] + j];
       a.result.tokens[at + j] = b.tokens[slot];

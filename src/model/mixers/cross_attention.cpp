@@ -2,6 +2,7 @@
 #include "model/mixers/mixer.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/memory_weights.h"
 
 namespace saturate::model {
 namespace {
@@ -30,7 +31,26 @@ class CrossAttention : public Mixer {
   }
 
   Value record_step(Tape& tape, Value x, const MixerStep& step) const override {
-    const Value heads = ops::cached_attention(tape, project(tape, q_, x),
+    const Value q = project(tape, q_, x);
+    if (step.memory_weights != nullptr) {
+      ops::memory_weights(tape, q,
+                          {.heads = c_.heads,
+                           .kv_heads = c_.kv_heads,
+                           .head_size = c_.head_size,
+                           .first_head = step.first_head,
+                           .head_count = step.head_count,
+                           .max_positions = step.max_memory,
+                           .memory = step.memory_state,
+                           .starts = step.memory_starts,
+                           .lengths = step.memory_lengths,
+                           .finished = step.finished,
+                           .slot_starts = step.starts,
+                           .positions = step.positions,
+                           .weights = step.memory_weights,
+                           .stride = step.weights_stride,
+                           .scale = c_.attention_scale});
+    }
+    const Value heads = ops::cached_attention(tape, q,
                                               {.heads = c_.heads,
                                                .kv_heads = c_.kv_heads,
                                                .head_size = c_.head_size,

@@ -186,6 +186,9 @@ struct MixerStep {
   const int32_t* memory_starts = nullptr;
   const int32_t* memory_lengths = nullptr;
   int64_t max_memory = 0;
+  // Where the mean of these heads' weights goes, by slot (kernels/decode/memory_weights.h); null: nowhere.
+  float* memory_weights = nullptr;
+  int64_t weights_stride = 0, first_head = 0, head_count = 1;
 };
 
 // Where what a pass over whole prompts leaves for the steps goes: the rows of keys and values, seen as
