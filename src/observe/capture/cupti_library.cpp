@@ -75,13 +75,16 @@ uint32_t version_of(void* handle) {
 // toolkit's folder; null where there is none.
 void* open_newer(uint32_t least, const std::vector<std::string>& loaded) {
   std::vector<std::string> folders = python_folders(loaded);
-  if (const std::string own = own_folder(); !own.empty()) folders.insert(folders.begin(), own);
+  const std::string own = own_folder();
+  if (!own.empty()) folders.insert(folders.begin(), own);
   for (const char* folder : kToolkits) folders.emplace_back(folder);
   for (const std::string& folder : folders) {
     for (const char* name : kNames) {
       void* handle = dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
       if (handle == nullptr) continue;
-      if (version_of(handle) >= least) return handle;
+      // While CUDA starts a copy may not tell its version; who laid one here chose it for this.
+      const uint32_t version = version_of(handle);
+      if (version >= least || (version == 0 && folder == own)) return handle;
       dlclose(handle);
     }
   }

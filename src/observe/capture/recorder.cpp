@@ -220,8 +220,11 @@ void Recorder::stop_flushing() {
       "CUPTI " + std::to_string(version_) +
       " is not asked for its records while this program runs, which changes its graphs (JAX does): "
       "killed from outside it loses what CUPTI holds, and about half of such runs end with "
-      "CUDA_ERROR_LAUNCH_FAILED; with CUPTI 13.5 none did so far: pip install --target ~/cupti "
-      "nvidia-cuda-cupti, then --cupti ~/cupti/nvidia/cu13/lib/libcupti.so.13");
+      "CUDA_ERROR_LAUNCH_FAILED. With XLA_FLAGS=--xla_gpu_enable_command_buffer= in its "
+      "environment "
+      "none did so far (its kernels are then launched one by one), nor with CUPTI 13.5: pip "
+      "install "
+      "--target ~/cupti nvidia-cuda-cupti, then --cupti ~/cupti/nvidia/cu13/lib/libcupti.so.13");
 }
 
 void Recorder::watch_program() {
