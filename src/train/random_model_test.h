@@ -13,6 +13,7 @@ inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 4
                 .config = {},
                 .translate = {},
                 .tokenizers = {bytes, bytes},
+                .languages = {},
                 .store = std::make_unique<ParameterStore>(Device{}, DType::f32),
                 .transformer = nullptr};
   model::ModelConfig& c = m.config;
