@@ -2,6 +2,8 @@
 // Writing; hf_config_read.cpp reads.
 #include "model/hf_config.h"
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace saturate::model {
@@ -287,8 +289,11 @@ Json gemma2_config(const ModelConfig& c) {
   out.add("hidden_activation", c.activation == ActivationKind::gelu_tanh
                                    ? "gelu_pytorch_tanh"
                                    : hf_activation(c.activation));
-  const double scale = c.attention_scale;
-  out.add("query_pre_attn_scalar", scale > 0 ? Json(1.0 / (scale * scale)) : Json(c.head_size));
+  // Their type is an integer, and the scale its root rounded to a float.
+  const double scale = c.attention_scale,
+               scalar = scale > 0 ? 1.0 / (scale * scale) : static_cast<double>(c.head_size);
+  const bool whole = std::abs(scalar - std::round(scalar)) < 1e-6 * scalar;
+  out.add("query_pre_attn_scalar", whole ? Json(std::llround(scalar)) : Json(scalar));
   out.add("sliding_window", c.window);
   out.add("attn_logit_softcapping", c.attention_soft_cap > 0 ? Json(c.attention_soft_cap) : Json());
   out.add("final_logit_softcapping", c.output_soft_cap > 0 ? Json(c.output_soft_cap) : Json());

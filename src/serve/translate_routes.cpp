@@ -116,7 +116,8 @@ ServedModel& Server::model_for(const TranslateRequest& r) {
 void Server::name_languages(const ServedModel& model, const std::string& source,
                             const std::string& target, LanguageFrame& frame) const {
   const train::Languages& l = model.translation->model().languages;
-  if (l.told == train::Languages::Told::nothing || target == model.languages.target) return;
+  const bool is_pair = !target.empty() && target == model.languages.target;
+  if (l.told == train::Languages::Told::nothing || is_pair) return;
   const auto resolve = [&](const char* side, const std::string& name, const std::string& own,
                            bool needed) {
     const std::string code = name.empty() || name == "auto" ? own : l.code_of(name);

@@ -231,8 +231,8 @@ int32_t Languages::id_of(const std::string& code) const {
   for (const auto& [name, id] : ids) codes.push_back(name);
   throw Error(
       Errc::invalid_argument, "languages",
-      fmt::format("{:.40} is none of the {} languages of this model{}; its codes are like {}", code,
-                  ids.size(), did_you_mean(code, codes), codes.front()));
+      fmt::format("{:.40} is none of the {} languages of this model, whose codes are like {}{}",
+                  code, ids.size(), codes.front(), did_you_mean(code, codes)));
 }
 
 data::TextFrame Languages::source_frame(const std::string& from, const std::string& to,
