@@ -479,7 +479,7 @@ class Models(BadInput):
                 self.refused(self.translate(model), f"{model}/{name}")
         model = self.copy(good)
         os.remove(f"{model}/target.spm")
-        self.refused(self.translate(model), "vocabulary of 200", "259")
+        self.refused(self.translate(model), "has no tokenizer", "target.spm")
 
     def test_claims_are_not_believed(self):
         good = f"{self.run_folder}/model"
