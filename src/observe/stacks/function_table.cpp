@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "observe/stacks/elf_symbols.h"
 #include "observe/stacks/file_bytes.h"
 
 namespace saturate::observe {
@@ -67,29 +68,13 @@ FunctionTable::FunctionTable(const std::string& path) {
     }
     return UINT64_MAX;
   };
-  for (int s = 0; s < head->e_shnum; ++s) {
-    const Elf64_Shdr& table = sections[s];
-    if ((table.sh_type != SHT_DYNSYM && table.sh_type != SHT_SYMTAB) ||
-        table.sh_link >= head->e_shnum)
-      continue;
-    const Elf64_Shdr& texts = sections[table.sh_link];
-    const uint64_t count = table.sh_size / sizeof(Elf64_Sym);
-    const auto* symbols = file.at<Elf64_Sym>(table.sh_offset, count);
-    const auto* text = file.at<char>(texts.sh_offset, texts.sh_size);
-    if (symbols == nullptr || text == nullptr) continue;
-    for (uint64_t i = 0; i < count; ++i) {
-      const Elf64_Sym& symbol = symbols[i];
-      const unsigned kind = ELF64_ST_TYPE(symbol.st_info);
-      if ((kind != STT_FUNC && kind != STT_GNU_IFUNC) || symbol.st_shndx == SHN_UNDEF ||
-          symbol.st_name >= texts.sh_size)
-        continue;
-      const uint64_t start = offset_of(symbol.st_value);
-      if (start == UINT64_MAX) continue;
-      const char* name = text + symbol.st_name;
-      functions_.push_back({start, start + symbol.st_size,
-                            std::string(name, ::strnlen(name, texts.sh_size - symbol.st_name))});
-    }
-  }
+  for_each_symbol(file, *head, sections, [&](const Elf64_Sym& symbol, std::string_view name) {
+    const unsigned kind = ELF64_ST_TYPE(symbol.st_info);
+    if (kind != STT_FUNC && kind != STT_GNU_IFUNC) return;
+    const uint64_t start = offset_of(symbol.st_value);
+    if (start == UINT64_MAX) return;
+    functions_.push_back({start, start + symbol.st_size, std::string(name)});
+  });
   std::sort(functions_.begin(), functions_.end(),
             [](const Function& a, const Function& b) { return a.start < b.start; });
   // Functions of assembler have no size: they end where the next begins.

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "observe/stacks/elf_symbols.h"
 #include "observe/stacks/file_bytes.h"
 
 namespace saturate::observe {
@@ -67,25 +68,10 @@ std::map<std::string, uint64_t> find_symbols(const std::string& path, uint64_t s
   }
   if (lowest == UINT64_MAX) return found;
   const uint64_t bias = head->e_type == ET_EXEC ? 0 : start - lowest;
-  for (int s = 0; s < head->e_shnum; ++s) {
-    const Elf64_Shdr& table = sections[s];
-    if ((table.sh_type != SHT_DYNSYM && table.sh_type != SHT_SYMTAB) ||
-        table.sh_link >= head->e_shnum)
-      continue;
-    const Elf64_Shdr& texts = sections[table.sh_link];
-    const uint64_t count = table.sh_size / sizeof(Elf64_Sym);
-    const auto* symbols = file.at<Elf64_Sym>(table.sh_offset, count);
-    const auto* text = file.at<char>(texts.sh_offset, texts.sh_size);
-    if (symbols == nullptr || text == nullptr) continue;
-    for (uint64_t i = 0; i < count; ++i) {
-      if (symbols[i].st_shndx == SHN_UNDEF || symbols[i].st_name >= texts.sh_size) continue;
-      const size_t room = texts.sh_size - symbols[i].st_name;
-      const char* name = text + symbols[i].st_name;
-      const std::string_view view(name, ::strnlen(name, room));
-      if (std::find(names.begin(), names.end(), view) != names.end())
-        found.emplace(view, bias + symbols[i].st_value);
-    }
-  }
+  for_each_symbol(file, *head, sections, [&](const Elf64_Sym& symbol, std::string_view name) {
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      found.emplace(name, bias + symbol.st_value);
+  });
   return found;
 }
 
