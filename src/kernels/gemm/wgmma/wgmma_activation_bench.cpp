@@ -7,7 +7,9 @@
 #include <array>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/activation/activation.h"
@@ -32,6 +34,31 @@ Buffer random_operand(const Stream& s, int64_t count) {
   copy_to_device(s, b.data(), host.data(), b.bytes());
   s.synchronize();
   return b;
+}
+
+using Way = std::pair<const char*, std::function<void()>>;
+
+// All ways take turns, six launches each: medians of eleven rounds behind three that warm up.
+void print_times(const Stream& stream, const char* what, int64_t m, int64_t n, int64_t k,
+                 ActivationKind kind, std::span<const Way> all) {
+  std::vector<std::vector<float>> ms(all.size());
+  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
+  for (int round = -3; round < 11; ++round) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      begin.record(stream);
+      for (int repeat = 0; repeat < 6; ++repeat) all[i].second();
+      end.record(stream);
+      stream.synchronize();
+      if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
+    }
+  }
+  std::string line = fmt::format(R"({{"what":"{}","m":{},"n":{},"k":{},"activation":"{}")", what, m,
+                                 n, k, kind == ActivationKind::relu ? "relu" : "gelu_tanh");
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::sort(ms[i].begin(), ms[i].end());
+    line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
+  }
+  fmt::print("{}}}\n", line);
 }
 
 void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int64_t m, int64_t n,
@@ -72,7 +99,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                   .ld_aux = n};
     matmul_wgmma_activation_cuda(ctx, x);
   };
-  const std::array<std::pair<const char*, std::function<void()>>, 8> all = {
+  const std::array<Way, 8> all = {
       {{"plain",
         [&] {
           matmul_wgmma_run(ctx, args(false), {0, 1, 8});
@@ -102,25 +129,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                                    .dtype = DType::bf16,
                                    .rng = {}});
         }}}};
-  std::array<std::vector<float>, 8> ms;
-  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
-  for (int round = -3; round < 11; ++round) {
-    for (size_t i = 0; i < all.size(); ++i) {
-      begin.record(stream);
-      for (int repeat = 0; repeat < 6; ++repeat) all[i].second();
-      end.record(stream);
-      stream.synchronize();
-      if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
-    }
-  }
-  std::string line =
-      fmt::format(R"({{"what":"gemm activation","m":{},"n":{},"k":{},"activation":"{}")", m, n, k,
-                  kind == ActivationKind::relu ? "relu" : "gelu_tanh");
-  for (size_t i = 0; i < all.size(); ++i) {
-    std::sort(ms[i].begin(), ms[i].end());
-    line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
-  }
-  fmt::print("{}}}\n", line);
+  print_times(stream, "gemm activation", m, n, k, kind, all);
 }
 
 // The input gradient of the product behind the activation: with slopes and column sums inside, and as a
@@ -176,39 +185,21 @@ void measure_backward(const Context& ctx, const Stream& stream, ActivationKind k
                               .d_y = d_x[at].data(),
                               .d_x = d_given[at].data()});
   };
-  const std::array<std::pair<const char*, std::function<void()>>, 5> all = {
-      {{"plain",
-        [&] {
-          matmul_wgmma_run(ctx, args(), {0, 1, 8});
-        }},
-       {"slopes", [&] { inside(false); }},
-       {"slopes_and_sums", [&] { inside(true); }},
-       {"cublaslt", [&] { matmul_cublaslt_cuda(ctx, args()); }},
-       {"cublaslt_then_slopes_then_sums", [&] {
-          matmul_cublaslt_cuda(ctx, args());
-          behind();
-          column.x = d_given[at].data(), column.out = sums.data(), column.partial = partial.data();
-          column_sum(ctx, column);
-        }}}};
-  std::array<std::vector<float>, 5> ms;
-  Event begin(stream.device(), Event::Timing::on), end(stream.device(), Event::Timing::on);
-  for (int round = -3; round < 11; ++round) {
-    for (size_t i = 0; i < all.size(); ++i) {
-      begin.record(stream);
-      for (int repeat = 0; repeat < 6; ++repeat) all[i].second();
-      end.record(stream);
-      stream.synchronize();
-      if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
-    }
-  }
-  std::string line =
-      fmt::format(R"({{"what":"gemm derivative","m":{},"n":{},"k":{},"activation":"{}")", m, n, k,
-                  kind == ActivationKind::relu ? "relu" : "gelu_tanh");
-  for (size_t i = 0; i < all.size(); ++i) {
-    std::sort(ms[i].begin(), ms[i].end());
-    line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
-  }
-  fmt::print("{}}}\n", line);
+  const std::array<Way, 5> all = {{{"plain",
+                                    [&] {
+                                      matmul_wgmma_run(ctx, args(), {0, 1, 8});
+                                    }},
+                                   {"slopes", [&] { inside(false); }},
+                                   {"slopes_and_sums", [&] { inside(true); }},
+                                   {"cublaslt", [&] { matmul_cublaslt_cuda(ctx, args()); }},
+                                   {"cublaslt_then_slopes_then_sums", [&] {
+                                      matmul_cublaslt_cuda(ctx, args());
+                                      behind();
+                                      column.x = d_given[at].data(), column.out = sums.data(),
+                                      column.partial = partial.data();
+                                      column_sum(ctx, column);
+                                    }}}};
+  print_times(stream, "gemm derivative", m, n, k, kind, all);
 }
 
 }  // namespace
