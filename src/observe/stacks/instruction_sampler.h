@@ -9,7 +9,7 @@
 namespace saturate::observe {
 
 // Which instruction a thread of another process ran last in its own code, by the kernel's sampling (perf_event_open(2)): every
-// 2 ms of its time on a core. Costs the thread about 2 us each time (0.1%); stops nothing. The kernel allows it for one's own
+// 2 ms of its time on a core. Costs the thread an interrupt each time, by estimate 0.1%; stops nothing. The kernel allows it for one's own
 // processes where kernel.perf_event_paranoid is at most 2, but many containers forbid the call.
 class InstructionSampler {
  public:
