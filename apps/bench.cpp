@@ -4,15 +4,20 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "apps/bench_against.h"
 #include "apps/commands.h"
 #include "apps/report_output.h"
 #include "base/error.h"
 #include "kernels/gemm/matmul_plan.h"
+#include "observe/system/gpu.h"
 #include "parallel/launch.h"
 #include "plan/automatic.h"
 #include "runtime/context.h"
+#include "runtime/device_uuid.h"
 #include "runtime/memory.h"
 #include "train/model_setup.h"
 #include "train/step_timing.h"
@@ -87,6 +92,18 @@ void bench_gemm(const BenchOptions& o, const kernels::KernelOptions& options, co
   fmt::print("{}\n", complete_row(row, device_info(ctx.device).name, o.arguments));
 }
 
+// By NVML's counter of the GPU; null on the CPU and where no driver counts.
+train::EnergyCounter energy_counter(Device device) {
+  if (!device.is_cuda()) return {};
+  std::string why;
+  const std::shared_ptr<observe::GpuMonitor> monitor = observe::GpuMonitor::open(why);
+  if (!monitor) return {};
+  const std::string uuid = device_uuid(device);
+  for (const observe::GpuInfo& gpu : monitor->gpus())
+    if (gpu.uuid == uuid) return [monitor, index = gpu.index] { return monitor->energy_j(index); };
+  return {};
+}
+
 }  // namespace
 
 int run_bench(const BenchOptions& o) {
@@ -100,7 +117,8 @@ int run_bench(const BenchOptions& o) {
   if (o.what == "step" && o.roofline) return run_bench_roofline(o);
   if (o.what == "step") {
     const train::StepTiming timing = train::time_step(
-        o.config, {.length = o.length, .repeats = o.repeats, .skew = o.skew},
+        o.config,
+        {.length = o.length, .repeats = o.repeats, .skew = o.skew, .energy = energy_counter},
         [&](RunConfig& c, parallel::Communicator& ranks, Device device) {
           plan::take_best_layout(c, o.length, ranks, parallel::current_launch().local_size, device);
         });

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of the same models in PyTorch, for comparison with `saturate bench step`.
 
-usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m] [--batch TOKENS] [--length N]
+usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m|gpt2-355m|gpt2-1558m] [--batch TOKENS] [--length N]
                        [--vocab N] [--mode eager|compile|graphs] [--repeats N]
                        [--precision bf16|fp16] [--micro-batches N] [--checkpoint] [--memory GIB]
 
 Full batches of sentences of equal length, so PyTorch computes no padding either. Under torchrun it
 becomes DistributedDataParallel. --batch is cut into micro-batches; --checkpoint computes layers again in the
 backward pass; --memory bounds what PyTorch's allocator may take, as `train.memory` does. Prints one JSON line: median step time, CPU time of a step (all threads) and target
-tokens per second.
+tokens per second, and where the driver counts energy (one GPU) joules of 1,000 target tokens.
 """
 import argparse
 import json
@@ -35,7 +35,8 @@ a.add_argument("--checkpoint", action="store_true")
 a.add_argument("--memory", type=float, default=0)
 a = a.parse_args()
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16, 6, 4096), "gpt2-124m": (768, 12, 12, 3072)}
+SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16, 6, 4096), "gpt2-124m": (768, 12, 12, 3072),
+         "gpt2-355m": (1024, 16, 24, 4096), "gpt2-1558m": (1600, 25, 48, 6400)}
 C, H, L, FFN = SIZES[a.preset]
 LM = a.preset.startswith("gpt2")
 torch.manual_seed(RANK)
@@ -156,11 +157,44 @@ for _ in range(a.repeats):
     wait()
     times.append(time.perf_counter() - begin)
     cpu_times.append(time.process_time() - cpu_begin)
+
+
+def step_joules(step_s):
+    """Joules of a step while steps run back to back, by the driver's counter between its first change and its last."""
+    if a.device != "cuda" or RANKS > 1:
+        return None
+    import ctypes
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    uuid, handle, count = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid), ctypes.c_void_p(), ctypes.c_ulonglong()
+    uuid = uuid if uuid.startswith("GPU-") else "GPU-" + uuid
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+        return None
+    changes, begin = [], time.perf_counter()
+    before = None
+    while time.perf_counter() - begin < 1.2:
+        step()
+        torch.cuda.current_stream().synchronize()
+        if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(count)):
+            return None
+        if before is not None and count.value != before:
+            changes.append((time.perf_counter(), count.value * 1e-3))
+        before = count.value
+    if len(changes) < 2:
+        return None
+    (t0, e0), (t1, e1) = changes[0], changes[-1]
+    return (e1 - e0) / (t1 - t0) * step_s
+
+
 median, cpu_median = sorted(times)[len(times) // 2], sorted(cpu_times)[len(times) // 2]
 if RANK == 0:
+    joules = step_joules(median)
     print(json.dumps({"what": "pytorch_step", "preset": a.preset, "mode": a.mode, "device": a.device, "ranks": RANKS,
                       "target_tokens": B * a.length * a.micro_batches * RANKS, "step_ms": round(median * 1e3, 3),
                       "cpu_ms": round(cpu_median * 1e3, 3),
                       "tokens_per_s": round(B * a.length * a.micro_batches * RANKS / median), "torch": torch.__version__,
+                      **({"joules_per_1000_tokens": round(joules / (B * a.length * a.micro_batches) * 1e3, 3)} if joules else {}),
                       **({"micro_batches": a.micro_batches, "checkpoint": a.checkpoint, "precision": a.precision, "memory_gib": a.memory,
                           "peak_bytes": torch.cuda.max_memory_reserved()} if a.memory else {})}), flush=True)

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <string>
 
 #include "runtime/device.h"
 
@@ -12,6 +13,7 @@ namespace saturate::cuda {
 int device_count() noexcept;
 DeviceInfo device_info(int index);
 Capability capability(int index) noexcept;
+std::string device_uuid(int index);
 void set_device(int index);
 
 void* allocate(int device, size_t bytes);

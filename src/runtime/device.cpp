@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "runtime/cuda_backend.h"
+#include "runtime/device_uuid.h"
 
 namespace saturate {
 namespace {
@@ -34,6 +35,10 @@ int cuda_device_count() noexcept { return cuda::device_count(); }
 
 DeviceInfo device_info(Device device) {
   return device.is_cuda() ? cuda::device_info(device.index) : cpu_info();
+}
+
+std::string device_uuid(Device device) {
+  return device.is_cuda() ? cuda::device_uuid(device.index) : "";
 }
 
 const Capability& capability_of(Device device) noexcept {

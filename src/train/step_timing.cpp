@@ -77,6 +77,34 @@ std::vector<double> time_steps(TrainingStep& step, int64_t repeats) {
   return times;
 }
 
+// Joules of a step on the devices of all ranks while steps run back to back; 0 where a driver does
+// not count. Every rank runs the same number of steps.
+double step_joules(TrainingStep& step, double step_ms, const EnergyCounter& counter,
+                   parallel::Communicator& ranks) {
+  constexpr double kStretch_ms = 1200;  // some twelve periods of the driver's counter
+  const auto steps = static_cast<int>(std::ceil(kStretch_ms / ranks.all_reduce_max(step_ms)));
+  PowerMeter meter;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point read;
+  const auto look = [&] {
+    const Clock::time_point now = Clock::now();
+    if (!counter || now - read < std::chrono::milliseconds(4)) return std::this_thread::yield();
+    read = now;
+    const std::optional<double> joules = counter();
+    if (joules) meter.add(std::chrono::duration<double>(Clock::now() - begin).count(), *joules);
+  };
+  StepRecord record;
+  step.submit();
+  for (int i = 0; i < steps; ++i) {
+    step.submit();
+    while (!step.poll(&record)) look();
+  }
+  step.synchronize();
+  const double watts = meter.watts().value_or(0);
+  const double all = ranks.all_reduce_sum(watts);
+  return ranks.all_reduce_max(watts > 0 ? 0.0 : 1.0) > 0 ? 0.0 : all * step_ms * 1e-3;
+}
+
 StepTiming time_step(RunConfig config, const TimingOptions& timing, Device device,
                      parallel::Communicator& ranks) {
   const int64_t length = timing.length, repeats = timing.repeats;
@@ -139,6 +167,8 @@ StepTiming time_step(RunConfig config, const TimingOptions& timing, Device devic
   const std::vector<double> times = time_steps(step, repeats);
   const double median_ms = percentile(times, 0.5);
   const double sustained_ms = step.last_step_ms();
+  const double joules =
+      timing.energy ? step_joules(step, median_ms, timing.energy(device), ranks) : 0.0;
   double largest_share = 0;
   const std::vector<RoutingRow> routing = step.take_routing();
   for (const RoutingRow& row : routing)
@@ -173,6 +203,7 @@ StepTiming time_step(RunConfig config, const TimingOptions& timing, Device devic
   b.graph_nodes = static_cast<int64_t>(step.graph_nodes());
   b.graph = options.graph && device.is_cuda();
   b.largest_share = largest_share;
+  b.joules_per_1000_tokens = joules / static_cast<double>(b.target_tokens) * 1e3;
   return b;
 }
 
@@ -233,11 +264,12 @@ std::string to_json(const StepTiming& b) {
       R"({{"what":"step","model":"{}","device":"{}","precision":"{}","ranks":{},"layout":"{}","parameters":{},)"
       R"("target_tokens":{},"step_ms":{:.3f},"p10_ms":{:.3f},"p90_ms":{:.3f},"tokens_per_s":{:.0f},)"
       R"("ceiling_tflops":{:.1f},"model_tflops":{:.1f},"utilisation":{:.4f},"busy":{:.4f},)"
-      R"("bubble":{:.4f},"memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"largest_share":{:.3f},"graph":{}}})",
+      R"("bubble":{:.4f},"memory_bytes":{},"taken_bytes":{},"operations":{},"graph_nodes":{},"largest_share":{:.3f},"joules_per_1000_tokens":{:.3f},"graph":{}}})",
       b.model, b.device, b.precision, b.ranks, b.layout, b.parameters, b.target_tokens, b.step_ms,
       b.step_ms_p10, b.step_ms_p90, b.tokens_per_s, b.ceiling_tflops, b.model_tflops,
       b.ceiling_tflops > 0 ? b.model_tflops / b.ceiling_tflops : 0.0, b.busy, b.bubble,
-      b.peak_bytes, b.taken_bytes, b.operations, b.graph_nodes, b.largest_share, b.graph);
+      b.peak_bytes, b.taken_bytes, b.operations, b.graph_nodes, b.largest_share,
+      b.joules_per_1000_tokens, b.graph);
 }
 
 }  // namespace saturate::train

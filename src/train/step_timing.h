@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/config.h"
 #include "data/batch.h"
 #include "model/model_config.h"
+#include "train/power_meter.h"
 #include "train/trainer.h"
 
 namespace saturate::train {
@@ -25,6 +27,8 @@ struct StepTiming {
   int64_t operations = 0, graph_nodes = 0;
   // Of a layer's choices, those of its busiest expert: the mean over layers; 0 without experts.
   double largest_share = 0;
+  // Of all ranks' GPUs, by their drivers; 0 where one does not count.
+  double joules_per_1000_tokens = 0;
   bool graph = true;
 };
 
@@ -41,6 +45,8 @@ void fill_timed_batch(const TimedShape& shape, int64_t length, uint64_t key, int
 struct TimingOptions {
   int64_t length = 32, repeats = 30;
   double skew = 0;  // exponent of skew_routing(); 0: tokens choose experts evenly
+  // That of a device; null: energy is not measured. Measuring takes about a second more of steps.
+  std::function<EnergyCounter(Device)> energy = {};
 };
 
 // Times whole training steps (forward, backward, reduction, AdamW) on synthetic random tokens: full

@@ -26,6 +26,7 @@ class Hanging final : public GpuMonitor {
     if (++g_reads == 3 && hang_) g_driver.acquire();
     return {};
   }
+  std::optional<double> energy_j(int) override { return {}; }
   std::vector<GpuProcess> processes(int) override { return {}; }
 
  private:

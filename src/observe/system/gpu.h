@@ -78,6 +78,8 @@ class GpuMonitor {
   // Blocks about 40 ms when `with_pcie` is set on a chip without GPM, which counts PCIe by itself.
   // Activity is empty at the first call and when two calls lie less than 100 ms apart.
   virtual GpuReading read(int gpu, bool with_pcie) = 0;
+  // Joules since the driver was loaded, alone: cheap enough to ask for many times a second.
+  virtual std::optional<double> energy_j(int gpu) = 0;
   // Compute and graphics processes of one GPU. Empty when there is none, or when the driver hides
   // them.
   virtual std::vector<GpuProcess> processes(int gpu) = 0;

@@ -37,6 +37,7 @@ TEST(Gpu, ReadsWhatTheDriverTells) {
   EXPECT_EQ(r.memory_total, 80ll << 30);
   EXPECT_DOUBLE_EQ(r.power_w.value(), 250.5);
   EXPECT_DOUBLE_EQ(r.energy_j.value(), 12.345);
+  EXPECT_EQ(monitor->energy_j(0), r.energy_j);
   EXPECT_EQ(r.sm_mhz, 1980);
   EXPECT_EQ(r.clock_reasons, kReasonPowerCap);
   EXPECT_FALSE(r.fan_percent || r.slowdown_c || r.memory_mhz);  // not in the script

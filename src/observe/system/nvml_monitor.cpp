@@ -137,8 +137,8 @@ class Monitor final : public GpuMonitor {
     r.memory_mhz = number(g, library_->clock, nvml::kClockMemory);
     r.temperature_c = number(g, library_->temperature, 0);
     r.slowdown_c = number(g, library_->temperature_limit, 1);
+    r.energy_j = energy_of(g);
     unsigned long long wide = 0;
-    if (ok(g, library_->energy(g.handle, &wide))) r.energy_j = static_cast<double>(wide) * 1e-3;
     if (ok(g, library_->clock_reasons(g.handle, &wide))) r.clock_reasons = wide;
     if (g.gpm) {
       g.gpm->read(r);
@@ -150,6 +150,12 @@ class Monitor final : public GpuMonitor {
     GpuReading gone;
     gone.lost = g.lost;
     return gone;
+  }
+
+  std::optional<double> energy_j(int gpu) override {
+    Gpu& g = state_.at(static_cast<size_t>(gpu));
+    if (!g.handle || !g.lost.empty()) return {};
+    return energy_of(g);
   }
 
   std::vector<GpuProcess> processes(int gpu) override {
@@ -166,6 +172,11 @@ class Monitor final : public GpuMonitor {
   bool ok(Gpu& g, nvml::Return r) {
     if (r == nvml::kGpuIsLost || r == nvml::kResetRequired) g.lost = nvml::explain(r);
     return r == nvml::kSuccess;
+  }
+  std::optional<double> energy_of(Gpu& g) {
+    unsigned long long millijoules = 0;
+    if (!ok(g, library_->energy(g.handle, &millijoules))) return {};
+    return static_cast<double>(millijoules) * 1e-3;
   }
   template <class... Args, class... Given>
   std::optional<int> number(Gpu& g, const nvml::Function<Handle, Args...>& f, Given... given) {

@@ -97,6 +97,19 @@ DeviceInfo device_info(int index) {
   return {p.name, total, free_bytes, p.major, p.minor, p.multiProcessorCount};
 }
 
+std::string device_uuid(int index) {
+  cudaDeviceProp p{};
+  SAT_CUDA(cudaGetDeviceProperties(&p, index));
+  std::string uuid = "GPU";
+  for (size_t i = 0; i < sizeof p.uuid.bytes; ++i) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(p.uuid.bytes[i]);
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += {kDigits[byte / 16], kDigits[byte % 16]};
+  }
+  return uuid;
+}
+
 Capability capability(int index) noexcept {
   const auto attribute = [&](cudaDeviceAttr what) {
     int value = 0;

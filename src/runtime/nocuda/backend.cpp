@@ -13,6 +13,7 @@ namespace {
 int device_count() noexcept { return 0; }
 DeviceInfo device_info(int) { absent(); }
 Capability capability(int) noexcept { return {}; }
+std::string device_uuid(int) { absent(); }
 void set_device(int) { absent(); }
 void* allocate(int, size_t) { absent(); }
 void release(int, void*) noexcept {}
