@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "runtime/cuda/check.h"
+#include "runtime/cuda/graph_fills.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/graph_edges.h"
 #include "runtime/memory_use.h"
@@ -267,6 +269,7 @@ void* capture_graph(void* stream, const std::function<void()>& body, size_t* nod
   cudaGraphExec_t exec = nullptr;
   cudaError_t code = cudaSuccess;
   try {
+    if (std::getenv("SATURATE_GRAPH_FILLS") != nullptr) fills_by_kernels(graph);
     SAT_CUDA(cudaGraphGetNodes(graph, nullptr, nodes));
     leave_out_implied_edges(graph, *nodes);
     code = cudaGraphInstantiate(&exec, graph, 0);
