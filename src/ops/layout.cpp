@@ -51,7 +51,10 @@ parallel::Group Layout::make(const std::vector<int>& key, std::string names) {
   for (int r = 0; r < mesh_.size(); ++r)
     if (key[static_cast<size_t>(r)] == key[static_cast<size_t>(rank_)]) members.push_back(r);
   parallel::Group group{.id = -1, .ranks = members};
-  if (std::ssize(members) == mesh_.size()) {
+  // A pipeline over all ranks has a group of its own too: messages in a group are kept to few
+  // multiprocessors, which those of the world are not.
+  const int stages = mesh_.extent(Axis::pp);
+  if (std::ssize(members) == mesh_.size() && (stages == 1 || stages < mesh_.size())) {
     group = communicator_->world();
   } else if (members.size() > 1) {  // the same on all ranks: parts are of one size
     group = communicator_->make_group(std::move(members));

@@ -40,6 +40,16 @@ TEST(Layout, KnowsEachRanksGroups) {
   });
 }
 
+// Its messages are kept to few multiprocessors, which the sums of all ranks are not.
+TEST(Layout, APipelineOverAllRanksHasAGroupOfItsOwn) {
+  parallel::run_lockstep(2, [](parallel::Communicator& c) {
+    const Layout stages(c, {.pp = 2});
+    EXPECT_EQ(stages.group({Axis::pp}).ranks, (Ranks{0, 1}));
+    EXPECT_NE(stages.group({Axis::pp}).id, c.world().id);
+    EXPECT_EQ(Layout(c, {.dp = 2}).group({Axis::dp}).id, c.world().id);
+  });
+}
+
 // Two copies, in halves of dp: what each parameter's ranks share, and who adds up what.
 TEST(Layout, KnowsWhoSharesACopy) {
   parallel::run_lockstep(16, [](parallel::Communicator& c) {
