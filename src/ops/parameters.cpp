@@ -187,20 +187,25 @@ void ParameterStore::draw(const Stream& stream, uint64_t seed, bool frozen_too) 
     const auto number = static_cast<uint64_t>(p.number);
     const bool cut = p.whole.rows > 0;
     const std::vector<parallel::ShardRun> all{{0, p.size()}};
+    const std::vector<parallel::ShardRun>& runs = cut ? p.whole.runs : all;
     const int64_t width = cut ? p.whole.cols : p.cols;
     values.resize(static_cast<size_t>(p.size()));
-    float* next = values.data();
-    for (const parallel::ShardRun& run : cut ? p.whole.runs : all) {
-      const auto draw_some = [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at) {
-          const int64_t e = run.global_offset + at;
-          next[at] = e / width == p.zero_row ? 0.0f : first_value(p, seed, number, e);
-        }
-      };
-      parallel_for(run.length, kDrawnAtOnce, draw_some);
-      next += run.length;
-    }
-    SAT_ASSERT(next == values.data() + p.size());
+    // Where each run's values begin among this rank's. A cut through rows leaves many short runs, so
+    // the threads share out the values and not the runs.
+    std::vector<int64_t> starts{0};
+    for (const parallel::ShardRun& run : runs) starts.push_back(starts.back() + run.length);
+    SAT_ASSERT(starts.back() == p.size());
+    const auto draw_some = [&](int64_t begin, int64_t end) {
+      auto r = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), begin) -
+                                   starts.begin() - 1);
+      for (int64_t at = begin; at < end; ++at) {
+        while (at >= starts[r + 1]) ++r;
+        const int64_t e = runs[r].global_offset + at - starts[r];
+        values[static_cast<size_t>(at)] =
+            e / width == p.zero_row ? 0.0f : first_value(p, seed, number, e);
+      }
+    };
+    parallel_for(p.size(), kDrawnAtOnce, draw_some);
     set(stream, {static_cast<int32_t>(i)}, values.data());
   }
   refresh_compute(stream);
