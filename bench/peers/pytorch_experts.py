@@ -103,8 +103,7 @@ class Experts(nn.Module):
             rows, ends, home = to_experts(rows, counts)
         inner, outer = self.inner.bfloat16(), self.outer.bfloat16()
         if a.products == "grouped":
-            h = F.gelu(GROUPED(rows, inner.transpose(1, 2), offs=ends), approximate="tanh")
-            y = GROUPED(h, outer.transpose(1, 2), offs=ends)
+            y = PRODUCTS(rows, inner.transpose(1, 2), outer.transpose(1, 2), ends)
         else:
             parts = rows.split(counts.tolist())
             y = torch.cat([F.linear(F.gelu(F.linear(r, inner[e]), approximate="tanh"), outer[e]) for e, r in enumerate(parts)])
@@ -117,6 +116,22 @@ class Experts(nn.Module):
 
 
 GROUPED = getattr(F, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+
+
+def activate(h):
+    return F.gelu(h, approximate="tanh")
+
+
+ACTIVATE = torch.compile(activate, dynamic=True) if a.mode == "compile" and RANKS > 1 else activate
+
+
+def products(rows, inner, outer, ends):
+    return GROUPED(ACTIVATE(GROUPED(rows, inner, offs=ends)), outer, offs=ends)
+
+
+# With rows from other ranks their number is known at run time alone, and compiling such grouped products ends in
+# "Invalid strides/sizes" (2.11): they run eager, the activation between them compiled.
+PRODUCTS = torch.compiler.disable(products) if RANKS > 1 else products
 
 
 class Layer(nn.Module):
