@@ -15,8 +15,10 @@
 #include "model/folder_manifest.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
+#include "model/marian_npz.h"
 #include "model/model_folder.h"
 #include "model/transformer.h"
+#include "train/published_tokenizers.h"
 #include "train/translation.h"
 #include "train/whole_folder.h"
 
@@ -33,7 +35,12 @@ bool is_of_a_tokenizer(const std::string& name) {
   return named || name.ends_with(".spm") || name.ends_with(".model");
 }
 
-void copy_tokenizers(const std::string& from, const std::string& to) {
+void write_tokenizers(const std::string& from, const model::ModelConfig& config,
+                      const std::string& to) {
+  if (model::is_marian_folder(from)) {
+    const train::Tokenizers t = train::load_tokenizers_of(from, config);
+    return train::save_tokenizers(to, t.source, t.target);
+  }
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
     if (entry.is_regular_file() && is_of_a_tokenizer(name))
@@ -88,7 +95,7 @@ void write_folder(const ExportOptions& o, const train::ModelPlace& place, const 
   fs::create_directories(fs::path(out).parent_path(), unknown);
   train::write_whole_folder(out, 0, [&](const std::string& folder) {
     model::save_hf(folder, config, model::read_translate_config(place.folder), get, format_of(o));
-    copy_tokenizers(place.folder, folder);
+    write_tokenizers(place.folder, config, folder);
     keep_fields(place.folder, folder, "config.json", {"tokenizer_class"});
     keep_fields(place.folder, folder, "generation_config.json", {"forced_bos_token_id"});
   });

@@ -13,6 +13,7 @@ Prints one line a family: "right:", or "wrong:" with what differs. Exit status 1
 """
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+import numpy  # noqa: E402
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 import transformers as tf  # noqa: E402
@@ -87,18 +89,86 @@ def decoder(config_class, model_class, **more):
     return model_class(config_class(**(fields | more)))
 
 
+def marian_program():
+    """What Marian's own program computes: MarianMTModel with its spacing of positions and its epsilon of norms."""
+    model = marian()
+    half = WIDTH // 2
+    angles = torch.arange(POSITIONS)[:, None] * torch.exp(torch.arange(half) * -(math.log(10000.0) / (half - 1)))
+    for side in (model.model.encoder, model.model.decoder):
+        with torch.no_grad():
+            side.embed_positions.weight.copy_(torch.cat([angles.sin(), angles.cos()], 1))
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = 1e-6
+    model.of_marian = True
+    return model
+
+
+def save_marian_npz(model, folder):
+    """The file that Marian's program would have written of these weights."""
+    config, arrays = model.config, {}
+    state = {k: v.numpy() for k, v in model.state_dict().items()}
+    names = {"self_attn": "self", "encoder_attn": "context", "fc1": "ffn", "fc2": "ffn"}
+    parts = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o", "fc1": "1", "fc2": "2"}
+    norms = {"self_attn_layer_norm": "self_Wo", "encoder_attn_layer_norm": "context_Wo", "final_layer_norm": "ffn_ffn"}
+    for name, value in state.items():
+        words = name.split(".")
+        if "layers" not in words:
+            continue
+        prefix = f"{words[1]}_l{int(words[3]) + 1}_"
+        kind = words[-1]
+        if words[4] in norms:
+            arrays[f"{prefix}{norms[words[4]]}_ln_{'scale' if kind == 'weight' else 'bias'}"] = value[None]
+        else:
+            to = prefix + names[words[4]] + ("_W" if kind == "weight" else "_b") + parts[words[-2]]
+            arrays[to] = numpy.ascontiguousarray(value.T) if kind == "weight" else value[None]
+    arrays["Wemb"] = state["model.shared.weight"][:-1]
+    arrays["decoder_ff_logit_out_b"] = state["final_logits_bias"][:, :-1]
+    options = f"""bert-mask-symbol: "[MASK]"
+dec-depth: {config.decoder_layers}
+dim-emb: {config.d_model}
+dim-vocabs:
+  - {config.vocab_size - 1}
+  - {config.vocab_size - 1}
+enc-depth: {config.encoder_layers}
+input-types:
+  []
+skip: false
+tied-embeddings-all: true
+transformer-decoder-autoreg: self-attention
+transformer-dim-ffn: {config.encoder_ffn_dim}
+transformer-ffn-activation: {config.activation_function}
+transformer-ffn-depth: 2
+transformer-guided-alignment-layer: last
+transformer-heads: {config.encoder_attention_heads}
+transformer-no-projection: false
+transformer-postprocess: dan
+transformer-postprocess-emb: d
+transformer-preprocess: ""
+transformer-tied-layers:
+  []
+transformer-train-position-embeddings: false
+type: transformer
+version: v1.10.0 6f6d4846 2021-02-06 15:35:16 -0800
+"""
+    arrays["special:model.yml"] = numpy.frombuffer(options.encode() + b"\0", dtype=numpy.int8)
+    save_arrays = numpy.savez if WIDTH > 16 else numpy.savez_compressed  # small files lie in the repository
+    save_arrays(os.path.join(folder, "model.npz"), **arrays)
+
+
 UNTIED = ("t5-v1.1", "mt5")  # an output of their own
 
 
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 GOLDEN = ("marian-bin-half", "m2m100", "bart", "mbart", "t5", "t5-v1.1", "llama3", "mistral", "qwen2", "qwen3",
-          "gemma2", "llama-shards-bf16")
+          "gemma2", "llama-shards-bf16", "marian-npz")
 
 FAMILIES = {
     "marian": marian,
     "marian-bin-half": marian,  # pytorch_model.bin in half precision, as OPUS-MT's repositories have it
     "marian-old-bin": marian,
+    "marian-npz": marian_program,
     "pegasus": pegasus,
     "m2m100": m2m100,
     "bart": bart,
@@ -152,6 +222,8 @@ def draw(model, seed):
                 model.final_logits_bias[0, e] = -3
         if config.model_type in ("marian", "pegasus", "m2m_100", "bart", "mbart"):
             model.get_input_embeddings().weight[config.pad_token_id] = 0
+        if getattr(model, "of_marian", False):  # its program has no padding that could be chosen
+            model.final_logits_bias[0, config.pad_token_id] = -1e4
     model.eval()
     return model
 
@@ -170,6 +242,8 @@ def save(name, model, folder):
         model.bfloat16().save_pretrained(folder, max_shard_size="100KB" if WIDTH > 16 else "4KB")
         # Not model.float(): its rotary frequencies have been rounded too.
         model = type(model).from_pretrained(folder, dtype=torch.float32)
+    elif name == "marian-npz":
+        save_marian_npz(model, folder)
     elif name in UNTIED:
         model.config.save_pretrained(folder)
         state = {k: v.clone() for k, v in model.state_dict().items() if not k.endswith("coder.embed_tokens.weight")}
@@ -255,7 +329,8 @@ def write_golden(folder):
         os.makedirs(to, exist_ok=True)
         model = draw(FAMILIES[name](), seed=7)
         with torch.no_grad():  # what half precision holds
-            for p in list(model.parameters()) + [b for n, b in model.named_buffers() if n == "final_logits_bias"]:
+            stored = [p for n, p in model.named_parameters() if name != "marian-npz" or "positions" not in n]
+            for p in stored + [b for n, b in model.named_buffers() if n == "final_logits_bias"]:
                 p.copy_(p.half().float())
         generator = torch.Generator().manual_seed(3)
         if name in UNTIED:

@@ -335,7 +335,8 @@ HfClass nearest_hf_class(const ModelConfig& config) {
   if (config.kind == ModelKind::encoder_decoder) {
     if (config.positions == PositionKind::relative) return HfClass::t5;
     if (config.embedding_norm) return pre ? HfClass::mbart : HfClass::bart;
-    if (config.sinusoid_spacing != SinusoidSpacing::paper && pre) return HfClass::m2m100;
+    if (config.sinusoid_spacing != SinusoidSpacing::paper && config.first_position != 0 && pre)
+      return HfClass::m2m100;
     return pre ? HfClass::pegasus : HfClass::marian;
   }
   if (config.norm != NormKind::rms_norm) return HfClass::gpt2;

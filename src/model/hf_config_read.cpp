@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
+#include "model/marian_npz.h"
+#include "model/safetensors.h"
 
 namespace saturate::model {
 namespace {
@@ -411,9 +413,21 @@ void add_ends(const std::string& folder, ModelConfig& c) {
   }
 }
 
+ModelConfig read_marian_folder(const std::string& folder) {
+  const MarianFiles files = marian_files(folder);
+  int64_t eos = 0;  // unless a vocabulary says otherwise
+  if (!files.vocabularies.empty() && files.vocabularies.back().ends_with(".yml")) {
+    const std::vector<std::string> pieces = read_marian_vocabulary(files.vocabularies.back());
+    const auto found = std::ranges::find(pieces, "</s>");
+    if (found != pieces.end()) eos = found - pieces.begin();
+  }
+  return marian_config(SafetensorsReader(files.weights).tensors(), files.weights, eos);
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const std::string& folder) {
+  if (is_marian_folder(folder)) return read_marian_folder(folder);
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   const Json json = read_json_file(path);
   ModelConfig c = from_hf_config(json, path);

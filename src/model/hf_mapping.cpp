@@ -293,6 +293,12 @@ std::vector<TensorMapping> own_tensor_mapping(const ModelConfig& config) {
   return std::move(m.out);
 }
 
+std::vector<TensorMapping> translator_tensor_mapping(const ModelConfig& config) {
+  Mapper m(config);
+  map_translator(m);
+  return std::move(m.out);
+}
+
 std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config) {
   if (hf_refusal(config)) return own_tensor_mapping(config);
   Mapper m(config);

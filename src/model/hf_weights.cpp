@@ -14,6 +14,7 @@
 #include "model/finite.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
+#include "model/marian_npz.h"
 #include "model/safetensors.h"
 
 namespace saturate::model {
@@ -49,6 +50,7 @@ bool is_redundant(const std::string& name, const ModelConfig& config) {
   for (const std::string_view suffix : kBuffers) {
     if (name.ends_with(suffix)) return true;
   }
+  if (name == "special:model.yml") return true;  // Marian's options, as text
   const bool table = name.ends_with("coder.embed_tokens.weight") || name == "model.shared.weight" ||
                      name == "shared.weight";
   return (table && config.shared_embeddings) || (name == "lm_head.weight" && config.tied_output);
@@ -101,6 +103,7 @@ void need_finite(std::span<const float> values, const TensorView& t, const std::
 // A folder says itself which names it has: what a class of transformers computes today may have
 // been written under our own names before that class was known here.
 std::vector<TensorMapping> tensor_mapping_of(const std::string& folder, const ModelConfig& config) {
+  if (is_marian_folder(folder)) return marian_mapping(SafetensorsReader(folder).tensors(), config);
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   const Json json = read_json_file(path);
   const bool own = JsonFields(json, "load", path).text("model_type") == "saturate";
@@ -292,7 +295,7 @@ struct Pieces {
 
   bool as_they_are() const {
     return std::ranges::all_of(mappings, [](const TensorMapping& m) {
-      return !m.transposed && m.scale == 1.0f && m.shift == 0.0f;
+      return !m.transposed && m.scale == 1.0f && m.shift == 0.0f && m.missing_rows == 0;
     });
   }
 
@@ -344,13 +347,15 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config, const
     values.resize(static_cast<size_t>(rows * cols));
     for (size_t i = begin; i < end; ++i) {
       const TensorMapping& m = mappings[i];
-      const auto size = static_cast<size_t>(m.rows * m.cols);
+      const int64_t rows_there = m.rows - m.missing_rows;
+      const auto size = static_cast<size_t>(rows_there * m.cols);
       const std::span<float> part =
           std::span<float>(values).subspan(static_cast<size_t>(m.first_row * m.cols), size);
+      std::fill_n(part.end(), m.missing_rows * m.cols, m.missing_value);
       if (m.transposed) {
         scratch.resize(size);
         read_floats(*tensors[i], 0, scratch);
-        transpose(scratch, m.cols, m.rows, part);
+        transpose(scratch, m.cols, rows_there, part);
       } else {
         read_floats(*tensors[i], m.skipped_rows * m.cols, part);
       }

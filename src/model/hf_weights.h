@@ -26,11 +26,17 @@ struct TensorMapping {
   // The parameter is scale * tensor + shift; the tensor's first skipped_rows rows have no place.
   float scale = 1.0f, shift = 0.0f;
   int64_t skipped_rows = 0;
+  // The parameter's last rows that the tensor lacks, and what they hold.
+  int64_t missing_rows = 0;
+  float missing_value = 0.0f;
 };
 
 // Every tensor of a model folder as save_hf writes it; tensors of one parameter follow each other
 // and cover its rows.
 std::vector<TensorMapping> hf_tensor_mapping(const ModelConfig& config);
+// Of an encoder_decoder under the names of Marian, Pegasus and BART, whether one of these computes it
+// or not.
+std::vector<TensorMapping> translator_tensor_mapping(const ModelConfig& config);
 // The same for "model_type": "saturate": each parameter under its own name.
 std::vector<TensorMapping> own_tensor_mapping(const ModelConfig& config);
 

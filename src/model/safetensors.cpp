@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/marian_npz.h"
+#include "model/npz_file.h"
 #include "model/torch_file.h"
 
 namespace saturate::model {
@@ -29,6 +32,7 @@ std::optional<std::string> weights_of(const std::string& folder) {
     const std::filesystem::path file = std::filesystem::path(folder) / name;
     if (std::filesystem::exists(file)) return file.string();
   }
+  if (is_marian_folder(folder)) return marian_files(folder).weights;
   return std::nullopt;
 }
 
@@ -63,6 +67,7 @@ struct SafetensorsReader::Mapping {
 
   void* data = nullptr;
   size_t bytes = 0;
+  std::deque<std::vector<std::byte>> unpacked;  // of compressed arrays
 };
 
 bool holds_weights(const std::string& folder) { return weights_of(folder).has_value(); }
@@ -121,6 +126,8 @@ void SafetensorsReader::take_scales() {
 std::vector<TensorView> SafetensorsReader::open_file(const std::string& file) {
   mappings_.push_back(std::make_unique<Mapping>(file));
   if (file.ends_with(".bin")) return parse_torch_file(mappings_.back()->span(), file);
+  if (file.ends_with(".npz"))
+    return parse_npz(mappings_.back()->span(), file, mappings_.back()->unpacked);
   return parse_safetensors(mappings_.back()->span(), file, &metadata_);
 }
 

@@ -50,8 +50,8 @@ void read_floats(const TensorView& tensor, int64_t first, std::span<float> out);
 /// tensor.
 class SafetensorsReader {
  public:
-  // `path`: a .safetensors file, a model.safetensors.index.json, or a folder that holds
-  // model.safetensors or that index. Errors: io, invalid_argument.
+  // `path`: a .safetensors, .bin (torch_file.h) or .npz file, a model.safetensors.index.json, or a
+  // folder that holds one of them. Errors: io, invalid_argument.
   explicit SafetensorsReader(const std::string& path);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;

@@ -2,10 +2,12 @@
 #include "model/zip_file.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 
@@ -14,11 +16,17 @@ namespace {
 
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50,
                    kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint16_t kDeflated = 8;
+// What deflate makes of a byte at most: a match of 258 for two bits.
+constexpr uint64_t kMostDeflated = 1032;
+constexpr size_t kBlock = size_t{1} << 30;  // zlib counts in 32 bits
 constexpr size_t kEndBytes = 22, kLocatorBytes = 20, kCentralBytes = 46, kLocalBytes = 30;
 
 class Archive {
  public:
-  Archive(std::span<const std::byte> file, const std::string& where) : file_(file), where_(where) {}
+  Archive(std::span<const std::byte> file, const std::string& where,
+          std::deque<std::vector<std::byte>>* unpacked)
+      : file_(file), where_(where), unpacked_(unpacked) {}
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(
@@ -44,7 +52,7 @@ class Archive {
     return {reinterpret_cast<const char*>(b.data()), b.size()};
   }
 
-  std::vector<ZipEntry> entries() const {
+  std::vector<ZipEntry> entries() {
     const uint64_t end = find_end();
     uint64_t count = number<uint16_t>(end + 10), at = number<uint32_t>(end + 16);
     if (end >= kLocatorBytes && number<uint32_t>(end - kLocatorBytes) == kLocator64) {
@@ -70,7 +78,7 @@ class Archive {
   }
 
   // The entry whose directory record lies at `at`, which moves on to the next.
-  ZipEntry entry(uint64_t& at) const {
+  ZipEntry entry(uint64_t& at) {
     if (number<uint32_t>(at) != kCentral) refuse("a record of its directory is damaged");
     const auto flags = number<uint16_t>(at + 8), method = number<uint16_t>(at + 10);
     uint64_t packed = number<uint32_t>(at + 20), size = number<uint32_t>(at + 24),
@@ -93,19 +101,56 @@ class Archive {
       e += 4 + uint64_t{length};
     }
     if ((flags & 1) != 0) refuse(fmt::format("{:.200} in it is encrypted", name));
-    if (method != 0 || packed != size)
-      refuse(fmt::format(
-          "{:.200} in it is compressed, which neither PyTorch nor NumPy's savez does", name));
+    const bool deflated = method == kDeflated && unpacked_ != nullptr;
+    if (!deflated && (method != 0 || packed != size))
+      refuse(fmt::format("{:.200} in it is compressed, in a way that is not read here", name));
     if (number<uint32_t>(header) != kLocal)
       refuse(fmt::format("{:.200} is not where its directory says", name));
     const uint64_t data =
         header + kLocalBytes + number<uint16_t>(header + 26) + number<uint16_t>(header + 28);
+    const uint32_t sum = number<uint32_t>(at + 16);
     at += kCentralBytes + name_bytes + extra_bytes + comment_bytes;
-    return {name, bytes(data, size)};
+    return {name, deflated ? unpack(name, bytes(data, packed), size, sum) : bytes(data, size)};
+  }
+
+  std::span<const std::byte> unpack(std::string_view name, std::span<const std::byte> packed,
+                                    uint64_t size, uint32_t sum) {
+    const auto damaged = [&] { refuse(fmt::format("{:.200} in it is damaged", name)); };
+    if (size > packed.size() * kMostDeflated) damaged();
+    // Entries may share their bytes.
+    if (size > file_.size() * kMostDeflated - unpacked_bytes_) refuse("its files overlap");
+    unpacked_bytes_ += size;
+    std::vector<std::byte>& out = unpacked_->emplace_back(size);
+    z_stream z{};
+    if (inflateInit2(&z, -MAX_WBITS) != Z_OK) refuse("zlib cannot start");
+    const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&z, inflateEnd);
+    std::byte none{};  // zlib wants a place for no bytes too
+    size_t given = 0, made = 0;
+    int state = Z_OK;
+    while (state == Z_OK) {
+      const size_t in = std::min(packed.size() - given, kBlock),
+                   room = std::min(out.size() - made, kBlock);
+      z.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(packed.data() + given));
+      z.avail_in = static_cast<uInt>(in);
+      z.next_out = reinterpret_cast<Bytef*>(room > 0 ? out.data() + made : &none);
+      z.avail_out = static_cast<uInt>(room);
+      state = inflate(&z, Z_NO_FLUSH);
+      given += in - z.avail_in;
+      made += room - z.avail_out;
+    }
+    if (state != Z_STREAM_END || made != out.size() || given != packed.size()) damaged();
+    uint32_t found = 0;
+    for (size_t i = 0; i < out.size(); i += kBlock)
+      found = static_cast<uint32_t>(crc32(found, reinterpret_cast<const Bytef*>(out.data() + i),
+                                          static_cast<uInt>(std::min(out.size() - i, kBlock))));
+    if (found != sum) damaged();
+    return out;
   }
 
   const std::span<const std::byte> file_;
   const std::string& where_;
+  std::deque<std::vector<std::byte>>* const unpacked_;
+  uint64_t unpacked_bytes_ = 0;
 };
 
 }  // namespace
@@ -117,8 +162,9 @@ bool is_zip(std::span<const std::byte> file) noexcept {
   return first == kLocal || first == kEnd;
 }
 
-std::vector<ZipEntry> zip_entries(std::span<const std::byte> file, const std::string& where) {
-  return Archive(file, where).entries();
+std::vector<ZipEntry> zip_entries(std::span<const std::byte> file, const std::string& where,
+                                  std::deque<std::vector<std::byte>>* unpacked) {
+  return Archive(file, where, unpacked).entries();
 }
 
 }  // namespace saturate::model

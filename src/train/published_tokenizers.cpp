@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "data/tokenizer_json.h"
 #include "model/hf_config.h"
+#include "model/marian_npz.h"
 #include "train/languages.h"
 
 namespace saturate::train {
@@ -139,6 +140,47 @@ std::optional<Tokenizers> published_tokenizers(const std::string& folder,
   return std::nullopt;
 }
 
+// One side of a model that Marian wrote: its SentencePiece model is the vocabulary, or the vocabulary
+// is a .yml and `spm` makes the pieces.
+data::Tokenizer marian_tokenizer(const std::string& folder, const std::string& vocabulary,
+                                 const char* spm, int64_t ids) {
+  if (vocabulary.ends_with(".spm")) return data::Tokenizer::load(vocabulary);
+  const std::string path = folder + "/" + spm;
+  if (!fs::exists(path)) {
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{} numbers pieces that {} makes, which is not there; put it beside, or "
+                    "give token ids with --ids",
+                    vocabulary, path));
+  }
+  std::vector<std::string> pieces = model::read_marian_vocabulary(vocabulary);
+  pieces.resize(static_cast<size_t>(ids - 1));  // as Marian does where the model has another number
+  pieces.emplace_back("<pad>");
+  return data::Tokenizer::load(path).renumbered(std::move(pieces), vocabulary);
+}
+
+Tokenizers marian_tokenizers(const std::string& folder, const model::ModelConfig& c) {
+  const std::vector<std::string> names = model::marian_files(folder).vocabularies;
+  if (names.empty()) {
+    throw Error(Errc::invalid_argument, "model",
+                folder +
+                    " has no vocabulary of Marian's model (NAME.spm or NAME.yml with \"vocab\" in "
+                    "its name, or named under \"vocabs\" in decoder.yml); put it there, or give "
+                    "token ids with --ids");
+  }
+  const data::Tokenizer target =
+      marian_tokenizer(folder, names.back(), "target.spm", c.vocab_target);
+  if (target.eos_id() != c.eos_id) {
+    throw Error(
+        Errc::invalid_argument, "model",
+        fmt::format("{}: sentences end with id {} there, and Marian's models with {}; it is "
+                    "not the vocabulary of this model",
+                    names.back(), target.eos_id(), c.eos_id));
+  }
+  if (names.size() == 1 && names[0].ends_with(".spm")) return {target, target};
+  return {marian_tokenizer(folder, names.front(), "source.spm", c.vocab_source), target};
+}
+
 // Whether the folder says that one id is one byte, in the tokenizer.json that such models are saved with.
 bool says_bytes(const std::string& folder) {
   const std::string path = folder + "/tokenizer.json";
@@ -153,7 +195,9 @@ bool says_bytes(const std::string& folder) {
 Tokenizers load_tokenizers_of(const std::string& folder, const model::ModelConfig& config) {
   std::optional<Tokenizers> t;
   const data::Tokenizer bytes = data::Tokenizer::bytes();
-  if (fs::exists(folder + "/target.spm")) {
+  if (model::is_marian_folder(folder)) {
+    t = marian_tokenizers(folder, config);
+  } else if (fs::exists(folder + "/target.spm")) {
     t = load_tokenizers(folder);
   } else if (config.vocab_target == bytes.vocab_size() && says_bytes(folder)) {
     t = Tokenizers{bytes, bytes};

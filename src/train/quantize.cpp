@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
+#include "model/marian_npz.h"
 #include "model/safetensors.h"
 #include "model/transformer.h"
 #include "train/whole_folder.h"
@@ -121,6 +122,7 @@ std::string config_path(const std::string& folder) {
 }  // namespace
 
 bool is_quantized(const std::string& folder) {
+  if (model::is_marian_folder(folder)) return false;
   const Json json = read_json_file(config_path(folder));
   const std::string* const method = json[kKey]["quant_method"].if_string();
   return method != nullptr && *method == "saturate";
@@ -129,6 +131,10 @@ bool is_quantized(const std::string& folder) {
 QuantizedFolder quantize_folder(const std::string& from, const std::string& to) {
   if (fs::exists(to)) refuse(to + " exists; give --out a folder that is not there yet");
   if (is_quantized(from)) refuse(from + " is quantized already; give the folder it was made from");
+  if (model::is_marian_folder(from)) {
+    refuse(from + " is a model of Marian; make a folder of it with saturate export --model " +
+           from + " --out FOLDER, and give that");
+  }
   const model::ModelConfig config = model::read_model_config(from);
   model::check_hf_weights(from, config);
   Json json = read_json_file(config_path(from));

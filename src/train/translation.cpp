@@ -18,6 +18,7 @@
 #include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
+#include "model/marian_npz.h"
 #include "model/model_folder.h"
 #include "train/checkpoint_store.h"
 #include "train/model_setup.h"
@@ -35,7 +36,9 @@ namespace {
 // With a model in it, or an adapter alone.
 std::string folder_of_weights(const std::string& path) {
   for (const std::string& folder : {path, path + "/model"}) {
-    if (fs::exists(folder + "/config.json") || model::is_adapter_folder(folder)) return folder;
+    if (fs::exists(folder + "/config.json") || model::is_adapter_folder(folder) ||
+        model::is_marian_folder(folder))
+      return folder;
   }
   if (!fs::exists(path)) {
     throw Error(Errc::io, "model", path + " does not exist; give the folder of a run or model");
@@ -53,7 +56,8 @@ std::string folder_of_weights(const std::string& path) {
   throw Error(
       Errc::io, "model",
       fmt::format("{} holds no model: neither config.json, nor model/config.json, nor a whole "
-                  "checkpoint; give the folder of a run or of a Hugging Face model",
+                  "checkpoint, nor an .npz of Marian; give the folder of a run or of a Hugging "
+                  "Face model",
                   path));
 }
 
