@@ -77,7 +77,8 @@ bool SourceFeed::take(int64_t done, bool idle, std::vector<Ids>& out) {
   done_ = done;
   room_.notify_one();
   if (is_file_) {
-    came_.wait(lock, [this] { return full(); });
+    // More are read while so many are left that the queue of a translator does not run dry.
+    if (given_ - done_ < most_ / 2) came_.wait(lock, [this] { return full(); });
   } else if (idle) {
     came_.wait(lock, [this] { return ended_ || !lines_.empty(); });
     const auto latest = std::chrono::steady_clock::now() + kLongestWait;
@@ -87,6 +88,7 @@ bool SourceFeed::take(int64_t done, bool idle, std::vector<Ids>& out) {
     }
   }
   out.swap(lines_);
+  given_ += std::ssize(out);
   if (out.empty() && ended_ && idle && error_) std::rethrow_exception(error_);
   return !out.empty() || !ended_;
 }

@@ -21,8 +21,8 @@ namespace saturate::apps {
 enum class OnBadLine { fail, blank };
 
 /// Reads and encodes lines in a thread of its own, while the device works on those before. From a
-/// file it gives as many as it may hold, so that what is translated together is a function of the
-/// text alone; from a terminal or a pipe what has come, as soon as no more is coming.
+/// file it gives as many as it may hold, and further ones while half of these are not yet done, so
+/// that what is translated together, in the order of the lines, is a function of the text alone; from a terminal or a pipe what has come, as soon as no more is coming.
 class SourceFeed {
  public:
   using Ids = std::vector<int32_t>;
@@ -55,7 +55,7 @@ class SourceFeed {
   std::mutex mutex_;  // of everything below
   std::condition_variable_any came_, room_;
   std::vector<Ids> lines_;
-  int64_t read_ = 0, done_ = 0;
+  int64_t read_ = 0, given_ = 0, done_ = 0;
   bool ended_ = false;
   std::exception_ptr error_;
   std::jthread thread_;  // the last: it uses the others, and stops before they go

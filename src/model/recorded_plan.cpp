@@ -30,9 +30,10 @@ void RecordedPlan::run(const Context& ctx, Buffer& shared) {
 
 int64_t step_size(Device device, int64_t all, int64_t taken, int64_t least, bool always_all) {
   if (!device.is_cuda()) return std::min(all, std::max(taken, least));
-  int64_t size = all;
-  while (!always_all && size / 4 >= std::max<int64_t>(taken, 1)) size /= 4;
-  return size;
+  if (always_all) return all;
+  int64_t size = 1;
+  while (size < taken) size *= 4;
+  return std::min(size, all);
 }
 
 int64_t position_bound(Device device, int64_t most, int64_t needed, bool always_most) {

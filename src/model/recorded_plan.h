@@ -38,8 +38,8 @@ class RecordedPlan {
 };
 
 // How many of `all` rows (or groups of rows) a step computes, of which the first `taken` are in use:
-// on the CPU just these, but `least`; on a GPU one of a few sizes, each a quarter of the one before,
-// since each is a graph.
+// on the CPU just these, but `least`; on a GPU one of a few sizes, powers of four and all, since each
+// is a graph.
 int64_t step_size(Device device, int64_t all, int64_t taken, int64_t least, bool always_all);
 
 // What kernels of a GPU are chosen for: a bound of at most `most` on what is `needed`.

@@ -60,9 +60,11 @@ TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
   return o;
 }
 
-TranslatorSizes sizes_of(const TranslatorOptions& o) {
+// Tokens of a GPU's encoder pass: more of them compute no faster for each.
+constexpr int64_t kEncoderRowsOfAGpu = 8192;
+
+TranslatorSizes sizes_of(const TranslatorOptions& o, bool cuda) {
   TranslatorSizes s{.places = o.sentences,
-                    .memory_rows = o.source_rows,
                     .encoder_rows = o.source_rows,
                     .longest = o.max_target,
                     .longest_source = o.max_source};
@@ -71,6 +73,11 @@ TranslatorSizes sizes_of(const TranslatorOptions& o) {
                       static_cast<double>(o.sentences) * static_cast<double>(o.length_offset + 1);
   const auto all = static_cast<double>(o.sentences) * static_cast<double>(o.max_target);
   s.slots = std::max(static_cast<int64_t>(std::min(most, all)), o.max_target) * o.beam;
+  // Sources wait there too, encoded (Impl::read()). On a GPU there is room for twice the tokens that
+  // were planned, since many short sentences have slots for more of them, and for two passes.
+  if (cuda && !o.same_bits)
+    s.encoder_rows = std::min(s.encoder_rows, std::max(kEncoderRowsOfAGpu, o.max_source));
+  s.memory_rows = cuda ? 2 * (o.source_rows + s.encoder_rows) : o.source_rows + o.source_rows / 4;
   if (s.slots > INT32_MAX) {
     refuse(
         fmt::format("sentences {}, max_target {} and beam {} make {} positions, more than 2^31; "
@@ -110,11 +117,13 @@ struct Translator::Impl {
   void step(const OnDone& done);
   void cancel(int64_t ticket);
   void reset();
-  int64_t held() const { return std::ssize(waiting) + under_way; }
+  int64_t held() const { return std::ssize(waiting) + std::ssize(encoded) + under_way; }
 
   // Of one step.
   void drop_cancelled(TranslatorMemory::Intake& intake);
   void admit(TranslatorMemory::Intake& intake);
+  void read(TranslatorMemory::Intake& intake);
+  void begin(TranslatorMemory::Intake& intake);
   bool begin(Sentence& sentence, int64_t place, TranslatorMemory::Intake& intake);
   static void vacate(int64_t place, TranslatorMemory::Intake& intake);
   int64_t close_up(TranslatorMemory::Intake& intake);
@@ -134,7 +143,7 @@ struct Translator::Impl {
   Buffer workspace, arena, suppressed;
   Plans encoders, steps;  // by size and bound
 
-  std::deque<Sentence> waiting;
+  std::deque<Sentence> waiting, encoded;
   std::vector<std::optional<Sentence>> places;
   std::vector<Sentence> leaving;  // cancelled, but a step that runs may still write their results
   std::set<int64_t> cancelled;    // tickets of sentences under way
@@ -153,7 +162,7 @@ Translator::Impl::Impl(const Transformer& m, const ParameterStore& s, const Tran
       store(s),
       options(checked(o, m.config())),
       cuda(s.device().is_cuda()),
-      memory(m, s, options, sizes_of(options)),
+      memory(m, s, options, sizes_of(options, cuda)),
       workspace(s.device(), cuda ? kWorkspaceBytes : 0),
       suppressed(s.device(), options.suppressed.size() * sizeof(int32_t)),
       places(static_cast<size_t>(options.sentences)),
@@ -256,6 +265,11 @@ void Translator::Impl::cancel(int64_t ticket) {
   if (telling) given_up.insert(ticket);
   const auto is = [ticket](const Sentence& s) { return s.ticket == ticket; };
   if (std::erase_if(waiting, is) > 0) return;
+  if (const auto found = std::ranges::find_if(encoded, is); found != encoded.end()) {
+    memory_rows.give_back(found->memory_start, found->source_length());
+    encoded.erase(found);
+    return;
+  }
   if (std::ranges::any_of(places, [&](const auto& p) { return p && is(*p); }) &&
       cancelled.insert(ticket).second) {
     --under_way;
@@ -266,6 +280,7 @@ void Translator::Impl::reset() {
   memory.stream().synchronize();
   memory.clear();
   waiting.clear();
+  encoded.clear();
   std::ranges::fill(places, std::nullopt);
   leaving.clear();
   cancelled.clear();
@@ -297,18 +312,45 @@ void Translator::Impl::drop_cancelled(TranslatorMemory::Intake& intake) {
   }
 }
 
-// Sentences begin several at a time, since an encoder pass of one costs nearly as much; those under
-// way wait for it. A quarter of the places on the CPU, where a step takes no longer for rows that are
-// free; an eighth on a GPU, where it does not get shorter.
+// Places are filled as they become free. Sources are encoded ahead, many at a time: a pass of a few
+// costs nearly as much, and those under way wait for it.
 void Translator::Impl::admit(TranslatorMemory::Intake& intake) {
-  const int64_t free_places = std::ssize(places) - under_way;
-  const int64_t several = std::max<int64_t>(1, std::ssize(places) / (cuda ? 8 : 4));
-  if (free_places < several && under_way > 0) return;
-  for (size_t place = 0; place < places.size() && !waiting.empty(); ++place) {
-    if (places[place]) continue;
-    if (!begin(waiting.front(), static_cast<int64_t>(place), intake)) return;
-    places[place] = std::move(waiting.front());
+  begin(intake);
+  read(intake);
+  begin(intake);
+}
+
+// On a GPU, where a pass of few takes as long, sentences for an eighth of the places are always
+// ready, and a pass takes as many as it can. On the CPU it takes what a quarter of the places need.
+void Translator::Impl::read(TranslatorMemory::Intake& intake) {
+  const int64_t all = std::ssize(places);
+  if (std::ssize(encoded) >= (cuda ? std::max<int64_t>(1, all / 8) : 1)) return;
+  const int64_t most =
+      cuda ? all : std::max({int64_t{1}, all / 4, all - under_way - std::ssize(encoded)});
+  while (!waiting.empty() && std::ssize(intake.cu) <= most) {
+    Sentence& s = waiting.front();
+    const int64_t length = s.source_length();
+    if (std::ssize(intake.ids) + length > memory.sizes().encoder_rows) return;
+    const std::optional<int64_t> rows = memory_rows.take(length);
+    if (!rows) return;
+    s.memory_start = *rows;
+    for (int64_t j = 0; j < length; ++j) {
+      intake.ids.push_back(s.source[static_cast<size_t>(j)]);
+      intake.positions.push_back(static_cast<int32_t>(j));
+      intake.rows.push_back(static_cast<int32_t>(*rows + j));
+    }
+    intake.cu.push_back(static_cast<int32_t>(intake.ids.size()));
+    encoded.push_back(std::move(s));
     waiting.pop_front();
+  }
+}
+
+void Translator::Impl::begin(TranslatorMemory::Intake& intake) {
+  for (size_t place = 0; place < places.size() && !encoded.empty(); ++place) {
+    if (places[place]) continue;
+    if (!begin(encoded.front(), static_cast<int64_t>(place), intake)) return;
+    places[place] = std::move(encoded.front());
+    encoded.pop_front();
     ++under_way;
   }
 }
@@ -319,17 +361,10 @@ void Translator::Impl::vacate(int64_t place, TranslatorMemory::Intake& intake) {
 }
 
 bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intake& intake) {
-  const int64_t length = s.source_length(), count = s.search.limit * options.beam;
-  if (std::ssize(intake.ids) + length > memory.sizes().encoder_rows || parts.empty()) return false;
-  const std::optional<int64_t> first = slots.take(count);
+  if (parts.empty()) return false;
+  const std::optional<int64_t> first = slots.take(s.search.limit * options.beam);
   if (!first) return false;
-  const std::optional<int64_t> rows = memory_rows.take(length);
-  if (!rows) {
-    slots.give_back(*first, count);
-    return false;
-  }
   s.first_slot = *first;
-  s.memory_start = *rows;
   s.search.result = parts.back();
   parts.pop_back();
   memory.expect(s.search.result);
@@ -337,17 +372,11 @@ bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intak
   intake.placements.push_back({.what = kernels::BeamPlacement::What::start,
                                .to = static_cast<int32_t>(place),
                                .first_slot = static_cast<int32_t>(*first),
-                               .memory_start = static_cast<int32_t>(*rows),
-                               .memory_length = static_cast<int32_t>(length),
+                               .memory_start = static_cast<int32_t>(s.memory_start),
+                               .memory_length = static_cast<int32_t>(s.source_length()),
                                .prefix_at = static_cast<int32_t>(intake.prefixes.size()),
                                .sentence = s.search});
   intake.prefixes.insert(intake.prefixes.end(), s.prefix.begin(), s.prefix.end());
-  for (int64_t j = 0; j < length; ++j) {
-    intake.ids.push_back(s.source[static_cast<size_t>(j)]);
-    intake.positions.push_back(static_cast<int32_t>(j));
-    intake.rows.push_back(static_cast<int32_t>(*rows + j));
-  }
-  intake.cu.push_back(static_cast<int32_t>(intake.ids.size()));
   return true;
 }
 
@@ -395,7 +424,7 @@ void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t c
   const Context ctx{device, stream.native(), workspace.data(), workspace.bytes()};
   const int64_t rows =
       pass_size(device, memory.sizes().encoder_rows, std::ssize(intake.ids), options.same_bits);
-  if (!intake.empty()) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
+  if (!intake.empty() || rows > 0) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
   if (rows > 0) {
     plan(encoders, rows, 0, [&] {
       return record_encoder(model, store, memory, options, rows);

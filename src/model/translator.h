@@ -15,7 +15,8 @@ namespace saturate::model {
 // Of all sentences that one translator gets; memory is planned for it.
 struct TranslatorOptions {
   int64_t sentences = 64;      // at most, under way at a time
-  int64_t source_rows = 2048;  // token budget of their sources together
+  int64_t source_rows = 2048;  // token budget of their sources together; as many again and more
+                               // may wait, encoded
   int64_t max_source = 256;    // longest source in tokens, end-of-sentence included
   int64_t max_target = 256;    // longest translation in tokens
   float length_factor =

@@ -470,6 +470,28 @@ TEST(Translator, SentencesComeAndGoOnTheirOwn) {
   for (const DType type : {DType::f32, DType::f64}) expect_independence({}, type);
 }
 
+TEST(Translator, SourcesThatWaitEncodedMayBeGivenUp) {
+  const ModelConfig config = tiny({"", [](ModelConfig&) {}});
+  TestModel m(config, DType::f32, {}, 4);
+  Translator t(m.model, m.store, {.sentences = 1, .source_rows = 24, .max_source = 24});
+  std::vector<int32_t> source(20, 5);
+  source.back() = 2;
+  std::set<int64_t> ended;
+  const auto step = [&] {
+    t.step([&](int64_t ticket, std::vector<Hypothesis>) { ended.insert(ticket); });
+  };
+  t.add({5, 2}, {.min_length = 30});
+  for (int i = 0; i < 4; ++i) {  // there is room for one beside the first
+    const int64_t given_up = t.add(source);
+    step();
+    t.cancel(given_up);
+    EXPECT_EQ(t.held(), 1);
+  }
+  const int64_t last = t.add(source);
+  for (int i = 0; i < 200 && t.held() > 0; ++i) step();
+  EXPECT_EQ(ended, (std::set<int64_t>{0, last}));
+}
+
 TEST(Translator, SentencesComeAndGoOnTheirOwnOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const DType type : {DType::f32, DType::bf16})

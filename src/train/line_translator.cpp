@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "model/finite.h"
@@ -26,9 +27,11 @@ namespace {
 // Hypotheses that one thread decodes together. All weights pass from memory in every step, whatever
 // the rows; more rows need more memory in each thread.
 constexpr int64_t kRowsOfAll = 256, kRowsOfAThread = 64, kFewRowsOfAThread = 32;
-// The beam at which a GPU takes batch_tokens as they are; a narrower one has fewer rows in the same
-// memory.
-constexpr int64_t kBeamOfAGpu = 4;
+// A GPU takes more lines than batch_tokens say, as many times as its hypotheses are fewer than this
+// beam's, since the products of 2,048 rows take it little longer than those of 1,024; at most four
+// times. With same_bits, whose bits are those of so many rows, and where memory is small, as of old.
+constexpr int64_t kBeamOfAGpu = 8, kBeamOfASmallGpu = 4;
+constexpr size_t kMuchMemory = size_t{20} << 30;
 
 }  // namespace
 
@@ -44,7 +47,11 @@ model::TranslatorOptions line_translator_options(const LoadedModel& model,
   o.attention_head = lines.attention_head;
   const int64_t all = o.sentences;
   if (model.store->device().is_cuda()) {
-    const int64_t more = std::max<int64_t>(1, kBeamOfAGpu / config.beam);
+    const bool large = device_info(model.store->device()).memory_bytes >= kMuchMemory;
+    const int64_t more =
+        large && !lines.same_bits
+            ? std::clamp<int64_t>((kBeamOfAGpu + config.beam - 1) / config.beam, 1, 4)
+            : std::max<int64_t>(1, kBeamOfASmallGpu / config.beam);
     o.sentences *= more;
     o.source_rows *= more;
     return o;
@@ -71,24 +78,25 @@ int64_t few_lines(const TranslateConfig& config, const model::TranslatorOptions&
 }
 
 LineTranslator::LineTranslator(const LoadedModel& model, const TranslateConfig& config,
-                               LineOptions options)
+                               const LineOptions& options)
+    : LineTranslator(model, line_translator_options(model, config, options), config, options) {}
+
+LineTranslator::LineTranslator(const LoadedModel& model, const model::TranslatorOptions& o,
+                               const TranslateConfig& config, LineOptions options)
     : target_(model.tokenizers.target),
       source_eos_(model.tokenizers.source.eos_id()),
       frame_(model.tokenizers.source.sentence_begin().size() +
              model.tokenizers.source.sentence_end().size()),
-      options_(std::move(options)) {
-  const model::TranslatorOptions o = line_translator_options(model, config, options_);
-  if (model.store->device().is_cuda()) {
-    translator_.emplace(*model.transformer, *model.store, o);
-  } else {
-    workers_.emplace(*model.transformer, *model.store, o, cpu_threads(), few_lines(config, o));
-  }
-}
+      options_(std::move(options)),
+      places_(o.sentences),
+      workers_(*model.transformer, *model.store, o,
+               model.store->device().is_cuda() ? 1 : cpu_threads(), few_lines(config, o)) {}
 
 void LineTranslator::warm_up(int64_t lines) {
-  const int64_t most = std::clamp<int64_t>(lines, 1, translator_.value().options().sentences);
-  translator_->translate(
-      std::vector<std::vector<int32_t>>(static_cast<size_t>(most), {source_eos_, source_eos_}));
+  const int64_t most = std::clamp<int64_t>(lines, 1, places_);
+  workers_.give(std::vector<TranslationTask>(static_cast<size_t>(most),
+                                             {.source = {source_eos_, source_eos_}}));
+  while (workers_.held() > 0) workers_.take();
 }
 
 void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>& prefix) {
@@ -99,12 +107,7 @@ void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>
   if (prefix.empty() && search.prefix.empty()) search.prefix.assign(begin.begin(), begin.end());
   search.prefix.insert(search.prefix.end(), prefix.begin(), prefix.end());
   if (search.draw) search.draw->stream = static_cast<int32_t>(added_);
-  if (workers_) {
-    workers_->give({added_, std::move(source), std::move(search)});
-  } else {
-    tickets_.emplace(translator_->add(std::move(source), search), added_);
-  }
-  ++added_;
+  given_lines_.push_back({added_++, std::move(source), std::move(search)});
 }
 
 bool LineTranslator::idle() const noexcept { return source_tokens_.empty(); }
@@ -126,15 +129,9 @@ void LineTranslator::take(int64_t line, std::vector<model::Hypothesis> found) {
 }
 
 void LineTranslator::advance(const Sink& sink) {
-  const size_t before = source_tokens_.size();
-  while (!idle() && source_tokens_.size() == before) {
-    if (workers_) {
-      for (TranslationResult& r : workers_->take()) take(r.line, std::move(r.found));
-    } else {
-      translator_->step([&](int64_t ticket, std::vector<model::Hypothesis> found) {
-        take(tickets_.extract(ticket).mapped(), std::move(found));
-      });
-    }
+  if (!given_lines_.empty()) workers_.give(std::exchange(given_lines_, {}));
+  if (!idle()) {
+    for (TranslationResult& r : workers_.take()) take(r.line, std::move(r.found));
   }
   for (; !done_.empty() && done_.begin()->first == given_; ++given_) {
     sink(done_.begin()->second);

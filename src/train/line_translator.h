@@ -56,22 +56,25 @@ int64_t few_lines(const TranslateConfig& config, const model::TranslatorOptions&
 
 /// Lines go in as they come and translations come out in the order of the lines, an empty one for
 /// an empty line. The next line begins as soon as one has ended. On the CPU each of cpu_threads()
-/// threads translates lines of its own. What a line becomes depends neither on the others nor on the
-/// threads (GPU: to rounding, unless same_bits). To be called from one thread.
+/// threads translates lines of its own; on a GPU one thread does nothing but that, while the caller's
+/// makes text of what is done. What a line becomes depends neither on the others nor on the threads
+/// (GPU: to rounding, unless same_bits). To be called from one thread.
 class LineTranslator {
  public:
   // Of one line, the best first: `nbest`, or as many as the search had ended.
   using Sink = std::function<void(std::span<const Translation>)>;
 
-  // What the pointers of `model` point to outlives this. Errors: those of model::Translator.
-  LineTranslator(const LoadedModel& model, const TranslateConfig& config, LineOptions options = {});
+  // What the pointers of `model` point to outlives this.
+  LineTranslator(const LoadedModel& model, const TranslateConfig& config,
+                 const LineOptions& options = {});
 
   // Makes the plan for so many short lines together and loads what it runs; the weights may be
   // any. Of a GPU.
   void warm_up(int64_t lines);
 
-  // The next line, from encode_source, and ids that its translation begins with. Errors: those of
-  // model::Translator::add, on the CPU where the line's turn comes.
+  // The next line, from encode_source, and ids that its translation begins with. It begins with the
+  // next advance(), so that what is translated together is a function of the lines alone; what is
+  // wrong with it is said there.
   void add(std::vector<int32_t> source, const std::vector<int32_t>& prefix = {});
   // No line waits or is being translated.
   bool idle() const noexcept;
@@ -79,20 +82,22 @@ class LineTranslator {
   int64_t held() const noexcept { return added_ - given_; }
 
   // Waits until a line has been translated, then gives `sink` each translation whose turn has come:
-  // those of all lines before it were given. Nothing when idle. Errors: device, out_of_memory,
-  // model::NonFiniteScores.
+  // those of all lines before it were given. Nothing when idle. Errors: those of model::Translator
+  // and of its add(), device, out_of_memory, model::NonFiniteScores.
   void advance(const Sink& sink);
 
  private:
+  LineTranslator(const LoadedModel& model, const model::TranslatorOptions& o,
+                 const TranslateConfig& config, LineOptions options);
   void take(int64_t line, std::vector<model::Hypothesis> found);
 
   const data::Tokenizer target_;
   const int32_t source_eos_;
   const size_t frame_;  // tokens of a line without words
   const LineOptions options_;
-  std::optional<model::Translator> translator_;       // on a GPU
-  std::map<int64_t, int64_t> tickets_;                // lines by the translator's numbers
-  std::optional<TranslationWorkers> workers_;         // on the CPU
+  const int64_t places_;  // lines under way at most
+  TranslationWorkers workers_;
+  std::vector<TranslationTask> given_lines_;          // the workers have not got them yet
   std::map<int64_t, size_t> source_tokens_;           // by line, of those not yet translated
   std::map<int64_t, std::vector<Translation>> done_;  // by line, not yet given away
   int64_t added_ = 0, given_ = 0;

@@ -2,6 +2,7 @@
 #include "train/translation_workers.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -57,7 +58,10 @@ void TranslationWorkers::translate() {
       came_.wait(lock, [&] { return stop_ || !waiting_.empty() || !lines.empty(); });
       if (stop_) return;
       const int64_t share = (std::ssize(waiting_) + under_way_ + count_ - 1) / count_;
-      const int64_t most = std::min(options_.sentences, std::max(share, few_));
+      // A translator of a GPU has a queue of its own and encodes from it ahead.
+      const int64_t most = store_.device().is_cuda()
+                               ? std::numeric_limits<int64_t>::max()
+                               : std::min(options_.sentences, std::max(share, few_));
       while (!waiting_.empty() && std::ssize(lines) + std::ssize(tasks) < most) {
         tasks.push_back(std::move(waiting_.front()));
         waiting_.pop_front();
@@ -81,13 +85,13 @@ void TranslationWorkers::translate() {
   }
 }
 
-void TranslationWorkers::give(TranslationTask task) {
+void TranslationWorkers::give(std::vector<TranslationTask> tasks) {
+  held_ += std::ssize(tasks);
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(task));
+    for (TranslationTask& t : tasks) waiting_.push_back(std::move(t));
   }
-  ++held_;
-  came_.notify_one();
+  came_.notify_all();
 }
 
 std::vector<TranslationResult> TranslationWorkers::take() {

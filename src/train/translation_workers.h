@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translators that work side by side on the CPU.
+// Translators in threads of their own: side by side on the CPU, one on a GPU.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -28,11 +28,15 @@ struct TranslationResult {
 /// computes alone, since the operations of a few sentences are too short to be shared between
 /// cores. It takes new sentences from the queue of all while others of its own are under way, as many
 /// as are its share. A thread's memory is made with its first sentence. Its methods: from one thread.
+///
+/// On a GPU there is one thread, which takes all sentences and does nothing but keep the device at
+/// work: what becomes of results is the caller's, beside it. What is translated together depends on
+/// the calls of give() alone, as long as so many sentences wait that none of them is needed at once.
 class TranslationWorkers {
  public:
-  // `options` are of each translator. Threads that have fewer than `few` sentences take more while
-  // others have none: a step costs nearly as much. Errors: out_of_memory where the system gives no
-  // more threads.
+  // `options` are of each translator; on a GPU `threads` is 1. Threads that have fewer than `few`
+  // sentences take more while others have none: a step costs nearly as much. Errors: out_of_memory
+  // where the system gives no more threads.
   TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
                      const model::TranslatorOptions& options, int threads, int64_t few);
   ~TranslationWorkers();  // ends after the steps that are being computed
@@ -41,7 +45,7 @@ class TranslationWorkers {
 
   // Tasks given whose results have not been taken.
   int64_t held() const noexcept { return held_; }
-  void give(TranslationTask task);
+  void give(std::vector<TranslationTask> tasks);
   // What has been done since, waiting for at least one; at least one is held. Errors: what a thread
   // met, the first.
   std::vector<TranslationResult> take();

@@ -45,6 +45,9 @@ namespace saturate::kernels {
 //
 // Finished: rows with finished[r] != 0 get o = 0 and leave the cache alone; null: none is finished.
 //
+// Short caches: with max_positions up to 256 and many rows and heads a GPU gives each of them a warp,
+// whose sums have another order (not with pages).
+//
 // Long caches: with few rows and heads a GPU shares the positions of each out among several blocks;
 // their parts meet in ctx.workspace, whose size bounds how many there are (none: one block each).
 //

@@ -10,6 +10,10 @@ namespace {
 
 using namespace cached;
 
+constexpr int kShortThreads = 128, kShortBlocks = 7;  // of these so many on a multiprocessor
+// Positions up to which a warp is enough for a row and head, where these fill the device.
+constexpr int64_t kShort = 256;
+
 // One block, one row and head and, of gridDim.z splits, one share of the positions behind those
 // that its group shares. A group of lanes shares the channels of one key, so that a key is one
 // coalesced access; the block's groups walk the positions side by side, each with a softmax of its
@@ -126,6 +130,99 @@ __global__ void __launch_bounds__(256)
   if (parts.count > 1 && threadIdx.x == 0) parts.part(a, item) = part;
 }
 
+// Short histories: one warp, one row and head. Groups of lanes walk the positions side by side as
+// above, but nothing passes through shared memory: the slots of 32 positions are read at once, one a
+// lane, and the groups' softmaxes are joined by shuffles, in the same tree for every lane.
+template <class T, int kVec>
+__global__ void __launch_bounds__(kShortThreads, kShortBlocks)
+    cached_attention_short_kernel(CachedAttentionArgs a, int group_lanes) {
+  constexpr uint32_t kAll = 0xFFFFFFFFu;
+  const int64_t item = int64_t{blockIdx.x} * (kShortThreads / kWarp) + threadIdx.x / kWarp;
+  const int64_t row = item / a.heads;
+  if (row >= a.rows) return;  // the whole warp
+  const int head = static_cast<int>(item % a.heads), size = static_cast<int>(a.head_size);
+  const int queries = static_cast<int>(a.heads / a.kv_heads), kv_head = head / queries;
+  const int64_t q_width = a.heads * a.head_size, kv_width = a.kv_heads * a.head_size;
+  const int thread = threadIdx.x % kWarp, groups = kWarp / group_lanes;
+  const int group = thread / group_lanes, c = thread % group_lanes * kVec;
+  const bool has_channels = c < size;
+  T* const out = static_cast<T*>(a.o) + row * q_width + head * size;
+  if (is_idle(a, row)) {
+    const float zeros[kVec] = {};
+    if (group == 0 && has_channels) store(out + c, zeros);
+    return;
+  }
+  const bool memory = a.lengths != nullptr;
+  const int last = memory ? a.lengths[row] - 1 : a.positions[row];
+  const int first = a.window > 0 ? max(last + 1 - static_cast<int>(a.window), 0) : 0;
+  const History history(a, row);
+  const T* const qkv =
+      static_cast<const T*>(a.qkv) + row * (memory ? q_width : q_width + 2 * kv_width);
+  const T* const own = qkv + q_width + kv_head * size;
+  T* const cache = static_cast<T*>(a.cache) + kv_head * size;
+  if (!memory && head % queries == 0) {
+    T* const to = cache + history.new_slot(last) * 2 * kv_width;
+    for (int i = thread; i < size; i += kWarp) {
+      to[i] = own[i];
+      to[kv_width + i] = own[kv_width + i];
+    }
+  }
+
+  float q[kVec] = {}, sum_v[kVec] = {};
+  if (has_channels) load(q, qkv + head * size + c);
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) q[i] *= a.scale;
+  float top = -CUDART_INF_F, sum = 0.0f;
+  for (int base = first; base <= last; base += kWarp) {
+    int slot = 0;
+    if (base + thread < last + (memory ? 1 : 0))
+      slot = static_cast<int>(history.slot(base + thread));
+    const int count = min(kWarp, last + 1 - base);
+    for (int n = 0; n < count; n += groups) {  // every lane takes part in each shuffle
+      const int j = n + group;
+      const int64_t at = __shfl_sync(kAll, slot, min(j, kWarp - 1));
+      float k[kVec] = {}, v[kVec] = {};
+      if (j < count && has_channels) {
+        const T* const key = memory || base + j < last ? cache + at * 2 * kv_width : own;
+        load(k, key + c);
+        load(v, key + kv_width + c);
+      }
+      float score = 0.0f;
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) score = fmaf(q[i], k[i], score);
+      for (int offset = group_lanes / 2; offset > 0; offset /= 2)
+        score += __shfl_xor_sync(kAll, score, offset);
+      if (j >= count) continue;
+      if (a.soft_cap > 0.0f) score = a.soft_cap * tanhf(score / a.soft_cap);
+      if (a.bias != nullptr)
+        score += static_cast<const float*>(a.bias)[head * a.bias_stride + (last - base - j)];
+      const float before = top;
+      top = fmaxf(top, score);
+      const float keep = __expf(before - top), p = __expf(score - top);
+      sum = sum * keep + p;
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) sum_v[i] = fmaf(p, v[i], sum_v[i] * keep);
+    }
+  }
+  // Group 0 has seen a position; others may have seen none, with a top of minus infinity.
+  for (int offset = kWarp / 2; offset >= group_lanes; offset /= 2) {
+    const float other = __shfl_xor_sync(kAll, top, offset), all = fmaxf(top, other);
+    const float keep = top == -CUDART_INF_F ? 0.0f : __expf(top - all);
+    top = all;
+    sum *= keep;
+    sum += __shfl_xor_sync(kAll, sum, offset);
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      sum_v[i] *= keep;
+      sum_v[i] += __shfl_xor_sync(kAll, sum_v[i], offset);
+    }
+  }
+  if (group != 0 || !has_channels) return;
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) sum_v[i] /= sum;
+  store(out + c, sum_v);
+}
+
 // o from the parts of one row and head, in their order.
 template <class T>
 __global__ void cached_attention_join_kernel(CachedAttentionArgs a, Parts parts) {
@@ -171,10 +268,27 @@ int64_t room_for_parts(const Context& ctx, const CachedAttentionArgs& a) {
   return static_cast<int64_t>(ctx.workspace_bytes) / (a.rows * a.heads * bytes);
 }
 
+// Whether every multiprocessor gets warps enough of one row and head each. Slots are 32-bit there, which
+// those of pages need not be.
+bool is_short(const Context& ctx, const CachedAttentionArgs& a) {
+  return a.max_positions <= kShort && a.page_table == nullptr && aligned16(a.o) &&
+         a.rows * a.heads >= int64_t{8} * capability_of(ctx.device).multiprocessors;
+}
+
 template <class T, int kVec, int kChunks>
 void launch(const Context& ctx, CachedAttentionArgs a) {
   int group_lanes = 1;
   while (group_lanes * kVec * kChunks < a.head_size) group_lanes *= 2;
+  if constexpr (kChunks == 1) {
+    if (is_short(ctx, a)) {
+      constexpr int64_t kItems = kShortThreads / kWarp;
+      const auto blocks = static_cast<unsigned>((a.rows * a.heads + kItems - 1) / kItems);
+      cached_attention_short_kernel<T, kVec>
+          <<<blocks, kShortThreads, 0, cuda::stream_of(ctx)>>>(a, group_lanes);
+      SAT_CUDA_LAUNCHED("cached_attention_short_kernel");
+      return;
+    }
+  }
   const int threads = a.max_positions > 256 ? 256 : 128;
   const int groups = threads / group_lanes;
   const auto shared =

@@ -22,6 +22,7 @@ class CachedAttention : public testing::OnTarget {
   Guarded ints(const std::vector<int32_t>& v) const {
     return Guarded(stream(), DType::i32, Values(v.begin(), v.end()));
   }
+  void masks_caps_and_biases(int64_t heads, int64_t most);
 };
 INSTANTIATE_TEST_SUITE_P(Targets, CachedAttention, testing::all_targets(), testing::target_name);
 
@@ -103,10 +104,11 @@ Values reference(const Cache& where, const Shape& s, const std::vector<int32_t>&
 }
 
 TEST_P(CachedAttention, MatchesReference) {
-  // The last two are long enough that a GPU splits the positions.
+  // Two are long enough that a GPU splits the positions, and the last have heads enough for a warp each.
   for (const Shape s :
        {Shape{1, 1, 1, 3}, Shape{4, 4, 64, 40}, Shape{6, 2, 40, 70}, Shape{4, 1, 128, 300},
-        Shape{2, 2, 33, 17}, Shape{2, 1, 256, 20}, Shape{2, 1, 64, 2100}, Shape{3, 3, 40, 777}}) {
+        Shape{2, 2, 33, 17}, Shape{2, 1, 256, 20}, Shape{2, 1, 64, 2100}, Shape{3, 3, 40, 777},
+        Shape{264, 8, 64, 40}, Shape{264, 132, 16, 9}, Shape{264, 4, 40, 50}}) {
     for (const Layout layout : {Layout::contiguous, Layout::slots, Layout::paged}) {
       SCOPED_TRACE(::testing::Message() << "max_positions " << s.max_positions << " layout "
                                         << static_cast<int>(layout));
@@ -161,7 +163,8 @@ TEST_P(CachedAttention, MatchesReference) {
 
 // A memory is read as the history of a step whose token has been appended, by queries alone.
 TEST_P(CachedAttention, ReadsAMemory) {
-  for (const Shape s : {Shape{4, 4, 64, 40}, Shape{6, 2, 33, 17}, Shape{2, 1, 64, 2100}}) {
+  for (const Shape s :
+       {Shape{4, 4, 64, 40}, Shape{6, 2, 33, 17}, Shape{2, 1, 64, 2100}, Shape{264, 8, 64, 40}}) {
     const Cache where(Layout::contiguous, s.max_positions);
     const int64_t q_width = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
     const Values qkv = random(kRows * (q_width + 2 * kv), 1);
@@ -203,18 +206,19 @@ TEST_P(CachedAttention, ReadsAMemory) {
 }
 
 // A window and a cap and a bias of distances, each by itself and together, against plain sums.
-TEST_P(CachedAttention, MasksCapsAndBiasesScores) {
-  constexpr int64_t kHeads = 3, kSize = 16, kMost = 600, kWidth = kHeads * kSize;
-  const Cache where(Layout::contiguous, kMost);
-  const Values qkv = random(kRows * 3 * kWidth, 1), old = random(kRows * kMost * 2 * kWidth, 2),
-               biases = wide_random(kHeads * kMost, 3);
+void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t most) {
+  constexpr int64_t kSize = 16;
+  const int64_t width = heads * kSize;
+  const Cache where(Layout::contiguous, most);
+  const Values qkv = random(kRows * 3 * width, 1), old = random(kRows * most * 2 * width, 2),
+               biases = wide_random(heads * most, 3);
   for (const auto& [window, cap, biased] : {std::tuple<int64_t, float, bool>{7, 0.0f, false},
                                             {0, 1.5f, false},
                                             {0, 0.0f, true},
                                             {300, 2.0f, true},
                                             {1, 0.0f, false}}) {
     SCOPED_TRACE(::testing::Message() << "window " << window << " cap " << cap);
-    const Guarded in = array(qkv), cache = array(old), o = poison(kRows * kWidth),
+    const Guarded in = array(qkv), cache = array(old), o = poison(kRows * width),
                   at = ints(where.positions), from = ints(where.starts), bias = wide_array(biases);
     cached_attention(ctx(), {.qkv = in.data(),
                              .cache = cache.data(),
@@ -222,39 +226,46 @@ TEST_P(CachedAttention, MasksCapsAndBiasesScores) {
                              .positions = at.as<int32_t>(),
                              .starts = from.as<int32_t>(),
                              .rows = kRows,
-                             .heads = kHeads,
-                             .kv_heads = kHeads,
+                             .heads = heads,
+                             .kv_heads = heads,
                              .head_size = kSize,
-                             .max_positions = kMost,
+                             .max_positions = most,
                              .dtype = dtype(),
                              .scale = 0.5f,
                              .window = window,
                              .soft_cap = cap,
                              .bias = biased ? bias.data() : nullptr,
-                             .bias_stride = kMost});
-    Values want(static_cast<size_t>(kRows * kWidth));
+                             .bias_stride = most});
+    Values want(static_cast<size_t>(kRows * width));
     for (int64_t r = 0; r < kRows; ++r)
-      for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t h = 0; h < heads; ++h) {
         const int64_t last = where.positions[static_cast<size_t>(r)];
         double sum = 0;
         Values o_head(kSize);
         for (int64_t j = window > 0 ? std::max<int64_t>(0, last + 1 - window) : 0; j <= last; ++j) {
-          const double* q = &qkv[static_cast<size_t>(r * 3 * kWidth + h * kSize)];
-          const double* k =
-              j == last ? q + kWidth
-                        : &old[static_cast<size_t>((r * kMost + j) * 2 * kWidth + h * kSize)];
+          const double* q = &qkv[static_cast<size_t>(r * 3 * width + h * kSize)];
+          const double* k = j == last
+                                ? q + width
+                                : &old[static_cast<size_t>((r * most + j) * 2 * width + h * kSize)];
           double s = 0.5 * std::inner_product(q, q + kSize, k, 0.0);
           if (cap > 0) s = cap * std::tanh(s / cap);
-          if (biased) s += biases[static_cast<size_t>(h * kMost + last - j)];
+          if (biased) s += biases[static_cast<size_t>(h * most + last - j)];
           sum += std::exp(s);
-          for (int64_t c = 0; c < kSize; ++c) o_head[c] += std::exp(s) * k[kWidth + c];
+          for (int64_t c = 0; c < kSize; ++c)
+            o_head[static_cast<size_t>(c)] += std::exp(s) * k[width + c];
         }
-        for (int64_t c = 0; c < kSize; ++c) want[r * kWidth + h * kSize + c] = o_head[c] / sum;
+        for (int64_t c = 0; c < kSize; ++c)
+          want[static_cast<size_t>(r * width + h * kSize + c)] =
+              o_head[static_cast<size_t>(c)] / sum;
       }
     // As in MatchesReference, with values up to 5 and 16 channels; the bias adds to the scores.
     const double slack = wide_unit() * 5 * (4 + 25 * 4 + 25);
     testing::expect_close("o", o.values(), want, unit(), Values(want.size(), slack));
   }
+}
+TEST_P(CachedAttention, MasksCapsAndBiasesScores) {
+  masks_caps_and_biases(3, 600);
+  masks_caps_and_biases(220, 40);  // a warp each
 }
 
 // Without a workspace one block reads all positions: the answer is the same but for rounding.
