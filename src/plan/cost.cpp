@@ -88,13 +88,22 @@ double traffic_us(const Machine& m, double bytes) {
   return (bytes + m.compute.half_mb * 1e6) / (m.compute.bandwidth_gbs * 1e3);
 }
 
+double attention_share(const Compute& c, double flops, double bytes) {
+  constexpr double kIntensity = 256;  // operations a byte at which `attention` is the rate
+  if (c.attention_long <= c.attention || bytes <= 0) return c.attention;
+  const double half = kIntensity * (c.attention_long / c.attention - 1);
+  const double intensity = flops / bytes;
+  return std::max(c.attention, c.attention_long * intensity / (intensity + half));
+}
+
 double rates_us(const Machine& m, std::string_view name, DType type, double bytes, double flops) {
   double us = traffic_us(m, bytes);
   if (flops > 0) {
     const auto rate = m.compute.tflops.find(type);
     const double tflops =
         rate != m.compute.tflops.end() ? rate->second : m.compute.tflops.begin()->second;
-    const double part = name.starts_with("attention") ? m.compute.attention : 1.0;
+    const double part =
+        name.starts_with("attention") ? attention_share(m.compute, flops, bytes) : 1.0;
     us = std::max(us, (flops + m.compute.half_gflop * 1e9) / (tflops * part * 1e6));
   }
   return us + m.compute.launch_us;

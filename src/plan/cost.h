@@ -28,6 +28,12 @@ OperationCost operation_cost(const Machine& machine, const Tape& tape,
 double rates_us(const Machine& machine, std::string_view name, DType type, double bytes,
                 double flops);
 
+// The share of the products' rate that an attention of so many operations and bytes of queries, keys,
+// values and results runs at. Operations a byte grow with the text: 256 of a causal one over 1,024
+// tokens in 16 bits. Up to there it is Compute::attention, and for longer ones it nears
+// attention_long, as I / (I + h) with I operations a byte and h from those two points.
+double attention_share(const Compute& compute, double flops, double bytes);
+
 // Of reading and writing so many bytes of device memory in one operation.
 double traffic_us(const Machine& machine, double bytes);
 

@@ -173,6 +173,7 @@ Compute read_compute(Fields f) {
   if (c.tflops.empty()) f.need("bf16_tflops");
   f.need("bandwidth_gbs");
   c.attention = f.number("attention", c.attention, 0.01, 1);
+  c.attention_long = f.number("attention_long", c.attention, 0.01, 1);
   c.half_gflop = f.number("half_gflop", 0, 0, 1e6);
   c.bandwidth_gbs = f.number("bandwidth_gbs", 0, 1e-6, 1e6);
   c.half_mb = f.number("half_mb", 0, 0, 1e6);
@@ -299,10 +300,11 @@ std::string to_toml(const Machine& m) {
   for (const auto& [type, rate] : c.tflops)
     out += fmt::format("{} = {}\n", product_key(type), number_text(rate));
   out += fmt::format(
-      "attention = {}\nhalf_gflop = {}\nbandwidth_gbs = {}\nhalf_mb = {}\nlaunch_us = {}\n"
-      "beside_collectives = {}\n",
-      number_text(c.attention), number_text(c.half_gflop), number_text(c.bandwidth_gbs),
-      number_text(c.half_mb), number_text(c.launch_us), number_text(c.beside_collectives));
+      "attention = {}\nattention_long = {}\nhalf_gflop = {}\nbandwidth_gbs = {}\nhalf_mb = {}\n"
+      "launch_us = {}\nbeside_collectives = {}\n",
+      number_text(c.attention), number_text(std::max(c.attention, c.attention_long)),
+      number_text(c.half_gflop), number_text(c.bandwidth_gbs), number_text(c.half_mb),
+      number_text(c.launch_us), number_text(c.beside_collectives));
   append_link(out, "inside_host", m.inside);
   append_link(out, "between_hosts", m.between);
   if (m.failures.device_mtbf_hours > 0)

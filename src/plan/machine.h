@@ -36,7 +36,8 @@ struct Link {
 // traffic of so many bytes (bytes + half_mb * 1e6) / bandwidth: half the rate at the size `half`.
 struct Compute {
   std::map<DType, double> tflops;  // of large products
-  double attention = 0.6;          // of that rate in attention
+  double attention = 0.6;          // of that rate in attention over 1,024 tokens and fewer
+  double attention_long = 0;       // of that rate in attention over very long texts; 0: the same
   double half_gflop = 0;
   double bandwidth_gbs = 0;
   double half_mb = 0;
