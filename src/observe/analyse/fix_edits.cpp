@@ -304,6 +304,13 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         for (uint32_t i = 0; i < e.ops; ++i)
           if (ops[i].layout) ops[i].duration_ns = 0;
       };
+    case FixKind::attention:
+      return [ratio = at_most ? s.causal_ratio : s.mask_ratio](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].reads_mask)
+            ops[i].duration_ns =
+                static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / ratio);
+      };
     case FixKind::clocks:
       return scaled(follows_clock, s.clock_speed);
     case FixKind::fusion:

@@ -45,6 +45,18 @@ double pinning(const DeviceAnalysis& d) {
   return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
+// The share of the time in kernels whose names `which` takes.
+double kernels_share(const DeviceAnalysis& d, bool (*which)(std::string_view)) {
+  int64_t ns = 0, kernels = 0;
+  for (const KernelStat& k : d.kernels) {
+    kernels += k.total_ns;
+    if (which(k.name)) ns += k.total_ns;
+  }
+  return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, kernels)) *
+         static_cast<double>(d.budget.busy_ns()) /
+         static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+}
+
 std::string copies_in(const DeviceAnalysis& d) {
   int64_t bytes = 0, count = 0, small = 0, pageable = 0, ns = 0;
   for (const auto& [key, c] : d.copies) {
@@ -122,9 +134,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                        : "profile the host code between the launches and move it to another thread "
                          "or out of the loop";
       f.caveat = "counts stretches above 0.1 ms only";
-      f.assumes = f.ceiling ? host_pace
-                            : "between half of these stretches and a host that keeps ahead of the "
-                              "device, or goes at the pace of its fastest tenth";
+      f.assumes = f.ceiling
+                      ? host_pace
+                      : "between half of these stretches and all of them with what goes along: "
+                        "a host that keeps ahead of the device, its fastest tenth's pace, or "
+                        "a run whose host is slower by two thirds, as runs of one program are";
       break;
     case FixKind::syncs:
       f.evidence =
@@ -290,6 +304,23 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat = "layers without a kernel for that order convert again";
       f.assumes = "the other kernels take as long as now";
       break;
+    case FixKind::attention: {
+      const double part = f.share;
+      f.evidence = fmt::format(
+          "{:.1f}% of the time is attention in kernels that read a mask of numbers where they are "
+          "given one, even one of zeros; with and without one they have the same names",
+          100 * part);
+      f.action = torch ? "attn_mask=None where nothing is masked, is_causal=True in place of a "
+                         "triangular mask, nested tensors or variable lengths in place of padding"
+                       : "no mask where nothing is masked, the kernel's own causal mode in place "
+                         "of a triangular one";
+      f.caveat = "brings nothing where no mask is passed: look at the call";
+      f.assumes = fmt::format(
+          "without a mask the kernels take at least half of what they take now, {:.2f}x; without "
+          "a causal one at least a quarter",
+          1 / (1 - part * (1 - 1 / settings.mask_ratio)));
+      break;
+    }
     case FixKind::growth:
       f.evidence = "steps do not grow";
       if (growth.found)
@@ -398,16 +429,10 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::clocks:
       return (1 - clock.speed) * of({Leaf::tensor, Leaf::matrix, Leaf::other_kernel, Leaf::graph,
                                      Leaf::low_grid, Leaf::tiny});
-    case FixKind::layout: {
-      int64_t ns = 0, kernels = 0;
-      for (const KernelStat& k : d.kernels) {
-        kernels += k.total_ns;
-        if (is_layout_change(k.name)) ns += k.total_ns;
-      }
-      return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, kernels)) *
-             static_cast<double>(d.budget.busy_ns()) /
-             static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
-    }
+    case FixKind::layout:
+      return kernels_share(d, is_layout_change);
+    case FixKind::attention:
+      return kernels_share(d, can_read_mask);
     case FixKind::growth:
       return 0;
     case FixKind::processes:

@@ -27,8 +27,11 @@ constexpr double kProfilerLeaves = 1 / 1.9;
 constexpr double kSameBound = 1.10;
 // Between runs of one program, of what loader workers deliver (docs/guide/doctor_case.md).
 constexpr double kPaceDiffers = 1.2;
+// Between runs of one program, of what host code takes: they were seen at 0.61 to 1.26 times the
+// time of the run before (docs/guide/doctor_case.md).
+constexpr double kHostDiffers = 1.65;
 
-constexpr std::array<FixInfo, 18> kInfo = {{
+constexpr std::array<FixInfo, 19> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -44,6 +47,7 @@ constexpr std::array<FixInfo, 18> kInfo = {{
     {"cores", "a core for the launching thread"},
     {"clocks", "clocks at the full rate"},
     {"layout", "one layout of memory"},
+    {"attention", "attention without a mask of numbers"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -91,6 +95,14 @@ void widen(Fix& f, double surely, double ahead) {
   if (f.ceiling) f.low = 1 + (surely - 1) / 2;
   f.ceiling = false;
   f.high = ahead;
+}
+
+// Where the time that goes is the host's own, another run has more of it or less: a gain of
+// 1 + h becomes 1 + kHostDiffers * h.
+void widen_by_pace(Fix& f, double surely) {
+  if (f.ceiling) f.low = 1 + (surely - 1) / 2;
+  f.high = std::max(f.high, 1 + kHostDiffers * (f.speedup - 1));
+  f.ceiling = false;
 }
 
 // What the driver takes differs from run to run, by a third down and a half up, and kernels beside
@@ -197,18 +209,17 @@ class Finder {
     // Many short pieces of the host's code go along with its long ones.
     if (kind == FixKind::host_work && sure >= kWorth && mostly_long_host())
       widen(f, sure, base_ / step(kinds, Assume::ahead));
+    if (kind == FixKind::host_work && sure >= kWorth) widen_by_pace(f, sure);
     // A check after every operation has code and kernels of its own.
-    if (kind == FixKind::syncs && sure >= kWorth && replay_.reads_per_kernel() > kChecks) {
-      const double ahead = base_ / step(kinds, Assume::ahead);
-      widen(f, sure, ahead);
+    // Values at several places of a step steer what it does: the masks, norms and lists around them
+    // go with them, or not. One that is read once is for the log.
+    if (kind == FixKind::syncs && sure >= kWorth &&
+        (replay_.reads_per_kernel() > kChecks || find_obstacles(replay_).waits > kSteers)) {
+      widen(f, sure, base_ / step(kinds, Assume::ahead));
       if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
       f.step_ns = base_ / f.speedup;
     }
-    // Values at several places of a step steer what it does: the masks, norms and lists around them
-    // go with them, or not. One that is read once is for the log.
-    if (kind == FixKind::syncs && sure >= kWorth && replay_.reads_per_kernel() <= kChecks &&
-        find_obstacles(replay_).waits > kSteers)
-      widen(f, sure, base_ / step(kinds, Assume::ahead));
+    if (kind == FixKind::attention) set_attention(f, step(kinds, Assume::at_most));
     if (kind == FixKind::mixed) set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
     if (kind == FixKind::fusion && f.speedup >= kWorth) {
       f.high = std::max(f.high, f.speedup);
@@ -218,7 +229,8 @@ class Finder {
       f.ceiling = false;
     }
     const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
-    f.cures = !is_throughput(kind) && !(kind == FixKind::clocks && only_power);
+    f.cures = !is_throughput(kind) && kind != FixKind::attention &&
+              !(kind == FixKind::clocks && only_power);
     f.share = kind == FixKind::growth ? (growth_.found ? 1 - growth_.first_ns / growth_.mean_ns : 0)
                                       : attributed_share(kind, analysis_, clock_);
     if (kind == FixKind::host_work)
@@ -246,19 +258,27 @@ class Finder {
   // Steps that have none of it show what all would take: a state that is saved, an epoch that
   // begins, a shape that is new.
   void set_as_measured(Fix& f, double surely) const {
-    const double without = replay_.step_without_ns([&](const ReplayEvent& e) -> int64_t {
+    const Replay::WithoutPart without = replay_.step_without([&](const ReplayEvent& e) -> int64_t {
       if (f.kind == FixKind::loader) return e.loader_ns;
       return is_own_work(e) ? waits_ns(e) : 0;
     });
-    if (without <= 0) return;
+    if (without.step_ns <= 0) return;
     const double scale = base_ / replay_.measured().step_ns;  // what recording costs is out
-    const double measured = base_ / (scale * without);
+    const double most = base_ / (scale * without.step_ns),
+                 measured = base_ / (scale * (without.step_ns + without.more_ns));
     if (measured <= surely) return;
     f.low = 1 + (surely - 1) / 2;
-    f.high = std::max({f.high, f.speedup, kSameBound * measured});
+    f.high = std::max({f.high, f.speedup, kSameBound * most, 1 + kHostDiffers * (most - 1)});
     f.speedup = measured;
     f.step_ns = base_ / measured;
     f.ceiling = false;
+  }
+  // Whether its kernels read a mask does not show: their names are the same.
+  void set_attention(Fix& f, double at_most_ns) const {
+    f.ceiling = false;
+    f.speedup = f.low = 1;
+    f.high = std::max(1.0, base_ / std::max(1.0, at_most_ns));
+    f.step_ns = base_;
   }
   // What lies between the products may move half of the bytes, or not, and kernels that only help
   // slow products go with their launches.
@@ -363,7 +383,7 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
         return f.cures && f.share >= kPart && f.with.empty() && f.kind != FixKind::growth &&
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
-               f.kind != FixKind::layout;
+               f.kind != FixKind::layout && f.kind != FixKind::attention;
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
@@ -426,7 +446,10 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   std::vector<Fix> fixes;
   for (size_t k = 0; k < kInfo.size(); ++k) fixes.push_back(finder.find(static_cast<FixKind>(k)));
   share_waits(fixes, analysis);
-  if (report.numbers) fixes[static_cast<size_t>(FixKind::syncs)].share = std::max(0.0, waits_cost);
+  if (Fix& syncs = fixes[static_cast<size_t>(FixKind::syncs)]; report.numbers) {
+    syncs.share = std::max(0.0, waits_cost);
+    if (!syncs.ceiling) syncs.share = std::max(syncs.share, removed(syncs.speedup));
+  }
   // Host work after a wait, which would be hidden without the wait, is the wait's.
   const double could_run_ahead = std::min(
       removed(fixes[static_cast<size_t>(FixKind::syncs)].speedup), long_after_waits(analysis));
@@ -448,7 +471,10 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   put_behind_obstacles(fixes);
   put_growth_first(fixes);
   for (Fix& f : fixes)
-    (f.speedup >= least_of(f, clock) ? report.worth : report.not_worth).push_back(std::move(f));
+    (f.kind == FixKind::attention && f.high >= kWorthPossible ? report.possible
+     : f.speedup >= least_of(f, clock)                        ? report.worth
+                                                              : report.not_worth)
+        .push_back(std::move(f));
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];

@@ -26,6 +26,7 @@ enum class FixKind : uint8_t {
   cores,          // a core whenever the launching thread wants one
   clocks,         // the clock that the chip has when nothing holds it down
   layout,         // one order of memory from layer to layer
+  attention,      // no mask of numbers
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput
@@ -73,6 +74,8 @@ struct FixReport {
   bool step_given = false;     // the time of a step without recording was given
   std::vector<Fix> worth;      // at least kWorth or kWorthProcesses, in order of what they own
   std::vector<Fix> not_worth;  // below; the evidence says why
+  // What may bring as much as its upper end or nothing: the capture shows where, but not whether.
+  std::vector<Fix> possible;
   std::vector<Pair> together;  // of `worth` and `not_worth`, the largest gain first
 };
 constexpr double kWorth = 1.03;
@@ -80,6 +83,8 @@ constexpr double kWorth = 1.03;
 constexpr double kWorthProcesses = 1.2;
 // Of fusing: a compiler has to be brought in, and joins less than could be.
 constexpr double kWorthFusion = 1.2;
+// Of a fix that may bring nothing, by its upper end.
+constexpr double kWorthPossible = 1.2;
 // Of mixed precision, by what TF32 would bring: the type of everything has to be thought about.
 constexpr double kWorthMixed = 1.2;
 constexpr double kMaxReplayError = 0.05;

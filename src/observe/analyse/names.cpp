@@ -70,6 +70,15 @@ bool is_attention(std::string_view kernel) {
                                  "cudnn_generated_fort_native_sdpa"});
 }
 
+bool can_read_mask(std::string_view kernel) {
+  return has_any(lower(kernel), {"fmha", "cudnn_generated_fort_native_sdpa"});
+}
+
+bool is_optimizer(std::string_view kernel) {
+  return has_any(lower(kernel.substr(0, 512)),
+                 {"multi_tensor", "adam", "sgd", "lamb", "optimizer", "adagrad"});
+}
+
 bool pins_memory(std::string_view call) {
   return has_any(lower(call), {"hostalloc", "mallochost", "memallochost", "hostregister",
                                "hostunregister", "freehost"});

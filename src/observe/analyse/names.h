@@ -36,6 +36,10 @@ bool is_pointwise(std::string_view kernel);
 bool is_layout_change(std::string_view kernel);
 // Whether a kernel is all of an attention, forward or backward.
 bool is_attention(std::string_view kernel);
+// Of those, whether it can read a mask of numbers; flash attention has none.
+bool can_read_mask(std::string_view kernel);
+// Whether a kernel updates weights, as far as its name says.
+bool is_optimizer(std::string_view kernel);
 // Of calls that allocate: whether they take, give back, pin or unpin host memory.
 bool pins_memory(std::string_view call);
 

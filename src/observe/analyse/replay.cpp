@@ -153,7 +153,15 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   if (const auto at = trace.devices.find(device); at != trace.devices.end())
     multiprocessors = at->second.multiprocessors;
   BusyLeaves leaves(trace);
-  enum : uint8_t { kUnread = 0, kRead = 1, kMemory = 2, kPointwise = 4, kLayout = 8 };
+  enum : uint8_t {
+    kUnread = 0,
+    kRead = 1,
+    kMemory = 2,
+    kPointwise = 4,
+    kLayout = 8,
+    kMask = 16,
+    kOptimizer = 32
+  };
   std::vector<uint8_t> of_name(trace.names.size(), kUnread);
   const auto from =
       std::partition_point(trace.calls.begin(), trace.calls.end(),
@@ -220,10 +228,14 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
           if (is_pointwise(name)) known |= kPointwise;
           if (is_layout_change(name)) known |= kLayout;
         }
+        if (op.kind == OpKind::kernel && can_read_mask(name)) known |= kMask;
+        if (op.kind == OpKind::kernel && is_optimizer(name)) known |= kOptimizer;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
       r.layout = known & kLayout;
+      r.reads_mask = known & kMask;
+      r.optimizes = known & kOptimizer;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
@@ -611,12 +623,18 @@ bool Replay::computes() const {
                      [](const ReplayOp& op) { return op.blocks > 0 || op.leaf == Leaf::graph; });
 }
 
-double Replay::step_without_ns(const std::function<int64_t(const ReplayEvent&)>& part) const {
+Replay::WithoutPart Replay::step_without(
+    const std::function<int64_t(const ReplayEvent&)>& part) const {
   constexpr double kHardly = 0.1, kFifth = 0.2, kAsMuch = 0.7;
   constexpr size_t kEnough = 8;
   struct Step {
     double took = 0, part = 0;
-    int64_t computed = 0;
+    bool optimizes = false;
+    std::map<uint32_t, int64_t> computed;  // by name
+    int64_t all() const {
+      return std::accumulate(computed.begin(), computed.end(), int64_t{0},
+                             [](int64_t sum, const auto& of) { return sum + of.second; });
+    }
   };
   std::vector<Step> all(static_cast<size_t>(std::max<int64_t>(0, steps())));
   double mean = 0;
@@ -626,7 +644,10 @@ double Replay::step_without_ns(const std::function<int64_t(const ReplayEvent&)>&
     const auto ns = static_cast<double>(part(e));
     of.part += ns;
     mean += ns / static_cast<double>(all.size());
-    for (uint32_t i = 0; i < e.ops; ++i) of.computed += ops[i].bytes > 0 ? 0 : ops[i].duration_ns;
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      if (ops[i].bytes == 0) of.computed[ops[i].name] += ops[i].duration_ns;
+      of.optimizes = of.optimizes || ops[i].optimizes;
+    }
   });
   for (size_t i = 0; i < all.size(); ++i)
     all[i].took = static_cast<double>(ops_[marks_[i + 1]].measured_start_ns -
@@ -636,20 +657,40 @@ double Replay::step_without_ns(const std::function<int64_t(const ReplayEvent&)>&
   const size_t left = all.size() - std::min(all.size(), 2 * with);
   if (!(mean > 0) || with == 0 || left < kEnough ||
       static_cast<double>(left) < kFifth * static_cast<double>(all.size()))
-    return 0;
+    return {};
   std::sort(all.begin(), all.end(), [](const Step& a, const Step& b) { return a.took < b.took; });
-  double took = 0;
+  WithoutPart result;
   std::vector<int64_t> computed, others;
+  std::map<uint32_t, int64_t> usual;  // of a step without
+  size_t optimize = 0, others_optimize = 0;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i < left) computed.push_back(all[i].computed);
-    if (i < left) took += all[i].took;
-    if (all[i].part >= kHardly * mean) others.push_back(all[i].computed);
+    if (i < left) {
+      computed.push_back(all[i].all());
+      optimize += all[i].optimizes;
+      result.step_ns += all[i].took / static_cast<double>(left);
+      for (const auto& [name, ns] : all[i].computed) usual[name] += ns;
+    }
+    if (all[i].part < kHardly * mean) continue;
+    others.push_back(all[i].all());
+    others_optimize += all[i].optimizes;
   }
-  // Shorter since they compute less: another kind of step.
-  if (static_cast<double>(median_or(computed, 0)) <
-      kAsMuch * static_cast<double>(median_or(others, 0)))
-    return 0;
-  return took / static_cast<double>(left);
+  // Shorter since they compute less: another kind of step, unless all of them train. What the others
+  // compute beyond stays, but for kernels that no such step has: those were tried.
+  const bool as_much = static_cast<double>(median_or(computed, 0)) >=
+                       kAsMuch * static_cast<double>(median_or(others, 0));
+  if (as_much) return result;
+  if (optimize < left || others_optimize < others.size()) return {};
+  for (const Step& s : all) {
+    for (const auto& [name, ns] : s.computed) {
+      const auto at = usual.find(name);
+      if (at == usual.end()) continue;
+      const double beyond =
+          static_cast<double>(ns) - static_cast<double>(at->second) / static_cast<double>(left);
+      result.more_ns += beyond / static_cast<double>(all.size());
+    }
+  }
+  result.more_ns = std::max(0.0, result.more_ns);
+  return result;
 }
 
 DispatchScale Replay::scale_dispatch(double step_ns, double hidden) {

@@ -23,7 +23,9 @@ struct ReplayOp {
   // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
   // element by itself; and of these what only changes the order of memory.
   bool memory_kernel = false, pointwise = false, layout = false;
-  bool for_read = false;  // brings forth the value that the host reads next, as it seems
+  bool optimizes = false;   // updates weights, by its name
+  bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
+  bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;       // waits that nothing in the capture explains
@@ -99,10 +101,14 @@ class Replay {
   // Whether anything was computed: a program that gets ready only allocates and copies.
   bool computes() const;
   // What a step takes that has none of `part`, where a fifth of the steps and eight or more hardly
-  // have any and compute as much as the others: measured, not replayed. 0 where there are fewer.
-  // One part lengthens its own step or the one before, whose end waits for it: so twice as many of
-  // the longest are left out.
-  double step_without_ns(const std::function<int64_t(const ReplayEvent&)>& part) const;
+  // have any and compute as much as the others, or update the weights as they do: measured, not
+  // replayed. 0 where there are fewer. One part lengthens its own step or the one before, whose end
+  // waits for it: so twice as many of the longest are left out.
+  struct WithoutPart {
+    double step_ns = 0;
+    double more_ns = 0;  // of a mean step: computed beyond that, by kernels that those have as well
+  };
+  WithoutPart step_without(const std::function<int64_t(const ReplayEvent&)>& part) const;
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer

@@ -2,7 +2,6 @@
 #include "observe/analyse/step_search.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "observe/analyse/host_calls_before.h"
+#include "observe/analyse/names.h"
 
 namespace saturate::observe {
 namespace {
@@ -27,6 +27,8 @@ constexpr double kByKinds = 0.9;     // says less than numbers do
 constexpr double kSteady = 0.45;     // of stretches: of two kinds one is half
 constexpr double kManyOps = 4;       // more than a loss that is looked at now and then
 constexpr double kMostBeside = 1;    // in lengths of those: what else such a step may hold
+constexpr double kEach = 0.95;       // of stretches
+constexpr int64_t kManyTurns = 6;    // operations once in each stretch: more than a layer has
 
 struct SymbolHash {
   size_t operator()(const StepSymbol& s) const {
@@ -64,15 +66,6 @@ struct Work {
   bool optimizes = false;
 };
 
-bool names_optimizer(const std::string& name) {
-  std::string n(name.substr(0, 512));
-  for (char& c : n) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* part : {"multi_tensor", "adam", "sgd", "lamb", "optimizer", "adagrad"}) {
-    if (n.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
-
 // The places of one symbol, and what its stretches have in common.
 struct Cut {
   uint32_t id = 0;
@@ -88,6 +81,8 @@ struct Cut {
   double steady = 0;    // share of the stretches that have as many operations as the usual one
   double uneven = 0;    // mean distance of stretches' times from their median, by the mean time
   bool optimizes = false, meets = false, graphs = false;  // in nearly every stretch
+  int64_t turns =
+      0;  // names that occur once in nearly every stretch, as one operation of a step does
   int64_t count() const { return static_cast<int64_t>(places.size()); }
 };
 
@@ -103,6 +98,7 @@ class Search {
     StepAnchor anchor;
     if (work_.size() < 3) return anchor;
     const std::vector<Cut> cuts = candidates();
+    Cut turns;  // the most that take turns
     for (const bool coarsely : {false, true}) {
       std::vector<Cut> good;
       for (const Cut& candidate : cuts) {
@@ -115,16 +111,20 @@ class Search {
           if (coarse.explained > cut.explained) cut = std::move(coarse);
         }
         const bool few = cut.count() <= kFew;
+        if (takes_turns(cut) && cut.turns > turns.turns) turns = cut;
         if (cut.explained >= (few ? kExplainsOfFew : kExplains)) good.push_back(std::move(cut));
       }
       if (good.empty()) continue;
-      const Cut& step = choose(good);
+      Cut step = choose(good);
+      const bool by_turns = step.steady < kSteady && turns.count() > step.count();
+      if (by_turns) step = std::move(turns);
       anchor.explained = step.explained;
       anchor.process = process_;
       anchor.with_copies = with_copies_;
       anchor.coarse = step.alphabet % 2 == 1;
       anchor.with_calls = step.alphabet >= 2;
       place_anchor(step, anchor);
+      if (by_turns) anchor.most_ops = INT64_MAX;  // with whatever else was tried in it
       return anchor;
     }
     return anchor;
@@ -181,7 +181,7 @@ class Search {
       met = false;
       if (optimizes[op.name] == 2)
         optimizes[op.name] =
-            op.kind == OpKind::kernel && names_optimizer(trace_.names[op.name]) ? 1 : 0;
+            op.kind == OpKind::kernel && is_optimizer(trace_.names[op.name]) ? 1 : 0;
       w.optimizes = optimizes[op.name] == 1;
       work_.push_back(w);
     }
@@ -290,6 +290,7 @@ class Search {
     for (const uint32_t n : usual) in_usual += n, usual_kinds += n > 0;
     in_usual = std::max<int64_t>(1, in_usual);  // nothing explains nothing
     std::vector<uint32_t> seen(usual.size()), in(usual.size(), kNone);
+    std::vector<int64_t> once(usual.size());  // stretches with one of it, and no second
     double explained = 0, reach = 0, covered = 0, explained_kinds = 0, covered_kinds = 0;
     int64_t optimize = 0, meet = 0, graph = 0;
     std::vector<int64_t> lengths, sizes;
@@ -313,6 +314,7 @@ class Search {
           kinds += seen[id] == 0;
           of_kind += busy_ns(*w.op);
         }
+        if (seen[id] < 2) once[id] += seen[id] == 0 ? 1 : -1;
         if (seen[id]++ < usual[id]) {
           ++present;
           matched += busy_ns(*w.op);
@@ -338,6 +340,9 @@ class Search {
       graph += graphs;
     }
     const auto n = static_cast<double>(tried);
+    cut.turns = std::count_if(once.begin(), once.end(), [&](int64_t stretches_with) {
+      return static_cast<double>(stretches_with) >= kEach * n;
+    });
     reach *= static_cast<double>(stretches) / n;
     explained *= static_cast<double>(stretches) / n;
     explained_kinds *= static_cast<double>(stretches) / n;
@@ -373,6 +378,13 @@ class Search {
     cut.uneven = sum > 0 ? away / sum : 0;
   }
 
+  // Whether many operations, the optimizer's among them, occur once in each stretch and most stretches
+  // are alike: steps, even where a few hold so much else (each new shape has its kernels tried) that
+  // what repeats explains little of the time.
+  static bool takes_turns(const Cut& cut) {
+    return cut.count() > kFew && cut.optimizes && cut.steady >= kSteady && cut.turns >= kManyTurns;
+  }
+
   // The step among cuts that explain enough.
   const Cut& choose(std::vector<Cut>& good) const {
     std::stable_sort(good.begin(), good.end(),
@@ -403,7 +415,7 @@ class Search {
                  steady = a_steady && b_steady && b.count() > 3;
       const double extra_ops =
           static_cast<double>(b.ops) - std::round(inside) * static_cast<double>(a.ops);
-      if (a.optimizes)
+      if (a.optimizes && !(!a_steady && b_steady && more >= 0.1))
         larger = steady && more >= 0.05 && inside <= kMostParts && more * inside <= kMostBeside;
       else if (!a_steady && b_steady && more >= 0.1)
         larger = inside <= kMostInside;

@@ -45,7 +45,9 @@ bool is_anchor(const StepAnchor& anchor, const DeviceOp& op, uint8_t before);
 // coarsely where the host and the device meet in it (a copy or a wait) or the optimizer's kernels
 // run. Of the symbols that explain more than half, the smallest such stretch is the step; it gives
 // way to a larger one that explains more by up to 96 of it and little else (micro-batches, layers),
-// unless its own length varies. Of the symbols that then occur once in a step, the one before which
+// unless its own length varies. Where the length of what was chosen varies, a smaller stretch wins
+// whose operations take turns: six of them or more, an optimizer's among them, once in each, most
+// stretches alike. Of the symbols that then occur once in a step, the one before which
 // the device usually stands still for longest is the anchor.
 //
 // Operations before `from_ns` are passed over. Cost: O(n) for each of at most 32 symbols.

@@ -243,6 +243,67 @@ TEST(StepShapes, ArraysAndPlainLoops) {
                 }});
 }
 
+// Each new shape has the kernels of its convolutions tried, which takes twenty times a step: what
+// repeats explains little of the time, and longer stretches explain more by averaging.
+void convolutions(Simulator& s, int shape, bool tries) {
+  static std::mt19937 random(3);
+  s.kernel("image_copy", 30 * kUs, 7, 100 + shape);
+  for (int layer = 0; layer < 6; ++layer) {
+    for (int k = 0; tries && k < 25; ++k) {
+      s.call("cudaMemsetAsync", 3 * kUs);
+      s.kernel("conv_algorithm_" + std::to_string(random() % 40), 60 * kUs, 7, 50 + shape);
+      if (k % 5 == 0) s.synchronize();
+    }
+    if (tries) s.host(9 * kMs);
+    s.kernel("conv_algorithm_" + std::to_string(shape % 3), 150 * kUs, 7, 50 + shape);
+    s.kernel("relu", 40 * kUs, 7, 50 + shape);
+  }
+  for (const char* name : {"softmax_forward", "nll_forward", "nll_backward", "softmax_backward"})
+    s.kernel(name, 20 * kUs, 7, 70 + shape);
+  for (int layer = 0; layer < 6; ++layer)
+    s.kernel("conv_algorithm_" + std::to_string(4 + shape % 3), 300 * kUs, 7, 50 + shape);
+  s.kernel("multi_tensor_apply_kernel", 15 * kUs);
+}
+
+TEST(StepShapes, KernelsTriedForEachNewShape) {
+  std::mt19937 random(7);
+  std::vector<bool> seen(36);
+  const Program p{"autotuning", 170, [&](Simulator& s, int) {
+                    const auto shape = static_cast<int>(random() % seen.size());
+                    convolutions(s, shape, !seen[static_cast<size_t>(shape)]);
+                    seen[static_cast<size_t>(shape)] = true;
+                  }};
+  const StepAnalysis a = run(p).analysis.steps;  // the host runs ahead: it has no times of steps
+  EXPECT_NEAR(static_cast<double>(a.count + a.warm_up), p.steps - 1, 4) << a.rule;
+}
+
+// Parts of uneven lengths, each of which reads values and updates weights of its own.
+TEST(StepShapes, PartsWithTheirOwnUpdatesAreNoSteps) {
+  expect_steps({"uneven parts", 70, [](Simulator& s, int) {
+                  for (const int length : {4, 30, 11}) {
+                    for (int k = 0; k < length; ++k) {
+                      s.kernel("gather_rows", 30 * kUs, 7, 40 * length);
+                      s.kernel("mask_rows", 20 * kUs, 7, 40 * length);
+                      if (k % 3 == 0) s.copy_out(8, 2 * kUs, true);
+                    }
+                    s.kernel("multi_tensor_apply_kernel", 20 * kUs);
+                  }
+                  s.kernel("log_softmax", 25 * kUs);
+                }});
+}
+
+// Slow for long is no warm-up: the cores are short, or the batches are of another kind.
+TEST(StepShapes, WarmUpIsShort) {
+  Program p{"a slow third", 90, [](Simulator& s, int i) {
+              s.host(i < 30 ? 8 * kMs : kMs);
+              layers(s, 6, "fwd");
+              optimizer(s);
+              s.copy_out(8, 2 * kUs, true);
+            }};
+  EXPECT_LE(run(p).analysis.steps.warm_up, 20);
+  EXPECT_GE(run(p).analysis.steps.count, 68);
+}
+
 // A program drawn at random: layers, micro-batches, lengths and shapes that vary, logging,
 // validation, checkpoints, pauses between epochs, what runs before. Whether its steps are found.
 bool found_in_random_program(uint32_t seed) {

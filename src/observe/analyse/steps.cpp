@@ -197,11 +197,14 @@ size_t start_up_steps(const StepMarks& marks) {
 
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {
   if (durations_ns.size() < 4) return 0;
+  constexpr size_t kMost = 20;
   const double limit = 1.25 * static_cast<double>(median_of(durations_ns));
   size_t n = 0;
-  while (n < durations_ns.size() / 2 && static_cast<double>(durations_ns[n]) > limit) ++n;
+  while (n < std::min(kMost, durations_ns.size() / 2) &&
+         static_cast<double>(durations_ns[n]) > limit)
+    ++n;
   // One that stands out soon after: something was made for the first time.
-  const size_t early = std::min<size_t>(durations_ns.size() / 4, 20);
+  const size_t early = std::min(durations_ns.size() / 4, kMost);
   for (size_t i = n; i < early; ++i) {
     if (static_cast<double>(durations_ns[i]) > 8 * limit) n = i + 1;
   }

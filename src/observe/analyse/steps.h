@@ -43,8 +43,9 @@ StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimelin
 // beyond half of the steps.
 size_t start_up_steps(const StepMarks& marks);
 
-// How many leading steps are warm-up: those longer than 1.25 medians of all, at most half;
-// and what comes before one of ten medians among the first 20.
+// How many leading steps are warm-up: those longer than 1.25 medians of all, at most half and at
+// most 20 (more are a phase of the program's own); and what comes before one of ten medians among
+// the first 20.
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns);
 
 // Growth of the step time from the first quarter to the last (medians), as a ratio; 1 when there

@@ -35,6 +35,7 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"core_bound", "short of CPU cores"},
                            {"clock_bound", "held down by its clocks"},
                            {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
                            {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};
@@ -67,17 +68,6 @@ double step_part_ns(const Analysis& analysis, double share_of_time) {
 
 double share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
-}
-
-// Of the kernels' time.
-constexpr double kMuchAttention = 0.3;
-double attention_share(const DeviceAnalysis& d) {
-  int64_t all = 0, attention = 0;
-  for (const KernelStat& k : d.kernels) {
-    all += k.total_ns;
-    attention += is_attention(k.name) ? k.total_ns : 0;
-  }
-  return share(attention, all);
 }
 
 const Fix& fix_of(const FixReport& fixes, FixKind kind) {
@@ -163,12 +153,7 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
           fmt::format(", and no change outside the kernels would bring {:.0f}%{}",
                       100 * (kWorth - 1), capped ? ", but for the clock under the power cap" : "");
     v.next = "make the kernels themselves faster: see the kernel table";
-    if (const double part = attention_share(d); part >= kMuchAttention)
-      v.next += fmt::format(
-          "; {:.0f}% of the kernels' time is attention: a mask of numbers is read and added, even "
-          "one of zeros (1.7 times the time in one program); no mask, is_causal=True or lengths "
-          "are not",
-          100 * part);
+    for (const Fix& f : fixes.possible) v.next += "; it may be this: " + f.action;
     v.cause_ns = step_part_ns(analysis, busy);
     // Busy with moving, which no overlap would hide.
     const double copies = share(d.budget[Leaf::copy_in] + d.budget[Leaf::copy_in_pageable] +

@@ -122,6 +122,12 @@ std::string fixes_html(const FixReport& r) {
         fix_info(p.first).title, fix_info(p.second).title,
         bound_words(p.ceiling, p.speedup, p.low, p.high));
   if (r.worth.empty()) html += fmt::format("<p>None promises more than {:.2f}x.</p>\n", kWorth);
+  for (const Fix& f : r.possible)
+    html += fmt::format(
+        "<p>Possible, {}: nothing, or up to {:.2f}x.<br>{}<br><code>{}</code><br>"
+        "<span class=\"note\">{}; {}</span></p>\n",
+        fix_info(f.kind).title, f.high, escape_html(f.evidence), escape_html(f.action),
+        escape_html(f.caveat), escape_html(f.assumes));
   html += "<details><summary>Not the cause</summary><ul>\n";
   for (const Fix& f : r.not_worth)
     html += fmt::format("<li>{} ({:.2f}x): {}</li>\n", fix_info(f.kind).title, f.speedup,

@@ -123,6 +123,11 @@ std::string fixes_text(const FixReport& fixes) {
       out += fmt::format("     hides  {}\n", hides);
   }
   out += pairs_text(fixes);
+  for (const Fix& f : fixes.possible)
+    out += fmt::format(
+        "Possible, {}: nothing, or up to {:.2f}x\n     why  {}\n     try  {}\n     "
+        "but  {}\n     if   {}\n",
+        fix_info(f.kind).title, f.high, printable(f.evidence), f.action, f.caveat, f.assumes);
   out += "Not the cause:\n";
   for (const Fix& f : fixes.not_worth)
     out += fmt::format("     {} ({:.2f}x): {}\n", fix_info(f.kind).title, f.speedup,

@@ -186,6 +186,66 @@ TEST(Verdict, StepsThatDoWithoutShowWhatAllWouldTake) {
   EXPECT_NEAR(before.verdict.cause_ns / (64e6 / 8), 1, 0.1) << "24 ms of copies, 40 of writing";
 }
 
+// Kernels are tried for shapes that are new; steps of known shapes compute less, and train as well.
+TEST(Verdict, StepsWithoutTrialsShowWhatTrialsCost) {
+  const auto program = [](bool tries) {
+    return [=](Simulator& s, int i) {
+      for (int k = 0; tries && i % 5 == 2 && k < 60; ++k) {
+        s.kernel("conv_tried_" + std::to_string(k), 200'000);
+        s.synchronize();
+        s.host(600'000);
+      }
+      layers(s, 12, 100'000, 5'000);
+      s.kernel("multi_tensor_adam", 50'000);
+    };
+  };
+  const Told before = tell(program(true));
+  const double gain = before.step_ns / tell(program(false)).step_ns;
+  EXPECT_GT(gain, 5);
+  const Fix& f = *find(before.fixes, FixKind::host_work);
+  EXPECT_NEAR(f.speedup / gain, 1, 0.1) << f.speedup << " for " << gain;
+  expect_sound(before, FixKind::host_work, gain);
+}
+
+// How long host code takes differs from run to run: its bound is no ceiling.
+TEST(Verdict, HostWorkIsAnEstimate) {
+  const auto program = [](int64_t host_ns) {
+    return [=](Simulator& s, int) {
+      s.host(host_ns);
+      layers(s, 40, 50'000, 5'000);
+    };
+  };
+  const Told told = tell(program(6'000'000));
+  const Fix& f = *find(told.fixes, FixKind::host_work);
+  EXPECT_FALSE(f.ceiling);
+  const double slower = tell(program(8'000'000)).step_ns / tell(program(0)).step_ns;
+  EXPECT_LT(slower, f.high) << "the same program, slower by a third";
+}
+
+// Kernels of one name read a mask of numbers, or have none.
+TEST(Verdict, AttentionMayReadAMaskOfZeros) {
+  const auto program = [](const char* name, int64_t ns) {
+    return [=](Simulator& s, int) {
+      layers(s, 10, 50'000, 5'000);
+      for (int k = 0; k < 8; ++k) s.kernel(name, ns);
+    };
+  };
+  constexpr const char* kFused = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16";
+  const Told told = tell(program(kFused, 400'000));
+  EXPECT_EQ(told.verdict.id, "gpu_bound");
+  EXPECT_NE(told.verdict.next.find("where nothing is masked"), std::string::npos)
+      << told.verdict.next;
+  ASSERT_EQ(told.fixes.possible.size(), 1u);
+  const Fix& f = told.fixes.possible[0];
+  EXPECT_EQ(f.speedup, 1) << "nothing shows that there is a mask";
+  const double gain = told.step_ns / tell(program(kFused, 200'000)).step_ns;
+  EXPECT_LT(gain, f.high);
+  EXPECT_EQ(f.ceiling, false);
+  EXPECT_TRUE(tell(program("pytorch_flash::flash_fwd_kernel", 400'000)).fixes.possible.empty())
+      << "has no mask of numbers";
+  EXPECT_TRUE(tell(program(kFused, 10'000)).fixes.possible.empty()) << "little to win";
+}
+
 // Halves of one step are no steps that do without: they compute less.
 TEST(Verdict, ShorterStepsOfAnotherKindShowNothing) {
   const Told told = tell([](Simulator& s, int i) {

@@ -33,7 +33,7 @@ CAUSES = {
     "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers")),
     "allocation": (("allocation_bound",), ("allocator",)),
-    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout")),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention")),
     "precision": (("gpu_bound",), ("precision", "mixed_precision")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     # A network that data comes over, or the one between the ranks of a program.
@@ -61,6 +61,12 @@ def ranks_of(name):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RANKS":
             return node.value.value
     return 1
+
+
+def warm_up_of(name):
+    """Steps that a program leaves out of its own measurement."""
+    own = re.search(r"warm_up=(\d+)", (HERE / f"{name}.py").read_text("utf-8"))
+    return int(own[1]) if own else 20
 
 
 def command(name, variant, scale=1.0):
@@ -110,6 +116,9 @@ def read_one(name, gpu, given):
         row[variant], error = run(line, gpu, given.gpus)
         if not row[variant]:
             row["errors"]["doctor, " + variant] = error
+    if given.keep:  # once more, over the steps that the program measured
+        subprocess.run([given.doctor, "doctor", "--warmup", str(warm_up_of(name)), "--format", "json", "-o",
+                        str(folder / f"{name}.same_steps.json"), str(folder / f"{name}.planted")], capture_output=True)
     (folder / f"{name}.row.json").write_text(json.dumps(row))
     print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
 
@@ -141,7 +150,8 @@ def read(given):
 def offers(report):
     """What is promised: fixes of one process, and of ranks; an estimate with its range, where it has one."""
     ranks = (report.get("ranks") or {}).get("bounds", [])
-    fixes = [(f["id"], f["speedup_at_most"], f["is_ceiling"], f.get("range")) for f in report["fixes"]]
+    fixes = [(f["id"], f["speedup_at_most"], f["is_ceiling"], f.get("range"))
+             for f in report["fixes"] + report.get("possible", [])]
     return fixes + [(b["id"], b["speedup"], b["is_ceiling"], None) for b in ranks if b["speedup"]]
 
 
@@ -166,8 +176,10 @@ def judge_one(folder, row):
         judged["pace"] = round(row["planted"]["step_ms"] / statistics.median(alone["planted"]), 3)
     if between:
         judged["range"] = [round(x, 3) for x in between]
-    if row["planted"]["planted_ms"] and planted["steps"]["found"]:
-        judged["off"] = round(1e-6 * planted["verdict"]["cause_ns"] / row["planted"]["planted_ms"] - 1, 3)
+    same = folder / f"{row['program']}.same_steps.json"
+    timed = json.loads(same.read_text("utf-8")) if same.exists() else planted
+    if row["planted"]["planted_ms"] and timed["steps"]["found"]:
+        judged["off"] = round(1e-6 * timed["verdict"]["cause_ns"] / row["planted"]["planted_ms"] - 1, 3)
     return judged
 
 
