@@ -73,6 +73,7 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
   double clip_norm = 1.0;
   double ema_decay = 0.0;
+  std::string moments = "fp32";
   std::vector<std::string> freeze;
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };

@@ -77,6 +77,7 @@ const Key kKeys[] = {
     {AT(optimizer.weight_decay), "AdamW: decoupled weight decay of matrices", 0, 10},
     {AT(optimizer.clip_norm), "largest norm of the gradient; 0: no clipping", 0, 1e6},
     {AT(optimizer.ema_decay), "decay of the moving average of the weights that is validated and saved as the model; 0: none", 0, 0.9999999},
+    {AT(optimizer.moments), "how AdamW's moments are held: fp32, 8 bytes a parameter; bf16, 4; 8bit, 2: codes of a dynamic map with a scale for 256; both rounded at random without bias", 0, 0, "fp32|bf16|8bit"},
     {AT(optimizer.freeze), "parameters that training leaves as they are: names as in a checkpoint, with * ? [] (\"encoder.*\", \"*.bias\")"},
 
     {AT(lora.rank), "rank of adapters beside the projections of init.from, which train alone; 0: none, and all of the model trains", 0, 65536},

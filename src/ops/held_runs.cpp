@@ -13,9 +13,9 @@ SavedShape saved_shape(const ParameterSpec& p) noexcept {
 void for_held(const ParameterStore& store, const ParameterSpec& p, StateArray a, Held what,
               Share share, int64_t most, const TakeHeld& f) {
   const ParameterGroup& group = store.group_of(p);
-  const auto element = static_cast<int64_t>(size_of(group.type_of(a)));
+  const auto element = static_cast<int64_t>(group.element_bytes(a));
   // What operations read stays whole even where its ranges are owned by several ranks.
-  const bool whole_array = static_cast<int64_t>(group.array(a).bytes()) == group.count() * element;
+  const bool whole_array = group.array(a).bytes() == group.bytes_of(a, group.count());
   const SavedShape shape = saved_shape(p);
   const int64_t saved = shape.rows * shape.cols;
   const std::vector<parallel::ShardRun> all{{0, p.size()}};

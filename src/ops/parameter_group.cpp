@@ -79,11 +79,28 @@ bool ParameterGroup::holds_ranges(StateArray a) const noexcept {
 
 size_t ParameterGroup::bytes(StateArray a, Purpose purpose) const noexcept {
   if (!keeps(a, purpose)) return 0;
-  int64_t elements = count_;
-  if (holds_ranges(a)) {
-    elements = owned_.empty() ? 0 : owned_.back().local + owned_.back().end - owned_.back().begin;
-  }
-  return static_cast<size_t>(elements) * size_of(type_of(a));
+  return bytes_of(a, elements_of(a));
+}
+
+int64_t ParameterGroup::elements_of(StateArray a) const noexcept {
+  if (!holds_ranges(a)) return count_;
+  return owned_.empty() ? 0 : owned_.back().local + owned_.back().end - owned_.back().begin;
+}
+
+size_t ParameterGroup::element_bytes(StateArray a) const noexcept {
+  const auto wide = static_cast<int64_t>(size_of(type_of(a)));
+  return static_cast<size_t>(kernels::moment_bytes(moments_of(a), wide));
+}
+
+size_t ParameterGroup::bytes_of(StateArray a, int64_t elements) const noexcept {
+  const bool blocks = moments_of(a) == kernels::MomentType::blocks;
+  const size_t scales = blocks ? static_cast<size_t>(elements / kernels::kParameterAlign) : 0;
+  return static_cast<size_t>(elements) * element_bytes(a) + scales * sizeof(float);
+}
+
+float* ParameterGroup::scales(StateArray a) const noexcept {
+  if (moments_of(a) != kernels::MomentType::blocks || array(a).data() == nullptr) return nullptr;
+  return reinterpret_cast<float*>(array(a).as<char>() + elements_of(a));
 }
 
 void ParameterGroup::refresh_compute(const Context& ctx) const {
@@ -123,7 +140,7 @@ void* ParameterGroup::at(StateArray a, int64_t offset) const noexcept {
   const Block& held = array(a);
   if (held.data() == nullptr) return nullptr;
   SAT_ASSERT(!holds_ranges(a));
-  return held.as<char>() + static_cast<size_t>(offset) * size_of(type_of(a));
+  return held.as<char>() + static_cast<size_t>(offset) * element_bytes(a);
 }
 
 }  // namespace saturate

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "kernels/optimizer/moments.h"
 #include "ops/owned_ranges.h"
 #include "parallel/collective.h"
 #include "parallel/mesh.h"
@@ -16,7 +17,7 @@
 namespace saturate {
 
 // The flat arrays that there can be. All are in the wide type but `compute`, the copy that matrix
-// products read.
+// products read, and the moments (ParameterGroup::hold_moments).
 enum class StateArray : uint8_t {
   master,
   gradient,
@@ -102,6 +103,15 @@ class ParameterGroup {
   std::span<const OwnedRange> owned() const noexcept { return owned_; }
   bool owns_all() const noexcept;
 
+  // How AdamW's moments are held. Before allocate().
+  void hold_moments(kernels::MomentType type) noexcept { moments_ = type; }
+  kernels::MomentType moments_of(StateArray a) const noexcept {
+    const bool moment = a == StateArray::first_moment || a == StateArray::second_moment;
+    return moment ? moments_ : kernels::MomentType::wide;
+  }
+  // Scales of moments in blocks, behind all codes; null for other arrays.
+  float* scales(StateArray a) const noexcept;
+
   bool keeps(StateArray a, Purpose purpose) const noexcept;
   // Whether the own ranges of an array are here alone, at OwnedRange::local, and not all of it.
   bool holds_ranges(StateArray a) const noexcept;
@@ -110,9 +120,13 @@ class ParameterGroup {
     return sharing_.offload && a != StateArray::gradient && a != StateArray::compute &&
            a != StateArray::residual;
   }
+  // Of the values; moments may be held in fewer bytes.
   DType type_of(StateArray a) const noexcept {
     return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);
   }
+  size_t element_bytes(StateArray a) const noexcept;
+  // What `elements` take, scales of blocks included.
+  size_t bytes_of(StateArray a, int64_t elements) const noexcept;
   // Memory of one array on this rank; 0 when it is not kept.
   size_t bytes(StateArray a, Purpose purpose) const noexcept;
 
@@ -133,10 +147,13 @@ class ParameterGroup {
   void* at(StateArray a, int64_t offset) const noexcept;
 
  private:
+  int64_t elements_of(StateArray a) const noexcept;  // that this rank has
+
   Kind kind_;
   DType compute_type_;
   Axes axes_;
   Sharing sharing_;
+  kernels::MomentType moments_ = kernels::MomentType::wide;
   std::vector<int32_t> holders_;
   int64_t count_ = 0;
   std::vector<int64_t> units_;  // where they begin

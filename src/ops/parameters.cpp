@@ -111,6 +111,11 @@ void ParameterStore::offload() {
   for (ParameterSpec& p : specs_) place(p);
 }
 
+void ParameterStore::hold_moments(kernels::MomentType type) noexcept {
+  SAT_ASSERT(!allocated() && (type == kernels::MomentType::wide || !offload_));
+  for (ParameterGroup& group : groups_) group.hold_moments(type);
+}
+
 void ParameterStore::share(const Layout& layout, const Sharing& sharing) {
   SAT_ASSERT(!allocated() && layout_ == nullptr);
   layout_ = &layout;

@@ -124,6 +124,8 @@ class ParameterStore {
   // those of parameters that operations read in full, which get a group of their own. After the last
   // add() and freeze(), before share().
   void offload();
+  // How AdamW's moments are held, from allocate() on. Not together with offload().
+  void hold_moments(kernels::MomentType type) noexcept;
   bool is_offloaded() const noexcept { return offload_; }
   const Sharing& sharing() const noexcept { return sharing_; }
   const Layout* layout() const noexcept { return layout_; }

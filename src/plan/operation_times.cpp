@@ -124,8 +124,10 @@ class Bench {
   double optimizer_bytes() const {
     const auto wide = static_cast<double>(size_of(store_.wide_type()));
     const bool rounds = store_.compute_type() != store_.wide_type();
-    const double each =
-        8 * wide + (rounds ? static_cast<double>(size_of(store_.compute_type())) : 0.0);
+    const auto moment = static_cast<double>(kernels::moment_bytes(
+        options_.optimizer.moments, static_cast<int64_t>(size_of(store_.wide_type()))));
+    const double each = 4 * wide + 4 * moment +
+                        (rounds ? static_cast<double>(size_of(store_.compute_type())) : 0.0);
     double elements = 0;
     for (const ParameterSpec& p : store_.specs())
       if (!p.frozen) elements += static_cast<double>(p.size());

@@ -113,6 +113,7 @@ FittedBatch fit_batch(const RunConfig& config, const RowsOf& rows_of,
   }
   // What helps where no batch is small enough.
   const auto remedy = [&] {
+    if (config.optimizer.moments != "fp32") return std::string("use a smaller model");
     offload = true;
     const auto t = config.parallel.offload ? std::nullopt : fit.cheapest(ranks);
     const StepMemory m = t ? fitted(*t)->memory : StepMemory{};

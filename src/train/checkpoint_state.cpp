@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "model/finite.h"
+#include "train/held_values.h"
 
 namespace saturate::train {
 namespace {
@@ -102,24 +103,18 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
   constexpr size_t kChunk = size_t{16} << 20;
   const DType type = store.wide_type();
   const size_t element = size_of(type);
-  const HostBuffer staging(store.device(), store.device().is_cuda() ? kChunk : 0);
+  const auto most = static_cast<int64_t>(kChunk / element);
+  HeldValues held(store, stream, store.device().is_cuda() ? most : 0);
   std::map<std::string_view, size_t> numbers;
   for (size_t i = 0; i < tensors.size(); ++i) numbers[tensors[i].name] = i;
   for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const size_t tensor = numbers.at(part.name());
-    const bool far =
-        store.device().is_cuda() && !store.group_of(part.parameter).in_host(part.array);
+    const ParameterGroup& group = store.group_of(part.parameter);
     const Share share =
         shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
-    for_held(store, part.parameter, part.array, Held::owned, share,
-             static_cast<int64_t>(kChunk / element),
+    for_held(store, part.parameter, part.array, Held::owned, share, most,
              [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
-               const char* host = far ? staging.as<char>() : memory;
-               if (far) {
-                 copy_to_host(stream, staging.data(), memory,
-                              static_cast<size_t>(elements) * element);
-                 stream.synchronize();
-               }
+               const char* const host = held.load(group, part.array, memory, elements);
                for (const HeldRun& run : runs) {
                  const char* const from = host + static_cast<size_t>(run.at) * element;
                  const auto count = static_cast<size_t>(run.length);
@@ -138,6 +133,7 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
   const HostBuffer staging(store.device(), kChunk);  // aligned, as the file is not
   const DType type = store.wide_type();
   const size_t element = size_of(type);
+  HeldValues held(store, stream, 0);
   for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const model::TensorView* t = file.find(part.name());
     if (t == nullptr || !fits(*t, part, store)) {
@@ -168,8 +164,8 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
                          ": the weights are not finite; remove this checkpoint to resume from "
                          "the one before");
                }
-               copy_to_device(stream, memory, staging.data(), bytes);
-               stream.synchronize();  // before the staging is filled again
+               held.store(store.group_of(part.parameter), part.array, memory, elements,
+                          staging.as<char>());
              });
   }
   store.refresh_compute(stream);

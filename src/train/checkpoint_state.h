@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // training/optimizer.safetensors of a checkpoint, and training/residual.safetensors of runs whose sums
 // travel in 8 bits: every saved array (ops/parameter_group.h) of every
-// parameter under "<array>/<parameter>", in the type in which it is held. Arrays are whole in the
+// parameter under "<array>/<parameter>", in the wide type, whatever moments are held in: so a run may
+// go on with them in another. Arrays are whole in the
 // file, whatever a rank holds, and without the rows that pad a vocabulary: each rank writes and reads
 // its own elements at the places that the header gives them, straight from and to the arrays.
 #pragma once

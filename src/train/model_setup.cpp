@@ -51,6 +51,20 @@ void take_experts(model::ModelConfig& m, const ArchitectureConfig& given) {
   take(m.router_z_loss, given.router_z_loss);
 }
 
+kernels::MomentType moments_of(const RunConfig& config) {
+  using kernels::MomentType;
+  const std::string& given = config.optimizer.moments;
+  if (given == "fp32") return MomentType::wide;
+  if (config.parallel.offload) {
+    throw Error(Errc::invalid_argument, "config",
+                fmt::format("optimizer.moments = {} is for moments on the device, and "
+                            "parallel.offload = true keeps them in host memory in fp32; leave out "
+                            "one of the two",
+                            given));
+  }
+  return given == "bf16" ? MomentType::bf16 : MomentType::blocks;
+}
+
 }  // namespace
 
 std::string preset_name(const RunConfig& config) {
@@ -213,6 +227,7 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.optimizer.weight_decay = f(config.optimizer.weight_decay);
   s.optimizer.clip_norm = f(config.optimizer.clip_norm);
   s.optimizer.ema_decay = f(config.optimizer.ema_decay);
+  s.optimizer.moments = moments_of(config);
   s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
                              std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},

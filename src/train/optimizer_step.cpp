@@ -24,6 +24,24 @@ std::vector<OwnedRange> part_of(std::span<const OwnedRange> ranges, int ranks, i
   return parts;
 }
 
+// Random numbers belong to a parameter's elements, so that they do not depend on how ranks share the
+// arrays. Padding at the end of a unit is of no parameter and stays zero.
+Buffer names_of_pieces(const ParameterStore& store, size_t group, const Stream& stream) {
+  using kernels::kParameterAlign, kernels::PieceName;
+  const int64_t count = store.groups()[group].count();
+  std::vector<PieceName> names(static_cast<size_t>(count / kParameterAlign));
+  for (const ParameterSpec& p : store.specs()) {
+    if (p.group != static_cast<int32_t>(group)) continue;
+    for (int64_t e = 0; e < p.size(); e += kParameterAlign)
+      names[static_cast<size_t>((p.offset + e) / kParameterAlign)] = {
+          static_cast<uint32_t>(p.number), static_cast<uint32_t>(e / kParameterAlign)};
+  }
+  Buffer out(store.device(), names.size() * sizeof(PieceName));
+  copy_to_device(stream, out.data(), names.data(), out.bytes());
+  stream.synchronize();  // before `names` goes
+  return out;
+}
+
 }  // namespace
 
 OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions& options,
@@ -55,8 +73,10 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     }
     Buffer rules(store.device(), pieces);
     copy_to_device(stream, rules.data(), decay.data(), decay.size());
+    Buffer named;
+    if (options.moments != kernels::MomentType::wide) named = names_of_pieces(store, g, stream);
     stream.synchronize();
-    parts_.push_back({&group, std::move(rules), blocks_, std::move(counted)});
+    parts_.push_back({&group, std::move(rules), std::move(named), blocks_, std::move(counted)});
     blocks_ += kernels::norm_blocks(group.count());
   }
   for (Part& part : parts_) {
@@ -135,29 +155,44 @@ void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
     const auto state_at = [&](void* array) {
       return plus(array, local - memory.first, store_.wide_type());
     };
+    // Moments that are rounded are not streamed: memory.first is 0 then.
+    const auto moment_at = [&](StateArray a, void* array) -> void* {
+      if (group.moments_of(a) == kernels::MomentType::wide) return state_at(array);
+      return static_cast<char*>(array) + static_cast<size_t>(local) * group.element_bytes(a);
+    };
+    const auto scales_at = [&](StateArray a) {
+      float* const scales = group.scales(a);
+      return scales == nullptr ? nullptr : scales + local / kernels::kParameterAlign;
+    };
+    const int64_t piece = begin / kernels::kParameterAlign;
     const auto array_at = [&](StateArray a) {
       return plus(group.array(a).data(), group.holds_ranges(a) ? local : begin, group.type_of(a));
     };
-    kernels::adamw(ctx,
-                   {.master = state_at(memory.master),
-                    .m = state_at(memory.m),
-                    .v = state_at(memory.v),
-                    .grad = array_at(StateArray::gradient),
-                    .ema = state_at(memory.average),
-                    .compute = rounds ? array_at(StateArray::compute) : nullptr,
-                    .dtype = store_.wide_type(),
-                    .compute_type = store_.compute_type(),
-                    .rules = part.rules.as<kernels::DecayRule>() + begin / kernels::kParameterAlign,
-                    .ranges = some,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .eps = options_.eps,
-                    .weight_decay = options_.weight_decay,
-                    .clip_norm = options_.clip_norm,
-                    .ema_decay = options_.ema_decay,
-                    .token_budget = token_budget_,
-                    .schedule = options_.schedule,
-                    .state = state});
+    kernels::adamw(ctx, {.master = state_at(memory.master),
+                         .m = moment_at(StateArray::first_moment, memory.m),
+                         .v = moment_at(StateArray::second_moment, memory.v),
+                         .grad = array_at(StateArray::gradient),
+                         .ema = state_at(memory.average),
+                         .compute = rounds ? array_at(StateArray::compute) : nullptr,
+                         .dtype = store_.wide_type(),
+                         .compute_type = store_.compute_type(),
+                         .moments = group.moments_of(StateArray::first_moment),
+                         .m_scales = scales_at(StateArray::first_moment),
+                         .v_scales = scales_at(StateArray::second_moment),
+                         .pieces = part.pieces.data() == nullptr
+                                       ? nullptr
+                                       : part.pieces.as<kernels::PieceName>() + piece,
+                         .rules = part.rules.as<kernels::DecayRule>() + piece,
+                         .ranges = some,
+                         .beta1 = options_.beta1,
+                         .beta2 = options_.beta2,
+                         .eps = options_.eps,
+                         .weight_decay = options_.weight_decay,
+                         .clip_norm = options_.clip_norm,
+                         .ema_decay = options_.ema_decay,
+                         .token_budget = token_budget_,
+                         .schedule = options_.schedule,
+                         .state = state});
   };
   if (group.holds_ranges(StateArray::gradient)) {
     for (const OwnedRange& r : ranges) {

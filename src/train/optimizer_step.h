@@ -18,6 +18,8 @@ struct OptimizerOptions {
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 1.0f;  // 0: no clipping
   float ema_decay = 0.0f;  // 0: no average
+  // How moments are held; other than wide not together with offloaded state.
+  kernels::MomentType moments = kernels::MomentType::wide;
   Schedule schedule = {};
 
   // What a store must hold to train with these options.
@@ -46,6 +48,7 @@ class OptimizerStep {
   struct Part {
     const ParameterGroup* group;
     Buffer rules;
+    Buffer pieces;        // PieceName of each, where moments are rounded
     int64_t first_block;  // of its blocks among those of all groups
     // Whose squares this rank adds up: over all ranks each element of the model is in one of these
     // ranges once.

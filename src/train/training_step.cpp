@@ -33,12 +33,13 @@ MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes,
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
   check_sums(options.parallel, store.compute_type());
   if (options.parallel.offload) store.offload();
-  if (layout.mesh().size() == 1) return;
-  store.share(layout, {.zero = options.parallel.zero,
-                       .bucket_elements =
-                           options.bucket_bytes / static_cast<int64_t>(size_of(store.wide_type())),
-                       .reduce = options.parallel.reduce,
-                       .coded_copies = options.parallel.coded_copies});
+  if (layout.mesh().size() > 1)
+    store.share(layout, {.zero = options.parallel.zero,
+                         .bucket_elements = options.bucket_bytes /
+                                            static_cast<int64_t>(size_of(store.wide_type())),
+                         .reduce = options.parallel.reduce,
+                         .coded_copies = options.parallel.coded_copies});
+  store.hold_moments(options.optimizer.moments);
 }
 // Of what begins when everything else of the list has.
 constexpr MicroBatches::Moment kEnd = std::numeric_limits<MicroBatches::Moment>::max();

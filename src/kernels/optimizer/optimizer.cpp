@@ -121,6 +121,9 @@ void adamw(const Context& ctx, const AdamWArgs& args) {
                              {"grad", args.grad},
                              {"rules", args.rules},
                              {"state", args.state}});
+  if (args.moments != MomentType::wide) require_pointers("adamw", {{"pieces", args.pieces}});
+  if (args.moments == MomentType::blocks)
+    require_pointers("adamw", {{"m_scales", args.m_scales}, {"v_scales", args.v_scales}});
   if (args.compute != nullptr && args.compute_type != DType::bf16 &&
       args.compute_type != DType::f16) {
     throw Error(

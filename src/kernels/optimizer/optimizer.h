@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/dtype.h"
+#include "kernels/optimizer/moments.h"
 #include "kernels/optimizer/schedule.h"
 #include "kernels/optimizer/step_state.h"
 #include "runtime/context.h"
@@ -73,10 +74,13 @@ void gradient_norm_join(const Context& ctx, const GradientNormArgs& args);
 //
 // Shapes    grad, compute (count); master, m, v, ema: the own ranges, see OwnedRange::local; rules:
 //           one per kParameterAlign elements of the group; ranges in multiples of kParameterAlign.
-//           compute (in compute_type) and ema may be null.
+//           compute (in compute_type) and ema may be null. m and v as `moments` says: in bf16 or in
+//           8-bit blocks w takes them before they are rounded; blocks have m_scales and v_scales, one
+//           for kParameterAlign elements of m and v. Both need `pieces`, one as rules has.
 // Types     master, m, v, grad, ema in f32, or all in f64 on the CPU; compute bf16 or f16.
 // Order     elementwise. State is read only: finish_step updates it.
-// Cost      28 bytes of memory traffic an element in f32, 8 more with ema and 2 with compute.
+// Cost      28 bytes of memory traffic an element in f32, 20 with moments in bf16, 16 with blocks; 8
+//           more with ema and 2 with compute.
 // Source    Loshchilov and Hutter, arXiv:1711.05101.
 struct AdamWArgs {
   void* master = nullptr;
@@ -87,8 +91,11 @@ struct AdamWArgs {
   void* compute = nullptr;
   DType dtype = DType::f32;
   DType compute_type = DType::bf16;
+  MomentType moments = MomentType::wide;
+  float *m_scales = nullptr, *v_scales = nullptr;
+  const PieceName* pieces = nullptr;
   const DecayRule* rules = nullptr;
-  std::span<const OwnedRange> ranges;  // ascending; read before the call returns
+  std::span<const OwnedRange> ranges = {};  // ascending; read before the call returns
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 0.0f;  // 0: no clipping
   float ema_decay = 0.0f;

@@ -19,18 +19,81 @@ double block_sum(const T* grad, int64_t count) {
   });
 }
 
+const MomentTables& moment_tables() {
+  static const MomentTables tables = make_moment_tables();
+  return tables;
+}
+
+template <class T>
+void decode_piece(const AdamWArgs& x, int64_t local, T* m, T* v) {
+  if (x.moments == MomentType::bf16) {
+    const auto *m_in = static_cast<const uint16_t*>(x.m) + local,
+               *v_in = static_cast<const uint16_t*>(x.v) + local;
+    for (int64_t i = 0; i < kParameterAlign; ++i) {
+      m[i] = decode_bf16(m_in[i]);
+      v[i] = decode_bf16(v_in[i]);
+    }
+    return;
+  }
+  const MomentTables& tables = moment_tables();
+  const auto *m_in = static_cast<const uint8_t*>(x.m) + local,
+             *v_in = static_cast<const uint8_t*>(x.v) + local;
+  const T m_scale = x.m_scales[local / kParameterAlign],
+          v_scale = x.v_scales[local / kParameterAlign];
+  for (int64_t i = 0; i < kParameterAlign; ++i) {
+    m[i] = m_scale * static_cast<T>(decode_signed(tables.with_sign, m_in[i]));
+    v[i] = v_scale * static_cast<T>(decode_plain(tables.plain, v_in[i]));
+  }
+}
+
+template <class T>
+void encode_piece(const AdamWArgs& x, PieceName name, int64_t local, const T* m, const T* v) {
+  const auto each = [&](const auto& store_one) {
+    for (int quad = 0; quad < static_cast<int>(kParameterAlign) / 4; ++quad) {
+      const Random4 r = moment_random(x.state->rng[0], x.state->step, name, quad);
+      for (int j = 0; j < 4; ++j) store_one(4 * quad + j, r.x[j] & 0xFFFFu, r.x[j] >> 16);
+    }
+  };
+  if (x.moments == MomentType::bf16) {
+    auto *m_out = static_cast<uint16_t*>(x.m) + local, *v_out = static_cast<uint16_t*>(x.v) + local;
+    each([&](int i, uint32_t of_m, uint32_t of_v) {
+      m_out[i] = encode_bf16(static_cast<float>(m[i]), of_m);
+      v_out[i] = encode_bf16(static_cast<float>(v[i]), of_v);
+    });
+    return;
+  }
+  uint32_t m_key = 0, v_key = 0;
+  for (int64_t i = 0; i < kParameterAlign; ++i) {
+    m_key = std::max(m_key, extremum_key(static_cast<float>(m[i])));
+    v_key = std::max(v_key, extremum_key(static_cast<float>(v[i])));
+  }
+  const float m_scale = extremum_of(m_key), v_scale = extremum_of(v_key);
+  x.m_scales[local / kParameterAlign] = m_scale;
+  x.v_scales[local / kParameterAlign] = v_scale;
+  const MomentTables& tables = moment_tables();
+  auto *m_out = static_cast<uint8_t*>(x.m) + local, *v_out = static_cast<uint8_t*>(x.v) + local;
+  each([&](int i, uint32_t of_m, uint32_t of_v) {
+    m_out[i] = encode_signed(tables.with_sign, static_cast<float>(m[i]) / m_scale, of_m);
+    v_out[i] = encode_plain(tables.plain, static_cast<float>(v[i]) / v_scale, of_v);
+  });
+}
+
 template <class T>
 void adamw_piece(const AdamWArgs& x, const AdamWStep<T>& step, int64_t from, int64_t local) {
   // Copies that nothing written below can alias: otherwise the loop is not vectorised.
   const AdamWArgs rates = x;
   const AdamWStep<T> r = step;
   const T decay = x.rules[from / kParameterAlign] == DecayRule::decayed ? step.decay : T(0);
+  const bool rounds = x.moments != MomentType::wide;
+  T m_values[kParameterAlign], v_values[kParameterAlign];
+  if (rounds) decode_piece(x, local, m_values, v_values);
   T* __restrict w = static_cast<T*>(x.master) + local;
-  T* __restrict m = static_cast<T*>(x.m) + local;
-  T* __restrict v = static_cast<T*>(x.v) + local;
+  T* __restrict m = rounds ? m_values : static_cast<T*>(x.m) + local;
+  T* __restrict v = rounds ? v_values : static_cast<T*>(x.v) + local;
   const T* __restrict g = static_cast<const T*>(x.grad) + from;
   for (int64_t i = 0; i < kParameterAlign; ++i)
     adamw_element<T>(rates, r, decay, g[i], w[i], m[i], v[i]);
+  if (rounds) encode_piece(x, x.pieces[from / kParameterAlign], local, m, v);
   if (x.ema != nullptr) {
     T* ema = static_cast<T*>(x.ema) + local;
     for (int64_t i = 0; i < kParameterAlign; ++i)

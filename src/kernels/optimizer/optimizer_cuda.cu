@@ -83,21 +83,116 @@ __global__ void gradient_norm_join_kernel(const double* partial, int64_t blocks,
   if (threadIdx.x == 0) state->grad_square_sum = sum;
 }
 
+// Four neighbouring elements from place `local` on.
+template <MomentType kMoments>
+__device__ __forceinline__ void load_moments(const AdamWArgs& x, const MomentTables& tables,
+                                             int64_t local, float (&m)[4], float (&v)[4]) {
+  if constexpr (kMoments == MomentType::wide) {
+    load(m, static_cast<const float*>(x.m) + local);
+    load(v, static_cast<const float*>(x.v) + local);
+  } else if constexpr (kMoments == MomentType::bf16) {
+    load(m, static_cast<const __nv_bfloat16*>(x.m) + local);
+    load(v, static_cast<const __nv_bfloat16*>(x.v) + local);
+  } else {
+    const float m_scale = x.m_scales[local / kParameterAlign],
+                v_scale = x.v_scales[local / kParameterAlign];
+    const uchar4 m_codes =
+        *reinterpret_cast<const uchar4*>(static_cast<const uint8_t*>(x.m) + local);
+    const uchar4 v_codes =
+        *reinterpret_cast<const uchar4*>(static_cast<const uint8_t*>(x.v) + local);
+    const uint8_t of_m[4] = {m_codes.x, m_codes.y, m_codes.z, m_codes.w};
+    const uint8_t of_v[4] = {v_codes.x, v_codes.y, v_codes.z, v_codes.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      m[j] = m_scale * decode_signed(tables.with_sign, of_m[j]);
+      v[j] = v_scale * decode_plain(tables.plain, of_v[j]);
+    }
+  }
+}
+
+__device__ __forceinline__ float extremum_of_warp(const float (&x)[2][4]) {
+  uint32_t key = 0;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) key = max(key, extremum_key(x[h][j]));
+  }
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    key = max(key, __shfl_xor_sync(0xFFFFFFFFu, key, offset));
+  return extremum_of(key);
+}
+
+// A whole piece by a warp, each lane with four elements of each half.
+template <MomentType kMoments>
+__device__ __forceinline__ void store_moments(const AdamWArgs& x, const MomentTables& tables,
+                                              int64_t piece, int64_t local, const float (&m)[2][4],
+                                              const float (&v)[2][4]) {
+  constexpr int kHalf = kParameterAlign / 2;
+  if constexpr (kMoments == MomentType::wide) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      store(static_cast<float*>(x.m) + local + h * kHalf, m[h]);
+      store(static_cast<float*>(x.v) + local + h * kHalf, v[h]);
+    }
+    return;
+  }
+  const PieceName name = x.pieces[piece];
+  const int lane = threadIdx.x % kWarp;
+  float m_scale = 1.0f, v_scale = 1.0f;
+  if constexpr (kMoments == MomentType::blocks) {
+    m_scale = extremum_of_warp(m);
+    v_scale = extremum_of_warp(v);
+    if (lane == 0) {
+      x.m_scales[local / kParameterAlign] = m_scale;
+      x.v_scales[local / kParameterAlign] = v_scale;
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const Random4 r = moment_random(x.state->rng[0], x.state->step, name, h * (kHalf / 4) + lane);
+    if constexpr (kMoments == MomentType::bf16) {
+      ushort4 of_m, of_v;
+      of_m.x = encode_bf16(m[h][0], r.x[0] & 0xFFFFu), of_v.x = encode_bf16(v[h][0], r.x[0] >> 16);
+      of_m.y = encode_bf16(m[h][1], r.x[1] & 0xFFFFu), of_v.y = encode_bf16(v[h][1], r.x[1] >> 16);
+      of_m.z = encode_bf16(m[h][2], r.x[2] & 0xFFFFu), of_v.z = encode_bf16(v[h][2], r.x[2] >> 16);
+      of_m.w = encode_bf16(m[h][3], r.x[3] & 0xFFFFu), of_v.w = encode_bf16(v[h][3], r.x[3] >> 16);
+      *reinterpret_cast<ushort4*>(static_cast<uint16_t*>(x.m) + local + h * kHalf) = of_m;
+      *reinterpret_cast<ushort4*>(static_cast<uint16_t*>(x.v) + local + h * kHalf) = of_v;
+    } else {
+      uint32_t of_m = 0, of_v = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t c = encode_signed(tables.with_sign, m[h][j] / m_scale, r.x[j] & 0xFFFFu);
+        const uint32_t d = encode_plain(tables.plain, v[h][j] / v_scale, r.x[j] >> 16);
+        of_m |= c << (8 * j);
+        of_v |= d << (8 * j);
+      }
+      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(x.m) + local + h * kHalf) = of_m;
+      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(x.v) + local + h * kHalf) = of_v;
+    }
+  }
+}
+
 // Blocks stay and walk the ranges, so that the scalars (powers and a cosine in double) are computed
 // once per block. A warp takes one piece with one rule at a time, as two halves in which
 // neighbouring lanes touch neighbouring 16 bytes.
-template <class C>
+template <class C, MomentType kMoments>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x, RangeList list) {
   constexpr int kWide = 4, kHalves = 2;
   static_assert(kWarp * kWide * kHalves == kParameterAlign);
   __shared__ AdamWStep<float> shared;
+  __shared__ MomentTables tables;
+  if constexpr (kMoments == MomentType::blocks) {
+    for (int i = threadIdx.x; i < SignedMap::kValues; i += kThreads)
+      tables.with_sign[i] = SignedMap::value(i);
+    for (int i = threadIdx.x; i < PlainMap::kValues; i += kThreads)
+      tables.plain[i] = PlainMap::value(i);
+  }
   if (threadIdx.x == 0) shared = adamw_step<float>(x);
   __syncthreads();  // the step's factors are there
   const AdamWStep<float> step = shared;
   if (!step.good) return;
   auto* const master = static_cast<float*>(x.master);
-  auto* const m_array = static_cast<float*>(x.m);
-  auto* const v_array = static_cast<float*>(x.v);
   auto* const average = static_cast<float*>(x.ema);
   const auto* const grad = static_cast<const float*>(x.grad);
   constexpr int kWarps = kThreads / kWarp;
@@ -116,8 +211,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x, RangeList 
         const int64_t i = local + h * kWarp * kWide;
         load(g[h], grad + from + h * kWarp * kWide);
         load(w[h], static_cast<const float*>(master) + i);
-        load(m[h], static_cast<const float*>(m_array) + i);
-        load(v[h], static_cast<const float*>(v_array) + i);
+        load_moments<kMoments>(x, tables, i, m[h], v[h]);
         if (average != nullptr) load(ema[h], static_cast<const float*>(average) + i);
       }
       const float decay = x.rules[from / kParameterAlign] == DecayRule::decayed ? step.decay : 0.0f;
@@ -130,15 +224,21 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamWArgs x, RangeList 
           ema[h][j] = step.ema * ema[h][j] + (1.0f - step.ema) * w[h][j];
         }
         store(master + i, w[h]);
-        store(m_array + i, m[h]);
-        store(v_array + i, v[h]);
         if (x.compute != nullptr)
           store(static_cast<C*>(x.compute) + from + h * kWarp * kWide, w[h]);
         if (average != nullptr) store(average + i, ema[h]);
       }
+      store_moments<kMoments>(x, tables, from / kParameterAlign, local, m, v);
     }
     piece -= pieces;  // its number in the next range
   }
+}
+
+template <class C>
+auto adamw_kernel_for(MomentType moments) {
+  return moments == MomentType::wide   ? adamw_kernel<C, MomentType::wide>
+         : moments == MomentType::bf16 ? adamw_kernel<C, MomentType::bf16>
+                                       : adamw_kernel<C, MomentType::blocks>;
 }
 
 __global__ void finish_step_kernel(FinishStepArgs x) {
@@ -200,8 +300,8 @@ void adamw_cuda(const Context& ctx, const AdamWArgs& x) {
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ctx.device.index));
   constexpr int64_t kPerBlock = kThreads * 8;
   constexpr int64_t kResident = 8;  // blocks a multiprocessor can hold (2048 threads)
-  auto* const kernel =
-      x.compute_type == DType::f16 ? adamw_kernel<__half> : adamw_kernel<__nv_bfloat16>;
+  auto* const kernel = x.compute_type == DType::f16 ? adamw_kernel_for<__half>(x.moments)
+                                                    : adamw_kernel_for<__nv_bfloat16>(x.moments);
   for_lists(x.ranges, [&](const RangeList& list, int64_t elements) {
     const int64_t needed = (elements + kPerBlock - 1) / kPerBlock;
     const int64_t blocks =

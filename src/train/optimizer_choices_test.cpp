@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole steps with each choice of optimizer state: ranks that share it train as one rank does, and a
+// run that goes on from its files is the run that was never stopped, to the last bit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "base/testing/temp_folder.h"
+#include "parallel/lockstep.h"
+#include "train/checkpoint_state.h"
+#include "train/numbered_batch_test.h"
+#include "train/training_step.h"
+
+namespace saturate::train {
+namespace {
+
+using kernels::MomentType;
+using saturate::testing::TempFolder;
+
+constexpr int64_t kMicroBatches = 4;
+
+model::ModelConfig config_of() {
+  model::ModelConfig m;
+  m.kind = model::ModelKind::decoder_only;
+  m.d_model = 16;
+  m.encoder_layers = 0;
+  m.decoder_layers = 2;
+  m.heads = m.kv_heads = 2;
+  m.head_size = 8;
+  m.ffn = 32;
+  m.vocab_target = 29;
+  m.max_positions = 16;
+  m.dropout = 0.2f;
+  return m;
+}
+
+struct Case {
+  const char* name;
+  OptimizerOptions options;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// A model, its state and its step on one of the ranks.
+struct Training {
+  Training(parallel::Communicator& c, DType type, const OptimizerOptions& optimizer, int zero)
+      : ranks(c), layout(c, {.dp = c.size()}), store({}, type), transformer(config_of(), store) {
+    options.shape = {
+        .source_rows = 0, .target_rows = 24, .sequences = 3, .max_source = 12, .max_target = 12};
+    options.accumulate = kMicroBatches / c.size();
+    options.slots = kMicroBatches;
+    options.bucket_bytes = 4000;
+    options.optimizer = optimizer;
+    options.optimizer.weight_decay = 0.1f;
+    options.optimizer.schedule.peak_lr = 0.01f;
+    options.optimizer.schedule.warmup_steps = 2;
+    options.parallel.zero = zero;
+    allocate_for_steps(store, options, layout);
+    store.initialise(Stream(Device{}), 5);
+    step.emplace(transformer, store, options, c, layout);
+  }
+  void steps(int64_t from, int64_t to) {
+    for (int64_t micro = from * options.accumulate; micro < to * options.accumulate; ++micro) {
+      fill_numbered(step->batch_layout(), 29, micro * ranks.size() + ranks.rank(),
+                    step->host_slot(micro % options.slots));
+      if ((micro + 1) % options.accumulate == 0) step->submit();
+    }
+  }
+  // By name, without rows that pad a vocabulary.
+  std::map<std::string, std::vector<double>> masters() {
+    std::map<std::string, std::vector<double>> all;
+    store.visit(step->stream(), StateArray::master, [&](ParameterId id, const void* values) {
+      const ParameterSpec& p = store.spec(id);
+      std::vector<double>& w = all[p.name];
+      for (int64_t e = 0; e < p.size() - p.padding_rows * p.cols; ++e)
+        w.push_back(store.wide_type() == DType::f64 ? static_cast<const double*>(values)[e]
+                                                    : static_cast<const float*>(values)[e]);
+    });
+    return all;
+  }
+  std::vector<char> bytes(StateArray a) const {
+    std::vector<char> all;
+    for (const ParameterGroup& g : store.groups()) {
+      const Block& held = g.array(a);
+      if (held.data() != nullptr)
+        all.insert(all.end(), held.as<char>(), held.as<char>() + held.bytes());
+    }
+    return all;
+  }
+
+  parallel::Communicator& ranks;
+  Layout layout;
+  ParameterStore store;
+  model::Transformer transformer;
+  StepOptions options;
+  std::optional<TrainingStep> step;
+};
+
+class OptimizerChoice : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(All, OptimizerChoice,
+                         ::testing::Values(Case{"fp32", {}},
+                                           Case{"bf16", {.moments = MomentType::bf16}},
+                                           Case{"8bit", {.moments = MomentType::blocks}}),
+                         [](const auto& i) { return std::string(i.param.name); });
+
+TEST_P(OptimizerChoice, TrainsOnRanksAsOnOne) {
+  std::map<std::string, std::vector<double>> want;
+  for (const auto& [ranks, zero] :
+       {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{4, 2}, std::pair{2, 3}}) {
+    std::vector<std::map<std::string, std::vector<double>>> of_rank(static_cast<size_t>(ranks));
+    parallel::run_lockstep(ranks, [&, zero = zero](parallel::Communicator& c) {
+      Training t(c, DType::f64, GetParam().options, zero);
+      t.steps(0, 3);
+      of_rank[static_cast<size_t>(c.rank())] = t.masters();
+    });
+    if (want.empty()) want = of_rank[0];
+    for (const auto& mine : of_rank) {
+      for (const auto& [name, w] : want) {
+        // A gradient of rounding alone moves a weight by lr * 1e-17 / eps.
+        for (size_t e = 0; e < w.size(); ++e)
+          ASSERT_NEAR(mine.at(name)[e], w[e], 1e-9)
+              << name << "[" << e << "] of " << ranks << " ranks, zero " << zero;
+      }
+    }
+  }
+}
+
+TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
+  const TempFolder folder;
+  parallel::run_lockstep(1, [&](parallel::Communicator& c) {
+    Training whole(c, DType::f32, GetParam().options, 0),
+        first(c, DType::f32, GetParam().options, 0), second(c, DType::f32, GetParam().options, 0);
+    const std::vector<char> start = first.bytes(StateArray::first_moment);
+    whole.steps(0, 6);
+    first.steps(0, 3);
+    EXPECT_NE(first.bytes(StateArray::first_moment), start);
+    const auto tensors = state_tensors(first.store, first.store.purpose());
+    {
+      model::SafetensorsWriter file(folder / "state", tensors);
+      write_owned(file, tensors, first.store, first.step->stream());
+      file.commit();
+    }
+    read_owned(model::SafetensorsReader(folder / "state"), second.store, second.step->stream());
+    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment})
+      EXPECT_TRUE(second.bytes(a) == first.bytes(a)) << saved_name(a);
+    second.step->set_state(first.step->state());
+    second.steps(3, 6);
+    EXPECT_EQ(second.masters(), whole.masters());
+    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment})
+      EXPECT_TRUE(second.bytes(a) == whole.bytes(a)) << saved_name(a);
+  });
+}
+
+TEST(OptimizerMemory, IsWhatTheMomentsTake) {
+  parallel::run_lockstep(1, [&](parallel::Communicator& c) {
+    const auto optimizer_bytes = [&](MomentType moments) {
+      Training t(c, DType::f32, {.moments = moments}, 0);
+      return plan_step(config_of(), t.store, t.options, t.layout).optimizer;
+    };
+    const size_t full = optimizer_bytes(MomentType::wide);
+    EXPECT_EQ(optimizer_bytes(MomentType::bf16), full / 2);
+    EXPECT_EQ(optimizer_bytes(MomentType::blocks), full / 4 + full / 256);
+  });
+}
+
+}  // namespace
+}  // namespace saturate::train
