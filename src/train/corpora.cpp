@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -339,6 +342,17 @@ std::string copy_of_text(const std::string& folder, const std::string& which, si
   return path == "-" ? stem + ".text" : fmt::format("{}.{}.text", stem, index + 1);
 }
 
+namespace {
+
+// Small files; one that cannot be read has no bytes.
+bool same_bytes(const std::string& a, const std::string& b) {
+  std::ifstream one(a, std::ios::binary), other(b, std::ios::binary);
+  using Bytes = std::istreambuf_iterator<char>;
+  return one && other && std::equal(Bytes(one), Bytes(), Bytes(other), Bytes());
+}
+
+}  // namespace
+
 void save_tokenizers(const std::string& folder, const Tokenizer& source, const Tokenizer& target) {
   if (target.is_bytes()) {  // load_tokenizers takes bytes when there is no model
     fs::remove(folder + "/source.spm");
@@ -364,10 +378,19 @@ Tokenizers load_tokenizers(const std::string& folder) {
   const auto vocab = [&](const char* name) {
     return fs::exists(path(name)) ? path(name) : std::string();
   };
-  const std::string target_vocab =
-      fs::exists(path("target_vocab.json")) ? "target_vocab.json" : "vocab.json";
-  return {Tokenizer::load(path("source.spm"), vocab("vocab.json")),
-          Tokenizer::load(path("target.spm"), vocab(target_vocab.c_str()))};
+  const std::string source_vocab = vocab("vocab.json");
+  const std::string own_vocab = vocab("target_vocab.json");
+  const std::string target_vocab = own_vocab.empty() ? source_vocab : own_vocab;
+  // Each takes tens of milliseconds, before which no text is translated: one where both are the same
+  // file, else side by side.
+  if (source_vocab == target_vocab && same_bytes(path("source.spm"), path("target.spm"))) {
+    const Tokenizer joint = Tokenizer::load(path("target.spm"), target_vocab);
+    return {joint, joint};
+  }
+  auto source = std::async(std::launch::async,
+                           [&] { return Tokenizer::load(path("source.spm"), source_vocab); });
+  const Tokenizer target = Tokenizer::load(path("target.spm"), target_vocab);
+  return {source.get(), target};
 }
 
 Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool lm,
