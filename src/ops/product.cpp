@@ -2,6 +2,7 @@
 #include "ops/product.h"
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/wgmma/matmul_group.h"
 
 namespace saturate::ops {
 
@@ -9,7 +10,7 @@ using kernels::MatmulArgs;
 using kernels::MatmulPlan;
 using kernels::Transpose;
 
-MatmulPlan Product::choose(const Tape& t) const {
+MatmulArgs Product::placed(const Tape& t) const {
   MatmulArgs x = args;
   // The arena's memory comes later; all of it lies on 256 bytes, which is all that counts.
   uintptr_t next = 4096;
@@ -25,8 +26,12 @@ MatmulPlan Product::choose(const Tape& t) const {
   x.a = static_cast<const char*>(x.a) + static_cast<size_t>(a_element) * size_of(x.ab_type);
   x.b = static_cast<const char*>(x.b) + static_cast<size_t>(b_element) * size_of(x.ab_type);
   x.d = static_cast<char*>(x.d) + static_cast<size_t>(d_element) * size_of(x.d_type);
+  return x;
+}
+
+MatmulPlan Product::choose(const Tape& t) const {
   const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
-  return kernels::plan_matmul(where, t.parameters().kernels(), x);
+  return kernels::plan_matmul(where, t.parameters().kernels(), placed(t));
 }
 
 MatmulPlan Product::plan(const Tape& t, Value w) const {
@@ -34,12 +39,17 @@ MatmulPlan Product::plan(const Tape& t, Value w) const {
   return choose(t);
 }
 
-void Product::run(const Run& r, const MatmulPlan& plan, bool adds) const {
+MatmulArgs Product::args_of(const Run& r) const {
   MatmulArgs x = args;
   x.a = r.at(a, a_element), x.b = r.at(b, b_element), x.d = r.at(d, d_element);
   x.c = r(c), x.bias = r(bias);
   x.epilogue.aux = r(aux);
   x.epilogue.column_sum = r.as<float>(column_sum);
+  return x;
+}
+
+void Product::run(const Run& r, const MatmulPlan& plan, bool adds) const {
+  MatmulArgs x = args_of(r);
   x.epilogue.add_to_column_sum = adds;
   plan.run(r.ctx, x);
 }
@@ -119,6 +129,10 @@ void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, 
         }
       },
       add.traits());
+  const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
+  if (t.device().is_cuda() && !kernels::matmul_group_fits(where, add.placed(t))) return;
+  t.may_be_grouped({.sizes = add.args,
+                    .args = [=](const Run& r) { return (r.adds(first) ? add : set).args_of(r); }});
 }
 
 void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {

@@ -20,6 +20,11 @@ struct Product {
   int64_t a_element = 0, b_element = 0, d_element = 0;  // where they begin
   Value aux = {}, column_sum = {};                      // of args.epilogue
 
+  // `args` with addresses that are aligned as its operands' will be.
+  kernels::MatmulArgs placed(const Tape& t) const;
+  // `args` with the operands' addresses.
+  kernels::MatmulArgs args_of(const Run& r) const;
+
   // The kernel for it, chosen while the list is recorded; nothing is run.
   kernels::MatmulPlan choose(const Tape& t) const;
   // The same, of a list that will run. One on parameters without memory says how much it takes and

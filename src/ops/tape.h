@@ -23,6 +23,7 @@
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "kernels/gemm/matmul.h"
 #include "ops/parameters.h"
 #include "ops/tape_plan.h"
 #include "parallel/collective.h"
@@ -190,6 +191,11 @@ class Tape {
     std::vector<Value> reads;
     RunFn run;
   };
+  // A product that may be multiplied in one launch with others (kernels/gemm/wgmma/matmul_group.h).
+  struct GroupMember {
+    kernels::MatmulArgs sizes;
+    std::function<kernels::MatmulArgs(const Run&)> args;
+  };
   struct Operation {
     const char* name;
     std::vector<Value> reads, writes;
@@ -203,6 +209,7 @@ class Tape {
     std::shared_ptr<const Renames> renames = {};
     std::shared_ptr<const Shortcut> shortcut = {};
     Recompute recompute = Recompute::none;
+    std::shared_ptr<const GroupMember> member = {};
   };
   // reads and writes must name every value `run` touches ("none" is ignored). `backward` is called
   // by backward() when a value in `writes` has a gradient; it records the gradient's operations.
@@ -212,6 +219,8 @@ class Tape {
   // pass waits for it: backward() may move it towards the end.
   void record_parameter_gradient(const char* op, std::vector<Value> reads,
                                  std::vector<Value> writes, RunFn run, OperationTraits traits = {});
+  // For the operation recorded last, one of record_parameter_gradient() that is this product.
+  void may_be_grouped(GroupMember member);
   // Operations recorded from here on belong to a segment of this name, the next after those there
   // are. The first is "forward"; backward() begins "backward".
   void segment(const char* name);
@@ -296,6 +305,13 @@ class Tape {
   // their last bit. With `split` all of these operations that can follow the others make a segment
   // of their own, "weight_gradients", which other work may come before.
   void backward(bool split = false);
+
+  // After backward(): weight gradients that may be grouped wait for others until their units fill
+  // rounds of `places`, and are one operation, "linear_weight_gradient_group"; none passes an
+  // operation that writes what it reads or touches what it writes. On the CPU the operations of a
+  // group run one after the other. backward() does so itself where that pays: on Hopper, where no
+  // rank waits for the gradients.
+  void group_weight_gradients(int64_t places);
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
   struct FinishedGradient {

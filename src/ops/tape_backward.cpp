@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/wgmma/matmul_group.h"
 #include "ops/tape.h"
 
 namespace saturate {
@@ -160,6 +162,16 @@ void Tape::backward(bool split) {
       std::any_of(specs.begin(), specs.end(), [](const auto& s) { return s.frozen; }))
     leave_out_unread();
   defer_parameter_gradients(split);
+  const bool alone = std::ranges::none_of(operations_, [this](const Operation& o) {
+    return o.traits.lane != 0 || o.traits.kind != OperationKind::compute ||
+           (o.deferrable &&
+            std::ranges::any_of(o.writes, [this](Value v) { return v && is_summed(v); }));
+  });
+  // Off until it is measured; on the CPU the number of places.
+  const char* const gate = std::getenv("SATURATE_GROUP");
+  if (!split && alone && unit_gradients_.empty() && gate != nullptr)
+    group_weight_gradients(device().is_cuda() ? kernels::matmul_group_places({.device = device()})
+                                              : std::atoi(gate));
   if (!unit_gradients_.empty()) record_reductions();
 }
 

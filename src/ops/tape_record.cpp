@@ -165,6 +165,11 @@ void Tape::record_parameter_gradient(const char* op, std::vector<Value> reads,
   operations_.back().deferrable = true;
 }
 
+void Tape::may_be_grouped(GroupMember member) {
+  SAT_ASSERT(operations_.back().deferrable);
+  operations_.back().member = std::make_shared<const GroupMember>(std::move(member));
+}
+
 void Tape::segment(const char* name) { segments_.push_back(name); }
 
 void Tape::begin_region() {

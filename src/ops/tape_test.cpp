@@ -28,9 +28,11 @@ class DeferredGradients : public ::testing::Test {
     const Value g = t.parameter_gradient(weight, &first);
     t.record_parameter_gradient(name, std::move(reads), {g},
                                 [this, name](const saturate::Run&) { ran_.push_back(name); });
+    t.may_be_grouped({.sizes = {.m = 8, .n = 8, .k = 4}, .args = {}});
   }
-  // `overwrites`: the first layer's input gradient takes the place of its output gradient.
-  std::vector<std::string> order(bool overwrites) {
+  // `overwrites`: the first layer's input gradient takes the place of its output gradient. `places`:
+  // of groups of weight gradients; 0: there are none.
+  std::vector<std::string> order(bool overwrites, int64_t places = 0) {
     Tape t(store_, TapeMode::training, nullptr);
     const Value table = t.parameter({0}), first = t.parameter({1}), second = t.parameter({2});
     const auto value = [&t](const char* label) { return t.make(label, DType::f32, 4, 8); };
@@ -57,8 +59,10 @@ class DeferredGradients : public ::testing::Test {
     operation(t, "loss", {z}, {d_z});
     t.set_gradient(z, d_z);
     t.backward();
+    t.group_weight_gradients(places);
     finished_ = t.finished_gradients();
     std::vector<char> arena(t.plan() + 256);
+    EXPECT_EQ(flaw_of(t, t.layout()), "");
     t.run({}, arena.data(), false);
     const std::vector<std::string> names(ran_.begin() + 4, ran_.end());  // after the forward pass
     ran_.clear();
@@ -84,6 +88,25 @@ TEST_F(DeferredGradients, TheNearestWeightRunsBehindTheTable) {
 TEST_F(DeferredGradients, WhatIsOverwrittenIsReadBefore) {
   EXPECT_EQ(order(true),
             (std::vector<std::string>{"d_y", "d_first", "d_x", "d_table", "d_second"}));
+}
+
+// One unit each: two of 66 places.
+TEST_F(DeferredGradients, AGroupWaitsForMoreProducts) {
+  EXPECT_EQ(order(false, 66),
+            (std::vector<std::string>{"d_y", "d_x", "d_table", "d_second", "d_first"}));
+  ASSERT_EQ(finished_.size(), 3u);
+  EXPECT_EQ(finished_[0].parameter, 0);
+  for (const size_t i : {1u, 2u}) EXPECT_EQ(finished_[i].operation, 7);
+}
+
+TEST_F(DeferredGradients, AFullGroupDoesNotWait) {
+  EXPECT_EQ(order(false, 1), order(false));
+  EXPECT_EQ(order(false, 2),
+            (std::vector<std::string>{"d_y", "d_x", "d_table", "d_second", "d_first"}));
+}
+
+TEST_F(DeferredGradients, AGroupRunsBeforeItsOperandsAreOverwritten) {
+  EXPECT_EQ(order(true, 66), order(true));
 }
 
 TEST_F(DeferredGradients, WorkForFrozenParametersAloneIsLeftOut) {

@@ -81,42 +81,47 @@ __device__ inline void open_pipeline(const AnyProblem& p, uint32_t full, uint32_
   barrier_init_fence();
 }
 
+// The loads of one unit; `step` counts blocks of k since the launch.
+template <class P>
+__device__ inline void produce_unit(const Problem& p, const Unit& x, uint32_t& step, uint32_t tiles,
+                                    uint32_t full, uint32_t empty, uint32_t rank) {
+  for (int kb = x.first_k; kb < x.last_k; ++kb, ++step) {
+    const uint32_t stage = step % P::kStages, round = step / P::kStages;
+    const uint32_t bar = full + stage * 8;
+    barrier_wait(empty + stage * 8, (round & 1) ^ 1);
+    barrier_expect(bar, P::kStageBytes);
+#pragma unroll
+    for (int part = 0; part < P::kParts; ++part) {
+      const uint32_t a = tiles + stage * P::kStageBytes + part * P::kBytesA;
+      const uint32_t b =
+          tiles + stage * P::kStageBytes + P::kParts * P::kBytesA + part * P::kBytesB;
+      const int k = kb * kTileK + part * p.part_k;
+      if constexpr (P::kKMajorA) {
+        load_box<false>(a, p.a, bar, k, x.m);
+      } else {
+#pragma unroll
+        for (int i = 0; i < P::kM / 64; ++i)
+          load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
+      }
+      if constexpr (P::kKMajorB) {
+        const int half = static_cast<int>(rank) * (P::kN / 2);
+        load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
+      } else {
+        const int half = static_cast<int>(rank) * (kTileK / 2);
+#pragma unroll
+        for (int i = 0; i < P::kN / 64; ++i)
+          load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
+      }
+    }
+  }
+}
+
 template <class P>
 __device__ inline void produce(const Problem& p, uint32_t tiles, uint32_t full, uint32_t empty,
                                uint32_t rank) {
   uint32_t step = 0;
-  for (int u = blockIdx.x / kCluster; u < p.units; u += gridDim.x / kCluster) {
-    const Unit x = unit_of<P>(p, u, rank);
-    for (int kb = x.first_k; kb < x.last_k; ++kb, ++step) {
-      const uint32_t stage = step % P::kStages, round = step / P::kStages;
-      const uint32_t bar = full + stage * 8;
-      barrier_wait(empty + stage * 8, (round & 1) ^ 1);
-      barrier_expect(bar, P::kStageBytes);
-#pragma unroll
-      for (int part = 0; part < P::kParts; ++part) {
-        const uint32_t a = tiles + stage * P::kStageBytes + part * P::kBytesA;
-        const uint32_t b =
-            tiles + stage * P::kStageBytes + P::kParts * P::kBytesA + part * P::kBytesB;
-        const int k = kb * kTileK + part * p.part_k;
-        if constexpr (P::kKMajorA) {
-          load_box<false>(a, p.a, bar, k, x.m);
-        } else {
-#pragma unroll
-          for (int i = 0; i < P::kM / 64; ++i)
-            load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
-        }
-        if constexpr (P::kKMajorB) {
-          const int half = static_cast<int>(rank) * (P::kN / 2);
-          load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
-        } else {
-          const int half = static_cast<int>(rank) * (kTileK / 2);
-#pragma unroll
-          for (int i = 0; i < P::kN / 64; ++i)
-            load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
-        }
-      }
-    }
-  }
+  for (int u = blockIdx.x / kCluster; u < p.units; u += gridDim.x / kCluster)
+    produce_unit<P>(p, unit_of<P>(p, u, rank), step, tiles, full, empty, rank);
 }
 
 // Frees the stage of block of k `step` for the producers of both blocks, which both fill it.
