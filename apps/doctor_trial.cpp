@@ -198,9 +198,7 @@ class Runs {
       const observe::StepAnalysis& steps = g.analysis.steps;
       run.step_ns = g.unrecorded_step_ns();
       run.mean_step_ns = steps.found ? steps.mean_ns / g.analysis.slowdown : 0;
-      if (steps.count > 0)
-        run.launches_a_step =
-            static_cast<double>(g.device().launches) / static_cast<double>(steps.count);
+      run.launches_a_step = observe::launches_a_step(g);
     } catch (const Error& e) {
       run.note = std::string("no steps: ") + e.what();
     }
@@ -272,7 +270,8 @@ void run_all(Runs& runs, std::vector<Remedy> remedies, Trial& trial) {
   if (!unchanged()) return;
   std::vector<Remedy> gained;
   for (const observe::TrialRow& row : trial.rows)
-    if (observe::gain_of(trial.unchanged, row.run).factor >= observe::kGained)
+    if (observe::gain_of(trial.unchanged, row.run, trial.watched_launches).factor >=
+        observe::kGained)
       gained.push_back(row.remedy);
   if (gained.size() < 2) return;
   Remedy all = observe::together(gained);
@@ -326,6 +325,7 @@ int run_fix_trial(const DoctorOptions& o) {
     Trial trial;
     trial.command = joined(o.command);
     trial.interrupted = watched.interrupted;
+    trial.watched_launches = observe::launches_a_step(g);
     const observe::TrialHost host = host_of(g, watched, o.library);
     std::vector<Remedy> remedies = observe::choose_remedies(g, host);
     if (watched.interrupted) {
@@ -343,7 +343,8 @@ int run_fix_trial(const DoctorOptions& o) {
       Runs runs(o, host, watched.wall_s, planned);
       run_all(runs, std::move(remedies), trial);
     }
-    for (observe::TrialRow& row : trial.rows) row.gain = gain_of(trial.unchanged, row.run);
+    for (observe::TrialRow& row : trial.rows)
+      row.gain = gain_of(trial.unchanged, row.run, trial.watched_launches);
     deliver(o, report, trial, show);
     if (trial.interrupted) return 128 + SIGINT;
   } catch (const Error& e) {

@@ -167,7 +167,10 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                          "if the workers are saturated, cheapen the transforms"
                        : "prepare batches in other threads or processes, ahead of the step";
       f.caveat = "as long as workers times cores and storage keep up";
-      f.assumes = host_pace;
+      f.assumes =
+          f.ceiling
+              ? host_pace
+              : "batches that are at least a quarter cheaper, at most there in time; " + host_pace;
       break;
     case FixKind::copies:
       f.evidence = fmt::format(

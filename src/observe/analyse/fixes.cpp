@@ -27,6 +27,8 @@ constexpr double kProfilerLeaves = 1 / 1.9;
 constexpr double kSameBound = 1.10;
 // Between runs of one program, of what loader workers deliver (docs/guide/doctor_case.md).
 constexpr double kPaceDiffers = 1.2;
+// What a remedy makes of data that come at a pace of their own, at least: a quarter cheaper.
+constexpr double kLeastOfLoader = 4.0 / 3;
 // Between runs of one program, of what host code takes: they were seen at 0.61 to 1.26 times the
 // time of the run before (docs/guide/doctor_case.md).
 constexpr double kHostDiffers = 1.65;
@@ -193,7 +195,7 @@ class Finder {
     }
     if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
       // What others deliver differs from run to run, and so does how much more they could.
-      f.low = 1 + (f.speedup - 1) / 2;
+      f.low = std::min(1 + (f.speedup - 1) / 2, kLeastOfLoader);
       f.high = std::max(f.high, kPaceDiffers * f.speedup);
       f.ceiling = false;
     }
@@ -268,6 +270,7 @@ class Finder {
                  measured = base_ / (scale * (without.step_ns + without.more_ns));
     if (measured <= surely) return;
     f.low = 1 + (surely - 1) / 2;
+    if (f.kind == FixKind::loader && paced()) f.low = std::min(f.low, kLeastOfLoader);
     f.high = std::max({f.high, f.speedup, kSameBound * most, 1 + kHostDiffers * (most - 1)});
     f.speedup = measured;
     f.step_ns = base_ / measured;

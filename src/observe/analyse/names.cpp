@@ -76,7 +76,8 @@ bool can_read_mask(std::string_view kernel) {
 
 bool is_optimizer(std::string_view kernel) {
   return has_any(lower(kernel.substr(0, 512)),
-                 {"multi_tensor", "adam", "sgd", "lamb", "optimizer", "adagrad"});
+                 {"multi_tensor", "adam", "sgd", "lamb_", "lambfunctor", "lambstage", "optimizer",
+                  "adagrad"});  // "lamb" is in every "{lambda(float)#1}"
 }
 
 bool pins_memory(std::string_view call) {

@@ -511,14 +511,18 @@ class Search {
     anchor.most_ops = 6 * anchor.usual_ops / 5;
     anchor.least_copies = (at(copies, 0.5) + 1) / 2;
     if (at(copies, 0.25) < anchor.least_copies) anchor.least_copies = 0;
-    // Two loops one after the other do not vary: they change once.
-    int64_t outside = 0, changes = 0;
+    // Two loops one after the other do not vary: they change once. What grows by little from step to
+    // step is one loop.
+    int64_t outside = 0, changes = 0, jumps = 0;
     for (size_t i = 0; i < in_order.size(); ++i) {
+      jumps += i > 0 && 20 * std::abs(in_order[i] - in_order[i - 1]) > anchor.usual_ops;
       const auto is_out = [&](int64_t n) { return n < anchor.least_ops || n > anchor.most_ops; };
       outside += is_out(in_order[i]);
       changes += i > 0 && is_out(in_order[i]) != is_out(in_order[i - 1]);
     }
-    if (4 * outside < static_cast<int64_t>(works.size()) || 4 * changes < outside) return;
+    const auto steps = static_cast<int64_t>(in_order.size());
+    const bool grows = outside > 0 && 50 * jumps <= steps;
+    if (!grows && (4 * outside < steps || 4 * changes < outside)) return;
     anchor.least_ops = std::min(anchor.least_ops, (4 * at(works, 0.05) + 4) / 5);
     anchor.most_ops = std::max(anchor.most_ops, 6 * at(works, 0.95) / 5);
   }

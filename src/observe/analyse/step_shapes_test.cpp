@@ -292,6 +292,32 @@ TEST(StepShapes, PartsWithTheirOwnUpdatesAreNoSteps) {
                 }});
 }
 
+// Names of lambdas hold "lamb", an optimizer's name: equal layers were taken for steps.
+TEST(StepShapes, LambdasAreNoOptimizers) {
+  expect_steps({"layers with lambdas", 120, [](Simulator& s, int) {
+                  s.copy_in(64 << 20, 7 * kMs, true);
+                  for (int k = 0; k < 8; ++k) {
+                    s.kernel("nvjet_tst_128x256", 180 * kUs, 7, 132);
+                    s.kernel("vectorized_elementwise_kernel<relu::{lambda(float)#1}>", 10 * kUs);
+                  }
+                  s.synchronize();
+                }});
+}
+
+// Hooks that pile up: each step has one kernel more than the one before, and all of them are steps.
+TEST(StepShapes, StepsThatGrowByLittle) {
+  const Program p{"hooks", 200, [](Simulator& s, int i) {
+                    layers(s, 6, "fwd");
+                    for (int k = 0; k < i; ++k) s.kernel("mul_add", 3 * kUs);
+                    layers(s, 6, "bwd");
+                    optimizer(s);
+                    s.copy_out(8, 2 * kUs, true);
+                  }};
+  const StepAnalysis a = run(p).analysis.steps;
+  EXPECT_LE(a.irregular, 20) << a.rule;
+  EXPECT_GT(a.drift, 1.1);
+}
+
 // Slow for long is no warm-up: the cores are short, or the batches are of another kind.
 TEST(StepShapes, WarmUpIsShort) {
   Program p{"a slow third", 90, [](Simulator& s, int i) {

@@ -59,6 +59,9 @@ Name name_of(Leaf leaf) {
   return {"unknown", "no cause found"};
 }
 
+// Of the time, and of a gain beside it.
+constexpr double kBusy = 0.9, kNoCause = 1.05;
+
 // Of a mean step; of the whole capture when no steps were found.
 double step_part_ns(const Analysis& analysis, double share_of_time) {
   return share_of_time * (analysis.steps.found
@@ -130,6 +133,11 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     first = batch = nullptr;
   else if (first == nullptr && batch != nullptr && small > 0.3)
     first = batch;
+  // Gaps between kernels of a device that computes nearly all the time are no cause of anything.
+  const Fix* least = nullptr;
+  if (first != nullptr && first->kind == FixKind::graphs && busy > kBusy &&
+      first->speedup < kNoCause)
+    std::swap(first, least);
   const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
   if (first != nullptr || pair) {
     if (pair) first = &fix_of(fixes, fixes.together.front().first);
@@ -148,7 +156,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     v.id = "gpu_bound";
     v.headline = "GPU-bound";
     v.why = fmt::format("the device is busy {:.1f}% of the time", 100 * busy);
-    if (fixes.numbers)
+    if (least != nullptr)
+      v.why += fmt::format(", and no change outside the kernels would bring more than {:.1f}% ({})",
+                           100 * (least->speedup - 1), fix_info(least->kind).title);
+    else if (fixes.numbers)
       v.why +=
           fmt::format(", and no change outside the kernels would bring {:.0f}%{}",
                       100 * (kWorth - 1), capped ? ", but for the clock under the power cap" : "");

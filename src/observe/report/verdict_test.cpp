@@ -207,6 +207,18 @@ TEST(Verdict, StepsWithoutTrialsShowWhatTrialsCost) {
   expect_sound(before, FixKind::host_work, gain);
 }
 
+// Gaps of a queue that never runs dry are worth a line, and are not what the time is spent on.
+TEST(Verdict, WhatIsLeftBesideABusyDeviceIsNoCause) {
+  Machine machine;
+  machine.kernel_gap_ns = 2'500;
+  const Told told = tell([](Simulator& s, int) { layers(s, 200, 50'000, 5'000); }, {}, machine);
+  ASSERT_FALSE(told.fixes.worth.empty());
+  EXPECT_EQ(told.fixes.worth[0].kind, FixKind::graphs);
+  EXPECT_LT(told.fixes.worth[0].speedup, 1.05);
+  EXPECT_EQ(told.verdict.id, "gpu_bound");
+  EXPECT_NE(told.verdict.why.find("CUDA Graphs"), std::string::npos) << told.verdict.why;
+}
+
 // How long host code takes differs from run to run: its bound is no ceiling.
 TEST(Verdict, HostWorkIsAnEstimate) {
   const auto program = [](int64_t host_ns) {

@@ -90,7 +90,10 @@ class Chooser {
     keep.caveat = "what is kept is not there for other processes on the GPU";
     const std::string before = set_to("PYTORCH_CUDA_ALLOC_CONF");
     if (before.find("expandable_segments") != before.npos) return;
-    Remedy& r = add("expandable_segments", "expandable segments", f->evidence, f);
+    // Against memory in pieces. What a program gives back itself is unmapped page by page, which
+    // took longer than giving it back in one: no promise.
+    Remedy& r = add("expandable_segments", "expandable segments", f->evidence, nullptr);
+    r.caveat = "helps where memory is in pieces; slower where the program empties its cache itself";
     r.environment = {{"PYTORCH_CUDA_ALLOC_CONF",
                       (before.empty() ? "" : before + ",") + "expandable_segments:True"}};
   }

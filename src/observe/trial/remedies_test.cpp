@@ -94,6 +94,7 @@ TEST(Remedies, AllocatorSettingsAreAddedToThoseThatAreThere) {
   const Diagnosis g = report({{FixKind::allocator, 1.5}});
   const std::vector<Remedy> chosen = choose_remedies(g, h);
   ASSERT_EQ(ids(chosen), (std::vector<std::string>{"keep_memory", "expandable_segments"}));
+  EXPECT_FALSE(chosen[1].promise) << "helps against pieces alone";
   EXPECT_EQ(chosen[1].environment[0].second, "max_split_size_mb:64,expandable_segments:True");
   h.environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:False";
   EXPECT_EQ(ids(choose_remedies(g, h)), std::vector<std::string>{"keep_memory"});

@@ -75,11 +75,18 @@ std::string keep(const Remedy& r, const std::string& command) {
 
 }  // namespace
 
-TrialGain gain_of(const std::vector<TrialRun>& unchanged, const TrialRun& run) {
+double launches_a_step(const Diagnosis& g) {
+  const int64_t steps = g.analysis.steps.count;
+  return steps > 0 ? static_cast<double>(g.device().launches) / static_cast<double>(steps) : 0;
+}
+
+TrialGain gain_of(const std::vector<TrialRun>& unchanged, const TrialRun& run,
+                  double watched_launches) {
   if (run.outcome != TrialOutcome::ended) return {};
   const double step = mean(unchanged, step_of), launches = mean(unchanged, launches_of);
   const auto alike = [](double a, double b) { return a <= kSameStep * b && b <= kSameStep * a; };
-  if (step > 0 && run.step_ns > 0 && alike(launches, run.launches_a_step)) {
+  const bool as_watched = watched_launches <= 0 || alike(launches, watched_launches);
+  if (step > 0 && run.step_ns > 0 && as_watched && alike(launches, run.launches_a_step)) {
     // Equal layers that were taken for steps, say, of which each eighth waits for data.
     const double whole = mean(unchanged, mean_step_of);
     if (whole > kUneven * step && run.mean_step_ns > 0)

@@ -41,6 +41,15 @@ TEST(Trial, StepsAreComparedWhereTheyAreAlike) {
   EXPECT_EQ(gain_of({failed}, run(5, 2)).factor, 0);
 }
 
+// The report promised for steps of another size than those that the runs are compared by.
+TEST(Trial, StepsAreThoseOfTheReport) {
+  const std::vector<TrialRun> unchanged = {run(20, 10), run(20, 10)};
+  EXPECT_DOUBLE_EQ(gain_of(unchanged, run(10, 2.5), 110).factor, 4);
+  const TrialGain g = gain_of(unchanged, run(10, 2.5), 800);
+  EXPECT_FALSE(g.by_step);
+  EXPECT_DOUBLE_EQ(g.factor, 2);
+}
+
 // Layers that were taken for steps: one in ten waits for data, so the median has no part in it.
 TEST(Trial, UnevenStepsAreComparedByTheirMeans) {
   TrialRun before = run(20, 0.2), after = run(9, 0.2);
