@@ -32,6 +32,7 @@
 #include "kernels/gemm/tune/table.h"
 #include "kernels/gemm/wgmma/matmul_bf16x6.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
+#include "kernels/gemm/wgmma/matmul_group.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
 #include "kernels/lists.h"
@@ -311,6 +312,11 @@ const ProductRow kProducts[] = {
     {matmul_mma_cuda_fits, "more than 65535 products (third grid dimension)", product, WITH(x.batch = 65536)},
     {matmul_mma_cuda_fits, "the workspace is too small for the column sums of all rows of tiles",
      product, WITH(x.m = 4096, x.epilogue.column_sum = reinterpret_cast<float*>(any()))},
+    {matmul_group_fits, "groups are of weight gradients: A transposed, B as it is", product, WITH()},
+    {matmul_group_fits, "products in a group have no bias",
+     product, WITH(x.ta = Transpose::yes, x.tb = Transpose::no, x.bias = any())},
+    {matmul_group_fits, "groups run on GPUs",
+     product, WITH(x.ta = Transpose::yes, x.tb = Transpose::no, ctx.device = kCpu)},
     {matmul_wgmma_cuda_fits, "multiplies bf16 and f16 only", product_f32, WITH()},
     {matmul_wgmma_cuda_fits, "op(A) and op(B) both transposed", product, WITH(x.ta = Transpose::yes)},
     {matmul_wgmma_cuda_fits, "a transposed A needs results in f32",

@@ -87,8 +87,10 @@ void record_bias_gradient(Tape& t, Value d_y, Value bias) {
     a.out = r(d_bias);
     a.partial = r(partial);
     a.accumulate = r.adds(first);
+    a.later = r.folds;
     kernels::column_sum(r.ctx, a);
   });
+  if (partial) t.may_fold_later(partial, {d_bias});
 }
 
 void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, Columns of_y,

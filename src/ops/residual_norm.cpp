@@ -64,9 +64,12 @@ void record_backward(Tape& t, const Saved& s) {
                a.rows = run.rows;
                a.rng = r(s.rng);
                a.rng.first_row = run.first;
+               a.later = r.folds;
                kernels::norm_backward(r.ctx, a);
              }
            });
+  // Several runs of rows have their first stage in one place.
+  if (partial && s.runs.size() == 1) t.may_fold_later(partial, {d_weight, d_bias, d_branch_sum});
   if (!s.branch) {
     t.set_gradient(s.x, d_x);  // includes what was there: it entered as d_sum
     return;

@@ -46,6 +46,9 @@ struct RowRun {
 };
 
 class Tape;
+namespace kernels {
+struct FoldList;
+}
 
 // What names an operation's random masks: where it stands in the model and what it does there, so
 // that neither the order of recording nor recomputation nor a layer's rank changes a mask. Numbers
@@ -73,9 +76,15 @@ class Run {
     char* scratch = nullptr;
   };
   Run(const Context& context, const Tape& tape, char* arena, const Place& place,
-      const Renames* renames = nullptr)
-      : ctx(context), tape_(tape), arena_(arena), place_(place), renames_(renames) {}
+      const Renames* renames = nullptr, kernels::FoldList* fold_list = nullptr)
+      : ctx(context),
+        folds(fold_list),
+        tape_(tape),
+        arena_(arena),
+        place_(place),
+        renames_(renames) {}
   const Context& ctx;
+  kernels::FoldList* const folds;            // null: second stages of sums run at once
   void* operator()(Value v) const;           // its memory; null for "none"
   void* at(Value v, int64_t element) const;  // the same from one of its elements on
   template <class T>
@@ -210,6 +219,9 @@ class Tape {
     std::shared_ptr<const Shortcut> shortcut = {};
     Recompute recompute = Recompute::none;
     std::shared_ptr<const GroupMember> member = {};
+    Value stage = {};  // see may_fold_later()
+    std::vector<Value> folded = {};
+    std::shared_ptr<kernels::FoldList> folds = {};
   };
   // reads and writes must name every value `run` touches ("none" is ignored). `backward` is called
   // by backward() when a value in `writes` has a gradient; it records the gradient's operations.
@@ -221,6 +233,9 @@ class Tape {
                                  std::vector<Value> writes, RunFn run, OperationTraits traits = {});
   // For the operation recorded last, one of record_parameter_gradient() that is this product.
   void may_be_grouped(GroupMember member);
+  // For the operation recorded last: its results `folded` are the second stage of sums whose first is
+  // its result `stage`. It leaves that to Run::folds, where there is one.
+  void may_fold_later(Value stage, std::vector<Value> folded);
   // Operations recorded from here on belong to a segment of this name, the next after those there
   // are. The first is "forward"; backward() begins "backward".
   void segment(const char* name);
@@ -312,6 +327,11 @@ class Tape {
   // group run one after the other. backward() does so itself where that pays: on Hopper, where no
   // rank waits for the gradients.
   void group_weight_gradients(int64_t places);
+
+  // After backward(): one operation behind the last, "bias_gradient_folds", runs the second stages that
+  // operations leave to it: on a GPU their launches take longer than their work. Those whose results
+  // others read or write stay. backward() does so itself where group_weight_gradients() is called.
+  void fold_at_the_end();
 
   // Parameters in the order in which backward finishes their gradients, and after which operation.
   struct FinishedGradient {

@@ -167,11 +167,11 @@ void Tape::backward(bool split) {
            (o.deferrable &&
             std::ranges::any_of(o.writes, [this](Value v) { return v && is_summed(v); }));
   });
-  // Off until it is measured; on the CPU the number of places.
-  const char* const gate = std::getenv("SATURATE_GROUP");
-  if (!split && alone && unit_gradients_.empty() && gate != nullptr)
-    group_weight_gradients(device().is_cuda() ? kernels::matmul_group_places({.device = device()})
-                                              : std::atoi(gate));
+  if (!split && alone && unit_gradients_.empty()) {
+    group_weight_gradients(kernels::matmul_group_places({.device = device()}));
+    // Off until it is measured.
+    if (std::getenv("SATURATE_FOLDS") != nullptr) fold_at_the_end();
+  }
   if (!unit_gradients_.empty()) record_reductions();
 }
 

@@ -170,6 +170,12 @@ void Tape::may_be_grouped(GroupMember member) {
   operations_.back().member = std::make_shared<const GroupMember>(std::move(member));
 }
 
+void Tape::may_fold_later(Value stage, std::vector<Value> folded) {
+  operations_.back().stage = stage;
+  std::erase(folded, Value{});
+  operations_.back().folded = std::move(folded);
+}
+
 void Tape::segment(const char* name) { segments_.push_back(name); }
 
 void Tape::begin_region() {

@@ -102,7 +102,8 @@ void Tape::run(const Context& ctx, void* arena, const RunOptions& o) const {
       }
     }
     operation.run(Run(o.lanes.empty() ? ctx : o.lanes[static_cast<size_t>(lane)].ctx, *this,
-                      static_cast<char*>(arena), place, operation.renames.get()));
+                      static_cast<char*>(arena), place, operation.renames.get(),
+                      operation.folds.get()));
     if (events) {
       if (plan_.waited_for[static_cast<size_t>(i)]) events.record(static_cast<size_t>(i), lane);
       used[static_cast<size_t>(lane)] = true;

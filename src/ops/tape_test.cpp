@@ -123,6 +123,51 @@ TEST_F(DeferredGradients, WhatLiesBelowAFrozenParameterIsReached) {
   ASSERT_EQ(finished_.size(), 2u);
 }
 
+// Two operations with sums in two stages, which leave the second to one behind the last; the third
+// adds to what the second wrote, so both keep theirs.
+TEST(FoldsAtTheEnd, OneOperationRunsThem) {
+  ParameterStore store({}, DType::f32);
+  for (const char* name : {"a", "b"}) store.add({.name = name, .rows = 1, .cols = 8});
+  for (const bool shared : {false, true}) {
+    Tape t(store, TapeMode::training, nullptr);
+    std::vector<bool> at_once;
+    const Value x = t.make("x", DType::f32, 4, 8), y = t.make("y", DType::f32, 4, 8);
+    t.record("forward", {}, {x}, [](const saturate::Run&) {});
+    std::vector<Value> stages;
+    const auto sums = [&](Value parameter) {
+      bool first = false;
+      const Value g = t.parameter_gradient(parameter, &first);
+      stages.push_back(t.make("stage", DType::f32, 1, 8));
+      t.record("sums", {x}, {g, stages.back()},
+               [&](const saturate::Run& r) { at_once.push_back(r.folds == nullptr); });
+      t.may_fold_later(stages.back(), {g, Value{}});
+    };
+    sums(t.parameter({0}));
+    sums(t.parameter({1}));
+    if (shared) sums(t.parameter({1}));
+    t.record("last", {x}, {y}, [](const saturate::Run&) {});
+    const size_t before = t.operations();
+    t.fold_at_the_end();
+    ASSERT_EQ(t.operations(), before + 1);
+    const auto& fold = t.operation(before);
+    EXPECT_EQ(fold.reads.size(), shared ? 1u : 2u);
+    EXPECT_EQ(fold.writes.size(), fold.reads.size());
+    EXPECT_EQ(fold.reads[0], stages[0]);
+    for (const auto& f : t.finished_gradients()) {
+      const bool late = !shared || f.parameter == 0;
+      EXPECT_EQ(f.operation, late ? static_cast<int32_t>(before) : 3);
+    }
+    std::vector<char> arena(t.plan() + 256);
+    EXPECT_EQ(flaw_of(t, t.layout()), "");
+    EXPECT_NE(t.layout().places[static_cast<size_t>(stages[0].id)].offset,
+              t.layout().places[static_cast<size_t>(y.id)].offset)
+        << "what is folded at the end lives on";
+    t.run({}, arena.data(), false);
+    EXPECT_EQ(at_once,
+              shared ? (std::vector<bool>{false, true, true}) : (std::vector<bool>{false, false}));
+  }
+}
+
 TEST(TapeMasks, NameTheirPlaceInTheModel) {
   const ParameterStore store({}, DType::f32);
   const uint64_t state[2] = {1, 2};

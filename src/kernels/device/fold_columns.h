@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "runtime/context.h"
 
@@ -24,5 +25,16 @@ struct FoldColumnsArgs {
   bool accumulate[3] = {};
 };
 void fold_columns_cuda(const Context& ctx, const FoldColumnsArgs& args);
+
+// Second stages that wait: their launches take longer than their work, and nothing in a backward
+// pass reads what they write.
+struct FoldList {
+  std::vector<FoldColumnsArgs> jobs;
+};
+// At once, or when the list is run.
+void fold_columns_cuda(const Context& ctx, const FoldColumnsArgs& args, FoldList* later);
+// Runs the list in one launch for every 256 of it, and empties it. No two jobs may have an out in common. The same bits as
+// one after the other.
+void fold_columns_cuda(const Context& ctx, FoldList& list);
 
 }  // namespace saturate::kernels

@@ -67,12 +67,14 @@ void column_sum_cuda(const Context& ctx, const ColumnSumArgs& a) {
       wide ? launch<T, 8>(ctx, a, groups) : launch<T, 1>(ctx, a, groups);
     });
   }
-  fold_columns_cuda(ctx, {.partial = static_cast<const float*>(a.partial),
-                          .groups = groups,
-                          .outs = 1,
-                          .cols = a.cols,
-                          .out = {static_cast<float*>(a.out)},
-                          .accumulate = {a.accumulate}});
+  fold_columns_cuda(ctx,
+                    {.partial = static_cast<const float*>(a.partial),
+                     .groups = groups,
+                     .outs = 1,
+                     .cols = a.cols,
+                     .out = {static_cast<float*>(a.out)},
+                     .accumulate = {a.accumulate}},
+                    a.later);
 }
 
 }  // namespace saturate::kernels

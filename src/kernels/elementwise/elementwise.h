@@ -16,6 +16,8 @@
 
 namespace saturate::kernels {
 
+struct FoldList;  // device/fold_columns.h
+
 // y[i] = a[i] + b[i], or to every row of a matrix the same: y[i] = a[i] + b[i % b_count]
 //
 // Shapes    a, y (count); b (b_count), which divides count; 0: as many as a.
@@ -72,6 +74,7 @@ struct ColumnSumArgs {
   int64_t rows = 0, cols = 0, ld = 0;
   DType dtype = DType::f32;
   bool accumulate = false;
+  FoldList* later = nullptr;  // on a GPU: takes the second stage, and partial must live on
 };
 void column_sum(const Context& ctx, const ColumnSumArgs& args);
 int64_t column_sum_scratch_bytes(Device device, const ColumnSumArgs& args);

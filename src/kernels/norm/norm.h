@@ -8,6 +8,8 @@
 
 namespace saturate::kernels {
 
+struct FoldList;  // device/fold_columns.h
+
 enum class NormKind : uint8_t { layer_norm, rms_norm };
 
 // The joint between two sublayers in one pass: dropout of the branch, residual sum, normalisation.
@@ -86,6 +88,8 @@ struct NormBackwardArgs {
   DType dtype = DType::f32;
   float dropout = 0.0f;
   RngRef rng;
+  FoldList* later =
+      nullptr;  // on a GPU: takes the second stage of the column sums; partial lives on
 };
 
 void norm_forward(const Context& ctx, const NormForwardArgs& args);

@@ -284,13 +284,15 @@ void norm_backward_cuda(const Context& ctx, const NormBackwardArgs& a) {
                      [&](auto tag) { groups = launch_rows<typename decltype(tag)::type>(ctx, a); });
   }
   if (!sums_columns(a)) return;
-  fold_columns_cuda(ctx, {.partial = static_cast<const float*>(a.partial),
-                          .groups = groups,
-                          .outs = a.d_branch_sum != nullptr ? 3 : 2,
-                          .cols = a.cols,
-                          .out = {static_cast<float*>(a.d_weight), static_cast<float*>(a.d_bias),
-                                  static_cast<float*>(a.d_branch_sum)},
-                          .accumulate = {a.accumulate, a.accumulate, a.accumulate_branch_sum}});
+  fold_columns_cuda(ctx,
+                    {.partial = static_cast<const float*>(a.partial),
+                     .groups = groups,
+                     .outs = a.d_branch_sum != nullptr ? 3 : 2,
+                     .cols = a.cols,
+                     .out = {static_cast<float*>(a.d_weight), static_cast<float*>(a.d_bias),
+                             static_cast<float*>(a.d_branch_sum)},
+                     .accumulate = {a.accumulate, a.accumulate, a.accumulate_branch_sum}},
+                    a.later);
 }
 
 }  // namespace saturate::kernels

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -269,7 +268,7 @@ void* capture_graph(void* stream, const std::function<void()>& body, size_t* nod
   cudaGraphExec_t exec = nullptr;
   cudaError_t code = cudaSuccess;
   try {
-    if (std::getenv("SATURATE_GRAPH_FILLS") != nullptr) fills_by_kernels(graph);
+    fills_by_kernels(graph);
     SAT_CUDA(cudaGraphGetNodes(graph, nullptr, nodes));
     leave_out_implied_edges(graph, *nodes);
     code = cudaGraphInstantiate(&exec, graph, 0);

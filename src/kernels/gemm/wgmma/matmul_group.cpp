@@ -12,14 +12,15 @@
 
 namespace saturate::kernels {
 
-Fit matmul_group_fits([[maybe_unused]] const Context& ctx, const MatmulArgs& x) noexcept {
+Fit matmul_group_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   if (x.ta != Transpose::yes || x.tb != Transpose::no)
     return {"groups are of weight gradients: A transposed, B as it is"};
   if (x.bias != nullptr) return {"products in a group have no bias"};
+  if (!ctx.device.is_cuda()) return {"groups run on GPUs"};
 #if SATURATE_WITH_CUDA
   return matmul_wgmma_cuda_fits(ctx, x);
 #else
-  return {"this build has no CUDA"};
+  return {};  // there is no such context
 #endif
 }
 

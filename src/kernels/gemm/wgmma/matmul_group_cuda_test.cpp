@@ -147,10 +147,10 @@ TEST(MatmulGroup, SaysWhatCannotBeInAGroup) {
   EXPECT_STREQ(matmul_group_fits(ctx, x).reason,
                "groups are of weight gradients: A transposed, B as it is");
   x.ta = Transpose::yes;
+  x.tb = Transpose::no;
   x.bias = &x;
   EXPECT_STREQ(matmul_group_fits(ctx, x).reason, "products in a group have no bias");
   x.bias = nullptr;
-  x.tb = Transpose::no;
   EXPECT_FALSE(matmul_group_fits(ctx, x)) << "not on the CPU";
   EXPECT_EQ(matmul_group_places(ctx), 0);
   const std::vector<MatmulArgs> many(size_t{kMostInMatmulGroup} + 1, x);
