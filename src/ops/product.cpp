@@ -91,6 +91,9 @@ void record_bias_gradient(Tape& t, Value d_y, Value bias) {
     kernels::column_sum(r.ctx, a);
   });
   if (partial) t.may_fold_later(partial, {d_bias});
+  t.may_be_grouped({.of = d_y, .out = [=](const Run& r) {
+                      return std::pair(r.as<float>(d_bias), r.adds(first));
+                    }});
 }
 
 void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, Columns of_y,
@@ -133,8 +136,10 @@ void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, 
       add.traits());
   const Context where{.device = t.device(), .workspace_bytes = t.workspace_bytes()};
   if (t.device().is_cuda() && !kernels::matmul_group_fits(where, add.placed(t))) return;
+  const bool whole = scale == 1.0f && of_y.first == 0 && of_y.count == dy.cols;
   t.may_be_grouped({.sizes = add.args,
-                    .args = [=](const Run& r) { return (r.adds(first) ? add : set).args_of(r); }});
+                    .args = [=](const Run& r) { return (r.adds(first) ? add : set).args_of(r); },
+                    .gradient = whole ? d_y : Value{}});
 }
 
 void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {

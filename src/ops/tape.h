@@ -18,6 +18,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -204,6 +205,13 @@ class Tape {
   struct GroupMember {
     kernels::MatmulArgs sizes;
     std::function<kernels::MatmulArgs(const Run&)> args;
+    Value gradient = {};  // the left operand, where that is all of a value
+  };
+  // A bias gradient, the sum of the rows of `of`, that a group's product of the same gradient may make
+  // beside its own: where it goes, and whether it is added to what is there.
+  struct RowSum {
+    Value of;
+    std::function<std::pair<float*, bool>(const Run&)> out;
   };
   struct Operation {
     const char* name;
@@ -219,6 +227,7 @@ class Tape {
     std::shared_ptr<const Shortcut> shortcut = {};
     Recompute recompute = Recompute::none;
     std::shared_ptr<const GroupMember> member = {};
+    std::shared_ptr<const RowSum> row_sum = {};
     Value stage = {};  // see may_fold_later()
     std::vector<Value> folded = {};
     std::shared_ptr<kernels::FoldList> folds = {};
@@ -233,6 +242,7 @@ class Tape {
                                  std::vector<Value> writes, RunFn run, OperationTraits traits = {});
   // For the operation recorded last, one of record_parameter_gradient() that is this product.
   void may_be_grouped(GroupMember member);
+  void may_be_grouped(RowSum sum);
   // For the operation recorded last: its results `folded` are the second stage of sums whose first is
   // its result `stage`. It leaves that to Run::folds, where there is one.
   void may_fold_later(Value stage, std::vector<Value> folded);

@@ -170,6 +170,11 @@ void Tape::may_be_grouped(GroupMember member) {
   operations_.back().member = std::make_shared<const GroupMember>(std::move(member));
 }
 
+void Tape::may_be_grouped(RowSum sum) {
+  SAT_ASSERT(operations_.back().deferrable);
+  operations_.back().row_sum = std::make_shared<const RowSum>(std::move(sum));
+}
+
 void Tape::may_fold_later(Value stage, std::vector<Value> folded) {
   operations_.back().stage = stage;
   std::erase(folded, Value{});

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -13,7 +14,7 @@ namespace {
 class DeferredGradients : public ::testing::Test {
  protected:
   DeferredGradients() {
-    for (const char* name : {"table", "first", "second"}) {
+    for (const char* name : {"table", "first", "second", "bias"}) {
       store_.add({.name = name, .rows = 8, .cols = name == std::string("table") ? 32 : 8});
     }
   }
@@ -24,11 +25,19 @@ class DeferredGradients : public ::testing::Test {
         [this, name](const saturate::Run&) { ran_.push_back(name); }, std::move(backward));
   }
   void weight_gradient(Tape& t, const char* name, std::vector<Value> reads, Value weight) {
+    const Value d_y = reads.back();
     bool first = false;
+    if (bias_) {  // of the same gradient, right before
+      const Value b = t.parameter_gradient(t.parameter({3}), &first);
+      t.record_parameter_gradient("d_bias", {d_y}, {b},
+                                  [this](const saturate::Run&) { ran_.push_back("d_bias"); });
+      t.may_be_grouped({.of = d_y, .out = {}});
+      bias_ = false;
+    }
     const Value g = t.parameter_gradient(weight, &first);
     t.record_parameter_gradient(name, std::move(reads), {g},
                                 [this, name](const saturate::Run&) { ran_.push_back(name); });
-    t.may_be_grouped({.sizes = {.m = 8, .n = 8, .k = 4}, .args = {}});
+    t.may_be_grouped({.sizes = {.m = 8, .n = 8, .k = 4}, .args = {}, .gradient = d_y});
   }
   // `overwrites`: the first layer's input gradient takes the place of its output gradient. `places`:
   // of groups of weight gradients; 0: there are none.
@@ -70,6 +79,7 @@ class DeferredGradients : public ::testing::Test {
   }
   ParameterStore store_{{}, DType::f32};
   std::vector<std::string> ran_;
+  bool bias_ = false;  // the second layer has one
   std::vector<Tape::FinishedGradient> finished_;
 };
 
@@ -103,6 +113,19 @@ TEST_F(DeferredGradients, AFullGroupDoesNotWait) {
   EXPECT_EQ(order(false, 1), order(false));
   EXPECT_EQ(order(false, 2),
             (std::vector<std::string>{"d_y", "d_x", "d_table", "d_second", "d_first"}));
+}
+
+TEST_F(DeferredGradients, ABiasGoesWithTheProductOfItsGradient) {
+  bias_ = true;
+  EXPECT_EQ(order(false, 66),
+            (std::vector<std::string>{"d_y", "d_x", "d_table", "d_second", "d_bias", "d_first"}));
+  ASSERT_EQ(finished_.size(), 4u);
+  for (const size_t i : {1u, 2u, 3u}) EXPECT_EQ(finished_[i].operation, 7) << "one operation";
+  bias_ = true;
+  const std::vector<std::string> alone = order(false, 1);
+  const auto at = std::find(alone.begin(), alone.end(), "d_bias");
+  ASSERT_NE(at, alone.end());
+  EXPECT_EQ(*std::next(at), "d_second") << "as it was recorded, where the product is in no group";
 }
 
 TEST_F(DeferredGradients, AGroupRunsBeforeItsOperandsAreOverwritten) {

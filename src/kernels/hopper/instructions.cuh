@@ -101,6 +101,10 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap& map, uint32_t ba
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
+// What this thread has stored in shared memory is there for the tensor cores behind the next barrier.
+__device__ inline void publish_stores() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 // --- the tensor cores
 
 __device__ inline void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

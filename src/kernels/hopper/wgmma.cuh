@@ -36,6 +36,23 @@ __device__ inline void mma(float (&d)[kN / 2], uint64_t a, uint64_t b, int add) 
   }
 }
 
+// The same of 64 x 8, K-major B: four sums, of rows r and r + 8 and columns 2 (lane % 4) + {0, 1}.
+#define SAT_WGMMA_8(TYPE)                                        \
+  asm volatile(                                                  \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %6, 0;\n"            \
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32." TYPE "." TYPE \
+      " {%0, %1, %2, %3}, %4, %5, add, 1, 1, %7, 0;\n}"          \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])           \
+      : "l"(a), "l"(b), "r"(add), "n"(kTransposeA))
+template <class T, int kTransposeA>
+__device__ inline void mma_8(float (&d)[4], uint64_t a, uint64_t b, int add) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    SAT_WGMMA_8("bf16");
+  } else {
+    SAT_WGMMA_8("f16");
+  }
+}
+
 #define SAT_WGMMA_A(SUMS, N, TYPE, A, B, ADD, TRANSPOSE_B)                                         \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD                                         \
                ", 0;\n"                                                                            \
@@ -62,6 +79,7 @@ __device__ inline void mma_from_registers(float (&d)[kN / 2], const uint32_t (&a
 
 #undef SAT_WGMMA
 #undef SAT_WGMMAS
+#undef SAT_WGMMA_8
 #undef SAT_WGMMA_A
 #undef SAT_WGMMAS_A
 

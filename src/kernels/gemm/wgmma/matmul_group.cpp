@@ -41,7 +41,10 @@ void matmul_group([[maybe_unused]] const Context& ctx, std::span<const MatmulArg
       throw Error(Errc::invalid_argument, kOp,
                   fmt::format("products of {} and of {} in one group",
                               name_of(products.front().ab_type), name_of(x.ab_type)));
-    if (const Fit fit = matmul_group_fits(ctx, x); !fit)
+    MatmulArgs product = x;
+    product.epilogue.column_sum = nullptr;
+    product.epilogue.add_to_column_sum = false;
+    if (const Fit fit = matmul_group_fits(ctx, product); !fit)
       throw Error(Errc::unsupported, kOp,
                   fmt::format("({}, {}, {}): {}", x.m, x.n, x.k, fit.reason));
   }

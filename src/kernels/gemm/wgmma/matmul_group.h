@@ -9,11 +9,12 @@
 namespace saturate::kernels {
 
 // D_i = alpha_i A_i^T B_i + beta_i C_i of several independent products in one launch on Hopper's
-// tensor cores: weight gradients, each of too few tiles for the chip.
+// tensor cores: weight gradients, each of too few tiles for the chip. Where epilogue.column_sum is
+// given also column_sum_i[m] (+)= sum over k of A_i[k][m], the bias's gradient.
 //
-// Shapes    as matmul() with ta = yes, tb = no, one product each; at most matmul_group_most() of them,
-//           of any sizes.
-// Types     A, B bf16 or f16, alike in all products; C, D f32. Sums in fp32, unsplit.
+// Shapes    as matmul() with ta = yes, tb = no, one product each; at most kMostInMatmulGroup of them,
+//           of any sizes. column_sum (m); the epilogue has nothing else.
+// Types     A, B bf16 or f16, alike in all products; C, D, column_sum f32. Sums in fp32, unsplit.
 // Aliasing  D_i may be C_i. No result may be an operand or a result of another product.
 // Stream    enqueued on ctx.stream; never synchronises; no workspace.
 // Order     bitwise equal run to run; a product's result does not depend on what it is grouped with.

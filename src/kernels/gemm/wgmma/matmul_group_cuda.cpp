@@ -35,6 +35,8 @@ void matmul_group_cuda(const Context& ctx, std::span<const MatmulArgs> products)
     }
     p.a = wgmma::map_of(x->a, x->ab_type, x->k, x->m, x->lda, kTileK);
     p.b = wgmma::map_of(x->b, x->ab_type, x->k, x->n, x->ldb, kTileK / 2);
+    group.column_sum[group.count] = x->epilogue.column_sum;
+    group.adds[group.count] = x->epilogue.add_to_column_sum;
     group.first[group.count + 1] = group.first[group.count] + p.units;
     ++group.count;
   }

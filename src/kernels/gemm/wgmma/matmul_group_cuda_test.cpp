@@ -15,6 +15,7 @@ using testing::TestContext;
 struct Size {
   int64_t m, n, k;
   float alpha = 1.0f, beta = 0.0f;
+  bool sums = false;  // of A's columns as well, added to what is there where beta is not 0
 };
 
 // A product and the doubles it is compared with: any order of k fp32 additions, cut off or rounded,
@@ -22,8 +23,8 @@ struct Size {
 struct Member {
   Size size;
   MatmulArgs args;
-  std::unique_ptr<Guarded> a, b, before, d;
-  std::vector<double> expected, bound;
+  std::unique_ptr<Guarded> a, b, before, d, columns;
+  std::vector<double> expected, bound, column, column_bound, column_before;
 
   Member(const TestContext& t, DType type, Size s, uint64_t key) : size(s) {
     const int64_t lda = (s.m + 7) / 8 * 8 + 8, ldb = (s.n + 7) / 8 * 8, ldd = (s.n + 1) / 2 * 2;
@@ -50,6 +51,22 @@ struct Member {
             .d_type = DType::f32,
             .alpha = s.alpha,
             .beta = s.beta};
+    column_before = testing::random_values(s.m, DType::f32, key + 7);
+    columns = std::make_unique<Guarded>(t.stream, DType::f32, column_before);
+    if (s.sums) {
+      args.epilogue.column_sum = columns->as<float>();
+      args.epilogue.add_to_column_sum = s.beta != 0;
+    }
+    for (int64_t i = 0; i < s.m; ++i) {
+      const bool adds = !s.sums || s.beta != 0;
+      column.push_back(adds ? column_before[static_cast<size_t>(i)] : 0);
+      double sum_of_all = std::fabs(column.back());
+      for (int64_t k = 0; s.sums && k < s.k; ++k) {
+        column.back() += va[static_cast<size_t>(k * lda + i)];
+        sum_of_all += std::fabs(va[static_cast<size_t>(k * lda + i)]);
+      }
+      column_bound.push_back(0x1p-23 * (static_cast<double>(s.k) + 4) * sum_of_all);
+    }
     std::vector<double> sum(static_cast<size_t>(s.m * s.n)), magnitude(sum.size());
     for (int64_t k = 0; k < s.k; ++k) {
       for (int64_t i = 0; i < s.m; ++i) {
@@ -75,6 +92,11 @@ struct Member {
 };
 
 void expect_doubles(const Member& x) {
+  const auto sums = x.columns->values();
+  for (size_t i = 0; i < sums.size(); ++i)
+    ASSERT_LE(std::fabs(sums[i] - x.column[i]), x.column_bound[i])
+        << "column " << i << " of " << x.size.m << "x" << x.size.n << "x" << x.size.k << ": "
+        << sums[i] << " for " << x.column[i];
   const auto got = x.d->values();
   for (int64_t i = 0; i < x.size.m; ++i) {
     for (int64_t j = 0; j < x.size.n; ++j) {
@@ -87,6 +109,13 @@ void expect_doubles(const Member& x) {
   }
 }
 
+std::vector<unsigned char> bits_of(const Member& x) {
+  std::vector<unsigned char> bits;
+  for (const auto& bytes : {x.d->bytes(), x.columns->bytes()})
+    bits.insert(bits.end(), bytes.begin(), bytes.end());
+  return bits;
+}
+
 class MatmulGroup : public ::testing::TestWithParam<DType> {};
 
 TEST_P(MatmulGroup, EveryProductMatchesDoublesAndWhatItIsAlone) {
@@ -96,9 +125,10 @@ TEST_P(MatmulGroup, EveryProductMatchesDoublesAndWhatItIsAlone) {
   uint64_t key = 1;
   // Sizes of one element, odd ones, whole tiles, sums of different lengths, more units than places.
   for (const Size s :
-       {Size{8, 8, 1}, Size{256, 256, 128}, Size{201, 309, 1111, 0.5f}, Size{512, 256, 70, 1, 1},
-        Size{1, 2, 2000}, Size{136, 264, 500, 0.25f, 1}, Size{768, 520, 64}, Size{2304, 1030, 96},
-        Size{3072, 2050, 33, 1, 1}, Size{40, 2048, 640}}) {
+       {Size{8, 8, 1}, Size{256, 256, 128}, Size{201, 309, 1111, 0.5f, 0, true},
+        Size{512, 256, 70, 1, 1, true}, Size{1, 2, 2000, 1, 0, true}, Size{136, 264, 500, 0.25f, 1},
+        Size{768, 520, 64}, Size{2304, 1030, 96, 1, 0, true}, Size{3072, 2050, 33, 1, 1},
+        Size{40, 2048, 640}}) {
     members.push_back(std::make_unique<Member>(t, GetParam(), s, key += 3));
   }
   std::vector<MatmulArgs> args;
@@ -108,33 +138,31 @@ TEST_P(MatmulGroup, EveryProductMatchesDoublesAndWhatItIsAlone) {
     GTEST_SKIP() << fit.reason;
   }
   const auto poison = [&] {
-    for (const auto& m : members)
+    for (const auto& m : members) {
       fill_bytes(t.stream, m->d->data(), 0xFF, static_cast<size_t>(m->d->count()) * 4);
+      m->columns->set(m->column_before);
+    }
   };
   poison();
   matmul_group(t.get(), args);
   std::vector<std::vector<unsigned char>> first;
   for (const auto& m : members) {
     expect_doubles(*m);
-    const auto bytes = m->d->bytes();
-    first.emplace_back(bytes.begin(), bytes.end());
+    first.push_back(bits_of(*m));
   }
   for (const bool reversed : {false, true}) {
     poison();
     if (reversed) std::reverse(args.begin(), args.end());
     matmul_group(t.get(), args);
     for (size_t i = 0; i < members.size(); ++i) {
-      const auto bytes = members[i]->d->bytes();
-      EXPECT_EQ(first[i], std::vector<unsigned char>(bytes.begin(), bytes.end()))
+      EXPECT_EQ(first[i], bits_of(*members[i]))
           << "product " << i << (reversed ? ", others before it" : ", run again");
     }
   }
   poison();
   for (const auto& m : members) matmul_group(t.get(), {&m->args, 1});
   for (size_t i = 0; i < members.size(); ++i) {
-    const auto bytes = members[i]->d->bytes();
-    EXPECT_EQ(first[i], std::vector<unsigned char>(bytes.begin(), bytes.end()))
-        << "product " << i << ", alone";
+    EXPECT_EQ(first[i], bits_of(*members[i])) << "product " << i << ", alone";
   }
 }
 

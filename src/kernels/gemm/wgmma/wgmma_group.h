@@ -12,7 +12,9 @@ constexpr int kGroupTileM = 128, kGroupTileN = 256;
 // so that the short ones fill the last round.
 struct Group {
   Problem product[kMostInGroup];
-  int first[kMostInGroup + 1];  // unit, of each product; behind the last all of them
+  float* column_sum[kMostInGroup];  // (m), of A over k; or null
+  bool adds[kMostInGroup];          // to what is there
+  int first[kMostInGroup + 1];      // unit, of each product; behind the last all of them
   int count;
 };
 
