@@ -74,7 +74,8 @@ __device__ inline void write_columns(const Group& g, int i, const Unit& x, int r
   }
 }
 
-template <class P>
+// kSums: some product wants its columns summed.
+template <class P, bool kSums>
 __global__ void __launch_bounds__(kThreads, 1)
     weight_gradient_group_kernel(const __grid_constant__ Group g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t rank = cluster_rank();
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128), 0);
   if (threadIdx.x == 0) open_pipeline<P>(g.product[0], full, empty, 2);
-  write_ones<P>(shared + (tiles - shared_address(shared)) + P::kOnesAt);
+  if constexpr (kSums) write_ones<P>(shared + (tiles - shared_address(shared)) + P::kOnesAt);
   cluster_sync();
   await_previous_kernel();
   const int units = g.first[g.count];
@@ -107,10 +108,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       const Problem& p = g.product[i];
       const Unit x = unit_of<P>(p, u - g.first[i], rank);
       const int blocks = x.last_k - x.first_k;
-      const bool sums = x.n == 0 && g.column_sum[i] != nullptr;
-      float sum[P::kMmas][P::kN / 2], columns[4];
-      multiply_and_sum<P>(sum, columns, sums, blocks, step, row, tiles, full, empty);
-      if (sums) write_columns<P>(g, i, x, row, columns);
+      float sum[P::kMmas][P::kN / 2];
+      if constexpr (kSums) {
+        const bool sums = x.n == 0 && g.column_sum[i] != nullptr;
+        float columns[4];
+        multiply_and_sum<P>(sum, columns, sums, blocks, step, row, tiles, full, empty);
+        if (sums) write_columns<P>(g, i, x, row, columns);
+      } else {
+        multiply<P>(sum, blocks, step, row, tiles, full, empty);
+      }
       finish<P>(p, sum, TileBias<P>{}, x, row);
       write_floats<P>(p, sum, x, row);
       step += blocks;
@@ -125,7 +131,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T>
 cudaError_t launch_group(const Group& group, int blocks, cudaStream_t stream) {
   using P = GroupTile<T>;
-  return launch_pairs<weight_gradient_group_kernel<P>, P::kSharedBytes>(group, blocks, stream);
+  for (int i = 0; i < group.count; ++i)
+    if (group.column_sum[i] != nullptr)
+      return launch_pairs<weight_gradient_group_kernel<P, true>, P::kSharedBytes>(group, blocks,
+                                                                                  stream);
+  return launch_pairs<weight_gradient_group_kernel<P, false>, P::kSharedBytes>(group, blocks,
+                                                                               stream);
 }
 template cudaError_t launch_group<__nv_bfloat16>(const Group&, int, cudaStream_t);
 template cudaError_t launch_group<__half>(const Group&, int, cudaStream_t);
