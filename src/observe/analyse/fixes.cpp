@@ -195,7 +195,7 @@ class Finder {
     }
     if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
       // What others deliver differs from run to run, and so does how much more they could.
-      f.low = std::min(1 + (f.speedup - 1) / 2, kLeastOfLoader);
+      f.low = 1 + (f.speedup - 1) / 2;
       f.high = std::max(f.high, kPaceDiffers * f.speedup);
       f.ceiling = false;
     }
@@ -208,6 +208,8 @@ class Finder {
     }
     if (sure >= kWorth && (kind == FixKind::host_work || kind == FixKind::loader))
       set_as_measured(f, sure);
+    // Data may be there earlier without being there in time.
+    if (kind == FixKind::loader && !f.ceiling) f.low = std::min(f.low, kLeastOfLoader);
     // Many short pieces of the host's code go along with its long ones.
     if (kind == FixKind::host_work && sure >= kWorth && mostly_long_host())
       widen(f, sure, base_ / step(kinds, Assume::ahead));
@@ -270,7 +272,6 @@ class Finder {
                  measured = base_ / (scale * (without.step_ns + without.more_ns));
     if (measured <= surely) return;
     f.low = 1 + (surely - 1) / 2;
-    if (f.kind == FixKind::loader && paced()) f.low = std::min(f.low, kLeastOfLoader);
     f.high = std::max({f.high, f.speedup, kSameBound * most, 1 + kHostDiffers * (most - 1)});
     f.speedup = measured;
     f.step_ns = base_ / measured;

@@ -11,7 +11,10 @@
 #include <fstream>
 #include <optional>
 
+#include "base/error.h"
+#include "observe/read/input.h"
 #include "observe/read/sat_format.h"
+#include "observe/read/sat_reader.h"
 #include "observe/system/processes.h"
 
 namespace saturate::observe {
@@ -56,6 +59,20 @@ std::string how(int status) {
   return fmt::format("ended without notice, with exit code {}", WEXITSTATUS(status));
 }
 
+// Of the last operation that has a record; 0 where none has, or the file cannot be read.
+int64_t last_op_end_ns(const std::string& path) {
+  int64_t last = 0;
+  try {
+    const auto capture = read_sat(open_input(path), kSatWindowRecords, SatPauses::kept);
+    for (bool more = true; more; capture->trace().ops.clear()) {
+      more = capture->read_window();
+      for (const DeviceOp& op : capture->trace().ops) last = std::max(last, op.end_ns);
+    }
+  } catch (const Error&) {  // the report will say what is wrong with it
+  }
+  return last;
+}
+
 void append(const std::string& path, const State& s, const std::string& note) {
   std::string payload;
   if (!s.has_notes) put_text(payload, "");  // the framework comes first
@@ -89,6 +106,11 @@ void complete_cut_captures(const std::string& folder, pid_t root, int status, in
           int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
       note += fmt::format("{}, {:.2f} s after its last records were written", how(status),
                           1e-9 * static_cast<double>(std::max<int64_t>(0, ended_ns - written_ns)));
+      if (const int64_t last_ns = last_op_end_ns(path.string()); last_ns > 0)
+        note += fmt::format(
+            " and {:.2f} s after the end of the last operation that has one, which is how much is "
+            "missing",
+            1e-9 * static_cast<double>(std::max<int64_t>(0, ended_ns - last_ns)));
     } else {
       note += "ended without notice (killed, it may be)";
     }

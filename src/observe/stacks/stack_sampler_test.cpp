@@ -150,23 +150,24 @@ TEST_F(EachPython, WhoHoldsTheLockIsNamed) {
                           "    open('started', 'w').close()\n"
                           "    while True: time.sleep(0.0001)\n"
                           "victim()\n");
-    const Trace t = sampled(program, 50);
-    const auto main = [&](const HostSample& s) {
-      return t.threads[s.thread].thread == static_cast<uint64_t>(program.pid());
-    };
-    // Less than all the time where other programs keep both from a core.
-    EXPECT_GT(share(t, main, [](const HostSample& s) { return s.state == HostState::lock; }), 0.15)
-        << python.path;
-    const auto waits = [&](const HostSample& s) {
-      return main(s) && s.state == HostState::lock && s.holder_stack != kNoStack;
-    };
-    EXPECT_GT(share(t, waits,
-                    [&](const HostSample& s) {
-                      return is_at(t, s.stack, "victim", 8) && is_at(t, s.holder_stack, "hog", 3) &&
-                             s.holder != s.thread;
-                    }),
-              0.8)
-        << python.path;
+    // Less than all the time where other programs keep both from a core: then more samples.
+    double waiting = 0, named = 0;
+    for (int samples = 50; samples <= 200 && (waiting <= 0.15 || named <= 0.8); samples *= 2) {
+      const Trace t = sampled(program, samples);
+      const auto main = [&](const HostSample& s) {
+        return t.threads[s.thread].thread == static_cast<uint64_t>(program.pid());
+      };
+      waiting = share(t, main, [](const HostSample& s) { return s.state == HostState::lock; });
+      const auto waits = [&](const HostSample& s) {
+        return main(s) && s.state == HostState::lock && s.holder_stack != kNoStack;
+      };
+      named = share(t, waits, [&](const HostSample& s) {
+        return is_at(t, s.stack, "victim", 8) && is_at(t, s.holder_stack, "hog", 3) &&
+               s.holder != s.thread;
+      });
+    }
+    EXPECT_GT(waiting, 0.15) << python.path;
+    EXPECT_GT(named, 0.8) << python.path;
   }
 }
 
