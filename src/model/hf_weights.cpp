@@ -338,10 +338,16 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config, const
     const std::span<const TensorMapping> own = std::span(mappings).subspan(begin, end - begin);
     const Pieces pieces{own, std::span(tensors).subspan(begin, end - begin), file.path()};
     const int64_t rows = own.back().first_row + own.back().rows, cols = own.back().cols;
+    // What has been read is not needed a second time: the file does not stay in memory beside the model.
+    const auto release = [&] {
+      for (const TensorView* t : pieces.tensors)
+        if (t != nullptr) file.release(*t);
+    };
     if (take && pieces.as_they_are() &&
         take(name, {rows, cols, [&](int64_t first, int64_t count, float* room) {
                       return pieces.read(first, count, room);
                     }})) {
+      release();
       continue;
     }
     values.resize(static_cast<size_t>(rows * cols));
@@ -364,6 +370,7 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config, const
       need_finite(part, *tensors[i], file.path());
     }
     set(name, values);
+    release();
   }
 }
 

@@ -100,8 +100,16 @@ void load_weights(const std::string& folder, const ModelConfig& config, Paramete
   const auto pack = [&](const std::string& name, const ParameterRows& rows) {
     const ParameterId id = need(store, name);
     const ParameterSpec& p = store.spec(id);
-    if (!store.packs() || adapter != nullptr || !p.multiplied || p.rows != rows.rows) return false;
-    store.pack(id, rows.read);
+    if (!store.is_packed(id) || adapter != nullptr || p.rows - p.padding_rows != rows.rows)
+      return false;
+    store.pack(id, [&](int64_t first, int64_t count, float* room) {
+      const int64_t there = std::clamp<int64_t>(rows.rows - first, 0, count);
+      if (there == count) return rows.read(first, count, room);
+      std::fill_n(room + there * p.cols, (count - there) * p.cols, 0.0f);
+      const float* const read = there > 0 ? rows.read(first, there, room) : room;
+      if (read != room) std::copy_n(read, there * p.cols, room);
+      return static_cast<const float*>(room);
+    });
     return true;
   };
   const auto set = [&](const std::string& name, std::span<const float> values) {

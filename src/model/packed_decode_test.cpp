@@ -110,11 +110,14 @@ TEST(PackedDecode, AFolderReadIntoPanelsTranslatesAsOneReadIntoMasters) {
   const ModelConfig config = small(false);
   TestModel written(config, DType::f32, {}, 4);
   save_model(folder, config, {}, written.store);
-  for (const PackedType type : {PackedType::f32, PackedType::s8}) {
+  // With `tables` lookups too come from panels: the masters of `panels` are another model's.
+  const std::pair<PackedType, bool> cases[] = {
+      {PackedType::f32, false}, {PackedType::s8, false}, {PackedType::s8, true}};
+  for (const auto& [type, tables] : cases) {
     TestModel masters(config, DType::f32, {}, 5), panels(config, DType::f32, {}, 6);
     load_weights(folder, config, masters.store);
-    masters.store.pack(type);
-    panels.store.pack(type);
+    masters.store.pack(type, tables);
+    panels.store.pack(type, tables);
     load_weights(folder, config, panels.store);
     Translator a(masters.model, masters.store, options(2));
     Translator b(panels.model, panels.store, options(2));

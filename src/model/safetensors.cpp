@@ -72,6 +72,17 @@ struct SafetensorsReader::Mapping {
 
 bool holds_weights(const std::string& folder) { return weights_of(folder).has_value(); }
 
+void SafetensorsReader::release(const TensorView& t) const noexcept {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (const auto& m : mappings_) {
+    const std::span<const std::byte> all = m->span();
+    if (t.data < all.data() || t.data >= all.data() + all.size()) continue;
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(t.data) + page - 1) / page * page;
+    const uintptr_t end = reinterpret_cast<uintptr_t>(t.data + t.bytes) / page * page;
+    if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
+}
+
 SafetensorsReader::~SafetensorsReader() = default;
 SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
 SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;

@@ -61,6 +61,8 @@ class SafetensorsReader {
   const std::vector<TensorView>& tensors() const noexcept { return tensors_; }  // sorted by name
   const TensorView* find(std::string_view name) const noexcept;                 // null: none
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
+  // Gives back the memory that reading a tensor took; who reads it again has it read again.
+  void release(const TensorView& tensor) const noexcept;
 
  private:
   struct Mapping;

@@ -131,6 +131,7 @@ ParameterId Transformer::declare_table(ParameterStore& store, const std::string&
                    .init = Init::normal,
                    .init_scale = std,
                    .decay = true,
+                   .looked_up = true,
                    .zero_row = zero_row,
                    .padding_rows = rows - vocab,
                    .holders = shared},

@@ -2,6 +2,7 @@
 #include "ops/embedding.h"
 
 #include "kernels/embedding/embedding.h"
+#include "kernels/gemm/packed/packed_linear.h"
 
 namespace saturate::ops {
 namespace {
@@ -94,6 +95,18 @@ Value looked_up(Tape& tape, const Lookup& l) {
   return scatter_sum_rows(tape, l.s.vocabulary, x);
 }
 
+// The own rows of a table that is packed.
+Value unpacked(Tape& tape, const Lookup& l, const kernels::PackedView& table) {
+  const Value x = tape.make("looked_up", DType::f32, l.args.rows, table.k);
+  tape.record("embedding_unpack", {}, {x}, [=](const Run& r) {
+    for (const RowRun& run : l.own) {
+      kernels::unpack_rows(table, r(l.s.tokens.ids + run.first), run.rows,
+                           static_cast<float*>(r.at(x, run.at * table.k)));
+    }
+  });
+  return x;
+}
+
 }  // namespace
 
 Value embedding(Tape& tape, const EmbeddingSpec& spec) {
@@ -114,17 +127,20 @@ Value embedding(Tape& tape, const EmbeddingSpec& spec) {
             .scale = l.s.scale,
             .dropout = p,
             .rng = p > 0 ? tape.random(MaskKind::embedding) : RngRef{}};
-  // Each row's embedding: of the table, or where ranks have parts of it one that came from them.
-  const bool cut = parts > 1;
-  const Value from = cut ? looked_up(tape, l) : l.s.table;
+  // Each row's embedding: of the table; or by row, where ranks have parts of it or it is packed.
+  const kernels::PackedWeights* const packed = tape.packed_table(l.s.table);
+  const bool by_row = parts > 1 || packed != nullptr;
+  const Value from = packed != nullptr ? unpacked(tape, l, packed->view())
+                     : by_row          ? looked_up(tape, l)
+                                       : l.s.table;
   const Value y = tape.make("embedding", ti.dtype, l.s.rows, ti.cols);
   tape.record(
       "embedding", {from, l.s.positions_table}, {y},
       [=](const Run& r) {
         for (const RowRun& run : l.own) {
           EmbeddingArgs a = l.bind(r, run);
-          a.table = cut ? r.at(from, run.at * a.cols) : r(from);
-          if (cut) {
+          a.table = by_row ? r.at(from, run.at * a.cols) : r(from);
+          if (by_row) {
             a.ids = nullptr;
             a.vocab = a.rows;
           }

@@ -10,21 +10,27 @@
 namespace saturate {
 
 struct ParameterStore::Packed {
-  Packed(kernels::PackedType t, size_t count) : type(t), weights(count) {}
+  Packed(kernels::PackedType t, bool tables_too, size_t count)
+      : type(t), tables(tables_too), weights(count) {}
   const kernels::PackedType type;
+  const bool tables;
   std::mutex mutex;  // of the pointers; what they point to stays
   std::vector<std::unique_ptr<const kernels::PackedWeights>> weights;
 };
 
-void ParameterStore::pack(kernels::PackedType type) {
+void ParameterStore::pack(kernels::PackedType type, bool tables) {
   SAT_ASSERT(!device_.is_cuda() && compute_type_ == DType::f32);
-  packed_ = std::make_shared<Packed>(type, specs_.size());
+  packed_ = std::make_shared<Packed>(type, tables, specs_.size());
+}
+
+bool ParameterStore::is_packed(ParameterId id) const noexcept {
+  return packed_ != nullptr && (spec(id).multiplied || (spec(id).looked_up && packed_->tables));
 }
 
 void ParameterStore::pack(
     ParameterId id,
     const std::function<const float*(int64_t first, int64_t count, float* room)>& rows) {
-  SAT_ASSERT(packed_ != nullptr && spec(id).multiplied);
+  SAT_ASSERT(is_packed(id));
   const ParameterSpec& s = spec(id);
   auto weights = std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows);
   const std::lock_guard lock(packed_->mutex);

@@ -47,6 +47,7 @@ struct ParameterSpec {
   bool elsewhere = false;   // frozen, and in no checkpoint: the model that a run starts from has it
   bool wide = false;        // operations read its master (Tape::wide_parameter): norms, positions
   bool multiplied = false;  // ops::linear() and the like alone read it: see ParameterStore::pack()
+  bool looked_up = false;   // the same, and ops::embedding() reads its rows: a vocabulary's table
   // Of the whole parameter, a row of a lookup table that starts at zero and stays zero:
   // ops::embedding gives it no gradient and clears what others have added before. (Weight decay
   // still shrinks a row that was loaded and is not zero.) -1: there is none.
@@ -181,14 +182,17 @@ class ParameterStore {
 
   // From here on lists of inference multiply with packed copies of the matrices, made when a list
   // that reads them is first recorded: values must not change after that. On the CPU and in f32 only.
-  void pack(kernels::PackedType type);
-  // The same of one that is `multiplied`, whose values are these rows (PackedWeights::Rows) and
+  // `tables`: rows of tables are looked up in their packed copies too, as packing rounded them.
+  void pack(kernels::PackedType type, bool tables = false);
+  // The same of one that is_packed(), whose values are these rows (PackedWeights::Rows) and
   // nowhere else: its master stays zeros, and takes no memory. After allocate(). Errors: out_of_memory; those of `rows`.
   void pack(ParameterId id,
             const std::function<const float*(int64_t first, int64_t count, float* room)>& rows);
   // The copy; null where pack() was not called. Any thread. Errors: out_of_memory.
   const kernels::PackedWeights* packed(ParameterId id) const;
   bool packs() const noexcept { return packed_ != nullptr; }
+  // Whether nothing reads its master any more.
+  bool is_packed(ParameterId id) const noexcept;
 
   const std::vector<ParameterSpec>& specs() const noexcept { return specs_; }
   const ParameterSpec& spec(ParameterId id) const { return specs_[static_cast<size_t>(id.index)]; }

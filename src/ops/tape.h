@@ -167,6 +167,8 @@ class Tape {
   // The packed copy of a parameter's value, for lists of inference on a store that packs; null:
   // there is none. Errors: out_of_memory.
   const kernels::PackedWeights* packed(Value v) const;
+  // The same of a table whose rows are looked up there as well (ParameterStore::pack).
+  const kernels::PackedWeights* packed_table(Value v) const;
   // The compute copy of a parameter as a value of the arena, which an operation writes (a gather of
   // its parts) before others read it.
   Value gathered_parameter(ParameterId id);

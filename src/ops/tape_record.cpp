@@ -76,6 +76,12 @@ const kernels::PackedWeights* Tape::packed(Value v) const {
   return i.memory == parameters_.compute(id) ? parameters_.packed(id) : nullptr;
 }
 
+const kernels::PackedWeights* Tape::packed_table(Value v) const {
+  const Info& i = info(v);
+  const bool looked_up = i.parameter >= 0 && parameters_.is_packed(ParameterId{i.parameter});
+  return looked_up ? packed(v) : nullptr;
+}
+
 Value Tape::gathered_parameter(ParameterId id) {
   const ParameterSpec& s = parameters_.spec(id);
   const Value v = make(s.name.c_str(), compute_type(), s.rows, s.cols);

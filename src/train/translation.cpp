@@ -246,7 +246,10 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   // On the CPU the first of the lists that multiply with a matrix packs it, so lists come after the
   // weights. Those that lie in the files as in memory are packed as they are read, by all threads.
   const auto pack = [&] {
-    if (m.store->compute_type() == DType::f32) m.store->pack(packed_type(precision, m.folder));
+    if (m.store->compute_type() != DType::f32) return;
+    const kernels::PackedType type = packed_type(precision, m.folder);
+    // What a quantized folder holds is what packing it gives, so lookups lose nothing by it.
+    m.store->pack(type, type == kernels::PackedType::s8 && is_quantized(m.folder));
   };
   const auto lists_of_cpu = [&] {
     m.store->packed(m.transformer->output_weight());

@@ -47,6 +47,10 @@ class PackedWeights {
   Buffer memory_;
 };
 
+/// Rows of w as floats: out[t] = row ids[t]; of s8 its q times its scale. An id outside [0, n) gives
+/// zeros. Shapes: ids (rows), out (rows, w.k). The CPU's stream: done at return. Reads rows * k elements.
+void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* out);
+
 // The newest instruction set of this processor that packed_linear() has kernels for. Each has those
 // before it.
 CpuLevel cpu_level() noexcept;

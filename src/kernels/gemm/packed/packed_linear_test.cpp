@@ -214,6 +214,35 @@ TEST(PackedLinear, WhatWasRoundedToInt8KeepsItsSteps) {
   EXPECT_EQ(std::memcmp(first.view().panels, again.view().panels, 3 * 20 * 64), 0);
 }
 
+TEST(PackedLinear, RowsComeBackAsTheyWereRounded) {
+  const int64_t n = 37, k = 23;
+  const std::vector<float> w = values(n * k, 4);
+  const std::vector<int32_t> ids{36, 0, 15, 16, -1, 37, 16};
+  for (const PackedType type : {PackedType::f32, PackedType::s8}) {
+    const PackedWeights packed(type, w.data(), n, k);
+    std::vector<float> out(ids.size() * static_cast<size_t>(k), kUntouched);
+    unpack_rows(packed.view(), ids.data(), std::ssize(ids), out.data());
+    for (size_t t = 0; t < ids.size(); ++t) {
+      const int64_t row = ids[t];
+      const float* const from = w.data() + row * k;
+      float most = 0;
+      for (int64_t c = 0; c < k && row >= 0 && row < n; ++c)
+        most = std::max(most, std::abs(from[c]));
+      const float scale = most / 127.0f;
+      for (int64_t c = 0; c < k; ++c) {
+        const float got = out[t * static_cast<size_t>(k) + static_cast<size_t>(c)];
+        if (row < 0 || row >= n) {
+          EXPECT_EQ(got, 0);
+        } else if (type == PackedType::f32) {
+          EXPECT_EQ(got, from[c]);
+        } else {
+          EXPECT_EQ(got, std::nearbyint(from[c] / scale) * scale) << row << " " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST(PackedLinear, RowsOfZerosAndRowsThatAreNotFinite) {
   for (const PackedType type : kTypes) {
     Problem p({.rows = 4, .n = 18, .k = 9});

@@ -57,6 +57,31 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
            .offsets = s8 ? offsets : nullptr};
 }
 
+void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* out) {
+  const bool s8 = w.type == PackedType::s8;
+  const int64_t steps = s8 ? (w.k + 3) / 4 : w.k;
+  constexpr int64_t kRowGrain = 32;
+  parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* const y = out + t * w.k;
+      const int64_t row = ids[t];
+      if (row < 0 || row >= w.n) {
+        std::fill_n(y, w.k, 0.0f);
+        continue;
+      }
+      const char* const panel = w.panels + row / kPanel * steps * kLine;
+      if (s8) {
+        const auto* const q = reinterpret_cast<const int8_t*>(panel) + row % kPanel * 4;
+        for (int64_t c = 0; c < w.k; ++c)
+          y[c] = static_cast<float>(q[c / 4 * kLine + c % 4]) * w.scales[row];
+      } else {
+        const auto* const v = reinterpret_cast<const float*>(panel) + row % kPanel;
+        for (int64_t c = 0; c < w.k; ++c) y[c] = v[c * kPanel];
+      }
+    }
+  });
+}
+
 PackedWeights::PackedWeights(PackedType type, const float* w, int64_t n, int64_t k)
     : PackedWeights(type, n, k, [w, k](int64_t first, int64_t, float*) { return w + first * k; }) {}
 
