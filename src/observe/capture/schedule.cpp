@@ -24,8 +24,14 @@ int64_t Schedule::next_change(int64_t now_ns) const {
   return std::min(stop_ns_, next);
 }
 
+int64_t Schedule::window_launches(double launches_per_s) {
+  return kAim - kStayingCostS * launches_per_s < kBudget ? kWindowLaunches / 2 : kWindowLaunches;
+}
+
 bool Schedule::enough(int64_t stretch_ns, int64_t launches) const {
-  const bool many = stretch_ns >= kLeastWindowNs && launches >= kWindowLaunches;
+  const double per_s =
+      1e9 * static_cast<double>(launches) / static_cast<double>(std::max<int64_t>(1, stretch_ns));
+  const bool many = stretch_ns >= kLeastWindowNs && launches >= window_launches(per_s);
   return stretch_ns >= (period_ns_ == 0 ? kWindowNs : window_ns_) || many;
 }
 
@@ -40,8 +46,9 @@ void Schedule::update(int64_t cost_ns, int64_t launches, int64_t stretch_ns,
   window_ns_ = kWindowNs;
   if (full_share < (period_ns_ == 0 ? 1.0 : 1.5)) {
     if (per_s > 0)
-      window_ns_ = std::clamp(static_cast<int64_t>(1e9 * kWindowLaunches / per_s), kLeastWindowNs,
-                              kWindowNs);
+      window_ns_ = std::clamp(
+          static_cast<int64_t>(1e9 * static_cast<double>(window_launches(per_s)) / per_s),
+          kLeastWindowNs, kWindowNs);
     const double budget = windows_ < kFirstWindows
                               ? std::clamp(kAim - kStayingCostS * per_s, kLeastBudget, kBudget)
                               : kLongBudget;

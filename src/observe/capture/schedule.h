@@ -27,9 +27,10 @@ enum class Mode : uint8_t {
 class Schedule {
  public:
   static constexpr int64_t kWindowNs = 1'000'000'000, kLeastWindowNs = 250'000'000;
+  // Of a window; half as many where what stays leaves less than kBudget of kAim.
   static constexpr int64_t kWindowLaunches = 40'000;
   static constexpr int64_t kMostPeriodNs = 64'000'000'000, kRecordsBeforeThinning = 3'000'000;
-  static constexpr double kBudget = 0.015, kLongBudget = 0.004, kLeastBudget = 0.0075;
+  static constexpr double kBudget = 0.015, kLongBudget = 0.004, kLeastBudget = 0.004;
   static constexpr double kAim = 0.05;  // of the whole run
   // Once CUPTI was asked to record the device each launch costs this much more, whether it is
   // recorded or not: of PyTorch on an H200, 0.4 us of plain C++ (docs/measurements.md).
@@ -52,6 +53,8 @@ class Schedule {
   int64_t light_ns() const { return window_ns_ / 2; }
 
  private:
+  static int64_t window_launches(double launches_per_s);
+
   int64_t start_ns_, stop_ns_;
   int64_t period_ns_ = 0, window_ns_ = kWindowNs;
   int windows_ = 0;  // recorded so far
