@@ -85,7 +85,7 @@ TEST(Schedule, LongRunsAreASample) {
 // A program that launches at one rate, with the recorder's turns of a tenth of a second: what watching
 // costs all of it, recording and what stays, of runs of several lengths.
 TEST(Schedule, WholeRunsKeepToTheAimWhereThatCanBe) {
-  for (const int64_t rate : {5'000, 20'000, 50'000, 60'000, 65'000, 70'000, 155'000}) {
+  for (const int64_t rate : {5'000, 20'000, 50'000, 57'000, 65'000, 70'000, 155'000}) {
     const double stays = Schedule::kStayingCostS * static_cast<double>(rate);
     for (const int64_t seconds : {2, 7, 20, 60, 600}) {
       Schedule s(0, INT64_MAX);
@@ -111,8 +111,8 @@ TEST(Schedule, WholeRunsKeepToTheAimWhereThatCanBe) {
       EXPECT_GE(windows, 1);
       EXPECT_LE(stays + recorded, stays < 0.03 ? 0.05 : stays + (seconds < 7 ? 0.035 : 0.02))
           << rate << " a second for " << seconds << " s";
-      if ((rate == 50'000 || rate == 60'000) && seconds >= 7) {
-        EXPECT_LE(stays + recorded, 0.05) << seconds;
+      if (rate <= 65'000 && seconds >= 7) {
+        EXPECT_LE(stays + recorded, rate <= 50'000 ? 0.05 : 0.052) << rate << ", " << seconds;
       }
     }
   }
