@@ -4,7 +4,7 @@
 
 transformers makes a small model of each family with random weights; it is exported, opened by transformers again and
 compared tensor by tensor with the same weights rounded to bf16; where CTranslate2 is installed its converter opens the
-folders of the families that it has a loader for. Needs torch and transformers; no network.
+folders of the families that it has a loader for, and continues texts with the language models. Needs torch and transformers; no network.
 
   python3 bench/peers/checkpoint_export.py --program build/bin/saturate [--family NAME ...]
 
@@ -65,12 +65,65 @@ def judge_ctranslate2(folder, program, scratch):
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
         converted = os.path.join(scratch, "ct2")
         ctranslate2.converters.TransformersConverter(out).convert(converted)
-        ctranslate2.Translator(converted) if tf.AutoConfig.from_pretrained(out).is_encoder_decoder else ctranslate2.Generator(converted)
+        ctranslate2.Translator(converted)
     except Exception as error:  # whatever their converter raises is the finding
         print(f"wrong: {name}: CTranslate2 says: {type(error).__name__}: {str(error)[:200]}", flush=True)
         return False
     print(f"right: {name}: CTranslate2 opens it", flush=True)
     return True
+
+
+DECODERS = ("gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3", "gemma2")
+
+
+def byte_tokenizer(vocabulary, config):
+    """Tokens of bytes and as many more as the model has ids; CTranslate2's converter asks for one."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    # transformers adds the first to a Qwen's tokenizer that lacks it.
+    tokens = {t: i for i, t in enumerate(["<|endoftext|>"] + [f"<{i}>" for i in range(1, vocabulary - 256)] + alphabet)}
+    t = Tokenizer(models.BPE(vocab=tokens, merges=[]))
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    end = weights.eos_ids(config)[0]
+    return tf.PreTrainedTokenizerFast(tokenizer_object=t, bos_token=f"<{config.bos_token_id}>", eos_token=f"<{end}>", unk_token="<5>")
+
+
+def judge_decoder(name, program, scratch):
+    """A language model exported in fp32: CTranslate2's greedy tokens against those of `generate`."""
+    weights.HEAD = weights.WIDTH // weights.HEADS  # its Llama has no other
+    model = weights.draw(weights.FAMILIES[name](), seed=7)
+    source, out = os.path.join(scratch, "source"), os.path.join(scratch, "out")
+    os.makedirs(source)
+    model = weights.save(name, model, source)
+    byte_tokenizer(model.config.vocab_size, model.config).save_pretrained(source)
+    generator = torch.Generator().manual_seed(3)
+    prompts = [torch.randint(6, 299, (n,), generator=generator).tolist() for n in (3, 12, 30)]
+    common = ["--device", "cpu", "--precision", "fp32", "--ids", "--threads", "1"]
+    try:
+        subprocess.run([program, "export", "--model", source, "--out", out, "--max-shard-size", "200KB"], capture_output=True, check=True)
+        converted = os.path.join(scratch, "ct2")
+        ctranslate2.converters.TransformersConverter(out).convert(converted)
+        peer = ctranslate2.Generator(converted, compute_type="float32", intra_threads=1)
+    except Exception as error:  # whatever their converter raises is the finding
+        print(f"wrong: {name}: CTranslate2 says: {type(error).__name__}: {str(error)[:200]}", flush=True)
+        return False
+    tokens = tf.AutoTokenizer.from_pretrained(out)
+    if name == "mistral":  # its windows differ from transformers' (and so from ours): the original is the measure
+        ctranslate2.converters.TransformersConverter(source).convert(converted + "-source")
+        original = ctranslate2.Generator(converted + "-source", compute_type="float32", intra_threads=1)
+    same = total = 0
+    for prompt in prompts:
+        got = weights.run(program, "generate", "--model", source, *common, "--temperature", "0", "--max-tokens", "100",
+                          "--prompt", " ".join(map(str, prompt)))[0]
+        got = [int(x) for x in got.split()][len(prompt):]
+        ask = lambda g: g.generate_batch([tokens.convert_ids_to_tokens(prompt)], max_length=100, sampling_topk=1,
+                                         include_prompt_in_result=False, end_token=weights.eos_ids(model.config))[0].sequences_ids[0]
+        theirs = ask(peer)
+        got = ask(original) if name == "mistral" else got
+        same += next((i for i, (a, b) in enumerate(zip(got, theirs)) if a != b), min(len(got), len(theirs)))
+        total += max(len(got), len(theirs))
+    print(f"{'right' if same == total else 'wrong'}: {name}: CTranslate2 opens the export; greedy tokens alike: {same}/{total}", flush=True)
+    return same == total
 
 
 def main():
@@ -84,6 +137,10 @@ def main():
     for name in options.family:
         with tempfile.TemporaryDirectory() as folder:
             right = judge(name, options.program, folder) and right
+    for name in DECODERS if ctranslate2 else []:
+        if name in options.family:
+            with tempfile.TemporaryDirectory() as scratch:
+                right = judge_decoder(name, options.program, scratch) and right
     for folder in options.folders if ctranslate2 else []:
         with tempfile.TemporaryDirectory() as scratch:
             right = judge_ctranslate2(folder.rstrip("/"), options.program, scratch) and right

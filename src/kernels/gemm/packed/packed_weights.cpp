@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <fmt/format.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -87,6 +90,18 @@ PackedWeights::PackedWeights(PackedType type, const float* w, int64_t n, int64_t
 
 namespace {
 
+// Whether the processor has tiles of bytes (CPUID leaf 7, EDX bits 24 and 25): clang 16's builtin does
+// not know their names.
+bool has_tiles() noexcept {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTile) != 0 && (d & kInt8) != 0;
+#else
+  return false;
+#endif
+}
+
 // Whether the system lets this process use tiles, which it must be asked for.
 bool tiles_allowed() noexcept {
 #if defined(__x86_64__) && defined(__linux__)
@@ -107,8 +122,7 @@ CpuLevel cpu_level() noexcept {
     return CpuLevel::avx2;
   }
   if (!__builtin_cpu_supports("avx512vnni")) return CpuLevel::avx512;
-  static const bool tiles =
-      __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && tiles_allowed();
+  static const bool tiles = has_tiles() && tiles_allowed();
   return tiles ? CpuLevel::amx : CpuLevel::vnni;
 #else
   return CpuLevel::plain;
