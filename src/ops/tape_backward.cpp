@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 
 #include "kernels/elementwise/elementwise.h"
@@ -169,8 +168,7 @@ void Tape::backward(bool split) {
   });
   if (!split && alone && unit_gradients_.empty()) {
     group_weight_gradients(kernels::matmul_group_places({.device = device()}));
-    // Off until it is measured.
-    if (std::getenv("SATURATE_FOLDS") != nullptr) fold_at_the_end();
+    if (device().is_cuda()) fold_at_the_end();
   }
   if (!unit_gradients_.empty()) record_reductions();
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -73,8 +72,6 @@ Tape::Operation joined(const std::vector<Member>& members) {
 void Tape::group_weight_gradients(int64_t places) {
   SAT_ASSERT(!planned_);
   if (places == 0) return;
-  // On a GPU off until it is measured.
-  const bool sums = !device().is_cuda() || std::getenv("SATURATE_ROW_SUMS") != nullptr;
   std::vector<Operation> operations;
   std::vector<Member> open;
   std::vector<int32_t> numbers;  // of the open ones
@@ -122,7 +119,7 @@ void Tape::group_weight_gradients(int64_t places) {
   for (size_t i = 0; i < operations_.size(); ++i) {
     Operation& o = operations_[i];
     // The sum of a gradient's rows comes right before the product that it may be made beside.
-    const bool before = sums && o.row_sum && !o.renames && i + 1 < operations_.size() &&
+    const bool before = o.row_sum && !o.renames && i + 1 < operations_.size() &&
                         may_join(operations_[i + 1]) &&
                         operations_[i + 1].member->gradient == o.row_sum->of &&
                         operations_[i + 1].segment == o.segment;

@@ -111,16 +111,14 @@ class Problem {
     layout(d_, false, x.n, x.m, x.ldd, x.d_type, x.stride_d);
   }
 
-  // Best first by cuBLASLt's estimate, of those that take at most so much workspace; at least one.
-  // Errors: unsupported.
-  std::vector<Algorithm> candidates(int wanted) { return candidates(wanted, ctx_.workspace_bytes); }
-  std::vector<Algorithm> candidates(int wanted, size_t most_workspace) {
+  // Best first by cuBLASLt's estimate; at least one. Errors: unsupported.
+  std::vector<Algorithm> candidates(int wanted) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
     const auto prefer = [&preference](cublasLtMatmulPreferenceAttributes_t what, auto value) {
       LT_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, what, &value, sizeof(value)));
     };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(most_workspace));
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(ctx_.workspace_bytes));
     // Split sums meet in fp32 in the workspace, never in the 16-bit output.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -238,29 +236,6 @@ Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
 
 namespace {
 
-// Kernels without split sums take their tiles from a counter, the only workspace they have, which is
-// filled before each. Those with tiles by a fixed order are asked for as well where the weight is
-// small and the rows are many: on an H200 (cuBLASLt 13.1, in graphs) they take 0.88 to 1.0 of the
-// time for up to 1024 x 1024, 1.0 to 1.15 beyond (LADDER.md).
-bool fixed_order_pays(const MatmulArgs& x, const Algorithm& first) {
-  constexpr size_t kCounter = 256;
-  constexpr int64_t kSmall = 1024, kManyRows = 8192;
-  return first.workspace_bytes > 0 && first.workspace_bytes <= kCounter &&
-         x.ab_type != DType::f32 && x.n <= kSmall && x.k <= kSmall && x.m >= kManyRows &&
-         x.batch == 1;
-}
-
-Algorithm first_choice(const Context& ctx, const MatmulArgs& x) {
-  Problem problem(ctx, x);
-  const Algorithm first = problem.candidates(1).front();
-  if (!fixed_order_pays(x, first)) return first;
-  try {
-    return problem.candidates(1, 0).front();
-  } catch (const Error&) {
-    return first;  // there is none
-  }
-}
-
 // What `config` names for x, which has no bias of another type than d. Errors: unsupported.
 std::optional<Algorithm> find_algorithm(const Context& ctx, const MatmulArgs& x,
                                         const std::string& config) {
@@ -272,7 +247,7 @@ std::optional<Algorithm> find_algorithm(const Context& ctx, const MatmulArgs& x,
   }
   std::optional<Algorithm> found;
   if (config.empty()) {
-    found = first_choice(ctx, x);
+    found = Problem(ctx, x).candidates(1).front();
   } else if (const std::optional<cublasLtMatmulAlgo_t> named = parse_algorithm(config)) {
     found = Problem(ctx, x).accepted(*named);
   }
@@ -337,8 +312,7 @@ std::string matmul_cublaslt_fastest(const Context& ctx, const MatmulArgs& args) 
   }
   const MatmulArgs x = without_mixed_bias(args);
   Problem problem(ctx, x);
-  std::vector<Algorithm> algos = {first_choice(ctx, x)};
-  for (const Algorithm& a : problem.candidates(kCandidates)) algos.push_back(a);
+  const std::vector<Algorithm> algos = problem.candidates(kCandidates);
   // Rounds over all candidates, so that a clock that falls as the chip warms up meets all of them
   // alike. A change must pay: below 2% the first stays, which keeps the choice the same from run to
   // run.

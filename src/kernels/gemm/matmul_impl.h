@@ -48,7 +48,7 @@ Fit matmul_cublaslt_cuda_fits(const Context& ctx, const MatmulArgs& args) noexce
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
 
 // cuBLASLt's algorithms as configurations (tune/configured.h): up to `wanted` (at most 64) that its
-// heuristics offer, best estimate first; "" is mostly the first of them. Errors: unsupported.
+// heuristics offer, best estimate first; "" is the first of them. Errors: unsupported.
 std::vector<std::string> matmul_cublaslt_configurations(const Context& ctx, const MatmulArgs& args,
                                                         int wanted);
 Fit matmul_cublaslt_ready(const Context& ctx, const MatmulArgs& args, const std::string& config);
@@ -57,8 +57,8 @@ void matmul_cublaslt_configured(const Context& ctx, const MatmulArgs& args,
 PreparedMatmul matmul_cublaslt_prepare(const Context& ctx, const MatmulArgs& args,
                                        const std::string& config);
 
-// The configuration that is fastest of "" and the first eight, measured on this very problem; "" where
-// that is within 2% of it. d ends with meaningless values. Synchronises ctx.stream.
+// The configuration that is fastest of the first eight, measured on this very problem; "" where the
+// first is within 2% of it. d ends with meaningless values. Synchronises ctx.stream.
 // Errors    invalid_argument while the stream is captured; unsupported.
 std::string matmul_cublaslt_fastest(const Context& ctx, const MatmulArgs& args);
 
