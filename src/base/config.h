@@ -73,6 +73,8 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
   double clip_norm = 1.0;
   double ema_decay = 0.0;
+  std::string kind = "adamw";
+  double momentum = 0.95;
   std::string moments = "fp32";
   std::vector<std::string> freeze;
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;

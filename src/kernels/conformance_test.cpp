@@ -32,6 +32,7 @@
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
+#include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relative_bias/relative_bias.h"
 #include "kernels/rotary/rotary.h"
@@ -578,6 +579,19 @@ const std::vector<Operation>& operations() {
                          .weight_decay = 0.1f, .clip_norm = 1.0f, .ema_decay = 0.9f,
                          .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
                          .state = c.in_object(state_of_a_step())});
+       }, false},
+      {"muon", [](Call& c) {
+         constexpr int64_t kOut = 16, kIn = 24;
+         const auto array = [&](uint64_t seed) {
+           return c.changed(DType::f32, testing::random_values(kOut * kIn, DType::f32, seed));
+         };
+         MuonArgs args{.master = array(1), .m = array(2),
+                       .grad = c.in(DType::f32, testing::random_values(kOut * kIn, DType::f32, 3)), .ema = array(4),
+                       .rows = kOut, .cols = kIn, .weight_decay = 0.1f, .clip_norm = 1.0f, .ema_decay = 0.9f,
+                       .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
+                       .state = c.in_object(state_of_a_step())};
+         args.scratch = c.scratch(static_cast<int64_t>(muon_scratch_bytes(args)));
+         muon(c.ctx(), args);
        }, false},
       {"finish_step", [](Call& c) {
          finish_step(c.ctx(), {.state = c.changed_object(state_of_a_step()), .ring = c.host_object<StepRecord>(),

@@ -58,7 +58,8 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
     case StateArray::gradient:
     case StateArray::first_moment:
     case StateArray::second_moment:
-      return kind_ == Kind::trained && purpose != Purpose::inference;
+      return kind_ == Kind::trained && purpose != Purpose::inference &&
+             !(a == StateArray::second_moment && update_ == Update::muon);
     case StateArray::average:
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:

@@ -48,6 +48,8 @@ constexpr const char* saved_name(StateArray a) noexcept {
 class ParameterGroup {
  public:
   enum class Kind : uint8_t { trained, frozen };
+  // What changes the parameters of a group in a step: Muon keeps no second moments.
+  enum class Update : uint8_t { adamw, muon };
   using Axes = std::vector<parallel::MeshAxis>;
   ParameterGroup(Kind kind, DType compute, Axes axes, std::vector<int32_t> holders = {})
       : kind_(kind), compute_type_(compute), axes_(std::move(axes)), holders_(std::move(holders)) {}
@@ -79,6 +81,9 @@ class ParameterGroup {
     // (StateStream). Operations read the compute copy, which there always is then.
     bool offload = false;
   };
+  void update_by(Update update) noexcept { update_ = update; }
+  Update update() const noexcept { return update_; }
+
   // Before the first add().
   void share(Sharing sharing) { sharing_ = std::move(sharing); }
   const Sharing& sharing() const noexcept { return sharing_; }
@@ -153,6 +158,7 @@ class ParameterGroup {
   DType compute_type_;
   Axes axes_;
   Sharing sharing_;
+  Update update_ = Update::adamw;
   kernels::MomentType moments_ = kernels::MomentType::wide;
   std::vector<int32_t> holders_;
   int64_t count_ = 0;

@@ -75,13 +75,17 @@ void ParameterStore::place(ParameterSpec& spec) {
   const ParameterGroup::Axes axes = spec.shard.reduce_axes();
   const bool shared = layout_ != nullptr && !spec.frozen;
   const bool away = offload_ && !spec.frozen;
+  const auto update = spec.multiplied && !spec.frozen ? update_ : ParameterGroup::Update::adamw;
   const bool apart = spec.wide && (away || (shared && sharing_.zero > 0));
   const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
     return g.kind() == kind && g.axes() == axes && g.holders() == spec.holders &&
-           g.sharing().read_wide == apart;
+           g.sharing().read_wide == apart && g.update() == update;
   });
   spec.group = static_cast<int32_t>(found - groups_.begin());
-  if (found == groups_.end()) groups_.emplace_back(kind, compute_type_, axes, spec.holders);
+  if (found == groups_.end()) {
+    groups_.emplace_back(kind, compute_type_, axes, spec.holders);
+    groups_.back().update_by(update);
+  }
   ParameterGroup& group = groups_[static_cast<size_t>(spec.group)];
   if ((shared || away) && group.count() == 0) {
     ParameterGroup::Sharing sharing{.read_wide = apart, .offload = away && !apart};
@@ -107,6 +111,13 @@ void ParameterStore::place(ParameterSpec& spec) {
 void ParameterStore::offload() {
   SAT_ASSERT(!allocated() && layout_ == nullptr);
   offload_ = true;
+  begin_groups();
+  for (ParameterSpec& p : specs_) place(p);
+}
+
+void ParameterStore::update_by(ParameterGroup::Update update) {
+  SAT_ASSERT(!allocated() && layout_ == nullptr);
+  update_ = update;
   begin_groups();
   for (ParameterSpec& p : specs_) place(p);
 }

@@ -125,6 +125,9 @@ class ParameterStore {
   // those of parameters that operations read in full, which get a group of their own. After the last
   // add() and freeze(), before share().
   void offload();
+  // muon: it changes the matrices that are `multiplied` and nothing else, which get a group of their
+  // own; AdamW all others. After the last add() and freeze(), before share().
+  void update_by(ParameterGroup::Update update);
   // How AdamW's moments are held, from allocate() on. Not together with offload().
   void hold_moments(kernels::MomentType type) noexcept;
   bool is_offloaded() const noexcept { return offload_; }
@@ -243,6 +246,7 @@ class ParameterStore {
   const Layout* layout_ = nullptr;  // null: the state is not shared
   Sharing sharing_;
   bool offload_ = false;
+  ParameterGroup::Update update_ = ParameterGroup::Update::adamw;
   struct Packed;
   std::shared_ptr<Packed> packed_;  // shared so that its type may be known to the source alone
   int32_t unit_ = 0;

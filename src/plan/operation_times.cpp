@@ -52,6 +52,8 @@ class Bench {
         options_(train::resolve_step(config, shape.batch, ranks)),
         tape_(store_, TapeMode::training, state_.as<StepState>()->rng) {
     train::freeze_parameters(store_, config.optimizer.freeze);
+    store_.update_by(options_.optimizer.kind);
+    store_.hold_moments(options_.optimizer.moments);
     store_.allocate(options_.optimizer.purpose());
     model_.make_tables(store_);
     store_.initialise(stream_, 1);

@@ -111,6 +111,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   options.accumulate = task.micro_batches / dp;
   options.slots = options.accumulate;
   options.parallel = resolve_parallel(task.parallel, ranks.size());
+  options.optimizer.kind = OptimizerOptions::Kind::adamw;
   options.optimizer.moments = kernels::MomentType::wide;  // gradients are read from them
   ParameterStore store(task.device, task.type);
   store.set_kernels(task.kernels);

@@ -100,13 +100,15 @@ class OptimizerChoice : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(All, OptimizerChoice,
                          ::testing::Values(Case{"fp32", {}},
                                            Case{"bf16", {.moments = MomentType::bf16}},
-                                           Case{"8bit", {.moments = MomentType::blocks}}),
+                                           Case{"8bit", {.moments = MomentType::blocks}},
+                                           Case{"muon", {.kind = OptimizerOptions::Kind::muon}}),
                          [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(OptimizerChoice, TrainsOnRanksAsOnOne) {
   std::map<std::string, std::vector<double>> want;
   for (const auto& [ranks, zero] :
        {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{4, 2}, std::pair{2, 3}}) {
+    if (GetParam().options.kind != OptimizerOptions::Kind::adamw && zero > 0) continue;
     std::vector<std::map<std::string, std::vector<double>>> of_rank(static_cast<size_t>(ranks));
     parallel::run_lockstep(ranks, [&, zero = zero](parallel::Communicator& c) {
       Training t(c, DType::f64, GetParam().options, zero);
@@ -153,13 +155,20 @@ TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
 
 TEST(OptimizerMemory, IsWhatTheMomentsTake) {
   parallel::run_lockstep(1, [&](parallel::Communicator& c) {
-    const auto optimizer_bytes = [&](MomentType moments) {
-      Training t(c, DType::f32, {.moments = moments}, 0);
+    const auto bytes_with = [&](const OptimizerOptions& options) {
+      Training t(c, DType::f32, options, 0);
       return plan_step(config_of(), t.store, t.options, t.layout).optimizer;
     };
+    const auto optimizer_bytes = [&](MomentType m) { return bytes_with({.moments = m}); };
     const size_t full = optimizer_bytes(MomentType::wide);
     EXPECT_EQ(optimizer_bytes(MomentType::bf16), full / 2);
     EXPECT_EQ(optimizer_bytes(MomentType::blocks), full / 4 + full / 256);
+    // Of the layers' matrices (qkv 48 x 16, out 16 x 16, two of 32 x 16) no second moments; and scratch.
+    Training t(c, DType::f32, {.kind = OptimizerOptions::Kind::muon}, 0);
+    const size_t scratch = OptimizerStep::scratch_bytes(t.store);
+    EXPECT_GT(scratch, 2 * 48 * 16 * sizeof(float));
+    EXPECT_EQ(bytes_with({.kind = OptimizerOptions::Kind::muon}),
+              full - 2 * (48 + 16 + 2 * 32) * 16 * sizeof(float) + scratch);
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "kernels/optimizer/muon.h"
+
 namespace saturate::train {
 namespace {
 
@@ -22,6 +24,32 @@ std::vector<OwnedRange> part_of(std::span<const OwnedRange> ranges, int ranks, i
       parts.push_back({p.begin, p.end, r.local + p.begin - r.begin});
   }
   return parts;
+}
+
+// Matrices of one shape that lie in a parameter one behind the other.
+struct Matrices {
+  int64_t offset = 0;  // of the group
+  kernels::MuonArgs shape;
+};
+
+std::vector<Matrices> matrices_of(const ParameterStore& store, const ParameterSpec& p) {
+  const bool rounds = store.compute_type() != store.wide_type();
+  std::vector<int64_t> blocks = p.blocks;
+  if (blocks.empty()) blocks.push_back(p.rows);
+  std::vector<Matrices> out;
+  int64_t row = 0;
+  for (const int64_t rows : blocks) {
+    if (!out.empty() && out.back().shape.rows == rows) {
+      ++out.back().shape.batch;
+    } else {
+      kernels::MuonArgs shape{.rows = rows, .cols = p.cols, .dtype = store.wide_type()};
+      if (rounds) shape.compute_type = store.compute_type();
+      out.push_back({p.offset + row * p.cols, shape});
+    }
+    row += rows;
+  }
+  SAT_ASSERT(row == p.rows);
+  return out;
 }
 
 // Random numbers belong to a parameter's elements, so that they do not depend on how ranks share the
@@ -89,6 +117,7 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
   // At least one: a stage of a pipeline may have nothing that trains.
   norm_partial_ =
       Buffer(store.device(), static_cast<size_t>(std::max<int64_t>(blocks_, 1)) * sizeof(double));
+  scratch_ = Buffer(store.device(), scratch_bytes(store));
   if (store.is_offloaded()) streamed_ = std::make_unique<StateStream>(store);
 }
 
@@ -207,6 +236,46 @@ void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
   if (!rounds) group.refresh_compute(ctx, ranges, memory.master, memory.first);
 }
 
+size_t OptimizerStep::scratch_bytes(const ParameterStore& store) {
+  size_t most = 0;
+  for (const ParameterSpec& p : store.specs()) {
+    if (store.group_of(p).update() != ParameterGroup::Update::muon) continue;
+    for (const Matrices& m : matrices_of(store, p)) {
+      kernels::MuonArgs shape = m.shape;
+      if (store.compute_type() != store.wide_type()) shape.compute = &shape;  // there is a copy
+      most = std::max(most, kernels::muon_scratch_bytes(shape));
+    }
+  }
+  return most;
+}
+
+void OptimizerStep::enqueue_muon(const Context& ctx, const Part& part,
+                                 const StepState* state) const {
+  const ParameterGroup& group = *part.group;
+  SAT_ASSERT(group.owns_all());
+  const bool rounds = store_.compute_type() != store_.wide_type();
+  for (const ParameterSpec& p : store_.specs()) {
+    if (&store_.group_of(p) != &group) continue;
+    for (const Matrices& m : matrices_of(store_, p)) {
+      kernels::MuonArgs args = m.shape;
+      args.master = group.at(StateArray::master, m.offset);
+      args.m = group.at(StateArray::first_moment, m.offset);
+      args.grad = group.at(StateArray::gradient, m.offset);
+      args.ema = group.at(StateArray::average, m.offset);
+      args.compute = rounds ? group.at(StateArray::compute, m.offset) : nullptr;
+      args.scratch = scratch_.data();
+      args.momentum = options_.momentum;
+      args.weight_decay = p.decay ? options_.weight_decay : 0.0f;
+      args.clip_norm = options_.clip_norm;
+      args.ema_decay = options_.ema_decay;
+      args.token_budget = token_budget_;
+      args.schedule = options_.schedule;
+      args.state = state;
+      kernels::muon(ctx, args);
+    }
+  }
+}
+
 void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState* state,
                             StepRecord* ring, int64_t ring_slots) const {
   if (streamed_) streamed_->begin(stream);
@@ -214,6 +283,10 @@ void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState*
   for (const Part& part : parts_) {
     const ParameterGroup& g = *part.group;
     if (g.in_host(StateArray::master)) continue;
+    if (g.update() == ParameterGroup::Update::muon) {
+      enqueue_muon(ctx, part, state);
+      continue;
+    }
     enqueue_adamw(ctx, part, g.owned(),
                   {.first = 0,
                    .master = g.array(StateArray::master).data(),

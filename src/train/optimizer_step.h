@@ -15,6 +15,10 @@
 namespace saturate::train {
 
 struct OptimizerOptions {
+  using Kind = ParameterGroup::Update;
+  // muon: state is not shared (zero = 0, no tp or ep) and moments are wide, see check_optimizer().
+  Kind kind = Kind::adamw;
+  float momentum = 0.95f;  // Muon's
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 1.0f;  // 0: no clipping
   float ema_decay = 0.0f;  // 0: no average
@@ -35,6 +39,9 @@ class OptimizerStep {
   OptimizerStep(const ParameterStore& store, const OptimizerOptions& options, float token_budget,
                 const Stream& stream, parallel::Communicator& ranks, const Layout& layout);
 
+  // Device memory that steps take beside the state.
+  static size_t scratch_bytes(const ParameterStore& store);
+
   // Enqueues a step on the gradients, each summed over the ranks of its group; the record goes to
   // `ring`. `stream` is that of `ctx`. Can be captured. Errors: collective.
   void enqueue(const Context& ctx, const Stream& stream, StepState* state, StepRecord* ring,
@@ -54,6 +61,7 @@ class OptimizerStep {
     // ranges once.
     std::vector<OwnedRange> counted;
   };
+  void enqueue_muon(const Context& ctx, const Part& part, const StepState* state) const;
   // Of some of the own ranges, whose state is in `memory`; with the compute copy.
   void enqueue_adamw(const Context& ctx, const Part& part, std::span<const OwnedRange> ranges,
                      const StateMemory& memory, const StepState* state) const;
@@ -68,6 +76,7 @@ class OptimizerStep {
   bool every_rank_has_all_;  // of the sums that the norm is made of
   int64_t blocks_ = 0;
   Buffer norm_partial_;
+  Buffer scratch_;
   std::unique_ptr<StateStream> streamed_;  // null: all state is on the device
 };
 

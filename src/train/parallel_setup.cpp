@@ -45,6 +45,24 @@ void check_between(const ParallelConfig& p, int dp, int ranks) {
                 "host has one"));
 }
 
+// Orthogonal is a whole matrix, so every rank has all of it and of its state.
+void check_optimizer(const RunConfig& config, int ranks) {
+  const ParallelConfig& p = config.parallel;
+  const std::string& kind = config.optimizer.kind;
+  if (kind == "adamw") return;
+  const auto refuse_key = [&](const char* key, const auto& value, const char* remedy) {
+    refuse(fmt::format("optimizer.kind = {} works on whole matrices in fp32, and {} = {} {}", kind,
+                       key, value, remedy));
+  };
+  if (p.tp > 1) refuse_key("parallel.tp", p.tp, "cuts them; use dp with zero = 0, or pp");
+  if (p.ep > 1) refuse_key("parallel.ep", p.ep, "cuts them; use dp with zero = 0, or pp");
+  if (resolve_parallel(p, ranks).zero > 0)
+    refuse_key("parallel.zero", p.zero, "shares them out; add parallel.zero = 0");
+  if (p.offload) refuse_key("parallel.offload", p.offload, "keeps them elsewhere; leave it out");
+  if (config.optimizer.moments != "fp32")
+    refuse_key("optimizer.moments", config.optimizer.moments, "is AdamW's; leave it out");
+}
+
 void require_divides(const char* key, int64_t by, const char* what, int64_t value) {
   if (value % by == 0) return;
   refuse(
@@ -139,6 +157,7 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
 
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
+  check_optimizer(config, ranks);
   check_reduce(p);
   const int dp = mesh_extents(p, ranks).dp;
   check_copies(p, dp);

@@ -54,6 +54,29 @@ TEST(ParallelSetup, RefusalsNameValueRuleAndWayOut) {
             "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
 }
 
+TEST(ParallelSetup, MuonWantsWholeMatrices) {
+  const auto muon = [](const char* layout, int ranks, const char* moments = "fp32") {
+    RunConfig c = with(layout);
+    c.optimizer.kind = "muon";
+    c.optimizer.moments = moments;
+    try {
+      check_layout(c, model::model_preset("base"), ranks);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(muon("", 1), "");
+  EXPECT_EQ(muon("zero=0", 2), "");
+  EXPECT_EQ(muon("zero=0,pp=2", 2), "");
+  EXPECT_EQ(muon("", 2),
+            "[parallel] optimizer.kind = muon works on whole matrices in fp32, and parallel.zero = "
+            "auto shares them out; add parallel.zero = 0");
+  EXPECT_NE(muon("tp=2,zero=0", 2).find("parallel.tp = 2 cuts them"), std::string::npos);
+  EXPECT_NE(muon("zero=0,offload=true", 1).find("parallel.offload = true"), std::string::npos);
+  EXPECT_NE(muon("", 1, "8bit").find("optimizer.moments = 8bit is AdamW's"), std::string::npos);
+}
+
 TEST(ParallelSetup, CopiesAreRefusedWhereTheySaveNothing) {
   EXPECT_EQ(refusal("dp_shard=2", 4), "");
   EXPECT_EQ(layout_text(with("dp_shard=2,zero=2").parallel, 4), "dp=4,zero=2,dp_shard=2");

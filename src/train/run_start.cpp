@@ -107,6 +107,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   freeze_parameters(store_, config_.optimizer.freeze);
   const model::Transformer declared(model_config_, all_);
   freeze_parameters(all_, config_.optimizer.freeze);
+  all_.update_by(options.optimizer.kind);
   allocate_for_steps(store_, options, layout_);
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);

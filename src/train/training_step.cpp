@@ -33,6 +33,8 @@ MicroBatches::Setup setup_of(const StepOptions& options, size_t workspace_bytes,
 void share_state(ParameterStore& store, const StepOptions& options, const Layout& layout) {
   check_sums(options.parallel, store.compute_type());
   if (options.parallel.offload) store.offload();
+  if (options.optimizer.kind != OptimizerOptions::Kind::adamw)
+    store.update_by(options.optimizer.kind);
   if (layout.mesh().size() > 1)
     store.share(layout, {.zero = options.parallel.zero,
                          .bucket_elements = options.bucket_bytes /
@@ -84,7 +86,8 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   m.parameters =
       bytes({StateArray::master, StateArray::gradient, StateArray::compute, StateArray::residual});
   m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average}) +
-                StateStream::bytes(store, options.optimizer.purpose());
+                StateStream::bytes(store, options.optimizer.purpose()) +
+                OptimizerStep::scratch_bytes(store);
   for (const StateArray a : kStateArrays)
     m.host += store.host_bytes(a, options.optimizer.purpose());
   m.activations = micro_batches.arena_bytes();
