@@ -111,7 +111,8 @@ struct ServeOptions {
 struct ExportOptions {
   std::string model, adapter, out;
   std::string dtype = "fp32";
-  std::optional<int64_t> max_shard;  // bytes
+  std::optional<int64_t> max_shard;      // bytes
+  std::vector<std::string> others = {};  // whose weights are averaged with those of `model`
 };
 
 struct QuantizeOptions {

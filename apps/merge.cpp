@@ -69,6 +69,35 @@ model::WeightFormat format_of(const ExportOptions& o) {
   return format;
 }
 
+// The mean of `weights`, of the model in `folder`, and of the others', summed in double precision.
+// Errors: invalid_argument where they are not models of one shape and vocabulary.
+std::vector<float> averaged(std::vector<float> weights, const std::string& folder,
+                            const model::ModelConfig& config,
+                            const std::vector<std::string>& others) {
+  if (others.empty()) return weights;
+  const train::Tokenizers tokenizers = train::load_tokenizers_of(folder, config);
+  std::vector<double> sums(weights.begin(), weights.end());
+  for (const std::string& path : others) {
+    const std::string other = train::model_folder(path);
+    model::check_model_files(other);
+    const auto refuse = [&](const char* what) {
+      throw Error(Errc::invalid_argument, "export",
+                  fmt::format("{} cannot be averaged with {}: {}", other, folder, what));
+    };
+    if (!(model::read_model_config(other) == config)) refuse("their config.json differ in shape");
+    const train::Tokenizers t = train::load_tokenizers_of(other, config);
+    if (t.source.fingerprint() != tokenizers.source.fingerprint() ||
+        t.target.fingerprint() != tokenizers.target.fingerprint())
+      refuse("their vocabularies differ");
+    model::check_hf_weights(other, config);
+    const std::vector<float> more = model::read_weights(other, config);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += double{more[i]};
+  }
+  const auto count = static_cast<double>(1 + others.size());
+  for (size_t i = 0; i < sums.size(); ++i) weights[i] = static_cast<float>(sums[i] / count);
+  return weights;
+}
+
 void write_folder(const ExportOptions& o, const train::ModelPlace& place, const char* command) {
   std::error_code unknown;
   if (fs::exists(o.out, unknown) && !fs::is_empty(o.out, unknown)) {
@@ -83,7 +112,8 @@ void write_folder(const ExportOptions& o, const train::ModelPlace& place, const 
   std::optional<model::Adapter> adapter;
   if (!place.adapter.empty()) adapter = model::read_adapter(place.adapter, place.folder, config);
   const std::vector<float> weights =
-      model::read_weights(place.folder, config, adapter ? &*adapter : nullptr);
+      averaged(model::read_weights(place.folder, config, adapter ? &*adapter : nullptr),
+               place.folder, config, o.others);
   ParameterStore places({}, DType::f32);  // of what read_weights returns
   const model::Transformer model(config, places);
   const auto get = [&](const std::string& name) -> std::span<const float> {
@@ -99,6 +129,10 @@ void write_folder(const ExportOptions& o, const train::ModelPlace& place, const 
     keep_fields(place.folder, folder, "config.json", {"tokenizer_class"});
     keep_fields(place.folder, folder, "generation_config.json", {"forced_bos_token_id"});
   });
+  if (!o.others.empty()) {
+    return log_info(fmt::format("{}: the mean of {} models like {}, in {}", o.out,
+                                o.others.size() + 1, place.folder, o.dtype));
+  }
   if (!adapter) return log_info(fmt::format("{}: {} in {}", o.out, place.folder, o.dtype));
   log_info(fmt::format("{}: {} with {} of rank {} beside {} projections, in {}", o.out,
                        place.folder, place.adapter, adapter->lora.rank,
@@ -119,7 +153,15 @@ int run_merge(const ExportOptions& o) {
 }
 
 int run_export(const ExportOptions& o) {
-  write_folder(o, train::model_place(o.model, o.adapter), "export");
+  const train::ModelPlace place = train::model_place(o.model, o.adapter);
+  if (!o.others.empty() && !place.adapter.empty()) {
+    throw Error(
+        Errc::invalid_argument, "export",
+        fmt::format("{} is an adapter; make models of it and the others with saturate merge, "
+                    "and average these",
+                    place.adapter));
+  }
+  write_folder(o, place, "export");
   return 0;
 }
 

@@ -94,14 +94,24 @@ CLI::App* define_export(CLI::App& app, ExportOptions& o) {
   command->add_option("--model", o.model, "folder of a run or model, in any form that is read here")
       ->required()
       ->type_name("DIR");
-  command->add_option("--adapter", o.adapter, "folder of an adapter to add to it")
-      ->type_name("DIR");
+  CLI::Option* const adapter =
+      command->add_option("--adapter", o.adapter, "folder of an adapter to add to it")
+          ->type_name("DIR");
+  command
+      ->add_option(
+          "--average", o.others,
+          "further checkpoints or models of the same shape and vocabulary; the mean of all "
+          "weights is written")
+      ->type_name("DIR ...")
+      ->excludes(adapter);
   command->add_option("--out", o.out, "folder to write; it must hold nothing yet")
       ->required()
       ->type_name("DIR");
   add_format_options(*command, o);
   command->footer(R"(Examples:
   saturate export --model runs/ende --out ende-bf16 --dtype bf16
+  saturate export --model runs/ende/checkpoints/step-00010000 --out averaged \
+    --average runs/ende/checkpoints/step-00008000 runs/ende/checkpoints/step-00009000
   saturate export --model runs/lm --out lm --dtype bf16 --max-shard-size 2GB
 Sums are as --dtype fp32 has them, rounded once. The tokenizer's files go along.)");
   return command;

@@ -82,6 +82,30 @@ class FineTuning(unittest.TestCase):
         with open(f"{self.root}/{out}/metrics.jsonl", encoding="utf8") as file:
             return [row for row in map(json.loads, file) if row["kind"] == kind]
 
+    def test_average_of_models(self):
+        """`export --average` writes the mean that sums in double precision have, and refuses what is no such model."""
+        for name, steps in [("mean1", 3), ("mean2", 5)]:
+            self.train(name, steps)
+        folders = [f"{self.root}/{name}" for name in ["base", "mean1", "mean2"]]
+
+        def export(*args):
+            return subprocess.run([OPTIONS.program, "export", *args], capture_output=True, text=True, timeout=100)
+
+        done = export("--model", folders[0], "--average", *folders[1:], "--out", f"{self.root}/mean")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        every = [tensors(f"{folder}/model/model.safetensors") for folder in folders]
+        mean = tensors(f"{self.root}/mean/model.safetensors")
+        self.assertEqual(sorted(mean), sorted(every[0]))
+        for name, data in mean.items():
+            parts = [struct.unpack(f"<{len(data) // 4}f", t[name]) for t in every]
+            want = struct.pack(f"<{len(data) // 4}f", *[(a + b + c) / 3 for a, b, c in zip(*parts)])
+            self.assertEqual(data, want, name)
+        self.assertNotIn(mean["model.decoder.layers.0.fc1.weight"], [t["model.decoder.layers.0.fc1.weight"] for t in every])
+        self.train("wider", 1, init=None, **{"model.ffn": 96})
+        done = export("--model", folders[0], "--average", f"{self.root}/wider", "--out", f"{self.root}/none")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("differ in shape", done.stderr)
+
     def test_begins_with_the_weights_and_says_how_good_they_are(self):
         done = self.train("same", 1, **{"optimizer.lr": 0})
         base = {name: value for name, value in self.state("base", 12).items() if name.startswith("master/")}
