@@ -93,6 +93,7 @@ struct GenerateOptions {
 struct ServeOptions {
   ModelOptions model;                  // but for its folder
   std::vector<std::string> models;     // [NAME=]DIR
+  std::vector<std::string> adapters;   // [NAME=]DIR, beside the language model
   std::vector<std::string> languages;  // [NAME=]SOURCE-TARGET
   std::string host = "127.0.0.1";
   int64_t port = 8000;   // 0: one that is free

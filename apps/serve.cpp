@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
 #include "apps/commands.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "model/hf_config.h"
 #include "train/run_settings.h"
 #include "train/translation.h"
 
@@ -60,6 +62,10 @@ serve::LanguagePair given_languages(const std::vector<std::string>& all, const s
   return pair;
 }
 
+bool is_language_model(const train::ModelPlace& place) {
+  return model::read_model_config(place.folder).kind == model::ModelKind::decoder_only;
+}
+
 serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   serve::ServedModel served;
   served.name = named.name;
@@ -71,6 +77,13 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   hooks.ids = o.model.ids;
   hooks.source_language = o.decode.source_language;
   hooks.target_language = o.decode.target_language;
+  if (is_language_model(place)) {
+    for (const std::string& each : o.adapters) {
+      const NamedFolder adapter = parse_model(each);
+      served.adapters.push_back(adapter.name);
+      hooks.adapters.push_back(train::model_place(folder, adapter.folder).adapter);
+    }
+  }
   train::LoadedModel model =
       train::load_model(folder, o.model.device, o.model.precision, hooks, place.adapter);
   served.folder = model.folder;
@@ -108,6 +121,18 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   return served;
 }
 
+// Adapters do not say whose they are in a way that could be relied on.
+void need_one_language_model(const ServeOptions& o) {
+  const auto count = std::ranges::count_if(o.models, [](const std::string& each) {
+    return is_language_model(train::model_place(parse_model(each).folder));
+  });
+  if (count == 1) return;
+  throw Error(Errc::invalid_argument, "serve",
+              fmt::format("--adapter needs one language model, and {} are served here; an adapter "
+                          "alone is served with --model",
+                          count));
+}
+
 // Each connection needs a descriptor.
 void allow_connections(int64_t connections) {
   rlimit files{};
@@ -137,6 +162,7 @@ int run_serve(const ServeOptions& o) {
                   .stop_signals = {SIGTERM, SIGINT},
                   .drain_seconds = o.drain};
   options.json.max_bytes = static_cast<size_t>(o.max_body);
+  if (!o.adapters.empty()) need_one_language_model(o);
   std::vector<serve::ServedModel> models;
   for (const std::string& each : o.models) models.push_back(load(o, parse_model(each)));
   serve::Server server(std::move(options), std::move(models));

@@ -14,6 +14,12 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
       ->required()
       ->type_name("[NAME=]DIR")
       ->allow_extra_args(false);
+  c.add_option("--adapter", serve.adapters,
+               "folder of an adapter of the language model (PEFT's, or of a run with --lora), and "
+               "the name that requests call it by [the folder's]; may be given again, and all are "
+               "continued in one batch")
+      ->type_name("[NAME=]DIR")
+      ->allow_extra_args(false);
   add_device_options(c, serve.model);
   c.add_option("--host", serve.host, "address to listen on; 0.0.0.0: all of this machine")
       ->capture_default_str();
@@ -69,6 +75,7 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
   saturate serve --model runs/ende --languages en-de
   curl -d q='A dog runs.' -d source=en -d target=de http://localhost:8000/translate
   curl --data-binary @test.en -H 'Content-Type: text/plain' http://localhost:8000/v1/translate
+  saturate serve --model lm=Qwen2.5-0.5B --adapter legal=runs/legal --adapter news=runs/news
   saturate serve --model ende=runs/ende --model lm=runs/lm --keys keys.txt --host 0.0.0.0
 http://localhost:8000 is a page to try it. /translate and /languages are LibreTranslate's,
 /v1/completions, /v1/chat/completions and /v1/models OpenAI's; /health, /metrics.)");

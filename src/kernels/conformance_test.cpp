@@ -3,8 +3,8 @@
 // element of a result written, nothing written beside it, inputs left alone. An operation without an entry here fails.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "kernels/activation/activation.h"
+#include "kernels/adapters/keep_columns.h"
 #include "kernels/attention/attention.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
@@ -258,10 +259,17 @@ BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
     scores.push_back(row % 2 == 0 ? 0 : -INFINITY);
   }
   const Values zeros(2 * N), slots(6 * N);
-  return {.ids = c.changed_ints(Values(2 * N, 1)), .positions = c.changed_ints(zeros),
-          .finished = c.changed_ints(zeros), .lengths = c.changed_ints(zeros), .starts = c.changed_ints(starts),
-          .scores = c.changed(c.wide, scores), .penalties = c.changed(c.wide, zeros), .sentences = c.changed_object(sentences)->data(),
-          .slots = c.changed_ints(slots), .tokens = c.changed_ints(slots), .sums = c.changed(c.wide, slots)};
+  return {.ids = c.changed_ints(Values(2 * N, 1)),
+          .positions = c.changed_ints(zeros),
+          .finished = c.changed_ints(zeros),
+          .lengths = c.changed_ints(zeros),
+          .starts = c.changed_ints(starts),
+          .scores = c.changed(c.wide, scores),
+          .penalties = c.changed(c.wide, zeros),
+          .sentences = c.changed_object(sentences)->data(),
+          .slots = c.changed_ints(slots),
+          .tokens = c.changed_ints(slots),
+          .sums = c.changed(c.wide, slots)};
 }
 
 // Three slots a row; the second row has ended.
@@ -270,9 +278,12 @@ SampleState sample_state(Call& c, const std::array<SampleSequence, N>& wishes) {
   Values starts, finished(N);
   for (size_t row = 0; row < N; ++row) starts.push_back(static_cast<double>(3 * row));
   finished[1] = 1;
-  return {.ids = c.changed_ints(Values(N, 1)), .positions = c.changed_ints(Values(N)),
-          .finished = c.changed_ints(finished), .starts = c.changed_ints(starts),
-          .sequences = c.changed_object(wishes)->data(), .tokens = c.changed_ints(Values(3 * N, 1))};
+  return {.ids = c.changed_ints(Values(N, 1)),
+          .positions = c.changed_ints(Values(N)),
+          .finished = c.changed_ints(finished),
+          .starts = c.changed_ints(starts),
+          .sequences = c.changed_object(wishes)->data(),
+          .tokens = c.changed_ints(Values(3 * N, 1))};
 }
 
 StepState state_of_a_step() {
@@ -432,6 +443,12 @@ const std::vector<Operation>& operations() {
          head_norm(c.ctx(), {.x = c.in(kRows * kCols), .weight = c.wide_in(12), .y = c.out(kRows * kCols),
                              .rows = kRows, .heads = 3, .head_size = 12, .x_stride = kCols, .y_stride = kCols,
                              .dtype = c.dtype});
+       }},
+      {"keep_columns", [](Call& c) {
+         KeepColumnsArgs a{.x = c.changed(c.dtype, kRows * kCols), .group_of_row = c.ints({0, 1, 2, -1, 1, 0, 7}),
+                           .rows = kRows, .groups = 3, .dtype = c.dtype};
+         a.begins = {0, 3, 10, kCols};
+         keep_columns(c.ctx(), a);
        }},
       {"relative_bias", [](Call& c) {
          relative_bias(c.ctx(), {.table = c.wide_in(4 * 3), .buckets = c.ints({3, 2, 1, 0, 1, 2, 3, 2}) + 3,

@@ -36,6 +36,7 @@ struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
 struct GradientNormArgs;
 struct HeadNormArgs;
+struct KeepColumnsArgs;
 struct LimitChoicesArgs;
 struct LossStatisticsArgs;
 struct MemoryWeightsArgs;
@@ -120,6 +121,8 @@ template <>
 std::span<const Impl<PackedLinearArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<HeadNormArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<KeepColumnsArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<RelativeBiasArgs>> impls_of() noexcept;
 template <>

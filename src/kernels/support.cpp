@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/activation/activation.h"
+#include "kernels/adapters/keep_columns.h"
 #include "kernels/attention/attention.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
@@ -199,6 +200,7 @@ std::string operation_table() {
   add_row<CachedAttentionArgs>(table, "cached_attention");
   add_row<MemoryWeightsArgs>(table, "memory_weights");
   add_row<HeadNormArgs>(table, "head_norm");
+  add_row<KeepColumnsArgs>(table, "keep_columns");
   add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");
   add_row<NormForwardArgs>(table, "norm_forward");

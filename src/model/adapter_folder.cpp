@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "kernels/adapters/keep_columns.h"
 #include "kernels/gemm/matmul.h"
 #include "model/finite.h"
 
@@ -140,6 +141,34 @@ void Adapter::merge(const std::string& parameter, std::span<float> weights) cons
                                 .beta = 1.0f});
     a += p.rank * l->columns;
   }
+}
+
+Adapter side_by_side(std::span<const Adapter> adapters) {
+  if (std::ssize(adapters) > kernels::kMostAdapters) {
+    refuse(fmt::format("{} adapters are given, and at most {} lie side by side", adapters.size(),
+                       kernels::kMostAdapters));
+  }
+  Adapter all;
+  all.lora.side_by_side = static_cast<int32_t>(adapters.size());
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const Adapter& one = adapters[i];
+    for (const LoraLinear& l : one.lora.linears) {
+      auto at = std::ranges::find(all.lora.linears, l.projection, &LoraLinear::projection);
+      if (at == all.lora.linears.end()) {
+        all.lora.linears.push_back({.projection = l.projection, .columns = l.columns, .parts = {}});
+        at = all.lora.linears.end() - 1;
+      }
+      const std::vector<float>& a = one.values.at(l.a_name());
+      std::vector<float>& together = all.values[l.a_name()];
+      together.insert(together.end(), a.begin(), a.end());
+      for (size_t p = 0; p < l.parts.size(); ++p) {
+        all.values[at->b_name(at->parts.size())] = one.values.at(l.b_name(p));
+        at->parts.push_back(l.parts[p]);
+        at->parts.back().adapter = static_cast<int32_t>(i);
+      }
+    }
+  }
+  return all;
 }
 
 Adapter parse_adapter(const AdapterConfig& config, std::span<const TensorView> tensors,

@@ -47,6 +47,10 @@ struct Adapter {
   void merge(const std::string& parameter, std::span<float> weights) const;
 };
 
+// Adapters of one model as one, whose parts are those of adapter 0, 1, ... (Lora::side_by_side).
+// Errors: invalid_argument for more than 64.
+Adapter side_by_side(std::span<const Adapter> adapters);
+
 // An adapter of the model with these tensors. Every tensor must have a place, and with its partner
 // the shapes that configuration and model ask for. Errors: invalid_argument naming `where`, tensor,
 // shape given and needed, or a value that is not finite; unsupported, as parse_adapter_config.

@@ -158,6 +158,10 @@ Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOption
       refuse(fmt::format("{} holds id {}; ids must be in 0 .. {}", name, id, c.vocab_target - 1));
     }
   }
+  if (sampling.adapter < -1 || sampling.adapter >= c.lora.side_by_side) {
+    refuse(fmt::format("{}: adapter is {} and the model has {} side by side", name,
+                       sampling.adapter, c.lora.side_by_side));
+  }
   const int64_t most = std::min(sampling.max_tokens, options.max_length - length);
   Sequence s{.prompt = std::move(prompt)};
   s.wish = {.seed = sampling.seed,
@@ -168,6 +172,7 @@ Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOption
             .prompt = static_cast<int32_t>(length),
             .limit = static_cast<int32_t>(length + most),
             .wants_scores = sampling.log_probabilities ? 1 : 0,
+            .adapter = sampling.adapter,
             .rules = {.repetition_penalty = sampling.repetition_penalty,
                       .no_repeat_ngram = static_cast<int32_t>(
                           std::min(sampling.no_repeat_ngram, options.max_length)),
@@ -275,6 +280,7 @@ void Generator::Impl::begin(Sequence& s, int64_t place, GeneratorMemory::Intake&
     intake.ids.push_back(s.prompt[static_cast<size_t>(j)]);
     intake.positions.push_back(j);
     intake.slots.push_back(static_cast<int32_t>(slot + j));
+    intake.adapters.push_back(s.wish.adapter);
   }
   if (first > 0) intake.cu.push_back(static_cast<int32_t>(intake.ids.size()));
 }
@@ -282,8 +288,9 @@ void Generator::Impl::begin(Sequence& s, int64_t place, GeneratorMemory::Intake&
 int64_t Generator::Impl::close_up(GeneratorMemory::Intake& intake) {
   if (!moves) return std::ssize(places);
   // Where weights are not packed: below four rows OpenBLAS sums in another order.
+  const bool packed = store.packs() && memory.model().config().lora.empty();
   const int64_t count =
-      step_size(device, std::ssize(places), under_way, store.packs() ? 1 : 4, options.same_bits);
+      step_size(device, std::ssize(places), under_way, packed ? 1 : 4, options.same_bits);
   size_t to = 0;
   for (auto from = static_cast<size_t>(count); from < places.size(); ++from) {
     if (!places[from]) continue;

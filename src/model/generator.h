@@ -37,6 +37,7 @@ struct SamplingOptions {
   float repetition_penalty = 1.0f;
   int64_t no_repeat_ngram = 0;
   int64_t min_tokens = 0;  // no end before so many
+  int32_t adapter = -1;    // of the model's side by side (Lora::side_by_side); -1: none
   bool log_probabilities =
       false;  // of the tokens, from softmax(logits) without temperature and cuts
 };

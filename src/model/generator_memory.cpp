@@ -79,7 +79,7 @@ std::vector<MixerStep> GeneratorMemory::steps(int64_t bound) const {
 
 GeneratorMemory::PromptInput GeneratorMemory::prompt_input(int64_t rows) const {
   int32_t* at = input_.as<int32_t>();
-  return {at, at + rows, at + 2 * rows, at + (2 + pieces_.all()) * rows};
+  return {at, at + rows, at + 2 * rows, at + 3 * rows, at + (3 + pieces_.all()) * rows};
 }
 
 void GeneratorMemory::take_in(const Context& ctx, const Intake& intake, int64_t rows, int turn) {
@@ -103,6 +103,7 @@ void GeneratorMemory::take_in(const Context& ctx, const Intake& intake, int64_t 
     };
     array(intake.ids, rows, 0);
     array(intake.positions, rows, 0);
+    array(intake.adapters, rows, -1);
     std::vector<int32_t> places;  // of each piece; queries go nowhere
     for (const int32_t slot : intake.slots) {
       places.insert(places.end(), static_cast<size_t>(pieces_.of_queries), -1);
@@ -152,6 +153,7 @@ std::unique_ptr<RecordedPlan> record_prompts(const ParameterStore& store,
     prompts.push_back(
         {.places = input.places, .width = memory.pieces().width, .slot_state = step.slot_state});
   }
+  const AdapterRows adapters(input.adapters, 1);
   memory.model().read_prompts(plan->tape(), side, prompts);
   plan->finish();
   return plan;
@@ -169,6 +171,8 @@ std::unique_ptr<RecordedPlan> record_step(const ParameterStore& store,
   const PackedSide side{
       .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows, .sequences = rows},
       .max_length = 1};
+  const AdapterRows adapters(&state.sequences->adapter,
+                             sizeof(kernels::SampleSequence) / sizeof(int32_t));
   const Value logits = model.logits(tape, model.decode_step(tape, side, memory.steps(bound)));
   const kernels::SampleStepArgs args{.state = state,
                                      .suppressed = suppressed,

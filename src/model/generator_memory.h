@@ -25,6 +25,7 @@ class GeneratorMemory {
     std::vector<int32_t> prompts;         // all ids, one prompt after the other
     std::vector<int32_t> ids, positions;  // of what is read in one pass
     std::vector<int32_t> slots;           // where its keys and values go
+    std::vector<int32_t> adapters;        // which each has
     std::vector<int32_t> cu = {0};
     bool empty() const { return placements.empty(); }
   };
@@ -54,7 +55,7 @@ class GeneratorMemory {
   };
   const Pieces& pieces() const noexcept { return pieces_; }
   struct PromptInput {
-    int32_t *ids, *positions, *places, *cu;
+    int32_t *ids, *positions, *adapters, *places, *cu;
   };
   PromptInput prompt_input(int64_t prompt_rows) const;
 
@@ -64,7 +65,7 @@ class GeneratorMemory {
     return row_words_.as<int32_t>() + static_cast<int64_t>(which) * rows_;
   }
   int32_t* tokens_of(int64_t part) const { return tokens_drawn_.as<int32_t>() + part * stride_; }
-  int64_t input_words(int64_t rows) const { return (2 + pieces_.all()) * rows + rows_ + 1; }
+  int64_t input_words(int64_t rows) const { return (3 + pieces_.all()) * rows + rows_ + 1; }
 
   const Transformer& model_;
   const int64_t rows_, stride_;

@@ -16,6 +16,7 @@ struct LoraPart {
   int64_t rank = 0;
   float scale =
       0;  // lora_alpha / rank, or over its root (rank-stabilised: Kalajdzievski, arXiv:2312.03732)
+  int32_t adapter = 0;          // which of several side by side (Lora::side_by_side)
   bool fan_in_fan_out = false;  // the module's own weight is (in, out): Conv1D of GPT-2
   friend bool operator==(const LoraPart&, const LoraPart&) = default;
 };
@@ -23,7 +24,7 @@ struct LoraPart {
 struct LoraLinear {
   std::string projection;       // "decoder.layers.0.self.qkv"
   int64_t columns = 0;          // of the projection: its inputs
-  std::vector<LoraPart> parts;  // by first_row, ascending
+  std::vector<LoraPart> parts;  // by adapter, then by first_row, ascending
   int64_t rank() const noexcept {
     int64_t sum = 0;
     for (const LoraPart& p : parts) sum += p.rank;
@@ -45,6 +46,8 @@ struct Lora {
   double alpha = 0;
   bool rank_stabilised = false;
   std::string base;  // the model's folder, or another name of it
+  // So many adapters of which each row of a batch has one or none, for inference; 0: one, of all rows.
+  int32_t side_by_side = 0;
   bool empty() const noexcept { return linears.empty(); }
   const LoraLinear* of(const std::string& projection) const noexcept {
     for (const LoraLinear& l : linears) {

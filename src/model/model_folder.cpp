@@ -70,15 +70,25 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
     SAT_ASSERT(std::ssize(values) <= p.size());
     const std::span<float> mine(masters.data() + p.offset, values.size());
     std::ranges::copy(values, mine.begin());
-    if (adapter != nullptr) adapter->merge(name, mine);
+    if (adapter != nullptr && adapter->lora.side_by_side == 0) adapter->merge(name, mine);
   });
+  if (config.lora.side_by_side > 0) {
+    for (const auto& [name, values] : adapter->values)
+      std::ranges::copy(values, masters.begin() + layout.spec(need(layout, name)).offset);
+  }
   return masters;
 }
 
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
                   const Adapter* adapter) {
   const Stream stream(store.device());
-  if (!config.lora.empty()) {
+  const Adapter* const beside =
+      adapter != nullptr && adapter->lora.side_by_side > 0 ? adapter : nullptr;
+  if (beside != nullptr) {
+    for (const auto& [name, values] : beside->values)
+      store.set(stream, need(store, name), values.data());
+    adapter = nullptr;
+  } else if (!config.lora.empty()) {
     ModelConfig base = config;
     base.lora = {};
     load_weights(config.lora.base, base, store);

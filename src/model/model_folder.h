@@ -23,7 +23,8 @@ void warn_of_start_row(const ModelConfig& config, const GetParameter& get);
 void save_model(const std::string& folder, const ModelConfig& config,
                 const TranslateConfig& translate, const ParameterStore& store);
 
-// The weights of a folder as ParameterStore::set_all() takes them, with `adapter` merged where there is one.
+// The weights of a folder as ParameterStore::set_all() takes them, with `adapter` merged where there is one; one of
+// several side by side (whose Lora `config` has then) lies beside them.
 // Errors: those of load_hf_weights.
 std::vector<float> read_weights(const std::string& folder, const ModelConfig& config,
                                 const Adapter* adapter = nullptr);
@@ -31,7 +32,8 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
 // Reads the weights into the masters of `store` and refreshes the compute copy; padding rows become
 // zero. Where the store packs, matrices that it keeps packed alone are read so, by all threads, without
 // a copy in full. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
-// then. Where `config` has adapters `folder` is theirs, and the base is read from Lora::base.
+// then. Where `config` has an adapter `folder` is its, and the base is read from Lora::base. Several side by side
+// are given as `adapter`.
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
                   const Adapter* adapter = nullptr);
 

@@ -185,7 +185,7 @@ Transformer::Transformer(const ModelConfig& config, ParameterStore& store, const
     output_bias_ = add_part(store, layout, {.name = kOutputBias, .cols = cols}, 1);
   }
   store.hold(true);
-  if (!config_.lora.empty()) freeze_base(config_.lora, store);
+  if (!config_.lora.empty() && config_.lora.side_by_side == 0) freeze_base(config_.lora, store);
 }
 
 std::vector<ParameterShape> model_parameters(const ModelConfig& config) {

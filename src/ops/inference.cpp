@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/inference.h"
 
+#include <algorithm>
+
+#include "kernels/adapters/keep_columns.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/relative_bias/relative_bias.h"
@@ -25,6 +28,28 @@ Value head_norm(Tape& tape, Slice x, int64_t heads, int64_t head_size, Value wei
                                .eps = eps});
   });
   return y;
+}
+
+Value keep_columns(Tape& tape, Value z, const std::vector<int32_t>& begins,
+                   const int32_t* group_of_row, int64_t stride) {
+  SAT_ASSERT(!tape.training());
+  const Tape::Info zi = tape.info(z);
+  SAT_ASSERT(begins.size() >= 2 && begins.back() == zi.cols &&
+             begins.size() <= kernels::kMostAdapters + 1);
+  kernels::KeepColumnsArgs args{.group_of_row = group_of_row,
+                                .group_stride = stride,
+                                .rows = zi.rows,
+                                .groups = static_cast<int32_t>(begins.size()) - 1,
+                                .dtype = zi.dtype};
+  std::ranges::copy(begins, args.begins.begin());
+  const Value kept = tape.alias("keep_columns", z);
+  tape.record("keep_columns", {z}, {kept}, [=](const Run& r) {
+    kernels::KeepColumnsArgs a = args;
+    a.x = r(kept);
+    a.group_of_row = r(args.group_of_row);
+    kernels::keep_columns(r.ctx, a);
+  });
+  return kept;
 }
 
 Value relative_bias(Tape& tape, Value table, const int32_t* buckets, int64_t queries, int64_t keys,

@@ -137,7 +137,8 @@ void Server::complete(const Shared& exchange, bool chat) {
   const auto begun = std::chrono::steady_clock::now();
   const Json body = parse_body(exchange->request().body, options_.json);
   CompletionRequest r = chat ? parse_chat(body) : parse_completion(body);
-  ServedModel& model = generation_model(r.model);
+  const GenerationTarget target = generation_model(r.model);
+  ServedModel& model = target.model;
   GenerationEngine& engine = *model.generation;
   const data::Tokenizer& tokenizer = engine.model().tokenizers.target;
   if (chat) {
@@ -145,7 +146,7 @@ void Server::complete(const Shared& exchange, bool chat) {
     if (!model.chat->stop.empty()) r.stops.emplace_back(model.chat->stop);
   }
   const CompletionHead head{.id = fmt::format("{}-{}", chat ? "chatcmpl" : "cmpl", next_id_++),
-                            .model = model.name,
+                            .model = target.adapter < 0 ? model.name : r.model,
                             .created = std::chrono::duration_cast<std::chrono::seconds>(
                                            std::chrono::system_clock::now().time_since_epoch())
                                            .count(),
@@ -175,7 +176,8 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .top_p = static_cast<float>(r.top_p),
                   .max_tokens = most,
                   .seed = r.seed.value_or(std::random_device{}()),
-                  .stop_at_eos = !r.ignore_eos};
+                  .stop_at_eos = !r.ignore_eos,
+                  .adapter = target.adapter};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {
     if (std::exchange(first, false)) {

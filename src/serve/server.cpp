@@ -54,11 +54,16 @@ HttpReply error_reply(const std::string& path, int status, const std::string& me
 Server::Server(ServerOptions options, std::vector<ServedModel> models)
     : options_(std::move(options)), models_(std::move(models)), changed_(models_.size()) {
   std::set<std::string> seen;
+  const auto need_new = [&seen](const std::string& name) {
+    if (seen.insert(name).second) return;
+    throw Error(Errc::invalid_argument, "serve",
+                fmt::format("two models or adapters are called {}; give one another name: --model "
+                            "NAME=DIR, --adapter NAME=DIR",
+                            name));
+  };
   for (const ServedModel& m : models_) {
-    if (seen.insert(m.name).second) continue;
-    throw Error(
-        Errc::invalid_argument, "serve",
-        fmt::format("two models are called {}; give one another name: --model NAME=DIR", m.name));
+    need_new(m.name);
+    for (const std::string& adapter : m.adapters) need_new(adapter);
   }
   http_ = std::make_unique<HttpServer>(
       options_.http, [this](const Shared& exchange) { receive(exchange); },
@@ -210,7 +215,10 @@ void Server::look_at_folders() {
 std::string Server::names(bool translation) const {
   std::string all;
   for (const ServedModel& m : models_)
-    if ((m.translation != nullptr) == translation) all += (all.empty() ? "" : ", ") + m.name;
+    if ((m.translation != nullptr) == translation) {
+      all += (all.empty() ? "" : ", ") + m.name;
+      for (const std::string& adapter : m.adapters) all += ", " + adapter;
+    }
   return all.empty() ? "none" : all;
 }
 
@@ -248,10 +256,14 @@ ServedModel& Server::translation_model(const std::string& name) {
       "translation model", names(true), "/v1/completions");
 }
 
-ServedModel& Server::generation_model(const std::string& name) {
-  return find_model(
+GenerationTarget Server::generation_model(const std::string& name) {
+  for (ServedModel& m : models_) {
+    const auto at = std::ranges::find(m.adapters, name);
+    if (at != m.adapters.end()) return {m, static_cast<int32_t>(at - m.adapters.begin())};
+  }
+  return {find_model(
       models_, name, [](const ServedModel& m) { return m.generation != nullptr; }, "language model",
-      names(false), "/translate or /v1/translate");
+      names(false), "/translate or /v1/translate")};
 }
 
 }  // namespace saturate::serve

@@ -31,10 +31,17 @@ struct ServedModel {
   std::unique_ptr<TranslationEngine> translation;
   LanguagePair languages;  // of a translation model; may be empty
   std::unique_ptr<GenerationEngine> generation;
-  const ChatTemplate* chat = nullptr;  // of a language model
-  std::unique_ptr<FolderWatch> watch;  // may be null
+  std::vector<std::string> adapters = {};  // of a language model: names that requests call them by
+  const ChatTemplate* chat = nullptr;      // of a language model
+  std::unique_ptr<FolderWatch> watch;      // may be null
 
   EngineCounts counts() const { return translation ? translation->counts() : generation->counts(); }
+};
+
+// What a request for a language model names: it, or one of its adapters by number.
+struct GenerationTarget {
+  ServedModel& model;
+  int32_t adapter = -1;
 };
 
 // How a request's lines name their languages to a multilingual model.
@@ -84,7 +91,7 @@ class Server {
   HttpReply languages() const;
 
   ServedModel& translation_model(const std::string& name);
-  ServedModel& generation_model(const std::string& name);
+  GenerationTarget generation_model(const std::string& name);
   ServedModel& model_for(const TranslateRequest& request);
   void name_languages(const ServedModel& model, const std::string& source,
                       const std::string& target, LanguageFrame& frame) const;

@@ -27,10 +27,41 @@ TranslateConfig decoding() {
   return c;
 }
 
+// Two adapters of the first layer; B of both is zero, as training begins.
+model::Lora two_adapters() {
+  model::LoraLinear linear;
+  linear.projection = "decoder.layers.0.self.qkv";
+  linear.columns = 16;
+  for (const int32_t adapter : {0, 1}) {
+    model::LoraPart& part = linear.parts.emplace_back();
+    part.rows = 48;
+    part.rank = 2;
+    part.scale = 4;
+    part.adapter = adapter;
+  }
+  model::Lora lora;
+  lora.linears = {linear};
+  lora.side_by_side = 2;
+  return lora;
+}
+
+// The language model with both, the second of which does something.
+train::LoadedModel adapted_model() {
+  train::LoadedModel m =
+      train::random_model(model::ModelKind::decoder_only, kLongest, two_adapters());
+  const ParameterId b = m.store->find(two_adapters().linears[0].b_name(1));
+  std::vector<float> values(static_cast<size_t>(m.store->spec(b).size()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? 2.0f : -1.0f;
+  const Stream stream{Device{}};
+  m.store->set(stream, b, values.data());
+  return m;
+}
+
 struct Setup {
   HttpServerOptions http = {.port = 0};
   std::string keys = {};
   int64_t queue = 4096;
+  bool adapters = false;
 };
 
 // A server in a thread of its own.
@@ -44,8 +75,10 @@ class Running {
     models[0].languages = {"en", "pt"};
     models[1].name = "lm";
     models[1].generation = std::make_unique<GenerationEngine>(
-        train::random_model(model::ModelKind::decoder_only, kLongest),
+        setup.adapters ? adapted_model()
+                       : train::random_model(model::ModelKind::decoder_only, kLongest),
         GenerationEngine::Options{.queue = setup.queue, .sequences = 2, .max_length = kLongest});
+    if (setup.adapters) models[1].adapters = {"idle", "other"};
     models[1].chat = find_chat_template("plain");
     setup.http.port = 0;
     ServerOptions options{.http = setup.http};
@@ -113,6 +146,28 @@ std::string streamed_text(const std::string& body, std::string* reason = nullptr
 
 std::string completion(const std::string& more) {
   return R"({"model":"lm","prompt":"to be","seed":7,)" + more + "}";
+}
+
+// One engine; a request names the model or an adapter of it.
+TEST(Serve, AdaptersAreModelsByName) {
+  struct Setup setup;
+  setup.adapters = true;
+  const Running s(setup);
+  const auto ask = [&s](const std::string& model) {
+    return json(
+        s.post("/v1/completions",
+               R"({"prompt":"to be","temperature":0,"ignore_eos":true,"max_tokens":20,"model":")" +
+                   model + "\"}"));
+  };
+  const Json base = ask("lm"), idle = ask("idle"), other = ask("other");
+  EXPECT_EQ(text_of(other["model"]), "other");
+  EXPECT_EQ(text_of(idle["choices"][0]["text"]), text_of(base["choices"][0]["text"]));
+  EXPECT_NE(text_of(other["choices"][0]["text"]), text_of(base["choices"][0]["text"]));
+  EXPECT_EQ(json(s.get("/v1/models"))["data"].size(), 4u);
+  EXPECT_EQ(text_of(json(s.get("/v1/models/other"))["parent"]), "lm");
+  const Answer none = s.post("/v1/completions", R"({"prompt":"a","model":"others"})");
+  EXPECT_EQ(none.status, 404);
+  EXPECT_NE(none.body.find("lm, idle, other"), std::string::npos) << none.body;
 }
 
 TEST(Serve, AnswersEveryEndpoint) {

@@ -61,7 +61,13 @@ HttpReply Server::models(std::string_view name) const {
       entry["max_length"] = m.generation->max_length();
     }
     if (m.name == name) return {.body = entry.dump() + "\n"};
-    list.push_back(std::move(entry));
+    list.push_back(entry);
+    entry["parent"] = m.name;
+    for (const std::string& adapter : m.adapters) {
+      entry["id"] = adapter;
+      if (adapter == name) return {.body = entry.dump() + "\n"};
+      list.push_back(entry);
+    }
   }
   if (!name.empty())
     return error_reply("/v1/models", 404, fmt::format("there is no model {:.200}", name));

@@ -7,7 +7,8 @@
 
 namespace saturate::train {
 
-inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 40) {
+inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 40,
+                                const model::Lora& beside = {}) {
   const data::Tokenizer bytes = data::Tokenizer::bytes();
   LoadedModel m{.folder = "random",
                 .config = {},
@@ -28,7 +29,9 @@ inline LoadedModel random_model(model::ModelKind kind, int64_t max_positions = 4
   c.max_positions = max_positions;
   c.eos_id = bytes.eos_id();
   c.pad_id = c.decoder_start_id = bytes.pad_id();
-  m.transformer = std::make_unique<model::Transformer>(c, *m.store);
+  model::ModelConfig declared = c;
+  declared.lora = beside;
+  m.transformer = std::make_unique<model::Transformer>(declared, *m.store);
   m.store->allocate(ParameterStore::Purpose::inference);
   m.transformer->make_tables(*m.store);
   m.store->initialise(Stream(Device{}), 3);

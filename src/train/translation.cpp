@@ -233,13 +233,31 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     log_info(fmt::format("adapter {} of rank {} beside {} projections, merged", place.adapter,
                          adapter->lora.rank, adapter->lora.linears.size()));
   }
+  model::ModelConfig layout = m.config;
+  if (!hooks.adapters.empty()) {
+    if (m.config.kind != model::ModelKind::decoder_only || adapter) {
+      throw Error(
+          Errc::invalid_argument, "model",
+          fmt::format("{} is {}; adapters lie side by side beside a language model alone, and "
+                      "else one is merged into it",
+                      place.adapter.empty() ? place.folder : place.adapter,
+                      adapter ? "an adapter itself" : "a translation model"));
+    }
+    std::vector<model::Adapter> all;
+    for (const std::string& folder : hooks.adapters)
+      all.push_back(model::read_adapter(folder, m.folder, m.config));
+    adapter = model::side_by_side(all);
+    layout.lora = adapter->lora;
+    log_info(
+        fmt::format("{} adapters beside {} projections", all.size(), layout.lora.linears.size()));
+  }
   const model::Adapter* const merged = adapter ? &*adapter : nullptr;
   if (hooks.on_text) hooks.on_text(m);
   const auto make_store = [&] {
     const TimedPart part("device memory and tables");
     m.store = std::make_unique<ParameterStore>(device.get(), compute_type(precision, device.get()));
     m.store->set_kernels(kernels::kernel_options_from_environment());
-    m.transformer = std::make_unique<model::Transformer>(m.config, *m.store);
+    m.transformer = std::make_unique<model::Transformer>(layout, *m.store);
     m.store->allocate(ParameterStore::Purpose::inference);
     m.transformer->make_tables(*m.store);
   };
@@ -260,7 +278,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   if (is_cpu) {  // the memory of the device is where the weights are read to
     make_store();
     pack();
-    model::load_weights(m.folder, m.config, *m.store, merged);
+    model::load_weights(m.folder, layout, *m.store, merged);
     lists_of_cpu();
     return m;
   }
@@ -271,7 +289,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     const TimedPart part("plans and kernels");
     if (hooks.on_memory) hooks.on_memory(m);
   });
-  const std::vector<float> masters = model::read_weights(m.folder, m.config, merged);
+  const std::vector<float> masters = model::read_weights(m.folder, layout, merged);
   memory.get();
   // What the hook runs must be finite. In 16 bits all matrices are zero until they are refreshed.
   if (m.store->compute_type() == m.store->wide_type()) planned.wait();

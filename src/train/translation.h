@@ -58,6 +58,9 @@ struct LoadHooks {
   // thread of its own beside the reading of the weights; load_model() waits for it.
   std::function<void(const LoadedModel&)> on_memory;
   bool ids = false;  // text is token ids (Tokenizer::ids), and no tokenizer is needed
+  // Folders of adapters that lie side by side beside a language model, each for the sequences that ask for it
+  // (SamplingOptions::adapter); none is merged.
+  std::vector<std::string> adapters = {};
   // Of a multilingual model; "": as its files say.
   std::string source_language = {}, target_language = {};
 };

@@ -25,6 +25,7 @@ struct SampleSequence {
   int32_t limit = 1;         // prompt and continuation together are no longer
   int32_t result = 0;        // number of its part of SampleResult
   int32_t wants_scores = 0;  // 1: log-probabilities are written
+  int32_t adapter = -1;      // of several side by side (adapters/keep_columns.h); -1: none
   TokenRules rules = {};     // of the prompt with its continuation
 };
 

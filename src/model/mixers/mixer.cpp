@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/context_attention.h"
 #include "ops/feed_forward.h"
+#include "ops/inference.h"
 #include "ops/linear.h"
 #include "ops/linear_ranks.h"
 
@@ -95,6 +97,12 @@ AdapterIds Declaration::adapter(const std::string& name) const {
                  {.name = l->b_name(i), .rows = part.rows, .cols = part.rank, .decay = true});
     ids.parts.push_back({b, part.first_row, part.scale});
   }
+  for (int32_t g = 0, column = 0; config.lora.side_by_side > 0; ++g) {
+    ids.begins.push_back(column);
+    if (g == config.lora.side_by_side) break;
+    for (const LoraPart& part : l->parts)
+      if (part.adapter == g) column += static_cast<int32_t>(part.rank);
+  }
   return ids;
 }
 
@@ -169,11 +177,15 @@ void begin_gathered_rows(Tape& tape, const ops::GroupOfRanks& ranks, Value x) {
 
 namespace {
 
+thread_local const AdapterRows* adapter_rows = nullptr;
+
 // y with what adapters make of x, the projection's input.
 Value adapted(Tape& tape, const AdapterIds& ids, Value x, Value y) {
-  if (ids.parts.empty()) return y;
-  const Value z =
-      ops::linear(tape, ops::dropout(tape, x, ids.dropout, ids.mask), tape.parameter(ids.a));
+  const AdapterRows* const rows = AdapterRows::current();
+  if (ids.parts.empty() || (!ids.begins.empty() && rows == nullptr)) return y;
+  Value z = ops::linear(tape, ops::dropout(tape, x, ids.dropout, ids.mask), tape.parameter(ids.a));
+  if (!ids.begins.empty())
+    z = ops::keep_columns(tape, z, ids.begins, rows->of_row(), rows->stride());
   std::vector<ops::LowRankPart> parts;
   for (const AdapterIds::Part& p : ids.parts)
     parts.push_back({tape.parameter(p.b), p.row, p.scale});
@@ -181,6 +193,11 @@ Value adapted(Tape& tape, const AdapterIds& ids, Value x, Value y) {
 }
 
 }  // namespace
+
+AdapterRows::AdapterRows(const int32_t* of_row, int64_t stride) noexcept
+    : of_row_(of_row), stride_(stride), before_(std::exchange(adapter_rows, this)) {}
+AdapterRows::~AdapterRows() { adapter_rows = before_; }
+const AdapterRows* AdapterRows::current() noexcept { return adapter_rows; }
 
 Value project(Tape& tape, const LinearIds& ids, Value x) {
   return adapted(tape, ids.adapter, x,

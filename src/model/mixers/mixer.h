@@ -24,9 +24,31 @@ struct AdapterIds {
   };
   ParameterId a;
   std::vector<Part> parts;
+  // Of several side by side: where the columns of each begin in A x, and the end; else empty.
+  std::vector<int32_t> begins = {};
   float dropout = 0;
   MaskKind mask = MaskKind::adapter_in;
 };
+/// Which of several adapters each row has, for what this thread records while it lives: element
+/// [row * stride], in device memory that is read when the list runs. Rows of lists that are recorded
+/// without it have none.
+class AdapterRows {
+ public:
+  AdapterRows(const int32_t* of_row, int64_t stride) noexcept;
+  ~AdapterRows();
+  AdapterRows(const AdapterRows&) = delete;
+  AdapterRows& operator=(const AdapterRows&) = delete;
+
+  static const AdapterRows* current() noexcept;  // null: there is none
+  const int32_t* of_row() const noexcept { return of_row_; }
+  int64_t stride() const noexcept { return stride_; }
+
+ private:
+  const int32_t* of_row_;
+  int64_t stride_;
+  const AdapterRows* before_;
+};
+
 struct LinearIds {
   ParameterId weight, bias;  // without a bias its index is -1
   AdapterIds adapter = {};
