@@ -101,7 +101,9 @@ std::string framework() {
         auto& name = *static_cast<std::string*>(out);
         if (path.find("libtorch_cuda") != path.npos) name = "PyTorch";
         if (path.find("libtensorflow") != path.npos) name = "TensorFlow";
-        if (name.empty() && path.find("xla_cuda") != path.npos) name = "JAX";
+        // JAX starts CUDA before it loads XLA's plugin, to ask how many devices there are.
+        for (const char* of_jax : {"xla_cuda", "jax_cuda", "/jaxlib/"})
+          if (name.empty() && path.find(of_jax) != path.npos) name = "JAX";
         return 0;
       },
       &found);
