@@ -67,8 +67,8 @@ TEST(TokenCache, CountsWhatItLeavesOut) {
   EXPECT_EQ(cache.stats().counts,
             (FilterCounts{.read = 6, .kept = 1, .empty = 2, .too_long = 2, .ratio = 1}));
   spec.filter.max_source = 2;
-  EXPECT_NE(error_of([&] { open_or_build_token_cache(spec); }).find("none of 6 lines can be used"),
-            std::string::npos);
+  const std::string error = error_of([&] { open_or_build_token_cache(spec); });
+  EXPECT_NE(error.find("none of 6 lines can be used"), std::string::npos) << error;
 }
 
 TEST(TokenCache, IsMadeAgainWhenAnythingChanges) {
