@@ -120,7 +120,7 @@ def judge_decoder(name, program, scratch):
                                          include_prompt_in_result=False, end_token=weights.eos_ids(model.config))[0].sequences_ids[0]
         theirs = ask(peer)
         got = ask(original) if name == "mistral" else got
-        same += next((i for i, (a, b) in enumerate(zip(got, theirs)) if a != b), min(len(got), len(theirs)))
+        same += weights.alike(got, theirs)
         total += max(len(got), len(theirs))
     print(f"{'right' if same == total else 'wrong'}: {name}: CTranslate2 opens the export; greedy tokens alike: {same}/{total}", flush=True)
     return same == total

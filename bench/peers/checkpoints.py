@@ -288,6 +288,11 @@ def log_probabilities(model, source, target):
 
 
 @torch.no_grad()
+def alike(a, b):
+    """How many ids two sequences begin with alike."""
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
 def greedy(model, prompt):
     config = model.config
     encdec = config.is_encoder_decoder
@@ -387,8 +392,7 @@ def judge(name, program, device, folder, precision, prompts):
             got = run(program, "generate", *common, "--temperature", "0", "--max-tokens", str(GREEDY),
                       "--prompt", " ".join(map(str, prompt)))[0]
             got = [int(x) for x in got.split()][len(prompt):]
-        common_length = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b),
-                             min(len(got), len(wanted)))
+        common_length = alike(got, wanted)
         same.append(common_length == len(wanted) == len(got))
         length.append(f"{common_length}/{len(wanted)}")
     tolerance = 2e-4 if precision == "fp32" else 3e-2

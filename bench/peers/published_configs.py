@@ -103,7 +103,7 @@ def judge(entry, options, folder):
         got = checkpoints.run(options.program, "generate", *common, "--temperature", "0", "--max-tokens", "100",
                               "--prompt", " ".join(map(str, prompt)))[0]
         got = [int(x) for x in got.split()][len(prompt):]
-    same = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
+    same = checkpoints.alike(got, wanted)
     right = worst < 2e-4 and same == len(wanted) == len(got)
     print(f"{'right' if right else 'wrong'}: {entry['name']}: log-probabilities within {worst:.1e} a token; greedy tokens "
           f"alike: {same}/{len(wanted)}", flush=True)
