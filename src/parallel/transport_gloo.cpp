@@ -6,8 +6,10 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 
@@ -46,6 +48,33 @@ class ChannelStore final : public gloo::rendezvous::Store {
   ControlChannel& channel_;
   const Group& group_;
   std::map<std::string, std::vector<char>> stored_;
+};
+
+// While it lives, a write of this thread to the socket of a rank that has gone is an error (EPIPE),
+// not a SIGPIPE: Gloo's writes raise it, and a process that does not handle it would end without
+// saying who was lost. Threads that are started meanwhile stay so.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigset_t pending;
+    sigpending(&pending);
+    pending_before_ = sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    const timespec now{};
+    while (!pending_before_ && sigtimedwait(&sigpipe_, nullptr, &now) == -1 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  bool pending_before_ = false;
+  sigset_t sigpipe_, before_;
 };
 
 class GlooTransport final : public HostTransport {
@@ -108,6 +137,7 @@ class GlooTransport final : public HostTransport {
 
   template <class Body>
   static void guarded(const Body& body) {
+    const WithoutSigpipe inside;
     try {
       body();
     } catch (const Error&) {  // of the control channel

@@ -30,7 +30,7 @@ void step_until_failure(parallel::Communicator& communicator, Device device, int
 double now_s();
 
 struct Rank {
-  int exit_code = -1;  // -1: ended by a signal or by the time limit
+  int exit_code = -1;  // -N: ended by signal N; the time limit ends by SIGKILL
   double seconds = 0;
   double ended_at = 0;  // on the clock of now_s()
   std::string errors;   // its standard error

@@ -55,7 +55,7 @@ bool judge(const std::string& mode, int size) {
   for (int r = 0; r < size; ++r) {
     const Rank& rank = ranks[static_cast<size_t>(r)];
     const bool killed = mode == "die" && r == size - 1;
-    const bool as_expected = killed ? rank.exit_code == -1
+    const bool as_expected = killed ? rank.exit_code == -SIGKILL
                                     : rank.exit_code == (fails ? 1 : 0) &&
                                           (!fails || rank.errors.find(line) != std::string::npos);
     if (!as_expected)

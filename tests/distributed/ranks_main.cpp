@@ -45,7 +45,7 @@ int spawn(const std::string& mode, int size) {
   for (int r = 0; r < size; ++r) {
     const Rank& rank = ranks[static_cast<size_t>(r)];
     const bool victim_of_kill = mode == "die" && r == size - 1;
-    const int expected = mode == "collectives" ? 0 : victim_of_kill ? -1 : 1;
+    const int expected = mode == "collectives" ? 0 : victim_of_kill ? -SIGKILL : 1;
     good = good && rank.exit_code == expected && (mode == "collectives" || rank.seconds < 10);
     std::fprintf(stderr, "%s", rank.errors.c_str());
     if (rank.exit_code != expected)

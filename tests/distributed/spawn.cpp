@@ -74,7 +74,7 @@ std::vector<Rank> spawn_ranks(int size, double limit_s, const std::function<int(
       if (waitpid(children[r].pid, &status, WNOHANG) == 0) continue;
       children[r].pid = 0;
       --running;
-      ranks[r] = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, seconds, now_s(),
+      ranks[r] = {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), seconds, now_s(),
                   text_of(children[r].errors)};
       std::filesystem::remove(children[r].errors);
     }
