@@ -75,6 +75,7 @@ struct OptimizerConfig {
   double ema_decay = 0.0;
   std::string kind = "adamw";
   double momentum = 0.95;
+  bool relative = false;
   std::string moments = "fp32";
   std::vector<std::string> freeze;
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;

@@ -70,8 +70,9 @@ const Key kKeys[] = {
     {AT(batch.sequences), "most sentences in a batch; 0: from the corpus' mean length", 0, 1 << 22},
     {AT(batch.accumulate), "batches per weight update", 1, 65536},
 
-    {AT(optimizer.kind), "adamw; muon: momentum made orthogonal for the matrices of layers, AdamW for all else, both with one learning rate", 0, 0, "adamw|muon"},
+    {AT(optimizer.kind), "adamw; muon: momentum made orthogonal for the matrices of layers, AdamW for all else, both with one learning rate; adafactor: second moments as one number a row and a column, no first", 0, 0, "adamw|muon|adafactor"},
     {AT(optimizer.momentum), "Muon: decay of the momentum", 0, 0.9999999},
+    {AT(optimizer.relative), "Adafactor: a parameter's step is lr times its root mean square, at least 0.001 (then lr = 0.01, schedule.warmup_steps = 10000 is what its authors took)"},
     {AT(optimizer.lr), "highest learning rate", 0, 10},
     {AT(optimizer.beta1), "AdamW: decay of the first moment", 0, 0.9999999},
     {AT(optimizer.beta2), "AdamW: decay of the second moment", 0, 0.9999999},

@@ -33,6 +33,7 @@
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norm/norm.h"
+#include "kernels/optimizer/adafactor.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relative_bias/relative_bias.h"
@@ -290,6 +291,53 @@ StepState state_of_a_step() {
   StepState s;
   s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
   return s;
+}
+
+// A matrix of two pieces and a vector, for one of the three calls of a step.
+enum class AdafactorCall { sums, measure, apply };
+AdafactorArgs adafactor_args(Call& c, AdafactorCall call) {
+  struct Tables {
+    AdafactorTensor tensors[2];
+    AdafactorPiece pieces[3];
+  };
+  constexpr int64_t kCount = 40 * 24 + 50, kFactors = 40 + 24 + 50;
+  Tables tables{
+      .tensors = {{.rows = 40, .cols = 24, .begin = 0, .end = 960},
+                  {.cols = 50, .begin = 0, .end = 50, .master = 960, .grad = 960, .factors = 64}},
+      .pieces = {}};
+  AdafactorArgs a{.tensor_count = 2,
+                  .piece_count = 3,
+                  .factor_count = kFactors,
+                  .widest = 24,
+                  .weight_decay = 0.1f,
+                  .clip_norm = 1.0f,
+                  .ema_decay = 0.9f,
+                  .schedule = {.kind = ScheduleKind::constant, .peak_lr = 0.1f},
+                  .state = c.in_object(state_of_a_step())};
+  std::ranges::copy(adafactor_pieces(tables.tensors, a.partial_count), tables.pieces);
+  const Tables* const held = c.in_object(tables);
+  a.tensors = held->tensors;
+  a.pieces = held->pieces;
+  const auto read = [](const void* p) { return const_cast<void*>(p); };  // by this call alone
+  const auto values = [](int64_t count, double value) {
+    return Values(static_cast<size_t>(count), value);
+  };
+  a.grad = c.in(DType::f32, testing::random_values(kCount, DType::f32, 3));
+  const Values weights = testing::random_values(kCount, DType::f32, 1);
+  const bool applies = call == AdafactorCall::apply;
+  a.master = applies ? c.changed(DType::f32, weights) : read(c.in(DType::f32, weights));
+  a.ema = applies ? c.changed(DType::f32, weights) : nullptr;
+  a.factors = call == AdafactorCall::measure ? c.changed(DType::f32, values(kFactors, 0.5))
+                                             : read(c.in(DType::f32, values(kFactors, 0.5)));
+  a.sums = static_cast<double*>(call == AdafactorCall::sums
+                                    ? c.out(DType::f64, kFactors)
+                                    : read(c.in(DType::f64, values(kFactors, 0.25))));
+  a.totals =
+      static_cast<double*>(call == AdafactorCall::measure ? c.out(DType::f64, 4)
+                                                          : read(c.in(DType::f64, values(4, 2.0))));
+  const auto bytes = static_cast<int64_t>(adafactor_scratch_bytes(2, 3, a.partial_count));
+  a.scratch = applies ? read(c.in(DType::f64, values(bytes / 8, 0.5))) : c.scratch(bytes);
+  return a;
 }
 
 struct Operation {
@@ -610,6 +658,9 @@ const std::vector<Operation>& operations() {
          args.scratch = c.scratch(static_cast<int64_t>(muon_scratch_bytes(args)));
          muon(c.ctx(), args);
        }, false},
+      {"adafactor_sums", [](Call& c) { adafactor_sums(c.ctx(), adafactor_args(c, AdafactorCall::sums)); }, false},
+      {"adafactor_measure", [](Call& c) { adafactor_measure(c.ctx(), adafactor_args(c, AdafactorCall::measure)); }, false},
+      {"adafactor_apply", [](Call& c) { adafactor_apply(c.ctx(), adafactor_args(c, AdafactorCall::apply)); }, false},
       {"finish_step", [](Call& c) {
          finish_step(c.ctx(), {.state = c.changed_object(state_of_a_step()), .ring = c.host_object<StepRecord>(),
                                .ring_slots = 1, .dynamic_loss_scale = true, .growth_interval = 1});

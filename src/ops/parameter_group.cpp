@@ -2,6 +2,7 @@
 #include "ops/parameter_group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/elementwise/elementwise.h"
@@ -42,6 +43,10 @@ int64_t ParameterGroup::add(int64_t elements) {
   return offset;
 }
 
+int64_t ParameterGroup::add_factors(int64_t elements) {
+  return std::exchange(factors_, factors_ + elements);
+}
+
 size_t ParameterGroup::bucket_of(int64_t offset) const noexcept {
   const auto after = std::ranges::upper_bound(buckets_, offset, {}, &parallel::FlatRange::begin);
   return static_cast<size_t>(after - buckets_.begin()) - 1;
@@ -56,10 +61,15 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
     case StateArray::master:
       return true;
     case StateArray::gradient:
+      return kind_ == Kind::trained && purpose != Purpose::inference;
     case StateArray::first_moment:
-    case StateArray::second_moment:
       return kind_ == Kind::trained && purpose != Purpose::inference &&
-             !(a == StateArray::second_moment && update_ == Update::muon);
+             update_ != Update::adafactor;
+    case StateArray::second_moment:
+      return kind_ == Kind::trained && purpose != Purpose::inference && update_ == Update::adamw;
+    case StateArray::factors:
+      return kind_ == Kind::trained && purpose != Purpose::inference &&
+             update_ == Update::adafactor;
     case StateArray::average:
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:
@@ -73,7 +83,7 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
 }
 
 bool ParameterGroup::holds_ranges(StateArray a) const noexcept {
-  if (owns_all()) return false;
+  if (owns_all() || a == StateArray::factors) return false;
   if (a == StateArray::gradient) return sharing_.zero >= 2;
   return a == StateArray::compute ? sharing_.zero >= 3 : true;
 }
@@ -84,6 +94,7 @@ size_t ParameterGroup::bytes(StateArray a, Purpose purpose) const noexcept {
 }
 
 int64_t ParameterGroup::elements_of(StateArray a) const noexcept {
+  if (a == StateArray::factors) return factors_;
   if (!holds_ranges(a)) return count_;
   return owned_.empty() ? 0 : owned_.back().local + owned_.back().end - owned_.back().begin;
 }

@@ -17,19 +17,21 @@
 namespace saturate {
 
 // The flat arrays that there can be. All are in the wide type but `compute`, the copy that matrix
-// products read, and the moments (ParameterGroup::hold_moments).
+// products read, and the moments (ParameterGroup::hold_moments). Factors are Adafactor's: few for a
+// parameter (ops/factors.h), the same on every rank that has it.
 enum class StateArray : uint8_t {
   master,
   gradient,
   first_moment,
   second_moment,
+  factors,
   average,
   compute,
   residual  // of sums that travel in 8 bits (ParameterGroup::Sharing::coded): what has not travelled
 };
 constexpr StateArray kStateArrays[] = {
     StateArray::master,  StateArray::gradient, StateArray::first_moment, StateArray::second_moment,
-    StateArray::average, StateArray::compute,  StateArray::residual};
+    StateArray::factors, StateArray::average,  StateArray::compute,      StateArray::residual};
 
 // What a model is held for decides which arrays it has.
 enum class Purpose : uint8_t { inference, training, averaged_training };
@@ -38,7 +40,8 @@ enum class Purpose : uint8_t { inference, training, averaged_training };
 // checkpoint, since it is made from the others. The order of kStateArrays is that of the file; the
 // residual has a file of its own (train/checkpoint_state.h).
 constexpr const char* saved_name(StateArray a) noexcept {
-  constexpr const char* kNames[] = {"master", nullptr, "m", "v", "average", nullptr, "residual"};
+  constexpr const char* kNames[] = {"master",  nullptr,   "m",     "v",
+                                    "factors", "average", nullptr, "residual"};
   return kNames[static_cast<size_t>(a)];
 }
 
@@ -48,8 +51,9 @@ constexpr const char* saved_name(StateArray a) noexcept {
 class ParameterGroup {
  public:
   enum class Kind : uint8_t { trained, frozen };
-  // What changes the parameters of a group in a step: Muon keeps no second moments.
-  enum class Update : uint8_t { adamw, muon };
+  // What changes the parameters of a group in a step: Muon keeps no second moments, Adafactor factors
+  // in place of both.
+  enum class Update : uint8_t { adamw, muon, adafactor };
   using Axes = std::vector<parallel::MeshAxis>;
   ParameterGroup(Kind kind, DType compute, Axes axes, std::vector<int32_t> holders = {})
       : kind_(kind), compute_type_(compute), axes_(std::move(axes)), holders_(std::move(holders)) {}
@@ -92,6 +96,8 @@ class ParameterGroup {
   // after another; begin_unit() comes before each. Before own() and allocate().
   void begin_unit();
   int64_t add(int64_t elements);
+  // Place for factors of a parameter, where Adafactor changes the group.
+  int64_t add_factors(int64_t elements);
   // After the last add() of a shared group: makes buckets of neighbouring units, of `most` elements
   // or of one unit, and owns slice `position` of each.
   void make_buckets(int64_t most);
@@ -122,8 +128,8 @@ class ParameterGroup {
   bool holds_ranges(StateArray a) const noexcept;
   // Whether an array lies in host memory, which kernels and copies of the device can reach.
   bool in_host(StateArray a) const noexcept {
-    return sharing_.offload && a != StateArray::gradient && a != StateArray::compute &&
-           a != StateArray::residual;
+    return sharing_.offload && a != StateArray::gradient && a != StateArray::factors &&
+           a != StateArray::compute && a != StateArray::residual;
   }
   // Of the values; moments may be held in fewer bytes.
   DType type_of(StateArray a) const noexcept {
@@ -161,7 +167,7 @@ class ParameterGroup {
   Update update_ = Update::adamw;
   kernels::MomentType moments_ = kernels::MomentType::wide;
   std::vector<int32_t> holders_;
-  int64_t count_ = 0;
+  int64_t count_ = 0, factors_ = 0;
   std::vector<int64_t> units_;  // where they begin
   std::vector<parallel::FlatRange> buckets_;
   std::vector<OwnedRange> owned_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "ops/factors.h"
 #include "ops/layout.h"
 #include "runtime/parallel_for.h"
 
@@ -67,6 +68,7 @@ void ParameterStore::begin_groups() {
   last_unit_.clear();
   for (const auto kind : {ParameterGroup::Kind::trained, ParameterGroup::Kind::frozen})
     groups_.emplace_back(kind, compute_type_, parallel::ShardSpec{}.reduce_axes());
+  if (update_ == ParameterGroup::Update::adafactor) groups_[0].update_by(update_);
 }
 
 void ParameterStore::place(ParameterSpec& spec) {
@@ -75,7 +77,9 @@ void ParameterStore::place(ParameterSpec& spec) {
   const ParameterGroup::Axes axes = spec.shard.reduce_axes();
   const bool shared = layout_ != nullptr && !spec.frozen;
   const bool away = offload_ && !spec.frozen;
-  const auto update = spec.multiplied && !spec.frozen ? update_ : ParameterGroup::Update::adamw;
+  using Update = ParameterGroup::Update;
+  const bool chosen = !spec.frozen && (spec.multiplied || update_ == Update::adafactor);
+  const Update update = chosen ? update_ : Update::adamw;
   const bool apart = spec.wide && (away || (shared && sharing_.zero > 0));
   const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
     return g.kind() == kind && g.axes() == axes && g.holders() == spec.holders &&
@@ -106,6 +110,7 @@ void ParameterStore::place(ParameterSpec& spec) {
   if (shared && (group.count() == 0 || last_unit_[spec.group] != spec.unit)) group.begin_unit();
   last_unit_[spec.group] = spec.unit;
   spec.offset = group.add(spec.size());
+  if (update == Update::adafactor) spec.factors = group.add_factors(factor_count(spec));
 }
 
 void ParameterStore::offload() {

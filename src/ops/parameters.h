@@ -67,9 +67,10 @@ struct ParameterSpec {
   // once theirs are added up. Empty: one chunk alone uses it.
   std::vector<int32_t> holders = {};
   // Set by ParameterStore:
-  int32_t unit = 0;    // see begin_unit()
-  int32_t group = 0;   // of ParameterStore::groups()
-  int64_t offset = 0;  // in elements from the start of the group's arrays
+  int32_t unit = 0;     // see begin_unit()
+  int32_t group = 0;    // of ParameterStore::groups()
+  int64_t offset = 0;   // in elements from the start of the group's arrays
+  int64_t factors = 0;  // the same in StateArray::factors
   int64_t size() const noexcept { return rows * cols; }
 };
 
@@ -126,7 +127,8 @@ class ParameterStore {
   // add() and freeze(), before share().
   void offload();
   // muon: it changes the matrices that are `multiplied` and nothing else, which get a group of their
-  // own; AdamW all others. After the last add() and freeze(), before share().
+  // own; AdamW all others. adafactor: all that trains. After the last add() and freeze(), before
+  // share().
   void update_by(ParameterGroup::Update update);
   // How AdamW's moments are held, from allocate() on. Not together with offload().
   void hold_moments(kernels::MomentType type) noexcept;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "model/finite.h"
+#include "ops/factors.h"
 #include "train/held_values.h"
 
 namespace saturate::train {
@@ -21,6 +22,7 @@ struct SavedPart {
   const ParameterSpec& parameter;
   std::string name() const { return fmt::format("{}/{}", saved_name(array), parameter.name); }
   std::vector<int64_t> shape() const {
+    if (array == StateArray::factors) return {1, factor_count(parameter)};
     const SavedShape s = saved_shape(parameter);
     return {s.rows, s.cols};
   }
@@ -46,7 +48,7 @@ const char* file_type(const ParameterStore& store) {
 // Tables of a vocabulary were written with the rows that padded it to a multiple of 64.
 bool fits(const model::TensorView& t, const SavedPart& part, const ParameterStore& store) {
   const std::vector<int64_t> shape = part.shape();
-  const bool padded = part.parameter.padding_rows > 0 &&
+  const bool padded = part.parameter.padding_rows > 0 && part.array != StateArray::factors &&
                       t.shape == std::vector<int64_t>{(shape[0] + 63) / 64 * 64, shape[1]};
   return (t.shape == shape || padded) && t.dtype == file_type(store);
 }
@@ -107,11 +109,22 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
   HeldValues held(store, stream, store.device().is_cuda() ? most : 0);
   std::map<std::string_view, size_t> numbers;
   for (size_t i = 0; i < tensors.size(); ++i) numbers[tensors[i].name] = i;
+  std::vector<char> values;
   for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const size_t tensor = numbers.at(part.name());
     const ParameterGroup& group = store.group_of(part.parameter);
     const Share share =
         shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
+    if (part.array == StateArray::factors) {
+      // Of all ranks that have them, one writes.
+      if (share.rank > 0 || (!group.owns_all() && group.sharing().position > 0)) continue;
+      values.resize(static_cast<size_t>(part.shape()[1]) * element);
+      copy_to_host(stream, values.data(), group.at(part.array, part.parameter.factors),
+                   values.size());
+      stream.synchronize();
+      file.write_at(tensor, 0, std::as_bytes(std::span(values)));
+      continue;
+    }
     for_held(store, part.parameter, part.array, Held::owned, share, most,
              [&](char* memory, int64_t elements, std::span<const HeldRun> runs) {
                const char* const host = held.load(group, part.array, memory, elements);
@@ -145,6 +158,12 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
                               "configuration or start in a new folder",
                               file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
                               text(file_type(store), part.shape())));
+    }
+    if (part.array == StateArray::factors) {
+      copy_to_device(stream, store.group_of(part.parameter).at(part.array, part.parameter.factors),
+                     t->data, static_cast<size_t>(part.shape()[1]) * element);
+      stream.synchronize();
+      continue;
     }
     for_held(store, part.parameter, part.array, Held::in_memory, {},
              static_cast<int64_t>(kChunk / element),

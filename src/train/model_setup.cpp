@@ -227,9 +227,12 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.optimizer.weight_decay = f(config.optimizer.weight_decay);
   s.optimizer.clip_norm = f(config.optimizer.clip_norm);
   s.optimizer.ema_decay = f(config.optimizer.ema_decay);
-  s.optimizer.kind = config.optimizer.kind == "muon" ? OptimizerOptions::Kind::muon
-                                                     : OptimizerOptions::Kind::adamw;
+  using Kind = OptimizerOptions::Kind;
+  s.optimizer.kind = config.optimizer.kind == "muon"        ? Kind::muon
+                     : config.optimizer.kind == "adafactor" ? Kind::adafactor
+                                                            : Kind::adamw;
   s.optimizer.momentum = f(config.optimizer.momentum);
+  s.optimizer.relative = config.optimizer.relative;
   s.optimizer.moments = moments_of(config);
   s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},

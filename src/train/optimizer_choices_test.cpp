@@ -97,18 +97,20 @@ struct Training {
 };
 
 class OptimizerChoice : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, OptimizerChoice,
-                         ::testing::Values(Case{"fp32", {}},
-                                           Case{"bf16", {.moments = MomentType::bf16}},
-                                           Case{"8bit", {.moments = MomentType::blocks}},
-                                           Case{"muon", {.kind = OptimizerOptions::Kind::muon}}),
-                         [](const auto& i) { return std::string(i.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, OptimizerChoice,
+    ::testing::Values(Case{"fp32", {}}, Case{"bf16", {.moments = MomentType::bf16}},
+                      Case{"8bit", {.moments = MomentType::blocks}},
+                      Case{"muon", {.kind = OptimizerOptions::Kind::muon}},
+                      Case{"adafactor",
+                           {.kind = OptimizerOptions::Kind::adafactor, .relative = true}}),
+    [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(OptimizerChoice, TrainsOnRanksAsOnOne) {
   std::map<std::string, std::vector<double>> want;
   for (const auto& [ranks, zero] :
        {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{4, 2}, std::pair{2, 3}}) {
-    if (GetParam().options.kind != OptimizerOptions::Kind::adamw && zero > 0) continue;
+    if (GetParam().options.kind == OptimizerOptions::Kind::muon && zero > 0) continue;
     std::vector<std::map<std::string, std::vector<double>>> of_rank(static_cast<size_t>(ranks));
     parallel::run_lockstep(ranks, [&, zero = zero](parallel::Communicator& c) {
       Training t(c, DType::f64, GetParam().options, zero);
@@ -132,10 +134,12 @@ TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
   parallel::run_lockstep(1, [&](parallel::Communicator& c) {
     Training whole(c, DType::f32, GetParam().options, 0),
         first(c, DType::f32, GetParam().options, 0), second(c, DType::f32, GetParam().options, 0);
-    const std::vector<char> start = first.bytes(StateArray::first_moment);
+    const bool factored = GetParam().options.kind == OptimizerOptions::Kind::adafactor;
+    const StateArray kept = factored ? StateArray::factors : StateArray::first_moment;
+    const std::vector<char> start = first.bytes(kept);
     whole.steps(0, 6);
     first.steps(0, 3);
-    EXPECT_NE(first.bytes(StateArray::first_moment), start);
+    EXPECT_NE(first.bytes(kept), start);
     const auto tensors = state_tensors(first.store, first.store.purpose());
     {
       model::SafetensorsWriter file(folder / "state", tensors);
@@ -143,12 +147,12 @@ TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
       file.commit();
     }
     read_owned(model::SafetensorsReader(folder / "state"), second.store, second.step->stream());
-    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment})
+    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment, kept})
       EXPECT_TRUE(second.bytes(a) == first.bytes(a)) << saved_name(a);
     second.step->set_state(first.step->state());
     second.steps(3, 6);
     EXPECT_EQ(second.masters(), whole.masters());
-    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment})
+    for (const StateArray a : {StateArray::first_moment, StateArray::second_moment, kept})
       EXPECT_TRUE(second.bytes(a) == whole.bytes(a)) << saved_name(a);
   });
 }
@@ -169,6 +173,17 @@ TEST(OptimizerMemory, IsWhatTheMomentsTake) {
     EXPECT_GT(scratch, 2 * 48 * 16 * sizeof(float));
     EXPECT_EQ(bytes_with({.kind = OptimizerOptions::Kind::muon}),
               full - 2 * (48 + 16 + 2 * 32) * 16 * sizeof(float) + scratch);
+    // Of a matrix rows and columns (q, k and v apart), of vectors all: norms, biases.
+    const OptimizerOptions adafactor{.kind = OptimizerOptions::Kind::adafactor};
+    Training factored(c, DType::f32, adafactor, 0);
+    size_t factors = 0;
+    for (const ParameterSpec& p : factored.store.specs())
+      factors += static_cast<size_t>(p.rows == 1 ? p.cols
+                                                 : p.rows - p.padding_rows +
+                                                       p.cols * std::max(std::ssize(p.blocks), 1l));
+    EXPECT_EQ(bytes_with(adafactor),
+              factors * sizeof(float) + OptimizerStep::scratch_bytes(factored.store));
+    EXPECT_LT(factors * sizeof(float), full / 10);
   });
 }
 

@@ -106,6 +106,9 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
     stream.synchronize();
     parts_.push_back({&group, std::move(rules), std::move(named), blocks_, std::move(counted)});
     blocks_ += kernels::norm_blocks(group.count());
+    if (group.update() == ParameterGroup::Update::adafactor)
+      parts_.back().adafactor =
+          std::make_unique<AdafactorStep>(store, static_cast<int32_t>(g), stream, ranks);
   }
   for (Part& part : parts_) {
     if (every_rank_has_all_)
@@ -127,6 +130,11 @@ std::vector<parallel::Collective> OptimizerStep::collectives() const {
     list.push_back({.group = stage_of(layout_), .dtype = DType::f64, .count = blocks_});
   if (const parallel::Group& stages = layout_.group({Axis::pp}); stages.size() > 1)
     list.push_back({.group = stages, .dtype = DType::f64, .count = 1});
+  for (const Part& part : parts_) {
+    if (part.adafactor == nullptr) continue;
+    const std::vector<parallel::Collective> more = part.adafactor->collectives();
+    list.insert(list.end(), more.begin(), more.end());
+  }
   return list;
 }
 
@@ -166,7 +174,7 @@ void OptimizerStep::enqueue_norm(const Context& ctx, StepState* state) const {
   };
   if (!every_rank_has_all_) sum(sums.front(), norm_partial_.data());
   kernels::gradient_norm_join(ctx, norm_of(0, blocks_ * kernels::kNormBlock));
-  if (layout_.extent(Axis::pp) > 1) sum(sums.back(), &state->grad_square_sum);
+  if (layout_.extent(Axis::pp) > 1) sum(sums[every_rank_has_all_ ? 0 : 1], &state->grad_square_sum);
 }
 
 void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
@@ -237,7 +245,11 @@ void OptimizerStep::enqueue_adamw(const Context& ctx, const Part& part,
 }
 
 size_t OptimizerStep::scratch_bytes(const ParameterStore& store) {
-  size_t most = 0;
+  size_t most = 0, tables = 0;
+  for (size_t g = 0; g < store.groups().size(); ++g) {
+    if (store.groups()[g].update() == ParameterGroup::Update::adafactor)
+      tables += AdafactorStep::scratch_bytes(store, static_cast<int32_t>(g));
+  }
   for (const ParameterSpec& p : store.specs()) {
     if (store.group_of(p).update() != ParameterGroup::Update::muon) continue;
     for (const Matrices& m : matrices_of(store, p)) {
@@ -246,7 +258,7 @@ size_t OptimizerStep::scratch_bytes(const ParameterStore& store) {
       most = std::max(most, kernels::muon_scratch_bytes(shape));
     }
   }
-  return most;
+  return most + tables;
 }
 
 void OptimizerStep::enqueue_muon(const Context& ctx, const Part& part,
@@ -285,6 +297,10 @@ void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState*
     if (g.in_host(StateArray::master)) continue;
     if (g.update() == ParameterGroup::Update::muon) {
       enqueue_muon(ctx, part, state);
+      continue;
+    }
+    if (part.adafactor != nullptr) {
+      part.adafactor->enqueue(ctx, options_, token_budget_, state);
       continue;
     }
     enqueue_adamw(ctx, part, g.owned(),

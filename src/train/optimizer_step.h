@@ -10,15 +10,18 @@
 #include "kernels/optimizer/optimizer.h"
 #include "ops/layout.h"
 #include "ops/parameters.h"
+#include "train/adafactor_step.h"
 #include "train/state_stream.h"
 
 namespace saturate::train {
 
 struct OptimizerOptions {
   using Kind = ParameterGroup::Update;
-  // muon: state is not shared (zero = 0, no tp or ep) and moments are wide, see check_optimizer().
+  // muon: state is not shared (zero = 0, no tp or ep) and moments are wide; adafactor: the same, but
+  // state may be shared; see check_optimizer().
   Kind kind = Kind::adamw;
   float momentum = 0.95f;  // Muon's
+  bool relative = false;   // Adafactor's
   float beta1 = 0.9f, beta2 = 0.98f, eps = 1e-9f, weight_decay = 0.0f;
   float clip_norm = 1.0f;  // 0: no clipping
   float ema_decay = 0.0f;  // 0: no average
@@ -60,6 +63,7 @@ class OptimizerStep {
     // Whose squares this rank adds up: over all ranks each element of the model is in one of these
     // ranges once.
     std::vector<OwnedRange> counted;
+    std::unique_ptr<AdafactorStep> adafactor = {};  // where it changes the group
   };
   void enqueue_muon(const Context& ctx, const Part& part, const StepState* state) const;
   // Of some of the own ranges, whose state is in `memory`; with the compute copy.

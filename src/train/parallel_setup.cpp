@@ -45,7 +45,8 @@ void check_between(const ParallelConfig& p, int dp, int ranks) {
                 "host has one"));
 }
 
-// Orthogonal is a whole matrix, so every rank has all of it and of its state.
+// Orthogonal is a whole matrix, so every rank has all of it and of its state. Adafactor's sums of rows
+// and columns are over all of a matrix, of which ranks may share the elements.
 void check_optimizer(const RunConfig& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   const std::string& kind = config.optimizer.kind;
@@ -54,9 +55,14 @@ void check_optimizer(const RunConfig& config, int ranks) {
     refuse(fmt::format("optimizer.kind = {} works on whole matrices in fp32, and {} = {} {}", kind,
                        key, value, remedy));
   };
-  if (p.tp > 1) refuse_key("parallel.tp", p.tp, "cuts them; use dp with zero = 0, or pp");
-  if (p.ep > 1) refuse_key("parallel.ep", p.ep, "cuts them; use dp with zero = 0, or pp");
-  if (resolve_parallel(p, ranks).zero > 0)
+  const bool shares = kind == "adafactor";
+  const auto refuse_cut = [&](const char* key, int64_t value) {
+    refuse_key(key, value,
+               shares ? "cuts them; use dp, or pp" : "cuts them; use dp with zero = 0, or pp");
+  };
+  if (p.tp > 1) refuse_cut("parallel.tp", p.tp);
+  if (p.ep > 1) refuse_cut("parallel.ep", p.ep);
+  if (!shares && resolve_parallel(p, ranks).zero > 0)
     refuse_key("parallel.zero", p.zero, "shares them out; add parallel.zero = 0");
   if (p.offload) refuse_key("parallel.offload", p.offload, "keeps them elsewhere; leave it out");
   if (config.optimizer.moments != "fp32")

@@ -77,6 +77,25 @@ TEST(ParallelSetup, MuonWantsWholeMatrices) {
   EXPECT_NE(muon("", 1, "8bit").find("optimizer.moments = 8bit is AdamW's"), std::string::npos);
 }
 
+TEST(ParallelSetup, AdafactorMayShareElementsOfMatrices) {
+  const auto refused = [](const char* layout, int ranks) {
+    RunConfig c = with(layout);
+    c.optimizer.kind = "adafactor";
+    try {
+      check_layout(c, model::model_preset("base"), ranks);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* layout : {"", "zero=2", "zero=3", "zero=1,pp=2"})
+    EXPECT_EQ(refused(layout, 4), "") << layout;
+  EXPECT_EQ(
+      refused("tp=2", 2),
+      "[parallel] optimizer.kind = adafactor works on whole matrices in fp32, and parallel.tp "
+      "= 2 cuts them; use dp, or pp");
+}
+
 TEST(ParallelSetup, CopiesAreRefusedWhereTheySaveNothing) {
   EXPECT_EQ(refusal("dp_shard=2", 4), "");
   EXPECT_EQ(layout_text(with("dp_shard=2,zero=2").parallel, 4), "dp=4,zero=2,dp_shard=2");

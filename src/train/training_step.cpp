@@ -85,7 +85,8 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   };
   m.parameters =
       bytes({StateArray::master, StateArray::gradient, StateArray::compute, StateArray::residual});
-  m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::average}) +
+  m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::factors,
+                       StateArray::average}) +
                 StateStream::bytes(store, options.optimizer.purpose()) +
                 OptimizerStep::scratch_bytes(store);
   for (const StateArray a : kStateArrays)
