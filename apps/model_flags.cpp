@@ -21,7 +21,7 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
 
 void add_device_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", model.precision, "auto, fp32, bf16, fp16, or int8 on the CPU")
+  app.add_option("--precision", model.precision, "auto, fp32, bf16, fp16 (GPUs), int8 (CPU)")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "int8"}))
       ->capture_default_str();
   app.add_option("--threads", model.threads,

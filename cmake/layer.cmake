@@ -56,10 +56,11 @@ function(layer name)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=${SATURATE_CPU_ARCH};-fno-trapping-math")
     endif()
     # Chosen at run time (kernels/gemm/packed). GCC 12 takes its own intrinsics for uninitialised (its bug 105593).
-    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND source MATCHES "_(avx512|vnni|amx)\\.cpp$")
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND source MATCHES "_(avx512|vnni|bf16|amx)\\.cpp$")
       set(arch_avx512 skylake-avx512)
       set(arch_vnni cascadelake)
-      set(arch_amx "cascadelake;-mamx-tile;-mamx-int8")
+      set(arch_bf16 cooperlake)
+      set(arch_amx "cascadelake;-mamx-tile;-mamx-int8;-mamx-bf16")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-march=${arch_${CMAKE_MATCH_1}};-Wno-uninitialized;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
     endif()

@@ -278,7 +278,7 @@ def load(folder: Any, *, device: str = "auto", precision: str = "auto", adapter:
     device : str
         "auto" (a GPU where one is), "cpu", "cuda" or "cuda:N". CPU threads: as many as there are CPUs, or ``SATURATE_THREADS``.
     precision : str
-        "auto", "fp32", "bf16", "fp16", or "int8" on the CPU.
+        "auto", "fp32", "bf16", "fp16" (GPUs alone), or "int8" (the CPU alone).
     adapter : path, optional
         Folder of an adapter of that model, as PEFT or ``saturate train --lora`` writes it.
     ids : bool

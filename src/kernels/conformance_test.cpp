@@ -541,7 +541,7 @@ const std::vector<Operation>& operations() {
       {"packed_linear", [](Call& c) {
          if (c.device().is_cuda()) return;  // the CPU's alone
          const std::vector<float> w(19 * 21, 0.5f);
-         for (const PackedType type : {PackedType::f32, PackedType::s8})
+         for (const PackedType type : {PackedType::f32, PackedType::s8, PackedType::bf16})
            packed_linear(c.ctx(), {.x = static_cast<const float*>(c.in(7 * 21)),
                                    .w = PackedWeights(type, w.data(), 19, 21).view(),
                                    .bias = static_cast<const float*>(c.in(19)), .y = static_cast<float*>(c.out(7 * 19)),

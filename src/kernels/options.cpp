@@ -10,12 +10,12 @@ namespace saturate::kernels {
 namespace {
 
 CpuLevel level_of(std::string_view name) {
-  constexpr std::string_view kNames[] = {"plain", "avx2", "avx512", "vnni", "amx"};
+  constexpr std::string_view kNames[] = {"plain", "avx2", "avx512", "vnni", "bf16", "amx"};
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (name == kNames[i]) return static_cast<CpuLevel>(i);
   }
   throw Error(Errc::invalid_argument, "SATURATE_CPU",
-              "it is " + std::string(name) + "; it must be plain, avx2, avx512, vnni or amx");
+              "it is " + std::string(name) + "; it must be plain, avx2, avx512, vnni, bf16 or amx");
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 namespace saturate::kernels {
 
 // Instruction sets that kernels on the CPU are chosen by, each with those before it. plain: any
-// processor. vnni: AVX-512 with products of eight-bit integers; amx: and with tiles of them.
-enum class CpuLevel : uint8_t { plain, avx2, avx512, vnni, amx };
+// processor. vnni: AVX-512 with products of eight-bit integers; bf16: and of bf16; amx: and with tiles of
+// both.
+enum class CpuLevel : uint8_t { plain, avx2, avx512, vnni, bf16, amx };
 
 class AttentionTable;
 class GemmTable;
@@ -25,7 +26,7 @@ struct KernelOptions {
 };
 
 // What the environment decides, for the program and the Python module to read once as they start:
-// SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512, vnni or amx)
+// SATURATE_MATMUL names the one implementation of products, SATURATE_CPU (plain, avx2, avx512, vnni, bf16 or amx)
 // the newest instruction set of packed weights, both for measurements. Errors: invalid_argument for
 // another word in SATURATE_CPU.
 KernelOptions kernel_options_from_environment();

@@ -486,6 +486,10 @@ void provoke_packed(Reasons& r) {
   expect("no AVX2 here, or SATURATE_CPU excludes it", "packed_f32_avx2_cpu", PackedType::f32);
   expect("no AVX-512 here, or SATURATE_CPU excludes it", "packed_f32_avx512_cpu", PackedType::f32);
   expect("no VNNI here, or SATURATE_CPU excludes it", "packed_s8_vnni_cpu", PackedType::s8);
+  expect("the weights are not bf16", "packed_bf16_plain_cpu", PackedType::f32);
+  expect("no AVX512-BF16 here, or SATURATE_CPU excludes it", "packed_bf16_dot_cpu",
+         PackedType::bf16);
+  expect("k is no multiple of 32 (a tile)", "packed_bf16_amx_cpu", PackedType::bf16, 65);
   expect("no AMX here, or SATURATE_CPU excludes it", "packed_s8_amx_cpu", PackedType::s8);
   expect("k is no multiple of 64 (a tile)", "packed_s8_amx_cpu", PackedType::s8, 65);
 }

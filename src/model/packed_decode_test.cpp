@@ -67,10 +67,11 @@ void expect_equal(const std::vector<Hypothesis>& a, const std::vector<Hypothesis
 // One sentence alone has plans of as many rows as the beam, down to one.
 TEST(PackedDecode, ASentenceHasTheSameBitsInEveryBatchAndOnEveryInstructionSet) {
   const auto sources = make_sources(11);
-  for (const PackedType type : {PackedType::f32, PackedType::s8}) {
+  for (const PackedType type : {PackedType::f32, PackedType::s8, PackedType::bf16}) {
     const int beam = type == PackedType::f32 ? 1 : 3;
     std::vector<std::vector<Hypothesis>> first;
     for (int level = 0; level <= static_cast<int>(kernels::cpu_level()); ++level) {
+      if (type == PackedType::bf16 && level == static_cast<int>(CpuLevel::amx)) first.clear();
       TestModel m(small(beam == 3), DType::f32, {}, 4);
       kernels::KernelOptions newest;
       newest.cpu = static_cast<CpuLevel>(level);
@@ -111,8 +112,10 @@ TEST(PackedDecode, AFolderReadIntoPanelsTranslatesAsOneReadIntoMasters) {
   TestModel written(config, DType::f32, {}, 4);
   save_model(folder, config, {}, written.store);
   // With `tables` lookups too come from panels: the masters of `panels` are another model's.
-  const std::pair<PackedType, bool> cases[] = {
-      {PackedType::f32, false}, {PackedType::s8, false}, {PackedType::s8, true}};
+  const std::pair<PackedType, bool> cases[] = {{PackedType::f32, false},
+                                               {PackedType::s8, false},
+                                               {PackedType::s8, true},
+                                               {PackedType::bf16, true}};
   for (const auto& [type, tables] : cases) {
     TestModel masters(config, DType::f32, {}, 5), panels(config, DType::f32, {}, 6);
     load_weights(folder, config, masters.store);

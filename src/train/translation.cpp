@@ -204,8 +204,9 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit,
 
 namespace {
 
-// int8 is of products alone: all else is computed in fp32.
+// On the CPU bf16 and int8 are of matrices alone: all else is computed in fp32.
 DType compute_type(const std::string& precision, Device device) {
+  if (precision == "bf16" && !device.is_cuda()) return DType::f32;
   if (precision != "int8") return resolve_precision(precision, device);
   if (!device.is_cuda()) return DType::f32;
   throw Error(Errc::unsupported, "model",
@@ -213,6 +214,7 @@ DType compute_type(const std::string& precision, Device device) {
 }
 
 kernels::PackedType packed_type(const std::string& precision, const std::string& folder) {
+  if (precision == "bf16") return kernels::PackedType::bf16;
   const bool int8 = precision == "int8" || (precision == "auto" && is_quantized(folder));
   return int8 ? kernels::PackedType::s8 : kernels::PackedType::f32;
 }
@@ -266,8 +268,10 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   const auto pack = [&] {
     if (m.store->compute_type() != DType::f32) return;
     const kernels::PackedType type = packed_type(precision, m.folder);
-    // What a quantized folder holds is what packing it gives, so lookups lose nothing by it.
-    m.store->pack(type, type == kernels::PackedType::s8 && is_quantized(m.folder));
+    // What a quantized folder holds is what packing it gives, so lookups lose nothing by it. bf16 has
+    // tables too, as on a GPU: two bytes a parameter.
+    m.store->pack(type, type == kernels::PackedType::bf16 ||
+                            (type == kernels::PackedType::s8 && is_quantized(m.folder)));
   };
   const auto lists_of_cpu = [&] {
     m.store->packed(m.transformer->output_weight());

@@ -66,7 +66,7 @@ struct LoadHooks {
 };
 
 // Starts the device, reads the files and runs the hooks side by side. `precision`: auto, fp32, bf16,
-// fp16, or on the CPU int8, which auto is for a folder that quantize_folder() made. Errors: io, invalid_argument
+// fp16 (GPUs alone), or on the CPU int8, which auto is for a folder that quantize_folder() made. Errors: io, invalid_argument
 // (no model there; vocabulary and tokenizer differ; files that are not what their manifest.json
 // says; weights that are not finite), out_of_memory, and those of the hooks. `path` and `adapter` are as model_place()
 // takes them; an adapter is merged into the fp32 weights.

@@ -7,7 +7,9 @@
 namespace saturate::kernels::packed {
 
 constexpr int64_t kPanel = 16;  // columns of y that lie together
-constexpr int64_t kLine = 64;   // bytes of a panel that one step multiplies: 16 x 1 f32, 16 x 4 s8
+// Bytes of a panel that one step multiplies: 16 x 1 f32, 16 x 2 bf16 (the earlier of k in the upper
+// half), 16 x 4 s8.
+constexpr int64_t kLine = 64;
 
 struct Block {
   const void* x = nullptr;  // rows of the operand as the kernel reads it
@@ -36,10 +38,19 @@ void f32_avx512(const Block& b);
 void s8_avx2(const Block& b);         // x is s16
 void s8_avx512_vnni(const Block& b);  // x is u8, 128 more than the value
 void s8_amx(const Block& b);          // the same; steps is a multiple of 16
+// x is f32 that bf16 holds, pairs whole.
+void bf16_plain(const Block& b);
+void bf16_avx2(const Block& b);
+void bf16_avx512(const Block& b);
+// x is bf16, pairs as in a panel.
+void bf16_dot(const Block& b);
+void bf16_amx(const Block& b);  // steps is a multiple of 16
 
 // The largest |x| of `count` numbers as its bits, so that infinity and what is no number win.
 int32_t largest_bits_avx512(const float* x, int64_t count);
 // q = 128 + x * factor to the nearest, and 128 from `count` to `stride`. |x * factor| < 2^22.
 void round_row_avx512(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q);
+// Pairs of bf16 as in a panel, and zeros from `count` to `stride`, which is a multiple of 32.
+void round_row_bf16(const float* x, int64_t count, int64_t stride, uint16_t* q);
 
 }  // namespace saturate::kernels::packed

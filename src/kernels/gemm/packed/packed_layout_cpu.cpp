@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/gemm/packed/packed_bf16_value.h"
 #include "kernels/gemm/packed/packed_block.h"
 #include "kernels/gemm/packed/packed_impl.h"
 
@@ -51,6 +52,26 @@ void pack_panel_f32(const float* w, int64_t rows, int64_t k, char* panel) {
     }
     for (int64_t c = 0; c < count; ++c) {
       std::copy_n(square[c], rows, to + (i + c) * kPanel);
+    }
+  }
+}
+
+void pack_panel_bf16(const float* w, int64_t rows, int64_t k, char* panel) {
+  auto* const to = reinterpret_cast<uint32_t*>(panel);
+  constexpr int64_t kSquare = 2 * kPanel;
+  for (int64_t i = 0; i < k; i += kSquare) {
+    const int64_t pairs = (std::min(kSquare, k - i) + 1) / 2;
+    uint32_t square[kPanel][kPanel];
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* const from = w + r * k + i;
+      const bool odd = i + 2 * pairs > k;
+      for (int64_t s = 0; s < pairs; ++s) {
+        const float second = odd && s + 1 == pairs ? 0.0f : from[2 * s + 1];
+        square[s][r] = static_cast<uint32_t>(bf16_bits(from[2 * s])) << 16 | bf16_bits(second);
+      }
+    }
+    for (int64_t s = 0; s < pairs; ++s) {
+      std::copy_n(square[s], rows, to + (i / 2 + s) * kPanel);
     }
   }
 }

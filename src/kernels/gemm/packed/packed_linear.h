@@ -12,13 +12,14 @@
 
 namespace saturate::kernels {
 
-enum class PackedType : uint8_t { f32, s8 };
+enum class PackedType : uint8_t { f32, s8, bf16 };
 
 // Packed weights where they lie; PackedWeights owns them.
 struct PackedView {
   PackedType type = PackedType::f32;
   int64_t n = 0, k = 0;  // outputs, inputs
-  // Panels of 16 outputs: by k for f32, by k / 4 for s8, 64 bytes each. Past n and k lie zeros.
+  // Panels of 16 outputs: by k for f32, k / 2 for bf16, k / 4 for s8, 64 bytes each. Past n and k lie
+  // zeros.
   const char* panels = nullptr;
   const float* scales = nullptr;     // s8: of each output, to whole panels
   const int32_t* offsets = nullptr;  // s8: 128 times the sum of each output's weights
@@ -26,7 +27,8 @@ struct PackedView {
 
 /// Weights (n, k) of a linear layer as packed_linear() reads them. f32: their values. s8: q = w /
 /// scale, scale = the largest |w| of an output / 127, rounded to the nearest, ties to even; so what
-/// was rounded so before keeps its q. Immutable; any thread may read.
+/// was rounded so before keeps its q. bf16: to the nearest, ties to even, and zero below the least normal
+/// number. Immutable; any thread may read.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -47,7 +49,7 @@ class PackedWeights {
   Buffer memory_;
 };
 
-/// Rows of w as floats: out[t] = row ids[t]; of s8 its q times its scale. An id outside [0, n) gives
+/// Rows of w as floats: out[t] = row ids[t], as packing rounded it; of s8 its q times its scale. An id outside [0, n) gives
 /// zeros. Shapes: ids (rows), out (rows, w.k). The CPU's stream: done at return. Reads rows * k elements.
 void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* out);
 
@@ -60,15 +62,18 @@ CpuLevel cpu_level() noexcept;
 // s8: x is rounded too, row by row: q = x / scale, scale = the row's largest |x| / 127. Products of
 // q are summed exactly (i32), then y = f(sum * (row scale * output scale) + bias). A row that holds
 // an infinity or what is no number gives what is no number.
+// bf16: x is rounded as the weights are; products, which f32 holds, are summed in f32, where what is below
+// the least normal number is zero (in bias and activation too; not on processors other than x86-64).
 //
 // Shapes    x (rows, k), row stride ldx; y (rows, n), row stride ldy; bias (n) or null.
-// Types     x, y, bias f32; w f32 or s8.
+// Types     x, y, bias f32; w f32, bf16 or s8.
 // Aliasing  none.
 // Stream    the CPU's: done at return.
 // Order     bitwise equal for every number of rows and threads and every instruction set: an element
-//           of y is one chain of fused multiply-adds over ascending k (f32) or exact (s8).
+//           of y is one chain of fused multiply-adds over ascending k (f32, bf16) or exact (s8). Of
+//           bf16 AMX alone has another order, its own: odd and even k of 32 apart, then both.
 // Errors    invalid_argument for sizes and pointers; unsupported where no implementation fits.
-// Cost      2 rows n k flops; s8 also one pass over x. The weights are read once for every six rows
+// Cost      2 rows n k flops; s8 and bf16 also one pass over x. The weights are read once for every six rows
 //           (AVX2, s8: three), from the second-level cache if 2 KiB * k fit there.
 // Source    Goto and van de Geijn, ACM TOMS 34 (2008), with the operand packed that never changes;
 //           s8 as Jacob et al., arXiv:1712.05877, without zero points; measured in LADDER.md.
@@ -82,7 +87,7 @@ struct PackedLinearArgs {
   CpuLevel level = CpuLevel::avx2;  // the newest that may run: cpu_level() or older
 };
 
-// Chooses what runs; s8 says in workspace_bytes what the context has to bring. Of the pointers none
+// Chooses what runs; s8 and bf16 say in workspace_bytes what the context has to bring. Of the pointers none
 // is followed.
 Plan<PackedLinearArgs> plan_packed_linear(const Context& ctx, const PackedLinearArgs& args);
 

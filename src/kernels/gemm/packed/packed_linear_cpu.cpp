@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/activation/curve_cpu.h"
+#include "kernels/gemm/packed/packed_bf16_value.h"
 #include "kernels/gemm/packed/packed_block.h"
 #include "kernels/gemm/packed/packed_impl.h"
 #include "runtime/parallel_for.h"
@@ -143,8 +144,41 @@ void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
   multiply(a, kernel, b, 8 * kPanel);
 }
 
+// x as bf16_dot() and bf16_amx() read it: rows of whole tiles, and one more line between them.
+struct Halves {
+  using Out = uint16_t;
+  static int64_t stride(int64_t k) { return up(k, 32) + 32; }
+  static void round(const float* x, int64_t k, Out* out) { round_row_bf16(x, k, stride(k), out); }
+};
+// x as the others read it: values that bf16 holds, as floats, in whole pairs.
+struct Wide {
+  using Out = float;
+  static int64_t stride(int64_t k) { return up(k, 2); }
+  static void round(const float* x, int64_t k, Out* out) {
+    for (int64_t i = 0; i < k; ++i) out[i] = to_float(Bf16{bf16_bits(x[i])});
+    if (k % 2 != 0) out[k] = 0.0f;
+  }
+};
+
+template <class To>
+void linear_bf16(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
+  auto* const rounded = static_cast<typename To::Out*>(ctx.workspace);
+  const int64_t stride = To::stride(a.w.k);
+  parallel_for(a.rows, std::max<int64_t>(1, 65536 / stride), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) To::round(a.x + r * a.ldx, a.w.k, rounded + r * stride);
+  });
+  Block b;
+  b.x = rounded;
+  b.x_bytes = stride * static_cast<int64_t>(sizeof(typename To::Out));
+  b.steps = up(a.w.k, 2) / 2;
+  multiply(a, kernel, b, 4 * kPanel);
+}
+
 }  // namespace
 
+void linear_bf16_plain(const Context& ctx, const PackedLinearArgs& a) {
+  linear_bf16<Wide>(ctx, a, bf16_plain);
+}
 void linear_f32_plain(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_plain); }
 void linear_s8_plain(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<int16_t>(ctx, a, s8_plain);
@@ -162,13 +196,33 @@ void linear_s8_amx(const Context& ctx, const PackedLinearArgs& a) {
 void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<int16_t>(ctx, a, s8_avx2);
 }
+void linear_bf16_amx(const Context& ctx, const PackedLinearArgs& a) {
+  linear_bf16<Halves>(ctx, a, bf16_amx);
+}
+void linear_bf16_dot(const Context& ctx, const PackedLinearArgs& a) {
+  linear_bf16<Halves>(ctx, a, bf16_dot);
+}
+void linear_bf16_avx512(const Context& ctx, const PackedLinearArgs& a) {
+  linear_bf16<Wide>(ctx, a, bf16_avx512);
+}
+void linear_bf16_avx2(const Context& ctx, const PackedLinearArgs& a) {
+  linear_bf16<Wide>(ctx, a, bf16_avx2);
+}
 #else  // cpu_level() is plain there
+void linear_bf16_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
+void linear_bf16_dot(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
+void linear_bf16_avx512(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
+void linear_bf16_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_f32_avx512(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_f32_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_vnni(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_amx(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 void linear_s8_avx2(const Context&, const PackedLinearArgs&) { SAT_ASSERT(false); }
 #endif
+
+int64_t bf16_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
+  return a.rows * std::max<int64_t>(2 * Halves::stride(a.w.k), 4 * Wide::stride(a.w.k));
+}
 
 int64_t s8_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
   const int64_t row = std::max(stride_of<uint8_t>(a.w.k), 2 * stride_of<int16_t>(a.w.k));

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/half.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
@@ -90,17 +91,23 @@ std::vector<double> rounded(const float* v, int64_t count) {
   return out;
 }
 
+// What a product multiplies: `count` numbers as packing and the rounding of x leave them.
+std::vector<double> taken(PackedType type, const float* v, int64_t count) {
+  if (type == PackedType::s8) return rounded(v, count);
+  std::vector<double> out(v, v + count);
+  if (type == PackedType::bf16)
+    for (double& x : out) x = to_float(to_bf16(static_cast<float>(x)));
+  return out;
+}
+
 void check(const Problem& p, PackedType type, const std::vector<float>& y) {
   const Case& c = p.size;
   std::vector<std::vector<double>> w;
   for (int64_t j = 0; j < c.n; ++j) {
-    const float* row = p.w.data() + j * c.k;
-    w.push_back(type == PackedType::s8 ? rounded(row, c.k) : std::vector<double>(row, row + c.k));
+    w.push_back(taken(type, p.w.data() + j * c.k, c.k));
   }
   for (int64_t i = 0; i < c.rows; ++i) {
-    const float* row = p.x.data() + i * p.ldx();
-    const std::vector<double> x =
-        type == PackedType::s8 ? rounded(row, c.k) : std::vector<double>(row, row + c.k);
+    const std::vector<double> x = taken(type, p.x.data() + i * p.ldx(), c.k);
     for (int64_t j = 0; j < p.ldy(); ++j) {
       const float got = y[static_cast<size_t>(i * p.ldy() + j)];
       if (j >= c.n) {
@@ -129,7 +136,12 @@ std::vector<CpuLevel> levels() {
   return all;
 }
 
-constexpr PackedType kTypes[] = {PackedType::f32, PackedType::s8};
+// AMX sums bf16 in an order of its own.
+bool same_bits(PackedType type, CpuLevel a, CpuLevel b) {
+  return type != PackedType::bf16 || (a == CpuLevel::amx) == (b == CpuLevel::amx);
+}
+
+constexpr PackedType kTypes[] = {PackedType::f32, PackedType::s8, PackedType::bf16};
 const Case kCases[] = {{1, 1, 1},
                        {1, 17, 5, false},
                        {2, 16, 4},
@@ -162,10 +174,13 @@ TEST(PackedLinear, ARowHasTheSameBitsOnEveryInstructionSetAndAmongAnyRows) {
       const PackedWeights w(type, p.w.data(), c.n, c.k);
       const std::vector<float> expected = run(p, w, CpuLevel::plain);
       for (const CpuLevel level : levels()) {
-        ASSERT_EQ(run(p, w, level), expected) << "level " << int(level) << " rows " << c.rows;
+        const std::vector<float> all = run(p, w, level);
+        if (same_bits(type, level, CpuLevel::plain)) {
+          ASSERT_EQ(all, expected) << "level " << int(level) << " rows " << c.rows;
+        }
         for (int64_t i = 0; i < c.rows; ++i) {
           const std::vector<float> alone = run(p, w, level, i, 1);
-          ASSERT_EQ(std::memcmp(alone.data(), expected.data() + i * p.ldy(),
+          ASSERT_EQ(std::memcmp(alone.data(), all.data() + i * p.ldy(),
                                 sizeof(float) * static_cast<size_t>(c.n)),
                     0)
               << "row " << i << " of " << c.rows << " alone, level " << int(level);
@@ -200,6 +215,45 @@ TEST(PackedLinear, TheLargestSumsOfInt8AreExact) {
   }
 }
 
+// So no processor's own order is left to chance: the chain of fused multiply-adds of f32.
+TEST(PackedLinear, Bf16SumsAsF32DoesWithRoundedNumbers) {
+  for (const Case& c : kCases) {
+    const Problem p(c);
+    Problem halves(c);
+    for (float& v : halves.x) v = to_float(to_bf16(v));
+    for (float& v : halves.w) v = to_float(to_bf16(v));
+    const PackedWeights wide(PackedType::f32, halves.w.data(), c.n, c.k);
+    const PackedWeights narrow(PackedType::bf16, p.w.data(), c.n, c.k);
+    EXPECT_EQ(narrow.bytes() * 2, wide.bytes() + (c.k % 2 != 0 ? wide.bytes() / c.k : 0));
+    for (const CpuLevel level : levels()) {
+      if (!same_bits(PackedType::bf16, level, CpuLevel::plain)) continue;
+      EXPECT_EQ(run(p, narrow, level), run(halves, wide, level)) << "level " << int(level);
+    }
+  }
+}
+
+// Operands, products and results below the least normal number, and sums that pass through it.
+TEST(PackedLinear, Bf16TakesDenormalsForZerosEverywhere) {
+  Problem p({.rows = 5, .n = 20, .k = 70, .bias = false});
+  for (size_t i = 0; i < p.x.size(); ++i) p.x[i] *= i % 3 == 0 ? 0x1p-125f : 0x1p-70f;
+  for (size_t i = 0; i < p.w.size(); ++i) p.w[i] *= i % 5 == 0 ? 0x1p-124f : 0x1p-56f;
+  const PackedWeights w(PackedType::bf16, p.w.data(), 20, 70);
+  const std::vector<float> expected = run(p, w, CpuLevel::plain);
+  for (const CpuLevel level : levels()) {
+    const std::vector<float> y = run(p, w, level);
+    if (same_bits(PackedType::bf16, level, CpuLevel::plain)) {
+      EXPECT_EQ(y, expected) << int(level);
+    }
+#if defined(__x86_64__)
+    for (const float v : y) EXPECT_FALSE(std::fpclassify(v) == FP_SUBNORMAL);
+#endif
+  }
+  // And the caller has its own denormals again.
+  volatile float tiny = 0x1p-120f;
+  tiny = tiny * 0x1p-10f;
+  EXPECT_NE(tiny, 0.0f);
+}
+
 TEST(PackedLinear, WhatWasRoundedToInt8KeepsItsSteps) {
   const Case c{.rows = 6, .n = 40, .k = 77};
   Problem p(c);
@@ -218,7 +272,7 @@ TEST(PackedLinear, RowsComeBackAsTheyWereRounded) {
   const int64_t n = 37, k = 23;
   const std::vector<float> w = values(n * k, 4);
   const std::vector<int32_t> ids{36, 0, 15, 16, -1, 37, 16};
-  for (const PackedType type : {PackedType::f32, PackedType::s8}) {
+  for (const PackedType type : kTypes) {
     const PackedWeights packed(type, w.data(), n, k);
     std::vector<float> out(ids.size() * static_cast<size_t>(k), kUntouched);
     unpack_rows(packed.view(), ids.data(), std::ssize(ids), out.data());
@@ -235,6 +289,8 @@ TEST(PackedLinear, RowsComeBackAsTheyWereRounded) {
           EXPECT_EQ(got, 0);
         } else if (type == PackedType::f32) {
           EXPECT_EQ(got, from[c]);
+        } else if (type == PackedType::bf16) {
+          EXPECT_EQ(got, to_float(to_bf16(from[c])));
         } else {
           EXPECT_EQ(got, std::nearbyint(from[c] / scale) * scale) << row << " " << c;
         }

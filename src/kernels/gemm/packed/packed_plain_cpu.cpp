@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed weights in plain C++: on processors that no other file is for, and the
 // yardstick of the others, bit for bit.
+#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/gemm/packed/packed_bf16.h"
 #include "kernels/gemm/packed/packed_tile.h"
 
 namespace saturate::kernels::packed {
@@ -48,6 +50,22 @@ struct Plain {
   static void store(float* p, const Float& f) { std::memcpy(p, f.v, sizeof(f.v)); }
 };
 
+struct PlainBf16 : Plain {
+  using Element = const float*;
+  using Weights = const uint32_t*;
+  static constexpr int64_t kElementBytes = 8;
+  static Element broadcast(const char* p) { return reinterpret_cast<const float*>(p); }
+  static Weights load(const char* p, int) { return reinterpret_cast<const uint32_t*>(p); }
+  static Acc multiply_add(Acc sum, Element x, Weights w) {
+    for (int64_t i = 0; i < kPanel; ++i) {
+      const auto first = std::bit_cast<float>(w[i] & 0xffff0000u);
+      const auto second = std::bit_cast<float>(w[i] << 16);
+      sum.v[i] = std::fma(x[1], second, std::fma(x[0], first, sum.v[i]));
+    }
+    return sum;
+  }
+};
+
 struct PlainWords : Plain {
   using Acc = Lanes<int32_t>;
   using Element = const int16_t*;
@@ -76,5 +94,9 @@ struct PlainWords : Plain {
 
 void f32_plain(const Block& b) { multiply<Plain>(b); }
 void s8_plain(const Block& b) { multiply<PlainWords>(b); }
+void bf16_plain(const Block& b) {
+  const NoDenormals zeros;
+  multiply<PlainBf16>(b);
+}
 
 }  // namespace saturate::kernels::packed

@@ -2,7 +2,7 @@
 // Products of packed int8 weights with AVX-512 VNNI, and the rounding of their other operand. Compiled
 // for such processors: see packed_block.h.
 #if defined(__x86_64__)
-#include "kernels/gemm/packed/packed_s8.h"
+#include "kernels/gemm/packed/packed_sums.h"
 
 namespace saturate::kernels::packed {
 namespace {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -21,6 +22,18 @@ namespace {
 using packed::kLine;
 using packed::kPanel;
 
+int64_t steps_of(PackedType type, int64_t k) {
+  switch (type) {
+    case PackedType::f32:
+      return k;
+    case PackedType::bf16:
+      return (k + 1) / 2;
+    case PackedType::s8:
+      return (k + 3) / 4;
+  }
+  return k;
+}
+
 }  // namespace
 
 PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& rows) {
@@ -30,7 +43,7 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
   }
   static_assert(kRowsAtOnce == kPanel);
   const bool s8 = type == PackedType::s8;
-  const int64_t panels = (n + kPanel - 1) / kPanel, steps = s8 ? (k + 3) / 4 : k;
+  const int64_t panels = (n + kPanel - 1) / kPanel, steps = steps_of(type, k);
   const int64_t panel_bytes = steps * kLine, padded = panels * kPanel;
   const int64_t constants = s8 ? padded * 8 : 0;
   memory_ = Buffer({}, static_cast<size_t>(panels * panel_bytes + constants));
@@ -48,7 +61,8 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
         packed::pack_panel_s8(w, count, k, panel, scales + first, offsets + first);
       } else {
         if (count < kPanel) std::memset(panel, 0, static_cast<size_t>(panel_bytes));
-        packed::pack_panel_f32(w, count, k, panel);
+        type == PackedType::f32 ? packed::pack_panel_f32(w, count, k, panel)
+                                : packed::pack_panel_bf16(w, count, k, panel);
       }
     }
   });
@@ -61,8 +75,7 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
 }
 
 void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* out) {
-  const bool s8 = w.type == PackedType::s8;
-  const int64_t steps = s8 ? (w.k + 3) / 4 : w.k;
+  const int64_t steps = steps_of(w.type, w.k);
   constexpr int64_t kRowGrain = 32;
   parallel_for(rows, kRowGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -73,10 +86,16 @@ void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* o
         continue;
       }
       const char* const panel = w.panels + row / kPanel * steps * kLine;
-      if (s8) {
+      if (w.type == PackedType::s8) {
         const auto* const q = reinterpret_cast<const int8_t*>(panel) + row % kPanel * 4;
         for (int64_t c = 0; c < w.k; ++c)
           y[c] = static_cast<float>(q[c / 4 * kLine + c % 4]) * w.scales[row];
+      } else if (w.type == PackedType::bf16) {
+        const auto* const pairs = reinterpret_cast<const uint32_t*>(panel) + row % kPanel;
+        for (int64_t c = 0; c < w.k; ++c) {
+          const uint32_t pair = pairs[c / 2 * kPanel];
+          y[c] = std::bit_cast<float>(c % 2 == 0 ? pair & 0xffff0000u : pair << 16);
+        }
       } else {
         const auto* const v = reinterpret_cast<const float*>(panel) + row % kPanel;
         for (int64_t c = 0; c < w.k; ++c) y[c] = v[c * kPanel];
@@ -90,13 +109,13 @@ PackedWeights::PackedWeights(PackedType type, const float* w, int64_t n, int64_t
 
 namespace {
 
-// Whether the processor has tiles of bytes (CPUID leaf 7, EDX bits 24 and 25): clang 16's builtin does
-// not know their names.
+// Whether the processor has tiles of bytes and of bf16 (CPUID leaf 7, EDX bits 24, 25 and 22): clang
+// 16's builtin does not know their names.
 bool has_tiles() noexcept {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTile) != 0 && (d & kInt8) != 0;
+  constexpr unsigned kAll = 1u << 24 | 1u << 25 | 1u << 22;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAll) == kAll;
 #else
   return false;
 #endif
@@ -122,8 +141,9 @@ CpuLevel cpu_level() noexcept {
     return CpuLevel::avx2;
   }
   if (!__builtin_cpu_supports("avx512vnni")) return CpuLevel::avx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return CpuLevel::vnni;
   static const bool tiles = has_tiles() && tiles_allowed();
-  return tiles ? CpuLevel::amx : CpuLevel::vnni;
+  return tiles ? CpuLevel::amx : CpuLevel::bf16;
 #else
   return CpuLevel::plain;
 #endif
