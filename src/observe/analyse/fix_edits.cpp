@@ -134,14 +134,15 @@ class TransfersEdit {
 };
 
 // Of each run of neighbouring kernels that work element by element, at most of all that are bound by
-// memory, the longest stays: one pass over the memory. The launches of the others go as well. Two of
-// the same name in a row work on different data.
+// memory, one launch stays; likely, also one pass over the memory, the longest. Surely they move the
+// bytes that they do now: what the backward pass reads has to be written. Two of the same name in a
+// row work on different data.
 class FusionEdit {
  public:
-  explicit FusionEdit(bool at_most) : at_most_(at_most) {}
+  explicit FusionEdit(Assume assume) : assume_(assume) {}
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     for (uint32_t i = 0; i < e.ops; ++i) {
-      if (!(at_most_ ? ops[i].memory_kernel : ops[i].pointwise)) {
+      if (!(assume_ >= Assume::at_most ? ops[i].memory_kernel : ops[i].pointwise)) {
         longest_ = 0;
         last_name_ = kNone;
         continue;
@@ -151,9 +152,10 @@ class FusionEdit {
       const bool first = longest_ == 0 || ops[i].name == last_name_;
       if (first) longest_ = 0;
       last_name_ = ops[i].name;
-      ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
+      if (assume_ != Assume::surely) ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
       longest_ = std::max(longest_, ns);
       if (!first && e.ops == 1) {
+        ops[i].back_to_back = true;
         e.call_ns = 0;
         if (e.host_ns <= kDispatchNs) e.host_ns = 0;
       }
@@ -161,7 +163,7 @@ class FusionEdit {
   }
 
  private:
-  bool at_most_;
+  Assume assume_;
   int64_t longest_ = 0;
   uint32_t last_name_ = kNone;
 };
@@ -252,19 +254,23 @@ Replay::Edit scaled(Which which, double factor) {
   };
 }
 
-// Twice the work: what fills the device takes twice as long, small kernels grow for free.
-void double_batch(ReplayEvent& e, ReplayOp* ops) {
+// What finds room beside as much again: surely what leaves half of the multiprocessors empty, at most
+// every small kernel.
+bool finds_room(const ReplayOp& op, bool at_most) {
+  return (op.has_room || at_most) && (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid);
+}
+
+// Twice the work takes twice as long, but where it finds room.
+void double_batch(ReplayEvent& e, ReplayOp* ops, bool at_most) {
   e.loader_ns *= 2;
   if (e.arrival_ns >= 0) e.arrival_ns *= 2;
   for (uint32_t i = 0; i < e.ops; ++i) {
-    const Leaf leaf = ops[i].leaf;
-    if (leaf != Leaf::tiny && leaf != Leaf::low_grid && leaf != Leaf::communication)
-      ops[i].duration_ns *= 2;
+    if (ops[i].leaf != Leaf::communication && !finds_room(ops[i], at_most)) ops[i].duration_ns *= 2;
   }
 }
 
 Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
-  const bool crowded = s.crowded, at_most = assume != Assume::surely,
+  const bool crowded = s.crowded, at_most = assume >= Assume::at_most,
              checks = assume == Assume::ahead;
   switch (kind) {
     case FixKind::graphs:
@@ -314,9 +320,9 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
     case FixKind::clocks:
       return scaled(follows_clock, s.clock_speed);
     case FixKind::fusion:
-      return FusionEdit{at_most};
+      return FusionEdit{assume};
     case FixKind::batch:
-      return double_batch;
+      return [=](ReplayEvent& e, ReplayOp* ops) { double_batch(e, ops, at_most); };
     case FixKind::growth:  // by the steps' times, not by replay
     case FixKind::processes:
       return {};
@@ -332,11 +338,12 @@ int64_t pinned_copy_ns(const ReplayOp& op, bool in, double bytes_per_ns) {
   return pinned ? op.duration_ns : std::min(op.duration_ns, bus);
 }
 
-// What one process needs of the device alone: kernels that fill it, with the gap behind each.
-int64_t exclusive_ns(const ReplayOp& op) {
+// What one process needs of the device alone: a kernel with the gap behind it. Small ones surely find
+// room beside the other's small ones, at most beside all.
+int64_t exclusive_ns(const ReplayOp& op, bool at_most) {
   constexpr int64_t kGapNs = 1'000;
-  if (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid) return 0;
-  return op.duration_ns + kGapNs;
+  const int64_t ns = op.duration_ns + kGapNs;
+  return !finds_room(op, at_most) ? ns : at_most ? 0 : ns / 2;
 }
 
 }  // namespace
@@ -369,7 +376,9 @@ double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume as
   for (const FixKind kind : kinds) {
     if (kind == FixKind::processes) {
       const double alone = replay.run().step_ns;
-      return std::clamp(replay.serial_ns(exclusive_ns), alone / 2, alone);
+      const double needs = replay.serial_ns(
+          [=](const ReplayOp& op) { return exclusive_ns(op, assume >= Assume::at_most); });
+      return std::clamp(needs, alone / 2, alone);
     }
     if (kind == FixKind::copies || kind == FixKind::loader || assume == Assume::ahead) {
       for (const bool in : {true, false})

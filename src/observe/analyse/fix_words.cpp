@@ -252,10 +252,12 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                                share(d, {Leaf::memory_bound}), share(d, {Leaf::tiny}));
       f.action = torch ? "torch.compile(model); a fused optimizer: AdamW(..., fused=True)"
                        : "fuse neighbouring elementwise kernels";
-      f.caveat = "takes each run of kernels that work element by element as one pass over memory";
+      f.caveat =
+          "what lies between kernels has to be written where another kernel reads it, as the "
+          "backward pass may; the capture does not show who reads what";
       f.assumes =
-          "no kernel of another kind is joined to them; the upper end is one pass over memory "
-          "for each run of any that memory bounds";
+          "from one launch for each run of kernels that work element by element to one pass over "
+          "memory for each run of any that memory bounds; no kernel of another kind is joined";
       break;
     case FixKind::transfers: {
       int64_t count = 0, small = 0;
@@ -353,6 +355,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat =
           "gain in work per second of two processes together; each has a step no faster, memory "
           "for both must suffice, and so must the host's cores";
+      f.assumes =
+          "from kernels that share nothing to small ones (few blocks, or short) that find room "
+          "beside others";
       break;
     case FixKind::batch:
       f.evidence = unfilled;
@@ -360,6 +365,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat =
           "gain in samples per second, not in time per step; memory must suffice, and training "
           "changes";
+      f.assumes = "from kernels that take twice as long to small ones that take as long as now";
       break;
   }
 }

@@ -180,8 +180,13 @@ class Finder {
       kinds.insert(kinds.begin(), f.with.begin(), f.with.end());
     }
     const double surely = step(kinds, Assume::surely);
-    if (kind == FixKind::batch || kind == FixKind::processes) {
-      f.speedup = std::max(1.0, (kind == FixKind::batch ? 2 : 1) * base_ / std::max(1.0, surely));
+    if (is_throughput(kind)) {
+      const double work = (kind == FixKind::batch ? 2 : 1) * base_;
+      set_bound(f, work, surely, step(kinds, Assume::at_most));
+      f.step_ns = 0;
+      // Whether small kernels find room beside each other does not show: their registers and shared
+      // memory, and what they share of caches, decide it.
+      f.unsure = work / surely < kWorthProcesses;
     } else if (kind == FixKind::growth) {
       set_growth(f);
     } else if (kind == FixKind::allocator) {
@@ -223,15 +228,11 @@ class Finder {
       if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
       f.step_ns = base_ / f.speedup;
     }
-    if (kind == FixKind::attention) set_attention(f, step(kinds, Assume::at_most));
+    // Whether its kernels read a mask does not show: their names are the same.
+    if (kind == FixKind::attention) f.unsure = true;
     if (kind == FixKind::mixed) set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
-    if (kind == FixKind::fusion && f.speedup >= kWorth) {
-      f.high = std::max(f.high, f.speedup);
-      f.low = 1;
-      f.speedup = std::max(1.0, base_ / surely);
-      f.step_ns = surely;
-      f.ceiling = false;
-    }
+    if (kind == FixKind::fusion) set_fusion(f, sure, base_ / step(kinds, Assume::likely));
+    if (f.unsure) set_unsure(f);
     const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
     f.cures = !is_throughput(kind) && kind != FixKind::attention &&
               !(kind == FixKind::clocks && only_power);
@@ -277,12 +278,22 @@ class Finder {
     f.step_ns = base_ / measured;
     f.ceiling = false;
   }
-  // Whether its kernels read a mask does not show: their names are the same.
-  void set_attention(Fix& f, double at_most_ns) const {
+  // Launches go for certain; whether passes over memory do depends on who else reads what lies
+  // between them, which does not show.
+  void set_fusion(Fix& f, double surely, double likely) const {
+    if (f.ceiling) f.low = 1 + (surely - 1) / 2;
+    f.high = std::max(f.high, f.speedup);
+    f.ceiling = false;
+    f.unsure = surely < kWorthFusion && likely >= kWorthFusion;
+    if (likely >= kWorthFusion) return;
+    f.speedup = std::max(1.0, likely);
+    f.step_ns = base_ / f.speedup;
+  }
+  void set_unsure(Fix& f) const {
+    f.high = std::max(f.high, f.speedup);
     f.ceiling = false;
     f.speedup = f.low = 1;
-    f.high = std::max(1.0, base_ / std::max(1.0, at_most_ns));
-    f.step_ns = base_;
+    f.step_ns = is_throughput(f.kind) ? 0 : base_;
   }
   // What lies between the products may move half of the bytes, or not, and kernels that only help
   // slow products go with their launches.
@@ -335,9 +346,11 @@ double long_after_waits(const Analysis& analysis) {
 
 // What makes a fix worth a line: those that cost memory more, a limit that is there for a reason
 // never.
-double least_of(const Fix& f, const ClockHold& clock) {
+double least_of(const Fix& f, const ClockHold& clock, double busy) {
   if (is_throughput(f.kind)) return kWorthProcesses;
   if (f.kind == FixKind::fusion) return kWorthFusion;
+  // Beside a device that is busy they are its own, between kernels that wait for it in a queue.
+  if (f.kind == FixKind::graphs && busy > kBusy) return kWorthGaps;
   const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
   // A chip that multiplies all the time is meant to be held by its power.
   return f.kind == FixKind::clocks && only_power ? std::numeric_limits<double>::max() : kWorth;
@@ -475,9 +488,9 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   put_behind_obstacles(fixes);
   put_growth_first(fixes);
   for (Fix& f : fixes)
-    (f.kind == FixKind::attention && f.high >= kWorthPossible ? report.possible
-     : f.speedup >= least_of(f, clock)                        ? report.worth
-                                                              : report.not_worth)
+    (f.unsure && f.high >= kWorthPossible    ? report.possible
+     : f.speedup >= least_of(f, clock, busy) ? report.worth
+                                             : report.not_worth)
         .push_back(std::move(f));
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];

@@ -48,8 +48,9 @@ struct Fix {
   // The part of the time that the fix removes where the attribution puts it down to it: what makes
   // it a cause. What it removes beyond is time of other causes, which it only hides.
   double own = 0;
-  double shared = 0;  // the part of its gain that the first fix of the list brings already
-  bool cures = true;  // a cause; not throughput, nor a clock under nothing but the power cap
+  double shared = 0;    // the part of its gain that the first fix of the list brings already
+  bool unsure = false;  // it may bring nothing: the capture does not tell
+  bool cures = true;    // a cause; not throughput, nor a clock under nothing but the power cap
   std::vector<FixKind> with;  // applied as well, since it cannot be without them
   std::string obstacle;       // why not: a sentence
   std::string evidence, action, caveat, assumes;
@@ -83,6 +84,8 @@ constexpr double kWorth = 1.03;
 constexpr double kWorthProcesses = 1.2;
 // Of fusing: a compiler has to be brought in, and joins less than could be.
 constexpr double kWorthFusion = 1.2;
+// Of graphs that only shorten the gaps between the kernels of a device that is busy.
+constexpr double kWorthGaps = 1.05, kBusy = 0.9;
 // Of a fix that may bring nothing, by its upper end.
 constexpr double kWorthPossible = 1.2;
 // Of mixed precision, by what TF32 would bring: the type of everything has to be thought about.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -159,6 +160,49 @@ TEST(Fixes, SmallBatch) {
   ASSERT_TRUE(one.fixes.numbers);
   EXPECT_EQ(one.fixes.worth[0].kind, FixKind::batch);
   EXPECT_NEAR(one.fixes.worth[0].speedup, 2, 0.05);
+}
+
+// Kernels that leave less than half of the device empty may find room beside each other or not.
+TEST(Fixes, WhatSmallKernelsShareIsPossibleOnly) {
+  const auto program = [](int64_t blocks) {
+    return run([=](Simulator& s) {
+      for (int i = 0; i < 100; ++i) s.kernel("sm90_gemm_bf16bf16", 60'000, 7, blocks);
+    });
+  };
+  for (const FixKind kind : {FixKind::batch, FixKind::processes}) {
+    EXPECT_NEAR(find(program(60).fixes, kind)->speedup, 2, 0.05) << fix_info(kind).id;
+    const FixReport wide = program(90).fixes;
+    const auto is_it = [&](const Fix& f) { return f.kind == kind; };
+    EXPECT_TRUE(std::none_of(wide.worth.begin(), wide.worth.end(), is_it)) << fix_info(kind).id;
+    const auto f = std::find_if(wide.possible.begin(), wide.possible.end(), is_it);
+    ASSERT_NE(f, wide.possible.end()) << fix_info(kind).id;
+    EXPECT_EQ(f->speedup, 1);
+    EXPECT_NEAR(f->high, 2, 0.05);
+  }
+}
+
+// Passes over memory are joined where nobody else reads what lies between them; launches always.
+TEST(Fixes, FusingPromisesLaunchesAndNotBytes) {
+  const auto chain = [](int64_t kernel_ns) {
+    return run([=](Simulator& s) {
+             s.kernel("sm90_gemm_bf16bf16", 20'000);
+             for (int i = 0; i < 40; ++i)
+               s.kernel(i % 2 ? "vectorized_elementwise_kernel<mul>"
+                              : "vectorized_elementwise_kernel<add>",
+                        kernel_ns);
+           })
+        .fixes;
+  };
+  const auto is_it = [](const Fix& f) { return f.kind == FixKind::fusion; };
+  const FixReport busy = chain(100'000), launching = chain(2'000);
+  EXPECT_TRUE(std::none_of(busy.worth.begin(), busy.worth.end(), is_it));
+  const auto possible = std::find_if(busy.possible.begin(), busy.possible.end(), is_it);
+  ASSERT_NE(possible, busy.possible.end());
+  EXPECT_GT(possible->high, 5);
+  EXPECT_EQ(possible->speedup, 1);
+  const auto promised = std::find_if(launching.worth.begin(), launching.worth.end(), is_it);
+  ASSERT_NE(promised, launching.worth.end());
+  EXPECT_GT(promised->low, 1);
 }
 
 TEST(Fixes, HealthyProgramGetsNoPromise) {

@@ -217,6 +217,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
       r.blocks = op.kind == OpKind::kernel ? op.size : 0;
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
+      r.has_room = r.blocks > 0 && 2 * r.blocks <= multiprocessors;
       r.leaf = leaves.of(op, multiprocessors);
       uint8_t& known = of_name[op.name];
       if (known == kUnread) {

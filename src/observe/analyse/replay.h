@@ -19,6 +19,7 @@ struct ReplayOp {
   int64_t bytes = 0;   // of a copy
   int64_t blocks = 0;  // of a kernel's grid
   bool pageable = false;
+  bool has_room = false;  // twice its blocks still have a multiprocessor each
   Leaf leaf = Leaf::other_kernel;
   // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
   // element by itself; and of these what only changes the order of memory.

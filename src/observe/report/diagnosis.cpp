@@ -59,9 +59,6 @@ Name name_of(Leaf leaf) {
   return {"unknown", "no cause found"};
 }
 
-// Of the time, and of a gain beside it.
-constexpr double kBusy = 0.9, kNoCause = 1.05;
-
 // Of a mean step; of the whole capture when no steps were found.
 double step_part_ns(const Analysis& analysis, double share_of_time) {
   return share_of_time * (analysis.steps.found
@@ -133,11 +130,12 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     first = batch = nullptr;
   else if (first == nullptr && batch != nullptr && small > 0.3)
     first = batch;
-  // Gaps between kernels of a device that computes nearly all the time are no cause of anything.
+  // What brings as little beside a device that computes nearly all the time is no cause.
   const Fix* least = nullptr;
-  if (first != nullptr && first->kind == FixKind::graphs && busy > kBusy &&
-      first->speedup < kNoCause)
-    std::swap(first, least);
+  if (first != nullptr && busy > kBusy && first->speedup < kWorthGaps) std::swap(first, least);
+  if (const Fix& gaps = fix_of(fixes, FixKind::graphs);
+      first == nullptr && least == nullptr && fixes.numbers && gaps.speedup >= kWorth)
+    least = &gaps;
   const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
   if (first != nullptr || pair) {
     if (pair) first = &fix_of(fixes, fixes.together.front().first);

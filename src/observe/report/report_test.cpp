@@ -50,7 +50,7 @@ TEST(Verdict, NamesThePlantedCause) {
        }},
       {"sync_bound",
        [](Simulator& s) {
-         layers(s, 20, 60'000, 40'000);
+         layers(s, 20, 30'000, 20'000);
          s.synchronize();
        }},
       {"input_bound",

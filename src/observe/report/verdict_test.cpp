@@ -207,14 +207,13 @@ TEST(Verdict, StepsWithoutTrialsShowWhatTrialsCost) {
   expect_sound(before, FixKind::host_work, gain);
 }
 
-// Gaps of a queue that never runs dry are worth a line, and are not what the time is spent on.
+// Gaps of a queue that never runs dry are the device's own: neither a cause nor promised away.
 TEST(Verdict, WhatIsLeftBesideABusyDeviceIsNoCause) {
   Machine machine;
   machine.kernel_gap_ns = 2'500;
   const Told told = tell([](Simulator& s, int) { layers(s, 200, 50'000, 5'000); }, {}, machine);
-  ASSERT_FALSE(told.fixes.worth.empty());
-  EXPECT_EQ(told.fixes.worth[0].kind, FixKind::graphs);
-  EXPECT_LT(told.fixes.worth[0].speedup, 1.05);
+  EXPECT_TRUE(told.fixes.worth.empty());
+  EXPECT_GT(find(told.fixes, FixKind::graphs)->speedup, kWorth);
   EXPECT_EQ(told.verdict.id, "gpu_bound");
   EXPECT_NE(told.verdict.why.find("CUDA Graphs"), std::string::npos) << told.verdict.why;
 }
