@@ -71,6 +71,8 @@ struct TranslateOptions {
   uint64_t seed = 1;
   bool alignments = false, attention = false;
   int64_t alignment_layer = -1, alignment_head = -1;  // -1: the last; all
+  std::string shortlist;                              // file; empty: none
+  int64_t shortlist_first = 100, shortlist_best = 100;
   DecodeOptions decode;
 };
 
@@ -121,6 +123,13 @@ struct QuantizeOptions {
   std::vector<std::string> test;  // source and reference, to score before and after; none: not
   std::optional<int> threads;     // of the CPU; else cpu_threads() decides
   DecodeOptions decode;
+};
+
+struct ShortlistOptions {
+  std::string model;  // folder
+  std::string source, target, output = "-";
+  int64_t common = 100, best = 50;
+  int64_t lines = 200'000;  // that are read at most
 };
 
 struct EvalOptions {
@@ -260,6 +269,7 @@ int run_translate(const TranslateOptions& options);
 int run_generate(const GenerateOptions& options);
 int run_serve(const ServeOptions& options);
 int run_quantize(const QuantizeOptions& options);
+int run_shortlist(const ShortlistOptions& options);
 int run_eval(const EvalOptions& options);
 int run_merge(const ExportOptions& options);
 int run_export(const ExportOptions& options);

@@ -42,6 +42,7 @@ struct Program {
   EvalOptions eval;
   ExportOptions merge, exported;
   QuantizeOptions quantize;
+  ShortlistOptions shortlist;
   BenchOptions bench;
   CompareOptions layouts;
   PlanOptions plan;
@@ -55,7 +56,7 @@ struct Program {
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
       *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command,
-      *quantize_command, *export_command;
+      *quantize_command, *export_command, *shortlist_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -72,6 +73,7 @@ Each command explains itself: saturate train --help)");
     merge_command = define_merge(app, merge);
     export_command = define_export(app, exported);
     quantize_command = add_quantize_command(app, quantize);
+    shortlist_command = define_shortlist(app, shortlist);
     define_bench();
     define_compare();
     plan_command = define_plan(app, plan, plan_flags);
@@ -629,6 +631,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     }
     if (*train_command) return train();
     if (*quantize_command) return run_quantize(quantize);
+    if (*shortlist_command) return run_shortlist(shortlist);
     if (*translate_command) return run_translate(translate);
     if (*generate_command) return run_generate(generate);
     if (*serve_command) return run_serve(serve);

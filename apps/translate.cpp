@@ -17,6 +17,7 @@
 #include "base/timed_part.h"
 #include "kernels/decode/beam_step.h"
 #include "train/line_translator.h"
+#include "train/shortlist_file.h"
 
 namespace saturate::apps {
 namespace {
@@ -212,6 +213,12 @@ int run_translate(const TranslateOptions& o) {
                               o.nbest, decode.beam, o.nbest));
     }
     lines_want = line_options(o, m.tokenizers.target);
+    if (!o.shortlist.empty()) {
+      const TimedPart part("shortlist");
+      lines_want.shortlist =
+          train::read_shortlist(o.shortlist, m.tokenizers.source, m.tokenizers.target,
+                                {.first = o.shortlist_first, .best = o.shortlist_best});
+    }
     prefixes.emplace(o.prefix_file, m.tokenizers.target);
     feed.emplace(
         o.input, kAhead,

@@ -99,6 +99,22 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                      "only the likeliest tokens that hold this share of the probability")
             ->check(real_range(1e-6, 1.0)));
   draws(c.add_option("--seed", translate.seed, "another number, other draws"));
+  auto* shortlist =
+      c.add_option(
+           "--shortlist", translate.shortlist,
+           "table of the pieces that a translation may hold, by those of its source: Marian's "
+           "lexical shortlist or CTranslate2's vmap; on the CPU, for speed")
+          ->type_name("FILE");
+  c.add_option("--shortlist-first", translate.shortlist_first,
+               "of Marian's: the so many first pieces of the vocabulary are always there")
+      ->check(CLI::Range(0, 1 << 24))
+      ->needs(shortlist)
+      ->capture_default_str();
+  c.add_option("--shortlist-best", translate.shortlist_best,
+               "of Marian's: the so many likeliest of each piece of the source")
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs(shortlist)
+      ->capture_default_str();
   c.add_flag("--same-bits", translate.same_bits,
              "on a GPU too a line's result never depends on the others; slower for few lines");
   add_decode_options(c, translate.decode);

@@ -516,6 +516,9 @@ void provoke_others(Reasons& r) {
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
   other<BeamStepArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "beam_step_cuda",
                       [](auto& a) { a.ld = k1 << 30; });
+  static constexpr TokenColumns columns;
+  other<BeamStepArgs>(r, "columns for some tokens alone (a shortlist)", "beam_step_cuda",
+                      [](auto& a) { a.columns = &columns; });
   other<BeamStepArgs>(r, "2^32 or more elements (32-bit index arithmetic)", "beam_step_cuda",
                       [](auto& a) { a.sentences = k1 << 31, a.beam = 2; });
   other<BeamStepArgs>(r, "2^24 or more columns (three digits of an index)", "beam_step_cuda",

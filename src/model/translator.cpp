@@ -54,6 +54,8 @@ TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
     refuse(fmt::format("id {} is to be suppressed; it must be in 0 .. {} and not end-of-sentence",
                        id, c.vocab_target - 1));
   }
+  if (o.shortlist != nullptr && c.output_soft_cap > 0)
+    refuse("the model caps its logits, which a shortlist does not do; leave the shortlist out");
   o.max_source = std::min(o.max_source, c.max_positions);
   o.max_target = std::min(o.max_target, c.max_positions);
   o.source_rows = (std::max(o.source_rows, o.max_source) + 7) / 8 * 8;
@@ -100,7 +102,9 @@ struct Sentence {
   int64_t ticket = 0;
   std::vector<int32_t> source, prefix;
   kernels::BeamSentence search = {};
-  int64_t first_slot = 0, memory_start = 0;  // while it is under way
+  std::vector<int32_t> candidates = {};                // ids, ascending; empty: all
+  std::unique_ptr<const CandidateOutput> output = {};  // while it is under way, of the candidates
+  int64_t first_slot = 0, memory_start = 0;            // while it is under way
   int64_t source_length() const { return std::ssize(source); }
 };
 
@@ -128,6 +132,7 @@ struct Translator::Impl {
   static void vacate(int64_t place, TranslatorMemory::Intake& intake);
   int64_t close_up(TranslatorMemory::Intake& intake);
   void free(const Sentence& sentence);
+  void show_candidates(int64_t count);
   void enqueue(const TranslatorMemory::Intake& intake, int64_t places);
   void wait();
 
@@ -149,6 +154,7 @@ struct Translator::Impl {
   std::set<int64_t> cancelled;    // tickets of sentences under way
   std::set<int64_t> given_up;     // tickets cancelled by a caller who is being told
   bool telling = false;
+  CandidatePlaces shown;  // to steps
   SlotRanges slots, memory_rows;
   std::vector<int32_t> parts;  // of the result, that are free
   int64_t under_way = 0, next_ticket = 0;
@@ -166,10 +172,16 @@ Translator::Impl::Impl(const Transformer& m, const ParameterStore& s, const Tran
       workspace(s.device(), cuda ? kWorkspaceBytes : 0),
       suppressed(s.device(), options.suppressed.size() * sizeof(int32_t)),
       places(static_cast<size_t>(options.sentences)),
+      shown(places.size()),
       slots(memory.sizes().slots),
       memory_rows(memory.sizes().memory_rows),
       parts(places.size()),
       passed{Event(s.device()), Event(s.device())} {
+  if (options.shortlist != nullptr && !store.packs()) {
+    refuse(cuda
+               ? "a shortlist is for the CPU; leave it out on a GPU, or translate with --device cpu"
+               : "a shortlist needs weights that are packed for inference");
+  }
   std::iota(parts.begin(), parts.end(), 0);
   copy_to_device(memory.stream(), suppressed.data(), options.suppressed.data(), suppressed.bytes());
   memory.stream().synchronize();
@@ -221,6 +233,15 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
   const int64_t limit = std::min(options.max_target, prefix + most);
   const int64_t least = std::min(prefix + std::min(wish.min_length, limit), limit - 1);
   const int64_t ngram = std::min(wish.no_repeat_ngram, options.max_target);
+  std::vector<int32_t> candidates;
+  if (options.shortlist != nullptr) {
+    candidates = options.shortlist->candidates(source);
+    candidates.push_back(static_cast<int32_t>(c.eos_id));
+    candidates.insert(candidates.end(), wish.prefix.begin(), wish.prefix.end());
+    std::ranges::sort(candidates);
+    const auto rest = std::ranges::unique(candidates);
+    candidates.erase(rest.begin(), rest.end());
+  }
   return {.source = std::move(source),
           .prefix = wish.prefix,
           .search = {.limit = static_cast<int32_t>(limit),
@@ -234,7 +255,8 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
                      .diversity = wish.diversity,
                      .apart = wish.alternatives ? 1 : 0,
                      .drawn = wish.draw ? 1 : 0,
-                     .draw = wish.draw.value_or(kernels::TokenDraw{})}};
+                     .draw = wish.draw.value_or(kernels::TokenDraw{})},
+          .candidates = std::move(candidates)};
 }
 
 void Translator::Impl::check_groups(const SearchOptions& wish, const std::string& name) const {
@@ -364,6 +386,8 @@ bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intak
   if (parts.empty()) return false;
   const std::optional<int64_t> first = slots.take(s.search.limit * options.beam);
   if (!first) return false;
+  if (!s.candidates.empty())
+    s.output = std::make_unique<CandidateOutput>(model, store, s.candidates);
   s.first_slot = *first;
   s.search.result = parts.back();
   parts.pop_back();
@@ -418,6 +442,12 @@ RecordedPlan& Translator::Impl::plan(Plans& plans, int64_t size, int64_t bound, 
   return *found;
 }
 
+// What a step finds at its places; one that is left has no sentence, and so no candidates.
+void Translator::Impl::show_candidates(int64_t count) {
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+    shown.put(i, places[i] ? places[i]->output.get() : nullptr);
+}
+
 void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t count) {
   const Stream& stream = memory.stream();
   const Device device = stream.device();
@@ -439,7 +469,8 @@ void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t c
                                        needed, options.same_bits);
   plan(steps, count, bound, [&] {
     return record_step(model, store, memory, options,
-                       {suppressed.as<int32_t>(), std::ssize(options.suppressed)}, count, bound);
+                       {suppressed.as<int32_t>(), std::ssize(options.suppressed)},
+                       options.shortlist != nullptr ? &shown : nullptr, count, bound);
   }).run(ctx, arena);
 }
 
@@ -462,6 +493,7 @@ void Translator::Impl::step(const OnDone& done) {
     drop_cancelled(intake);
     admit(intake);
     const int64_t count = close_up(intake);
+    if (options.shortlist != nullptr) show_candidates(count);
     enqueue(intake, count);
     wait();
     for (std::optional<Sentence>& s : places) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/decode/token_draw.h"
+#include "model/shortlist.h"
 #include "model/transformer.h"
 
 namespace saturate::model {
@@ -36,6 +37,8 @@ struct TranslatorOptions {
   // every hypothesis and of the longest source.
   bool attention = false;
   int64_t attention_layer = -1, attention_head = -1;
+  // What translations may hold; null: everything. On the CPU, where weights are packed.
+  std::shared_ptr<const Shortlist> shortlist = {};
 };
 
 // What one sentence wants of its search. What is changed by it is the distribution of the next token,

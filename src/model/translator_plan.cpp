@@ -35,7 +35,8 @@ std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const Par
 std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const ParameterStore& store,
                                           const TranslatorMemory& memory,
                                           const TranslatorOptions& o,
-                                          kernels::SuppressedTokens suppressed, int64_t places,
+                                          kernels::SuppressedTokens suppressed,
+                                          const CandidatePlaces* chosen, int64_t places,
                                           int64_t bound) {
   auto plan = std::make_unique<RecordedPlan>(store, memory.stream(), o.graph,
                                              "  first step of a plan", "  graph of a plan");
@@ -46,11 +47,13 @@ std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const Parame
   const PackedSide target{
       .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows, .sequences = rows},
       .max_length = 1};
-  const Value logits =
-      model.logits(tape, model.decode_step(tape, target, memory.steps(bound, bound)));
+  const Value hidden = model.decode_step(tape, target, memory.steps(bound, bound));
+  const Value logits = chosen == nullptr ? model.logits(tape, hidden)
+                                         : candidate_logits(tape, model, hidden, o.beam, *chosen);
   const auto candidates = static_cast<size_t>(rows * o.beam);
   const kernels::BeamStepArgs args{
       .state = state,
+      .columns = chosen == nullptr ? nullptr : chosen->columns.data(),
       .suppressed = suppressed,
       .candidate_scores = plan->scratch(candidates * size_of(store.wide_type())),
       .candidate_ids = static_cast<int32_t*>(plan->scratch(candidates * sizeof(int32_t))),

@@ -40,6 +40,7 @@ model::TranslatorOptions line_translator_options(const LoadedModel& model,
                                                  const LineOptions& lines) {
   model::TranslatorOptions o = translator_options(config, model.config.max_positions, config.beam);
   o.suppressed = lines.suppressed;
+  o.shortlist = lines.shortlist;
   o.same_bits = lines.same_bits;
   o.sampling = lines.search.draw.has_value();
   o.attention = lines.attention;

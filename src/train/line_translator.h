@@ -41,6 +41,7 @@ struct LineOptions {
   model::SearchOptions search = {};  // its prefix comes before that of the line; a draw's stream is
                                      // the number of the line
   std::vector<int32_t> suppressed = {};
+  std::shared_ptr<const model::Shortlist> shortlist = {};
   bool same_bits = false;  // this and what follows: see model::TranslatorOptions
   bool attention = false;
   int64_t attention_layer = -1, attention_head = -1;

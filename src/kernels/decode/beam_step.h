@@ -53,6 +53,14 @@ struct BeamState {
   void* sums = nullptr;  // by slot: log-probabilities up to and with this token, in wide_of(dtype)
 };
 
+// Which tokens the columns of a sentence's logits are for: column c is token ids[c]; ascending, each
+// once, end-of-sentence among them. In the CPU's memory.
+struct TokenColumns {
+  const int32_t* ids = nullptr;
+  int64_t count = 0;
+  int64_t ld = 0;  // from row to row, at least count
+};
+
 // What became of a sentence, in memory that the host may watch. `done` is 0 until its search has
 // ended, then how many hypotheses had ended, or -1: none has a score that is a number. Of hypothesis
 // k of part r, in the order of the rows:
@@ -82,6 +90,8 @@ struct BeamResult {
 // Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so;
 //           candidate_scores (wide_of(dtype)) and candidate_ids (i32) are scratch of rows * beam
 //           elements.
+//           With `columns` the rows of sentence s begin at element s * beam * ld and lie
+//           columns[s].ld <= ld apart; the tokens that have no column share no probability.
 // Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers or minus
 //           infinity are never chosen; a hypothesis that nothing extends ends.
 // Aliasing  none.
@@ -96,6 +106,7 @@ struct BeamResult {
 struct BeamStepArgs {
   void* logits = nullptr;
   BeamState state;
+  const TokenColumns* columns = nullptr;  // (sentences); null: column c is token c. CPU alone
   SuppressedTokens suppressed = {};
   void* candidate_scores = nullptr;
   int32_t* candidate_ids = nullptr;

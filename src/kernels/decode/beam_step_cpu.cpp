@@ -62,6 +62,23 @@ T largest(const T* z, int64_t n) {
   return *std::max_element(lanes, lanes + kLanes);
 }
 
+// The logits of a row. Columns count, not ids, until a token is chosen: their order is the same.
+template <class T>
+struct Row {
+  T* z = nullptr;
+  int64_t count = 0;
+  const int32_t* ids = nullptr;  // null: column c is token c
+  int32_t id(int64_t column) const {
+    return ids == nullptr ? static_cast<int32_t>(column) : ids[column];
+  }
+  // Null where the token has no column.
+  T* logit(int32_t token) const {
+    if (ids == nullptr) return z + token;
+    const int32_t* const found = std::lower_bound(ids, ids + count, token);
+    return found != ids + count && *found == token ? z + (found - ids) : nullptr;
+  }
+};
+
 template <class T>
 struct Step {
   static constexpr T kNever = -std::numeric_limits<T>::infinity();
@@ -88,45 +105,56 @@ struct Step {
       ids[0] = a.state.tokens[a.state.starts[row / a.beam * a.beam] + t + 1];
       return;
     }
-    T* z = static_cast<T*>(a.logits) + row * a.ld;
-    apply_rules(
-        sentence.rules, a.suppressed, {&a.eos, 1}, t, [&](int64_t j) { return said(row, j); }, z);
-    std::vector<T> tops(static_cast<size_t>((a.vocab + kStretch - 1) / kStretch));
+    const Row<T> logits = logits_of(row);
+    T* const z = logits.z;
+    apply_rules<T>(
+        sentence.rules, a.suppressed, {&a.eos, 1}, t, [&](int64_t j) { return said(row, j); },
+        [&](int32_t id) { return logits.logit(id); });
+    std::vector<T> tops(static_cast<size_t>((logits.count + kStretch - 1) / kStretch));
     for (size_t i = 0; i < tops.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * kStretch;
-      tops[i] = largest(z + first, std::min(kStretch, a.vocab - first));
+      tops[i] = largest(z + first, std::min(kStretch, logits.count - first));
     }
     const T top = *std::max_element(tops.begin(), tops.end());
-    const T sum = lane_sum<T>(a.vocab, [z, top](int64_t c) { return vector_exp(z[c] - top); });
+    const T sum = lane_sum<T>(logits.count, [z, top](int64_t c) { return vector_exp(z[c] - top); });
     const T shift = scores()[row] - (top + std::log(sum));
     Best<T> best(candidates_of(sentence, a.beam, t));
     if (t + 1 >= sentence.limit) {
-      best.add(z[a.eos], a.eos);
+      const T* const end = logits.logit(a.eos);
+      if (end != nullptr) best.add(*end, end - z);
     } else if (sentence.drawn != 0) {
-      if (a.banned >= 0) z[a.banned] = kNever;
-      const int32_t likeliest = likeliest_token(z, a.vocab);
+      if (T* const banned = a.banned < 0 ? nullptr : logits.logit(a.banned)) *banned = kNever;
+      const int32_t likeliest = likeliest_token(z, logits.count);
       if (likeliest >= 0 && std::isfinite(z[likeliest])) {
-        const int32_t id =
-            draw_token(z, a.vocab, z[likeliest], draw_of(sentence, a.beam, row % a.beam),
+        const int32_t column =
+            draw_token(z, logits.count, z[likeliest], draw_of(sentence, a.beam, row % a.beam),
                        static_cast<int32_t>(t));
-        best.add(z[id], id);
+        best.add(z[column], column);
       }
     } else {
-      add_best(z, tops, best);
+      add_best(logits, tops, best);
     }
     for (int64_t k = 0; k < best.size(); ++k) {
       to[k] = best[k].score + shift;
-      ids[k] = to[k] > kNever ? static_cast<int32_t>(best[k].order) : -1;
+      ids[k] = to[k] > kNever ? logits.id(best[k].order) : -1;
     }
   }
 
+  Row<T> logits_of(int64_t row) const {
+    T* const z = static_cast<T*>(a.logits);
+    if (a.columns == nullptr) return {z + row * a.ld, a.vocab, nullptr};
+    const int64_t s = row / a.beam;
+    const TokenColumns& c = a.columns[s];
+    return {z + s * a.beam * a.ld + row % a.beam * c.ld, c.count, c.ids};
+  }
+
   // Stretches that hold nothing better than what there is are passed over: of equals the first stays.
-  void add_best(const T* z, const std::vector<T>& tops, Best<T>& best) const {
+  void add_best(const Row<T>& row, const std::vector<T>& tops, Best<T>& best) const {
     for (size_t i = 0; i < tops.size(); ++i) {
       if (best.is_full() && !(tops[i] > best[best.size() - 1].score)) continue;
       const int64_t first = static_cast<int64_t>(i) * kStretch;
-      for (int64_t c = first; c < std::min(first + kStretch, a.vocab); ++c) {
-        if (c != a.banned) best.add(z[c], c);
+      for (int64_t c = first; c < std::min(first + kStretch, row.count); ++c) {
+        if (row.id(c) != a.banned) best.add(row.z[c], c);
       }
     }
   }

@@ -31,9 +31,9 @@ Drawn draw(const SampleStepArgs& a, int64_t row) {
   const int32_t* said = a.state.tokens + a.state.starts[row];
   TokenRules rules = c.rules;
   rules.least += c.prompt;
-  apply_rules(
+  apply_rules<T>(
       rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, a.state.positions[row] + 1,
-      [said](int64_t j) { return said[j]; }, z);
+      [said](int64_t j) { return said[j]; }, [z](int32_t id) { return z + id; });
   const int32_t likeliest = likeliest_token(z, a.vocab);
   if (likeliest < 0 || !std::isfinite(z[likeliest])) return {};
   const T top = z[likeliest];

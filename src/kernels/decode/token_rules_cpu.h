@@ -10,11 +10,15 @@
 
 namespace saturate::kernels {
 
-// token(j) is the sequence's j-th token, j < length; `ends` the ids that end it.
-template <class T, class Token>
+// token(j) is the sequence's j-th token, j < length; `ends` the ids that end it; logit(id) points to what
+// the token has, null for one that cannot come.
+template <class T, class Token, class Logit>
 void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
-                 std::span<const int32_t> ends, int64_t length, const Token& token, T* z) {
-  constexpr T kNever = -std::numeric_limits<T>::infinity();
+                 std::span<const int32_t> ends, int64_t length, const Token& token,
+                 const Logit& logit) {
+  const auto never = [&](int32_t id) {
+    if (T* const z = logit(id)) *z = -std::numeric_limits<T>::infinity();
+  };
   const int64_t n = rules.no_repeat_ngram;
   const bool repeats = rules.repetition_penalty != 1.0f;
   if ((repeats || n > 0) && length > 0) {
@@ -29,14 +33,16 @@ void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
       std::sort(said.begin(), said.end());
       said.erase(std::unique(said.begin(), said.end()), said.end());
       const T penalty = static_cast<T>(rules.repetition_penalty);
-      for (const int32_t id : said) z[id] = z[id] > 0 ? z[id] / penalty : z[id] * penalty;
+      for (const int32_t id : said) {
+        if (T* const z = logit(id)) *z = *z > 0 ? *z / penalty : *z * penalty;
+      }
     }
-    for (const int32_t id : banned) z[id] = kNever;
+    for (const int32_t id : banned) never(id);
   }
   if (length < rules.least) {
-    for (const int32_t id : ends) z[id] = kNever;
+    for (const int32_t id : ends) never(id);
   }
-  for (int64_t i = 0; i < suppressed.count; ++i) z[suppressed.ids[i]] = kNever;
+  for (int64_t i = 0; i < suppressed.count; ++i) never(suppressed.ids[i]);
 }
 
 }  // namespace saturate::kernels

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "kernels/gemm/packed/packed_outputs.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
@@ -38,7 +39,7 @@ struct Problem {
         x(values(c.rows * (c.k + 3), 1)),
         w(values(c.n * c.k, 2, 0.3f)),
         bias(values(c.n, 3)) {}
-  const Case size;
+  Case size;
   std::vector<float> x, w, bias;
   int64_t ldx() const { return size.k + 3; }
   int64_t ldy() const { return size.n + 5; }
@@ -46,7 +47,8 @@ struct Problem {
 
 constexpr float kUntouched = -77.0f;
 
-std::vector<float> run(const Problem& p, const PackedWeights& w, CpuLevel level, int64_t first = 0,
+template <class Weights>
+std::vector<float> run(const Problem& p, const Weights& w, CpuLevel level, int64_t first = 0,
                        int64_t rows = -1) {
   if (rows < 0) rows = p.size.rows;
   std::vector<float> y(static_cast<size_t>(rows * p.ldy()), kUntouched);
@@ -328,6 +330,28 @@ TEST(PackedLinear, RefusesSizesThatCannotBe) {
       Error);
   EXPECT_THROW(packed_linear({}, {.w = packed.view(), .y = y, .rows = 1, .ldx = 4, .ldy = 4}),
                Error);
+}
+
+TEST(PackedOutputs, HaveTheBitsOfTheWhole) {
+  Problem p({.rows = 5, .n = 67, .k = 70});
+  const std::vector<int32_t> chosen = {0,  3,  4,  15, 16, 17, 18, 19, 20,
+                                       21, 22, 23, 33, 48, 63, 64, 66};
+  Problem part = p;
+  part.size.n = static_cast<int64_t>(chosen.size());
+  for (size_t i = 0; i < chosen.size(); ++i) part.bias[i] = p.bias[static_cast<size_t>(chosen[i])];
+  for (const PackedType type : {PackedType::f32, PackedType::bf16, PackedType::s8}) {
+    const PackedWeights whole(type, p.w.data(), p.size.n, p.size.k);
+    const PackedOutputs some(whole.view(), chosen);
+    const std::vector<float> y = run(p, whole, cpu_level());
+    const std::vector<float> few = run(part, some, cpu_level());
+    for (int64_t r = 0; r < p.size.rows; ++r) {
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        EXPECT_EQ(few[static_cast<size_t>(r * part.ldy()) + i],
+                  y[static_cast<size_t>(r * p.ldy() + chosen[i])])
+            << "row " << r << " output " << chosen[i];
+      }
+    }
+  }
 }
 
 }  // namespace
