@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -43,10 +44,17 @@ void scaled(const TensorView& t, int64_t first, const std::byte* src, std::span<
   const int64_t columns = t.shape[1];
   int64_t row = first / columns, column = first % columns;
   for (size_t i = 0; i < out.size(); ++row, column = 0) {
-    for (; column < columns && i < out.size(); ++column, ++i) {
-      const auto scale = static_cast<size_t>(t.scales_of_columns ? column : row);
-      out[i] = static_cast<float>(static_cast<int8_t>(src[i])) * (*t.scales)[scale];
+    const auto count = std::min(static_cast<size_t>(columns - column), out.size() - i);
+    const auto* const q = reinterpret_cast<const int8_t*>(src + i);
+    float* const to = out.data() + i;
+    if (t.scales_of_columns) {
+      const float* const scale = t.scales->data() + column;
+      for (size_t c = 0; c < count; ++c) to[c] = static_cast<float>(q[c]) * scale[c];
+    } else {
+      const float scale = (*t.scales)[static_cast<size_t>(row)];
+      for (size_t c = 0; c < count; ++c) to[c] = static_cast<float>(q[c]) * scale;
     }
+    i += count;
   }
 }
 
@@ -89,7 +97,7 @@ uint64_t xxh3_file(const std::string& path) {
   if (state == nullptr || XXH3_64bits_reset(state.get()) != XXH_OK) {
     throw Error(Errc::out_of_memory, "checksum", path + ": no memory for a checksum");
   }
-  std::vector<char> block(size_t{1} << 20);
+  std::vector<char> block(size_t{1} << 18);  // hashed while the second-level cache has it
   while (in.read(block.data(), static_cast<std::streamsize>(block.size())), in.gcount() > 0) {
     XXH3_64bits_update(state.get(), block.data(), static_cast<size_t>(in.gcount()));
   }

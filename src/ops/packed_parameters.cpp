@@ -14,6 +14,7 @@ struct ParameterStore::Packed {
       : type(t), tables(tables_too), weights(count) {}
   const kernels::PackedType type;
   const bool tables;
+  kernels::PanelMemory memory;
   std::mutex mutex;  // of the pointers; what they point to stays
   std::vector<std::unique_ptr<const kernels::PackedWeights>> weights;
 };
@@ -32,7 +33,8 @@ void ParameterStore::pack(
     const std::function<const float*(int64_t first, int64_t count, float* room)>& rows) {
   SAT_ASSERT(is_packed(id));
   const ParameterSpec& s = spec(id);
-  auto weights = std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows);
+  auto weights = std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows,
+                                                          &packed_->memory);
   const std::lock_guard lock(packed_->mutex);
   packed_->weights[static_cast<size_t>(id.index)] = std::move(weights);
 }
@@ -44,7 +46,7 @@ const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {
   if (weights == nullptr) {
     const ParameterSpec& s = spec(id);
     weights = std::make_unique<kernels::PackedWeights>(
-        packed_->type, static_cast<const float*>(compute(id)), s.rows, s.cols);
+        packed_->type, static_cast<const float*>(compute(id)), s.rows, s.cols, &packed_->memory);
   }
   return weights.get();
 }

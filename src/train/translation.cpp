@@ -219,6 +219,38 @@ kernels::PackedType packed_type(const std::string& precision, const std::string&
   return int8 ? kernels::PackedType::s8 : kernels::PackedType::f32;
 }
 
+// A model without its text side.
+struct Weights {
+  std::shared_ptr<ParameterStore> store;
+  std::shared_ptr<model::Transformer> transformer;
+};
+
+Weights make_store(const model::ModelConfig& layout, Device device, const std::string& precision) {
+  const TimedPart part("device memory and tables");
+  Weights w{.store = std::make_shared<ParameterStore>(device, compute_type(precision, device)),
+            .transformer = {}};
+  w.store->set_kernels(kernels::kernel_options_from_environment());
+  w.transformer = std::make_shared<model::Transformer>(layout, *w.store);
+  w.store->allocate(ParameterStore::Purpose::inference);
+  w.transformer->make_tables(*w.store);
+  return w;
+}
+
+// The first of the lists that multiply with a matrix packs it, so lists come after the weights. Those
+// that lie in the files as in memory are packed as they are read, by all threads.
+Weights read_on_cpu(const std::string& folder, const model::ModelConfig& layout,
+                    const std::string& precision, const model::Adapter* adapter) {
+  Weights w = make_store(layout, Device{}, precision);
+  const kernels::PackedType type = packed_type(precision, folder);
+  // What a quantized folder holds is what packing it gives, so lookups lose nothing by it. bf16 has
+  // tables too, as on a GPU: two bytes a parameter.
+  w.store->pack(type, type == kernels::PackedType::bf16 ||
+                          (type == kernels::PackedType::s8 && is_quantized(folder)));
+  model::load_weights(folder, layout, *w.store, adapter);
+  w.store->packed(w.transformer->output_weight());
+  return w;
+}
+
 // Starts the device, reads the files and runs the hooks side by side.
 LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
                         const std::string& precision, const LoadHooks& hooks) {
@@ -228,6 +260,16 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     use_device(found);
     return found;
   });
+  // Of the text side weights need nothing but the language that some decoders start with.
+  std::future<Weights> beside;
+  if (place.adapter.empty() && hooks.adapters.empty() && hooks.target_language.empty()) {
+    beside = std::async(std::launch::async, [&] {
+      if (device.get().is_cuda()) return Weights{};
+      const model::ModelConfig config = model::read_model_config(place.folder);
+      model::check_hf_weights(place.folder, config);  // before room is made for what it claims
+      return read_on_cpu(place.folder, config, precision, nullptr);
+    });
+  }
   LoadedModel m = read_text_side(place.folder, hooks);
   std::optional<model::Adapter> adapter;
   if (!place.adapter.empty()) {
@@ -255,38 +297,21 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   }
   const model::Adapter* const merged = adapter ? &*adapter : nullptr;
   if (hooks.on_text) hooks.on_text(m);
-  const auto make_store = [&] {
-    const TimedPart part("device memory and tables");
-    m.store = std::make_unique<ParameterStore>(device.get(), compute_type(precision, device.get()));
-    m.store->set_kernels(kernels::kernel_options_from_environment());
-    m.transformer = std::make_unique<model::Transformer>(layout, *m.store);
-    m.store->allocate(ParameterStore::Purpose::inference);
-    m.transformer->make_tables(*m.store);
+  const auto take = [&](Weights w) {
+    m.store = std::move(w.store), m.transformer = std::move(w.transformer);
   };
-  // On the CPU the first of the lists that multiply with a matrix packs it, so lists come after the
-  // weights. Those that lie in the files as in memory are packed as they are read, by all threads.
-  const auto pack = [&] {
-    if (m.store->compute_type() != DType::f32) return;
-    const kernels::PackedType type = packed_type(precision, m.folder);
-    // What a quantized folder holds is what packing it gives, so lookups lose nothing by it. bf16 has
-    // tables too, as on a GPU: two bytes a parameter.
-    m.store->pack(type, type == kernels::PackedType::bf16 ||
-                            (type == kernels::PackedType::s8 && is_quantized(m.folder)));
-  };
-  const auto lists_of_cpu = [&] {
-    m.store->packed(m.transformer->output_weight());
+  const auto finish_on_cpu = [&] {
+    take(beside.valid() ? beside.get() : read_on_cpu(m.folder, layout, precision, merged));
+    SAT_ASSERT(m.transformer->config().decoder_start_id == m.config.decoder_start_id);
     if (hooks.on_memory) hooks.on_memory(m);
+    return std::move(m);
   };
   const bool is_cpu = device.wait_for(std::chrono::seconds(0)) == std::future_status::ready &&
                       !device.get().is_cuda();
-  if (is_cpu) {  // the memory of the device is where the weights are read to
-    make_store();
-    pack();
-    model::load_weights(m.folder, layout, *m.store, merged);
-    lists_of_cpu();
-    return m;
-  }
-  const std::shared_future<void> memory = std::async(std::launch::async, make_store);
+  if (is_cpu) return finish_on_cpu();  // the memory of the device is where the weights are read to
+  const std::shared_future<void> memory = std::async(std::launch::async, [&] {
+    if (device.get().is_cuda()) take(make_store(layout, device.get(), precision));
+  });
   auto planned = std::async(std::launch::async, [&] {
     memory.get();
     if (!device.get().is_cuda()) return;
@@ -295,6 +320,10 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   });
   const std::vector<float> masters = model::read_weights(m.folder, layout, merged);
   memory.get();
+  if (!device.get().is_cuda()) {  // that was not known in time
+    planned.get();
+    return finish_on_cpu();
+  }
   // What the hook runs must be finite. In 16 bits all matrices are zero until they are refreshed.
   if (m.store->compute_type() == m.store->wide_type()) planned.wait();
   const Stream stream(m.store->device());
@@ -305,10 +334,6 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   planned.get();
   m.store->refresh_compute(stream);
   stream.synchronize();
-  if (!device.get().is_cuda()) {  // it was not known in time that it is the CPU
-    pack();
-    lists_of_cpu();
-  }
   return m;
 }
 

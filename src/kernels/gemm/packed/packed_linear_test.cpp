@@ -320,6 +320,33 @@ TEST(PackedLinear, RowsOfZerosAndRowsThatAreNotFinite) {
   }
 }
 
+// From a few bytes to more than a block, in an order that leaves the ends of blocks over.
+TEST(PackedLinear, MatricesThatShareMemoryKeepTheirOwn) {
+  PanelMemory memory;
+  std::vector<Problem> problems;
+  std::vector<PackedWeights> shared;
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{3, 5},
+                             {2100, 300},
+                             {40, 17},
+                             {500, 256},
+                             {16, 1},
+                             {1200, 500},
+                             {33, 65}}) {
+    for (const PackedType type : kTypes) {
+      problems.emplace_back(Case{.rows = 2, .n = n, .k = k});
+      const float* const w = problems.back().w.data();
+      shared.emplace_back(type, w, n, k, &memory);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(shared.back().view().panels) % 64, 0u);
+    }
+  }
+  for (size_t i = 0; i < shared.size(); ++i) {
+    const Problem& p = problems[i];
+    const PackedWeights own(shared[i].view().type, p.w.data(), p.size.n, p.size.k);
+    EXPECT_EQ(own.bytes(), shared[i].bytes());
+    ASSERT_EQ(run(p, shared[i], cpu_level()), run(p, own, cpu_level())) << i;
+  }
+}
+
 TEST(PackedLinear, RefusesSizesThatCannotBe) {
   const std::vector<float> w(16, 1.0f);
   EXPECT_THROW(PackedWeights(PackedType::f32, w.data(), 0, 4), Error);

@@ -3,6 +3,7 @@
 #include <cpuid.h>
 #endif
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,7 +37,28 @@ int64_t steps_of(PackedType type, int64_t k) {
 
 }  // namespace
 
-PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& rows) {
+char* PanelMemory::take(size_t bytes) {
+  constexpr size_t kPage = size_t{1} << 21, kMost = size_t{1} << 25, kTogether = 256;
+  bytes = (bytes + kTogether - 1) / kTogether * kTogether;
+  const std::lock_guard lock(mutex_);
+  if (bytes > left_) {
+    // As much as there is already, so that small models stay small.
+    size_t size = kPage;
+    for (const Buffer& b : blocks_) size = std::min(size + b.bytes(), kMost);
+    size = (std::max(size, bytes) + kPage - 1) / kPage * kPage;
+    const Buffer& block = blocks_.emplace_back(Device{}, size + kPage);
+    next_ = block.as<char>();
+    next_ += (kPage - reinterpret_cast<uintptr_t>(next_) % kPage) % kPage;
+    left_ = size;
+    static_cast<void>(madvise(next_, size, MADV_HUGEPAGE));  // where there are none: small ones
+  }
+  char* const taken = next_;
+  next_ += bytes, left_ -= bytes;
+  return taken;
+}
+
+PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& rows,
+                             PanelMemory* memory) {
   if (n < 1 || k < 1) {
     throw Error(Errc::invalid_argument, "pack",
                 fmt::format("weights are ({}, {}); both must be at least 1", n, k));
@@ -46,8 +68,9 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
   const int64_t panels = (n + kPanel - 1) / kPanel, steps = steps_of(type, k);
   const int64_t panel_bytes = steps * kLine, padded = panels * kPanel;
   const int64_t constants = s8 ? padded * 8 : 0;
-  memory_ = Buffer({}, static_cast<size_t>(panels * panel_bytes + constants));
-  char* const data = memory_.as<char>();
+  bytes_ = static_cast<size_t>(panels * panel_bytes + constants);
+  if (memory == nullptr) memory_ = Buffer({}, bytes_);
+  char* const data = memory == nullptr ? memory_.as<char>() : memory->take(bytes_);
   auto* const scales = reinterpret_cast<float*>(data + panels * panel_bytes);
   auto* const offsets = reinterpret_cast<int32_t*>(scales + padded);
   if (constants > 0) std::memset(scales, 0, static_cast<size_t>(constants));
@@ -104,8 +127,10 @@ void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* o
   });
 }
 
-PackedWeights::PackedWeights(PackedType type, const float* w, int64_t n, int64_t k)
-    : PackedWeights(type, n, k, [w, k](int64_t first, int64_t, float*) { return w + first * k; }) {}
+PackedWeights::PackedWeights(PackedType type, const float* w, int64_t n, int64_t k,
+                             PanelMemory* memory)
+    : PackedWeights(
+          type, n, k, [w, k](int64_t first, int64_t, float*) { return w + first * k; }, memory) {}
 
 namespace {
 
