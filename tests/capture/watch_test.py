@@ -59,6 +59,24 @@ class Watch(unittest.TestCase):
         report, _, _ = self.report("--steps", "80", "--launches", "12")
         self.assertFalse([n for n in report["capture"]["notes"] if "is not asked for its records" in n])
 
+    def test_a_newer_cupti_beside_the_library_records_jax(self):
+        # JAX has loaded jaxlib/*.so and jax_cuda13_plugin/_versions.so when it starts CUDA to count devices, and not yet
+        # XLA's plugin (jax 0.10.2 with its CUDA 13 wheels, looked at inside cuInit).
+        beside = os.path.join(self.folder.name, "beside")
+        for path in (beside, os.path.join(self.folder.name, "jaxlib")):
+            os.mkdir(path)
+        build = os.path.dirname(os.path.dirname(WATCHED))
+        library = shutil.copy(os.path.join(build, "lib", "libsaturate_capture.so"), beside)
+        newer = shutil.copy(os.path.join(build, "test", "fake_cupti", "libcupti.so"), os.path.join(beside, "libcupti.so.13"))
+        of_jax = shutil.copy(os.path.join(os.path.dirname(WATCHED), "libfake_nvml.so"), os.path.join(self.folder.name, "jaxlib", "_jax.so"))
+        for preload, version in (("", 130001), (of_jax, 130500)):
+            keep = os.path.join(self.folder.name, str(version))  # the imaginary launches are the older copy's alone
+            doctor("--library", library, "--keep", keep, watch=["--steps", "20"], environment={
+                "FAKE_CUPTI_NEWER": newer, "FAKE_CUPTI_VERSION": "130001", "LD_PRELOAD": preload})
+            own, = [f for f in os.listdir(keep) if f.endswith(".sat") and f != "host.sat"]
+            with open(os.path.join(keep, own), "rb") as file:
+                self.assertIn(f"recorded by CUPTI {version}".encode(), file.read())
+
     def test_text_goes_to_standard_error(self):
         code, out, err = doctor(watch=["--steps", "60"])
         self.assertEqual((code, out), (0, "hello\nlaunched 600\n"))
