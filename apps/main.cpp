@@ -141,6 +141,8 @@ Each command explains itself: saturate train --help)");
         c, train_flags, "--lora", "lora",
         "train adapters beside the model of --init-from, as rank=16,alpha=32,targets=q_proj+v_proj "
         "[all-linear]");
+    add_key(c, train_flags, "--quantize-base", "lora.quantize_base",
+            "nf4: hold what adapters lie beside in 4 bits (QLoRA)");
     add_key(c, train_flags, "--preset", "model.preset",
             "shape of the model: tiny, base, big, gpt2-124m, ...");
     add_key(c, train_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");

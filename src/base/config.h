@@ -88,6 +88,7 @@ struct LoraConfig {
   std::vector<std::string> targets = {"all-linear"};
   double dropout = 0.0;
   bool rslora = false;
+  std::string quantize_base = "none";
   friend bool operator==(const LoraConfig&, const LoraConfig&) = default;
 };
 

@@ -88,6 +88,7 @@ const Key kKeys[] = {
     {AT(lora.targets), "modules of transformers' model that have one, by their names or the ends of them (q_proj, v_proj); all-linear: every projection of the layers"},
     {AT(lora.dropout), "dropout of what they are given", 0, 0.95},
     {AT(lora.rslora), "alpha / sqrt(rank) instead of alpha / rank"},
+    {AT(lora.quantize_base), "nf4: hold the projections beside which adapters train in 4 bits, and what else is frozen in the compute type (QLoRA)", 0, 0, "none|nf4"},
 
     {AT(schedule.kind), "learning rate after warm-up", 0, 0, "constant|inverse_sqrt|linear|cosine|warmup_stable_decay"},
     {AT(schedule.warmup_steps), "steps from 0 to optimizer.lr", 0, kUnbounded},

@@ -32,6 +32,7 @@
 #include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/nf4/nf4.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/adafactor.h"
 #include "kernels/optimizer/muon.h"
@@ -497,6 +498,13 @@ const std::vector<Operation>& operations() {
                            .rows = kRows, .groups = 3, .dtype = c.dtype};
          a.begins = {0, 3, 10, kCols};
          keep_columns(c.ctx(), a);
+       }},
+      {"nf4_dequantize", [](Call& c) {
+         constexpr int64_t kCount = 1003;
+         std::array<char, Nf4Layout(kCount).bytes()> held;
+         const std::vector<double> w = testing::random_values(kCount, DType::f32, 4);
+         nf4_quantize(std::vector<float>(w.begin(), w.end()).data(), kCount, held.data());
+         nf4_dequantize(c.ctx(), {.held = c.in_object(held), .w = c.out(kCount), .count = kCount, .dtype = c.dtype});
        }},
       {"relative_bias", [](Call& c) {
          relative_bias(c.ctx(), {.table = c.wide_in(4 * 3), .buckets = c.ints({3, 2, 1, 0, 1, 2, 3, 2}) + 3,

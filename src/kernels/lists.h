@@ -40,6 +40,7 @@ struct KeepColumnsArgs;
 struct LimitChoicesArgs;
 struct LossStatisticsArgs;
 struct MemoryWeightsArgs;
+struct Nf4Args;
 struct LossTotalsArgs;
 struct NormBackwardArgs;
 struct NormForwardArgs;

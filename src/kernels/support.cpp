@@ -26,6 +26,7 @@
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/lists.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/nf4/nf4.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relative_bias/relative_bias.h"
@@ -201,6 +202,7 @@ std::string operation_table() {
   add_row<MemoryWeightsArgs>(table, "memory_weights");
   add_row<HeadNormArgs>(table, "head_norm");
   add_row<KeepColumnsArgs>(table, "keep_columns");
+  add_row<Nf4Args>(table, "nf4_dequantize");
   add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");
   add_row<NormForwardArgs>(table, "norm_forward");

@@ -113,8 +113,14 @@ std::string error_of(const std::function<void()>& f) {
 
 TEST(Adapter, GradientsAreThoseOfTheLossAndOfAdaptersAlone) {
   const Batch batch;
-  for (const char* preset : kPresets) {
+  for (const auto& [preset, quantized] : {std::pair{kPresets[0], false},
+                                          {kPresets[1], false},
+                                          {kPresets[2], false},
+                                          {kPresets[0], true},
+                                          {kPresets[1], true},
+                                          {kPresets[2], true}}) {
     ModelConfig config = adapted(small(preset), {"all-linear"}, 0.2);
+    config.lora.quantized_base = quantized;
     config.dropout = config.attention_dropout = 0.1f;
     std::optional<Transformer> model;
     int64_t base = 0, adapters = 0;
@@ -131,6 +137,72 @@ TEST(Adapter, GradientsAreThoseOfTheLossAndOfAdaptersAlone) {
     EXPECT_EQ(base, std::ssize(model_parameters(config)));
     EXPECT_GT(adapters, 10);
     EXPECT_GT(r.checked, adapters);
+  }
+}
+
+// Where the base is held in 4 bits, no product reads the weights that were given but those that the codes
+// stand for; and nothing else differs.
+TEST(Adapter, ABaseInFourBitsIsTheModelOfItsCodes) {
+  const Device cpu;
+  const Stream stream(cpu);
+  const Batch batch;
+  for (const char* preset : kPresets) {
+    ModelConfig config = adapted(small(preset), {preset == kPresets[1] ? "c_attn" : "q_proj"}, 0.2);
+    config.dropout = config.attention_dropout = 0.1f;
+    ModelConfig codes = config;
+    codes.lora.quantized_base = true;
+    ParameterStore of_codes(cpu, DType::f32), rounded(cpu, DType::f32);
+    Transformer in_codes(codes, of_codes), in_full(config, rounded);
+    std::vector<std::vector<float>> gradients;
+    std::vector<double> losses;
+    size_t bytes[2] = {};
+    for (ParameterStore* s : {&of_codes, &rounded}) {
+      const bool full = s == &rounded;
+      Transformer& m = full ? in_full : in_codes;
+      s->allocate(ParameterStore::Purpose::training);
+      m.make_tables(*s);
+      s->initialise(stream, 3);
+      for (size_t i = 0; i < s->specs().size(); ++i) {
+        const ParameterId id{static_cast<int32_t>(i)};
+        const ParameterSpec& p = s->spec(id);
+        EXPECT_EQ(p.storage == Storage::nf4, !full && p.frozen && p.multiplied) << p.name;
+        std::vector<float> values(static_cast<size_t>(p.size()));
+        if (full) {
+          of_codes.get(stream, of_codes.find(p.name), values);
+        } else if (p.frozen) {
+          continue;
+        } else {
+          for (size_t e = 0; e < values.size(); ++e)
+            values[e] = std::sin(static_cast<float>(7 * e + 11 * i));
+        }
+        s->set(stream, id, values.data());
+      }
+      for (const StateArray a : kStateArrays)
+        bytes[full] += s->bytes(a, ParameterStore::Purpose::training);
+      const uint64_t rng_state[2] = {11, 3};
+      double totals[4] = {};
+      Tape tape(*s, TapeMode::training, rng_state);
+      batch.record(tape, m, totals);
+      tape.backward();
+      std::vector<char> arena(tape.plan(), '\xFF');
+      tape.run({}, arena.data(), false);
+      for (size_t i = 0; i < tape.operations(); ++i) {
+        const Tape::Operation& o = tape.operation(i);
+        if (std::string_view(o.name) != "dequantize") continue;
+        int readers = 0;  // one: weights live for one product
+        for (size_t k = 0; k < tape.operations(); ++k)
+          readers += static_cast<int>(std::ranges::count(tape.operation(k).reads, o.writes[0]));
+        EXPECT_EQ(readers, 1);
+        EXPECT_FALSE(full);
+      }
+      losses.push_back(totals[0]);
+      const float* const g = s->gradients().as<float>();
+      gradients.emplace_back(g, g + s->padded_count());
+    }
+    EXPECT_GT(losses[0], 0);
+    EXPECT_EQ(losses[0], losses[1]) << preset;
+    EXPECT_TRUE(gradients[0] == gradients[1]) << preset;
+    EXPECT_LT(bytes[0], bytes[1]);
   }
 }
 

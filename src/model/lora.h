@@ -46,6 +46,9 @@ struct Lora {
   double alpha = 0;
   bool rank_stabilised = false;
   std::string base;  // the model's folder, or another name of it
+  // Whether the base's projections are held in 4 bits while adapters train beside them (Dettmers et al.,
+  // arXiv:2305.14314); of a run, in no file of the adapter.
+  bool quantized_base = false;
   // So many adapters of which each row of a batch has one or none, for inference; 0: one, of all rows.
   int32_t side_by_side = 0;
   bool empty() const noexcept { return linears.empty(); }

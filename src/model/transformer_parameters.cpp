@@ -152,6 +152,7 @@ void freeze_base(const Lora& lora, ParameterStore& store) {
     if (!adapters.contains(store.specs()[i].name)) base.push_back({static_cast<int32_t>(i)});
   }
   store.freeze(base, true);
+  if (lora.quantized_base) store.quantize_frozen();
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ void ParameterStore::pack(kernels::PackedType type, bool tables) {
 }
 
 bool ParameterStore::is_packed(ParameterId id) const noexcept {
+  if (spec(id).storage != Storage::full) return false;
   return packed_ != nullptr && (spec(id).multiplied || (spec(id).looked_up && packed_->tables));
 }
 

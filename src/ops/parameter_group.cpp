@@ -59,7 +59,7 @@ bool ParameterGroup::owns_all() const noexcept {
 bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
   switch (a) {
     case StateArray::master:
-      return true;
+      return storage_ != Storage::compute;
     case StateArray::gradient:
       return kind_ == Kind::trained && purpose != Purpose::inference;
     case StateArray::first_moment:
@@ -73,6 +73,7 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
     case StateArray::average:
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:
+      if (storage_ != Storage::full) return storage_ == Storage::compute;
       // Products that read the masters themselves need all of them.
       return compute_type_ != wide_of(compute_type_) || sharing_.offload ||
              (holds_ranges(StateArray::master) && sharing_.zero < 3);
@@ -100,6 +101,7 @@ int64_t ParameterGroup::elements_of(StateArray a) const noexcept {
 }
 
 size_t ParameterGroup::element_bytes(StateArray a) const noexcept {
+  if (storage_ == Storage::nf4) return 1;
   const auto wide = static_cast<int64_t>(size_of(type_of(a)));
   return static_cast<size_t>(kernels::moment_bytes(moments_of(a), wide));
 }
@@ -122,7 +124,7 @@ void ParameterGroup::refresh_compute(const Context& ctx) const {
 void ParameterGroup::refresh_compute(const Context& ctx, std::span<const OwnedRange> ranges,
                                      const void* masters, int64_t first) const {
   const Block& copy = array(StateArray::compute);
-  if (copy.data() == nullptr) return;
+  if (copy.data() == nullptr || masters == nullptr) return;
   const size_t from = size_of(type_of(StateArray::master)), to = size_of(compute_type_);
   for (const OwnedRange& r : ranges) {
     const int64_t place = holds_ranges(StateArray::compute) ? r.local : r.begin;

@@ -33,6 +33,10 @@ constexpr StateArray kStateArrays[] = {
     StateArray::master,  StateArray::gradient, StateArray::first_moment, StateArray::second_moment,
     StateArray::factors, StateArray::average,  StateArray::compute,      StateArray::residual};
 
+// How weights that training leaves alone are held: masters and the compute copy; the compute copy
+// alone; or 4-bit codes (kernels/nf4/nf4.h) in the place of the masters, a byte an element of the group.
+enum class Storage : uint8_t { full, compute, nf4 };
+
 // What a model is held for decides which arrays it has.
 enum class Purpose : uint8_t { inference, training, averaged_training };
 
@@ -87,6 +91,10 @@ class ParameterGroup {
   };
   void update_by(Update update) noexcept { update_ = update; }
   Update update() const noexcept { return update_; }
+
+  // Before the first add(). With nf4 what is added are bytes.
+  void hold_as(Storage storage) noexcept { storage_ = storage; }
+  Storage storage() const noexcept { return storage_; }
 
   // Before the first add().
   void share(Sharing sharing) { sharing_ = std::move(sharing); }
@@ -165,6 +173,7 @@ class ParameterGroup {
   Axes axes_;
   Sharing sharing_;
   Update update_ = Update::adamw;
+  Storage storage_ = Storage::full;
   kernels::MomentType moments_ = kernels::MomentType::wide;
   std::vector<int32_t> holders_;
   int64_t count_ = 0, factors_ = 0;

@@ -82,13 +82,14 @@ void ParameterStore::place(ParameterSpec& spec) {
   const Update update = chosen ? update_ : Update::adamw;
   const bool apart = spec.wide && (away || (shared && sharing_.zero > 0));
   const auto found = std::ranges::find_if(groups_, [&](const ParameterGroup& g) {
-    return g.kind() == kind && g.axes() == axes && g.holders() == spec.holders &&
-           g.sharing().read_wide == apart && g.update() == update;
+    return g.kind() == kind && g.storage() == spec.storage && g.axes() == axes &&
+           g.holders() == spec.holders && g.sharing().read_wide == apart && g.update() == update;
   });
   spec.group = static_cast<int32_t>(found - groups_.begin());
   if (found == groups_.end()) {
     groups_.emplace_back(kind, compute_type_, axes, spec.holders);
     groups_.back().update_by(update);
+    groups_.back().hold_as(spec.storage);
   }
   ParameterGroup& group = groups_[static_cast<size_t>(spec.group)];
   if ((shared || away) && group.count() == 0) {
@@ -109,7 +110,7 @@ void ParameterStore::place(ParameterSpec& spec) {
   }
   if (shared && (group.count() == 0 || last_unit_[spec.group] != spec.unit)) group.begin_unit();
   last_unit_[spec.group] = spec.unit;
-  spec.offset = group.add(spec.size());
+  spec.offset = group.add(spec.storage == Storage::nf4 ? nf4_bytes(spec) : spec.size());
   if (update == Update::adafactor) spec.factors = group.add_factors(factor_count(spec));
 }
 
@@ -234,6 +235,7 @@ void ParameterStore::draw(const Stream& stream, uint64_t seed, bool frozen_too) 
 
 void ParameterStore::set(const Stream& stream, ParameterId id, const float* values) {
   const ParameterSpec& p = spec(id);
+  if (p.storage != Storage::full) return set_held(stream, id, values);
   const ParameterGroup& group = group_of(p);
   for (const OwnedRange& r : group.owned()) {
     const int64_t begin = std::max(r.begin, p.offset), end = std::min(r.end, p.offset + p.size());
@@ -253,6 +255,7 @@ void ParameterStore::set(const Stream& stream, ParameterId id, const float* valu
 void ParameterStore::get(const Stream& stream, ParameterId id, std::span<float> out,
                          StateArray array) const {
   SAT_ASSERT(std::ssize(out) == spec(id).size());
+  if (spec(id).storage != Storage::full) return get_held(stream, id, out);
   const auto take = [&](ParameterId found, const void* from) {
     if (found.index != id.index) return;
     if (wide_type() == DType::f64) {
@@ -278,9 +281,11 @@ void ParameterStore::visit_group(const Stream& stream, int32_t g, StateArray arr
   if (group.kind() == ParameterGroup::Kind::frozen && array == StateArray::average &&
       shipped() == array)
     array = StateArray::master;
+  if (array == StateArray::master && group.storage() == Storage::compute)
+    array = StateArray::compute;
   const Block& held = group.array(array);
   if (held.data() == nullptr) return;
-  const size_t element = size_of(group.type_of(array));
+  const size_t element = group.element_bytes(array);
   const auto visit_in = [&](parallel::FlatRange range, const char* memory) {
     for (int32_t i = 0; take && i < std::ssize(specs_); ++i) {
       const ParameterSpec& p = spec({i});
@@ -329,11 +334,10 @@ void ParameterStore::set_all(const Stream& stream, std::span<const float> values
 void ParameterStore::copy_shipped(const Stream& stream, const ParameterStore& from) {
   SAT_ASSERT(specs_.size() == from.specs_.size() && wide_type() == from.wide_type());
   from.visit(stream, from.shipped(), [&](ParameterId id, const void* values) {
-    const size_t bytes = static_cast<size_t>(spec(id).size()) * size_of(wide_type());
     if (from.device() == device_) {
-      copy_on_device(stream, master(id), values, bytes);
+      copy_on_device(stream, held(id), values, held_bytes(id));
     } else {  // from the host
-      copy_to_device(stream, master(id), values, bytes);
+      copy_to_device(stream, held(id), values, held_bytes(id));
     }
   });
   refresh_compute(stream);

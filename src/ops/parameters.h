@@ -47,7 +47,8 @@ struct ParameterSpec {
   bool elsewhere = false;   // frozen, and in no checkpoint: the model that a run starts from has it
   bool wide = false;        // operations read its master (Tape::wide_parameter): norms, positions
   bool multiplied = false;  // ops::linear() and the like alone read it: see ParameterStore::pack()
-  bool looked_up = false;   // the same, and ops::embedding() reads its rows: a vocabulary's table
+  Storage storage = Storage::full;  // set by ParameterStore::quantize_frozen()
+  bool looked_up = false;  // the same, and ops::embedding() reads its rows: a vocabulary's table
   // Of the whole parameter, a row of a lookup table that starts at zero and stays zero:
   // ops::embedding gives it no gradient and clears what others have added before. (Weight decay
   // still shrinks a row that was loaded and is not zero.) -1: there is none.
@@ -77,6 +78,9 @@ struct ParameterSpec {
 // What `rank` holds of a whole parameter that knows its number. Errors: those of ShardSpec::check.
 ParameterSpec part_of(ParameterSpec whole, const parallel::Mesh& mesh, int rank);
 
+// Bytes of a matrix in 4 bits, where each of the matrices that lie in it is a tensor of its own.
+int64_t nf4_bytes(const ParameterSpec& p) noexcept;
+
 struct ParameterId {
   int32_t index = -1;
 };
@@ -102,6 +106,11 @@ class ParameterStore {
   // Tapes recorded later leave out the work that only its gradient needs.
   void freeze(ParameterId id) { freeze(std::span(&id, 1)); }
   void freeze(std::span<const ParameterId> ids, bool elsewhere = false);
+
+  // From allocate() on frozen matrices that are `multiplied` are held in 4 bits, and what else is frozen
+  // in the compute type alone, but for what operations read in full. set() rounds. After the last
+  // freeze(), before share(). Ranks that cut matrices cannot have it.
+  void quantize_frozen();
 
   // Parameters added from here on are of another unit than those before: what is used together (a
   // layer, a table) is gathered from the ranks, and its gradient reduced, as one.
@@ -178,7 +187,8 @@ class ParameterStore {
   // The same for the parameters of one group.
   void visit_group(const Stream& stream, int32_t group, StateArray array,
                    const std::function<void(ParameterId, const void*)>& take) const;
-  // Masters = what `from`, a store of the same model and type, ships; and their compute copy.
+  // Masters = what `from`, a store of the same model and type, ships; and their compute copy. What is not
+  // held in full is copied as it is held.
   // Enqueued on `stream`. Collective as visit().
   void copy_shipped(const Stream& stream, const ParameterStore& from);
   // Rounds masters to the compute copy; of shared ones the own ranges, which a step gathers first.
@@ -225,6 +235,8 @@ class ParameterStore {
   // its master.
   void* at(StateArray a, ParameterId id) const noexcept;
   void* master(ParameterId id) const noexcept { return at(StateArray::master, id); }
+  // Elements of a parameter that is held in 4 bits, in the compute type at `to`. Enqueued.
+  void dequantize(const Context& ctx, ParameterId id, void* to) const;
   void* gradient(ParameterId id) const noexcept { return at(StateArray::gradient, id); }
   void* compute(ParameterId id) const noexcept {
     const bool copy = group_of(spec(id)).keeps(StateArray::compute, purpose_);
@@ -237,6 +249,12 @@ class ParameterStore {
  private:
   void place(ParameterSpec& spec);
   void draw(const Stream& stream, uint64_t seed, bool frozen_too);
+  // Of parameters that are not held in full: from floats, and to floats.
+  void set_held(const Stream& stream, ParameterId id, const float* values);
+  void get_held(const Stream& stream, ParameterId id, std::span<float> out) const;
+  // Where a parameter's values lie, and their bytes.
+  void* held(ParameterId id) const noexcept;
+  size_t held_bytes(ParameterId id) const noexcept;
   void begin_groups();
 
   std::vector<ParameterSpec> specs_;

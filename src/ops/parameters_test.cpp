@@ -131,6 +131,65 @@ TEST(ParameterStore, ShipsTheAverageAndTheMastersOfWhatIsFrozen) {
   }
 }
 
+TEST(ParameterStore, HoldsWhatIsFrozenInFewerBytes) {
+  const Stream stream(Device{});
+  constexpr int64_t kRows = 256, kCols = 1024;
+  const auto declare = [](ParameterStore& store) {
+    store.add({.name = "qkv",
+               .rows = kRows,
+               .cols = kCols,
+               .multiplied = true,
+               .blocks = {kRows / 2, kRows / 4, kRows / 4}});
+    store.add({.name = "table", .rows = kRows, .cols = kCols, .looked_up = true});
+    store.add({.name = "norm", .cols = kCols, .wide = true});
+    const ParameterId adapter = store.add({.name = "adapter", .rows = 4, .cols = kCols});
+    for (int32_t i = 0; i < adapter.index; ++i) store.freeze({i});
+    store.quantize_frozen();
+    store.allocate(Purpose::training);
+  };
+  for (const DType type : {bf16, DType::f16, f32}) {
+    ParameterStore store({}, type), copy({}, type);
+    declare(store);
+    declare(copy);
+    const bool narrow = size_of(type) == 2;
+    const auto bytes_of = [&](const char* name) {
+      size_t sum = 0;
+      const ParameterGroup& group = store.group_of(store.spec(store.find(name)));
+      for (const StateArray a : kStateArrays) sum += group.bytes(a, Purpose::training);
+      return sum;
+    };
+    EXPECT_LT(8.0 * static_cast<double>(bytes_of("qkv")), 4.15 * kRows * kCols);
+    if (narrow) {
+      EXPECT_EQ(bytes_of("table"), size_t{kRows * kCols * 2});
+      EXPECT_EQ(bytes_of("norm"), size_t{kCols * (4 + 2)});
+    }
+    std::vector<float> given(kRows * kCols);
+    for (size_t i = 0; i < given.size(); ++i)
+      given[i] = 0.1f * std::sin(static_cast<float>(i)) * static_cast<float>(1 + i % 7);
+    for (const char* name : {"qkv", "table"}) {
+      const ParameterId id = store.find(name);
+      store.set(stream, id, given.data());
+      store.refresh_compute(stream);
+      const std::vector<float> got = values_of(store, name);
+      // Half of the widest gap, 0.304 of a scale of 0.7 at most; of what is rounded half a unit.
+      const float bound =
+          name[0] == 'q' ? 0.16f * 0.7f : 0.7f * static_cast<float>(epsilon_of(type));
+      float worst = 0;
+      for (size_t i = 0; i < given.size(); ++i)
+        worst = std::max(worst, std::abs(got[i] - given[i]));
+      EXPECT_LE(worst, bound) << name;
+      EXPECT_EQ(worst > 0, name[0] == 'q' || narrow) << name;
+      store.set(stream, id, got.data());  // what it stands for is held as it is
+      if (name[0] == 't') {
+        EXPECT_EQ(values_of(store, name), got);
+      }
+    }
+    copy.copy_shipped(stream, store);
+    for (const char* name : {"qkv", "table", "norm"})
+      EXPECT_EQ(values_of(copy, name), values_of(store, name)) << name;
+  }
+}
+
 TEST(ParameterStore, GroupsByTheAxesThatGradientsAreSummedOver) {
   using enum parallel::MeshAxis;
   ParameterStore store({}, f32);

@@ -147,6 +147,7 @@ void record_weight_gradient(Tape& t, Value x, Value w, Value d_y) {
 }
 
 void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
+  w = t.parameter_again(w);
   const Value before = t.gradient(x);
   const Tape::Info xi = t.info(x), dy = t.info(d_y);
   const Value d_x = t.make("d_x", xi.dtype, xi.rows, xi.cols);

@@ -162,8 +162,13 @@ class Tape {
   Value external(const char* label, DType dtype, int64_t rows, int64_t cols, void* memory);
   Value make(const char* label, DType dtype, int64_t rows, int64_t cols);
   Value alias(const char* label, Value of);  // same memory and shape; `of` must not be read later
-  Value parameter(ParameterId id);           // copy in the compute dtype, for matrix products
-  Value wide_parameter(ParameterId id);      // the fp32 master, for norms and position tables
+  // The copy in the compute dtype, for matrix products. One that is held in 4 bits (ParameterSpec::storage)
+  // becomes a value of the arena, which an operation recorded here makes for those that read it next.
+  Value parameter(ParameterId id);
+  // For gradients: the same of such a parameter's value, so that the first need not live until then;
+  // w itself elsewhere.
+  Value parameter_again(Value w);
+  Value wide_parameter(ParameterId id);  // the fp32 master, for norms and position tables
   // The packed copy of a parameter's value, for lists of inference on a store that packs; null:
   // there is none. Errors: out_of_memory.
   const kernels::PackedWeights* packed(Value v) const;
@@ -399,6 +404,7 @@ class Tape {
   void run_again(OperationRange region, Value pace);
   bool recomputes() const;
   Value part(const char* label, Value of, int64_t rows, int64_t cols, int64_t element);
+  Value dequantized(ParameterId id);
   Value gathered(ParameterId id);
   Value unit_gradient(int32_t parameter);
   void record_reductions();

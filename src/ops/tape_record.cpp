@@ -51,12 +51,26 @@ Value Tape::alias(const char* label, Value of) {
 Value Tape::parameter(ParameterId id) {
   const ParameterSpec& s = parameters_.spec(id);
   if (parameters_.group_of(s).sharing().zero >= 3) return gathered(id);
+  if (s.storage == Storage::nf4) return dequantized(id);
   Value& v = parameter_values_[static_cast<size_t>(id.index)];
   if (!v) {
     v = external(s.name.c_str(), compute_type(), s.rows, s.cols, parameters_.compute(id));
     at(v).parameter = id.index;
   }
   return v;
+}
+
+Value Tape::dequantized(ParameterId id) {
+  const Value v = gathered_parameter(id);
+  record("dequantize", {}, {v},
+         [=, this](const Run& r) { parameters_.dequantize(r.ctx, id, r(v)); });
+  return v;
+}
+
+Value Tape::parameter_again(Value w) {
+  const int32_t p = info(w).parameter;
+  const bool made = p >= 0 && parameters_.spec({p}).storage == Storage::nf4;
+  return made ? dequantized({p}) : w;
 }
 
 Value Tape::wide_parameter(ParameterId id) {

@@ -151,13 +151,15 @@ model::Lora adapters_of(const RunConfig& config, std::span<const model::TensorMa
                         const std::string& base) {
   const LoraConfig& l = config.lora;
   if (l.rank == 0) return {};
-  return model::lora_for({.rank = l.rank,
-                          .alpha = l.alpha > 0 ? l.alpha : static_cast<double>(l.rank),
-                          .dropout = l.dropout,
-                          .rank_stabilised = l.rslora,
-                          .targets = l.targets,
-                          .base = base},
-                         model);
+  model::Lora lora = model::lora_for({.rank = l.rank,
+                                      .alpha = l.alpha > 0 ? l.alpha : static_cast<double>(l.rank),
+                                      .dropout = l.dropout,
+                                      .rank_stabilised = l.rslora,
+                                      .targets = l.targets,
+                                      .base = base},
+                                     model);
+  lora.quantized_base = l.quantize_base == "nf4";
+  return lora;
 }
 
 model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,

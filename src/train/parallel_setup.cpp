@@ -178,6 +178,13 @@ void check_layout(const RunConfig& config, const model::ModelConfig& model, int 
                                : "ep",
                     cut));
   }
+  if (model.lora.quantized_base && p.pp > 1) {
+    refuse(
+        fmt::format("parallel.pp = {} sends weights between stages, and those in 4 bits "
+                    "(lora.quantize_base = nf4) stay on their rank; use dp, or leave "
+                    "lora.quantize_base out",
+                    p.pp));
+  }
   require_divides("tp", p.tp, "model.heads", model.heads);
   require_divides("tp", p.tp, "model.kv_heads", model.kv_heads);
   require_divides("tp", p.tp, "model.ffn", model.ffn);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "model/hf_weights.h"
+#include "train/model_setup.h"
 
 namespace saturate::train {
 namespace {
@@ -52,6 +54,25 @@ TEST(ParallelSetup, RefusalsNameValueRuleAndWayOut) {
             "3 ranks, "
             "and this run has 4; "
             "start it on 3 (torchrun --nproc-per-node, mpirun -n, srun -n), or change these keys");
+}
+
+TEST(ParallelSetup, ABaseInFourBitsIsNotCut) {
+  const auto refusal_of = [](const char* layout) {
+    RunConfig c = with(layout);
+    c.lora.rank = 4;
+    c.lora.quantize_base = "nf4";
+    model::ModelConfig model = model::model_preset("base");
+    model.lora = adapters_of(c, model::hf_tensor_mapping(model), "base");
+    try {
+      check_layout(c, model, 2);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal_of("dp=2,zero=3"), "");
+  EXPECT_NE(refusal_of("pp=2").find("lora.quantize_base = nf4"), std::string::npos);
+  EXPECT_NE(refusal_of("tp=2").find("use dp"), std::string::npos);
 }
 
 TEST(ParallelSetup, MuonWantsWholeMatrices) {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Many requests of all kinds against `saturate serve`, good and bad, some cut off: nothing may leak, crash or go unanswered.
+"""Many requests of all kinds against `saturate serve`, good and bad, some slow or cut off: nothing may leak, crash or go unanswered.
 
 python3 tests/cli/serve_soak.py build-asan/bin/saturate --translation runs/ende --language runs/lm --requests 100000
 
 No test of ctest: minutes. Starts the server (build it with the preset asan), sends the requests over --connections connections that
-are opened anew now and then, ends it with SIGTERM and prints one line of JSON: answers by status, resident memory after a tenth of
-the requests and at the end. Exit code 1 when something was wrong.
+are opened anew now and then, ends it with SIGTERM and prints one line of JSON: answers by status, resident memory after each twentieth
+of the requests. With --options "--queue 4 --max-length 12" some find the queue full, and answers are short. Exit code 1 when
+something was wrong.
 """
 import argparse
 import asyncio
@@ -14,6 +15,7 @@ import collections
 import json
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,20 +27,21 @@ def request(path, body=b"", method="POST", kind="application/json"):
 
 
 def draw(rng):
-    """A request, the statuses that answer it, and whether the client goes before the answer ends."""
+    """A request, the statuses that answer it, whether the client goes before the answer ends, and whether it is slow."""
     text = "".join(rng.choice("abcdefg ") for _ in range(rng.randint(1, 12)))
     many = json.dumps({"texts": [text] * rng.randint(1, 3), "nbest": rng.randint(1, 3)}).encode()
     words = json.dumps({"prompt": text, "max_tokens": rng.randint(1, 5), "n": rng.randint(1, 2), "stream": rng.random() < .5}).encode()
     long = json.dumps({"prompt": text, "max_tokens": 500, "stream": True, "ignore_eos": True}).encode()
     chat = json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 3}).encode()
+    done = (200, 429, 504)  # or the queue is full, or a loaded machine reaches the deadline
     cases = [
-        (14, request("/v1/translate", many), (200, 429), False),
+        (14, request("/v1/translate", many), done, False),
         (6, request("/translate", f"q={text}&source=en&target=pt&alternatives=1".encode(), kind="application/x-www-form-urlencoded"),
-         (200, 429), False),
-        (10, request("/v1/completions", words), (200, 429), False),
-        (4, request("/v1/chat/completions", chat), (200, 429), False),
-        (4, request("/v1/completions", long), (200, 429), True),
-        (3, request("/v1/translate", many), (200, 429), True),
+         done, False),
+        (10, request("/v1/completions", words), done, False),
+        (4, request("/v1/chat/completions", chat), done, False),
+        (4, request("/v1/completions", long), done, True),
+        (3, request("/v1/translate", many), done, True),
         (10, request("/v1/translate", many[:-2]), (400,), False),
         (10, request("/v1/completions", b'{"prompt": 1.5}'), (400,), False),
         (5, request("/translate", bytes(rng.randrange(256) for _ in range(40))), (400,), False),
@@ -52,7 +55,7 @@ def draw(rng):
         (4, request("/health", method="GET"), (200,), False),
     ]
     _, data, statuses, leaves = rng.choices(cases, [c[0] for c in cases])[0]
-    return data, statuses, leaves
+    return data, statuses, leaves, rng.random() < .03
 
 
 async def read_answer(reader):
@@ -70,11 +73,16 @@ async def client(port, rng, counts, left, problems):
     reader = writer = None
     while left[0] > 0:
         left[0] -= 1
-        data, statuses, leaves = draw(rng)
+        data, statuses, leaves, slow = draw(rng)
         try:
             if writer is None:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(data)
+            for piece in [data[:9], data[9:40], data[40:]] if slow else []:
+                writer.write(piece)
+                await asyncio.sleep(.05)
+            counts["slow"] += slow
+            if not slow:
+                writer.write(data)
             if leaves:
                 await asyncio.sleep(rng.random() * .01)
                 counts["left"] += 1
@@ -104,9 +112,11 @@ def main():
     parser.add_argument("--language", required=True)
     parser.add_argument("--requests", type=int, default=100000)
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--options", default="", help="more of the server")
     args = parser.parse_args()
     server = subprocess.Popen([args.program, "serve", "--device", "cpu", "--port", "0", "--model", f"mt={args.translation}", "--languages",
-                               "mt=en-pt", "--beam", "3", "--model", f"lm={args.language}"], stderr=subprocess.PIPE, text=True)
+                               "mt=en-pt", "--beam", "3", "--model", f"lm={args.language}", *shlex.split(args.options)],
+                              stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
         if found := re.search(r"listening on http://.*:(\d+)", line):
             break
@@ -115,20 +125,21 @@ def main():
 
     async def run():
         clients = [asyncio.create_task(client(port, random.Random(i), counts, left, problems)) for i in range(args.connections)]
-        while left[0] > args.requests * .9:
-            await asyncio.sleep(.05)
-        early = resident_mib(server.pid)
+        curve = []
+        for part in range(19, 0, -1):
+            while left[0] > args.requests * part / 20:
+                await asyncio.sleep(.05)
+            curve.append(resident_mib(server.pid))
+            print(f"{args.requests - left[0]} requests, {curve[-1]:.0f} MiB, {time.time() - begun:.0f} s", file=sys.stderr, flush=True)
         await asyncio.gather(*clients)
-        return early
+        return [*curve, resident_mib(server.pid)]
 
-    early = asyncio.run(run())
-    late = resident_mib(server.pid)
+    curve = asyncio.run(run())
     server.send_signal(signal.SIGTERM)
     errors = server.stderr.read()
     code = server.wait(60)
     print(json.dumps({"requests": args.requests, "seconds": round(time.time() - begun), "answers": {str(k): v for k, v in sorted(counts.items(), key=str)},
-                      "resident_mib_after_a_tenth": round(early), "resident_mib_at_the_end": round(late), "exit_code": code,
-                      "problems": len(problems)}))
+                      "resident_mib": [round(m) for m in curve], "exit_code": code, "problems": len(problems)}))
     for problem in problems[:5]:
         print("problem:", problem, file=sys.stderr)
     if "Sanitizer" in errors:

@@ -301,16 +301,25 @@ Value project_in(Tape& tape, const Layout& layout, const LinearIds& ids, Value x
                             layout.transfers().tp_overlap);
 }
 
+namespace {
+
+// Codes are no weights that a product could read in its own way.
+bool in_codes(const Tape& tape, const LinearIds& ids) {
+  return tape.parameters().spec(ids.weight).storage == Storage::nf4;
+}
+
+}  // namespace
+
 Value project_activated(Tape& tape, const Layout& layout, const LinearIds& ids, Value x,
                         kernels::ActivationKind kind) {
-  if (layout.extent(Axis::tp) > 1 || !ids.adapter.parts.empty()) return {};
+  if (layout.extent(Axis::tp) > 1 || !ids.adapter.parts.empty() || in_codes(tape, ids)) return {};
   return ops::activated_linear(tape, x, tape.parameter(ids.weight), bias_of(tape, ids), kind);
 }
 
 Value project_activate_project(Tape& tape, const Layout& layout, const LinearIds& in,
                                const LinearIds& out, Value x, kernels::ActivationKind kind) {
   if (!tape.training() || layout.extent(Axis::tp) > 1 || !in.adapter.parts.empty() ||
-      !out.adapter.parts.empty())
+      !out.adapter.parts.empty() || in_codes(tape, in) || in_codes(tape, out))
     return {};
   return ops::feed_forward(tape, x, {tape.parameter(in.weight), bias_of(tape, in)},
                            {tape.parameter(out.weight), bias_of(tape, out)}, kind);
