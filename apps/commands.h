@@ -58,6 +58,7 @@ struct TranslateOptions {
   int64_t nbest = 0;                      // 0: the best translation alone, without scores
   bool word_scores = false, json = false, same_bits = false;
   std::string prefix_file;            // empty: none
+  std::string phrases;                // file; empty: none
   std::string first_piece;            // empty: none
   std::vector<std::string> suppress;  // pieces
   int64_t min_length = 0, max_length = 0, no_repeat_ngram = 0;

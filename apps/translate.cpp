@@ -154,15 +154,15 @@ void take_rows(const TranslateOptions& o, TranslateConfig& decode) {
   }
 }
 
-// What each line's translation begins with.
-class Prefixes {
+// A file that says something of each line of the text.
+class LinesBeside {
  public:
   // No file: nothing. Errors: io.
-  Prefixes(const std::string& path, const data::Tokenizer& target) : path_(path), target_(target) {
+  explicit LinesBeside(const std::string& path) : path_(path) {
     if (!path.empty()) lines_ = read_lines(path);
   }
   // Of the next line. Errors: invalid_argument when the file has no more.
-  std::vector<int32_t> next() {
+  std::string_view next() {
     if (path_.empty()) return {};
     if (at_ == lines_.size()) {
       throw Error(Errc::invalid_argument, "translate",
@@ -170,17 +170,46 @@ class Prefixes {
                               "blank, for each line of the text",
                               path_, lines_.size()));
     }
-    std::vector<int32_t> ids;
-    target_.encode(lines_[at_++], ids);
-    return ids;
+    return lines_[at_++];
   }
+  std::string place() const { return fmt::format("{}:{}", path_, at_); }  // of the last line given
 
  private:
   const std::string path_;
-  const data::Tokenizer target_;
   std::vector<std::string> lines_;
   size_t at_ = 0;
 };
+
+// What each line's translation begins with.
+std::vector<int32_t> next_prefix(LinesBeside& lines, const data::Tokenizer& target) {
+  std::vector<int32_t> ids;
+  if (const std::string_view line = lines.next(); !line.empty()) target.encode(line, ids);
+  return ids;
+}
+
+// The phrases that it holds, without what begins a text.
+std::vector<std::vector<int32_t>> next_phrases(LinesBeside& lines, const data::Tokenizer& target) {
+  std::vector<std::vector<int32_t>> phrases;
+  std::string_view line = lines.next();
+  while (!line.empty()) {
+    const size_t end = std::min(line.find('\t'), line.size());
+    std::vector<int32_t> ids;
+    if (end > 0) target.encode(line.substr(0, end), ids);
+    const std::span<const int32_t> begin = target.sentence_begin();
+    if (std::ranges::equal(std::span(ids).first(std::min(ids.size(), begin.size())), begin))
+      ids.erase(ids.begin(), ids.begin() + std::ssize(begin));
+    if (std::ranges::find(ids, target.unk_id()) != ids.end()) {
+      throw Error(
+          Errc::invalid_argument, "translate",
+          fmt::format("{}: the phrase \"{}\" has a character that the vocabulary lacks; leave "
+                      "it out, or spell it otherwise",
+                      lines.place(), line.substr(0, end)));
+    }
+    if (!ids.empty()) phrases.push_back(std::move(ids));
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return phrases;
+}
 
 }  // namespace
 
@@ -190,7 +219,7 @@ int run_translate(const TranslateOptions& o) {
   TranslateConfig decode;
   std::optional<SourceFeed> feed;
   std::optional<train::LineTranslator> translator;
-  std::optional<Prefixes> prefixes;
+  LinesBeside prefixes(o.prefix_file), phrases(o.phrases);
   train::LineOptions lines_want;
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
@@ -219,7 +248,6 @@ int run_translate(const TranslateOptions& o) {
           train::read_shortlist(o.shortlist, m.tokenizers.source, m.tokenizers.target,
                                 {.first = o.shortlist_first, .best = o.shortlist_best});
     }
-    prefixes.emplace(o.prefix_file, m.tokenizers.target);
     feed.emplace(
         o.input, kAhead,
         [source = m.tokenizers.source, limit = m.config.max_positions](std::string_view line,
@@ -243,7 +271,10 @@ int run_translate(const TranslateOptions& o) {
   constexpr double kReportEvery = 10;  // seconds
   for (std::vector<SourceFeed::Ids> sources;
        feed->take(lines, translator->idle(), sources) || !translator->idle();) {
-    for (SourceFeed::Ids& ids : sources) translator->add(std::move(ids), prefixes->next());
+    for (SourceFeed::Ids& ids : sources) {
+      const data::Tokenizer& target = model->tokenizers.target;
+      translator->add(std::move(ids), next_prefix(prefixes, target), next_phrases(phrases, target));
+    }
     std::optional<TimedPart> first;
     if (lines == 0 && !translator->idle()) first.emplace("first batch");
     translator->advance([&](std::span<const train::Translation> translations) {

@@ -33,6 +33,10 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   c.add_option("--prefix-file", translate.prefix_file,
                "line by line what the translation begins with; blank: anything")
       ->type_name("FILE");
+  c.add_option("--phrases", translate.phrases,
+               "line by line the phrases that the translation must hold, with tabs between; blank: "
+               "none; on the CPU, and better with a --beam above the pieces of a line's phrases")
+      ->type_name("FILE");
   c.add_option("--first-piece", translate.first_piece,
                "piece of the vocabulary that every translation begins with, as the target language "
                "of a multilingual model")
@@ -73,6 +77,7 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                    "translation that begins so; written as --nbest does")
           ->check(CLI::Range(1, 64))
           ->excludes(nbest);
+  alternatives->excludes(c.get_option("--phrases"));
   auto* groups =
       c.add_option("--beam-groups", translate.beam_groups,
                    "search in so many groups of beam / groups hypotheses each, for lists "
@@ -118,7 +123,8 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   c.add_flag("--same-bits", translate.same_bits,
              "on a GPU too a line's result never depends on the others; slower for few lines");
   add_decode_options(c, translate.decode);
-  sampling->excludes(c.get_option("--beam"));
+  sampling->excludes(c.get_option("--beam"))->excludes(c.get_option("--phrases"));
+  groups->excludes(c.get_option("--phrases"));
   c.footer(R"(Examples:
   echo 'A dog runs.' | saturate translate --model runs/ende
   saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest

@@ -516,6 +516,9 @@ void provoke_others(Reasons& r) {
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
   other<BeamStepArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "beam_step_cuda",
                       [](auto& a) { a.ld = k1 << 30; });
+  static constexpr TokenPhrases phrases;
+  other<BeamStepArgs>(r, "phrases that translations must hold", "beam_step_cuda",
+                      [](auto& a) { a.phrases = &phrases; });
   static constexpr TokenColumns columns;
   other<BeamStepArgs>(r, "columns for some tokens alone (a shortlist)", "beam_step_cuda",
                       [](auto& a) { a.columns = &columns; });

@@ -102,10 +102,14 @@ struct Sentence {
   int64_t ticket = 0;
   std::vector<int32_t> source, prefix;
   kernels::BeamSentence search = {};
-  std::vector<int32_t> candidates = {};                // ids, ascending; empty: all
+  std::vector<int32_t> candidates = {};  // ids, ascending; empty: all
+  std::vector<int32_t> phrase_tokens = {}, phrase_lengths = {};
   std::unique_ptr<const CandidateOutput> output = {};  // while it is under way, of the candidates
   int64_t first_slot = 0, memory_start = 0;            // while it is under way
   int64_t source_length() const { return std::ssize(source); }
+  kernels::TokenPhrases phrases() const {
+    return {phrase_tokens.data(), phrase_lengths.data(), std::ssize(phrase_lengths)};
+  }
 };
 
 }  // namespace
@@ -132,7 +136,8 @@ struct Translator::Impl {
   static void vacate(int64_t place, TranslatorMemory::Intake& intake);
   int64_t close_up(TranslatorMemory::Intake& intake);
   void free(const Sentence& sentence);
-  void show_candidates(int64_t count);
+  void add_phrases(const SearchOptions& wish, const std::string& name, Sentence& sentence) const;
+  void show_wishes(int64_t count);
   void enqueue(const TranslatorMemory::Intake& intake, int64_t places);
   void wait();
 
@@ -154,7 +159,8 @@ struct Translator::Impl {
   std::set<int64_t> cancelled;    // tickets of sentences under way
   std::set<int64_t> given_up;     // tickets cancelled by a caller who is being told
   bool telling = false;
-  CandidatePlaces shown;  // to steps
+  CandidatePlaces shown;                       // to steps
+  std::vector<kernels::TokenPhrases> phrases;  // of places; empty: on a GPU
   SlotRanges slots, memory_rows;
   std::vector<int32_t> parts;  // of the result, that are free
   int64_t under_way = 0, next_ticket = 0;
@@ -173,6 +179,7 @@ Translator::Impl::Impl(const Transformer& m, const ParameterStore& s, const Tran
       suppressed(s.device(), options.suppressed.size() * sizeof(int32_t)),
       places(static_cast<size_t>(options.sentences)),
       shown(places.size()),
+      phrases(cuda ? 0 : places.size()),
       slots(memory.sizes().slots),
       memory_rows(memory.sizes().memory_rows),
       parts(places.size()),
@@ -233,30 +240,78 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
   const int64_t limit = std::min(options.max_target, prefix + most);
   const int64_t least = std::min(prefix + std::min(wish.min_length, limit), limit - 1);
   const int64_t ngram = std::min(wish.no_repeat_ngram, options.max_target);
-  std::vector<int32_t> candidates;
+  Sentence made{.source = std::move(source),
+                .prefix = wish.prefix,
+                .search = {.limit = static_cast<int32_t>(limit),
+                           .prefix = static_cast<int32_t>(prefix),
+                           .wanted = wish.alternatives ? wish.groups : wish.nbest,
+                           .length_penalty = penalty,
+                           .rules = {.repetition_penalty = wish.repetition_penalty,
+                                     .no_repeat_ngram = static_cast<int32_t>(ngram),
+                                     .least = static_cast<int32_t>(least)},
+                           .groups = wish.groups,
+                           .diversity = wish.diversity,
+                           .apart = wish.alternatives ? 1 : 0,
+                           .drawn = wish.draw ? 1 : 0,
+                           .draw = wish.draw.value_or(kernels::TokenDraw{})}};
+  if (!wish.phrases.empty()) add_phrases(wish, name, made);
   if (options.shortlist != nullptr) {
-    candidates = options.shortlist->candidates(source);
-    candidates.push_back(static_cast<int32_t>(c.eos_id));
-    candidates.insert(candidates.end(), wish.prefix.begin(), wish.prefix.end());
-    std::ranges::sort(candidates);
-    const auto rest = std::ranges::unique(candidates);
-    candidates.erase(rest.begin(), rest.end());
+    Shortlist::Ids& ids = made.candidates = options.shortlist->candidates(made.source);
+    ids.push_back(static_cast<int32_t>(c.eos_id));
+    ids.insert(ids.end(), wish.prefix.begin(), wish.prefix.end());
+    ids.insert(ids.end(), made.phrase_tokens.begin(), made.phrase_tokens.end());
+    std::ranges::sort(ids);
+    const auto rest = std::ranges::unique(ids);
+    ids.erase(rest.begin(), rest.end());
   }
-  return {.source = std::move(source),
-          .prefix = wish.prefix,
-          .search = {.limit = static_cast<int32_t>(limit),
-                     .prefix = static_cast<int32_t>(prefix),
-                     .wanted = wish.alternatives ? wish.groups : wish.nbest,
-                     .length_penalty = penalty,
-                     .rules = {.repetition_penalty = wish.repetition_penalty,
-                               .no_repeat_ngram = static_cast<int32_t>(ngram),
-                               .least = static_cast<int32_t>(least)},
-                     .groups = wish.groups,
-                     .diversity = wish.diversity,
-                     .apart = wish.alternatives ? 1 : 0,
-                     .drawn = wish.draw ? 1 : 0,
-                     .draw = wish.draw.value_or(kernels::TokenDraw{})},
-          .candidates = std::move(candidates)};
+  return made;
+}
+
+// Phrases that hold others stand for these.
+void Translator::Impl::add_phrases(const SearchOptions& wish, const std::string& name,
+                                   Sentence& sentence) const {
+  const ModelConfig& c = model.config();
+  if (cuda) {
+    refuse(name +
+           " must hold phrases, which is for the CPU; translate with --device cpu, or leave "
+           "the phrases out");
+  }
+  if (wish.groups != 1 || wish.alternatives || wish.draw || wish.no_repeat_ngram > 0) {
+    refuse(name +
+           " must hold phrases, which goes together neither with groups, alternatives and draws "
+           "nor with forbidden n-grams; leave one of them out");
+  }
+  for (size_t i = 0; i < wish.phrases.size(); ++i) {
+    const std::vector<int32_t>& phrase = wish.phrases[i];
+    if (phrase.empty()) refuse(fmt::format("phrase {} of {} has no token", i + 1, name));
+    for (const int32_t id : phrase) {
+      const bool known = id >= 0 && id < c.vocab_target && id != c.eos_id && id != c.pad_id;
+      if (known && std::ranges::find(options.suppressed, id) == options.suppressed.end()) continue;
+      refuse(
+          fmt::format("phrase {} of {} holds id {}; ids must be in 0 .. {}, neither "
+                      "end-of-sentence nor padding, and not suppressed",
+                      i + 1, name, id, c.vocab_target - 1));
+    }
+    const auto holds_it = [&](size_t j) {
+      const std::vector<int32_t>& other = wish.phrases[j];
+      const bool first = other == phrase && j < i;
+      return first || (other.size() > phrase.size() && !std::ranges::search(other, phrase).empty());
+    };
+    bool held = false;
+    for (size_t j = 0; j < wish.phrases.size(); ++j) held = held || (j != i && holds_it(j));
+    if (held) continue;
+    sentence.phrase_tokens.insert(sentence.phrase_tokens.end(), phrase.begin(), phrase.end());
+    sentence.phrase_lengths.push_back(static_cast<int32_t>(phrase.size()));
+  }
+  const int64_t needed = sentence.search.prefix + std::ssize(sentence.phrase_tokens) + 1;
+  const int64_t most = wish.max_length > 0 ? int64_t{sentence.search.limit} : options.max_target;
+  if (needed > most) {
+    refuse(
+        fmt::format("{}: prefix and phrases have {} tokens and the translation may have {}; give "
+                    "fewer phrases, or a greater length",
+                    name, needed - 1, most - 1));
+  }
+  sentence.search.limit = std::max(sentence.search.limit, static_cast<int32_t>(needed));
 }
 
 void Translator::Impl::check_groups(const SearchOptions& wish, const std::string& name) const {
@@ -442,10 +497,12 @@ RecordedPlan& Translator::Impl::plan(Plans& plans, int64_t size, int64_t bound, 
   return *found;
 }
 
-// What a step finds at its places; one that is left has no sentence, and so no candidates.
-void Translator::Impl::show_candidates(int64_t count) {
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+// What a step finds at its places; one that is left has no sentence, and so neither.
+void Translator::Impl::show_wishes(int64_t count) {
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     shown.put(i, places[i] ? places[i]->output.get() : nullptr);
+    phrases[i] = places[i] ? places[i]->phrases() : kernels::TokenPhrases{};
+  }
 }
 
 void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t count) {
@@ -470,7 +527,8 @@ void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t c
   plan(steps, count, bound, [&] {
     return record_step(model, store, memory, options,
                        {suppressed.as<int32_t>(), std::ssize(options.suppressed)},
-                       options.shortlist != nullptr ? &shown : nullptr, count, bound);
+                       options.shortlist != nullptr ? &shown : nullptr,
+                       cuda ? nullptr : phrases.data(), count, bound);
   }).run(ctx, arena);
 }
 
@@ -493,7 +551,7 @@ void Translator::Impl::step(const OnDone& done) {
     drop_cancelled(intake);
     admit(intake);
     const int64_t count = close_up(intake);
-    if (options.shortlist != nullptr) show_candidates(count);
+    if (!cuda) show_wishes(count);
     enqueue(intake, count);
     wait();
     for (std::optional<Sentence>& s : places) {

@@ -65,6 +65,10 @@ struct SearchOptions {
   // Each group draws one translation; a draw is a function of these numbers, the group's and the
   // position's. `sample` counts the groups. Needs TranslatorOptions::sampling.
   std::optional<kernels::TokenDraw> draw = {};
+  // Ids that the translation holds one after the other, each of these phrases somewhere; its prefix counts,
+  // and phrases may overlap. On the CPU, in one group, without draws, alternatives and no_repeat_ngram. Half of the
+  // beam is kept for hypotheses that have not ended, so `nbest` finds at most the other half for certain.
+  std::vector<std::vector<int32_t>> phrases = {};
 };
 
 // A translation that beam search has ended.

@@ -32,12 +32,10 @@ std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const Par
   return plan;
 }
 
-std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const ParameterStore& store,
-                                          const TranslatorMemory& memory,
-                                          const TranslatorOptions& o,
-                                          kernels::SuppressedTokens suppressed,
-                                          const CandidatePlaces* chosen, int64_t places,
-                                          int64_t bound) {
+std::unique_ptr<RecordedPlan> record_step(
+    const Transformer& model, const ParameterStore& store, const TranslatorMemory& memory,
+    const TranslatorOptions& o, kernels::SuppressedTokens suppressed, const CandidatePlaces* chosen,
+    const kernels::TokenPhrases* phrases, int64_t places, int64_t bound) {
   auto plan = std::make_unique<RecordedPlan>(store, memory.stream(), o.graph,
                                              "  first step of a plan", "  graph of a plan");
   Tape& tape = plan->tape();
@@ -54,6 +52,7 @@ std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const Parame
   const kernels::BeamStepArgs args{
       .state = state,
       .columns = chosen == nullptr ? nullptr : chosen->columns.data(),
+      .phrases = phrases,
       .suppressed = suppressed,
       .candidate_scores = plan->scratch(candidates * size_of(store.wide_type())),
       .candidate_ids = static_cast<int32_t*>(plan->scratch(candidates * sizeof(int32_t))),

@@ -18,13 +18,14 @@ std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const Par
                                              const TranslatorOptions& o, int64_t rows);
 
 // One token of each hypothesis in the places [0, places). Positions of translations and sources lie
-// below `bound`. `suppressed`: in device memory. `candidates`: of every place, read when the step runs;
-// null: translations may hold all tokens. Errors: out_of_memory.
+// below `bound`. `suppressed`: in device memory. `candidates` and `phrases`: of every place, read when the step
+// runs; null: translations may hold all tokens, and must hold none. Errors: out_of_memory.
 std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const ParameterStore& store,
                                           const TranslatorMemory& memory,
                                           const TranslatorOptions& o,
                                           kernels::SuppressedTokens suppressed,
-                                          const CandidatePlaces* candidates, int64_t places,
+                                          const CandidatePlaces* candidates,
+                                          const kernels::TokenPhrases* phrases, int64_t places,
                                           int64_t bound);
 
 }  // namespace saturate::model

@@ -100,13 +100,15 @@ void LineTranslator::warm_up(int64_t lines) {
   while (workers_.held() > 0) workers_.take();
 }
 
-void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>& prefix) {
+void LineTranslator::add(std::vector<int32_t> source, const std::vector<int32_t>& prefix,
+                         std::vector<std::vector<int32_t>> phrases) {
   source_tokens_.emplace(added_, source.size() > frame_ ? source.size() : 0);
   model::SearchOptions search = options_.search;
   // A prefix that is text begins so already.
   const std::span<const int32_t> begin = target_.sentence_begin();
   if (prefix.empty() && search.prefix.empty()) search.prefix.assign(begin.begin(), begin.end());
   search.prefix.insert(search.prefix.end(), prefix.begin(), prefix.end());
+  search.phrases = std::move(phrases);
   if (search.draw) search.draw->stream = static_cast<int32_t>(added_);
   given_lines_.push_back({added_++, std::move(source), std::move(search)});
 }

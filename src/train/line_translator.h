@@ -73,10 +73,12 @@ class LineTranslator {
   // any. Of a GPU.
   void warm_up(int64_t lines);
 
-  // The next line, from encode_source, and ids that its translation begins with. It begins with the
+  // The next line, from encode_source, ids that its translation begins with, and phrases that it holds
+  // (model::SearchOptions). It begins with the
   // next advance(), so that what is translated together is a function of the lines alone; what is
   // wrong with it is said there.
-  void add(std::vector<int32_t> source, const std::vector<int32_t>& prefix = {});
+  void add(std::vector<int32_t> source, const std::vector<int32_t>& prefix = {},
+           std::vector<std::vector<int32_t>> phrases = {});
   // No line waits or is being translated.
   bool idle() const noexcept;
   // Lines added whose translation has not been given away.

@@ -14,6 +14,7 @@ namespace {
 Fit cpu_fits(const Context&, const BeamStepArgs& a) noexcept { return fits_cpu(a.dtype); }
 #if SATURATE_WITH_CUDA
 Fit cuda_fits(const Context&, const BeamStepArgs& a) noexcept {
+  if (a.phrases != nullptr) return {"phrases that translations must hold"};
   if (a.columns != nullptr) return {"columns for some tokens alone (a shortlist)"};
   if (a.ld >= int64_t{1} << 30) return {"2^30 or more columns (32-bit offsets within a row)"};
   if (a.draws && a.ld >= int64_t{1} << 24)

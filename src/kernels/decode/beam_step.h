@@ -61,6 +61,15 @@ struct TokenColumns {
   int64_t ld = 0;  // from row to row, at least count
 };
 
+// Phrases that every translation of a sentence must hold: their tokens, one phrase after the other, and
+// how many each has; none is empty, of end-of-sentence or forbidden. In the CPU's memory. The sentence has
+// one group, which draws nothing, and a limit of at least the prefix, all these tokens and one more.
+struct TokenPhrases {
+  const int32_t* tokens = nullptr;
+  const int32_t* lengths = nullptr;
+  int64_t count = 0;
+};
+
 // What became of a sentence, in memory that the host may watch. `done` is 0 until its search has
 // ended, then how many hypotheses had ended, or -1: none has a score that is a number. Of hypothesis
 // k of part r, in the order of the rows:
@@ -87,6 +96,13 @@ struct BeamResult {
 // worth at least what any open one could still be; a sentence, when all its groups are. Its result is
 // written then.
 //
+// Where translations must hold phrases, each row also offers what carries on a phrase that its hypothesis
+// does not hold, end-of-sentence only when it holds all, and nothing after which the others would not fit
+// under the limit. Hypotheses compete with those alone that owe as many tokens; from the least to the most
+// of these the best take places in turn. Ended ones keep at most half of the places, the worthiest, and so
+// many of `wanted` count. Open ones count for what they are worth at their own length, and only if they owe
+// nothing.
+//
 // Shapes    logits (rows, ld), the first `vocab` columns count, changed where rules say so;
 //           candidate_scores (wide_of(dtype)) and candidate_ids (i32) are scratch of rows * beam
 //           elements.
@@ -102,11 +118,13 @@ struct BeamResult {
 // Cost      one read of the logits of open rows.
 // Source    Sutskever et al., arXiv:1409.3215 (the search); length_penalty as fairseq's and
 //           CTranslate2's, whose prefixes do not count either; groups: Vijayakumar et al.,
-//           arXiv:1610.02424 (Hamming diversity); apart: CTranslate2's return_alternatives.
+//           arXiv:1610.02424 (Hamming diversity); apart: CTranslate2's return_alternatives; phrases:
+//           Post and Vilar, NAACL 2018, with places shared in turn as Hu et al., NAACL 2019, do.
 struct BeamStepArgs {
   void* logits = nullptr;
   BeamState state;
   const TokenColumns* columns = nullptr;  // (sentences); null: column c is token c. CPU alone
+  const TokenPhrases* phrases = nullptr;  // (sentences); null: none has any. CPU alone
   SuppressedTokens suppressed = {};
   void* candidate_scores = nullptr;
   int32_t* candidate_ids = nullptr;

@@ -3,12 +3,15 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/decode/beam_step_impl.h"
 #include "kernels/decode/token_draw_cpu.h"
+#include "kernels/decode/token_phrases_cpu.h"
 #include "kernels/decode/token_rules_cpu.h"
 #include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
@@ -79,10 +82,20 @@ struct Row {
   }
 };
 
+// What a row of a sentence with phrases may become.
+template <class T>
+struct Offer {
+  T score;
+  int64_t parent;  // row of the sentence
+  int32_t token;
+  int64_t owed;  // tokens that are still to come for the phrases
+};
+
 template <class T>
 struct Step {
   static constexpr T kNever = -std::numeric_limits<T>::infinity();
   const BeamStepArgs& a;
+  std::vector<std::vector<Offer<T>>> offers = {};  // by row, of sentences with phrases
   T* scores() const { return static_cast<T*>(a.state.scores); }
 
   // Token j of a row's translation, j < positions[row].
@@ -91,8 +104,10 @@ struct Step {
     return j + 1 == b.positions[row] ? b.ids[row] : b.tokens[b.slots[b.starts[row] + j + 1]];
   }
 
+  bool owes(int64_t s) const { return a.phrases != nullptr && a.phrases[s].count > 0; }
+
   // Scores and ids of the best extensions of one row; id -1 where there is none.
-  void extend(int64_t row) const {
+  void extend(int64_t row) {
     T* to = static_cast<T*>(a.candidate_scores) + row * a.beam;
     int32_t* ids = a.candidate_ids + row * a.beam;
     std::fill_n(to, a.beam, kNever);
@@ -118,6 +133,7 @@ struct Step {
     const T top = *std::max_element(tops.begin(), tops.end());
     const T sum = lane_sum<T>(logits.count, [z, top](int64_t c) { return vector_exp(z[c] - top); });
     const T shift = scores()[row] - (top + std::log(sum));
+    if (owes(row / a.beam)) return offer(row, logits, tops, shift);
     Best<T> best(candidates_of(sentence, a.beam, t));
     if (t + 1 >= sentence.limit) {
       const T* const end = logits.logit(a.eos);
@@ -137,6 +153,42 @@ struct Step {
     for (int64_t k = 0; k < best.size(); ++k) {
       to[k] = best[k].score + shift;
       ids[k] = to[k] > kNever ? logits.id(best[k].order) : -1;
+    }
+  }
+
+  // What may follow without leaving too little room for the phrases, with its score.
+  void offer(int64_t row, const Row<T>& logits, const std::vector<T>& tops, T shift) {
+    const BeamSentence& sentence = a.state.sentences[row / a.beam];
+    const TokenPhrases& phrases = a.phrases[row / a.beam];
+    const int64_t t = a.state.positions[row],
+                  room = sentence.limit - (t + 2);  // behind the next token
+    std::vector<int32_t> translation;
+    for (int64_t j = 0; j < t; ++j) translation.push_back(said(row, j));
+    const OwedPhrases now(phrases, translation);
+    std::vector<int32_t> tokens = now.next();
+    T* const end = logits.logit(a.eos);
+    if (now.tokens() > 0) {
+      if (end != nullptr) *end = kNever;
+    } else if (room < 0) {
+      tokens.push_back(a.eos);
+    }
+    if (room >= now.tokens_after_others()) {
+      Best<T> best(a.beam);
+      add_best(logits, tops, best);
+      for (int64_t k = 0; k < best.size(); ++k) tokens.push_back(logits.id(best[k].order));
+    }
+    std::ranges::sort(tokens);
+    const auto rest = std::ranges::unique(tokens);
+    tokens.erase(rest.begin(), rest.end());
+    for (const int32_t token : tokens) {
+      const T* const z = logits.logit(token);
+      const T score = z == nullptr ? kNever : *z + shift;
+      if (!(score > kNever)) continue;
+      translation.push_back(token);
+      const int64_t owed = OwedPhrases(phrases, translation).tokens();
+      translation.pop_back();
+      if (token == a.eos || owed <= room)
+        offers[static_cast<size_t>(row)].push_back({score, row % a.beam, token, owed});
     }
   }
 
@@ -165,6 +217,7 @@ struct Step {
     int64_t i = 0;
     T score = kNever, penalty = 0;
     int32_t token = -1;  // of one that is extended
+    int64_t owed = 0;    // tokens for phrases, behind it
   };
 
   // The best of the candidates of rows [begin, end) of the sentence, one for each `step`-th row from
@@ -202,6 +255,63 @@ struct Step {
     }
   }
 
+  T worth_of(T score, int64_t length, const BeamSentence& s) const {
+    return score > kNever
+               ? score / std::pow(static_cast<T>(length), static_cast<T>(s.length_penalty))
+               : kNever;
+  }
+
+  // Ended hypotheses that a sentence with phrases keeps for certain, and that end its search.
+  int64_t ends_kept(const BeamSentence& s) const {
+    return std::min<int64_t>(s.wanted, std::max<int64_t>(1, a.beam / 2));
+  }
+
+  // The same as choose() among what the rows of a sentence with phrases offer.
+  void choose_in_turn(int64_t first, const BeamSentence& sentence,
+                      std::array<Choice, kMaxBeam>& chosen) const {
+    const BeamState& b = a.state;
+    struct Ended {
+      T worth;
+      int64_t row;
+    };
+    std::vector<Ended> ended;
+    std::vector<Offer<T>> all;
+    for (int64_t k = 0; k < a.beam; ++k) {
+      const int64_t row = first + k;
+      if (b.finished[row] != 0) {
+        const T worth = worth_of(scores()[row], b.lengths[row] - sentence.prefix, sentence);
+        if (worth > kNever) ended.push_back({worth, k});
+      } else {
+        const auto& own = offers[static_cast<size_t>(row)];
+        all.insert(all.end(), own.begin(), own.end());
+      }
+    }
+    std::ranges::stable_sort(ended, std::greater(), &Ended::worth);
+    std::ranges::sort(all, [](const Offer<T>& x, const Offer<T>& y) {
+      return std::tie(x.owed, y.score, x.parent, x.token) <
+             std::tie(y.owed, x.score, y.parent, y.token);
+    });
+    int64_t to = 0;
+    const auto keep = [&](const Ended& e) {
+      chosen[static_cast<size_t>(to++)] = {true, e.row * a.beam, scores()[first + e.row], 0, -1, 0};
+    };
+    const auto kept = std::min(static_cast<size_t>(ends_kept(sentence)), ended.size());
+    for (size_t i = 0; i < kept; ++i) keep(ended[i]);
+    // By rank among those that owe as many.
+    std::vector<std::pair<int64_t, size_t>> turns;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool same = i > 0 && all[i].owed == all[i - 1].owed;
+      turns.emplace_back(same ? turns.back().first + 1 : 0, i);
+    }
+    std::ranges::sort(turns);
+    for (const auto& [rank, i] : turns) {
+      if (to == a.beam) break;
+      const Offer<T>& o = all[i];
+      chosen[static_cast<size_t>(to++)] = {true, o.parent * a.beam, o.score, 0, o.token, o.owed};
+    }
+    for (size_t i = kept; i < ended.size() && to < a.beam; ++i) keep(ended[i]);
+  }
+
   void merge(int64_t s) const {
     const BeamState& b = a.state;
     const int64_t first = s * a.beam, t = b.positions[first];
@@ -212,7 +322,10 @@ struct Step {
     const BeamSentence& sentence = b.sentences[s];
     const int64_t groups = sentence.groups, width = width_of(sentence, a.beam);
     std::array<Choice, kMaxBeam> choices;
-    if (goes_apart(sentence, t)) {
+    const bool in_turn = owes(s) && t >= sentence.prefix;
+    if (in_turn) {
+      choose_in_turn(first, sentence, choices);
+    } else if (goes_apart(sentence, t)) {
       choose(first, 0, 1, groups, 0, width, 0.0f, choices);
     } else {
       for (int64_t g = 0; g < groups; ++g)
@@ -238,7 +351,7 @@ struct Step {
       static_cast<T*>(b.sums)[b.starts[row] + t + 1] = c.score + c.penalty;
     }
     move_histories(first, t, parents);
-    finish(s);
+    finish(s, in_turn ? &choices : nullptr);
   }
 
   void move_histories(int64_t first, int64_t t, const std::vector<int64_t>& parents) const {
@@ -255,7 +368,8 @@ struct Step {
     }
   }
 
-  void finish(int64_t s) const {
+  // `in_turn`: how the rows of a sentence with phrases were chosen.
+  void finish(int64_t s, const std::array<Choice, kMaxBeam>* in_turn) const {
     const BeamState& b = a.state;
     const BeamSentence& sentence = b.sentences[s];
     const int64_t first = s * a.beam, width = width_of(sentence, a.beam);
@@ -263,28 +377,29 @@ struct Step {
     for (int64_t k = 0; k < a.beam; ++k) {
       // Log-probabilities only fall: an open hypothesis is worth most at the greatest length.
       const int64_t row = first + k;
+      const int32_t open_length = in_turn != nullptr ? b.positions[row] : sentence.limit;
       const int32_t length =
-          (b.finished[row] != 0 ? b.lengths[row] : sentence.limit) - sentence.prefix;
+          (b.finished[row] != 0 ? b.lengths[row] : open_length) - sentence.prefix;
       // Within the prefix there are rows without a score and lengths below one.
-      const T score = scores()[row];
-      worth[static_cast<size_t>(k)] =
-          score > kNever
-              ? score / std::pow(static_cast<T>(length), static_cast<T>(sentence.length_penalty))
-              : kNever;
+      worth[static_cast<size_t>(k)] = worth_of(scores()[row], length, sentence);
     }
+    const int64_t wanted = in_turn != nullptr
+                               ? ends_kept(sentence)
+                               : (sentence.wanted + sentence.groups - 1) / sentence.groups;
     for (int64_t g = 0; g < sentence.groups; ++g) {
       T best_open = kNever;
       int64_t open = 0, known = 0;
       for (int64_t k = g * width; k < (g + 1) * width; ++k) {
         if (b.finished[first + k] != 0) continue;
         ++open;
+        if (in_turn != nullptr && (*in_turn)[static_cast<size_t>(k)].owed > 0) continue;
         best_open = std::max(best_open, worth[static_cast<size_t>(k)]);
       }
       for (int64_t k = g * width; k < (g + 1) * width; ++k) {
         const T value = worth[static_cast<size_t>(k)];
         known += b.finished[first + k] != 0 && value >= best_open && value > kNever ? 1 : 0;
       }
-      if (open > 0 && known < (sentence.wanted + sentence.groups - 1) / sentence.groups) return;
+      if (open > 0 && known < wanted) return;
     }
     int32_t written = 0;
     for (int64_t k = 0; k < a.beam; ++k) {
@@ -315,7 +430,8 @@ struct Step {
 
 template <class T>
 void run(const BeamStepArgs& args) {
-  const Step<T> step{args};
+  Step<T> step{args};
+  if (args.phrases != nullptr) step.offers.resize(static_cast<size_t>(args.sentences * args.beam));
   parallel_for(args.sentences * args.beam, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) step.extend(row);
   });
