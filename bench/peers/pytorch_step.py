@@ -3,8 +3,9 @@
 
 usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m|gpt2-355m|gpt2-1558m] [--batch TOKENS] [--length N]
                        [--vocab N] [--mode eager|compile|graphs] [--repeats N]
-                       [--precision bf16|fp16] [--micro-batches N] [--checkpoint] [--memory GIB]
+                       [--precision fp32|bf16|fp16] [--micro-batches N] [--checkpoint] [--memory GIB]
 
+--precision is autocast's: bf16 on a GPU and fp32 (none) on the CPU unless given.
 Full batches of sentences of equal length, so PyTorch computes no padding either. Under torchrun it
 becomes DistributedDataParallel. --batch is cut into micro-batches; --checkpoint computes layers again in the
 backward pass; --memory bounds what PyTorch's allocator may take, as `train.memory` does. Prints one JSON line: median step time, CPU time of a step (all threads) and target
@@ -29,11 +30,12 @@ a.add_argument("--length", type=int, default=32)
 a.add_argument("--vocab", type=int, default=32000)
 a.add_argument("--mode", default="graphs")
 a.add_argument("--repeats", type=int, default=20)
-a.add_argument("--precision", default="bf16", choices=("bf16", "fp16"))
+a.add_argument("--precision", choices=("fp32", "bf16", "fp16"))
 a.add_argument("--micro-batches", type=int, default=1)
 a.add_argument("--checkpoint", action="store_true")
 a.add_argument("--memory", type=float, default=0)
 a = a.parse_args()
+a.precision = a.precision or ("bf16" if a.device == "cuda" else "fp32")
 RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 SIZES = {"tiny": (256, 4, 4, 1024), "base": (512, 8, 6, 2048), "big": (1024, 16, 6, 4096), "gpt2-124m": (768, 12, 12, 3072),
          "gpt2-355m": (1024, 16, 24, 4096), "gpt2-1558m": (1600, 25, 48, 6400)}
@@ -125,8 +127,8 @@ run = wrapped if a.mode == "eager" else torch.compile(wrapped, mode="reduce-over
 
 def step():
     for _ in range(a.micro_batches):
-        if a.device == "cuda":
-            with torch.autocast("cuda", torch.bfloat16 if a.precision == "bf16" else torch.float16):
+        if a.precision != "fp32":
+            with torch.autocast(a.device, torch.bfloat16 if a.precision == "bf16" else torch.float16):
                 loss = run(*batch) / a.micro_batches
         else:
             loss = run(*batch) / a.micro_batches

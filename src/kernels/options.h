@@ -23,6 +23,7 @@ struct KernelOptions {
   std::string matmul;  // the one implementation of products that may run; "": any that fits
   CpuLevel cpu = CpuLevel::amx;  // the newest that kernels of packed weights may use
   bool allow_tf32 = false;       // f32 products of a recorded list may use TF32 (train.tf32)
+  bool allow_bf16 = false;       // on the CPU they may round operands to bf16 (train.precision)
 };
 
 // What the environment decides, for the program and the Python module to read once as they start:

@@ -23,6 +23,7 @@
 #include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/matmul_plan.h"
@@ -264,6 +265,15 @@ MatmulArgs product_f32() {
   x.ab_type = x.d_type = DType::f32;
   return x;
 }
+MatmulArgs product_bf16() {
+  MatmulArgs x = product_f32();
+  x.allow_bf16 = true;
+  return x;
+}
+template <bool kHas>
+Fit bf16_fits(const Context&, const MatmulArgs& x) noexcept {
+  return matmul_bf16_fits(x, kHas);
+}
 
 struct ProductRow {
   Fit (*fits)(const Context&, const MatmulArgs&) noexcept;
@@ -287,6 +297,11 @@ const ProductRow kProducts[] = {
     {matmul_blas_cpu_fits, "the CPU's epilogues take one dense product without C",
      product_f32, WITH(x.epilogue.kind = EpilogueKind::activation, x.beta = 1)},
     {matmul_blas_cpu_fits, "a size exceeds the integer type of BLAS", product_f32, WITH(x.ldd = k1 << 31)},
+    {matmul_bf16_cpu_fits, "multiplies f32 with allow_bf16 only", product_f32, WITH()},
+    {bf16_fits<false>, "this CPU has no AVX512-BF16", product_bf16, WITH()},
+    {bf16_fits<true>, "multiplies by no factor alpha", product_bf16, WITH(x.alpha = 2)},
+    {bf16_fits<true>, "nothing to multiply (k = 0)", product_bf16, WITH(x.k = 0)},
+    {bf16_fits<true>, "fewer than 24 columns, of 64 that are multiplied", product_bf16, WITH(x.n = 23)},
     {sgemm_plain_fits, "only f32 in and out", product, WITH()},
     {sgemm_plain_fits, "operands must not be transposed", product_f32, WITH()},
     {sgemm_plain_fits, "no bias in this rung", product_f32, WITH(x.tb = Transpose::no, x.bias = any())},

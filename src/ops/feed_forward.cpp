@@ -44,6 +44,7 @@ Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Va
                    .ab_type = xi.dtype,
                    .d_type = xi.dtype,
                    .allow_tf32 = t.parameters().kernels().allow_tf32,
+                   .allow_bf16 = t.parameters().kernels().allow_bf16,
                    .epilogue = {.kind = EpilogueKind::derivative,
                                 .activation = l.kind,
                                 .ld_aux = w.cols}},

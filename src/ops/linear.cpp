@@ -281,7 +281,8 @@ Value wide_linear(Tape& tape, Value x, Value w) {
   require_inner("wide_linear", xi, wi, wi.rows);
   const DType wide = tape.wide_type();
   const Value y = tape.make("wide_linear", wide, xi.rows, wi.rows);
-  const Product p = product_of(tape, cast_to(tape, "wide_x", x, wide), w, {}, y);
+  Product p = product_of(tape, cast_to(tape, "wide_x", x, wide), w, {}, y);
+  p.args.allow_bf16 = false;
   tape.record(
       "wide_linear", {p.a, w}, {y}, [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); },
       [=](Tape& t) {

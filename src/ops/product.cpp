@@ -70,7 +70,8 @@ Product product_of(const Tape& t, Value x, Value w, Value bias, Value y) {
                    .tb = Transpose::yes,
                    .ab_type = xi.dtype,
                    .d_type = xi.dtype,
-                   .allow_tf32 = t.parameters().kernels().allow_tf32}};
+                   .allow_tf32 = t.parameters().kernels().allow_tf32,
+                   .allow_bf16 = t.parameters().kernels().allow_bf16}};
 }
 
 void record_bias_gradient(Tape& t, Value d_y, Value bias) {
@@ -117,7 +118,8 @@ void record_weight_gradient(Tape& t, Value x, Columns of_x, Value w, Value d_y, 
                        .d_type = wide,
                        .alpha = scale,
                        .beta = 1.0f,
-                       .allow_tf32 = t.parameters().kernels().allow_tf32},
+                       .allow_tf32 = t.parameters().kernels().allow_tf32,
+                       .allow_bf16 = t.parameters().kernels().allow_bf16},
               .a_element = of_y.first,
               .b_element = of_x.first};
   Product set = add;
@@ -165,7 +167,8 @@ void record_input_gradient(Tape& t, Value x, Value w, Value d_y) {
                            .ab_type = xi.dtype,
                            .d_type = xi.dtype,
                            .beta = before ? 1.0f : 0.0f,
-                           .allow_tf32 = t.parameters().kernels().allow_tf32}};
+                           .allow_tf32 = t.parameters().kernels().allow_tf32,
+                           .allow_bf16 = t.parameters().kernels().allow_bf16}};
   t.record(
       "linear_input_gradient", {d_y, w, before}, {d_x},
       [p, plan = p.plan(t, w)](const Run& r) { p.run(r, plan); }, {}, p.traits());

@@ -195,10 +195,11 @@ LayoutComparison compare(const RunConfig& config, const std::string& a, const st
   const LayoutResult first = run(place, task, ranks[0]);
   // What rounding does to A: its distance to itself in fp32 where it rounds to less, and in fp32 to
   // itself with weights that differ by as much as another order of sums makes.
-  const bool rounds = size_of(task.type) < 4 || (config.train.tf32 && place.device.is_cuda());
+  const bool rounds = size_of(task.type) < 4 || task.kernels.allow_bf16 ||
+                      (config.train.tf32 && place.device.is_cuda());
   LayoutTask other = task;
   other.type = DType::f32;
-  other.kernels.allow_tf32 = false;
+  other.kernels.allow_tf32 = other.kernels.allow_bf16 = false;
   if (!rounds) other.perturbation = kAnotherOrder;
   LayoutResult reference;
   if (task.type != DType::f64) reference = run(place, other, ranks[0]);

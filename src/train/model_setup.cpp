@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 
 namespace saturate::train {
 namespace {
@@ -202,8 +203,12 @@ DType resolve_precision(const std::string& precision, Device device) {
   }
   if (precision == "fp32") return DType::f32;
   if (!device.is_cuda()) {
-    throw Error(Errc::unsupported, "config",
-                fmt::format("precision {} needs a GPU; on the CPU use fp32", precision));
+    if (precision == "bf16" && kernels::cpu_has_bf16()) return DType::f32;
+    throw Error(
+        Errc::unsupported, "config",
+        precision == "bf16"
+            ? "precision bf16 on the CPU needs AVX512-BF16, which this one lacks; use fp32"
+            : fmt::format("precision {} needs a GPU; on the CPU use fp32 or bf16", precision));
   }
   if (precision == "fp16") return DType::f16;
   if (info.compute_major < 8) {
@@ -212,6 +217,10 @@ DType resolve_precision(const std::string& precision, Device device) {
                             info.name, info.compute_major, info.compute_minor));
   }
   return DType::bf16;
+}
+
+std::string precision_name(const ParameterStore& store) {
+  return std::string(store.kernels().allow_bf16 ? "bf16" : name_of(store.compute_type()));
 }
 
 StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape, int ranks) {

@@ -35,8 +35,13 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
                                  const data::Tokenizer& target);
 
 // "auto" is bf16 where the GPU has it (sm_80 on), fp16 on sm_75, fp32 on the CPU.
-// Errors: unsupported for bf16 or fp16 on the CPU, or bf16 below sm_80.
+// On the CPU everything is computed in the result's type; of bf16 there, which is f32 here, products
+// round their operands (KernelOptions::allow_bf16).
+// Errors: unsupported for fp16 on the CPU, or bf16 on one without AVX512-BF16 or below sm_80.
 DType resolve_precision(const std::string& precision, Device device);
+
+// What a store with its kernels computes in, for reports: "bf16" also where products alone do.
+std::string precision_name(const ParameterStore& store);
 
 // Of a step on that many ranks, whose layout has been checked (check_layout).
 StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape, int ranks);

@@ -118,7 +118,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       "{} of it "
       "activations ({} without sharing){}{}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
-      name_of(store_.compute_type()), to_string(device), fitted_.rows.shape.target_rows,
+      precision_name(store_), to_string(device), fitted_.rows.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.rows.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),
@@ -238,7 +238,7 @@ RunHeader Run::header() const {
                    {"device", to_string(device_) + " " + info.name},
                    {"ranks", std::to_string(ranks_.size())},
                    {"layout", layout_text()},
-                   {"precision", std::string(name_of(store_.compute_type()))},
+                   {"precision", precision_name(store_)},
                    {"parameters", std::to_string(store_.count())}};
   if (store_.trainable_count() != store_.count())
     h.environment.emplace_back("trainable", std::to_string(store_.trainable_count()));

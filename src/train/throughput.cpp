@@ -44,7 +44,8 @@ double matmul_ceiling(Device device, DType dtype, const kernels::KernelOptions& 
                                  .ldc = n,
                                  .ldd = n,
                                  .ab_type = dtype,
-                                 .d_type = dtype};
+                                 .d_type = dtype,
+                                 .allow_bf16 = options.allow_bf16};
   const kernels::MatmulPlan plan = kernels::plan_matmul(ctx, options, args);
   plan.run(ctx, args);
   stream.synchronize();

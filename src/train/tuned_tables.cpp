@@ -18,9 +18,10 @@ namespace {
 using kernels::KernelOptions;
 using kernels::TuneMachine;
 
-KernelOptions without_tables(const RunConfig& config) {
+KernelOptions without_tables(const RunConfig& config, bool cpu) {
   KernelOptions options = kernels::kernel_options_from_environment();
   options.allow_tf32 = config.train.tf32;
+  options.allow_bf16 = cpu && config.train.precision == "bf16";
   return options;
 }
 
@@ -76,7 +77,7 @@ Table of_run(const Kind<Table, Read>& kind, const std::string& choice, const Run
 
 KernelOptions with_tables(const RunConfig& config, kernels::GemmTable gemm,
                           kernels::AttentionTable attention) {
-  KernelOptions options = without_tables(config);
+  KernelOptions options = without_tables(config, false);
   if (!gemm.empty())
     options.gemm_table = std::make_shared<const kernels::GemmTable>(std::move(gemm));
   if (!attention.empty())
@@ -87,7 +88,7 @@ KernelOptions with_tables(const RunConfig& config, kernels::GemmTable gemm,
 }  // namespace
 
 KernelOptions kernel_options(const RunConfig& config, Device device) {
-  if (!device.is_cuda()) return without_tables(config);
+  if (!device.is_cuda()) return without_tables(config, true);
   const TuneMachine machine = kernels::tune_machine(device);
   return with_tables(config, chosen(kGemm, config.train.gemm_table, machine),
                      chosen(kAttention, config.train.attention_table, machine));
@@ -95,7 +96,7 @@ KernelOptions kernel_options(const RunConfig& config, Device device) {
 
 KernelOptions kernel_options_of_run(const RunConfig& config, Device device,
                                     parallel::Communicator& ranks) {
-  if (!device.is_cuda()) return without_tables(config);
+  if (!device.is_cuda()) return without_tables(config, true);
   return kernel_options_of_run(config, kernels::tune_machine(device), ranks);
 }
 

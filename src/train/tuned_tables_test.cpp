@@ -106,5 +106,14 @@ TEST(TunedTables, ANamedTableThatCannotBeUsedIsAnErrorThatSaysWhy) {
       << message();
 }
 
+TEST(KernelOptions, OnlyBf16OnTheCpuRoundsProducts) {
+  RunConfig config;
+  EXPECT_FALSE(kernel_options(config, Device{}).allow_bf16);
+  config.train.precision = "bf16";
+  EXPECT_TRUE(kernel_options(config, Device{}).allow_bf16);
+  config.train.precision = "fp32";
+  EXPECT_FALSE(kernel_options(config, Device{}).allow_bf16);
+}
+
 }  // namespace
 }  // namespace saturate::train

@@ -301,7 +301,7 @@ class Settings(BadInput):
                 ({"model.heads": 3}, "model.d_model 32", "model.heads 3", "divides"),
                 ({"model.kv_heads": 3}, "kv_heads is 3"), ({"model.encoder_layers": 0}, "encoder_layers is 0"),
                 ({"model.positions": "rotary", "model.d_model": 30}, "even head_size"),
-                ({"train.precision": "bf16"}, "on the CPU use fp32"), ({"train.device": "tpu"}, '"tpu"', "auto, cpu, cuda")]:
+                ({"train.precision": "fp16"}, "on the CPU use fp32 or bf16"), ({"train.device": "tpu"}, '"tpu"', "auto, cpu, cuda")]:
             self.not_trained(missing, *says, settings=settings)
         if "sm_" not in self.saturate("info").stdout:
             done = self.saturate(*self.train_command(f"{self.root}/out", missing, {"train.device": "cuda:99"}))

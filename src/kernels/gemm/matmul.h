@@ -23,7 +23,8 @@ enum class Transpose : uint8_t { no, yes };
 //           (f64 for f64); for sizes or pointers off 16 bytes cuBLASLt may round to d_type once
 //           before it adds the bias. allow_tf32 lets f32 use tensor cores with 10-bit mantissas.
 //           On Hopper large f32 products run as sums of bf16 products, more accurate than fp32
-//           arithmetic (docs/adr/0022); an infinity in A or B may then give NaN.
+//           arithmetic (docs/adr/0022); an infinity in A or B may then give NaN. allow_bf16 lets a
+//           CPU that has the instructions round f32 operands to bf16 (docs/adr/0087).
 // Aliasing  D may be C. Nothing else may overlap.
 // Stream    enqueued on ctx.stream; never synchronises; uses ctx.workspace.
 // Order     bitwise equal run to run for the same shapes on one device.
@@ -41,7 +42,7 @@ struct MatmulArgs {
   Transpose ta = Transpose::no, tb = Transpose::no;
   DType ab_type = DType::f32, d_type = DType::f32;
   float alpha = 1.0f, beta = 0.0f;
-  bool allow_tf32 = false;
+  bool allow_tf32 = false, allow_bf16 = false;
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0, stride_d = 0;  // read only when batch > 1
   Epilogue epilogue = {};

@@ -174,7 +174,8 @@ void MatmulPlan::run(const Context& ctx, const MatmulArgs& args) const {
   require(x.m == p.m && x.n == p.n && x.k == p.k && x.batch == p.batch && x.ab_type == p.ab_type &&
               x.d_type == p.d_type && x.ta == p.ta && x.tb == p.tb && x.lda == p.lda &&
               x.ldb == p.ldb && x.ldd == p.ldd && (x.beta == 0.0f) == (p.beta == 0.0f) &&
-              (x.bias == nullptr) == (p.bias == nullptr) && x.allow_tf32 == p.allow_tf32,
+              (x.bias == nullptr) == (p.bias == nullptr) && x.allow_tf32 == p.allow_tf32 &&
+              x.allow_bf16 == p.allow_bf16,
           fmt::format("the plan is for {} and not for {}; plan it anew", text_of_problem(p),
                       text_of_problem(x)));
   if (is_empty(x)) return;
@@ -236,7 +237,8 @@ MatmulProblemKey matmul_problem_key(const Context& ctx, const MatmulArgs& x) noe
           x.ldd,
           static_cast<int64_t>(x.ta) * 2 + static_cast<int64_t>(x.tb),
           static_cast<int64_t>(x.ab_type) * 16 + static_cast<int64_t>(x.d_type),
-          (x.beta != 0.0f ? 1 : 0) + (x.allow_tf32 ? 2 : 0) + (x.c == x.d ? 4 : 0),
+          (x.beta != 0.0f ? 1 : 0) + (x.allow_tf32 ? 2 : 0) + (x.c == x.d ? 4 : 0) +
+              (x.allow_bf16 ? 8 : 0),
           has(x.a),
           has(x.b),
           has(x.c),
