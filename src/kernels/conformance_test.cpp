@@ -27,6 +27,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/expert_rows.h"
 #include "kernels/experts/routing.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
 #include "kernels/gemm/packed/packed_linear.h"
@@ -669,6 +670,31 @@ const std::vector<Operation>& operations() {
       {"adafactor_sums", [](Call& c) { adafactor_sums(c.ctx(), adafactor_args(c, AdafactorCall::sums)); }, false},
       {"adafactor_measure", [](Call& c) { adafactor_measure(c.ctx(), adafactor_args(c, AdafactorCall::measure)); }, false},
       {"adafactor_apply", [](Call& c) { adafactor_apply(c.ctx(), adafactor_args(c, AdafactorCall::apply)); }, false},
+      {"fp8_quantize", [](Call& c) {
+         fp8_quantize(c.ctx(), {.x = c.in(DType::f32, testing::random_values(32 * 48, DType::f32, 3)),
+                                .y = static_cast<uint8_t*>(c.changed(DType::i32, Values(32 * 12, 0))),
+                                .transposed = static_cast<uint8_t*>(c.changed(DType::i32, Values(32 * 12, 0))),
+                                .site = c.changed_object(Fp8Site{}), .rows = 32, .cols = 48});
+       }, false},
+      {"fp8_roll", [](Call& c) {
+         Fp8Site site;
+         site.amax = 3;
+         fp8_roll(c.ctx(), {.sites = c.changed_object(site), .count = 1,
+                            .state = c.in_object(state_of_a_step())});
+       }, false},
+      {"fp8_matmul", [](Call& c) {
+         if (fp8_refusal(c.device()) != nullptr) return;
+         Fp8Site site;
+         site.inverse = 0.5f;
+         const DType type = c.device().is_cuda() ? DType::bf16 : DType::f32;
+         const auto codes = [&](int64_t rows) {
+           return static_cast<const uint8_t*>(c.in(DType::i32, Values(static_cast<size_t>(rows * 8), 0x3A413845)));
+         };
+         fp8_matmul(c.ctx(), {.a = codes(5), .b = codes(16), .a_site = c.in_object(site), .b_site = c.in_object(site),
+                              .d = c.out(type, 5 * 16), .bias = c.in(type, testing::random_values(16, type, 1)),
+                              .scratch = c.scratch(static_cast<int64_t>(fp8_matmul_scratch_bytes(c.device(), 5, 16, 32))),
+                              .m = 5, .n = 16, .k = 32, .dtype = type});
+       }, false},
       {"finish_step", [](Call& c) {
          finish_step(c.ctx(), {.state = c.changed_object(state_of_a_step()), .ring = c.host_object<StepRecord>(),
                                .ring_slots = 1, .dynamic_loss_scale = true, .growth_interval = 1});

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/fp8_linear.h"
 #include "ops/product.h"
 
 namespace saturate::ops {
@@ -99,6 +100,7 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
                 fmt::format("x is ({}, {}), w1 ({}, {}), w2 ({}, {}): inner sizes differ", xi.rows,
                             xi.cols, w1.rows, w1.cols, w2.rows, w2.cols));
   }
+  if (multiplies_in_fp8(tape, in.weight) || multiplies_in_fp8(tape, out.weight)) return {};
   Layer l{.x = x, .in = in, .out = out, .kind = kind};
   // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
   const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };

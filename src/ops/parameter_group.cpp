@@ -47,6 +47,10 @@ int64_t ParameterGroup::add_factors(int64_t elements) {
   return std::exchange(factors_, factors_ + elements);
 }
 
+int64_t ParameterGroup::add_fp8_sites(int64_t elements) {
+  return std::exchange(fp8_sites_, fp8_sites_ + elements);
+}
+
 size_t ParameterGroup::bucket_of(int64_t offset) const noexcept {
   const auto after = std::ranges::upper_bound(buckets_, offset, {}, &parallel::FlatRange::begin);
   return static_cast<size_t>(after - buckets_.begin()) - 1;
@@ -70,6 +74,8 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
     case StateArray::factors:
       return kind_ == Kind::trained && purpose != Purpose::inference &&
              update_ == Update::adafactor;
+    case StateArray::fp8_sites:
+      return fp8_sites_ > 0 && purpose != Purpose::inference;
     case StateArray::average:
       return kind_ == Kind::trained && purpose == Purpose::averaged_training;
     case StateArray::compute:
@@ -84,7 +90,7 @@ bool ParameterGroup::keeps(StateArray a, Purpose purpose) const noexcept {
 }
 
 bool ParameterGroup::holds_ranges(StateArray a) const noexcept {
-  if (owns_all() || a == StateArray::factors) return false;
+  if (owns_all() || a == StateArray::factors || a == StateArray::fp8_sites) return false;
   if (a == StateArray::gradient) return sharing_.zero >= 2;
   return a == StateArray::compute ? sharing_.zero >= 3 : true;
 }
@@ -96,6 +102,7 @@ size_t ParameterGroup::bytes(StateArray a, Purpose purpose) const noexcept {
 
 int64_t ParameterGroup::elements_of(StateArray a) const noexcept {
   if (a == StateArray::factors) return factors_;
+  if (a == StateArray::fp8_sites) return fp8_sites_;
   if (!holds_ranges(a)) return count_;
   return owned_.empty() ? 0 : owned_.back().local + owned_.back().end - owned_.back().begin;
 }

@@ -17,21 +17,24 @@
 namespace saturate {
 
 // The flat arrays that there can be. All are in the wide type but `compute`, the copy that matrix
-// products read, and the moments (ParameterGroup::hold_moments). Factors are Adafactor's: few for a
-// parameter (ops/factors.h), the same on every rank that has it.
+// products read, and the moments (ParameterGroup::hold_moments). Few for a parameter and the same on
+// every rank that has it: Adafactor's factors (ops/factors.h), and how the operands of its products are
+// scaled in fp8 (kernels::Fp8Site, three for a matrix, in f32).
 enum class StateArray : uint8_t {
   master,
   gradient,
   first_moment,
   second_moment,
   factors,
+  fp8_sites,
   average,
   compute,
   residual  // of sums that travel in 8 bits (ParameterGroup::Sharing::coded): what has not travelled
 };
 constexpr StateArray kStateArrays[] = {
-    StateArray::master,  StateArray::gradient, StateArray::first_moment, StateArray::second_moment,
-    StateArray::factors, StateArray::average,  StateArray::compute,      StateArray::residual};
+    StateArray::master,        StateArray::gradient, StateArray::first_moment,
+    StateArray::second_moment, StateArray::factors,  StateArray::fp8_sites,
+    StateArray::average,       StateArray::compute,  StateArray::residual};
 
 // How weights that training leaves alone are held: masters and the compute copy; the compute copy
 // alone; or 4-bit codes (kernels/nf4/nf4.h) in the place of the masters, a byte an element of the group.
@@ -44,8 +47,8 @@ enum class Purpose : uint8_t { inference, training, averaged_training };
 // checkpoint, since it is made from the others. The order of kStateArrays is that of the file; the
 // residual has a file of its own (train/checkpoint_state.h).
 constexpr const char* saved_name(StateArray a) noexcept {
-  constexpr const char* kNames[] = {"master",  nullptr,   "m",     "v",
-                                    "factors", "average", nullptr, "residual"};
+  constexpr const char* kNames[] = {"master", nullptr,   "m",     "v",       "factors",
+                                    "fp8",    "average", nullptr, "residual"};
   return kNames[static_cast<size_t>(a)];
 }
 
@@ -106,6 +109,8 @@ class ParameterGroup {
   int64_t add(int64_t elements);
   // Place for factors of a parameter, where Adafactor changes the group.
   int64_t add_factors(int64_t elements);
+  // The same for scales of a parameter's products in fp8.
+  int64_t add_fp8_sites(int64_t elements);
   // After the last add() of a shared group: makes buckets of neighbouring units, of `most` elements
   // or of one unit, and owns slice `position` of each.
   void make_buckets(int64_t most);
@@ -137,10 +142,11 @@ class ParameterGroup {
   // Whether an array lies in host memory, which kernels and copies of the device can reach.
   bool in_host(StateArray a) const noexcept {
     return sharing_.offload && a != StateArray::gradient && a != StateArray::factors &&
-           a != StateArray::compute && a != StateArray::residual;
+           a != StateArray::fp8_sites && a != StateArray::compute && a != StateArray::residual;
   }
   // Of the values; moments may be held in fewer bytes.
   DType type_of(StateArray a) const noexcept {
+    if (a == StateArray::fp8_sites) return DType::f32;
     return a == StateArray::compute ? compute_type_ : wide_of(compute_type_);
   }
   size_t element_bytes(StateArray a) const noexcept;
@@ -176,7 +182,7 @@ class ParameterGroup {
   Storage storage_ = Storage::full;
   kernels::MomentType moments_ = kernels::MomentType::wide;
   std::vector<int32_t> holders_;
-  int64_t count_ = 0, factors_ = 0;
+  int64_t count_ = 0, factors_ = 0, fp8_sites_ = 0;
   std::vector<int64_t> units_;  // where they begin
   std::vector<parallel::FlatRange> buckets_;
   std::vector<OwnedRange> owned_;

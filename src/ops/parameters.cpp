@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "kernels/fp8/fp8.h"
 #include "ops/factors.h"
 #include "ops/layout.h"
 #include "runtime/parallel_for.h"
@@ -13,7 +14,9 @@
 namespace saturate {
 namespace {
 
-constexpr uint32_t kInitOp = 0xFFFFFF;     // no recorded operation reaches this number
+constexpr uint32_t kInitOp = 0xFFFFFF;  // no recorded operation reaches this number
+constexpr int64_t kFp8SiteElements =
+    kernels::kFp8Roles * static_cast<int64_t>(sizeof(kernels::Fp8Site) / sizeof(float));
 constexpr int64_t kDrawnAtOnce = 1 << 14;  // by one thread
 
 // Box-Muller on two 32-bit uniforms; the half keeps the logarithm finite.
@@ -111,6 +114,9 @@ void ParameterStore::place(ParameterSpec& spec) {
   if (shared && (group.count() == 0 || last_unit_[spec.group] != spec.unit)) group.begin_unit();
   last_unit_[spec.group] = spec.unit;
   spec.offset = group.add(spec.storage == Storage::nf4 ? nf4_bytes(spec) : spec.size());
+  const bool fp8 = fp8_ && !spec.frozen && spec.multiplied && spec.rows % 16 == 0;
+  spec.fp8_sites = -1;
+  if (fp8 && spec.cols % 16 == 0) spec.fp8_sites = group.add_fp8_sites(kFp8SiteElements);
   if (update == Update::adafactor) spec.factors = group.add_factors(factor_count(spec));
 }
 
@@ -124,6 +130,13 @@ void ParameterStore::offload() {
 void ParameterStore::update_by(ParameterGroup::Update update) {
   SAT_ASSERT(!allocated() && layout_ == nullptr);
   update_ = update;
+  begin_groups();
+  for (ParameterSpec& p : specs_) place(p);
+}
+
+void ParameterStore::multiply_in_fp8() {
+  SAT_ASSERT(!allocated() && layout_ == nullptr);
+  fp8_ = true;
   begin_groups();
   for (ParameterSpec& p : specs_) place(p);
 }
@@ -193,6 +206,12 @@ void* ParameterStore::at(StateArray a, ParameterId id) const noexcept {
   const ParameterSpec& p = spec(id);
   if (p.frozen && a == StateArray::average && shipped() == a) a = StateArray::master;
   return group_of(p).at(a, p.offset);
+}
+
+kernels::Fp8Site* ParameterStore::fp8_sites(ParameterId id) const noexcept {
+  const ParameterSpec& p = spec(id);
+  if (p.fp8_sites < 0) return nullptr;
+  return static_cast<kernels::Fp8Site*>(group_of(p).at(StateArray::fp8_sites, p.fp8_sites));
 }
 
 void ParameterStore::initialise(const Stream& stream, uint64_t seed) { draw(stream, seed, true); }

@@ -21,6 +21,7 @@
 namespace saturate::kernels {
 enum class PackedType : uint8_t;
 class PackedWeights;
+struct Fp8Site;
 }  // namespace saturate::kernels
 
 namespace saturate {
@@ -68,10 +69,11 @@ struct ParameterSpec {
   // once theirs are added up. Empty: one chunk alone uses it.
   std::vector<int32_t> holders = {};
   // Set by ParameterStore:
-  int32_t unit = 0;     // see begin_unit()
-  int32_t group = 0;    // of ParameterStore::groups()
-  int64_t offset = 0;   // in elements from the start of the group's arrays
-  int64_t factors = 0;  // the same in StateArray::factors
+  int32_t unit = 0;        // see begin_unit()
+  int32_t group = 0;       // of ParameterStore::groups()
+  int64_t offset = 0;      // in elements from the start of the group's arrays
+  int64_t factors = 0;     // the same in StateArray::factors
+  int64_t fp8_sites = -1;  // the same in StateArray::fp8_sites; -1: its products are not in fp8
   int64_t size() const noexcept { return rows * cols; }
 };
 
@@ -139,6 +141,9 @@ class ParameterStore {
   // own; AdamW all others. adafactor: all that trains. After the last add() and freeze(), before
   // share().
   void update_by(ParameterGroup::Update update);
+  // Lists that train multiply in fp8 with matrices that train and are `multiplied` alone, where both
+  // sides are multiples of 16. After the last add() and freeze(), before share().
+  void multiply_in_fp8();
   // How AdamW's moments are held, from allocate() on. Not together with offload().
   void hold_moments(kernels::MomentType type) noexcept;
   bool is_offloaded() const noexcept { return offload_; }
@@ -234,6 +239,9 @@ class ParameterStore {
   // A parameter's part of an array; null when there is none. The average of a frozen parameter is
   // its master.
   void* at(StateArray a, ParameterId id) const noexcept;
+  // Of its input, itself and the gradient of its result; null where its products are not in fp8, or there
+  // is no memory yet.
+  kernels::Fp8Site* fp8_sites(ParameterId id) const noexcept;
   void* master(ParameterId id) const noexcept { return at(StateArray::master, id); }
   // Elements of a parameter that is held in 4 bits, in the compute type at `to`. Enqueued.
   void dequantize(const Context& ctx, ParameterId id, void* to) const;
@@ -265,7 +273,7 @@ class ParameterStore {
   kernels::KernelOptions kernels_;
   const Layout* layout_ = nullptr;  // null: the state is not shared
   Sharing sharing_;
-  bool offload_ = false;
+  bool offload_ = false, fp8_ = false;
   ParameterGroup::Update update_ = ParameterGroup::Update::adamw;
   struct Packed;
   std::shared_ptr<Packed> packed_;  // shared so that its type may be known to the source alone

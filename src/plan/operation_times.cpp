@@ -53,6 +53,7 @@ class Bench {
         tape_(store_, TapeMode::training, state_.as<StepState>()->rng) {
     train::freeze_parameters(store_, config.optimizer.freeze);
     store_.update_by(options_.optimizer.kind);
+    if (options_.fp8) store_.multiply_in_fp8();
     store_.hold_moments(options_.optimizer.moments);
     store_.allocate(options_.optimizer.purpose());
     model_.make_tables(store_);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "kernels/fp8/fp8.h"
 #include "model/finite.h"
 #include "ops/factors.h"
 #include "train/held_values.h"
@@ -20,9 +21,16 @@ namespace {
 struct SavedPart {
   StateArray array;
   const ParameterSpec& parameter;
+  // The few numbers of a parameter that every rank has.
+  bool is_few() const { return array == StateArray::factors || array == StateArray::fp8_sites; }
+  int64_t place_of_few() const {
+    return array == StateArray::factors ? parameter.factors : parameter.fp8_sites;
+  }
   std::string name() const { return fmt::format("{}/{}", saved_name(array), parameter.name); }
   std::vector<int64_t> shape() const {
     if (array == StateArray::factors) return {1, factor_count(parameter)};
+    if (array == StateArray::fp8_sites)
+      return {kernels::kFp8Roles, sizeof(kernels::Fp8Site) / sizeof(float)};
     const SavedShape s = saved_shape(parameter);
     return {s.rows, s.cols};
   }
@@ -35,22 +43,28 @@ std::vector<SavedPart> saved_parts(const ParameterStore& store, Purpose purpose,
     if (saved_name(a) == nullptr || (a == StateArray::residual) != (which == StateFile::residual))
       continue;
     for (const ParameterSpec& p : store.specs()) {
+      if (a == StateArray::fp8_sites && p.fp8_sites < 0) continue;
       if (store.group_of(p).keeps(a, purpose) && !p.elsewhere) parts.push_back({a, p});
     }
   }
   return parts;
 }
 
-const char* file_type(const ParameterStore& store) {
-  return store.wide_type() == DType::f64 ? "F64" : "F32";
+const char* file_type(const ParameterStore& store, StateArray a) {
+  return store.wide_type() == DType::f64 && a != StateArray::fp8_sites ? "F64" : "F32";
 }
 
 // Tables of a vocabulary were written with the rows that padded it to a multiple of 64.
 bool fits(const model::TensorView& t, const SavedPart& part, const ParameterStore& store) {
   const std::vector<int64_t> shape = part.shape();
-  const bool padded = part.parameter.padding_rows > 0 && part.array != StateArray::factors &&
+  const bool padded = part.parameter.padding_rows > 0 && !part.is_few() &&
                       t.shape == std::vector<int64_t>{(shape[0] + 63) / 64 * 64, shape[1]};
-  return (t.shape == shape || padded) && t.dtype == file_type(store);
+  return (t.shape == shape || padded) && t.dtype == file_type(store, part.array);
+}
+
+size_t bytes_of_few(const SavedPart& part, const ParameterGroup& group) {
+  const std::vector<int64_t> shape = part.shape();
+  return static_cast<size_t>(shape[0] * shape[1]) * size_of(group.type_of(part.array));
 }
 
 // FNV-1a over whole numbers.
@@ -66,7 +80,7 @@ std::vector<model::TensorSpec> state_tensors(const ParameterStore& all, Purpose 
                                              StateFile which) {
   std::vector<model::TensorSpec> specs;
   const auto add = [&](const SavedPart& part) {
-    specs.push_back({part.name(), file_type(all), part.shape()});
+    specs.push_back({part.name(), file_type(all, part.array), part.shape()});
   };
   if (which == StateFile::residual) {  // a store without ranks keeps none
     for (const ParameterSpec& p : all.specs())
@@ -115,12 +129,11 @@ void write_owned(model::SafetensorsWriter& file, const std::vector<model::Tensor
     const ParameterGroup& group = store.group_of(part.parameter);
     const Share share =
         shares.empty() ? Share{} : shares[static_cast<size_t>(part.parameter.group)];
-    if (part.array == StateArray::factors) {
+    if (part.is_few()) {
       // Of all ranks that have them, one writes.
       if (share.rank > 0 || (!group.owns_all() && group.sharing().position > 0)) continue;
-      values.resize(static_cast<size_t>(part.shape()[1]) * element);
-      copy_to_host(stream, values.data(), group.at(part.array, part.parameter.factors),
-                   values.size());
+      values.resize(bytes_of_few(part, group));
+      copy_to_host(stream, values.data(), group.at(part.array, part.place_of_few()), values.size());
       stream.synchronize();
       file.write_at(tensor, 0, std::as_bytes(std::span(values)));
       continue;
@@ -149,6 +162,8 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
   HeldValues held(store, stream, 0);
   for (const SavedPart& part : saved_parts(store, store.purpose(), which)) {
     const model::TensorView* t = file.find(part.name());
+    // A run that goes on in fp8 finds its scales anew.
+    if (t == nullptr && part.array == StateArray::fp8_sites) continue;
     if (t == nullptr || !fits(*t, part, store)) {
       const auto text = [](std::string_view kind, std::span<const int64_t> shape) {
         return fmt::format("{} {}", kind, model::shape_text(shape));
@@ -157,11 +172,12 @@ void read_owned(const model::SafetensorsReader& file, ParameterStore& store, con
                   fmt::format("{}: {} is {}, this model needs {}; resume with the model's own "
                               "configuration or start in a new folder",
                               file.path(), part.name(), t ? text(t->dtype, t->shape) : "missing",
-                              text(file_type(store), part.shape())));
+                              text(file_type(store, part.array), part.shape())));
     }
-    if (part.array == StateArray::factors) {
-      copy_to_device(stream, store.group_of(part.parameter).at(part.array, part.parameter.factors),
-                     t->data, static_cast<size_t>(part.shape()[1]) * element);
+    if (part.is_few()) {
+      const ParameterGroup& group = store.group_of(part.parameter);
+      copy_to_device(stream, group.at(part.array, part.place_of_few()), t->data,
+                     bytes_of_few(part, group));
       stream.synchronize();
       continue;
     }

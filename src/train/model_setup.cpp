@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 
 namespace saturate::train {
@@ -201,7 +202,7 @@ DType resolve_precision(const std::string& precision, Device device) {
     if (!device.is_cuda()) return DType::f32;
     return info.compute_major >= 8 ? DType::bf16 : DType::f16;
   }
-  if (precision == "fp32") return DType::f32;
+  if (precision == "fp32" || (precision == "fp8" && !device.is_cuda())) return DType::f32;
   if (!device.is_cuda()) {
     if (precision == "bf16" && kernels::cpu_has_bf16()) return DType::f32;
     throw Error(
@@ -211,6 +212,12 @@ DType resolve_precision(const std::string& precision, Device device) {
             : fmt::format("precision {} needs a GPU; on the CPU use fp32 or bf16", precision));
   }
   if (precision == "fp16") return DType::f16;
+  if (const char* refusal = kernels::fp8_refusal(device);
+      precision == "fp8" && refusal != nullptr) {
+    throw Error(Errc::unsupported, "config",
+                fmt::format("precision fp8: {}, {} has {}.{}; use bf16 or fp16", refusal, info.name,
+                            info.compute_major, info.compute_minor));
+  }
   if (info.compute_major < 8) {
     throw Error(Errc::unsupported, "config",
                 fmt::format("precision bf16 needs compute capability 8.0, {} has {}.{}; use fp16",
@@ -245,6 +252,7 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.optimizer.momentum = f(config.optimizer.momentum);
   s.optimizer.relative = config.optimizer.relative;
   s.optimizer.moments = moments_of(config);
+  s.fp8 = config.train.precision == "fp8";
   s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
                              std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},

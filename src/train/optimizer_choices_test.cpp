@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/testing/temp_folder.h"
+#include "kernels/fp8/fp8.h"
 #include "parallel/lockstep.h"
 #include "train/checkpoint_state.h"
 #include "train/numbered_batch_test.h"
@@ -38,12 +39,14 @@ model::ModelConfig config_of() {
 struct Case {
   const char* name;
   OptimizerOptions options;
+  bool fp8 = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 // A model, its state and its step on one of the ranks.
 struct Training {
-  Training(parallel::Communicator& c, DType type, const OptimizerOptions& optimizer, int zero)
+  Training(parallel::Communicator& c, DType type, const OptimizerOptions& optimizer, int zero,
+           bool fp8 = false)
       : ranks(c), layout(c, {.dp = c.size()}), store({}, type), transformer(config_of(), store) {
     options.shape = {
         .source_rows = 0, .target_rows = 24, .sequences = 3, .max_source = 12, .max_target = 12};
@@ -55,6 +58,7 @@ struct Training {
     options.optimizer.schedule.peak_lr = 0.01f;
     options.optimizer.schedule.warmup_steps = 2;
     options.parallel.zero = zero;
+    options.fp8 = fp8;
     allocate_for_steps(store, options, layout);
     store.initialise(Stream(Device{}), 5);
     step.emplace(transformer, store, options, c, layout);
@@ -103,10 +107,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"8bit", {.moments = MomentType::blocks}},
                       Case{"muon", {.kind = OptimizerOptions::Kind::muon}},
                       Case{"adafactor",
-                           {.kind = OptimizerOptions::Kind::adafactor, .relative = true}}),
+                           {.kind = OptimizerOptions::Kind::adafactor, .relative = true}},
+                      Case{"fp8", {}, true}),
     [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(OptimizerChoice, TrainsOnRanksAsOnOne) {
+  if (GetParam().fp8) return;  // see Fp8Training
   std::map<std::string, std::vector<double>> want;
   for (const auto& [ranks, zero] :
        {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{4, 2}, std::pair{2, 3}}) {
@@ -132,10 +138,14 @@ TEST_P(OptimizerChoice, TrainsOnRanksAsOnOne) {
 TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
   const TempFolder folder;
   parallel::run_lockstep(1, [&](parallel::Communicator& c) {
-    Training whole(c, DType::f32, GetParam().options, 0),
-        first(c, DType::f32, GetParam().options, 0), second(c, DType::f32, GetParam().options, 0);
+    const auto training = [&] {
+      return Training(c, DType::f32, GetParam().options, 0, GetParam().fp8);
+    };
+    Training whole = training(), first = training(), second = training();
     const bool factored = GetParam().options.kind == OptimizerOptions::Kind::adafactor;
-    const StateArray kept = factored ? StateArray::factors : StateArray::first_moment;
+    const StateArray kept = GetParam().fp8 ? StateArray::fp8_sites
+                            : factored     ? StateArray::factors
+                                           : StateArray::first_moment;
     const std::vector<char> start = first.bytes(kept);
     whole.steps(0, 6);
     first.steps(0, 3);
@@ -155,6 +165,51 @@ TEST_P(OptimizerChoice, GoesOnFromAFileAsIfNeverStopped) {
     for (const StateArray a : {StateArray::first_moment, StateArray::second_moment, kept})
       EXPECT_TRUE(second.bytes(a) == whole.bytes(a)) << saved_name(a);
   });
+}
+
+// Ranks share out micro-batches, and each sees others: what they have of scales must be the same after each
+// step, and weights with them.
+TEST(Fp8Training, RanksHaveTheSameScales) {
+  std::map<std::string, std::vector<double>> fp32;
+  parallel::run_lockstep(1, [&](parallel::Communicator& c) {
+    Training t(c, DType::f32, {}, 0);
+    t.steps(0, 4);
+    fp32 = t.masters();
+  });
+  for (const auto& [ranks, zero] :
+       {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{4, 2}, std::pair{2, 3}}) {
+    std::vector<std::map<std::string, std::vector<double>>> weights(static_cast<size_t>(ranks));
+    std::vector<std::vector<char>> sites(weights.size());
+    parallel::run_lockstep(ranks, [&, zero = zero](parallel::Communicator& c) {
+      Training t(c, DType::f32, {}, zero, true);
+      t.steps(0, 4);
+      weights[static_cast<size_t>(c.rank())] = t.masters();
+      for (const ParameterSpec& p : t.store.specs()) {
+        const kernels::Fp8Site* s = t.store.fp8_sites(t.store.find(p.name));
+        EXPECT_EQ(s != nullptr, p.multiplied) << p.name;
+        for (int64_t i = 0; s != nullptr && i < kernels::kFp8Roles; ++i) {
+          EXPECT_GT(s[i].scale, 0) << p.name << " " << i;
+          EXPECT_GT(s[i].history[3], 0) << p.name << " " << i;
+          const char* bytes = reinterpret_cast<const char*>(&s[i].scale);
+          auto& mine = sites[static_cast<size_t>(c.rank())];
+          mine.insert(mine.end(), bytes, reinterpret_cast<const char*>(&s[i + 1]));
+        }
+      }
+    });
+    for (size_t r = 1; r < weights.size(); ++r) {
+      EXPECT_TRUE(weights[r] == weights[0]) << ranks << " " << zero;
+      EXPECT_TRUE(sites[r] == sites[0]) << ranks << " " << zero;
+    }
+    // Rounding operands to four and three bits turns steps, but not around: they are of size lr.
+    double off = 0, moved = 0;
+    for (const auto& [name, w] : fp32)
+      for (size_t e = 0; e < w.size(); ++e) {
+        off += std::pow(weights[0].at(name)[e] - w[e], 2);
+        moved += 1;
+      }
+    EXPECT_GT(off, 0);
+    EXPECT_LT(std::sqrt(off / moved), 0.01);
+  }
 }
 
 TEST(OptimizerMemory, IsWhatTheMomentsTake) {

@@ -80,7 +80,8 @@ OptimizerStep::OptimizerStep(const ParameterStore& store, const OptimizerOptions
       token_budget_(token_budget),
       ranks_(ranks),
       layout_(layout),
-      every_rank_has_all_(true) {
+      every_rank_has_all_(true),
+      fp8_(store, ranks, layout) {
   for (size_t g = 0; g < store.groups().size(); ++g) {
     const ParameterGroup& group = store.groups()[g];
     if (group.kind() == ParameterGroup::Kind::frozen || group.count() == 0) continue;
@@ -135,6 +136,8 @@ std::vector<parallel::Collective> OptimizerStep::collectives() const {
     const std::vector<parallel::Collective> more = part.adafactor->collectives();
     list.insert(list.end(), more.begin(), more.end());
   }
+  const std::vector<parallel::Collective> of_scales = fp8_.collectives();
+  list.insert(list.end(), of_scales.begin(), of_scales.end());
   return list;
 }
 
@@ -317,6 +320,7 @@ void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState*
                     memory, state);
     });
   }
+  fp8_.enqueue(ctx, token_budget_, state);
   kernels::finish_step(ctx, {.state = state,
                              .ring = ring,
                              .ring_slots = ring_slots,

@@ -11,6 +11,7 @@
 #include "ops/layout.h"
 #include "ops/parameters.h"
 #include "train/adafactor_step.h"
+#include "train/fp8_scales.h"
 #include "train/state_stream.h"
 
 namespace saturate::train {
@@ -81,6 +82,7 @@ class OptimizerStep {
   int64_t blocks_ = 0;
   Buffer norm_partial_;
   Buffer scratch_;
+  Fp8Scales fp8_;
   std::unique_ptr<StateStream> streamed_;  // null: all state is on the device
 };
 

@@ -69,6 +69,21 @@ void check_optimizer(const RunConfig& config, int ranks) {
     refuse_key("optimizer.moments", config.optimizer.moments, "is AdamW's; leave it out");
 }
 
+void check_fp8(const RunConfig& config, const model::ModelConfig& model) {
+  if (config.train.precision != "fp8") return;
+  if (config.parallel.tp > 1) {
+    refuse(fmt::format(
+        "train.precision = fp8 multiplies with whole matrices, and parallel.tp = {} cuts "
+        "them; use dp, pp or cp, or train.precision = bf16",
+        config.parallel.tp));
+  }
+  if (!model.lora.empty()) {
+    refuse(
+        "train.precision = fp8 is for matrices of layers that train, and with lora.rank those are "
+        "frozen; use train.precision = bf16");
+  }
+}
+
 void require_divides(const char* key, int64_t by, const char* what, int64_t value) {
   if (value % by == 0) return;
   refuse(
@@ -164,6 +179,7 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
   check_optimizer(config, ranks);
+  check_fp8(config, model);
   check_reduce(p);
   const int dp = mesh_extents(p, ranks).dp;
   check_copies(p, dp);

@@ -117,6 +117,26 @@ TEST(ParallelSetup, AdafactorMayShareElementsOfMatrices) {
       "= 2 cuts them; use dp, or pp");
 }
 
+TEST(ParallelSetup, Fp8WantsWholeMatricesThatTrain) {
+  RunConfig c = with("tp=2");
+  c.train.precision = "fp8";
+  model::ModelConfig m = model::model_preset("base");
+  const auto refused = [&](int ranks) {
+    try {
+      check_layout(c, m, ranks);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refused(2).find("parallel.tp = 2 cuts them"), std::string::npos);
+  c.parallel = with("zero=3,pp=2").parallel;
+  EXPECT_EQ(refused(4), "");
+  m.lora.rank = 8;
+  m.lora.linears.resize(1);
+  EXPECT_NE(refused(4).find("lora.rank"), std::string::npos);
+}
+
 TEST(ParallelSetup, CopiesAreRefusedWhereTheySaveNothing) {
   EXPECT_EQ(refusal("dp_shard=2", 4), "");
   EXPECT_EQ(layout_text(with("dp_shard=2,zero=2").parallel, 4), "dp=4,zero=2,dp_shard=2");

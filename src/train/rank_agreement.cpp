@@ -176,7 +176,8 @@ Settings settings_of(const RunConfig& config, Device device) {
                     {"kind of device", device.is_cuda() ? "cuda" : "cpu"}};
   RunConfig resolved = with_preset(config);
   const DType type = resolve_precision(config.train.precision, device);
-  if (config.train.precision != "bf16") resolved.train.precision = name_of(type);
+  if (config.train.precision != "bf16" && config.train.precision != "fp8")
+    resolved.train.precision = name_of(type);
   for (const config::Key& key : config::keys()) {
     if (std::ranges::find(kMayDiffer, key.name) != kMayDiffer.end()) continue;
     settings.emplace_back(key.name, value_text(key, resolved));

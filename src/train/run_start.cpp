@@ -108,17 +108,20 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const model::Transformer declared(model_config_, all_);
   freeze_parameters(all_, config_.optimizer.freeze);
   all_.update_by(options.optimizer.kind);
+  if (options.fp8) all_.multiply_in_fp8();
   allocate_for_steps(store_, options, layout_);
   model_->make_tables(store_);
   step_.emplace(*model_, store_, options, ranks, layout_);
   const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
   const bool all = store_.trainable_count() == store_.count();
   log_info(fmt::format(
-      "{}{} parameters, {} on {}, batch of {} target tokens x {} in {} sequences; {} for the step, "
+      "{}{} parameters, {}{} on {}, batch of {} target tokens x {} in {} sequences; {} for the "
+      "step, "
       "{} of it "
       "activations ({} without sharing){}{}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
-      precision_name(store_), to_string(device), fitted_.rows.shape.target_rows,
+      precision_name(store_), options.fp8 ? " with products of layers in fp8" : "",
+      to_string(device), fitted_.rows.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.rows.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),
       format_bytes(static_cast<double>(plan.activations)),

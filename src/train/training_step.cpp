@@ -35,6 +35,7 @@ void share_state(ParameterStore& store, const StepOptions& options, const Layout
   if (options.parallel.offload) store.offload();
   if (options.optimizer.kind != OptimizerOptions::Kind::adamw)
     store.update_by(options.optimizer.kind);
+  if (options.fp8) store.multiply_in_fp8();
   if (layout.mesh().size() > 1)
     store.share(layout, {.zero = options.parallel.zero,
                          .bucket_elements = options.bucket_bytes /
@@ -86,7 +87,7 @@ StepMemory plan_step(const model::ModelConfig& config, const ParameterStore& lik
   m.parameters =
       bytes({StateArray::master, StateArray::gradient, StateArray::compute, StateArray::residual});
   m.optimizer = bytes({StateArray::first_moment, StateArray::second_moment, StateArray::factors,
-                       StateArray::average}) +
+                       StateArray::fp8_sites, StateArray::average}) +
                 StateStream::bytes(store, options.optimizer.purpose()) +
                 OptimizerStep::scratch_bytes(store);
   for (const StateArray a : kStateArrays)

@@ -288,7 +288,7 @@ class Settings(BadInput):
         for settings, *says in [
                 ({"train.max_step": 1}, "did you mean 'train.max_steps'?"), ({"optimizer.lr": -1}, "optimizer.lr", "0 to 10"),
                 ({"train.label_smoothing": 2}, "0 to 0.9"), ({"model.preset": "bse"}, "did you mean 'base'?"),
-                ({"train.precision": "fp8"}, "bf16"), ({"train.max_steps": "many"}, "train.max_steps", '"many"')]:
+                ({"train.precision": "fp4"}, "bf16"), ({"train.max_steps": "many"}, "train.max_steps", '"many"')]:
             self.not_trained(self.pair, *says, settings=settings)
         for data, *says in [("[train\n", ":1:7: "), ("[train]\nmax_step = 3\n", ":2:1: ", "did you mean"),
                             (b"\xff\xfe\0", ":1:1: "), (b"\0" * 3_000_000, "1 MiB")]:

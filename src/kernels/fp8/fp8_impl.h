@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include "kernels/fp8/fp8.h"
+
+namespace saturate::kernels {
+
+void fp8_quantize_cpu(const Context& ctx, const Fp8QuantizeArgs& args);
+void fp8_quantize_cuda(const Context& ctx, const Fp8QuantizeArgs& args);
+void fp8_roll_cpu(const Context& ctx, const Fp8RollArgs& args);
+void fp8_roll_cuda(const Context& ctx, const Fp8RollArgs& args);
+void fp8_matmul_cpu(const Context& ctx, const Fp8MatmulArgs& args);
+void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& args);
+
+}  // namespace saturate::kernels

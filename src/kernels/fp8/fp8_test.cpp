@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/fp8/fp8.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels/fp8/fp8_codes.h"
+#include "kernels/testing/guarded.h"
+
+namespace saturate::kernels {
+namespace {
+
+using testing::Guarded;
+using testing::TestContext;
+using Values = std::vector<double>;
+
+uint64_t hash(uint64_t h, uint32_t v) { return (h ^ v) * 0x100000001b3ull; }
+constexpr uint64_t kStart = 0xcbf29ce484222325ull;
+
+// The same numbers as the hashes below were made from: many sizes, then halves between neighbouring codes.
+std::vector<float> numbers(Fp8Format f) {
+  std::vector<float> x;
+  const float largest = fp8_layout(f).largest;
+  uint32_t s = 1;
+  for (int i = 0; i < 65536; ++i) {
+    s = s * 1664525u + 1013904223u;
+    const uint32_t bits =
+        (s & 0x80000000u) | (127 - 24 + (s >> 24) % 44) << 23 | (s * 2654435761u) >> 9;
+    x.push_back(std::clamp(std::bit_cast<float>(bits), -largest, largest));
+  }
+  std::vector<float> finite;
+  for (const float v : fp8_values(f))
+    if (std::isfinite(v)) finite.push_back(v);
+  std::ranges::sort(finite);
+  for (size_t i = 0; i + 1 < finite.size(); ++i)
+    if (const float half = finite[i] / 2 + finite[i + 1] / 2; half != 0) x.push_back(half);
+  return x;
+}
+
+// ml_dtypes 0.5, float8_e4m3fn and float8_e5m2: FNV-1a of the values of all 256 codes (NaN as 7777,
+// infinities as 9e9), and of the codes of numbers().
+TEST(Fp8Codes, AreThoseOfMlDtypes) {
+  struct Case {
+    Fp8Format format;
+    uint64_t values, codes;
+  };
+  for (const Case& c : {Case{Fp8Format::e4m3, 0xbf4d47d9585a8725ull, 0x899575ea921449c6ull},
+                        Case{Fp8Format::e5m2, 0xb05da7c673774b25ull, 0x1acc6503d83d499cull}}) {
+    uint64_t values = kStart, codes = kStart;
+    for (float v : fp8_values(c.format)) {
+      if (std::isnan(v)) v = 7777.0f;
+      if (std::isinf(v)) v = std::copysign(9e9f, v);
+      values = hash(values, std::bit_cast<uint32_t>(v));
+    }
+    for (const float v : numbers(c.format)) codes = hash(codes, fp8_encode(v, c.format));
+    EXPECT_EQ(values, c.values);
+    EXPECT_EQ(codes, c.codes);
+  }
+}
+
+TEST(Fp8Codes, SaturateAndKeepNaN) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(fp8_encode(1e9f, Fp8Format::e4m3), 0x7E);
+  EXPECT_EQ(fp8_encode(-inf, Fp8Format::e4m3), 0xFE);
+  EXPECT_EQ(fp8_encode(inf, Fp8Format::e5m2), 0x7B);
+  EXPECT_EQ(fp8_encode(NAN, Fp8Format::e5m2) & 0x7F, 0x7F);
+  EXPECT_EQ(fp8_encode(-0.0f, Fp8Format::e4m3), 0x80);
+}
+
+TEST(Fp8Codes, ScalesLeaveAFactorOfTwo) {
+  EXPECT_EQ(fp8_scale_for(1.0f, Fp8Format::e4m3), 128.0f);  // 224
+  EXPECT_EQ(fp8_scale_for(224.0f, Fp8Format::e4m3), 1.0f);
+  EXPECT_EQ(fp8_scale_for(1e-6f, Fp8Format::e5m2), 0x1p+34f);  // 2.9e10
+  for (const float nothing : {0.0f, INFINITY, NAN})
+    EXPECT_EQ(fp8_scale_for(nothing, Fp8Format::e4m3), 1.0f);
+  for (const float edge : {1e-44f, 3e38f}) {
+    const float scale = fp8_scale_for(edge, Fp8Format::e4m3);
+    EXPECT_GT(scale, 0.0f);
+    EXPECT_TRUE(std::isfinite(scale) && std::isfinite(1.0f / scale) && 1.0f / scale > 0);
+  }
+}
+
+template <class T>
+std::vector<T> from_device(const TestContext& t, const void* p, size_t count) {
+  std::vector<T> out(count);
+  copy_to_host(t.stream, out.data(), p, count * sizeof(T));
+  t.stream.synchronize();
+  return out;
+}
+
+// Codes of x (rows, cols), and its transposed ones, by a site; and what the site is then.
+struct Quantized {
+  Buffer site, codes, transposed;
+  Fp8Site now;
+};
+Quantized quantize(const TestContext& t, const Guarded& x, DType type, int64_t rows, int64_t cols,
+                   Fp8Format format, const Fp8Site& before) {
+  const auto bytes = static_cast<size_t>(rows * cols);
+  Quantized q{Buffer(t.stream.device(), sizeof before),
+              Buffer(t.stream.device(), bytes),
+              Buffer(t.stream.device(), bytes),
+              {}};
+  copy_to_device(t.stream, q.site.data(), &before, sizeof before);
+  fp8_quantize(t.get(), {.x = x.data(),
+                         .y = q.codes.as<uint8_t>(),
+                         .transposed = q.transposed.as<uint8_t>(),
+                         .site = q.site.as<Fp8Site>(),
+                         .rows = rows,
+                         .cols = cols,
+                         .dtype = type,
+                         .format = format});
+  q.now = from_device<Fp8Site>(t, q.site.data(), 1)[0];
+  return q;
+}
+
+void check_quantize(Device device, DType type) {
+  const TestContext t(device);
+  constexpr int64_t kRows = 80, kCols = 144;
+  Values x = testing::random_values(kRows * kCols, type, 3);
+  x[77] = -6;
+  const Guarded given(t.stream, type, x);
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2})
+    for (const float scale : {0.0f, 256.0f}) {
+      Fp8Site before;
+      before.scale = scale;
+      before.amax = scale > 0 ? 9 : 0;  // a micro-batch before had that
+      const Quantized q = quantize(t, given, type, kRows, kCols, format, before);
+      const float used = scale > 0 ? scale : fp8_scale_for(6, format);
+      EXPECT_EQ(q.now.amax, scale > 0 ? 9.0f : 6.0f);
+      EXPECT_EQ(q.now.inverse * used, 1.0f);
+      EXPECT_EQ(q.now.scale, scale);
+      const auto codes = from_device<uint8_t>(t, q.codes.data(), x.size()),
+                 transposed = from_device<uint8_t>(t, q.transposed.data(), x.size());
+      for (int64_t r = 0; r < kRows; ++r)
+        for (int64_t c = 0; c < kCols; ++c) {
+          const auto i = static_cast<size_t>(r * kCols + c);
+          ASSERT_EQ(codes[i], fp8_encode(static_cast<float>(x[i]) * used, format)) << x[i];
+          ASSERT_EQ(transposed[static_cast<size_t>(c * kRows + r)], codes[i]);
+        }
+    }
+}
+
+TEST(Fp8, QuantizesByTheSiteOnCpu) { check_quantize({}, DType::f32); }
+TEST(Fp8, QuantizesByTheSiteOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    check_quantize({DeviceKind::cuda, 0}, type);
+}
+
+// Against doubles on the operands as they were rounded, so the bound is of sums alone.
+void check_product(Device device, DType type) {
+  const TestContext t(device);
+  constexpr int64_t m = 70, n = 48, k = 160;
+  const Values a = testing::random_values(m * k, type, 1),
+               b = testing::random_values(n * k, type, 2),
+               c = testing::random_values(m * n, type, 3),
+               bias = testing::random_values(n, type, 4);
+  const Guarded a_in(t.stream, type, a), b_in(t.stream, type, b), c_in(t.stream, type, c),
+      bias_in(t.stream, type, bias), d(t.stream, type, m * n);
+  const Buffer scratch(device, fp8_matmul_scratch_bytes(device, m, n, k));
+  for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2})
+    for (const bool adds : {false, true}) {
+      // Rows need not be a multiple of 16 where no transposed copy is asked for.
+      const Buffer site(device, sizeof(Fp8Site)), codes(device, static_cast<size_t>(m * k));
+      const Fp8Site empty;
+      copy_to_device(t.stream, site.data(), &empty, sizeof empty);
+      fp8_quantize(t.get(), {.x = a_in.data(),
+                             .y = codes.as<uint8_t>(),
+                             .site = site.as<Fp8Site>(),
+                             .rows = m,
+                             .cols = k,
+                             .dtype = type,
+                             .format = format});
+      const Quantized w = quantize(t, b_in, type, n, k, Fp8Format::e4m3, {});
+      fp8_matmul(t.get(), {.a = codes.as<uint8_t>(),
+                           .b = w.codes.as<uint8_t>(),
+                           .a_site = site.as<Fp8Site>(),
+                           .b_site = w.site.as<Fp8Site>(),
+                           .c = adds ? c_in.data() : nullptr,
+                           .d = d.data(),
+                           .bias = adds ? nullptr : bias_in.data(),
+                           .scratch = scratch.data(),
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .dtype = type,
+                           .a_format = format});
+      const auto a8 = from_device<uint8_t>(t, codes.data(), a.size()),
+                 b8 = from_device<uint8_t>(t, w.codes.data(), b.size());
+      const double factor =
+          static_cast<double>(from_device<Fp8Site>(t, site.data(), 1)[0].inverse * w.now.inverse);
+      const auto of_a = fp8_values(format), of_b = fp8_values(Fp8Format::e4m3);
+      const Values got = d.values();
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0, size = 0;
+          for (int64_t e = 0; e < k; ++e) {
+            const double term = factor *
+                                static_cast<double>(of_a[a8[static_cast<size_t>(i * k + e)]]) *
+                                static_cast<double>(of_b[b8[static_cast<size_t>(j * k + e)]]);
+            sum += term;
+            size += std::fabs(term);
+          }
+          const auto at = static_cast<size_t>(i * n + j);
+          sum += adds ? c[at] : bias[static_cast<size_t>(j)];
+          // Tensor cores keep 14 bits of a sum; then one rounding to the type.
+          const double sums = device.is_cuda() ? 0x1p-13 : 0x1p-20;
+          ASSERT_NEAR(got[at], sum, sums * size + epsilon_of(type) * std::fabs(sum))
+              << i << " " << j;
+        }
+    }
+}
+TEST(Fp8, MultipliesWhatWasRoundedOnCpu) { check_product({}, DType::f32); }
+TEST(Fp8, MultipliesWhatWasRoundedOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  if (const char* reason = fp8_refusal({DeviceKind::cuda, 0})) GTEST_SKIP() << reason;
+  check_product({DeviceKind::cuda, 0}, DType::bf16);
+}
+
+void check_roll(Device device) {
+  const TestContext t(device);
+  StepState state;
+  state.totals[2] = 1;
+  // Of a layer: grown, smaller than before, none; and another rank's, whose first is larger.
+  std::vector<Fp8Site> sites(6);
+  sites[0].amax = 3;
+  sites[1].amax = 1, sites[1].scale = 16, sites[1].history[0] = 8;
+  sites[2].scale = 4;
+  sites[3].amax = 5;
+  const Buffer own(device, 3 * sizeof(Fp8Site)), all(device, 6 * sizeof(Fp8Site)),
+      held(device, sizeof state);
+  const auto roll = [&](const StepState& now) {
+    copy_to_device(t.stream, own.data(), sites.data(), own.bytes());
+    copy_to_device(t.stream, all.data(), sites.data(), all.bytes());
+    copy_to_device(t.stream, held.data(), &now, sizeof now);
+    fp8_roll(t.get(), {.sites = own.as<Fp8Site>(),
+                       .gathered = all.as<Fp8Site>(),
+                       .count = 3,
+                       .ranks = 2,
+                       .state = held.as<StepState>()});
+    return from_device<Fp8Site>(t, own.data(), 3);
+  };
+  std::vector<Fp8Site> now = roll(state);
+  EXPECT_EQ(now[0].scale, fp8_scale_for(5, Fp8Format::e4m3));
+  EXPECT_EQ(now[0].history[0], 5.0f);
+  EXPECT_EQ(now[1].scale, fp8_scale_for(8, Fp8Format::e4m3));
+  EXPECT_EQ(now[1].history[1], 8.0f);
+  EXPECT_EQ(now[2].scale, 4.0f);
+  for (const Fp8Site& s : now) EXPECT_EQ(s.amax, 0.0f);
+  sites[2].amax = 2;  // the gradient's format
+  EXPECT_EQ(roll(state)[2].scale, fp8_scale_for(2, Fp8Format::e5m2));
+  sites[0].amax = INFINITY;
+  EXPECT_EQ(roll(state)[0].scale, 0.0f);  // forgotten
+  state.grad_square_sum = static_cast<double>(NAN);
+  now = roll(state);
+  EXPECT_EQ(now[1].scale, 16.0f);
+  EXPECT_EQ(now[1].history[0], 8.0f);
+  EXPECT_EQ(now[1].amax, 0.0f);
+}
+TEST(Fp8, StepsEndOnCpu) { check_roll({}); }
+TEST(Fp8, StepsEndOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  check_roll({DeviceKind::cuda, 0});
+}
+
+TEST(Fp8, RefusesSizesThatAreNoMultipleOfSixteen) {
+  const TestContext t({});
+  float x[24] = {};
+  Fp8Site site;
+  uint8_t y[24];
+  EXPECT_THROW(fp8_quantize(t.get(), {.x = x, .y = y, .site = &site, .rows = 1, .cols = 24}),
+               Error);
+  EXPECT_THROW(
+      fp8_matmul(
+          t.get(),
+          {.a = y, .b = y, .a_site = &site, .b_site = &site, .d = x, .m = 1, .n = 16, .k = 8}),
+      Error);
+  EXPECT_EQ(fp8_refusal({}), nullptr);
+}
+
+}  // namespace
+}  // namespace saturate::kernels
