@@ -34,6 +34,8 @@ struct DispatchRowsArgs;
 struct DispatchRowsBackwardArgs;
 struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
+struct Fp8MatmulArgs;
+struct Fp8QuantizeArgs;
 struct GradientNormArgs;
 struct HeadNormArgs;
 struct KeepColumnsArgs;
@@ -104,6 +106,10 @@ template <>
 std::span<const Impl<EmbeddingArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<EmbeddingBackwardArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<Fp8MatmulArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<Fp8QuantizeArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<GradientNormArgs>> impls_of() noexcept;  // gradient_norm_blocks
 template <>

@@ -23,6 +23,7 @@
 #include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
@@ -515,6 +516,10 @@ void provoke_others(Reasons& r) {
   other<NormForwardArgs>(r, "the CPU computes in f32 and f64 only; use fp32 precision there",
                          "norm_forward_cpu", nothing);
   other<Conv2dArgs>(r, "the CPU convolves f32 and f64 only", "conv2d_forward_cpu", nothing);
+  other<Fp8QuantizeArgs>(r, "on the CPU 8-bit operands are rounded from f32", "fp8_quantize_cpu",
+                         nothing);
+  other<Fp8MatmulArgs>(r, "on the CPU 8-bit products have results in f32", "fp8_matmul_cpu",
+                       nothing);
 #if SATURATE_WITH_CUDA
   other<NormForwardArgs>(r, "f64 is for gradient checks on the CPU only", "norm_forward_cuda",
                          [](auto& a) { a.dtype = DType::f64; });
@@ -531,6 +536,11 @@ void provoke_others(Reasons& r) {
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
   other<BeamStepArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "beam_step_cuda",
                       [](auto& a) { a.ld = k1 << 30; });
+  other<Fp8MatmulArgs>(r, "on GPUs 8-bit products have results in bf16", "fp8_matmul_cuda",
+                       [](auto& a) { a.dtype = DType::f32; });
+  static constexpr Capability ampere{.major = 8, .minor = 6};
+  other<Fp8MatmulArgs>(r, "8-bit products need compute capability 8.9 (Ada, Hopper) or newer",
+                       "fp8_matmul_cuda", nothing, ampere);
   static constexpr TokenPhrases phrases;
   other<BeamStepArgs>(r, "phrases that translations must hold", "beam_step_cuda",
                       [](auto& a) { a.phrases = &phrases; });

@@ -21,6 +21,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/expert_rows.h"
 #include "kernels/experts/routing.h"
+#include "kernels/fp8/fp8.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/head_norm/head_norm.h"
@@ -203,6 +204,8 @@ std::string operation_table() {
   add_row<HeadNormArgs>(table, "head_norm");
   add_row<KeepColumnsArgs>(table, "keep_columns");
   add_row<Nf4Args>(table, "nf4_dequantize");
+  add_row<Fp8QuantizeArgs>(table, "fp8_quantize");
+  add_row<Fp8MatmulArgs>(table, "fp8_matmul");
   add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");
   add_row<NormForwardArgs>(table, "norm_forward");

@@ -95,8 +95,10 @@ TEST(ParameterStore, FrozenParametersTakeNoMemoryOfTraining) {
   for (const StateArray a : kStateArrays) {
     const size_t each = 256 * (a == StateArray::compute ? 2 : 4);
     const bool kept = a == StateArray::master || a == StateArray::compute;
-    // Ranks that share state have the one, Adafactor the other.
-    const size_t here = a == StateArray::residual || a == StateArray::factors ? 0 : 1;
+    // Those of ranks that share state, of Adafactor and of products in fp8.
+    const bool others =
+        a == StateArray::residual || a == StateArray::factors || a == StateArray::fp8_sites;
+    const size_t here = others ? 0 : 1;
     EXPECT_EQ(all.bytes(a, Purpose::averaged_training), 4 * each * here);
     EXPECT_EQ(some.bytes(a, Purpose::averaged_training), (kept ? 4 : 2) * each * here);
     EXPECT_EQ(some.bytes(a, Purpose::inference), kept ? 4 * each : 0);

@@ -62,6 +62,7 @@ TEST(ParallelSetup, ABaseInFourBitsIsNotCut) {
     c.lora.rank = 4;
     c.lora.quantize_base = "nf4";
     model::ModelConfig model = model::model_preset("base");
+    model.vocab_source = model.vocab_target = 1000;
     model.lora = adapters_of(c, model::hf_tensor_mapping(model), "base");
     try {
       check_layout(c, model, 2);

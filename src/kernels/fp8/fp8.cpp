@@ -11,7 +11,10 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr const char* kTooOld = "8-bit products need compute capability 8.9 (Ada, Hopper) or newer";
+Fit fits_gpu(int major, int minor) noexcept {
+  if (major > 8 || (major == 8 && minor >= 9)) return {};
+  return {"8-bit products need compute capability 8.9 (Ada, Hopper) or newer"};
+}
 
 Fit fits_quantize(const Context& ctx, const Fp8QuantizeArgs& args) noexcept {
   if (ctx.device.is_cuda()) return fits_cuda(args.dtype);
@@ -23,7 +26,8 @@ Fit fits_roll(const Context&, const Fp8RollArgs&) noexcept { return {}; }
 Fit fits_matmul(const Context& ctx, const Fp8MatmulArgs& args) noexcept {
   if (ctx.device.is_cuda()) {
     if (args.dtype != DType::bf16) return {"on GPUs 8-bit products have results in bf16"};
-    return {fp8_refusal(ctx.device)};
+    const Capability& gpu = capability_of(ctx);
+    return fits_gpu(gpu.major, gpu.minor);
   }
   return args.dtype == DType::f32 ? Fit{} : Fit{"on the CPU 8-bit products have results in f32"};
 }
@@ -51,11 +55,20 @@ void require_sixteen(const char* op, const char* name, int64_t size) {
 
 }  // namespace
 
+template <>
+std::span<const Impl<Fp8QuantizeArgs>> impls_of() noexcept {
+  return kQuantize;
+}
+
+template <>
+std::span<const Impl<Fp8MatmulArgs>> impls_of() noexcept {
+  return kMatmul;
+}
+
 const char* fp8_refusal(Device device) {
   if (!device.is_cuda()) return nullptr;
   const DeviceInfo info = device_info(device);
-  const bool has = info.compute_major > 8 || (info.compute_major == 8 && info.compute_minor >= 9);
-  return has ? nullptr : kTooOld;
+  return fits_gpu(info.compute_major, info.compute_minor).reason;
 }
 
 void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args) {

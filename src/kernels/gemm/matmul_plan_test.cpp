@@ -59,7 +59,8 @@ TEST_F(MatmulPlanOnCpu, NamesWhatRunsAndRunsIt) {
   EXPECT_EQ(plan.implementation, "matmul_blas_cpu");
   EXPECT_EQ(plan.configuration, "");
   EXPECT_EQ(plan.workspace_bytes, 0u);
-  EXPECT_TRUE(plan.refused.empty()) << "the others are for GPUs";
+  ASSERT_EQ(plan.refused.size(), 1u) << "the others are for GPUs";
+  EXPECT_EQ(plan.refused[0].implementation, "matmul_bf16_cpu");
   plan.run(ctx_, args());
   EXPECT_EQ(d_, (std::array<float, 4>{4, 5, 10, 11}));
   std::array<float, 4> other{};
@@ -92,11 +93,11 @@ TEST_F(MatmulPlanOnCpu, WhatFitsNowhereIsPlannedAndRefusesToRun) {
   half.ab_type = half.d_type = DType::bf16;
   const MatmulPlan plan = plan_matmul(ctx_, {}, half);
   EXPECT_EQ(plan.implementation, "");
-  ASSERT_EQ(plan.refused.size(), 1u);
-  EXPECT_EQ(plan.refused[0].implementation, "matmul_blas_cpu");
+  ASSERT_EQ(plan.refused.size(), 2u);
+  EXPECT_EQ(plan.refused[1].implementation, "matmul_blas_cpu");
   EXPECT_EQ(message_of([&] { plan.run(ctx_, half); }),
-            "[matmul] no implementation fits on this device (matmul_blas_cpu: the CPU multiplies "
-            "f32 and f64 only)");
+            "[matmul] no implementation fits on this device (matmul_bf16_cpu: multiplies f32 with "
+            "allow_bf16 only; matmul_blas_cpu: the CPU multiplies f32 and f64 only)");
 }
 
 TEST_F(MatmulPlanOnCpu, ATableThatCannotRunHereChangesNothing) {
