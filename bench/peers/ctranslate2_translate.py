@@ -210,6 +210,8 @@ def main():
                     f"{equal} of {len(own)} lines equal",
                     flush=True,
                 )
+                if equal == 0:
+                    raise SystemExit("no line is equal, so the two did not do the same work: is --limit what the model allows?")
                 if o.reference:
                     import sacrebleu
 
