@@ -166,7 +166,7 @@ class LinesBeside {
     if (path_.empty()) return {};
     if (at_ == lines_.size()) {
       throw Error(Errc::invalid_argument, "translate",
-                  fmt::format("{} has {} lines and the text has more; give a line, which may be "
+                  fmt::format("{} ends after line {} and the text goes on; give a line, which may be "
                               "blank, for each line of the text",
                               path_, lines_.size()));
     }

@@ -185,7 +185,7 @@ class Translate(unittest.TestCase):
         first = json.loads(self.translate("--json", "--first-piece", plain[0]["tokens"][0], input=self.lines[3]))
         self.assertEqual(first["translations"][0]["tokens"][0], plain[0]["tokens"][0])
         for args, reason in [(["--first-piece", "no such piece"], b"--first-piece: the vocabulary has no piece"),
-                             (["--prefix-file", begun], b"has 20 lines and the text has more")]:
+                             (["--prefix-file", begun], b"ends after line 20 and the text goes on")]:
             refused = subprocess.run(self.command(*args), input=b"a\n" * 21, capture_output=True, timeout=WAIT, check=False)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(reason, refused.stderr)
