@@ -108,17 +108,24 @@ class Peft(unittest.TestCase):
         for name, lines in (("source", SOURCE), ("target", TARGET)):
             with open(f"{cls.root}/{name}", "w", encoding="utf8") as file:
                 file.write("\n".join(lines) + "\n")
+        # A model of bytes has a tokenizer.json, which the program writes beside one that it trained itself.
+        cls.program("quickstart-data", "--out", f"{cls.root}/data", "--pairs", "300")
+        sides = [f"{cls.root}/data/train.{side}" for side in ("en", "pt")]
+        cls.program("train", "--train", *sides, "--out", f"{cls.root}/bytes", "--preset", "tiny", "--device", "cpu", "--steps", "1",
+                    "--batch", "256", "--set", "data.tokenizer_type=byte", "--set", "model.d_model=32", "--set", "schedule.warmup_steps=0")
         for kind, make in KINDS.items():
             make().save_pretrained(f"{cls.root}/{kind}")
+            shutil.copy(f"{cls.root}/bytes/model/tokenizer.json", f"{cls.root}/{kind}")
 
-    def run_program(self, *command, expect=0):
+    @staticmethod
+    def program(*command, expect=0):
         done = subprocess.run([PROGRAM, *command], capture_output=True, text=True, timeout=250)
-        self.assertEqual(done.returncode, expect, f"{command}: {done.stderr}")
+        assert done.returncode == expect, f"{command}: {done.returncode}: {done.stderr}"
         return done
 
     def ours(self, kind, *model):
         texts = ["source", "target"] if kind == "marian" else ["target"]
-        done = self.run_program("eval", *model, "--device", "cpu", "--quiet", "--score", "--test",
+        done = self.program("eval", *model, "--device", "cpu", "--quiet", "--score", "--test",
                                 *(f"{self.root}/{text}" for text in texts))
         return [float(line.split("\t")[0]) for line in done.stdout.splitlines()]
 
@@ -146,20 +153,20 @@ class Peft(unittest.TestCase):
                     truth = scores(model)
                     self.same(truth, self.ours(kind, "--model", f"{self.root}/{kind}", "--adapter", folder), "beside its base")
                     self.same(truth, self.ours(kind, "--model", folder), "alone")
-                    self.run_program("merge", "--model", folder, "--out", f"{folder}-ours")
+                    self.program("merge", "--model", folder, "--out", f"{folder}-ours")
                     merged = model.merge_and_unload()
                     ours = type(merged).from_pretrained(f"{folder}-ours").state_dict()
                     for name, values in merged.state_dict().items():
                         self.assertLess((values - ours[name]).abs().max().item(), 1e-6, name)
 
     def test_adapters_trained_here(self):
-        self.run_program("quickstart-data", "--out", f"{self.root}/data", "--pairs", "300")
-        for kind, asked in (("marian", "rank=4,alpha=8"), ("marian", "rank=3,targets=k_proj+fc1,rslora"),
-                            ("gpt2", "rank=4"), ("llama", "rank=2,alpha=6,targets=q_proj+up_proj")):
-            with self.subTest(f"{kind} {asked}"):
-                out = f"{self.root}/run-{kind}-{asked}"
+        for kind, asked, *more in (("marian", "rank=4,alpha=8"), ("marian", "rank=3,targets=k_proj+fc1,rslora"),
+                                   ("marian", "rank=4,alpha=8", "--quantize-base", "nf4"),
+                                   ("gpt2", "rank=4"), ("llama", "rank=2,alpha=6,targets=q_proj+up_proj")):
+            with self.subTest(f"{kind} {asked} {more}"):
+                out = f"{self.root}/run-{kind}-{asked}-{len(more)}"
                 texts = [f"{self.root}/data/train.{side}" for side in (("en", "pt") if kind == "marian" else ("pt",))]
-                self.run_program("train", "--init-from", f"{self.root}/{kind}", "--lora", asked, "--train", *texts, "--out", out,
+                self.program("train", "--init-from", f"{self.root}/{kind}", "--lora", asked, *more, "--train", *texts, "--out", out,
                                  "--steps", "20", "--lr", "0.02", "--batch", "512", "--device", "cpu",
                                  "--set", "schedule.warmup_steps=5", "--set", "data.max_length=60")
                 with open(f"{out}/model/adapter_config.json", encoding="utf8") as file:
@@ -184,7 +191,7 @@ class Peft(unittest.TestCase):
                 folder = f"{self.root}/refused"
                 shutil.rmtree(folder, ignore_errors=True)
                 model.save_pretrained(folder)
-                done = self.run_program("eval", "--model", f"{self.root}/llama", "--adapter", folder, "--device", "cpu", "--test",
+                done = self.program("eval", "--model", f"{self.root}/llama", "--adapter", folder, "--device", "cpu", "--test",
                                         f"{self.root}/target", expect=2)
                 self.assertIn(says, done.stderr)
                 self.assertIn(folder, done.stderr)
