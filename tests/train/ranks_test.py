@@ -107,7 +107,7 @@ class Ranks(unittest.TestCase):
                      "SATURATE_MATMUL is unset on rank 0, reference on rank 1")
 
     def test_a_rank_that_fails_first_ends_all_at_once(self):
-        for mistake in [{"model.heads": 3}, {"train.precision": "bf16"}]:
+        for mistake in [{"model.heads": 3}, {"train.precision": "fp16"}]:
             for first in (True, False):
                 ranks = [self.command(mistake), self.command()]
                 results, seconds = self.run_ranks(ranks if first else ranks[::-1])
