@@ -210,7 +210,7 @@ def main():
                     f"{equal} of {len(own)} lines equal",
                     flush=True,
                 )
-                if equal == 0:
+                if equal == 0 and kind == "float32":
                     raise SystemExit("no line is equal, so the two did not do the same work: is --limit what the model allows?")
                 if o.reference:
                     import sacrebleu

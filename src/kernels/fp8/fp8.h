@@ -78,8 +78,8 @@ void fp8_roll(const Context& ctx, const Fp8RollArgs& args);
 //
 // Shapes    a (m, k), b (n, k), c and d (m, n), all dense; bias (n); c and bias may be null. n and k
 //           multiples of 16. scratch: fp8_matmul_scratch_bytes().
-// Types     a in a_format, b in e4m3; c, d and bias in dtype: f32 on the CPU, bf16 on GPUs. Sums in f32; `fast`: on a GPU those of 128 and more terms in the 14 bits that its tensor cores
-//           keep.
+// Types     a in a_format, b in e4m3; c, d and bias in dtype: f32 on the CPU, bf16 on GPUs. Sums in f32;
+//           `fast`: on a GPU those of 128 and more terms in the 14 bits that its tensor cores keep.
 // Cost      2 m n k flops; on the CPU codes are decoded and multiplied in f32.
 // Source    Micikevicius et al., arXiv:2209.05433; on GPUs cuBLASLt (compute capability 8.9 and newer).
 struct Fp8MatmulArgs {
