@@ -225,12 +225,12 @@ TEST(LiveWaits, WritingWithoutWaitingIsWritingToo) {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT, 0600);
     int64_t at = 0;
     for (const int64_t end = now_ns() + 600 * kMs; now_ns() < end; ++at) {
-      if (at % 256 == 255) lseek(fd, 0, SEEK_SET);
+      // Rarely: bytes are known for a file's by how far its position came, and one that went back tells nothing.
+      if (at % 1024 == 1023) lseek(fd, 0, SEEK_SET);
       if (write(fd, block.data(), block.size()) < 0) _exit(1);
     }
   });
-  // Between two calls it is not in one: 31% of the time was seen as writing in the worst of 24 runs.
-  EXPECT_GE(4 * seen.ns(SpanKind::file_write, path), seen.run_ns);
+  EXPECT_GE(2 * seen.ns(SpanKind::file_write, path), seen.run_ns);
 }
 
 TEST(LiveWaits, ALongComputationIsNone) {
