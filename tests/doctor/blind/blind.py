@@ -9,6 +9,7 @@ import argparse
 import fcntl
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -20,16 +21,21 @@ def take_gpu():
     """Waits until no other program has the file that BLIND_GPU_LOCK names; without that variable, returns at once.
 
     The file stays locked until give_gpu() or until this process ends, however it ends; forked children do not hold it.
-    Of the ranks of one program only the first on a machine takes it: the others wait for that one anyway."""
+    Of the ranks of one program only the first on a machine takes it: the others wait for that one anyway. With
+    BLIND_GPU_SECONDS this process ends by SIGALRM when it has held the GPU that long: one that stands still keeps the
+    others waiting no longer, even where it waits outside Python."""
     path = os.environ.get("BLIND_GPU_LOCK")
     if not path or held or int(os.environ.get("LOCAL_RANK", 0)):
         return
     held.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
     fcntl.flock(held[0], fcntl.LOCK_EX)
+    signal.alarm(int(os.environ.get("BLIND_GPU_SECONDS", 0)))  # 0: no limit; not inherited by forked children
     os.register_at_fork(after_in_child=lambda: held and os.close(held.pop()))
 
 
 def give_gpu():
+    if held:
+        signal.alarm(0)
     while held:
         os.close(held.pop())
 

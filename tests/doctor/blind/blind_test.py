@@ -4,11 +4,15 @@ import ast
 import contextlib
 import io
 import json
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import first_reading
@@ -45,9 +49,54 @@ class Judgement(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertTrue(any(says in line for line in missed), (key, missed))
 
+    def test_a_healthy_run_that_was_not_done_is_said_and_is_no_success(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            said = {"program": "p", "cause": "sync", "step_ms": 10.0, "planted_ms": 5.0}
+            row = {"program": "p", "errors": {}, "planted": said, "alone": {"planted": [said], "fixed": [{"step_ms": 5.0}]}}
+            (folder / "p.planted.json").write_text(json.dumps(report("sync_bound", 5.0, [("syncs", 2.05)])))
+            (folder / "p.healthy.json").write_text(json.dumps(report("host_bound", 0, [("host_work", 52.0)])))  # of its start
+            judged = first_reading.judge_one(folder, row)
+            self.assertNotIn("healthy", judged)
+            self.assertTrue(judged["right"])
+            (folder / "p.row.json").write_text(json.dumps(row))
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                self.assertEqual(first_reading.judge(types.SimpleNamespace(folder=name, jsonl=None)), 1)
+            self.assertIn("MISS most promised to a healthy one", out.getvalue())
+
     def test_what_was_not_read_is_no_success(self):
         with tempfile.TemporaryDirectory() as name, self.assertRaises(SystemExit):
             first_reading.judge(types.SimpleNamespace(folder=name, jsonl=None))
+
+
+class Reading(unittest.TestCase):
+    STILL = "import blind, time; blind.take_gpu(); print('has it', flush=True); time.sleep(60)"
+
+    def test_one_that_stands_still_gives_the_gpu_back(self):
+        with tempfile.TemporaryDirectory() as name:
+            took = {"PATH": os.environ["PATH"], "BLIND_GPU_LOCK": f"{name}/gpu", "BLIND_GPU_SECONDS": "1"}
+            first = subprocess.run([sys.executable, "-c", self.STILL], cwd=first_reading.HERE, env=took,
+                                   capture_output=True, text=True, timeout=30)
+            self.assertEqual((first.returncode, first.stdout), (-signal.SIGALRM, "has it\n"))
+            then = "import blind, time; blind.take_gpu(); blind.give_gpu(); time.sleep(1.5); print('lives')"
+            second = subprocess.run([sys.executable, "-c", then], cwd=first_reading.HERE, env=took,
+                                    capture_output=True, text=True, timeout=30)
+            self.assertEqual((second.returncode, second.stdout), (0, "lives\n"))
+
+    def test_it_is_said_that_one_stood_still(self):
+        for ended in ("kill -ALRM $$", "exit 142"):
+            self.assertEqual(first_reading.run(["sh", "-c", ended], None, 1, 7),
+                             (None, "it stood still: its steps were not done 7 s after it had the GPU"))
+
+    def test_what_was_measured_outlives_a_reading_that_is_stopped(self):
+        said = {"program": "p", "cause": "sync", "step_ms": 10.0}
+        with tempfile.TemporaryDirectory() as name:
+            given = types.SimpleNamespace(folder=name, turns=1, scale=1.0, gpus=1, hold=5, library=None, keep=False, doctor="d")
+            with unittest.mock.patch.object(first_reading, "run", side_effect=[(said, ""), (None, "no"), KeyboardInterrupt]):
+                with self.assertRaises(KeyboardInterrupt):
+                    first_reading.read_one(first_reading.programs()[0], 0, given)
+            row = json.loads(next(pathlib.Path(name).glob("*.row.json")).read_text())
+        self.assertEqual((row["alone"]["planted"], row["errors"]), ([said], {"fixed": "no"}))
 
 
 class Form(unittest.TestCase):

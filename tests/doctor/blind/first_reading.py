@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -48,6 +49,7 @@ CAUSES = {
 }
 RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS, IN_RANGE = 0.90, 1.03, 1.03, 0.10, 0.05, 0.95
 LONGEST_S, FEWEST_STEPS = 300, 60
+HELD_TOO_LONG = (-signal.SIGALRM, 128 + signal.SIGALRM)  # as Python and as a shell or the doctor say it
 
 
 def programs():
@@ -80,13 +82,15 @@ def command(name, variant, scale=1.0):
     return [sys.executable, *line]
 
 
-def run(line, gpu, gpus):
-    """The line of JSON that a program prints, or None and its error. gpu: None for a program of several ranks."""
+def run(line, gpu, gpus, hold=0):
+    """The line of JSON that a program prints, or None and its error. gpu: None for a program of several ranks. hold:
+    seconds after which a program that has the GPU for itself is ended, 0 for never."""
     environment = dict(os.environ)
     if gpu is not None:
         share = os.cpu_count() // gpus
         environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
         environment["BLIND_GPU_LOCK"] = f"{tempfile.gettempdir()}/blind-gpu-{gpu}"
+        environment["BLIND_GPU_SECONDS"] = str(hold)
         line = ["taskset", "--cpu-list", f"{gpu * share}-{gpu * share + share - 1}", *line]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=LONGEST_S, env=environment)
@@ -95,31 +99,38 @@ def run(line, gpu, gpus):
     for text in done.stdout.splitlines():
         if text.startswith('{"program"'):
             return json.loads(text), ""
+    if done.returncode in HELD_TOO_LONG:
+        return None, f"it stood still: its steps were not done {hold} s after it had the GPU"
     return None, (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
 
 
 def read_one(name, gpu, given):
     folder = pathlib.Path(given.folder)
     row = {"program": name, "alone": {"planted": [], "fixed": []}, "errors": {}}
+
+    def keep():  # after each run: what was measured outlives a reading that is stopped
+        (folder / f"{name}.row.json").write_text(json.dumps(row))
+
     for _ in range(given.turns):
         for variant, seen in row["alone"].items():
-            result, error = run(command(name, variant, given.scale), gpu, given.gpus)
+            result, error = run(command(name, variant, given.scale), gpu, given.gpus, given.hold)
             if result:
                 seen.append(result)
             else:
                 row["errors"][variant] = error
+            keep()
     for variant in ("planted", "healthy"):
         options = ["--format", "json", "-o", str(folder / f"{name}.{variant}.json")]
         options += ["--library", given.library] if given.library else []
         options += ["--keep", str(folder / f"{name}.{variant}")] if given.keep else []
         line = [given.doctor, "doctor", *options, "--", *command(name, variant, given.scale)]
-        row[variant], error = run(line, gpu, given.gpus)
+        row[variant], error = run(line, gpu, given.gpus, given.hold)
         if not row[variant]:
             row["errors"]["doctor, " + variant] = error
+        keep()
     if given.keep:  # once more, over the steps that the program measured
         subprocess.run([given.doctor, "doctor", "--warmup", str(warm_up_of(name)), "--format", "json", "-o",
                         str(folder / f"{name}.same_steps.json"), str(folder / f"{name}.planted")], capture_output=True)
-    (folder / f"{name}.row.json").write_text(json.dumps(row))
     print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
 
 
@@ -156,12 +167,12 @@ def offers(report):
 
 
 def judge_one(folder, row):
-    """One row of the table; None where the program or the doctor failed."""
-    reports = [folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy")]
+    """One row of the table; None where the program or the doctor failed, no `healthy` where that run was not done."""
+    planted, healthy = (folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy"))
     alone = {v: [r["step_ms"] for r in rs] for v, rs in row["alone"].items()}
-    if not all(r.exists() for r in reports) or not all(alone.values()) or not row["planted"]:
+    if not planted.exists() or not all(alone.values()) or not row.get("planted"):
         return None
-    planted, healthy = (json.loads(r.read_text("utf-8")) for r in reports)
+    planted = json.loads(planted.read_text("utf-8"))
     cause = row["planted"]["cause"]
     verdicts, fixes = CAUSES[cause]
     gained = statistics.median(alone["planted"]) / statistics.median(alone["fixed"])
@@ -169,8 +180,9 @@ def judge_one(folder, row):
     _, promised, ceiling, between = max(of_cause, key=lambda o: o[1], default=("", 1.0, True, None))
     judged = {"program": row["program"], "cause": cause, "verdict": planted["verdict"]["id"],
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
-              "ceiling": ceiling, "above": round(gained / promised, 3),
-              "healthy": round(max((o[1] for o in offers(healthy)), default=1.0), 3)}
+              "ceiling": ceiling, "above": round(gained / promised, 3)}
+    if row.get("healthy") and healthy.exists():
+        judged["healthy"] = round(max((o[1] for o in offers(json.loads(healthy.read_text("utf-8")))), default=1.0), 3)
     if alone["planted"] and row["planted"].get("step_ms"):
         # Of the watched run against the run alone before it: far from 1, the machine was busy with something else.
         judged["pace"] = round(row["planted"]["step_ms"] / statistics.median(alone["planted"]), 3)
@@ -195,7 +207,7 @@ def judge(given):
         print(" ".join(f"{str(line.get(c, '-')):<{34 if c == 'program' else 13}}" for c in columns).rstrip())
     for row, j in judged:
         if not j:
-            print(f"not judged: {row['program']}: {row['errors']}")
+            print(f"not judged: {row['program']}: {row['errors'] or 'stopped before all of its runs were done'}")
     share = sum(r["right"] for r in rows) / len(rows)
     errors = [abs(1 / r["above"] - 1) for r in rows if r["cause"] != "none"]
     # An estimate without a range is held to what it says.
@@ -207,8 +219,8 @@ def judge(given):
               ("mean error of gains", statistics.fmean(errors or [0]), statistics.fmean(errors or [0]) <= MEAN_ERROR),
               ("worst cause ms", max([abs(r["off"]) for r in rows if "off" in r], default=0),
                all(abs(r.get("off", 0)) <= CAUSE_MS for r in rows)),
-              ("most promised to a healthy one", max(r["healthy"] for r in rows),
-               all(r["healthy"] <= HEALTHY for r in rows))]
+              ("most promised to a healthy one", max((r["healthy"] for r in rows if "healthy" in r), default=0),
+               all(r.get("healthy", float("inf")) <= HEALTHY for r in rows))]
     for name, value, held in limits:
         print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
     if given.jsonl:
@@ -229,6 +241,7 @@ def main():
     reads.add_argument("--turns", type=int, default=2, help="runs of each variant without the doctor")
     reads.add_argument("--scale", type=float, default=1.0, help="share of each program's own number of steps")
     reads.add_argument("--seconds", type=float, help="begin no program after so long")
+    reads.add_argument("--hold", type=int, default=120, help="end a program that has had the GPU for so many seconds")
     reads.add_argument("--keep", action="store_true", help="keep the captures too")
     judges = verbs.add_parser("judge")
     judges.add_argument("folder")
