@@ -16,6 +16,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/adapters/keep_columns.h"
 #include "kernels/attention/attention.h"
+#include "kernels/block_scaled/block_scaled.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
 #include "kernels/decode/beam_place.h"
@@ -694,6 +695,39 @@ const std::vector<Operation>& operations() {
                               .d = c.out(type, 5 * 16), .bias = c.in(type, testing::random_values(16, type, 1)),
                               .scratch = c.scratch(static_cast<int64_t>(fp8_matmul_scratch_bytes(c.device(), 5, 16, 32))),
                               .m = 5, .n = 16, .k = 32, .dtype = type});
+       }, false},
+      {"block_quantize", [](Call& c) {
+         for (const BlockFormat f : {BlockFormat::mxfp8_e5m2, BlockFormat::nvfp4}) {
+           const auto bytes = [&](int64_t count) {
+             return static_cast<uint8_t*>(c.changed(DType::i32, Values(static_cast<size_t>(count / 4), 0)));
+           };
+           block_quantize(c.ctx(), {.x = c.in(DType::f32, testing::random_values(48 * 80, DType::f32, 3)),
+                                    .codes = bytes(block_code_bytes(f, 48, 80)),
+                                    .scales = bytes(block_scale_bytes(f, 48, 80)),
+                                    .transposed = bytes(block_code_bytes(f, 80, 48)),
+                                    .transposed_scales = bytes(block_scale_bytes(f, 80, 48)),
+                                    .tensor = c.changed_object(BlockTensor{}), .rows = 48, .cols = 80, .format = f});
+         }
+       }, false},
+      {"block_matmul", [](Call& c) {
+         if (block_refusal(c.device()) != nullptr) return;
+         BlockTensor tensor;
+         tensor.scale = 0.5f;
+         const DType type = c.device().is_cuda() ? DType::bf16 : DType::f32;
+         for (const BlockFormat f : {BlockFormat::mxfp8_e4m3, BlockFormat::nvfp4}) {
+           const auto bytes = [&](int64_t count, double word) {
+             return static_cast<const uint8_t*>(c.in(DType::i32, Values(static_cast<size_t>(count / 4), word)));
+           };
+           const auto operand = [&](int64_t rows) {
+             return BlockOperand{.codes = bytes(block_code_bytes(f, rows, 64), 0x3A413845),
+                                 .scales = bytes(block_scale_bytes(f, rows, 64), 0x3A3B3C3D),
+                                 .tensor = c.in_object(tensor), .format = f};
+           };
+           block_matmul(c.ctx(), {.a = operand(5), .b = operand(16), .d = c.out(type, 5 * 16),
+                                  .bias = c.in(type, testing::random_values(16, type, 1)),
+                                  .scratch = c.scratch(static_cast<int64_t>(block_matmul_scratch_bytes(c.device(), 5, 16, 64))),
+                                  .m = 5, .n = 16, .k = 64, .dtype = type});
+         }
        }, false},
       {"finish_step", [](Call& c) {
          finish_step(c.ctx(), {.state = c.changed_object(state_of_a_step()), .ring = c.host_object<StepRecord>(),

@@ -19,6 +19,8 @@ struct AttentionArgs;
 struct AttentionBackwardArgs;
 struct BeamPlaceArgs;
 struct BeamStepArgs;
+struct BlockMatmulArgs;
+struct BlockQuantizeArgs;
 struct CachedAttentionArgs;
 struct CastArgs;
 struct ColumnSumArgs;
@@ -78,6 +80,10 @@ template <>
 std::span<const Impl<BeamPlaceArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<BeamStepArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<BlockMatmulArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<BlockQuantizeArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<CachedAttentionArgs>> impls_of() noexcept;
 template <>

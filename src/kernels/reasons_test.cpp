@@ -16,6 +16,7 @@
 #include "kernels/attention/impl.h"
 #include "kernels/attention/int8/int8.h"
 #include "kernels/attention/materialised/materialised.h"
+#include "kernels/block_scaled/block_scaled.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d_impl.h"
 #include "kernels/decode/beam_step.h"
@@ -510,6 +511,29 @@ void provoke_packed(Reasons& r) {
   expect("k is no multiple of 64 (a tile)", "packed_s8_amx_cpu", PackedType::s8, 65);
 }
 
+#if SATURATE_WITH_CUDA
+void provoke_block_matmul(Reasons& r) {
+  const auto expect = [&](const char* reason, BlockFormat a, BlockFormat b, int64_t k,
+                          DType type = DType::bf16, int major = 10) {
+    BlockMatmulArgs args{.k = k, .dtype = type};
+    args.a.format = a, args.b.format = b;
+    const Capability gpu{.major = major};
+    const Context ctx{.device = kGpu, .capability = &gpu};
+    const char* const impl = "block_matmul_cuda";
+    r.expect(reason, refusal(impls_of<BlockMatmulArgs>(), impl, ctx, args), impl);
+  };
+  using enum BlockFormat;
+  expect("on GPUs block-scaled products have results in bf16", mxfp8_e4m3, mxfp8_e4m3, 32,
+         DType::f32);
+  expect("cuBLASLt multiplies 4-bit codes in blocks of 16 alone (nvfp4)", mxfp4, mxfp4, 32);
+  expect("cuBLASLt does not multiply e5m2 with e5m2", mxfp8_e5m2, mxfp8_e5m2, 32);
+  expect("k is no multiple of 32 (rows of 4-bit codes begin at multiples of 16 bytes)", nvfp4,
+         nvfp4, 48);
+  expect("block-scaled products need compute capability 10.0 (Blackwell) or newer", nvfp4, nvfp4,
+         64, DType::bf16, 9);
+}
+#endif
+
 void provoke_others(Reasons& r) {
   provoke_packed(r);
   const auto nothing = [](auto&) {};
@@ -520,6 +544,10 @@ void provoke_others(Reasons& r) {
                          nothing);
   other<Fp8MatmulArgs>(r, "on the CPU 8-bit products have results in f32", "fp8_matmul_cpu",
                        nothing);
+  other<BlockQuantizeArgs>(r, "on the CPU blocks are rounded from f32", "block_quantize_cpu",
+                           nothing);
+  other<BlockMatmulArgs>(r, "on the CPU block-scaled products have results in f32",
+                         "block_matmul_cpu", nothing);
 #if SATURATE_WITH_CUDA
   other<NormForwardArgs>(r, "f64 is for gradient checks on the CPU only", "norm_forward_cuda",
                          [](auto& a) { a.dtype = DType::f64; });
@@ -541,6 +569,7 @@ void provoke_others(Reasons& r) {
   static constexpr Capability ampere{.major = 8, .minor = 6};
   other<Fp8MatmulArgs>(r, "8-bit products need compute capability 8.9 (Ada, Hopper) or newer",
                        "fp8_matmul_cuda", nothing, ampere);
+  provoke_block_matmul(r);
   static constexpr TokenPhrases phrases;
   other<BeamStepArgs>(r, "phrases that translations must hold", "beam_step_cuda",
                       [](auto& a) { a.phrases = &phrases; });

@@ -10,6 +10,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/adapters/keep_columns.h"
 #include "kernels/attention/attention.h"
+#include "kernels/block_scaled/block_scaled.h"
 #include "kernels/compression/compression.h"
 #include "kernels/conv/conv2d.h"
 #include "kernels/decode/beam_place.h"
@@ -206,6 +207,8 @@ std::string operation_table() {
   add_row<Nf4Args>(table, "nf4_dequantize");
   add_row<Fp8QuantizeArgs>(table, "fp8_quantize");
   add_row<Fp8MatmulArgs>(table, "fp8_matmul");
+  add_row<BlockQuantizeArgs>(table, "block_quantize");
+  add_row<BlockMatmulArgs>(table, "block_matmul");
   add_row<RelativeBiasArgs>(table, "relative_bias");
   add_row<RotaryArgs>(table, "rotary");
   add_row<NormForwardArgs>(table, "norm_forward");
