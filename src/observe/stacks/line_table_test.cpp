@@ -99,7 +99,7 @@ void compare(const Interpreter& python, const std::string& source, int least) {
 TEST(LineTable, IsReadAsItsOwnInterpreterReadsIt) {
   TempFolder folder;
   const std::vector<Interpreter> pythons = testing::interpreters();
-  if (pythons.empty()) GTEST_SKIP() << "no Python 3.9 to 3.14 on this machine";
+  if (pythons.empty()) GTEST_SKIP() << "no Python 3.9 to 3.15 on this machine";
   std::ofstream(folder / "x.py") << kSource;
   std::ofstream(folder / "x.py.tell") << kTell;
   for (const Interpreter& python : pythons) {

@@ -116,7 +116,7 @@ TEST_F(Native, AThreadInTheKernelHasTheNameOfItsCall) {
 
 TEST_F(Native, BelowALineOfPythonLiesTheLibraryThatItCalled) {
   const auto pythons = testing::interpreters();
-  if (pythons.empty()) GTEST_SKIP() << "no Python 3.9 to 3.14 on this machine";
+  if (pythons.empty()) GTEST_SKIP() << "no Python 3.9 to 3.15 on this machine";
   const TempFolder folder;
   std::ofstream(folder / "program.py") << "import os, zlib\n"
                                           "data = os.urandom(4 << 20)\n"

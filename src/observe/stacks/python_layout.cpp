@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace saturate::observe {
 namespace {
@@ -11,9 +12,22 @@ constexpr uint32_t kPointer = 8;
 
 void finish(PythonLayout& l) {
   l.thread_size = std::max({l.next_thread, l.thread_frame, l.native_id, l.pthread}) + kPointer;
-  l.frame_size = std::max({l.frame_code, l.frame_caller, l.frame_at, l.frame_owner}) + kPointer;
-  l.code_size = std::max({l.code_type, l.file, l.function, l.first_line, l.table}) + kPointer;
+  l.frame_size =
+      std::max({l.frame_code, l.frame_caller, l.frame_at, l.frame_owner, l.frame_copy}) + kPointer;
+  l.code_size =
+      std::max({l.code_type, l.file, l.function, l.first_line, l.table, l.copies}) + kPointer;
 }
+
+// Where the parts of the table begin, in words: each version has new entries in the middle.
+struct Parts {
+  int minor;
+  size_t lock, thread, thread_ids, frame, code, object, bytes;
+};
+constexpr Parts kParts[] = {
+    {13, 14, 19, 24, 28, 34, 44, 64},
+    {14, 15, 22, 27, 31, 39, 50, 74},
+    {15, 15, 22, 30, 39, 47, 58, 86},
+};
 
 }  // namespace
 
@@ -70,23 +84,23 @@ std::optional<PythonLayout> python_layout(std::span<const uint64_t> table) {
     return std::nullopt;
   PythonLayout l;
   l.minor = static_cast<int>(table[1] >> 16 & 255);
-  if (table[1] >> 24 != 3 || l.minor < 13 || l.minor > 14) return std::nullopt;
+  const auto* parts = std::find_if(std::begin(kParts), std::end(kParts),
+                                   [&](const Parts& p) { return p.minor == l.minor; });
+  if (table[1] >> 24 != 3 || parts == std::end(kParts)) return std::nullopt;
   l.without_lock = table[2] != 0;
   const auto at = [&](size_t i) { return static_cast<uint32_t>(table[i]); };
-  // 3.14 has new entries in the middle.
-  const bool newer = l.minor == 14;
-  const size_t lock = newer ? 15 : 14, thread = newer ? 22 : 19, frame = newer ? 31 : 28;
-  const size_t code = newer ? 39 : 34, object = newer ? 50 : 44, bytes = newer ? 74 : 64;
+  const auto [minor, lock, thread, thread_ids, frame, code, object, bytes] = *parts;
   l.interpreters = at(5);
   l.next_interpreter = at(8);
   l.threads = at(9);
   l.lock_pointer = at(lock);
+  l.lock_enabled = at(lock + 2);  // the only one that counts from the lock
   l.lock_taken = at(lock + 3) - at(lock + 1);
   l.lock_holder = at(lock + 4) - at(lock + 1);
   l.next_thread = at(thread + 2);
   l.thread_frame = at(thread + 4);
-  l.pthread = at(thread + 5);
-  l.native_id = at(thread + 6);
+  l.pthread = at(thread_ids);
+  l.native_id = at(thread_ids + 1);
   l.frame_caller = at(frame + 1);
   l.frame_code = at(frame + 2);
   l.frame_at = at(frame + 3);
@@ -96,6 +110,10 @@ std::optional<PythonLayout> python_layout(std::span<const uint64_t> table) {
   l.table = at(code + 4);
   l.first_line = at(code + 5);
   l.bytecode = at(code + 9);
+  if (l.without_lock && minor >= 14) {
+    l.frame_copy = at(frame + 7);
+    l.copies = at(code + 10);
+  }
   l.code_type = at(object + 1);
   l.bytes_size = at(bytes + 1);
   l.bytes_data = at(bytes + 2);
@@ -106,7 +124,7 @@ std::optional<PythonLayout> python_layout(std::span<const uint64_t> table) {
   finish(l);
   constexpr uint32_t kMostBytes = 4096;  // a table with more is none
   if (std::max({l.thread_size, l.frame_size, l.code_size, l.text_ascii}) > kMostBytes ||
-      std::max(l.lock_taken, l.lock_holder) > 200)
+      std::max({l.lock_taken, l.lock_holder, l.lock_enabled}) > 200)
     return std::nullopt;
   return l;
 }

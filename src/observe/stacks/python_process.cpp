@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,7 +23,8 @@ constexpr int kMostInterpreters = 16;
 constexpr const char* kForbidden =
     "the kernel forbids to read its memory (kernel.yama.ptrace_scope above 1, or a container "
     "without that right)";
-constexpr uint8_t kFrameOfC = 3;  // owners from here on are no frames of Python
+constexpr int kNoInstruction = INT32_MAX;  // behind all places: of the function no line is known
+constexpr uint8_t kFrameOfC = 3;           // owners from here on are no frames of Python
 
 // "3.9" in ".../libpython3.9.so.1.0" or ".../python3.9"; 0: none.
 int minor_in(const std::string& path) {
@@ -130,11 +132,10 @@ std::unique_ptr<PythonProcess> PythonProcess::attach(pid_t pid, std::string& pro
       if (memory.read(runtime->second, table.data(), sizeof table)) layout = python_layout(table);
     }
     if (!layout) {
-      problem = "its Python is 3." + std::to_string(minor) + "; 3.9 to 3.14 can be read";
+      problem = "its Python is 3." + std::to_string(minor) + "; 3.9 to 3.15 can be read";
       return nullptr;
     }
-    std::unique_ptr<PythonProcess> process(
-        new PythonProcess(pid, *layout, runtime->second, type->second));
+    auto process = std::make_unique<PythonProcess>(pid, *layout, runtime->second, type->second);
     std::vector<PythonThread> threads;
     if (process->read_threads(threads) && !threads.empty()) return process;
     if (process->error() == EPERM) problem = kForbidden;  // else it is not set up yet
@@ -150,15 +151,17 @@ bool PythonProcess::read_threads(std::vector<PythonThread>& threads) {
   if (!memory_.read(runtime_ + layout_.interpreters, interpreter)) return false;
   std::vector<char> bytes(layout_.thread_size);
   for (int i = 0; interpreter != 0 && i < kMostInterpreters; ++i) {
-    uint64_t holder = 0;
-    if (!layout_.without_lock) {
-      uint64_t lock = runtime_ + layout_.runtime_lock;
-      if (layout_.runtime_lock == 0) memory_.read(interpreter + layout_.lock_pointer, lock);
+    uint64_t holder = 0, lock = runtime_ + layout_.runtime_lock;
+    if (layout_.runtime_lock == 0) memory_.read(interpreter + layout_.lock_pointer, lock);
+    std::array<char, kLockBytes> lock_bytes;
+    const auto flag = [&](uint32_t at) {
+      return static_cast<int32_t>(word_at(lock_bytes.data(), at)) != 0;
+    };
+    // A free-threaded build has one as well, for modules that cannot do without.
+    if (memory_.read(lock, lock_bytes.data(), lock_bytes.size()) &&
+        (!layout_.without_lock || flag(layout_.lock_enabled))) {
       locks_.push_back(lock);
-      std::array<char, kLockBytes> lock_bytes;
-      if (memory_.read(lock, lock_bytes.data(), lock_bytes.size()) &&
-          static_cast<int32_t>(word_at(lock_bytes.data(), layout_.lock_taken)) != 0)
-        holder = word_at(lock_bytes.data(), layout_.lock_holder);
+      if (flag(layout_.lock_taken)) holder = word_at(lock_bytes.data(), layout_.lock_holder);
     }
     uint64_t state = 0;
     if (!memory_.read(interpreter + layout_.threads, state)) return false;
@@ -210,6 +213,7 @@ void PythonProcess::read_stack(const PythonThread& thread, std::vector<PythonPla
   }
   codes_at_.clear();
   at_.clear();
+  copies_.clear();
   Frames frames(memory_, layout_);
   uint64_t frame = thread.frame;  // torn ones may go in a circle
   for (size_t seen = 0; frame != 0 && seen < 2 * kMostFrames && at_.size() < kMostFrames; ++seen) {
@@ -218,21 +222,46 @@ void PythonProcess::read_stack(const PythonThread& thread, std::vector<PythonPla
     const auto owner = static_cast<uint8_t>(bytes[layout_.frame_owner]);
     frame = word_at(bytes, layout_.frame_caller);
     if (layout_.frame_owner != 0 && owner >= kFrameOfC) continue;
-    constexpr uint64_t kMarks = 3;  // of a reference, in 3.14
+    constexpr uint64_t kMarks = 3;  // of a reference, from 3.14 on
     codes_at_.push_back(word_at(bytes, layout_.frame_code) & ~kMarks);
     at_.push_back(word_at(bytes, layout_.frame_at));
+    int32_t copy = 0;
+    if (layout_.frame_copy != 0) std::memcpy(&copy, bytes + layout_.frame_copy, sizeof copy);
+    copies_.push_back(copy);
   }
   heads_.resize(at_.size() * layout_.code_size);
-  const size_t read = memory_.read_parts(codes_at_, layout_.code_size, heads_.data());
-  for (size_t i = 0; i < read; ++i) {
-    PythonPlace* p = place(codes_at_[i], heads_.data() + i * layout_.code_size, at_[i]);
+  codes_at_.resize(memory_.read_parts(codes_at_, layout_.code_size, heads_.data()));
+  read_copies();
+  for (size_t i = 0; i < codes_at_.size(); ++i) {
+    const char* head = heads_.data() + i * layout_.code_size;
+    PythonPlace* p = place(codes_at_[i], head, at_[i], bytecode_[i]);
     if (p == nullptr) return;
     stack.push_back(p);
   }
 }
 
-// `head`: the start of the code object.
-PythonPlace* PythonProcess::place(uint64_t code, const char* head, uint64_t at) {
+// Where the instructions begin that each frame runs.
+void PythonProcess::read_copies() {
+  bytecode_.clear();
+  std::vector<uint64_t> entries;
+  std::vector<size_t> of;
+  for (size_t i = 0; i < codes_at_.size(); ++i) {
+    bytecode_.push_back(codes_at_[i] + layout_.bytecode);
+    if (copies_[i] <= 0) continue;
+    // Their number, then a pointer to each; those of the code object are the first.
+    const uint64_t array = word_at(heads_.data() + i * layout_.code_size, layout_.copies);
+    entries.push_back(array + 8 * (1 + static_cast<uint64_t>(copies_[i])));
+    of.push_back(i);
+  }
+  if (entries.empty()) return;
+  std::vector<uint64_t> starts(entries.size());
+  const size_t read =
+      memory_.read_parts(entries, sizeof starts[0], reinterpret_cast<char*>(starts.data()));
+  for (size_t i = 0; i < of.size(); ++i) bytecode_[of[i]] = i < read ? starts[i] : 0;
+}
+
+// `head`: the start of the code object; `bytecode`: of its instructions, 0 when not known.
+PythonPlace* PythonProcess::place(uint64_t code, const char* head, uint64_t at, uint64_t bytecode) {
   const auto word = [&](uint32_t offset) { return word_at(head, offset); };
   if (word(layout_.code_type) != code_type_) return nullptr;
   int32_t first_line = 0;
@@ -252,10 +281,14 @@ PythonPlace* PythonProcess::place(uint64_t code, const char* head, uint64_t at) 
     }
   }
   int instruction = 0;
-  if (layout_.bytecode != 0)
-    instruction = static_cast<int>(at - (code + layout_.bytecode));
-  else
+  if (layout_.bytecode != 0) {
+    constexpr int64_t kMost = 1 << 28;
+    const auto distance = static_cast<int64_t>(at - bytecode);
+    instruction =
+        bytecode == 0 || std::abs(distance) > kMost ? kNoInstruction : static_cast<int>(distance);
+  } else {
     instruction = static_cast<int32_t>(at) * (layout_.minor == 10 ? 2 : 1);
+  }
   if (instruction < 0) instruction = 0;  // not begun
   std::unique_ptr<PythonPlace>& p = known->places[instruction];
   if (p == nullptr) {

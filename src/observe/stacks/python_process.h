@@ -29,7 +29,7 @@ struct PythonThread {
   bool has_lock = false;  // the interpreter's
 };
 
-// Reads the stacks of a process that runs CPython 3.9 to 3.14, from outside and while it runs: no
+// Reads the stacks of a process that runs CPython 3.9 to 3.15, from outside and while it runs: no
 // stop, no signal, no code of ours in it. A frame that is torn by a change ends the stack there.
 // The same user may do that for its own child processes; see RemoteMemory.
 class PythonProcess {
@@ -37,6 +37,10 @@ class PythonProcess {
   // Null where the process has no Python, or none that is set up by now; with the reason in
   // `problem` where it has one that cannot be read.
   static std::unique_ptr<PythonProcess> attach(pid_t pid, std::string& problem);
+
+  // Of a process whose structures are known; attach() finds them.
+  PythonProcess(pid_t pid, PythonLayout layout, uint64_t runtime, uint64_t code_type)
+      : memory_(pid), pid_(pid), layout_(layout), runtime_(runtime), code_type_(code_type) {}
 
   // Those there are now; false when the interpreter cannot be read any more: the process has ended,
   // or runs another program. Cost: two system calls and one a thread, 1 us each.
@@ -61,10 +65,9 @@ class PythonProcess {
     int first_line = 0;
     std::unordered_map<int, std::unique_ptr<PythonPlace>> places;  // by instruction
   };
-  PythonProcess(pid_t pid, PythonLayout layout, uint64_t runtime, uint64_t code_type)
-      : memory_(pid), pid_(pid), layout_(layout), runtime_(runtime), code_type_(code_type) {}
   pid_t native_thread(const std::vector<char>& bytes) const;
-  PythonPlace* place(uint64_t code, const char* head, uint64_t at);
+  void read_copies();
+  PythonPlace* place(uint64_t code, const char* head, uint64_t at, uint64_t bytecode);
   bool read_text(uint64_t object, std::string& text) const;
   bool read_bytes(uint64_t object, std::string& bytes) const;
 
@@ -75,7 +78,8 @@ class PythonProcess {
   std::vector<uint64_t> locks_;
   std::unordered_map<uint64_t, std::unique_ptr<Code>> codes_;  // by address
   size_t places_ = 0;
-  std::vector<uint64_t> codes_at_, at_;  // of the stack that is read
+  std::vector<uint64_t> codes_at_, at_, bytecode_;  // of the stack that is read
+  std::vector<int32_t> copies_;                     // which copy of its instructions a frame runs
   std::vector<char> heads_;
 };
 

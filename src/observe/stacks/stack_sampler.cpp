@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "observe/read/merge.h"
@@ -164,16 +165,24 @@ void StackSampler::sample_process(pid_t pid, Process& process) {
     return;
   }
   std::vector<std::pair<Thread*, HostSample>> now;
-  const HostSample* holder = nullptr;
+  std::optional<HostSample> holder;
   now.reserve(found_.size());
   for (const PythonThread& found : found_) {
     if (found.frame == 0) continue;
     Thread& thread = process.threads[found.thread];
+    // A thread that has gone into another interpreter is known to both; the younger is the inner one
+    // and comes first.
+    if (thread.seen == samples_) {
+      const auto before = std::find_if(now.begin(), now.end(),
+                                       [&](const auto& one) { return one.first == &thread; });
+      if (before != now.end() && before->second.stack != kNoStack) continue;
+      if (before != now.end()) now.erase(before);
+    }
     now.emplace_back(&thread, look(pid, process, found, thread));
-    if (found.has_lock) holder = &now.back().second;
+    if (found.has_lock) holder = now.back().second;
   }
   for (auto& [thread, sample] : now) {
-    if (sample.state == HostState::lock && holder != nullptr && holder->thread != sample.thread) {
+    if (sample.state == HostState::lock && holder && holder->thread != sample.thread) {
       sample.holder = holder->thread;
       sample.holder_stack = holder->stack;
     }
@@ -337,7 +346,7 @@ std::vector<std::string> StackSampler::notes() const {
   for (const std::string& p : problems)
     out.push_back("lines of Python: of a process that was started none are known: " + p);
   if (problems.empty() && !read_any_)
-    out.push_back("lines of Python: no process that was started runs Python 3.9 to 3.14");
+    out.push_back("lines of Python: no process that was started runs Python 3.9 to 3.15");
   if (refused_ != 0)
     out.push_back(std::string("functions of native code are not known: the kernel refuses "
                               "perf_event_open (") +

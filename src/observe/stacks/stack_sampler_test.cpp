@@ -103,7 +103,7 @@ bool is_at(const Trace& t, uint32_t stack, const std::string& function, uint32_t
 class EachPython : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (pythons_.empty()) GTEST_SKIP() << "no Python 3.9 to 3.14 on this machine";
+    if (pythons_.empty()) GTEST_SKIP() << "no Python 3.9 to 3.15 on this machine";
   }
   const std::vector<Interpreter> pythons_ = testing::interpreters();
 };
@@ -138,8 +138,68 @@ TEST_F(EachPython, TheHotLineIsNamed) {
   }
 }
 
+// Against what the program says of itself: through C code, generators, classes and functions in
+// functions, on the first thread and on another, whose instructions may be a copy of its own.
+TEST_F(EachPython, TheWholeStackIsWhatTheProgramSaysItIs) {
+  for (const Interpreter& python : pythons_) {
+    const Program program(
+        python.path,
+        "import functools, os, sys, threading, time\n"
+        "def say(name):\n"
+        "    rows, f = [], sys._getframe(1)\n"
+        "    while f: rows.append(f'{f.f_code.co_name} {f.f_lineno}'); f = f.f_back\n"
+        "    with open(name + '.part', 'w') as f: f.write('\\n'.join(rows))\n"
+        "    os.rename(name + '.part', name)\n"
+        "    time.sleep(1000)\n"
+        "class Data:\n"
+        "    def __getitem__(self, name):\n"
+        "        def inner(x): say(name)\n"
+        "        return list(map(inner,\n"
+        "                        (1, 2)))\n"
+        "def each(name):\n"
+        "    for i in range(3):\n"
+        "        yield sorted([1, 2], key=lambda k:\n"
+        "                     Data()[name])\n"
+        "def warm(n): return sum(k * 2 for k in range(n))\n"
+        "def run(name):\n"
+        "    for i in range(3000): warm(10)\n"
+        "    functools.reduce(lambda a, b: next(each(name)), (1, 2, 3))\n"
+        "threading.Thread(target=run, args=('second',), daemon=True).start()\n"
+        "run('first')\n");
+    std::string problem;
+    std::unique_ptr<PythonProcess> process;
+    for (const char* name : {"first", "second"})
+      for (int i = 0; i < 2000 && access(program.path(name).c_str(), F_OK) != 0; ++i) usleep(5'000);
+    usleep(20'000);  // until it sleeps
+    process = PythonProcess::attach(program.pid(), problem);
+    ASSERT_NE(process, nullptr) << python.path << problem;
+    std::vector<PythonThread> threads;
+    ASSERT_TRUE(process->read_threads(threads));
+    ASSERT_EQ(threads.size(), 2u) << python.path;
+    for (const PythonThread& thread : threads) {
+      const char* name = thread.thread == program.pid() ? "first" : "second";
+      std::vector<std::string> said, read;
+      std::ifstream in(program.path(name));
+      for (std::string row; std::getline(in, row);) said.push_back(row);
+      std::vector<PythonPlace*> stack;
+      process->read_stack(thread, stack);
+      ASSERT_FALSE(stack.empty()) << python.path;
+      EXPECT_TRUE(stack[0]->function.ends_with("say") && stack[0]->at.line == 7)
+          << python.path << " " << stack[0]->function << ":" << stack[0]->at.line;
+      for (size_t i = 1; i < stack.size(); ++i) {
+        const std::string& function = stack[i]->function;
+        read.push_back(function.substr(function.rfind('.') + 1) + " " +
+                       std::to_string(stack[i]->at.line));
+      }
+      ASSERT_GE(said.size(), 7u) << python.path;
+      EXPECT_EQ(read, said) << python.path << " " << name;
+    }
+  }
+}
+
 TEST_F(EachPython, WhoHoldsTheLockIsNamed) {
   for (const Interpreter& python : pythons_) {
+    if (!python.has_lock) continue;
     const Program program(python.path,
                           "import threading, time\n"
                           "def hog():\n"
@@ -168,6 +228,29 @@ TEST_F(EachPython, WhoHoldsTheLockIsNamed) {
     }
     EXPECT_GT(waiting, 0.15) << python.path;
     EXPECT_GT(named, 0.8) << python.path;
+  }
+}
+
+TEST_F(EachPython, AThreadInAnotherInterpreterIsThereOnce) {
+  for (const Interpreter& python : pythons_) {
+    const Program program(python.path,
+                          "try: import _interpreters as x\n"
+                          "except ImportError: import _xxsubinterpreters as x\n"
+                          "x.run_string(x.create(), '''def inner():\n"
+                          "    while True: sum(range(20000))\n"
+                          "open('started', 'w').close()\n"
+                          "inner()''')\n");
+    constexpr int kSamples = 40;
+    const Trace t = sampled(program, kSamples);
+    int64_t all = 0, inner = 0;
+    for (const HostSample& s : t.samples) {
+      all += s.count;
+      const StackNode& n = t.stacks[python_part(t, s.stack)];
+      if (t.names[n.function] == "inner" && n.line == 2) inner += s.count;
+    }
+    EXPECT_GT(all, kSamples / 2) << python.path;
+    EXPECT_LE(all, kSamples) << python.path;
+    EXPECT_GT(inner, all * 9 / 10) << python.path;
   }
 }
 
