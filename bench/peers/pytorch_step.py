@@ -3,15 +3,20 @@
 
 usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m|gpt2-355m|gpt2-1558m] [--batch TOKENS] [--length N]
                        [--vocab N] [--mode eager|compile|graphs] [--repeats N]
-                       [--precision fp32|bf16|fp16] [--micro-batches N] [--checkpoint] [--memory GIB]
+                       [--precision fp32|bf16|fp16|fp8] [--recipe tensorwise|rowwise|rowwise_with_gw_hp] [--convert all|auto]
+                       [--micro-batches N] [--checkpoint] [--memory GIB]
 
---precision is autocast's: bf16 on a GPU and fp32 (none) on the CPU unless given.
+--precision is autocast's: bf16 on a GPU and fp32 (none) on the CPU unless given. fp8 is bf16 in which torchao's Float8Linear takes the
+place of linear layers: by --convert all those whose sides are multiples of 16, or auto, those that torchao expects to gain. The output
+layer shares the embedding's table and stays in bf16, as in `saturate bench step --precision fp8`. On the CPU torchao emulates its
+products, for a look at losses; times say nothing there.
 Full batches of sentences of equal length, so PyTorch computes no padding either. Under torchrun it
 becomes DistributedDataParallel. --batch is cut into micro-batches; --checkpoint computes layers again in the
 backward pass; --memory bounds what PyTorch's allocator may take, as `train.memory` does. Prints one JSON line: median step time, CPU time of a step (all threads) and target
 tokens per second, and where the driver counts energy (one GPU) joules of 1,000 target tokens.
 """
 import argparse
+import importlib.metadata
 import json
 import math
 import os
@@ -30,7 +35,9 @@ a.add_argument("--length", type=int, default=32)
 a.add_argument("--vocab", type=int, default=32000)
 a.add_argument("--mode", default="graphs")
 a.add_argument("--repeats", type=int, default=20)
-a.add_argument("--precision", choices=("fp32", "bf16", "fp16"))
+a.add_argument("--precision", choices=("fp32", "bf16", "fp16", "fp8"))
+a.add_argument("--recipe", choices=("tensorwise", "rowwise", "rowwise_with_gw_hp"), default="tensorwise")
+a.add_argument("--convert", choices=("all", "auto"), default="all")
 a.add_argument("--micro-batches", type=int, default=1)
 a.add_argument("--checkpoint", action="store_true")
 a.add_argument("--memory", type=float, default=0)
@@ -112,10 +119,34 @@ class Model(nn.Module):
         return F.cross_entropy(logits, labels.flatten(), label_smoothing=0.0 if LM else 0.1)
 
 
+def convert_to_fp8(model):
+    """Float8Linear for linear layers, in place; how many of how many."""
+    from dataclasses import replace
+
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    from torchao.float8.float8_linear import Float8Linear
+    from torchao.float8.float8_linear_utils import _auto_filter_for_recipe
+
+    config = Float8LinearConfig.from_recipe_name(a.recipe)
+    if a.device == "cpu":
+        if a.recipe == "rowwise_with_gw_hp":
+            raise SystemExit("pytorch_step.py: --recipe rowwise_with_gw_hp needs a GPU: torchao follows autocast there alone")
+        config = replace(config, emulate=True)
+    chosen = lambda m, name: m.in_features % 16 == 0 and m.out_features % 16 == 0
+    if a.convert == "auto":  # torchao has no rule for the third recipe: its products are rowwise too
+        chosen = _auto_filter_for_recipe("tensorwise" if a.recipe == "tensorwise" else "rowwise", [])
+    linear = sum(isinstance(m, nn.Linear) for m in model.modules())
+    convert_to_float8_training(model, config=config, module_filter_fn=chosen)
+    return sum(isinstance(m, Float8Linear) for m in model.modules()), linear
+
+
 torch.set_float32_matmul_precision("high")
 if RANKS > 1:
     torch.distributed.init_process_group("nccl")
 model = Model().to(a.device)
+fp8_layers = convert_to_fp8(model) if a.precision == "fp8" else None
+if fp8_layers and not fp8_layers[0]:
+    raise SystemExit(f"pytorch_step.py: --convert {a.convert} leaves all {fp8_layers[1]} linear layers of {a.preset} in bf16 with {a.recipe}")
 wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True) if RANKS > 1 else model
 fused = {"fused": True} if a.device == "cuda" else {"foreach": True}
 optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, **fused)
@@ -128,7 +159,7 @@ run = wrapped if a.mode == "eager" else torch.compile(wrapped, mode="reduce-over
 def step():
     for _ in range(a.micro_batches):
         if a.precision != "fp32":
-            with torch.autocast(a.device, torch.bfloat16 if a.precision == "bf16" else torch.float16):
+            with torch.autocast(a.device, torch.float16 if a.precision == "fp16" else torch.bfloat16):
                 loss = run(*batch) / a.micro_batches
         else:
             loss = run(*batch) / a.micro_batches
@@ -197,6 +228,8 @@ if RANK == 0:
                       "target_tokens": B * a.length * a.micro_batches * RANKS, "step_ms": round(median * 1e3, 3),
                       "cpu_ms": round(cpu_median * 1e3, 3),
                       "tokens_per_s": round(B * a.length * a.micro_batches * RANKS / median), "torch": torch.__version__,
+                      **({"precision": "fp8", "recipe": a.recipe, "convert": a.convert, "fp8_layers": fp8_layers[0], "linear_layers": fp8_layers[1],
+                          "torchao": importlib.metadata.version("torchao")} if fp8_layers else {}),
                       **({"joules_per_1000_tokens": round(joules / (B * a.length * a.micro_batches) * 1e3, 3)} if joules else {}),
                       **({"micro_batches": a.micro_batches, "checkpoint": a.checkpoint, "precision": a.precision, "memory_gib": a.memory,
                           "peak_bytes": torch.cuda.max_memory_reserved()} if a.memory else {})}), flush=True)
