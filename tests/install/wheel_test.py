@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -51,3 +52,11 @@ with tempfile.TemporaryDirectory() as scratch:
     found = run("saturate", "translate", "--model", MODEL, "--ids", "--beam", "1", "--device", "cpu", "--quiet", "--input", scratch / "source",
                 "--max-length", len(golden["greedy"]), path=nowhere)
     assert found == expected, found
+    # Where a library of CUDA is missing, the command says which and what brings it, as the package does.
+    command = scratch / "venv/bin/saturate"
+    text = command.read_text()
+    kept, changed = re.search(r'^NEEDED = "(.*?)"', text, re.M)[1], re.sub(r'^NEEDED = ".*?"', 'NEEDED = "libnot_there.so.1"', text, flags=re.M)
+    assert bool(kept) == (run(python, "-c", "import saturate; print(saturate.build_info()['cuda'])", path=nowhere) == "True"), kept
+    command.write_text(changed)
+    done = subprocess.run(["saturate", "--version"], capture_output=True, text=True, env={"PATH": nowhere})
+    assert done.returncode == 1 and "libnot_there.so.1" in done.stderr and "saturate[cuda]" in done.stderr and done.stderr.count("\n") == 1, done
