@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/long_loops.h"
 #include "runtime/start_threads.h"
 
 namespace saturate {
@@ -34,14 +35,12 @@ int default_threads() {
                       std::to_string(kMostCpuThreads) + ", or unset it");
     return n;
   }
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::clamp(allowed, 1, kMostCpuThreads);
+  return std::clamp(allowed_cpus(), 1, kMostCpuThreads);
 }
 
 std::atomic<int> g_threads{0};  // 0: not decided yet
 thread_local bool t_inside = false;
+thread_local bool t_shares_long = false;
 
 // Workers sleep until a job's number changes, run their own chunk, and the last one wakes the
 // caller. They spin briefly first: the kernels of one step follow each other within microseconds.
@@ -174,6 +173,25 @@ void set_cpu_threads(int threads) {
 
 InOneThread::InOneThread() noexcept : before_(std::exchange(t_inside, true)) {}
 InOneThread::~InOneThread() { t_inside = before_; }
+
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+LongLoopsShared::LongLoopsShared() noexcept : before_(std::exchange(t_shares_long, true)) {}
+LongLoopsShared::~LongLoopsShared() { t_shares_long = before_; }
+
+void parallel_for_long(int64_t count, int64_t grain,
+                       const std::function<void(int64_t, int64_t)>& body) {
+  struct Opened {  // for this loop alone: what runs inside it runs in its thread
+    const bool inside = t_inside, shares = t_shares_long;
+    Opened() { t_inside = inside && !shares, t_shares_long = false; }
+    ~Opened() { t_inside = inside, t_shares_long = shares; }
+  } const opened;
+  parallel_for(count, grain, body);
+}
 
 int threads_here() { return t_inside ? 1 : cpu_threads(); }
 

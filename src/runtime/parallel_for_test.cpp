@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/long_loops.h"
+
 namespace saturate {
 namespace {
 
@@ -71,6 +73,36 @@ TEST(ParallelFor, ThreadsOfTheirOwnShareNothing) {
   }
   EXPECT_EQ(threads_here(), 4);
   EXPECT_EQ(borders().size(), 4u);
+  set_cpu_threads(2);
+}
+
+TEST(ParallelFor, LongLoopsAreSharedByAThreadThatIsAloneAtWork) {
+  set_cpu_threads(4);
+  const auto chunks = [](const auto& loop) {
+    std::atomic<int> count{0}, inner{0};
+    loop(64, 1, [&](int64_t, int64_t) {
+      ++count;
+      parallel_for_long(64, 1, [&](int64_t, int64_t) { ++inner; });  // as a loop within a loop
+    });
+    EXPECT_EQ(inner.load(), count.load());
+    return count.load();
+  };
+  EXPECT_EQ(chunks(parallel_for_long), 4);
+  const InOneThread alone;
+  EXPECT_EQ(chunks(parallel_for_long), 1);
+  {
+    const LongLoopsShared shared;
+    EXPECT_EQ(chunks(parallel_for_long), 4);
+    EXPECT_EQ(chunks(parallel_for_long), 4) << "what it was is put back";
+    EXPECT_EQ(threads_here(), 1) << "short loops stay where they are";
+    EXPECT_THROW(parallel_for_long(64, 1,
+                                   [](int64_t b, int64_t) {
+                                     if (b == 0) throw 1;
+                                   }),
+                 int);
+    EXPECT_EQ(threads_here(), 1);
+  }
+  EXPECT_EQ(chunks(parallel_for_long), 1);
   set_cpu_threads(2);
 }
 

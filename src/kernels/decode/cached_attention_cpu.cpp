@@ -51,13 +51,17 @@ class Problem {
     T* const p = s.weights.data();
     for (int64_t j = 0; j < count; j += kKeys) {
       const T* const* const keys = s.keys.data() + j;
-      for (int64_t h = 0; h < a_.heads; ++h)
+      const bool more = j + kKeys < count;  // keys to come; else the first values are next
+      for (int64_t h = 0; h < a_.heads; ++h) {
+        fetch(h, more ? keys + kKeys : s.keys.data(), more ? 0 : kv_width_);
         score(q + h * size_, keys, column(h), p + h * stride + j);
+      }
     }
     for (int64_t h = 0; h < a_.heads; ++h) softmax(h, count, stride, p + h * stride);
     for (int64_t j = 0; j < count; j += kKeys) {
       const T* const* const keys = s.keys.data() + j;
       for (int64_t h = 0; h < a_.heads; ++h) {
+        if (j + kKeys < count) fetch(h, keys + kKeys, kv_width_);
         add(p + h * stride + j, keys, kv_width_ + column(h), o + h * size_);
       }
     }
@@ -86,6 +90,17 @@ class Problem {
   }
   // Of a query head's key.
   int64_t column(int64_t h) const { return h / (a_.heads / a_.kv_heads) * size_; }
+
+  // Asks for what head h will read of four positions while others are computed: positions lie apart,
+  // so the processor does not see them coming.
+  void fetch(int64_t h, const T* const* keys, int64_t offset) const {
+    if (h % (a_.heads / a_.kv_heads) != 0) return;  // these heads share a key
+    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+    for (int64_t i = 0; i < kKeys; ++i) {
+      const T* const key = keys[i] + offset + column(h);
+      for (int64_t c = 0; c < size_; c += kLine) __builtin_prefetch(key + c);
+    }
+  }
 
   // The sums of the elements of four vectors.
   static void sums_of(const Vec (&v)[kKeys], T* to) {

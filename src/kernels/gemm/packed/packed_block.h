@@ -15,6 +15,8 @@ struct Block {
   const void* x = nullptr;  // rows of the operand as the kernel reads it
   int64_t x_bytes = 0;      // from row to row
   int64_t rows = 0;
+  const int32_t* row_of =
+      nullptr;                  // which of x and y each of `rows` is; null: they follow each other
   int64_t steps = 0;            // of kLine bytes in a panel
   const char* w = nullptr;      // panels, steps * kLine bytes each
   int64_t first = 0, last = 0;  // panels to multiply

@@ -86,6 +86,8 @@ CpuLevel cpu_level() noexcept;
 //
 // Shapes    x (rows, k), row stride ldx; y (rows, n), row stride ldy; bias (n) or null.
 // Types     x, y, bias f32; w f32, bf16 or s8.
+// Rows      with a list of them the others of x are not read and those of y left as they are (AMX
+//           computes all the same).
 // Aliasing  none.
 // Stream    the CPU's: done at return.
 // Order     bitwise equal for every number of rows and threads and every instruction set: an element
@@ -104,6 +106,7 @@ struct PackedLinearArgs {
   int64_t rows = 0, ldx = 0, ldy = 0;
   std::optional<ActivationKind> activation = {};
   CpuLevel level = CpuLevel::avx2;  // the newest that may run: cpu_level() or older
+  const int32_t* listed = nullptr;  // how many rows are wanted, then these, ascending; null: all
 };
 
 // Chooses what runs; s8 and bf16 say in workspace_bytes what the context has to bring. Of the pointers none

@@ -10,6 +10,7 @@
 #include "kernels/gemm/packed/packed_bf16_value.h"
 #include "kernels/gemm/packed/packed_block.h"
 #include "kernels/gemm/packed/packed_impl.h"
+#include "runtime/long_loops.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels::packed {
@@ -37,10 +38,22 @@ Activate activate_of(const std::optional<ActivationKind>& kind) {
   return nullptr;
 }
 
-// Threads share the panels: at least 4 Mflop each, and whole groups of eight panels.
+int64_t wanted(const PackedLinearArgs& a) { return a.listed == nullptr ? a.rows : a.listed[0]; }
+// The i-th of the rows that are wanted.
+int64_t row_of(const PackedLinearArgs& a, int64_t i) {
+  return a.listed == nullptr ? i : a.listed[1 + i];
+}
+[[maybe_unused]] PackedLinearArgs all_rows(PackedLinearArgs a) {
+  a.listed = nullptr;
+  return a;
+}
+
+// Threads share the panels, whole groups of eight: 4 Mflop each at least, or where rows are few 512 KiB
+// of weights, which take as long to come from memory.
 void multiply(const PackedLinearArgs& a, Kernel kernel, const Block& operand, int64_t step_flops) {
   Block whole = operand;
-  whole.rows = a.rows;
+  whole.rows = wanted(a);
+  whole.row_of = wanted(a) < a.rows ? a.listed + 1 : nullptr;
   whole.w = a.w.panels;
   whole.n = a.w.n;
   whole.y = a.y;
@@ -48,10 +61,11 @@ void multiply(const PackedLinearArgs& a, Kernel kernel, const Block& operand, in
   whole.bias = a.bias;
   whole.relu = a.activation == ActivationKind::relu;
   whole.activate = activate_of(a.activation);
-  constexpr int64_t kGroup = 8, kWorth = 4'000'000;
+  constexpr int64_t kGroup = 8, kWorth = 4'000'000, kWorthBytes = int64_t{1} << 19;
   const int64_t panels = (a.w.n + kPanel - 1) / kPanel, groups = (panels + kGroup - 1) / kGroup;
-  const int64_t flops = std::max<int64_t>(1, a.rows * whole.steps * step_flops * kGroup);
-  parallel_for(groups, std::max<int64_t>(1, kWorth / flops), [&](int64_t begin, int64_t end) {
+  const int64_t flops = std::max<int64_t>(1, whole.rows * whole.steps * step_flops * kGroup);
+  const int64_t grain = std::min(kWorth / flops, kWorthBytes / (whole.steps * kLine * kGroup));
+  parallel_for_long(groups, std::max<int64_t>(1, grain), [&](int64_t begin, int64_t end) {
     Block part = whole;
     part.first = begin * kGroup;
     part.last = std::min(panels, end * kGroup);
@@ -110,12 +124,13 @@ void round_row(const float* x, int64_t count, float factor, int64_t stride, uint
 }
 #endif
 
-// The q of rows [begin, end) of x, zeros behind them: as u8, 128 more, with AVX-512 (Out = uint8_t), or
+// The q of the wanted rows [begin, end) of x, zeros behind them: as u8, 128 more, with AVX-512 (Out = uint8_t), or
 // as s16; and the rows' scales.
 template <class Out>
 void round_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, Out* out, float* scales) {
   const int64_t stride = stride_of<Out>(a.w.k);
-  for (int64_t r = begin; r < end; ++r) {
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t r = row_of(a, i);
     const float* const x = a.x + r * a.ldx;
     const float most = largest<Out>(x, a.w.k);
     scales[r] = most / 127.0f;
@@ -132,7 +147,7 @@ void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
   Out* const q = static_cast<Out*>(ctx.workspace);
   auto* const scales = reinterpret_cast<float*>(q + a.rows * stride);
   const int64_t grain = std::max<int64_t>(1, 65536 / stride);
-  parallel_for(a.rows, grain,
+  parallel_for(wanted(a), grain,
                [&](int64_t begin, int64_t end) { round_rows<Out>(a, begin, end, q, scales); });
   Block b;
   b.x = q;
@@ -164,8 +179,11 @@ template <class To>
 void linear_bf16(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
   auto* const rounded = static_cast<typename To::Out*>(ctx.workspace);
   const int64_t stride = To::stride(a.w.k);
-  parallel_for(a.rows, std::max<int64_t>(1, 65536 / stride), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) To::round(a.x + r * a.ldx, a.w.k, rounded + r * stride);
+  parallel_for(wanted(a), std::max<int64_t>(1, 65536 / stride), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = row_of(a, i);
+      To::round(a.x + r * a.ldx, a.w.k, rounded + r * stride);
+    }
   });
   Block b;
   b.x = rounded;
@@ -191,13 +209,13 @@ void linear_s8_vnni(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<uint8_t>(ctx, a, s8_avx512_vnni);
 }
 void linear_s8_amx(const Context& ctx, const PackedLinearArgs& a) {
-  linear_s8<uint8_t>(ctx, a, s8_amx);
+  linear_s8<uint8_t>(ctx, all_rows(a), s8_amx);  // tiles take rows that follow each other
 }
 void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& a) {
   linear_s8<int16_t>(ctx, a, s8_avx2);
 }
 void linear_bf16_amx(const Context& ctx, const PackedLinearArgs& a) {
-  linear_bf16<Halves>(ctx, a, bf16_amx);
+  linear_bf16<Halves>(ctx, all_rows(a), bf16_amx);
 }
 void linear_bf16_dot(const Context& ctx, const PackedLinearArgs& a) {
   linear_bf16<Halves>(ctx, a, bf16_dot);

@@ -49,7 +49,7 @@ constexpr float kUntouched = -77.0f;
 
 template <class Weights>
 std::vector<float> run(const Problem& p, const Weights& w, CpuLevel level, int64_t first = 0,
-                       int64_t rows = -1) {
+                       int64_t rows = -1, const int32_t* listed = nullptr) {
   if (rows < 0) rows = p.size.rows;
   std::vector<float> y(static_cast<size_t>(rows * p.ldy()), kUntouched);
   packed_linear({}, {.x = p.x.data() + first * p.ldx(),
@@ -60,7 +60,8 @@ std::vector<float> run(const Problem& p, const Weights& w, CpuLevel level, int64
                      .ldx = p.ldx(),
                      .ldy = p.ldy(),
                      .activation = p.size.activation,
-                     .level = level});
+                     .level = level,
+                     .listed = listed});
   return y;
 }
 
@@ -186,6 +187,40 @@ TEST(PackedLinear, ARowHasTheSameBitsOnEveryInstructionSetAndAmongAnyRows) {
                                 sizeof(float) * static_cast<size_t>(c.n)),
                     0)
               << "row " << i << " of " << c.rows << " alone, level " << int(level);
+        }
+      }
+    }
+  }
+}
+
+// Of those that are not listed x is no number, which would show if it were read into another row.
+TEST(PackedLinear, RowsThatAreNotListedAreLeftAsTheyAre) {
+  for (const Case& c : kCases) {
+    const Problem whole(c);
+    Problem p(c);
+    for (const int64_t every : {1, 2, 3, 100}) {
+      std::vector<int32_t> list{0};
+      p.x = whole.x;
+      for (int64_t i = 0; i < c.rows; ++i) {
+        if (i % every == every - 1) {
+          list.push_back(static_cast<int32_t>(i));
+          ++list[0];
+        } else {
+          std::fill_n(p.x.begin() + i * p.ldx(), c.k, NAN);
+        }
+      }
+      for (const PackedType type : kTypes) {
+        const PackedWeights w(type, p.w.data(), c.n, c.k);
+        for (const CpuLevel level : levels()) {
+          if (level == CpuLevel::amx && type != PackedType::f32) continue;  // computes all
+          std::vector<float> expected = run(whole, w, level);
+          for (int64_t i = 0; i < c.rows; ++i) {
+            if (i % every != every - 1)
+              std::fill_n(expected.begin() + i * p.ldy(), p.ldy(), kUntouched);
+          }
+          ASSERT_EQ(run(p, w, level, 0, -1, list.data()), expected)
+              << c.rows << "x" << c.n << "x" << c.k << " type " << int(type) << " level "
+              << int(level) << ", every " << every;
         }
       }
     }

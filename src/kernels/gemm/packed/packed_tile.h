@@ -35,12 +35,16 @@ inline void finish(const Block& b, int64_t row, int64_t column, typename I::Acc*
   }
 }
 
+inline int64_t row_at(const Block& b, int64_t i) { return b.row_of == nullptr ? i : b.row_of[i]; }
+
 // R rows by P panels.
 template <class I, int R, int P>
 void tile(const Block& b, int64_t row, int64_t panel) {
   constexpr int V = I::kVectors;
   const int64_t panel_bytes = b.steps * kLine;
-  const char* const x = static_cast<const char*>(b.x) + row * b.x_bytes;
+  const char* x[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) x[r] = static_cast<const char*>(b.x) + row_at(b, row + r) * b.x_bytes;
   const char* w = b.w + panel * panel_bytes;
   typename I::Acc sums[R][P * V];
 #pragma GCC unroll 16
@@ -54,7 +58,7 @@ void tile(const Block& b, int64_t row, int64_t panel) {
       typename I::Element element[R];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        element[r] = I::broadcast(x + r * b.x_bytes + s * I::kElementBytes);
+        element[r] = I::broadcast(x[r] + s * I::kElementBytes);
       }
 #pragma GCC unroll 32
       for (int v = 0; v < P * V; ++v) {
@@ -70,7 +74,7 @@ void tile(const Block& b, int64_t row, int64_t panel) {
       for (int v = 0; v < P * V; ++v) weights[v] = I::load(w + v / V * panel_bytes, v % V);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const typename I::Element element = I::broadcast(x + r * b.x_bytes + s * I::kElementBytes);
+        const typename I::Element element = I::broadcast(x[r] + s * I::kElementBytes);
 #pragma GCC unroll 16
         for (int v = 0; v < P * V; ++v) {
           sums[r][v] = I::multiply_add(sums[r][v], element, weights[v]);
@@ -80,11 +84,12 @@ void tile(const Block& b, int64_t row, int64_t panel) {
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+    const int64_t at = row_at(b, row + r);
 #pragma GCC unroll 16
-    for (int p = 0; p < P; ++p) finish<I>(b, row + r, (panel + p) * kPanel, &sums[r][p * V]);
+    for (int p = 0; p < P; ++p) finish<I>(b, at, (panel + p) * kPanel, &sums[r][p * V]);
     if (b.activate != nullptr) {
       const int64_t column = panel * kPanel, most = b.n - column;
-      b.activate(b.y + (row + r) * b.ldy + column, most < P * kPanel ? most : P * kPanel);
+      b.activate(b.y + at * b.ldy + column, most < P * kPanel ? most : P * kPanel);
     }
   }
 }

@@ -73,7 +73,6 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
   char* const data = memory == nullptr ? memory_.as<char>() : memory->take(bytes_);
   auto* const scales = reinterpret_cast<float*>(data + panels * panel_bytes);
   auto* const offsets = reinterpret_cast<int32_t*>(scales + padded);
-  if (constants > 0) std::memset(scales, 0, static_cast<size_t>(constants));
   parallel_for(panels, std::max<int64_t>(1, 65536 / (k * kPanel)), [&](int64_t begin, int64_t end) {
     std::vector<float> room(static_cast<size_t>(kPanel * k));
     for (int64_t p = begin; p < end; ++p) {
@@ -81,6 +80,8 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
       char* const panel = data + p * panel_bytes;
       const float* const w = rows(first, count, room.data());
       if (s8) {
+        std::fill_n(scales + first + count, kPanel - count, 0.0f);
+        std::fill_n(offsets + first + count, kPanel - count, 0);
         packed::pack_panel_s8(w, count, k, panel, scales + first, offsets + first);
       } else {
         if (count < kPanel) std::memset(panel, 0, static_cast<size_t>(panel_bytes));
