@@ -2,10 +2,28 @@
 #include "model/translator_plan.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
+#include "ops/computed_rows.h"
 #include "ops/store_rows.h"
 
 namespace saturate::model {
+namespace {
+
+// How many rows a step may extend, then these: the others have ended, or have no score yet, as all
+// but the first of a sentence at its first token. beam_step() does not look at their logits.
+void list_rows(const kernels::BeamState& state, int64_t rows, int32_t* list) {
+  const auto* const scores = static_cast<const float*>(state.scores);
+  int32_t count = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (state.finished[r] == 0 && scores[r] > -std::numeric_limits<float>::infinity())
+      list[++count] = static_cast<int32_t>(r);
+  }
+  list[0] = count;
+}
+
+}  // namespace
 
 std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const ParameterStore& store,
                                              const TranslatorMemory& memory,
@@ -45,6 +63,14 @@ std::unique_ptr<RecordedPlan> record_step(
   const PackedSide target{
       .tokens = {.ids = state.ids, .positions = state.positions, .rows = rows, .sequences = rows},
       .max_length = 1};
+  // Experts are chosen for every row, which therefore must be numbers.
+  std::optional<ops::ComputedRows> computed;
+  if (store.packs() && o.beam > 1 && c.experts == 0) {
+    auto* const list =
+        static_cast<int32_t*>(plan->scratch(static_cast<size_t>(rows + 1) * sizeof(int32_t)));
+    tape.record("rows_under_way", {}, {}, [=](const Run&) { list_rows(state, rows, list); });
+    computed.emplace(list, rows);
+  }
   const Value hidden = model.decode_step(tape, target, memory.steps(bound, bound));
   const Value logits = chosen == nullptr ? model.logits(tape, hidden)
                                          : candidate_logits(tape, model, hidden, o.beam, *chosen);

@@ -12,6 +12,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/packed/packed_linear.h"
+#include "ops/computed_rows.h"
 #include "ops/fp8_linear.h"
 #include "ops/product.h"
 
@@ -93,7 +94,8 @@ Value record_packed(Tape& t, Value x, const kernels::PackedView& w, Value bias,
       .ldx = xi.cols,
       .ldy = w.n,
       .activation = activation,
-      .level = std::min(kernels::cpu_level(), t.parameters().kernels().cpu)};
+      .level = std::min(kernels::cpu_level(), t.parameters().kernels().cpu),
+      .listed = ComputedRows::of(xi.rows)};
   const auto plan = kernels::plan_packed_linear({.device = t.device()}, args);
   const Value scratch = plan.workspace_bytes > 0
                             ? t.make("rounded", DType::i32, 1, (plan.workspace_bytes + 3) / 4)

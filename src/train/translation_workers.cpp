@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/long_loops.h"
 #include "runtime/parallel_for.h"
 #include "runtime/start_threads.h"
 
@@ -16,7 +17,12 @@ namespace saturate::train {
 TranslationWorkers::TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
                                        const model::TranslatorOptions& options, int threads,
                                        int64_t few)
-    : model_(model), store_(store), options_(options), count_(threads), few_(few) {
+    : model_(model),
+      store_(store),
+      options_(options),
+      count_(threads),
+      few_(few),
+      shares_(!store.device().is_cuda() && threads > 1 && threads <= allowed_cpus()) {
   start_threads(
       threads_, threads, "translation", [this](int) { work(); }, [this] { stop(); });
 }
@@ -53,6 +59,7 @@ void TranslationWorkers::translate() {
   std::vector<TranslationTask> tasks;
   std::vector<TranslationResult> results;
   for (;;) {
+    bool only_one = false;  // with sentences
     {
       std::unique_lock lock(mutex_);
       came_.wait(lock, [&] { return stop_ || !waiting_.empty() || !lines.empty(); });
@@ -67,12 +74,15 @@ void TranslationWorkers::translate() {
         waiting_.pop_front();
         ++under_way_;
       }
+      only_one = waiting_.empty() && under_way_ == std::ssize(lines) + std::ssize(tasks);
     }
     if (!translator) translator.emplace(model_, store_, options_);
     for (TranslationTask& t : tasks) {
       lines.emplace(translator->add(std::move(t.source), t.search), t.line);
     }
     tasks.clear();
+    std::optional<LongLoopsShared> shared;
+    if (shares_ && only_one) shared.emplace();
     translator->step([&](int64_t ticket, std::vector<model::Hypothesis> found) {
       results.push_back({lines.extract(ticket).mapped(), std::move(found)});
     });

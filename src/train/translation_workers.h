@@ -25,8 +25,9 @@ struct TranslationResult {
 };
 
 /// Translates side by side: each thread has a translator of its own on the same weights and
-/// computes alone, since the operations of a few sentences are too short to be shared between
-/// cores. It takes new sentences from the queue of all while others of its own are under way, as many
+/// computes alone, since most operations of a few sentences are too short to be shared between
+/// cores; only while no other thread has a sentence, and there is a core for each, are its products
+/// shared. It takes new sentences from the queue of all while others of its own are under way, as many
 /// as are its share. A thread's memory is made with its first sentence. Its methods: from one thread.
 ///
 /// On a GPU there is one thread, which takes all sentences and does nothing but keep the device at
@@ -59,6 +60,7 @@ class TranslationWorkers {
   const ParameterStore& store_;
   const model::TranslatorOptions options_;
   const int64_t count_, few_;  // threads; see the constructor
+  const bool shares_;          // products, while a thread is alone
   int64_t held_ = 0;           // the caller's
   std::mutex mutex_;           // of everything below but the threads
   std::condition_variable came_, done_;
