@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/checked_folders.h"
 #include "model/safetensors.h"
 
 namespace saturate::model {
@@ -105,6 +106,23 @@ std::optional<std::string> files_damage(const std::string& folder, const Json& f
   return std::nullopt;
 }
 
+// Below this many bytes a folder is read as quickly as its state is kept.
+constexpr int64_t kWorthKeeping = int64_t{kHashBytes};
+
+// The files that a model's folder is checked by; none where they are few bytes.
+std::vector<std::string> names_worth_keeping(const Json& files) {
+  std::vector<std::string> names{"manifest.json"};
+  int64_t all = 0;
+  for (const Json::Member& m : *files.if_object()) {
+    if (m.key.find('/') != std::string::npos) continue;
+    names.push_back(m.key);
+    const int64_t* bytes = m.value["bytes"].if_int();
+    if (bytes != nullptr && *bytes > 0) all += std::min(*bytes, kWorthKeeping);
+  }
+  if (all < kWorthKeeping) names.clear();
+  return names;
+}
+
 const Json* listed_files(const Json& manifest) {
   const Json* files = manifest.find("files");
   return files != nullptr && files->if_object() != nullptr ? files : nullptr;
@@ -185,8 +203,14 @@ void check_model_files(const std::string& folder) {
     const Json manifest = read_json_file(path);
     const Json* files = listed_files(manifest);
     if (files == nullptr) return;
+    const std::vector<std::string> names = names_worth_keeping(*files);
+    std::optional<std::string> state;  // before they are read
+    if (!names.empty()) state = state_of_files(folder, names);
+    if (state && was_found_whole(folder, *state)) return;
     if (const auto found = files_damage(folder, *files, Depth::direct_files, {})) {
       reason = folder + "/" + *found;
+    } else if (state && state_of_files(folder, names) == state) {
+      remember_whole(folder, *state);
     }
   } catch (const Error& e) {
     reason = e.what();

@@ -39,7 +39,8 @@ std::optional<int64_t> manifest_step(const std::string& folder);
 
 // Checks the files that lie directly in a model folder, those that loading a model reads. Folders
 // without manifest.json, or with one of another kind, come from elsewhere and are taken as they
-// are. Errors: invalid_argument naming the file, how it differs and the way out.
+// are. A folder of 16 MiB or more that was found whole is not read again until the system says that one
+// of these files has changed (checked_folders.h). Errors: invalid_argument naming the file, how it differs and the way out.
 void check_model_files(const std::string& folder);
 
 }  // namespace saturate::model
