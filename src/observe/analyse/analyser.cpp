@@ -299,14 +299,16 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
     const bool long_one = host.own_stretch_ns(thread, seg.start_ns, since) > kDispatchNs;
     d.gap_host_ns += ns;
     (long_one ? r.long_host : d.gap_short)[seg.leaf] += ns;
-    if (d.gap_host_ns > kManyPiecesNs) {  // nothing was issued between them
-      r.long_host += d.gap_short;
-      d.gap_short = {};
-    }
   } else if (is_host_wait(seg.leaf) || seg.leaf == Leaf::gil || seg.leaf == Leaf::runnable) {
-    if (host.piece_ns(thread, seg.start_ns, since) > kDispatchNs) r.long_host[seg.leaf] += ns;
+    // A short one goes with the work that it interrupts: who does not do the work is not kept from it.
+    const bool long_one = host.piece_ns(thread, seg.start_ns, since) > kDispatchNs;
+    (long_one ? r.long_host : d.gap_short)[seg.leaf] += ns;
   } else if (d.waited && (seg.leaf == Leaf::launch || seg.leaf == Leaf::launch_latency)) {
     r.after_wait[seg.leaf] += ns;
+  }
+  if (d.gap_host_ns > kManyPiecesNs) {  // nothing was issued between them
+    r.long_host += d.gap_short;
+    d.gap_short = {};
   }
 }
 

@@ -33,6 +33,9 @@ constexpr double kLeastOfLoader = 4.0 / 3;
 // time of the run before (docs/guide/doctor_case.md).
 constexpr double kHostDiffers = 1.65;
 
+// Of a capture without steps, for what it shows to be more than a start: weights that are filled.
+constexpr double kLeastComputing = 0.01;
+
 constexpr std::array<FixInfo, 19> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
@@ -386,6 +389,17 @@ void put_growth_first(std::vector<Fix>& fixes) {
     std::rotate(fixes.begin(), growth, growth + 1);
 }
 
+// The part of the window in which kernels ran, and graphs; over 1 where they overlap.
+double computing_share(const Replay& replay) {
+  int64_t ns = 0;
+  replay.visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t) {
+    for (uint32_t i = 0; i < e.ops; ++i)
+      if (ops[i].blocks > 0 || ops[i].leaf == Leaf::graph) ns += ops[i].duration_ns;
+  });
+  return static_cast<double>(ns) /
+         static_cast<double>(std::max<int64_t>(1, replay.measured().total_ns));
+}
+
 // Pairs of causes that only bring something together.
 std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes) {
   constexpr double kPart = 0.05;  // of the time: less is no cause
@@ -432,6 +446,13 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   }
   if (!replay.computes()) {
     report.why_not = "nothing was computed, only copied and allocated: a program that gets ready";
+    return report;
+  }
+  if (const double computing = computing_share(replay);
+      !replay.whole_steps() && computing < kLeastComputing) {
+    report.why_not = fmt::format(
+        "no steps were found, and kernels ran for {:.3f}% of the time: a program that gets ready",
+        100 * computing);
     return report;
   }
   report.replay_error = replay.error();

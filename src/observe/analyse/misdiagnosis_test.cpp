@@ -63,6 +63,58 @@ const Fix& find(const FixReport& r, FixKind kind) {
 
 FixKind first(const FixReport& r) { return r.worth.empty() ? FixKind::batch : r.worth[0].kind; }
 
+// Rows of a batch are made in a loop of 12 ms that is kept from a core for a tenth of a millisecond
+// after each one. Those waits were nobody's, so the loop's time was a tenth too short.
+TEST(Misdiagnosis, ShortWaitsGoWithTheWorkThatTheyInterrupt) {
+  Recorded r = record([](Simulator& s, int) {
+    for (int i = 0; i < 12; ++i) {
+      s.host(900'000);
+      s.wait(SpanKind::runnable, "", 100'000);
+    }
+    s.copy_in(480'000, 20'000, true);
+    layers(s, 10, 100'000, 20'000);
+    s.copy_out(4, 2'000, true);
+  });
+  const FixReport fixes = r.fixes();
+  ASSERT_EQ(first(fixes), FixKind::host_work);
+  EXPECT_NEAR(find(fixes, FixKind::host_work).share * r.step_ns, 12e6, 0.05 * 12e6);
+  // Short waits between launches stay launching's: they are in the way of each of them.
+  Recorded launches = record([](Simulator& s, int) {
+    for (int i = 0; i < 40; ++i) {
+      s.host(200'000);
+      s.wait(SpanKind::runnable, "", 100'000);
+      s.kernel("sm90_gemm_bf16bf16", 10'000);
+    }
+  });
+  EXPECT_LT(find(launches.fixes(), FixKind::host_work).share, 0.01);
+}
+
+// A program that was ended while it imported and filled its weights: a healthy one was promised 52x
+// for that.
+TEST(Misdiagnosis, AStartIsNoStep) {
+  const auto start = [](int64_t kernel_ns) {
+    Simulator s;
+    for (int i = 0; i < 10; ++i) {
+      for (int k = 0; k <= i % 4; ++k)
+        s.kernel("distribution_elementwise", kernel_ns * (1 + i % 3));
+      s.copy_in(int64_t{50} << 20, 6'000'000, true);
+      s.host(300'000'000 + i * 17'000'000);
+      s.kernel(i % 2 == 0 ? "fill_kernel" : "sm90_gemm_bf16bf16", kernel_ns);
+    }
+    Trace trace = s.take();
+    const Analysis analysis = analyse(trace);
+    const HostTimeline host(trace);
+    return find_fixes(
+        Replay(trace, host, 0, {}, trace.ops.front().start_ns, trace.ops.back().end_ns), analysis);
+  };
+  const FixReport fixes = start(1'000);
+  EXPECT_FALSE(fixes.numbers);
+  EXPECT_TRUE(fixes.worth.empty());
+  EXPECT_NE(fixes.why_not.find("gets ready"), std::string::npos) << fixes.why_not;
+  // What computes a good part of its time is more than that, whether it has steps or not.
+  EXPECT_FALSE(start(10'000'000).worth.empty());
+}
+
 // The driver returns from a copy of pageable memory when the last chunk is staged, 20 us before the
 // copy ends. Taken for an asynchronous copy, it made the replay miss by 40%.
 TEST(Misdiagnosis, PageableCopyThatOutlivesItsCall) {

@@ -133,9 +133,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   // What brings as little beside a device that computes nearly all the time is no cause.
   const Fix* least = nullptr;
   if (first != nullptr && busy > kBusy && first->speedup < kWorthGaps) std::swap(first, least);
-  if (const Fix& gaps = fix_of(fixes, FixKind::graphs);
-      first == nullptr && least == nullptr && fixes.numbers && gaps.speedup >= kWorth)
-    least = &gaps;
+  if (first == nullptr && least == nullptr && fixes.numbers) {
+    const Fix& gaps = fix_of(fixes, FixKind::graphs);
+    if (gaps.speedup >= kWorth) least = &gaps;
+  }
   const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
   if (first != nullptr || pair) {
     if (pair) first = &fix_of(fixes, fixes.together.front().first);
@@ -181,7 +182,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
       v.cause_ns = step_part_ns(analysis, std::max(copies, communication));
     }
   } else {
-    const Name name = name_of(static_cast<Leaf>(largest));
+    // Long work after a wait could be hidden by no more than what the device had to do before it.
+    const bool own_work = static_cast<Leaf>(largest) == Leaf::after_sync &&
+                          2 * d.long_host[Leaf::after_sync] > d.budget[Leaf::after_sync];
+    const Name name = name_of(own_work ? Leaf::host_code : static_cast<Leaf>(largest));
     v.id = name.id;
     v.headline = name.headline;
     v.why = fmt::format("{:.1f}% of the time: {}", 100 * share(d.budget.ns[largest], total),

@@ -494,6 +494,30 @@ TEST(Verdict, ConversionsOfLayoutAreNamed) {
   EXPECT_NEAR(find(before.fixes, FixKind::layout)->speedup / gain, 1, 0.05);
 }
 
+// Without a replay it is not known what a wait cost: imports after a copy that waited were called
+// synchronisation-bound.
+TEST(Verdict, LongWorkAfterAWaitIsTheHostsWhereNothingIsReplayed) {
+  const auto told = [](int pieces, int64_t host_ns) {
+    Simulator s;
+    for (int i = 0; i < 20; ++i) {
+      s.copy_in(1 << 20, 300'000, true);
+      for (int k = 0; k < pieces; ++k) {
+        s.kernel("sm90_gemm_bf16bf16", 1'000);
+        s.synchronize();
+        s.host(host_ns);
+      }
+    }
+    Trace trace = s.take();
+    FixReport none;
+    none.why_not = "a program that gets ready";
+    return judge(analyse(trace), none);
+  };
+  EXPECT_EQ(told(1, 30'000'000).id, "host_bound");
+  EXPECT_EQ(told(1, 30'000'000).confidence, "low");
+  EXPECT_NE(told(1, 30'000'000).next.find("gets ready"), std::string::npos);
+  EXPECT_EQ(told(100, 300'000).id, "sync_bound");
+}
+
 TEST(Verdict, ShapesThatChangeAreSaid) {
   const Told told = tell([](Simulator& s, int step) {
     for (int i = 0; i < 80; ++i) {
