@@ -21,7 +21,7 @@ using saturate::testing::TempFolder;
 
 constexpr const char* kProgram = R"(import os, sys, time
 def slow():
-    return sum(range(400000))
+    return sum(range(1200000))
 def step(out):
     a = time.time_ns(); slow(); b = time.time_ns(); time.sleep(0.004)
     print(a, b, time.time_ns(), file=out)
@@ -76,7 +76,7 @@ TEST(LinesOfAProgram, TheSlowOneIsInTheReport) {
   EXPECT_EQ(h.lines[0].caller.where(), "program.py:5");
   EXPECT_GT(h.lines[0].share, 0.5);
   EXPECT_NE(
-      g.verdict.why.find("sum(range(400000)) in program.py:3 (slow), called from program.py:5"),
+      g.verdict.why.find("sum(range(1200000)) in program.py:3 (slow), called from program.py:5"),
       std::string::npos)
       << g.verdict.why;
 }
