@@ -52,7 +52,9 @@ void require_languages(const train::LoadedModel& model, bool ids);
 int32_t id_of_piece(const char* flag, const data::Tokenizer& tokenizer, const std::string& piece);
 
 struct TranslateOptions {
-  ModelOptions model;
+  ModelOptions model;                     // but for its folder
+  std::vector<std::string> models;        // that translate together, mostly one
+  std::vector<double> weights;            // of each; none: all alike
   std::string input = "-", output = "-";  // - for standard input and output
   bool skip_bad_lines = false;            // a blank line stands for each
   int64_t nbest = 0;                      // 0: the best translation alone, without scores
@@ -94,9 +96,11 @@ struct GenerateOptions {
 };
 
 struct ServeOptions {
-  ModelOptions model;                  // but for its folder
-  std::vector<std::string> models;     // [NAME=]DIR
-  std::vector<std::string> adapters;   // [NAME=]DIR, beside the language model
+  ModelOptions model;                   // but for its folder
+  std::vector<std::string> models;      // [NAME=]DIR
+  std::vector<std::string> adapters;    // [NAME=]DIR, beside the language model
+  std::vector<std::string> shortlists;  // [NAME=]FILE, of translation models
+  int64_t shortlist_first = 100, shortlist_best = 100;
   std::vector<std::string> languages;  // [NAME=]SOURCE-TARGET
   std::string host = "127.0.0.1";
   int64_t port = 8000;   // 0: one that is free

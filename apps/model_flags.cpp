@@ -51,6 +51,19 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
       ->type_name("CODE");
 }
 
+void add_shortlist_options(CLI::App& app, CLI::Option& shortlist, int64_t& first, int64_t& best) {
+  app.add_option("--shortlist-first", first,
+                 "of Marian's: the so many first pieces of the vocabulary are always there")
+      ->check(CLI::Range(0, 1 << 24))
+      ->needs(&shortlist)
+      ->capture_default_str();
+  app.add_option("--shortlist-best", best,
+                 "of Marian's: the so many likeliest of each piece of the source")
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs(&shortlist)
+      ->capture_default_str();
+}
+
 namespace {
 
 void add_format_options(CLI::App& app, ExportOptions& o) {

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/timed_part.h"
 #include "kernels/decode/beam_step.h"
+#include "train/ensemble.h"
 #include "train/line_translator.h"
 #include "train/shortlist_file.h"
 
@@ -165,10 +166,11 @@ class LinesBeside {
   std::string_view next() {
     if (path_.empty()) return {};
     if (at_ == lines_.size()) {
-      throw Error(Errc::invalid_argument, "translate",
-                  fmt::format("{} ends after line {} and the text goes on; give a line, which may be "
-                              "blank, for each line of the text",
-                              path_, lines_.size()));
+      throw Error(
+          Errc::invalid_argument, "translate",
+          fmt::format("{} ends after line {} and the text goes on; give a line, which may be "
+                      "blank, for each line of the text",
+                      path_, lines_.size()));
     }
     return lines_[at_++];
   }
@@ -193,22 +195,24 @@ std::vector<std::vector<int32_t>> next_phrases(LinesBeside& lines, const data::T
   std::string_view line = lines.next();
   while (!line.empty()) {
     const size_t end = std::min(line.find('\t'), line.size());
-    std::vector<int32_t> ids;
-    if (end > 0) target.encode(line.substr(0, end), ids);
-    const std::span<const int32_t> begin = target.sentence_begin();
-    if (std::ranges::equal(std::span(ids).first(std::min(ids.size(), begin.size())), begin))
-      ids.erase(ids.begin(), ids.begin() + std::ssize(begin));
-    if (std::ranges::find(ids, target.unk_id()) != ids.end()) {
-      throw Error(
-          Errc::invalid_argument, "translate",
-          fmt::format("{}: the phrase \"{}\" has a character that the vocabulary lacks; leave "
-                      "it out, or spell it otherwise",
-                      lines.place(), line.substr(0, end)));
-    }
+    std::vector<int32_t> ids = train::encode_phrase(target, line.substr(0, end), lines.place());
     if (!ids.empty()) phrases.push_back(std::move(ids));
     line.remove_prefix(std::min(end + 1, line.size()));
   }
   return phrases;
+}
+
+train::LoadedModel load(const TranslateOptions& o, const train::LoadHooks& hooks) {
+  if (o.models.size() == 1 && o.weights.size() <= 1) {
+    return train::load_model(o.models[0], o.model.device, o.model.precision, hooks,
+                             o.model.adapter);
+  }
+  if (!o.model.adapter.empty()) {
+    throw Error(Errc::invalid_argument, "translate",
+                "--adapter is for one model; of several, give the adapter's folder itself with "
+                "--model (it names its base), or saturate merge both first");
+  }
+  return train::load_ensemble(o.models, o.weights, o.model.device, o.model.precision, hooks);
 }
 
 }  // namespace
@@ -260,8 +264,7 @@ int run_translate(const TranslateOptions& o) {
     translator.emplace(m, decode, lines_want);
     if (m.store->device().is_cuda()) translator->warm_up(feed->ready());
   };
-  model.emplace(
-      train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter));
+  model.emplace(load(o, hooks));
   LineWriter out(o.output);
   name_part_at_signals(out.part());
   const double load = seconds_since(begin);

@@ -9,8 +9,22 @@ namespace saturate::apps {
 
 CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   CLI::App& c = *app.add_subcommand("translate", "translate text, one sentence a line");
-  add_model_options(c, translate.model);
-  c.get_option("--model")->required();
+  auto* models = c.add_option("--model", translate.models,
+                              "folder of a run, or of a Hugging Face model; given again, models of "
+                              "one vocabulary translate together")
+                     ->required()
+                     ->type_name("DIR")
+                     ->allow_extra_args(false);
+  c.add_option("--weights", translate.weights,
+               "what each of several models counts, as 0.6,0.4 [all alike]")
+      ->type_name("NUMBER,...")
+      ->needs(models)
+      ->delimiter(',')
+      ->check(real_range(1e-6, 1e6));
+  c.add_option("--adapter", translate.model.adapter,
+               "folder of an adapter of the one model, as PEFT or train --lora writes it")
+      ->type_name("DIR");
+  add_device_options(c, translate.model);
   c.add_option("--input", translate.input, "text to translate; - for standard input")
       ->type_name("FILE")
       ->capture_default_str();
@@ -110,16 +124,7 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
            "table of the pieces that a translation may hold, by those of its source: Marian's "
            "lexical shortlist or CTranslate2's vmap; on the CPU, for speed")
           ->type_name("FILE");
-  c.add_option("--shortlist-first", translate.shortlist_first,
-               "of Marian's: the so many first pieces of the vocabulary are always there")
-      ->check(CLI::Range(0, 1 << 24))
-      ->needs(shortlist)
-      ->capture_default_str();
-  c.add_option("--shortlist-best", translate.shortlist_best,
-               "of Marian's: the so many likeliest of each piece of the source")
-      ->check(CLI::Range(1, 1 << 24))
-      ->needs(shortlist)
-      ->capture_default_str();
+  add_shortlist_options(c, *shortlist, translate.shortlist_first, translate.shortlist_best);
   c.add_flag("--same-bits", translate.same_bits,
              "on a GPU too a line's result never depends on the others; slower for few lines");
   add_decode_options(c, translate.decode);
@@ -130,9 +135,12 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   saturate translate --model runs/ende --beam 8 --nbest 8 < test.en > test.nbest
   saturate translate --model runs/ende --json --nbest 4 --prefix-file begun.de < test.en
   saturate translate --model runs/ende --input test.en --output test.de --beam 5
+  saturate translate --model runs/ende --model runs/ende-2 --weights 0.6,0.4 < test.en
   saturate translate --model runs/ende --sampling --top-k 10 --nbest 5 < mono.en > back.nbest
 Prefix, lengths, penalties and suppressed pieces mean what they mean in CTranslate2: a prefix adds
 nothing to score or length, and what is forbidden leaves its probability to the rest.
+Of several models the mean of log-probabilities counts, as in Marian and OpenNMT-py; decoding and text
+are as the first one's files say, and alignments are its own.
 Without --beam and the like the model decodes as [translate] of its run says.)");
   return &c;
 }

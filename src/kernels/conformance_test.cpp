@@ -22,6 +22,7 @@
 #include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/mean_logits.h"
 #include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
@@ -254,42 +255,6 @@ RouteTokensArgs route_args(Call& c) {
 const Values kChoices = {0, 3, 1, 0, 4, 0, 0, 1, 2, -1, 3, 0, -1, -1};
 const Values kSlots = {0, 5, 6, 1, 11, 2, 3, 7, 8, 9, 10, 4, -1, -1};
 
-// Of sentences that begin, two rows each, at most three slots a row.
-template <size_t N>
-BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
-  Values starts, scores;
-  for (size_t row = 0; row < 2 * N; ++row) {
-    starts.push_back(static_cast<double>(3 * row));
-    scores.push_back(row % 2 == 0 ? 0 : -INFINITY);
-  }
-  const Values zeros(2 * N), slots(6 * N);
-  return {.ids = c.changed_ints(Values(2 * N, 1)),
-          .positions = c.changed_ints(zeros),
-          .finished = c.changed_ints(zeros),
-          .lengths = c.changed_ints(zeros),
-          .starts = c.changed_ints(starts),
-          .scores = c.changed(c.wide, scores),
-          .penalties = c.changed(c.wide, zeros),
-          .sentences = c.changed_object(sentences)->data(),
-          .slots = c.changed_ints(slots),
-          .tokens = c.changed_ints(slots),
-          .sums = c.changed(c.wide, slots)};
-}
-
-// Three slots a row; the second row has ended.
-template <size_t N>
-SampleState sample_state(Call& c, const std::array<SampleSequence, N>& wishes) {
-  Values starts, finished(N);
-  for (size_t row = 0; row < N; ++row) starts.push_back(static_cast<double>(3 * row));
-  finished[1] = 1;
-  return {.ids = c.changed_ints(Values(N, 1)),
-          .positions = c.changed_ints(Values(N)),
-          .finished = c.changed_ints(finished),
-          .starts = c.changed_ints(starts),
-          .sequences = c.changed_object(wishes)->data(),
-          .tokens = c.changed_ints(Values(3 * N, 1))};
-}
-
 StepState state_of_a_step() {
   StepState s;
   s.rng[0] = 99, s.rng[1] = 4, s.totals[0] = 3, s.totals[2] = 5, s.grad_square_sum = 2;
@@ -351,6 +316,33 @@ struct Operation {
 };
 
 // clang-format off
+
+// Of sentences that begin, two rows each, at most three slots a row.
+template <size_t N>
+BeamState beam_state(Call& c, const std::array<BeamSentence, N>& sentences) {
+  Values starts, scores;
+  for (size_t row = 0; row < 2 * N; ++row) {
+    starts.push_back(static_cast<double>(3 * row));
+    scores.push_back(row % 2 == 0 ? 0 : -INFINITY);
+  }
+  const Values zeros(2 * N), slots(6 * N);
+  return {.ids = c.changed_ints(Values(2 * N, 1)), .positions = c.changed_ints(zeros), .finished = c.changed_ints(zeros),
+          .lengths = c.changed_ints(zeros), .starts = c.changed_ints(starts), .scores = c.changed(c.wide, scores),
+          .penalties = c.changed(c.wide, zeros), .sentences = c.changed_object(sentences)->data(),
+          .slots = c.changed_ints(slots), .tokens = c.changed_ints(slots), .sums = c.changed(c.wide, slots)};
+}
+
+// Three slots a row; the second row has ended.
+template <size_t N>
+SampleState sample_state(Call& c, const std::array<SampleSequence, N>& wishes) {
+  Values starts, finished(N);
+  for (size_t row = 0; row < N; ++row) starts.push_back(static_cast<double>(3 * row));
+  finished[1] = 1;
+  return {.ids = c.changed_ints(Values(N, 1)), .positions = c.changed_ints(Values(N)), .finished = c.changed_ints(finished),
+          .starts = c.changed_ints(starts), .sequences = c.changed_object(wishes)->data(),
+          .tokens = c.changed_ints(Values(3 * N, 1))};
+}
+
 const std::vector<Operation>& operations() {
   static const std::vector<Operation> all = {
       {"activation_forward", [](Call& c) {
@@ -595,6 +587,14 @@ const std::vector<Operation>& operations() {
                              .result = {.done = c.changed_ints(Values(2)), .tokens = c.changed_ints(Values(16)),
                                         .sums = c.changed(c.wide, Values(16)), .stride = 4},
                              .sentences = 2, .beam = 2, .vocab = kVocab, .ld = 16, .dtype = c.dtype, .eos = 2, .banned = 0, .draws = true});
+       }},
+      {"mean_logits", [](Call& c) {
+         const BeamSentence wish{.limit = 3, .rules = {.repetition_penalty = 1.2f, .least = 1}};
+         const BeamState state = beam_state<2>(c, {wish, BeamSentence{.limit = 2}});
+         mean_logits(c.ctx(), {.logits = {c.changed(c.dtype, 4 * 16), c.changed(c.dtype, 4 * 16)}, .weights = {0.25, 0.75},
+                               .models = 2, .mean = c.changed(c.wide, Values(4 * 16)), .log_sums = c.changed(c.wide, Values(4)),
+                               .state = state, .suppressed = {c.ints({3}), 1}, .sentences = 2, .beam = 2, .vocab = kVocab,
+                               .ld = 16, .dtype = c.dtype, .eos = 2});
        }},
       {"beam_place", [](Call& c) {
          struct Two { BeamPlacement of[2]; };

@@ -43,6 +43,7 @@ struct HeadNormArgs;
 struct KeepColumnsArgs;
 struct LimitChoicesArgs;
 struct LossStatisticsArgs;
+struct MeanLogitsArgs;
 struct MemoryWeightsArgs;
 struct Nf4Args;
 struct LossTotalsArgs;
@@ -126,6 +127,8 @@ template <>
 std::span<const Impl<LimitChoicesArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<LossTotalsArgs>> impls_of() noexcept;
+template <>
+std::span<const Impl<MeanLogitsArgs>> impls_of() noexcept;
 template <>
 std::span<const Impl<NormBackwardArgs>> impls_of() noexcept;
 template <>

@@ -21,6 +21,7 @@
 #include "kernels/conv/conv2d_impl.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/mean_logits.h"
 #include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/embedding/embedding.h"
@@ -576,6 +577,12 @@ void provoke_others(Reasons& r) {
   static constexpr TokenColumns columns;
   other<BeamStepArgs>(r, "columns for some tokens alone (a shortlist)", "beam_step_cuda",
                       [](auto& a) { a.columns = &columns; });
+  other<MeanLogitsArgs>(r, "columns for some tokens alone (a shortlist)", "mean_logits_cuda",
+                        [](auto& a) { a.columns = &columns; });
+  other<MeanLogitsArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "mean_logits_cuda",
+                        [](auto& a) { a.ld = k1 << 30; });
+  other<MeanLogitsArgs>(r, "2^32 or more elements (32-bit index arithmetic)", "mean_logits_cuda",
+                        [](auto& a) { a.sentences = k1 << 31, a.beam = 2; });
   other<BeamStepArgs>(r, "2^32 or more elements (32-bit index arithmetic)", "beam_step_cuda",
                       [](auto& a) { a.sentences = k1 << 31, a.beam = 2; });
   other<BeamStepArgs>(r, "2^24 or more columns (three digits of an index)", "beam_step_cuda",

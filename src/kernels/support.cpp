@@ -16,6 +16,7 @@
 #include "kernels/decode/beam_place.h"
 #include "kernels/decode/beam_step.h"
 #include "kernels/decode/cached_attention.h"
+#include "kernels/decode/mean_logits.h"
 #include "kernels/decode/memory_weights.h"
 #include "kernels/decode/sample_step.h"
 #include "kernels/elementwise/elementwise.h"
@@ -237,6 +238,7 @@ std::string operation_table() {
   add_row<GradientNormArgs>(table, "gradient_norm");
   add_row<AdamWArgs>(table, "adamw");
   add_row<BeamStepArgs>(table, "beam_step");
+  add_row<MeanLogitsArgs>(table, "mean_logits");
   add_row<BeamPlaceArgs>(table, "beam_place");
   add_row<SampleStepArgs>(table, "sample_step");
   return table;

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/timed_part.h"
@@ -62,6 +65,38 @@ TranslatorOptions checked(TranslatorOptions o, const ModelConfig& c) {
   return o;
 }
 
+// Rows of all models belong to the same hypotheses, whose tokens all read and choose between.
+TranslatorOptions checked(TranslatorOptions o, std::span<const EnsembleModel> models) {
+  if (models.empty() || std::ssize(models) > kernels::kMaxModels) {
+    refuse(fmt::format("{} models are to translate together; give 1 to {}", models.size(),
+                       kernels::kMaxModels));
+  }
+  const EnsembleModel& first = models[0];
+  for (size_t i = 0; i < models.size(); ++i) {
+    const EnsembleModel& m = models[i];
+    if (!(m.weight > 0) || !std::isfinite(m.weight))
+      refuse(fmt::format("the weight of model {} is {}; it must be above 0", i + 1, m.weight));
+    o = checked(o, m.model->config());
+    if (m.store->device() != first.store->device() ||
+        m.store->compute_type() != first.store->compute_type())
+      refuse(fmt::format("models 1 and {} differ in device or precision", i + 1));
+    const ModelConfig &a = first.model->config(), &b = m.model->config();
+    for (const auto& [what, own, other] :
+         {std::tuple{"vocab_source", a.vocab_source, b.vocab_source},
+          {"vocab_target", a.vocab_target, b.vocab_target},
+          {"eos_id", a.eos_id, b.eos_id},
+          {"pad_id", a.pad_id, b.pad_id},
+          {"decoder_start_id", a.decoder_start_id, b.decoder_start_id}}) {
+      if (own == other) continue;
+      refuse(
+          fmt::format("{} is {} in model 1 and {} in model {}; models that translate together "
+                      "need the same",
+                      what, own, other, i + 1));
+    }
+  }
+  return o;
+}
+
 // Tokens of a GPU's encoder pass: more of them compute no faster for each.
 constexpr int64_t kEncoderRowsOfAGpu = 8192;
 
@@ -104,8 +139,9 @@ struct Sentence {
   kernels::BeamSentence search = {};
   std::vector<int32_t> candidates = {};  // ids, ascending; empty: all
   std::vector<int32_t> phrase_tokens = {}, phrase_lengths = {};
-  std::unique_ptr<const CandidateOutput> output = {};  // while it is under way, of the candidates
-  int64_t first_slot = 0, memory_start = 0;            // while it is under way
+  // While it is under way, of the candidates, by model.
+  std::vector<std::unique_ptr<const CandidateOutput>> outputs = {};
+  int64_t first_slot = 0, memory_start = 0;  // while it is under way
   int64_t source_length() const { return std::ssize(source); }
   kernels::TokenPhrases phrases() const {
     return {phrase_tokens.data(), phrase_lengths.data(), std::ssize(phrase_lengths)};
@@ -115,7 +151,7 @@ struct Sentence {
 }  // namespace
 
 struct Translator::Impl {
-  Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o);
+  Impl(std::span<const EnsembleModel> m, const TranslatorOptions& o);
   ~Impl() { memory.stream().synchronize(); }
 
   Sentence make(std::vector<int32_t> source, const SearchOptions& wish, const std::string& name);
@@ -141,17 +177,18 @@ struct Translator::Impl {
   void enqueue(const TranslatorMemory::Intake& intake, int64_t places);
   void wait();
 
-  using Plans = std::map<std::pair<int64_t, int64_t>, std::unique_ptr<RecordedPlan>>;
+  using Plans = std::map<std::tuple<size_t, int64_t, int64_t>, std::unique_ptr<RecordedPlan>>;
   template <class Make>
-  RecordedPlan& plan(Plans& plans, int64_t size, int64_t bound, const Make& make);
+  RecordedPlan& plan(Plans& plans, size_t number, int64_t size, int64_t bound, const Make& make);
 
-  const Transformer& model;
-  const ParameterStore& store;
+  const std::vector<EnsembleModel> models;
   const TranslatorOptions options;
+  const ModelConfig& config;    // of the first; all have the same vocabularies and special ids
+  const ParameterStore& store;  // of the first; all have the same device and type
   const bool cuda;
   TranslatorMemory memory;
   Buffer workspace, arena, suppressed;
-  Plans encoders, steps;  // by size and bound
+  Plans encoders, steps;  // by model, size and bound
 
   std::deque<Sentence> waiting, encoded;
   std::vector<std::optional<Sentence>> places;
@@ -159,7 +196,7 @@ struct Translator::Impl {
   std::set<int64_t> cancelled;    // tickets of sentences under way
   std::set<int64_t> given_up;     // tickets cancelled by a caller who is being told
   bool telling = false;
-  CandidatePlaces shown;                       // to steps
+  std::vector<CandidatePlaces> shown;          // to steps, by model; empty: without a shortlist
   std::vector<kernels::TokenPhrases> phrases;  // of places; empty: on a GPU
   SlotRanges slots, memory_rows;
   std::vector<int32_t> parts;  // of the result, that are free
@@ -169,22 +206,24 @@ struct Translator::Impl {
   bool running = false;  // a step is enqueued that nobody has waited for
 };
 
-Translator::Impl::Impl(const Transformer& m, const ParameterStore& s, const TranslatorOptions& o)
-    : model(m),
-      store(s),
-      options(checked(o, m.config())),
-      cuda(s.device().is_cuda()),
-      memory(m, s, options, sizes_of(options, cuda)),
-      workspace(s.device(), cuda ? kWorkspaceBytes : 0),
-      suppressed(s.device(), options.suppressed.size() * sizeof(int32_t)),
+Translator::Impl::Impl(std::span<const EnsembleModel> m, const TranslatorOptions& o)
+    : models(m.begin(), m.end()),
+      options(checked(o, models)),
+      config(models[0].model->config()),
+      store(*models[0].store),
+      cuda(store.device().is_cuda()),
+      memory(models, options, sizes_of(options, cuda)),
+      workspace(store.device(), cuda ? kWorkspaceBytes : 0),
+      suppressed(store.device(), options.suppressed.size() * sizeof(int32_t)),
       places(static_cast<size_t>(options.sentences)),
-      shown(places.size()),
+      shown(options.shortlist == nullptr ? 0 : models.size(), CandidatePlaces(places.size())),
       phrases(cuda ? 0 : places.size()),
       slots(memory.sizes().slots),
       memory_rows(memory.sizes().memory_rows),
       parts(places.size()),
-      passed{Event(s.device()), Event(s.device())} {
-  if (options.shortlist != nullptr && !store.packs()) {
+      passed{Event(store.device()), Event(store.device())} {
+  const bool packs = std::ranges::all_of(models, [](auto& each) { return each.store->packs(); });
+  if (options.shortlist != nullptr && !packs) {
     refuse(cuda
                ? "a shortlist is for the CPU; leave it out on a GPU, or translate with --device cpu"
                : "a shortlist needs weights that are packed for inference");
@@ -203,7 +242,7 @@ int64_t Translator::Impl::limit_of(int64_t source) const {
 
 Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions& wish,
                                 const std::string& name) {
-  const ModelConfig& c = model.config();
+  const ModelConfig& c = config;
   const auto length = std::ssize(source), prefix = std::ssize(wish.prefix);
   if (length < 1 || length > options.max_source) {
     refuse(fmt::format("{} has {} tokens; it must have 1 to {}", name, length, options.max_source));
@@ -270,7 +309,7 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
 // Phrases that hold others stand for these.
 void Translator::Impl::add_phrases(const SearchOptions& wish, const std::string& name,
                                    Sentence& sentence) const {
-  const ModelConfig& c = model.config();
+  const ModelConfig& c = config;
   if (cuda) {
     refuse(name +
            " must hold phrases, which is for the CPU; translate with --device cpu, or leave "
@@ -441,8 +480,10 @@ bool Translator::Impl::begin(Sentence& s, int64_t place, TranslatorMemory::Intak
   if (parts.empty()) return false;
   const std::optional<int64_t> first = slots.take(s.search.limit * options.beam);
   if (!first) return false;
-  if (!s.candidates.empty())
-    s.output = std::make_unique<CandidateOutput>(model, store, s.candidates);
+  for (const EnsembleModel& m : models) {
+    if (s.candidates.empty()) break;
+    s.outputs.push_back(std::make_unique<CandidateOutput>(*m.model, *m.store, s.candidates));
+  }
   s.first_slot = *first;
   s.search.result = parts.back();
   parts.pop_back();
@@ -481,8 +522,9 @@ int64_t Translator::Impl::close_up(TranslatorMemory::Intake& intake) {
 }
 
 template <class Make>
-RecordedPlan& Translator::Impl::plan(Plans& plans, int64_t size, int64_t bound, const Make& make) {
-  std::unique_ptr<RecordedPlan>& found = plans[{size, bound}];
+RecordedPlan& Translator::Impl::plan(Plans& plans, size_t number, int64_t size, int64_t bound,
+                                     const Make& make) {
+  std::unique_ptr<RecordedPlan>& found = plans[{number, size, bound}];
   if (found) return *found;
   const TimedPart part("  memory of a plan");
   try {
@@ -500,7 +542,8 @@ RecordedPlan& Translator::Impl::plan(Plans& plans, int64_t size, int64_t bound, 
 // What a step finds at its places; one that is left has no sentence, and so neither.
 void Translator::Impl::show_wishes(int64_t count) {
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    shown.put(i, places[i] ? places[i]->output.get() : nullptr);
+    for (size_t m = 0; m < shown.size(); ++m)
+      shown[m].put(i, places[i] ? places[i]->outputs[m].get() : nullptr);
     phrases[i] = places[i] ? places[i]->phrases() : kernels::TokenPhrases{};
   }
 }
@@ -512,9 +555,9 @@ void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t c
   const int64_t rows =
       pass_size(device, memory.sizes().encoder_rows, std::ssize(intake.ids), options.same_bits);
   if (!intake.empty() || rows > 0) memory.take_in(ctx, intake, rows, static_cast<int>(turn % 2));
-  if (rows > 0) {
-    plan(encoders, rows, 0, [&] {
-      return record_encoder(model, store, memory, options, rows);
+  for (size_t m = 0; rows > 0 && m < models.size(); ++m) {
+    plan(encoders, m, rows, 0, [&] {
+      return record_encoder(models, m, memory, options, rows);
     }).run(ctx, arena);
   }
   if (under_way == 0) return;
@@ -524,12 +567,14 @@ void Translator::Impl::enqueue(const TranslatorMemory::Intake& intake, int64_t c
   }
   const int64_t bound = position_bound(device, std::max(options.max_target, options.max_source),
                                        needed, options.same_bits);
-  plan(steps, count, bound, [&] {
-    return record_step(model, store, memory, options,
-                       {suppressed.as<int32_t>(), std::ssize(options.suppressed)},
-                       options.shortlist != nullptr ? &shown : nullptr,
-                       cuda ? nullptr : phrases.data(), count, bound);
-  }).run(ctx, arena);
+  const StepWishes wishes{.suppressed = {suppressed.as<int32_t>(), std::ssize(options.suppressed)},
+                          .candidates = shown,
+                          .phrases = cuda ? nullptr : phrases.data()};
+  for (size_t m = 0; m < models.size(); ++m) {
+    plan(steps, m, count, bound, [&] {
+      return record_step(models, m, memory, options, wishes, count, bound);
+    }).run(ctx, arena);
+  }
 }
 
 // The host looks at what the step before has left, so that the device always has one to do.
@@ -580,7 +625,9 @@ void Translator::Impl::step(const OnDone& done) {
 
 Translator::Translator(const Transformer& model, const ParameterStore& store,
                        const TranslatorOptions& options)
-    : impl_(std::make_unique<Impl>(model, store, options)) {}
+    : Translator(std::array{EnsembleModel{&model, &store}}, options) {}
+Translator::Translator(std::span<const EnsembleModel> models, const TranslatorOptions& options)
+    : impl_(std::make_unique<Impl>(models, options)) {}
 Translator::~Translator() = default;
 
 const TranslatorOptions& Translator::options() const noexcept { return impl_->options; }

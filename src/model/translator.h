@@ -83,6 +83,14 @@ struct Hypothesis {
   std::vector<float> attention = {};
 };
 
+// One of the models that translate together, and what it counts among them: a number above 0, of which the sum
+// of all is a part. Both outlive the translator.
+struct EnsembleModel {
+  const Transformer* model = nullptr;
+  const ParameterStore* store = nullptr;  // allocated; of it `model` declared its parameters
+  double weight = 1;
+};
+
 /// Translates token ids with a key/value cache. Sentences are under way side by side; when one ends,
 /// the next takes its place in the middle of the others, and what it becomes does not depend on them
 /// (CPU: bit for bit; GPU: to the rounding of matrix products, or bit for bit with same_bits). Memory
@@ -110,6 +118,11 @@ class Translator {
   // Errors: invalid_argument naming the option; out_of_memory.
   Translator(const Transformer& model, const ParameterStore& store,
              const TranslatorOptions& options);
+  // Several models as one, at most kernels::kMaxModels: what a token is worth is the weighted mean of the
+  // log-probabilities that each gives it (kernels/decode/mean_logits.h), each with its own caches. They may
+  // differ in all but vocabularies, special ids and device; attention is that of the first. Errors: as above;
+  // invalid_argument naming what differs.
+  Translator(std::span<const EnsembleModel> models, const TranslatorOptions& options);
   ~Translator();
 
   // A source with its end-of-sentence id joins those that wait; returns the number by which its result

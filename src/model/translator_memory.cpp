@@ -23,16 +23,15 @@ static_assert(kPlacements % alignof(kernels::BeamPlacement) == 0);
 
 }  // namespace
 
-TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStore& store,
+TranslatorMemory::TranslatorMemory(std::span<const EnsembleModel> models,
                                    const TranslatorOptions& o, const TranslatorSizes& sizes)
     : beam_(o.beam),
-      start_(static_cast<int32_t>(model.config().decoder_start_id)),
-      compute_(store.compute_type()),
-      wide_(store.wide_type()),
+      start_(static_cast<int32_t>(models[0].model->config().decoder_start_id)),
+      compute_(models[0].store->compute_type()),
+      wide_(models[0].store->wide_type()),
       sizes_(sizes),
-      stream_(store.device()),
-      cache_(model, stream_, compute_, sizes.slots, rows()) {
-  const Device device = store.device();
+      stream_(models[0].store->device()) {
+  const Device device = stream_.device();
   const auto wide = static_cast<int64_t>(size_of(wide_));
   const auto all = [&](auto& buffers, int64_t bytes) {
     for (HostBuffer& b : buffers) b = HostBuffer(device, static_cast<size_t>(bytes));
@@ -56,12 +55,36 @@ TranslatorMemory::TranslatorMemory(const Transformer& model, const ParameterStor
   done_ = HostBuffer(device, static_cast<size_t>(sizes.places * kWord));
   result_tokens_ = HostBuffer(device, static_cast<size_t>(result * kWord));
   result_sums_ = HostBuffer(device, static_cast<size_t>(result * wide));
-  for (const Mixer* mixer : model.decoder_mixers()) {
-    SAT_ASSERT(mixer->decode_state(compute_).row_bytes == 0);  // beams change rows
-    memories_.push_back(zeroed(stream_, sizes.memory_rows * mixer->memory_bytes(compute_)));
+  for (const EnsembleModel& m : models) {
+    Kept& kept =
+        kept_.emplace_back(Kept{DecodeCache(*m.model, stream_, compute_, sizes.slots, rows())});
+    for (const Mixer* mixer : m.model->decoder_mixers()) {
+      SAT_ASSERT(mixer->decode_state(compute_).row_bytes == 0);  // beams change rows
+      kept.memories.push_back(zeroed(stream_, sizes.memory_rows * mixer->memory_bytes(compute_)));
+    }
   }
-  if (o.attention) keep_attention(model, o);
+  if (models.size() > 1) keep_logits(models);
+  if (o.attention) keep_attention(*models[0].model, o);
   clear();
+}
+
+void TranslatorMemory::keep_logits(std::span<const EnsembleModel> models) {
+  const int64_t columns = Transformer::padded_vocab(models[0].model->config().vocab_target);
+  const auto all = [&](DType type) {
+    return zeroed(stream_, rows() * columns * static_cast<int64_t>(size_of(type)));
+  };
+  double sum = 0;
+  for (const EnsembleModel& m : models) sum += m.weight;
+  ensemble_.models = std::ssize(models);
+  for (size_t i = 0; i < models.size(); ++i) {
+    kept_[i].logits = all(compute_);
+    ensemble_.logits[i] = kept_[i].logits.data();
+    ensemble_.weights[i] = models[i].weight / sum;
+  }
+  if (compute_ != wide_) mean_ = all(wide_);
+  log_sums_ = zeroed(stream_, rows() * static_cast<int64_t>(size_of(wide_)));
+  ensemble_.mean = compute_ == wide_ ? ensemble_.logits[0] : mean_.data();
+  ensemble_.log_sums = log_sums_.data();
 }
 
 void TranslatorMemory::keep_attention(const Transformer& model, const TranslatorOptions& o) {
@@ -116,18 +139,19 @@ kernels::BeamResult TranslatorMemory::results() const {
           .slots = weighing_ < 0 ? nullptr : result_slots_.as<int32_t>()};
 }
 
-std::vector<MixerStep> TranslatorMemory::steps(int64_t positions_bound,
+std::vector<MixerStep> TranslatorMemory::steps(size_t model, int64_t positions_bound,
                                                int64_t memory_bound) const {
-  std::vector<MixerStep> steps = cache_.steps({.positions = row_array(Row::positions),
-                                               .starts = row_array(Row::starts),
-                                               .slots = slots_.as<int32_t>(),
-                                               .finished = row_array(Row::finished),
-                                               .max_positions = positions_bound,
-                                               .memory_starts = row_array(Row::memory_starts),
-                                               .memory_lengths = row_array(Row::memory_lengths),
-                                               .max_memory = memory_bound});
-  for (size_t i = 0; i < steps.size(); ++i) steps[i].memory_state = memories_[i].data();
-  if (weighing_ >= 0) {
+  const Kept& kept = kept_[model];
+  std::vector<MixerStep> steps = kept.cache.steps({.positions = row_array(Row::positions),
+                                                   .starts = row_array(Row::starts),
+                                                   .slots = slots_.as<int32_t>(),
+                                                   .finished = row_array(Row::finished),
+                                                   .max_positions = positions_bound,
+                                                   .memory_starts = row_array(Row::memory_starts),
+                                                   .memory_lengths = row_array(Row::memory_lengths),
+                                                   .max_memory = memory_bound});
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].memory_state = kept.memories[i].data();
+  if (weighing_ >= 0 && model == 0) {
     MixerStep& step = steps[static_cast<size_t>(weighing_)];
     step.memory_weights = weights_.as<float>();
     step.weights_stride = sizes_.longest_source;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/decode/beam_place.h"
+#include "kernels/decode/mean_logits.h"
 #include "model/decode_cache.h"
 #include "model/translator.h"
 #include "runtime/memory.h"
@@ -26,8 +27,8 @@ struct TranslatorSizes {
 class TranslatorMemory {
  public:
   // All places empty. Errors: out_of_memory.
-  TranslatorMemory(const Transformer& model, const ParameterStore& store,
-                   const TranslatorOptions& o, const TranslatorSizes& sizes);
+  TranslatorMemory(std::span<const EnsembleModel> models, const TranslatorOptions& o,
+                   const TranslatorSizes& sizes);
 
   // Empties all places.
   void clear();
@@ -55,9 +56,12 @@ class TranslatorMemory {
   const Stream& stream() const noexcept { return stream_; }
   kernels::BeamState state() const;
   kernels::BeamResult results() const;
-  // One for each mixer of the decoder, for the rows of the first places.
-  std::vector<MixerStep> steps(int64_t positions_bound, int64_t memory_bound) const;
-  void* memory_of(size_t mixer) const { return memories_[mixer].data(); }
+  // One for each mixer of a model's decoder, for the rows of the first places.
+  std::vector<MixerStep> steps(size_t model, int64_t positions_bound, int64_t memory_bound) const;
+  void* memory_of(size_t model, size_t mixer) const { return kept_[model].memories[mixer].data(); }
+  // Where the models of an ensemble leave their logits, and what comes of them: of all rows; the weights add up
+  // to 1. No models where one translates alone.
+  const kernels::MeanLogitsArgs& ensemble() const noexcept { return ensemble_; }
 
   // Where the encoder finds its input, on the device.
   struct EncoderInput {
@@ -68,7 +72,14 @@ class TranslatorMemory {
   int64_t rows() const noexcept { return sizes_.places * beam_; }  // hypotheses
 
  private:
+  // What the steps of one model leave for the next ones.
+  struct Kept {
+    DecodeCache cache;
+    std::vector<Buffer> memories = {};  // by mixer
+    Buffer logits = {};                 // of one of several models
+  };
   void keep_attention(const Transformer& model, const TranslatorOptions& o);
+  void keep_logits(std::span<const EnsembleModel> models);
 
   struct Row {  // arrays of 32-bit numbers, one for each row
     enum : int64_t {
@@ -97,8 +108,9 @@ class TranslatorMemory {
   HostBuffer weights_, result_slots_;  // of attention; by slot, and as BeamResult::slots
   int64_t weighing_ = -1;              // the mixer whose attention is kept
   int64_t first_head_ = 0, head_count_ = 1;
-  DecodeCache cache_;
-  std::vector<Buffer> memories_;  // by mixer
+  std::vector<Kept> kept_;  // by model
+  Buffer mean_, log_sums_;  // of several models
+  kernels::MeanLogitsArgs ensemble_;
 };
 
 }  // namespace saturate::model

@@ -25,9 +25,11 @@ void list_rows(const kernels::BeamState& state, int64_t rows, int32_t* list) {
 
 }  // namespace
 
-std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const ParameterStore& store,
+std::unique_ptr<RecordedPlan> record_encoder(std::span<const EnsembleModel> models, size_t at,
                                              const TranslatorMemory& memory,
                                              const TranslatorOptions& o, int64_t rows) {
+  const Transformer& model = *models[at].model;
+  const ParameterStore& store = *models[at].store;
   auto plan = std::make_unique<RecordedPlan>(store, memory.stream(), o.graph,
                                              "  first encoder of a plan", "  graph of an encoder");
   Tape& tape = plan->tape();
@@ -44,16 +46,18 @@ std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const Par
   for (size_t i = 0; i < mixers.size(); ++i) {
     const Value read = mixers[i]->record_memory(tape, encoded);
     if (!read) continue;
-    ops::store_rows(tape, read, tape.info(read).cols, input.rows, memory.memory_of(i));
+    ops::store_rows(tape, read, tape.info(read).cols, input.rows, memory.memory_of(at, i));
   }
   plan->finish();
   return plan;
 }
 
-std::unique_ptr<RecordedPlan> record_step(
-    const Transformer& model, const ParameterStore& store, const TranslatorMemory& memory,
-    const TranslatorOptions& o, kernels::SuppressedTokens suppressed, const CandidatePlaces* chosen,
-    const kernels::TokenPhrases* phrases, int64_t places, int64_t bound) {
+std::unique_ptr<RecordedPlan> record_step(std::span<const EnsembleModel> models, size_t at,
+                                          const TranslatorMemory& memory,
+                                          const TranslatorOptions& o, const StepWishes& wishes,
+                                          int64_t places, int64_t bound) {
+  const Transformer& model = *models[at].model;
+  const ParameterStore& store = *models[at].store;
   auto plan = std::make_unique<RecordedPlan>(store, memory.stream(), o.graph,
                                              "  first step of a plan", "  graph of a plan");
   Tape& tape = plan->tape();
@@ -71,28 +75,51 @@ std::unique_ptr<RecordedPlan> record_step(
     tape.record("rows_under_way", {}, {}, [=](const Run&) { list_rows(state, rows, list); });
     computed.emplace(list, rows);
   }
-  const Value hidden = model.decode_step(tape, target, memory.steps(bound, bound));
+  const Value hidden = model.decode_step(tape, target, memory.steps(at, bound, bound));
+  const CandidatePlaces* const chosen =
+      wishes.candidates.empty() ? nullptr : &wishes.candidates[at];
   const Value logits = chosen == nullptr ? model.logits(tape, hidden)
                                          : candidate_logits(tape, model, hidden, o.beam, *chosen);
+  kernels::MeanLogitsArgs ensemble = memory.ensemble();
+  if (ensemble.models > 0) tape.put_at({tape.storage_of(logits)}, ensemble.logits[at]);
+  if (at + 1 < models.size()) {
+    plan->finish();
+    return plan;
+  }
+  ensemble.state = state;
+  ensemble.columns = chosen == nullptr ? nullptr : chosen->columns.data();
+  ensemble.suppressed = wishes.suppressed;
+  ensemble.sentences = places;
+  ensemble.beam = o.beam;
+  ensemble.vocab = c.vocab_target;
+  ensemble.ld = tape.info(logits).cols;
+  ensemble.dtype = tape.compute_type();
+  ensemble.eos = static_cast<int32_t>(c.eos_id);
   const auto candidates = static_cast<size_t>(rows * o.beam);
   const kernels::BeamStepArgs args{
+      .logits = ensemble.mean,
       .state = state,
-      .columns = chosen == nullptr ? nullptr : chosen->columns.data(),
-      .phrases = phrases,
-      .suppressed = suppressed,
+      .columns = ensemble.columns,
+      .phrases = wishes.phrases,
+      .log_sums = ensemble.log_sums,
+      .suppressed = wishes.suppressed,
       .candidate_scores = plan->scratch(candidates * size_of(store.wide_type())),
       .candidate_ids = static_cast<int32_t*>(plan->scratch(candidates * sizeof(int32_t))),
       .result = memory.results(),
       .sentences = places,
       .beam = o.beam,
       .vocab = c.vocab_target,
-      .ld = tape.info(logits).cols,
-      .dtype = tape.compute_type(),
-      .eos = static_cast<int32_t>(c.eos_id),
+      .ld = ensemble.ld,
+      .dtype = ensemble.models > 0 ? store.wide_type() : tape.compute_type(),
+      .eos = ensemble.eos,
       .banned = static_cast<int32_t>(c.pad_id == c.eos_id ? -1 : c.pad_id),
       .draws = o.sampling};
   // The rules of sentences change the logits where they lie, the last to read them.
   tape.record("beam_step", {logits}, {}, [=](const Run& r) {
+    if (ensemble.models > 0) {
+      kernels::mean_logits(r.ctx, ensemble);
+      return kernels::beam_step(r.ctx, args);
+    }
     kernels::BeamStepArgs a = args;
     a.logits = r(logits);
     kernels::beam_step(r.ctx, a);

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "model/candidate_output.h"
 #include "model/recorded_plan.h"
@@ -11,21 +12,25 @@
 
 namespace saturate::model {
 
-// Encodes sources of `rows` tokens together and stores what the decoder reads of them. Errors:
+// Encodes sources of `rows` tokens together and stores what the decoder of models[model] reads of them. Errors:
 // out_of_memory.
-std::unique_ptr<RecordedPlan> record_encoder(const Transformer& model, const ParameterStore& store,
+std::unique_ptr<RecordedPlan> record_encoder(std::span<const EnsembleModel> models, size_t model,
                                              const TranslatorMemory& memory,
                                              const TranslatorOptions& o, int64_t rows);
 
-// One token of each hypothesis in the places [0, places). Positions of translations and sources lie
-// below `bound`. `suppressed`: in device memory. `candidates` and `phrases`: of every place, read when the step
-// runs; null: translations may hold all tokens, and must hold none. Errors: out_of_memory.
-std::unique_ptr<RecordedPlan> record_step(const Transformer& model, const ParameterStore& store,
+// What all steps of a translator look at, when they run. `suppressed`: in device memory. `candidates`, those of
+// each model, and `phrases`: of every place; empty and null: translations may hold all tokens, and must hold none.
+struct StepWishes {
+  kernels::SuppressedTokens suppressed = {};
+  std::span<const CandidatePlaces> candidates = {};
+  const kernels::TokenPhrases* phrases = nullptr;
+};
+
+// One token of each hypothesis in the places [0, places), as far as models[model] goes: the last one ends with
+// the step of the search. Positions of translations and sources lie below `bound`. Errors: out_of_memory.
+std::unique_ptr<RecordedPlan> record_step(std::span<const EnsembleModel> models, size_t model,
                                           const TranslatorMemory& memory,
-                                          const TranslatorOptions& o,
-                                          kernels::SuppressedTokens suppressed,
-                                          const CandidatePlaces* candidates,
-                                          const kernels::TokenPhrases* phrases, int64_t places,
-                                          int64_t bound);
+                                          const TranslatorOptions& o, const StepWishes& wishes,
+                                          int64_t places, int64_t bound);
 
 }  // namespace saturate::model

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "model/finite.h"
 #include "runtime/parallel_for.h"
+#include "train/ensemble.h"
 
 namespace saturate::train {
 
@@ -20,6 +22,21 @@ std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
                             number, ids.size(), limit));
   }
   return clip_source(std::move(ids), limit, source.sentence_end());
+}
+
+std::vector<int32_t> encode_phrase(const data::Tokenizer& target, std::string_view phrase,
+                                   const std::string& place) {
+  std::vector<int32_t> ids;
+  if (!phrase.empty()) target.encode(phrase, ids);
+  const std::span<const int32_t> begin = target.sentence_begin();
+  if (std::ranges::equal(std::span(ids).first(std::min(ids.size(), begin.size())), begin))
+    ids.erase(ids.begin(), ids.begin() + std::ssize(begin));
+  if (std::ranges::find(ids, target.unk_id()) == ids.end()) return ids;
+  throw Error(
+      Errc::invalid_argument, "translate",
+      fmt::format("{}: the phrase \"{}\" has a character that the vocabulary lacks; leave it "
+                  "out, or spell it otherwise",
+                  place, phrase));
 }
 
 namespace {
@@ -90,8 +107,8 @@ LineTranslator::LineTranslator(const LoadedModel& model, const model::Translator
              model.tokenizers.source.sentence_end().size()),
       options_(std::move(options)),
       places_(o.sentences),
-      workers_(*model.transformer, *model.store, o,
-               model.store->device().is_cuda() ? 1 : cpu_threads(), few_lines(config, o)) {}
+      workers_(ensemble_of(model), o, model.store->device().is_cuda() ? 1 : cpu_threads(),
+               few_lines(config, o)) {}
 
 void LineTranslator::warm_up(int64_t lines) {
   const int64_t most = std::clamp<int64_t>(lines, 1, places_);

@@ -21,6 +21,12 @@ namespace saturate::train {
 std::vector<int32_t> encode_source(const data::Tokenizer& source, int64_t limit,
                                    std::string_view line, int64_t number);
 
+// Ids of a phrase that a translation is to hold (model::SearchOptions), without what begins a text; none for a
+// blank one. `place` says where it stands, for the error. Errors: invalid_argument for a character that the
+// vocabulary lacks.
+std::vector<int32_t> encode_phrase(const data::Tokenizer& target, std::string_view phrase,
+                                   const std::string& place);
+
 struct Translation {
   std::string text;
   double log_probability = 0;  // natural logarithm, a sum over its tokens and end-of-sentence
@@ -65,7 +71,7 @@ class LineTranslator {
   // Of one line, the best first: `nbest`, or as many as the search had ended.
   using Sink = std::function<void(std::span<const Translation>)>;
 
-  // What the pointers of `model` point to outlives this.
+  // With the models that translate with it. What their pointers point to outlives this.
   LineTranslator(const LoadedModel& model, const TranslateConfig& config,
                  const LineOptions& options = {});
 

@@ -35,6 +35,9 @@ struct LoadedModel {
   Languages languages;
   std::shared_ptr<ParameterStore> store;
   std::shared_ptr<model::Transformer> transformer;
+  // Those that translate together with it, and what it counts among them (ensemble.h).
+  std::vector<LoadedModel> others = {};
+  double weight = 1;
 };
 // The folder with config.json that `path` names: itself, <path>/model, or its best or newest
 // whole checkpoint. Errors: io; invalid_argument for an adapter, naming its base.

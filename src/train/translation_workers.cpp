@@ -14,15 +14,14 @@
 
 namespace saturate::train {
 
-TranslationWorkers::TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
+TranslationWorkers::TranslationWorkers(std::vector<model::EnsembleModel> models,
                                        const model::TranslatorOptions& options, int threads,
                                        int64_t few)
-    : model_(model),
-      store_(store),
+    : models_(std::move(models)),
       options_(options),
       count_(threads),
       few_(few),
-      shares_(!store.device().is_cuda() && threads > 1 && threads <= allowed_cpus()) {
+      shares_(!models_[0].store->device().is_cuda() && threads > 1 && threads <= allowed_cpus()) {
   start_threads(
       threads_, threads, "translation", [this](int) { work(); }, [this] { stop(); });
 }
@@ -66,7 +65,7 @@ void TranslationWorkers::translate() {
       if (stop_) return;
       const int64_t share = (std::ssize(waiting_) + under_way_ + count_ - 1) / count_;
       // A translator of a GPU has a queue of its own and encodes from it ahead.
-      const int64_t most = store_.device().is_cuda()
+      const int64_t most = models_[0].store->device().is_cuda()
                                ? std::numeric_limits<int64_t>::max()
                                : std::min(options_.sentences, std::max(share, few_));
       while (!waiting_.empty() && std::ssize(lines) + std::ssize(tasks) < most) {
@@ -76,7 +75,7 @@ void TranslationWorkers::translate() {
       }
       only_one = waiting_.empty() && under_way_ == std::ssize(lines) + std::ssize(tasks);
     }
-    if (!translator) translator.emplace(model_, store_, options_);
+    if (!translator) translator.emplace(models_, options_);
     for (TranslationTask& t : tasks) {
       lines.emplace(translator->add(std::move(t.source), t.search), t.line);
     }

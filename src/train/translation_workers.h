@@ -35,10 +35,10 @@ struct TranslationResult {
 /// the calls of give() alone, as long as so many sentences wait that none of them is needed at once.
 class TranslationWorkers {
  public:
-  // `options` are of each translator; on a GPU `threads` is 1. Threads that have fewer than `few`
+  // `models` translate together (model::Translator); what they point to outlives this. `options` are of each translator; on a GPU `threads` is 1. Threads that have fewer than `few`
   // sentences take more while others have none: a step costs nearly as much. Errors: out_of_memory
   // where the system gives no more threads.
-  TranslationWorkers(const model::Transformer& model, const ParameterStore& store,
+  TranslationWorkers(std::vector<model::EnsembleModel> models,
                      const model::TranslatorOptions& options, int threads, int64_t few);
   ~TranslationWorkers();  // ends after the steps that are being computed
   TranslationWorkers(const TranslationWorkers&) = delete;
@@ -56,8 +56,7 @@ class TranslationWorkers {
   void translate();
   void stop();
 
-  const model::Transformer& model_;
-  const ParameterStore& store_;
+  const std::vector<model::EnsembleModel> models_;
   const model::TranslatorOptions options_;
   const int64_t count_, few_;  // threads; see the constructor
   const bool shares_;          // products, while a thread is alone

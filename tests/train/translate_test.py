@@ -33,18 +33,23 @@ class Translate(unittest.TestCase):
         subprocess.run([PROGRAM, "quickstart-data", "--out", data, "--pairs", "600", "--held-out", "400"],
                        check=True, capture_output=True)
         cls.model = f"{cls.base}/run"
-        settings = {"model.preset": "tiny", "model.d_model": 32, "model.heads": 2, "model.ffn": 64,
-                    "model.encoder_layers": 1, "model.decoder_layers": 1, "data.vocab_size": 200,
-                    "batch.target_tokens": 512, "validate.every_steps": 0, "validate.metric": "loss",
-                    "optimizer.lr": 0.003, "train.max_steps": 60, "train.device": "cpu"}
-        line = [PROGRAM, "train", "--out", cls.model, "--train", f"{data}/train.en", f"{data}/train.pt"]
-        for key, value in settings.items():
-            line += ["--set", f"{key}={value}"]
-        subprocess.run(line, check=True, capture_output=True)
+        cls.data = data
+        cls.train(cls.model)
         cls.text = f"{data}/test.en"
         with open(cls.text, "ab") as file:  # blank, short and long lines among the others
             file.write(b"\n" + b"It is seven. " * 30 + b"\nyes\n\n" + b"seven " * 60 + b"\n")
         cls.lines = content(cls.text).splitlines(True)
+
+    @classmethod
+    def train(cls, out, **changes):
+        settings = {"model.preset": "tiny", "model.d_model": 32, "model.heads": 2, "model.ffn": 64,
+                    "model.encoder_layers": 1, "model.decoder_layers": 1, "data.vocab_size": 200,
+                    "batch.target_tokens": 512, "validate.every_steps": 0, "validate.metric": "loss",
+                    "optimizer.lr": 0.003, "train.max_steps": 60, "train.device": "cpu"}
+        line = [PROGRAM, "train", "--out", out, "--train", f"{cls.data}/train.en", f"{cls.data}/train.pt"]
+        for key, value in {**settings, **{k.replace("__", "."): v for k, v in changes.items()}}.items():
+            line += ["--set", f"{key}={value}"]
+        subprocess.run(line, check=True, capture_output=True)
 
     @classmethod
     def tearDownClass(cls):
@@ -224,6 +229,51 @@ class Translate(unittest.TestCase):
             self.assertGreaterEqual(int(tokens), 1)
             equal += abs(float(log_probability) - found[0][1]) < 2e-3 or not source.strip()
         self.assertGreater(equal, len(scores) // 4)
+
+    def test_models_translate_together(self):
+        other = f"{self.root}/other"
+        self.train(other, train__seed=2, model__decoder_layers=2, model__d_model=48, model__heads=4)
+        lists = ["--nbest", "2", "--input", self.text]
+        alone = self.translate(*lists)
+        self.assertEqual(self.translate("--model", self.model, *lists), alone)
+        self.assertEqual(self.translate("--model", self.model, "--model", self.model, "--weights", "1,2,0.5", *lists), alone)
+        both = self.translate("--model", other, "--weights", "1.5,0.5", *lists)
+        self.assertNotEqual(both, alone)
+        one_by_one = [self.translate("--model", other, "--weights", "1.5,0.5", "--nbest", "2", input=line)
+                      for line in self.lines[-8:]]
+        lines = both.decode().splitlines(True)
+        last = int(lines[-1].split(" ||| ")[0])
+        for i, got in enumerate(one_by_one):
+            want = [line.split(" ||| ", 1)[1] for line in lines if int(line.split(" ||| ")[0]) == last - 7 + i]
+            self.assertEqual([line.split(" ||| ", 1)[1] for line in got.decode().splitlines(True)], want)
+
+        # A score is the weighted mean of what each model alone says of the translation, in ids, which a text may spell otherwise.
+        source, target = f"{self.root}/source", f"{self.root}/target"
+        with open(source, "w", encoding="utf8") as file:
+            file.writelines(" ".join(str(2 + i * j % 97) for j in range(1, 4 + i % 9)) + " 0\n" for i in range(1, 41))
+        best = [line.split(" ||| ")[1:3] for line in self.translate(
+            "--model", other, "--weights", "1.5,0.5", "--ids", "--input", source, "--nbest", "1").decode().splitlines()]
+        with open(target, "w", encoding="utf8") as file:
+            file.writelines(f"{text} 0\n" for text, _ in best)
+        scores = [[float(line.split("\t")[0]) for line in subprocess.run(
+            [PROGRAM, "eval", "--model", model, "--device", "cpu", "--ids", "--score", "--test", source, target], capture_output=True,
+            timeout=WAIT, check=True).stdout.decode().splitlines()] for model in (self.model, other)]
+        self.assertEqual([len(best), len(scores[0]), len(scores[1])], [40, 40, 40])
+        for a, b, (text, features) in zip(*scores, best):
+            self.assertAlmostEqual(0.75 * a + 0.25 * b, float(features.split(" ")[1]), delta=2e-3, msg=text)
+            self.assertGreater(abs(a - b), 1e-2)
+
+        small = f"{self.root}/small"
+        self.train(small, data__vocab_size=120, train__max_steps=1)
+        for args, reason in [(["--model", small], b"of the source vocabulary is "), (["--weights", "1,2"], b"2 weights are given for 1"),
+                             (["--model", other, "--weights", "1"], b"1 weights are given for 2"),
+                             (["--model", other, "--weights", "1,-1"], b"--weights"),
+                             (["--model", other, "--adapter", other], b"--adapter is for one model"),
+                             (["--model", self.model] * 8, b"9 models are given; at most 8")]:
+            refused = subprocess.run(self.command(*args), input=b"a\n", capture_output=True, timeout=WAIT, check=False)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(reason, refused.stderr)
+            self.assertEqual(refused.stdout, b"")
 
     def test_perplexity_is_that_of_validation(self):
         text = f"{self.root}/text"

@@ -108,6 +108,8 @@ struct BeamResult {
 //           elements.
 //           With `columns` the rows of sentence s begin at element s * beam * ld and lie
 //           columns[s].ld <= ld apart; the tokens that have no column share no probability.
+//           With `log_sums` (rows) log-probabilities are logits less these, and rules are in the logits
+//           already: what mean_logits() makes of several models.
 // Types     logits in dtype; log-softmax in wide_of(dtype). Logits that are not numbers or minus
 //           infinity are never chosen; a hypothesis that nothing extends ends.
 // Aliasing  none.
@@ -125,6 +127,7 @@ struct BeamStepArgs {
   BeamState state;
   const TokenColumns* columns = nullptr;  // (sentences); null: column c is token c. CPU alone
   const TokenPhrases* phrases = nullptr;  // (sentences); null: none has any. CPU alone
+  const void* log_sums = nullptr;         // (rows), in wide_of(dtype); null: of the logits
   SuppressedTokens suppressed = {};
   void* candidate_scores = nullptr;
   int32_t* candidate_ids = nullptr;

@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/decode/beam_row_cpu.h"
 #include "kernels/decode/beam_step_impl.h"
 #include "kernels/decode/token_draw_cpu.h"
 #include "kernels/decode/token_phrases_cpu.h"
-#include "kernels/decode/token_rules_cpu.h"
-#include "kernels/host/vector_math.h"
 #include "runtime/parallel_for.h"
 
 namespace saturate::kernels {
@@ -49,39 +48,6 @@ class Best {
   std::array<Candidate<T>, kMaxBeam + 1> best_;  // the last place is where a new one comes in
 };
 
-constexpr int64_t kStretch = 128;
-
-// The largest of z[0 .. n) that are numbers.
-template <class T>
-T largest(const T* z, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  T lanes[kLanes];
-  std::fill_n(lanes, kLanes, -std::numeric_limits<T>::infinity());
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = z[i + l] > lanes[l] ? z[i + l] : lanes[l];
-  }
-  for (; i < n; ++i) lanes[0] = z[i] > lanes[0] ? z[i] : lanes[0];
-  return *std::max_element(lanes, lanes + kLanes);
-}
-
-// The logits of a row. Columns count, not ids, until a token is chosen: their order is the same.
-template <class T>
-struct Row {
-  T* z = nullptr;
-  int64_t count = 0;
-  const int32_t* ids = nullptr;  // null: column c is token c
-  int32_t id(int64_t column) const {
-    return ids == nullptr ? static_cast<int32_t>(column) : ids[column];
-  }
-  // Null where the token has no column.
-  T* logit(int32_t token) const {
-    if (ids == nullptr) return z + token;
-    const int32_t* const found = std::lower_bound(ids, ids + count, token);
-    return found != ids + count && *found == token ? z + (found - ids) : nullptr;
-  }
-};
-
 // What a row of a sentence with phrases may become.
 template <class T>
 struct Offer {
@@ -97,12 +63,6 @@ struct Step {
   const BeamStepArgs& a;
   std::vector<std::vector<Offer<T>>> offers = {};  // by row, of sentences with phrases
   T* scores() const { return static_cast<T*>(a.state.scores); }
-
-  // Token j of a row's translation, j < positions[row].
-  int32_t said(int64_t row, int64_t j) const {
-    const BeamState& b = a.state;
-    return j + 1 == b.positions[row] ? b.ids[row] : b.tokens[b.slots[b.starts[row] + j + 1]];
-  }
 
   bool owes(int64_t s) const { return a.phrases != nullptr && a.phrases[s].count > 0; }
 
@@ -120,19 +80,13 @@ struct Step {
       ids[0] = a.state.tokens[a.state.starts[row / a.beam * a.beam] + t + 1];
       return;
     }
-    const Row<T> logits = logits_of(row);
+    const LogitsRow<T> logits = logits_row<T>(a, a.logits, row);
     T* const z = logits.z;
-    apply_rules<T>(
-        sentence.rules, a.suppressed, {&a.eos, 1}, t, [&](int64_t j) { return said(row, j); },
-        [&](int32_t id) { return logits.logit(id); });
-    std::vector<T> tops(static_cast<size_t>((logits.count + kStretch - 1) / kStretch));
-    for (size_t i = 0; i < tops.size(); ++i) {
-      const int64_t first = static_cast<int64_t>(i) * kStretch;
-      tops[i] = largest(z + first, std::min(kStretch, logits.count - first));
-    }
-    const T top = *std::max_element(tops.begin(), tops.end());
-    const T sum = lane_sum<T>(logits.count, [z, top](int64_t c) { return vector_exp(z[c] - top); });
-    const T shift = scores()[row] - (top + std::log(sum));
+    if (a.log_sums == nullptr) apply_sentence_rules(a, row, logits);
+    const std::vector<T> tops = largest_of_stretches(logits);
+    const T sum =
+        a.log_sums == nullptr ? log_sum(logits, tops) : static_cast<const T*>(a.log_sums)[row];
+    const T shift = scores()[row] - sum;
     if (owes(row / a.beam)) return offer(row, logits, tops, shift);
     Best<T> best(candidates_of(sentence, a.beam, t));
     if (t + 1 >= sentence.limit) {
@@ -157,13 +111,13 @@ struct Step {
   }
 
   // What may follow without leaving too little room for the phrases, with its score.
-  void offer(int64_t row, const Row<T>& logits, const std::vector<T>& tops, T shift) {
+  void offer(int64_t row, const LogitsRow<T>& logits, const std::vector<T>& tops, T shift) {
     const BeamSentence& sentence = a.state.sentences[row / a.beam];
     const TokenPhrases& phrases = a.phrases[row / a.beam];
     const int64_t t = a.state.positions[row],
                   room = sentence.limit - (t + 2);  // behind the next token
     std::vector<int32_t> translation;
-    for (int64_t j = 0; j < t; ++j) translation.push_back(said(row, j));
+    for (int64_t j = 0; j < t; ++j) translation.push_back(said_token(a.state, row, j));
     const OwedPhrases now(phrases, translation);
     std::vector<int32_t> tokens = now.next();
     T* const end = logits.logit(a.eos);
@@ -192,16 +146,8 @@ struct Step {
     }
   }
 
-  Row<T> logits_of(int64_t row) const {
-    T* const z = static_cast<T*>(a.logits);
-    if (a.columns == nullptr) return {z + row * a.ld, a.vocab, nullptr};
-    const int64_t s = row / a.beam;
-    const TokenColumns& c = a.columns[s];
-    return {z + s * a.beam * a.ld + row % a.beam * c.ld, c.count, c.ids};
-  }
-
   // Stretches that hold nothing better than what there is are passed over: of equals the first stays.
-  void add_best(const Row<T>& row, const std::vector<T>& tops, Best<T>& best) const {
+  void add_best(const LogitsRow<T>& row, const std::vector<T>& tops, Best<T>& best) const {
     for (size_t i = 0; i < tops.size(); ++i) {
       if (best.is_full() && !(tops[i] > best[best.size() - 1].score)) continue;
       const int64_t first = static_cast<int64_t>(i) * kStretch;

@@ -46,11 +46,17 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   const auto said = [&](int j) {
     return j + 1 == t ? b.ids[row] : b.tokens[b.slots[start + j + 1]];
   };
-  apply_rules(sentence.rules, a.suppressed, ends, 1, t, said, z);
+  const float* const log_sums = static_cast<const float*>(a.log_sums);
+  if (log_sums == nullptr) apply_rules(sentence.rules, a.suppressed, ends, 1, t, said, z);
   RowScan scan = scan_row<T, N>(z, static_cast<int>(a.vocab), a.banned);
-  const float top = block_max(scan.top, scratch);
-  const float sum = block_sum(scan.sum * __expf(scan.top - top), scratch);
-  const float shift = before - (top + logf(sum));
+  float shift;
+  if (log_sums == nullptr) {
+    const float top = block_max(scan.top, scratch);
+    const float sum = block_sum(scan.sum * __expf(scan.top - top), scratch);
+    shift = before - (top + logf(sum));
+  } else {
+    shift = before - log_sums[row];
+  }
   if (t + 1 >= sentence.limit) {
     for (int k = threadIdx.x; k < beam; k += blockDim.x) {
       scores[k] = to_float(z[a.eos]) + shift;
