@@ -2,6 +2,7 @@
 #include "serve/server.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "model/hf_config.h"
 #include "train/run_settings.h"
+#include "train/shortlist_file.h"
 #include "train/translation.h"
 
 namespace saturate::apps {
@@ -66,6 +68,48 @@ bool is_language_model(const train::ModelPlace& place) {
   return model::read_model_config(place.folder).kind == model::ModelKind::decoder_only;
 }
 
+struct NamedShortlist {
+  std::string name, file;  // without a name: of the one translation model
+};
+NamedShortlist parse_shortlist(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0 && !fs::exists(text))
+    return {text.substr(0, equals), text.substr(equals + 1)};
+  return {"", text};
+}
+
+// Of the model of this name; "": none. need_models_of_shortlists() has looked at all.
+std::string shortlist_of(const ServeOptions& o, const std::string& name) {
+  std::string file;
+  for (const std::string& each : o.shortlists) {
+    const NamedShortlist s = parse_shortlist(each);
+    if (s.name.empty() || s.name == name) file = s.file;
+  }
+  return file;
+}
+
+void need_models_of_shortlists(const ServeOptions& o) {
+  std::vector<std::string> names;
+  for (const std::string& each : o.models) {
+    const NamedFolder named = parse_model(each);
+    if (!is_language_model(train::model_place(named.folder))) names.push_back(named.name);
+  }
+  for (const std::string& each : o.shortlists) {
+    const NamedShortlist s = parse_shortlist(each);
+    const bool known = std::ranges::find(names, s.name) != names.end();
+    if (s.name.empty() ? names.size() == 1 : known) continue;
+    throw Error(
+        Errc::invalid_argument, "serve",
+        s.name.empty()
+            ? fmt::format("--shortlist {} does not say of which of {} translation models it "
+                          "is; give NAME={}",
+                          s.file, names.size(), s.file)
+            : fmt::format("--shortlist {}: no translation model is called {}; there is {}", each,
+                          s.name,
+                          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  }
+}
+
 serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   serve::ServedModel served;
   served.name = named.name;
@@ -104,8 +148,14 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
   if (served.languages.source.empty()) served.languages = languages_of_run(named.folder);
   const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
   const size_t many = model.languages.ids.size();
-  served.translation = std::make_unique<serve::TranslationEngine>(
-      std::move(model), decode, o.queue, train::LineOptions{.same_bits = o.same_bits});
+  train::LineOptions lines{.same_bits = o.same_bits};
+  if (const std::string file = shortlist_of(o, named.name); !file.empty()) {
+    lines.shortlist = train::read_shortlist(file, model.tokenizers.source, model.tokenizers.target,
+                                            {.first = o.shortlist_first, .best = o.shortlist_best});
+    log_info(fmt::format("{}: shortlist {}", served.name, file));
+  }
+  served.translation =
+      std::make_unique<serve::TranslationEngine>(std::move(model), decode, o.queue, lines);
   if (served.languages.source.empty() && many > 0) {
     log_info(fmt::format("{}: translation model {} of {} languages", served.name, folder, many));
     return served;
@@ -163,6 +213,7 @@ int run_serve(const ServeOptions& o) {
                   .drain_seconds = o.drain};
   options.json.max_bytes = static_cast<size_t>(o.max_body);
   if (!o.adapters.empty()) need_one_language_model(o);
+  if (!o.shortlists.empty()) need_models_of_shortlists(o);
   std::vector<serve::ServedModel> models;
   for (const std::string& each : o.models) models.push_back(load(o, parse_model(each)));
   serve::Server server(std::move(options), std::move(models));

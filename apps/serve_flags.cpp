@@ -32,6 +32,13 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
                "of a translation model that does not say its own; may be given again")
       ->type_name("[NAME=]en-pt")
       ->allow_extra_args(false);
+  auto* shortlist =
+      c.add_option("--shortlist", serve.shortlists,
+                   "table of the pieces that translations of a model may hold, as translate "
+                   "--shortlist takes it; on the CPU, for speed; may be given again")
+          ->type_name("[NAME=]FILE")
+          ->allow_extra_args(false);
+  add_shortlist_options(c, *shortlist, serve.shortlist_first, serve.shortlist_best);
   c.add_option("--queue", serve.queue,
                "lines or sequences that may wait, of each model; more are refused (429)")
       ->check(CLI::Range(1, 1 << 24))

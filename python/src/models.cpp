@@ -89,7 +89,7 @@ class Model {
     job.done = [request](serve::TranslationJob::Lines found) {
       request->translated(std::move(found));
     };
-    job.failed = [request](const std::string& why) { request->failed(why); };
+    job.failed = [request](Errc, const std::string& why) { request->failed(why); };
     accept(engine->submit(std::move(job)), "translate");
     return request;
   }

@@ -24,13 +24,15 @@ constexpr int64_t kMostAlternatives = 64;
 // A form as the object that the same fields in JSON would be.
 Json form_object(std::string_view body) {
   Json object{Json::Object{}};
-  Json::Array texts;
+  Json::Array texts, phrases;
   for (auto& [name, value] : parse_form(body)) {
     if (find_invalid_utf8(name) != std::string::npos ||
         find_invalid_utf8(value) != std::string::npos)
       refuse("a field of the form is not UTF-8; send UTF-8 text");
     if (name == "q") {
       texts.emplace_back(std::move(value));
+    } else if (name == "phrases") {
+      phrases.emplace_back(std::move(value));
     } else if (object.find(name) != nullptr) {
       refuse(fmt::format("the field {:.100} is given twice", name));
     } else if (int64_t number = 0; name == "alternatives") {
@@ -44,6 +46,7 @@ Json form_object(std::string_view body) {
   }
   if (texts.size() == 1) object.add("q", std::move(texts.front()));
   if (texts.size() > 1) object.add("q", Json(std::move(texts)));
+  if (!phrases.empty()) object.add("phrases", Json(std::move(phrases)));
   return object;
 }
 
@@ -54,6 +57,28 @@ void take_texts(JsonFields& fields, std::string_view key, const Json::Array& lis
     if (text == nullptr) fields.fail(key, "it must be a list of strings");
     texts.push_back(*text);
   }
+}
+
+// Of each of `texts`, in a list of lists; of one text that is no list, in a list.
+std::vector<std::vector<std::string>> take_phrases(JsonFields& fields, size_t texts, bool list) {
+  std::vector<std::vector<std::string>> phrases;
+  if (!fields.has("phrases")) return phrases;
+  const std::string rule =
+      list ? fmt::format("it must hold a list of strings for each of the {} texts", texts)
+           : "it must be a list of strings";
+  const Json::Array& all = fields.list("phrases");
+  if (!list) {
+    phrases.emplace_back();
+    take_texts(fields, "phrases", all, phrases.back());
+    return phrases;
+  }
+  if (all.size() != texts) fields.fail("phrases", rule);
+  for (const Json& each : all) {
+    const Json::Array* of_text = each.if_array();
+    if (of_text == nullptr) fields.fail("phrases", rule);
+    take_texts(fields, "phrases", *of_text, phrases.emplace_back());
+  }
+  return phrases;
 }
 
 }  // namespace
@@ -82,6 +107,7 @@ TranslateRequest parse_translate(std::string_view body, std::string_view type,
   r.alternatives = fields.integer_or("alternatives", 0);
   if (r.alternatives < 0 || r.alternatives > kMostAlternatives)
     fields.fail("alternatives", fmt::format("it must be in 0 .. {}", kMostAlternatives));
+  r.phrases = take_phrases(fields, r.texts.size(), r.list);
   // Clients of LibreTranslate send what they like (a "secret" of its own page, an empty "api_key").
   return r;
 }
@@ -94,6 +120,7 @@ BatchRequest parse_batch(const Json& body) {
   r.target = fields.text_or("target", "");
   take_texts(fields, "texts", fields.list("texts"), r.texts);
   if (r.texts.empty()) fields.fail("texts", "it is empty; give at least one");
+  r.phrases = take_phrases(fields, r.texts.size(), true);
   r.nbest = fields.integer_or("nbest", 1);
   if (r.nbest < 1 || r.nbest > kMostAlternatives)
     fields.fail("nbest", fmt::format("it must be in 1 .. {}", kMostAlternatives));

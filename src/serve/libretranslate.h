@@ -16,6 +16,8 @@ struct TranslateRequest {
   bool list = false;  // the answer is a list as well
   std::string source, target, api_key, model;
   int64_t alternatives = 0;
+  std::vector<std::vector<std::string>>
+      phrases;  // that the translation of each text holds, or none
 };
 
 // `type`: the Content-Type; JSON or a form. Errors: invalid_argument naming the field, what it
@@ -23,10 +25,11 @@ struct TranslateRequest {
 TranslateRequest parse_translate(std::string_view body, std::string_view type,
                                  const JsonLimits& limits);
 
-// Of the endpoint /v1/translate: {"texts": [...], "model": "name", "nbest": 1}, and of a multilingual
-// model "source" and "target".
+// Of the endpoint /v1/translate: {"texts": [...], "model": "name", "nbest": 1}, of a multilingual model
+// "source" and "target", and "phrases", a list for each text.
 struct BatchRequest {
   std::vector<std::string> texts;
+  std::vector<std::vector<std::string>> phrases;
   std::string model, source, target;
   int64_t nbest = 1;
 };

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/request_error.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace saturate::serve {
+
+std::string message_of(std::string_view what) {
+  if (what.starts_with('[')) what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
+  return std::string(what);
+}
 
 Json parse_body(std::string_view body, const JsonLimits& limits) {
   if (body.empty()) throw RequestError(400, "the body is empty; send JSON");

@@ -15,6 +15,9 @@ struct RequestError : std::runtime_error {
   int status;
 };
 
+// What an Error says, without the operation that it begins with.
+std::string message_of(std::string_view what);
+
 // A body as JSON. Errors: RequestError 400 with the byte, 415 for a body that is empty.
 Json parse_body(std::string_view body, const JsonLimits& limits);
 

@@ -185,9 +185,7 @@ void Server::answer(const Shared& exchange) {
   } catch (const Error& e) {
     const int status = e.code() == Errc::invalid_argument ? 400 : 500;
     if (status == 500) log_error(fmt::format("{}: {}", path, e.what()));
-    std::string_view what = e.what();
-    if (what.starts_with('[')) what.remove_prefix(std::min(what.find("] ") + 2, what.size()));
-    exchange->reply(error_reply(path, status, std::string(what)));
+    exchange->reply(error_reply(path, status, message_of(e.what())));
   } catch (const std::bad_alloc&) {
     log_error(path + ": out of memory");
     exchange->reply(error_reply(path, 503, "out of memory"));

@@ -9,6 +9,7 @@
 
 #include "base/testing/temp_folder.h"
 #include "base/utf8.h"
+#include "kernels/gemm/packed/packed_linear.h"
 #include "serve/client_test.h"
 #include "train/random_model_test.h"
 
@@ -62,7 +63,22 @@ struct Setup {
   std::string keys = {};
   int64_t queue = 4096;
   bool adapters = false;
+  bool shortlist = false;  // of some bytes for each
 };
+
+// On packed weights, which a shortlist needs.
+train::LoadedModel packed_model() {
+  train::LoadedModel m = train::random_model(model::ModelKind::encoder_decoder, 64);
+  m.store->pack(kernels::PackedType::f32);
+  return m;
+}
+
+std::shared_ptr<const model::Shortlist> some_bytes() {
+  auto list = std::make_shared<model::Shortlist>();
+  for (int32_t id = 2; id < 258; ++id)
+    list->add({id}, std::vector<int32_t>{id, (id * 7 + 5) % 256 + 2, (id * 11 + 3) % 256 + 2});
+  return list;
+}
 
 // A server in a thread of its own.
 class Running {
@@ -71,7 +87,10 @@ class Running {
     std::vector<ServedModel> models(2);
     models[0].name = "mt";
     models[0].translation = std::make_unique<TranslationEngine>(
-        train::random_model(model::ModelKind::encoder_decoder, 64), decoding(), setup.queue);
+        setup.shortlist ? packed_model()
+                        : train::random_model(model::ModelKind::encoder_decoder, 64),
+        decoding(), setup.queue,
+        train::LineOptions{.shortlist = setup.shortlist ? some_bytes() : nullptr});
     models[0].languages = {"en", "pt"};
     models[1].name = "lm";
     models[1].generation = std::make_unique<GenerationEngine>(
@@ -244,6 +263,86 @@ TEST(Serve, AnswersAreThoseOfTranslatingAlone) {
   EXPECT_EQ(wrong, 0);
 }
 
+// Lines with and without phrases beside each other, against the same asked of an own translator, down to the scores.
+void expect_phrases_alone(bool shortlist) {
+  struct Setup setup;
+  setup.shortlist = shortlist;
+  const Running s(setup);
+  const train::LoadedModel alone =
+      shortlist ? packed_model() : train::random_model(model::ModelKind::encoder_decoder, 64);
+  struct Line {
+    std::string text, phrase;
+    Json want = {};
+  };
+  std::vector<Line> lines;
+  for (int i = 0; i < 48; ++i) {
+    const std::string text(static_cast<size_t>(1 + i * 7 % 40), static_cast<char>('a' + i % 26));
+    lines.push_back({text, i % 3 == 0 ? "" : std::string(1, static_cast<char>('A' + i)) + "z"});
+  }
+  train::LineTranslator translator(alone, decoding(),
+                                   {.shortlist = shortlist ? some_bytes() : nullptr});
+  for (const Line& line : lines) {
+    std::vector<std::vector<int32_t>> phrases;
+    if (!line.phrase.empty())
+      phrases.push_back(train::encode_phrase(alone.tokenizers.target, line.phrase, "here"));
+    translator.add(train::encode_source(alone.tokenizers.source, 64, line.text, 1), {}, phrases);
+  }
+  size_t next = 0;
+  while (!translator.idle()) {
+    translator.advance([&](std::span<const train::Translation> best) {
+      lines[next++].want = {{"text", encode_utf8(decode_utf8(best[0].text))},
+                            {"score", best[0].score},
+                            {"log_probability", best[0].log_probability}};
+    });
+  }
+  std::atomic<int> wrong{0}, held{0};
+  std::vector<std::thread> clients;
+  for (size_t t = 0; t < 8; ++t) {
+    clients.emplace_back([&, t] {
+      Client client = s.client();
+      for (size_t i = t; i < lines.size(); i += 8) {
+        Json::Array of_line;
+        if (!lines[i].phrase.empty()) of_line.emplace_back(lines[i].phrase);
+        const Json body{{"texts", Json::Array{lines[i].text}},
+                        {"phrases", Json::Array{Json(std::move(of_line))}}};
+        const Answer a = client.ask("POST /v1/translate", body.dump(), "");
+        const Json got = json(a)["translations"][0];
+        if (a.status != 200 || got != lines[i].want) ++wrong;
+        if (text_of(got["text"]).find(lines[i].phrase) != std::string::npos) ++held;
+      }
+    });
+  }
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(held, std::ssize(lines));
+}
+
+TEST(Serve, PhrasesAreHeldAndChangeNoOther) { expect_phrases_alone(false); }
+TEST(Serve, AShortlistIsOfEachLineAlone) { expect_phrases_alone(true); }
+
+TEST(Serve, TakesPhrasesInEveryForm) {
+  const Running s;
+  const auto held = [](const Answer& a, const char* phrase) {
+    EXPECT_EQ(a.status, 200) << a.body;
+    return a.body.find(phrase) != std::string::npos;
+  };
+  EXPECT_FALSE(held(s.post("/translate", R"({"q":"ab","source":"en","target":"pt"})"), "QZ"));
+  EXPECT_TRUE(held(
+      s.post("/translate", R"({"q":"ab","source":"en","target":"pt","phrases":["QZ"]})"), "QZ"));
+  EXPECT_TRUE(held(s.post("/translate", R"({"q":["ab","","c"],"source":"en","target":"pt",)"
+                                        R"("phrases":[[],[],["QZ"]]})"),
+                   "QZ"));
+  const Answer form = s.post("/translate", "q=ab&source=en&target=pt&phrases=QZ&phrases=XY",
+                             "application/x-www-form-urlencoded");
+  EXPECT_TRUE(held(form, "QZ") && held(form, "XY"));
+  const Json batch = json(
+      s.post("/v1/translate", R"({"texts":["ab","c"],"phrases":[["QZ"],[]]})"))["translations"];
+  EXPECT_NE(text_of(batch[0]["text"]).find("QZ"), std::string::npos);
+  EXPECT_EQ(
+      text_of(batch[1]["text"]),
+      text_of(json(s.post("/v1/translate", R"({"texts":["c"]})"))["translations"][0]["text"]));
+}
+
 TEST(Serve, StreamsAddUpToTheWholeAnswer) {
   const Running s;
   for (const char* more :
@@ -290,6 +389,21 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/translate", R"({"texts":["a\nb"]})", "several lines", 400},
       {"/v1/translate", R"({"texts":["a"],"nbest":0})", "1 .. 64", 400},
       {"/v1/translate", R"({"texts":["a"],"modle":"x"})", "modle", 400},
+      {"/translate", R"({"q":"a","source":"en","target":"pt","phrases":"b"})", "a list", 400},
+      {"/translate", R"({"q":"a","source":"en","target":"pt","phrases":[["b"]]})",
+       "a list of strings", 400},
+      {"/translate", R"({"q":["a"],"source":"en","target":"pt","phrases":["b"]})",
+       "a list of strings for each of the 1 texts", 400},
+      {"/translate", R"({"q":"a\nb","source":"en","target":"pt","phrases":["b"]})",
+       "text with 2 lines", 400},
+      {"/translate", R"({"q":["a"," "],"source":"en","target":"pt","phrases":[[],["b"]]})",
+       "phrases[1] are of a text with 0 lines", 400},
+      {"/v1/translate", R"({"texts":["a","b"],"phrases":[["c"]]})", "each of the 2 texts", 400},
+      {"/v1/translate", R"({"texts":["a"],"phrases":[[5]]})", "a list of strings", 400},
+      {"/v1/translate", R"({"texts":["a"],"phrases":[["b",""]]})", "phrases[0][1]", 400},
+      {"/v1/translate",
+       R"({"texts":["a"],"phrases":[["bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"]]})",
+       "prefix and phrases have", 400},
       {"/v1/translate", R"({"texts":["a"],"model":"lm"})", "no translation model", 400},
       {"/v1/translate", R"({"texts":["a"],"model":"zz"})", "models here: mt", 404},
       {"/v1/translate", "{\"texts\":[\"\xFF\"]}", "no valid JSON", 400},

@@ -42,6 +42,15 @@ TextLines split(const TranslationEngine& engine, std::string_view text, const La
   }
 }
 
+std::vector<std::vector<int32_t>> encode_phrases(const TranslationEngine& engine,
+                                                 const std::vector<std::string>& phrases,
+                                                 const std::string& place) {
+  std::vector<std::vector<int32_t>> ids;
+  for (size_t i = 0; i < phrases.size(); ++i)
+    ids.push_back(engine.encode_phrase(phrases[i], fmt::format("{}[{}]", place, i)));
+  return ids;
+}
+
 // The text of which each line is its `rank`-th translation, or the last there is.
 std::string join(const TextLines& lines, const TranslationJob::Lines& found, size_t rank) {
   std::string out;
@@ -83,6 +92,15 @@ bool translates(const ServedModel& m, const std::string& source, const std::stri
   if (source == "auto") return !l.needs_source() || !l.source.empty();
   if (l.needs_source()) return !l.code_of(source).empty();
   return m.languages.source.empty() || m.languages.source == source;
+}
+
+// What a request is told whose lines were not translated.
+std::function<void(Errc, const std::string&)> failing(const std::shared_ptr<Exchange>& exchange,
+                                                      const char* path) {
+  return [exchange, path](Errc code, const std::string& why) {
+    const int status = code == Errc::invalid_argument ? 400 : 503;
+    exchange->reply(error_reply(path, status, message_of(why)));
+  };
 }
 
 Json translation_json(const train::Translation& t) {
@@ -155,8 +173,21 @@ void Server::translate(const Shared& exchange) {
   name_languages(model, r.source, r.target, frame);
   job.search.prefix = frame.target;
   std::vector<TextLines> texts;
-  for (const std::string& text : r.texts)
-    texts.push_back(split(*model.translation, text, frame, job.sources));
+  for (size_t i = 0; i < r.texts.size(); ++i) {
+    const size_t before = job.sources.size();
+    texts.push_back(split(*model.translation, r.texts[i], frame, job.sources));
+    if (r.phrases.empty()) continue;
+    job.phrases.resize(job.sources.size());
+    if (r.phrases[i].empty()) continue;
+    const std::string place = r.list ? fmt::format("phrases[{}]", i) : "phrases";
+    if (const size_t lines = job.sources.size() - before; lines != 1) {
+      throw RequestError(400,
+                         fmt::format("{} are of a text with {} lines that hold something; they "
+                                     "need one, so give each sentence as a text of the list q",
+                                     place, lines));
+    }
+    job.phrases.back() = encode_phrases(*model.translation, r.phrases[i], place);
+  }
   const auto answer = [exchange, texts = std::move(texts), list = r.list,
                        detect = r.source == "auto", source = model.languages.source,
                        most = r.alternatives](const TranslationJob::Lines& found) {
@@ -176,9 +207,7 @@ void Server::translate(const Shared& exchange) {
   job.search.nbest = static_cast<int>(r.alternatives + 1);
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.done = answer;
-  job.failed = [exchange](const std::string& why) {
-    exchange->reply(error_reply("/translate", 503, why));
-  };
+  job.failed = failing(exchange, "/translate");
   submit(model, std::move(job));
 }
 
@@ -198,6 +227,9 @@ void Server::translate_batch(const Shared& exchange) {
                                           i));
     }
     job.sources.push_back(encode(*model.translation, r.texts[i], frame));
+    if (r.phrases.empty()) continue;
+    job.phrases.push_back(
+        encode_phrases(*model.translation, r.phrases[i], fmt::format("phrases[{}]", i)));
   }
   job.search.nbest = static_cast<int>(r.nbest);
   job.cancelled = [exchange] { return exchange->cancelled(); };
@@ -216,9 +248,7 @@ void Server::translate_batch(const Shared& exchange) {
     exchange->reply(
         {.body = Json{{"model", name}, {"translations", Json(std::move(all))}}.dump() + "\n"});
   };
-  job.failed = [exchange](const std::string& why) {
-    exchange->reply(error_reply("/v1/translate", 503, why));
-  };
+  job.failed = failing(exchange, "/v1/translate");
   submit(model, std::move(job));
 }
 
@@ -243,9 +273,7 @@ void Server::translate_lines(const Shared& exchange) {
   if (job.sources.empty()) return answer({});
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.done = answer;
-  job.failed = [exchange](const std::string& why) {
-    exchange->reply(error_reply("/v1/translate", 503, why));
-  };
+  job.failed = failing(exchange, "/v1/translate");
   submit(model, std::move(job));
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/parallel_for.h"
 #include "runtime/start_threads.h"
+#include "train/ensemble.h"
 
 namespace saturate::serve {
 
@@ -26,8 +27,8 @@ struct TranslationEngine::Open {
   std::atomic<size_t> left;
   std::atomic<bool> failed{false};
 
-  void fail(const std::string& why) {
-    if (!failed.exchange(true)) job.failed(why);
+  void fail(const std::string& why, Errc code = Errc::device) {
+    if (!failed.exchange(true)) job.failed(code, why);
   }
 };
 
@@ -79,6 +80,14 @@ std::vector<int32_t> TranslationEngine::checked(std::vector<int32_t> ids) const 
                             ids.size(), options_.max_source));
   }
   return ids;
+}
+
+std::vector<int32_t> TranslationEngine::encode_phrase(std::string_view phrase,
+                                                      const std::string& place) const {
+  std::vector<int32_t> ids = train::encode_phrase(model_.tokenizers.target, phrase, place);
+  if (!ids.empty()) return ids;
+  throw Error(Errc::invalid_argument, "translate",
+              fmt::format("{}: the phrase \"{}\" has no token; leave it out", place, phrase));
 }
 
 Admission TranslationEngine::submit(TranslationJob job) {
@@ -162,6 +171,7 @@ model::SearchOptions search_of(const TranslationJob& job, size_t line,
       job.prefixes.empty() ? std::vector<int32_t>() : job.prefixes[line];
   if (own.empty() && search.prefix.empty()) search.prefix.assign(begin.begin(), begin.end());
   search.prefix.insert(search.prefix.end(), own.begin(), own.end());
+  if (!job.phrases.empty()) search.phrases = job.phrases[line];
   return search;
 }
 
@@ -176,7 +186,7 @@ void TranslationEngine::translate(model::Translator& translator, UnderWay& lines
           search_of(line.job->job, line.number, model_.tokenizers.target.sentence_begin()));
       lines.emplace(ticket, std::move(line));
     } catch (const Error& e) {
-      line.job->fail(e.what());
+      line.job->fail(e.what(), e.code());
       count(1, false);
     }
   }
@@ -208,7 +218,7 @@ void TranslationEngine::work(bool first) {
   while (true) {
     try {
       if (first && !translator) {
-        translator.emplace(*model_.transformer, *model_.store, options_);
+        translator.emplace(train::ensemble_of(model_), options_);
         const int32_t eos = model_.tokenizers.source.eos_id();
         if (device.is_cuda()) translator->translate(std::vector<std::vector<int32_t>>{{eos, eos}});
         {
@@ -223,7 +233,7 @@ void TranslationEngine::work(bool first) {
                    [&] { return stop_ || counts_.broken || !lines.empty() || !waiting_.empty(); });
         if (stop_ || counts_.broken) break;
       }
-      if (!translator) translator.emplace(*model_.transformer, *model_.store, options_);
+      if (!translator) translator.emplace(train::ensemble_of(model_), options_);
       translate(*translator, lines);
       failed_before = false;
     } catch (const std::exception& e) {

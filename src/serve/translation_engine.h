@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "serve/engine.h"
 #include "train/line_translator.h"
 #include "train/translation.h"
@@ -26,9 +27,12 @@ struct TranslationJob {
   // Of every line; its nbest is cut to the beam, and its prefix comes before that of the line.
   model::SearchOptions search = {};
   std::vector<std::vector<int32_t>> prefixes = {};  // of each line, or none
+  // That each line's translation holds (model::SearchOptions), or none.
+  std::vector<std::vector<std::vector<int32_t>>> phrases = {};
   std::function<bool()> cancelled;
   std::function<void(Lines)> done;
-  std::function<void(const std::string& why)> failed;
+  // With invalid_argument a line asks for what no line may have; else the machine's fault.
+  std::function<void(Errc code, const std::string& why)> failed;
 };
 
 /// One translation model and the threads that translate: one on a GPU, cpu_threads() on the CPU. Lines
@@ -50,6 +54,9 @@ class TranslationEngine {
   std::vector<int32_t> encode(std::string_view line) const;
   // The same between other ids, of a multilingual model.
   std::vector<int32_t> encode(std::string_view line, const data::TextFrame& frame) const;
+  // Ids of a phrase that a translation is to hold; `place` is where it was given. From any thread. Errors:
+  // invalid_argument as train::encode_phrase(), and for one without text.
+  std::vector<int32_t> encode_phrase(std::string_view phrase, const std::string& place) const;
   // From any thread. A job that is not accepted is dropped; none of its functions is called.
   Admission submit(TranslationJob job);
 
