@@ -146,7 +146,7 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--preset", "model.preset",
             "shape of the model: tiny, base, big, gpt2-124m, ...");
     add_key(c, train_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    add_key(c, train_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16 or fp8");
+    add_key(c, train_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
     add_key(c, train_flags, "--steps", "train.max_steps", "stop after this many steps");
     add_key(c, train_flags, "--epochs", "train.max_epochs",
             "stop after this many passes over the data");
@@ -221,7 +221,7 @@ and the like the model decodes as [translate] of its run says.)");
     add_config_file(c, bench_flags);
     add_key(c, bench_flags, "--preset", "model.preset", "shape of the model");
     add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16 or fp8");
+    add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
     add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
     add_key(c, bench_flags, "--memory", "train.memory", "step: device memory to use, as 4GiB");
     add_key(c, bench_flags, "--parallel", "parallel",

@@ -9,7 +9,7 @@ CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& plan_flags)
   add_config_file(c, plan_flags);
   add_key(c, plan_flags, "--preset", "model.preset", "shape of the model");
   add_key(c, plan_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-  add_key(c, plan_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16 or fp8");
+  add_key(c, plan_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
   add_key(c, plan_flags, "--batch", "batch.target_tokens",
           "target tokens of a device and step; every layout gets as many in all");
   c.add_option("--model", plan.model, "plan for the model of this folder")->type_name("DIR");

@@ -97,7 +97,7 @@ const Key kKeys[] = {
     {AT(schedule.decay_fraction), "warmup_stable_decay: share of the steps in the last decay", 0, 1},
 
     {AT(train.device), "auto (a GPU if there is one), cpu, cuda or cuda:N"},
-    {AT(train.precision), "auto: bf16 on GPUs from compute capability 8.0, fp16 on older ones, fp32 on the CPU. bf16 on a CPU (with AVX512-BF16): operands of products alone. fp8: bf16, and products of layers in 8 bits from compute capability 8.9 on (on the CPU fp32 and 8 bits emulated)", 0, 0, "auto|fp32|bf16|fp16|fp8"},
+    {AT(train.precision), "auto: bf16 on GPUs from compute capability 8.0, fp16 on older ones, fp32 on the CPU. bf16 on a CPU (with AVX512-BF16): operands of products alone. fp8: bf16, and products of layers in 8 bits from compute capability 8.9 on (on the CPU fp32 and 8 bits emulated). mxfp8, nvfp4: the same in 8 and 4 bits scaled by blocks, from compute capability 10.0 on", 0, 0, "auto|fp32|bf16|fp16|fp8|mxfp8|nvfp4"},
     {AT(train.tf32), "let fp32 matrix products round their inputs to 10-bit mantissas"},
     {AT(train.gemm_table), "what `saturate tune gemm` measured: auto (the user's cache), none, or a file; the run keeps a copy in `out` and resumes with that"},
     {AT(train.attention_table), "what `saturate tune attention` measured: auto (the user's cache), none, or a file; the run keeps a copy in `out` and resumes with that"},

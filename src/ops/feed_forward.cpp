@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/block_linear.h"
 #include "ops/fp8_linear.h"
 #include "ops/product.h"
 
@@ -100,7 +101,8 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
                 fmt::format("x is ({}, {}), w1 ({}, {}), w2 ({}, {}): inner sizes differ", xi.rows,
                             xi.cols, w1.rows, w1.cols, w2.rows, w2.cols));
   }
-  if (multiplies_in_fp8(tape, in.weight) || multiplies_in_fp8(tape, out.weight)) return {};
+  for (const Value w : {in.weight, out.weight})
+    if (multiplies_in_fp8(tape, w) || block_format_of(tape, w)) return {};
   Layer l{.x = x, .in = in, .out = out, .kind = kind};
   // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
   const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };

@@ -12,6 +12,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/packed/packed_linear.h"
+#include "ops/block_linear.h"
 #include "ops/computed_rows.h"
 #include "ops/fp8_linear.h"
 #include "ops/product.h"
@@ -127,6 +128,7 @@ Value linear(Tape& tape, Value x, Value w, Value bias) {
   require_inner("linear", xi, wi, bias ? tape.info(bias).cols : wi.rows);
   if (const auto* packed = tape.packed(w)) return record_packed(tape, x, packed->view(), bias, {});
   if (multiplies_in_fp8(tape, w)) return fp8_linear(tape, x, w, bias);
+  if (const auto format = block_format_of(tape, w)) return block_linear(tape, x, w, bias, *format);
   const Value y = tape.make("linear", xi.dtype, xi.rows, wi.rows);
   const Product p = product_of(tape, x, w, bias, y);
   tape.record(

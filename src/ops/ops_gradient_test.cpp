@@ -358,10 +358,10 @@ TEST(OpsGradientList, CoversEveryOperation) {
     std::ifstream in(path);
     return std::string{std::istreambuf_iterator<char>(in), {}};
   };
-  // fp8_linear rounds, which has no slope: fp8_linear_test.cpp.
+  // fp8_linear and block_linear round, which has no slope: rounded_linear_test.cpp.
   const std::set<std::string> without_backward = {
-      "activated_linear", "cached_attention", "head_norm",  "keep_columns",  "relative_bias",
-      "soft_cap",         "store_rows",       "fp8_linear", "memory_weights"};
+      "activated_linear", "cached_attention", "head_norm",  "keep_columns", "relative_bias",
+      "soft_cap",         "store_rows",       "fp8_linear", "block_linear", "memory_weights"};
   const fs::path root = fs::path(SATURATE_SOURCE_DIR) / "src";
   std::string cases;
   for (const auto& entry : fs::recursive_directory_iterator(root))

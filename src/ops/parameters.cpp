@@ -141,6 +141,11 @@ void ParameterStore::multiply_in_fp8() {
   for (ParameterSpec& p : specs_) place(p);
 }
 
+void ParameterStore::multiply_in_blocks(kernels::BlockFormat format) {
+  SAT_ASSERT(!allocated());
+  blocks_ = format;
+}
+
 void ParameterStore::hold_moments(kernels::MomentType type) noexcept {
   SAT_ASSERT(!allocated() && (type == kernels::MomentType::wide || !offload_));
   for (ParameterGroup& group : groups_) group.hold_moments(type);
@@ -212,6 +217,12 @@ kernels::Fp8Site* ParameterStore::fp8_sites(ParameterId id) const noexcept {
   const ParameterSpec& p = spec(id);
   if (p.fp8_sites < 0) return nullptr;
   return static_cast<kernels::Fp8Site*>(group_of(p).at(StateArray::fp8_sites, p.fp8_sites));
+}
+
+std::optional<kernels::BlockFormat> ParameterStore::block_format(ParameterId id) const noexcept {
+  const ParameterSpec& p = spec(id);
+  const bool fits = p.multiplied && !p.frozen && p.rows % 32 == 0 && p.cols % 32 == 0;
+  return fits ? blocks_ : std::nullopt;
 }
 
 void ParameterStore::initialise(const Stream& stream, uint64_t seed) { draw(stream, seed, true); }

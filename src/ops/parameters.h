@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "runtime/memory.h"
 
 namespace saturate::kernels {
+enum class BlockFormat : uint8_t;
 enum class PackedType : uint8_t;
 class PackedWeights;
 struct Fp8Site;
@@ -144,6 +146,8 @@ class ParameterStore {
   // Lists that train multiply in fp8 with matrices that train and are `multiplied` alone, where both
   // sides are multiples of 16. After the last add() and freeze(), before share().
   void multiply_in_fp8();
+  // The same in a block-scaled format, where both sides are multiples of 32.
+  void multiply_in_blocks(kernels::BlockFormat format);
   // How AdamW's moments are held, from allocate() on. Not together with offload().
   void hold_moments(kernels::MomentType type) noexcept;
   bool is_offloaded() const noexcept { return offload_; }
@@ -242,6 +246,8 @@ class ParameterStore {
   // Of its input, itself and the gradient of its result; null where its products are not in fp8, or there
   // is no memory yet.
   kernels::Fp8Site* fp8_sites(ParameterId id) const noexcept;
+  // In which its products are; none where they are not (multiply_in_blocks).
+  std::optional<kernels::BlockFormat> block_format(ParameterId id) const noexcept;
   void* master(ParameterId id) const noexcept { return at(StateArray::master, id); }
   // Elements of a parameter that is held in 4 bits, in the compute type at `to`. Enqueued.
   void dequantize(const Context& ctx, ParameterId id, void* to) const;
@@ -274,6 +280,7 @@ class ParameterStore {
   const Layout* layout_ = nullptr;  // null: the state is not shared
   Sharing sharing_;
   bool offload_ = false, fp8_ = false;
+  std::optional<kernels::BlockFormat> blocks_;
   ParameterGroup::Update update_ = ParameterGroup::Update::adamw;
   struct Packed;
   std::shared_ptr<Packed> packed_;  // shared so that its type may be known to the source alone

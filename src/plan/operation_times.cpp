@@ -54,6 +54,7 @@ class Bench {
     train::freeze_parameters(store_, config.optimizer.freeze);
     store_.update_by(options_.optimizer.kind);
     if (options_.fp8) store_.multiply_in_fp8();
+    if (options_.blocks) store_.multiply_in_blocks(*options_.blocks);
     store_.hold_moments(options_.optimizer.moments);
     store_.allocate(options_.optimizer.purpose());
     model_.make_tables(store_);

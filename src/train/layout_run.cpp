@@ -113,6 +113,7 @@ LayoutResult run_layout(parallel::Communicator& ranks, const LayoutTask& task) {
   options.parallel = resolve_parallel(task.parallel, ranks.size());
   options.optimizer.kind = OptimizerOptions::Kind::adamw;
   options.fp8 = false;
+  options.blocks.reset();
   options.optimizer.moments = kernels::MomentType::wide;  // gradients are read from them
   ParameterStore store(task.device, task.type);
   store.set_kernels(task.kernels);

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/block_scaled/block_scaled.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 
@@ -196,13 +197,18 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
   return m;
 }
 
+bool rounds_operands(const std::string& precision) {
+  return precision == "fp8" || precision == "mxfp8" || precision == "nvfp4";
+}
+
 DType resolve_precision(const std::string& precision, Device device) {
   const DeviceInfo info = device.is_cuda() ? device_info(device) : DeviceInfo{};
   if (precision == "auto") {
     if (!device.is_cuda()) return DType::f32;
     return info.compute_major >= 8 ? DType::bf16 : DType::f16;
   }
-  if (precision == "fp32" || (precision == "fp8" && !device.is_cuda())) return DType::f32;
+  const bool rounds = rounds_operands(precision);
+  if (precision == "fp32" || (rounds && !device.is_cuda())) return DType::f32;
   if (!device.is_cuda()) {
     if (precision == "bf16" && kernels::cpu_has_bf16()) return DType::f32;
     throw Error(
@@ -212,11 +218,13 @@ DType resolve_precision(const std::string& precision, Device device) {
             : fmt::format("precision {} needs a GPU; on the CPU use fp32 or bf16", precision));
   }
   if (precision == "fp16") return DType::f16;
-  if (const char* refusal = kernels::fp8_refusal(device);
-      precision == "fp8" && refusal != nullptr) {
+  const char* const refusal = !rounds              ? nullptr
+                              : precision == "fp8" ? kernels::fp8_refusal(device)
+                                                   : kernels::block_refusal(device);
+  if (refusal != nullptr) {
     throw Error(Errc::unsupported, "config",
-                fmt::format("precision fp8: {}, {} has {}.{}; use bf16 or fp16", refusal, info.name,
-                            info.compute_major, info.compute_minor));
+                fmt::format("precision {}: {}, {} has {}.{}; use bf16 or fp16", precision, refusal,
+                            info.name, info.compute_major, info.compute_minor));
   }
   if (info.compute_major < 8) {
     throw Error(Errc::unsupported, "config",
@@ -253,6 +261,8 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.optimizer.relative = config.optimizer.relative;
   s.optimizer.moments = moments_of(config);
   s.fp8 = config.train.precision == "fp8";
+  if (config.train.precision == "mxfp8") s.blocks = kernels::BlockFormat::mxfp8_e4m3;
+  if (config.train.precision == "nvfp4") s.blocks = kernels::BlockFormat::nvfp4;
   s.freeze = config.optimizer.freeze;
   constexpr std::array kinds{std::pair{"constant", ScheduleKind::constant},
                              std::pair{"inverse_sqrt", ScheduleKind::inverse_sqrt},

@@ -34,6 +34,9 @@ model::Lora adapters_of(const RunConfig& config, std::span<const model::TensorMa
 model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer& source,
                                  const data::Tokenizer& target);
 
+// Whether products of layers are rounded to fewer bits than the type they are computed in: fp8, mxfp8, nvfp4.
+bool rounds_operands(const std::string& precision);
+
 // "auto" is bf16 where the GPU has it (sm_80 on), fp16 on sm_75, fp32 on the CPU.
 // On the CPU everything is computed in the result's type; of bf16 there, which is f32 here, products
 // round their operands (KernelOptions::allow_bf16).

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/testing/temp_folder.h"
+#include "kernels/block_scaled/block_scaled.h"
 #include "kernels/fp8/fp8.h"
 #include "parallel/lockstep.h"
 #include "train/checkpoint_state.h"
@@ -21,15 +23,15 @@ using saturate::testing::TempFolder;
 
 constexpr int64_t kMicroBatches = 4;
 
-model::ModelConfig config_of() {
+model::ModelConfig config_of(int64_t width = 16) {
   model::ModelConfig m;
   m.kind = model::ModelKind::decoder_only;
-  m.d_model = 16;
+  m.d_model = width;
   m.encoder_layers = 0;
   m.decoder_layers = 2;
   m.heads = m.kv_heads = 2;
-  m.head_size = 8;
-  m.ffn = 32;
+  m.head_size = width / 2;
+  m.ffn = 2 * width;
   m.vocab_target = 29;
   m.max_positions = 16;
   m.dropout = 0.2f;
@@ -46,8 +48,11 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 // A model, its state and its step on one of the ranks.
 struct Training {
   Training(parallel::Communicator& c, DType type, const OptimizerOptions& optimizer, int zero,
-           bool fp8 = false)
-      : ranks(c), layout(c, {.dp = c.size()}), store({}, type), transformer(config_of(), store) {
+           bool fp8 = false, int64_t width = 16, std::optional<kernels::BlockFormat> blocks = {})
+      : ranks(c),
+        layout(c, {.dp = c.size()}),
+        store({}, type),
+        transformer(config_of(width), store) {
     options.shape = {
         .source_rows = 0, .target_rows = 24, .sequences = 3, .max_source = 12, .max_target = 12};
     options.accumulate = kMicroBatches / c.size();
@@ -59,6 +64,7 @@ struct Training {
     options.optimizer.schedule.warmup_steps = 2;
     options.parallel.zero = zero;
     options.fp8 = fp8;
+    options.blocks = blocks;
     allocate_for_steps(store, options, layout);
     store.initialise(Stream(Device{}), 5);
     step.emplace(transformer, store, options, c, layout);
@@ -209,6 +215,43 @@ TEST(Fp8Training, RanksHaveTheSameScales) {
       }
     EXPECT_GT(off, 0);
     EXPECT_LT(std::sqrt(off / moved), 0.01);
+  }
+}
+
+class BlockTraining : public ::testing::TestWithParam<kernels::BlockFormat> {};
+INSTANTIATE_TEST_SUITE_P(Formats, BlockTraining,
+                         ::testing::Values(kernels::BlockFormat::mxfp8_e4m3,
+                                           kernels::BlockFormat::nvfp4));
+
+// Nothing is kept from step to step, so ranks need not tell each other anything; matrices of 32 columns, a block.
+TEST_P(BlockTraining, TurnsStepsButNotAroundOnEveryRank) {
+  const auto trained = [](int ranks, int zero, std::optional<kernels::BlockFormat> blocks) {
+    std::vector<std::map<std::string, std::vector<double>>> weights(static_cast<size_t>(ranks));
+    parallel::run_lockstep(ranks, [&](parallel::Communicator& c) {
+      Training t(c, DType::f32, {}, zero, false, 32, blocks);
+      for (const ParameterSpec& p : t.store.specs()) {
+        EXPECT_EQ(t.store.block_format(t.store.find(p.name)).has_value(), blocks && p.multiplied)
+            << p.name;
+      }
+      t.steps(0, 4);
+      weights[static_cast<size_t>(c.rank())] = t.masters();
+    });
+    return weights;
+  };
+  const auto fp32 = trained(1, 0, {})[0], again = trained(1, 0, GetParam())[0];
+  for (const auto& [ranks, zero] : {std::pair{1, 0}, std::pair{2, 1}, std::pair{2, 3}}) {
+    const auto weights = trained(ranks, zero, GetParam());
+    for (const auto& of_rank : weights) EXPECT_TRUE(of_rank == weights[0]) << ranks << " " << zero;
+    if (ranks == 1) {
+      EXPECT_TRUE(weights[0] == again);
+    }
+    double off = 0, count = 0;
+    for (const auto& [name, w] : fp32)
+      for (size_t e = 0; e < w.size(); ++e, ++count)
+        off += std::pow(weights[0].at(name)[e] - w[e], 2);
+    EXPECT_GT(off, 0);
+    // Steps are of size lr, 0.01 at most.
+    EXPECT_LT(std::sqrt(off / count), 0.01) << ranks << " " << zero;
   }
 }
 

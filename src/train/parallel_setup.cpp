@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "model/mixers/mixer.h"
+#include "train/model_setup.h"
 
 namespace saturate::train {
 namespace {
@@ -69,18 +70,20 @@ void check_optimizer(const RunConfig& config, int ranks) {
     refuse_key("optimizer.moments", config.optimizer.moments, "is AdamW's; leave it out");
 }
 
-void check_fp8(const RunConfig& config, const model::ModelConfig& model) {
-  if (config.train.precision != "fp8") return;
+void check_rounded(const RunConfig& config, const model::ModelConfig& model) {
+  const std::string& precision = config.train.precision;
+  if (!rounds_operands(precision)) return;
   if (config.parallel.tp > 1) {
     refuse(fmt::format(
-        "train.precision = fp8 multiplies with whole matrices, and parallel.tp = {} cuts "
+        "train.precision = {} multiplies with whole matrices, and parallel.tp = {} cuts "
         "them; use dp, pp or cp, or train.precision = bf16",
-        config.parallel.tp));
+        precision, config.parallel.tp));
   }
   if (!model.lora.empty()) {
-    refuse(
-        "train.precision = fp8 is for matrices of layers that train, and with lora.rank those are "
-        "frozen; use train.precision = bf16");
+    refuse(fmt::format(
+        "train.precision = {} is for matrices of layers that train, and with lora.rank those are "
+        "frozen; use train.precision = bf16",
+        precision));
   }
 }
 
@@ -179,7 +182,7 @@ parallel::MeshExtents mesh_extents(const ParallelConfig& p, int ranks) {
 void check_layout(const RunConfig& config, const model::ModelConfig& model, int ranks) {
   const ParallelConfig& p = config.parallel;
   check_optimizer(config, ranks);
-  check_fp8(config, model);
+  check_rounded(config, model);
   check_reduce(p);
   const int dp = mesh_extents(p, ranks).dp;
   check_copies(p, dp);

@@ -118,9 +118,11 @@ TEST(ParallelSetup, AdafactorMayShareElementsOfMatrices) {
       "= 2 cuts them; use dp, or pp");
 }
 
-TEST(ParallelSetup, Fp8WantsWholeMatricesThatTrain) {
+class RoundedOperands : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Precisions, RoundedOperands, ::testing::Values("fp8", "mxfp8", "nvfp4"));
+TEST_P(RoundedOperands, WantWholeMatricesThatTrain) {
   RunConfig c = with("tp=2");
-  c.train.precision = "fp8";
+  c.train.precision = GetParam();
   model::ModelConfig m = model::model_preset("base");
   const auto refused = [&](int ranks) {
     try {
@@ -131,6 +133,7 @@ TEST(ParallelSetup, Fp8WantsWholeMatricesThatTrain) {
     return std::string();
   };
   EXPECT_NE(refused(2).find("parallel.tp = 2 cuts them"), std::string::npos);
+  EXPECT_NE(refused(2).find(GetParam()), std::string::npos);
   c.parallel = with("zero=3,pp=2").parallel;
   EXPECT_EQ(refused(4), "");
   m.lora.rank = 8;

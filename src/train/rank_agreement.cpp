@@ -176,7 +176,7 @@ Settings settings_of(const RunConfig& config, Device device) {
                     {"kind of device", device.is_cuda() ? "cuda" : "cpu"}};
   RunConfig resolved = with_preset(config);
   const DType type = resolve_precision(config.train.precision, device);
-  if (config.train.precision != "bf16" && config.train.precision != "fp8")
+  if (config.train.precision != "bf16" && !rounds_operands(config.train.precision))
     resolved.train.precision = name_of(type);
   for (const config::Key& key : config::keys()) {
     if (std::ranges::find(kMayDiffer, key.name) != kMayDiffer.end()) continue;

@@ -120,7 +120,10 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       "{} of it "
       "activations ({} without sharing){}{}",
       all ? "" : count(store_.trainable_count()) + " trainable of ", count(store_.count()),
-      precision_name(store_), options.fp8 ? " with products of layers in fp8" : "",
+      precision_name(store_),
+      rounds_operands(config_.train.precision)
+          ? " with products of layers in " + config_.train.precision
+          : "",
       to_string(device), fitted_.rows.shape.target_rows,
       config_.batch.accumulate * layout_.extent(Layout::Axis::dp), fitted_.rows.shape.sequences,
       format_bytes(static_cast<double>(plan.total())),

@@ -36,6 +36,7 @@ void share_state(ParameterStore& store, const StepOptions& options, const Layout
   if (options.optimizer.kind != OptimizerOptions::Kind::adamw)
     store.update_by(options.optimizer.kind);
   if (options.fp8) store.multiply_in_fp8();
+  if (options.blocks) store.multiply_in_blocks(*options.blocks);
   if (layout.mesh().size() > 1)
     store.share(layout, {.zero = options.parallel.zero,
                          .bucket_elements = options.bucket_bytes /

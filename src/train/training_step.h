@@ -31,7 +31,8 @@ struct StepOptions {
   float label_smoothing = 0.1f;
   std::vector<std::string> freeze;  // patterns, see frozen.h
   OptimizerOptions optimizer;
-  bool fp8 = false;   // ParameterStore::multiply_in_fp8()
+  bool fp8 = false;                                 // ParameterStore::multiply_in_fp8()
+  std::optional<kernels::BlockFormat> blocks = {};  // ParameterStore::multiply_in_blocks()
   bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
   uint64_t seed = 1;

@@ -207,6 +207,9 @@ namespace {
 // On the CPU bf16 and int8 are of matrices alone: all else is computed in fp32.
 DType compute_type(const std::string& precision, Device device) {
   if (precision == "bf16" && !device.is_cuda()) return DType::f32;
+  if (rounds_operands(precision))
+    throw Error(Errc::unsupported, "model",
+                "precision " + precision + " is for training; give auto, fp32, bf16 or fp16");
   if (precision != "int8") return resolve_precision(precision, device);
   if (!device.is_cuda()) return DType::f32;
   throw Error(Errc::unsupported, "model",
