@@ -42,13 +42,14 @@ std::atomic<int> g_threads{0};  // 0: not decided yet
 thread_local bool t_inside = false;
 thread_local bool t_shares_long = false;
 
-// Workers sleep until a job's number changes, run their own chunk, and the last one wakes the
-// caller. They spin briefly first: the kernels of one step follow each other within microseconds.
+// Workers sleep until a job's number changes and take chunks as the caller does, so that nobody waits for a
+// thread that has not come to run: who is last to end a chunk wakes the caller. They spin briefly first:
+// the kernels of one step follow each other within microseconds.
 class Pool {
  public:
   explicit Pool(int threads) {
     start_threads(
-        workers_, threads - 1, "compute", [this](int i) { work(i + 1); }, [this] { stop(); });
+        workers_, threads - 1, "compute", [this](int) { work(); }, [this] { stop(); });
   }
   ~Pool() {
     stop();
@@ -57,24 +58,33 @@ class Pool {
 
   void run(int chunks, const std::function<void(int)>& chunk) {
     const std::lock_guard one_caller(caller_);
+    const auto job = std::make_shared<Job>(&chunk, chunks);
     {
       const std::lock_guard lock(mutex_);
-      chunk_ = &chunk;
-      chunks_ = chunks;
-      left_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+      job_ = job;
       ticket_.fetch_add(1, std::memory_order_release);
     }
     start_.notify_all();
-    run_chunk(0);
-    for (int spin = 0; spin < kSpins && left_.load(std::memory_order_acquire) > 0; ++spin) pause();
-    if (left_.load(std::memory_order_acquire) > 0) {
+    take_chunks(*job);
+    for (int spin = 0; spin < kSpins && !job->is_done(); ++spin) pause();
+    if (!job->is_done()) {
       std::unique_lock lock(mutex_);
-      done_.wait(lock, [this] { return left_.load(std::memory_order_acquire) == 0; });
+      done_.wait(lock, [&] { return job->is_done(); });
     }
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (job->error) std::rethrow_exception(job->error);
   }
 
  private:
+  // Whoever holds it may ask for a chunk; the caller's function lives until all of them are done.
+  struct Job {
+    Job(const std::function<void(int)>* f, int n) : chunk(f), chunks(n), left(n) {}
+    bool is_done() const { return left.load(std::memory_order_acquire) == 0; }
+    const std::function<void(int)>* const chunk;
+    const int chunks;
+    std::atomic<int> next{0}, left;
+    std::exception_ptr error;  // the first; under the pool's mutex while chunks are left
+  };
+
   static constexpr int kSpins = 4000;  // about 50 us: a step's kernels follow closer than that
   static void pause() { __builtin_ia32_pause(); }
 
@@ -87,35 +97,39 @@ class Pool {
     start_.notify_all();
   }
 
-  void run_chunk(int index) {
-    if (index >= chunks_) return;
-    t_inside = true;
-    try {
-      (*chunk_)(index);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
+  void take_chunks(Job& job) {
+    for (;;) {
+      const int index = job.next.fetch_add(1, std::memory_order_relaxed);
+      if (index >= job.chunks) return;
+      t_inside = true;
+      try {
+        (*job.chunk)(index);
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!job.error) job.error = std::current_exception();
+      }
+      t_inside = false;
+      if (job.left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        const std::lock_guard lock(mutex_);  // so that the caller is before its check or waiting
+        done_.notify_one();
+      }
     }
-    t_inside = false;
   }
 
-  void work(int index) {
+  void work() {
     uint64_t seen = 0;
     for (;;) {
       for (int spin = 0; spin < kSpins && ticket_.load(std::memory_order_acquire) == seen; ++spin)
         pause();
+      std::shared_ptr<Job> job;
       {
         std::unique_lock lock(mutex_);
         start_.wait(lock, [&] { return ticket_.load(std::memory_order_acquire) != seen; });
         seen = ticket_.load(std::memory_order_acquire);
         if (stop_) return;
+        job = job_;
       }
-      run_chunk(index);
-      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        const std::lock_guard lock(
-            mutex_);  // so that the caller is either before its check or waiting
-        done_.notify_one();
-      }
+      take_chunks(*job);
     }
   }
 
@@ -123,11 +137,8 @@ class Pool {
   std::mutex caller_, mutex_;
   std::condition_variable start_, done_;
   std::atomic<uint64_t> ticket_{0};
-  std::atomic<int> left_{0};
-  const std::function<void(int)>* chunk_ = nullptr;
-  int chunks_ = 0;
+  std::shared_ptr<Job> job_;  // the newest
   bool stop_ = false;
-  std::exception_ptr error_;
 };
 
 std::mutex g_pool_mutex;
