@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "model/decode_reference_test.h"
 #include "model/finite.h"
+#include "model/generator_memory.h"
 
 namespace saturate::model {
 namespace {
@@ -60,6 +61,20 @@ TEST(Generator, GreedyEqualsDecodingWithoutCache) {
       EXPECT_EQ(got[i], want) << "prompt " << i << " llama " << llama;
     }
   }
+}
+
+// Keys and values of the last layer are what steps read; its attention and all after it are nobody's.
+TEST(Generator, ReadsPromptsAsFarAsStepsNeed) {
+  const TestModel m(language_model(true), DType::f32, {}, 6);
+  const GeneratorOptions o{.sequences = 2, .max_length = 16, .prompt_rows = 32};
+  const GeneratorMemory memory(m.model, m.store, o, 32);
+  const std::unique_ptr<RecordedPlan> plan = record_prompts(m.store, memory, o, 32);
+  std::map<std::string, int> count;
+  for (size_t i = 0; i < plan->tape().operations(); ++i) ++count[plan->tape().operation(i).name];
+  EXPECT_EQ(count["store_rows"], 2);
+  EXPECT_EQ(count["attention"], 1);
+  EXPECT_EQ(std::string_view(plan->tape().operation(plan->tape().operations() - 1).name),
+            "store_rows");
 }
 
 TEST(Generator, RefusesScoresThatAreNotFinite) {

@@ -107,6 +107,10 @@ Transformer::State Transformer::run(Tape& tape, const LayerStack& stack, const P
       const Sublayer& s = layer[static_cast<size_t>(j)];
       const ops::NormParameters n = norm(tape, s.norm);
       Value output = record(*s.mixer, stream.enter(tape, n));
+      if (!output) {
+        tape.end_region();
+        return {};
+      }
       if (s.after.weight.index >= 0)
         output = ops::residual_norm(tape, output, {}, norm(tape, s.after), 0.0f).y;
       stream.leave(tape, output, n);
@@ -222,10 +226,19 @@ Value Transformer::decode_step(Tape& tape, const PackedSide& target,
 
 void Transformer::read_prompts(Tape& tape, const PackedSide& side,
                                std::span<const MixerPrompt> prompts) const {
+  const std::vector<const Mixer*> mixers = decoder_mixers();
+  const auto keeps = [&](const Mixer* m) {
+    return m->decode_state(tape.compute_type()).slot_bytes > 0;
+  };
+  const auto kept = std::count_if(mixers.begin(), mixers.end(), keeps);
+  int64_t met = 0;
   size_t next = 0;
   const MixerBatch batch{.side = side, .causal = true};
-  run(tape, decoder_, all_of(decoder_), {}, side,
-      [&](const Mixer& m, Value x) { return m.record_prompt(tape, x, batch, prompts[next++]); });
+  run(tape, decoder_, all_of(decoder_), {}, side, [&](const Mixer& m, Value x) {
+    MixerPrompt prompt = prompts[next++];
+    if (keeps(&m)) prompt.ends = ++met == kept;
+    return m.record_prompt(tape, x, batch, prompt);
+  });
 }
 
 Value Transformer::logits(Tape& tape, Value hidden) const {

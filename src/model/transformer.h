@@ -101,7 +101,8 @@ class Transformer {
     std::vector<std::vector<Sublayer>> layers;
     NormIds final_norm;
   };
-  // Records a mixer on its input, normalised or not as the model wants.
+  // Records a mixer on its input, normalised or not as the model wants. None where nobody reads what
+  // it would give: then nothing after it is recorded either.
   using RecordMixer = std::function<Value(const Mixer&, Value x)>;
 
   // The items of a stack, from the first of the model that is its own.

@@ -219,6 +219,7 @@ struct MixerPrompt {
   const int32_t* places = nullptr;
   int64_t width = 0;
   void* slot_state = nullptr;  // of this mixer
+  bool ends = false;           // no later mixer stores anything: nobody reads this one's result
 };
 
 // Tokens that pass a mixer, and pairs of a token and one that it sees.
@@ -244,7 +245,7 @@ class Mixer {
   // Whether record_prompt() leaves all that record_step() needs; else prompts are read by steps.
   virtual bool reads_prompts() const { return true; }
   // record(), and what steps need of these tokens is stored: for mixers that keep something of each
-  // token. For inference only.
+  // token. For inference only. May give none where the prompt ends with it.
   virtual Value record_prompt(Tape& tape, Value x, const MixerBatch& batch,
                               const MixerPrompt& prompt) const;
   // Multiplications of the products of a forward pass (each has its addition).

@@ -30,6 +30,7 @@ class SelfAttention : public Mixer {
                       const MixerPrompt& prompt) const override {
     const Value qkv = queries_and_keys(tape, x, batch);
     ops::store_rows(tape, qkv, prompt.width, prompt.places, prompt.slot_state);
+    if (prompt.ends) return {};
     return project_out(tape, layout_, out_, attend(tape, qkv, batch));
   }
 
