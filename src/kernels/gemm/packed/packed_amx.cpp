@@ -22,7 +22,8 @@ struct Amx {
     s.rows[0] = s.rows[1] = s.rows[4] = static_cast<uint8_t>(upper);
     s.rows[2] = s.rows[3] = s.rows[5] = static_cast<uint8_t>(lower > 0 ? lower : 1);
     s.rows[6] = s.rows[7] = 16;
-    _tile_loadconfig(&s);
+    // GCC's _tile_loadconfig names the first eight bytes alone, so that the compiler leaves the others out.
+    asm volatile("ldtilecfg %0" ::"m"(s));
   }
   // GCC's intrinsics are macros that want a tile's number as text.
   template <int T>
