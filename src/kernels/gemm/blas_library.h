@@ -3,6 +3,7 @@
 // and nothing of it runs where memory or processes are limited. Loaded before main() it starts
 // threads that retry a failed allocation for ever.
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace saturate::kernels {
@@ -24,6 +25,10 @@ void blas_gemm(const BlasShape& s, float alpha, const float* a, const float* b, 
                float* d);
 void blas_gemm(const BlasShape& s, double alpha, const double* a, const double* b, double beta,
                double* d);
+
+// The m n k up to which this processor's OpenBLAS may take other kernels, which sum in an order that depends
+// on m and n too; 0 where it has none (all but the ones with AVX-512). After prepare_blas().
+int64_t blas_small_product();
 
 // "OpenBLAS 0.3.21 ..." or "" when there is none.
 std::string blas_description();
