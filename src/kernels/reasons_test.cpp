@@ -565,8 +565,11 @@ void provoke_others(Reasons& r) {
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
   other<BeamStepArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "beam_step_cuda",
                       [](auto& a) { a.ld = k1 << 30; });
-  other<Fp8MatmulArgs>(r, "on GPUs 8-bit products have results in bf16", "fp8_matmul_cuda",
-                       [](auto& a) { a.dtype = DType::f32; });
+  other<Fp8MatmulArgs>(r, "on GPUs 8-bit products have results in bf16 or f32", "fp8_matmul_cuda",
+                       [](auto& a) { a.dtype = DType::f16; });
+  static constexpr float bias = 0;
+  other<Fp8MatmulArgs>(r, "on GPUs 8-bit products with results in f32 add no bias",
+                       "fp8_matmul_cuda", [](auto& a) { a.dtype = DType::f32, a.bias = &bias; });
   static constexpr Capability ampere{.major = 8, .minor = 6};
   other<Fp8MatmulArgs>(r, "8-bit products need compute capability 8.9 (Ada, Hopper) or newer",
                        "fp8_matmul_cuda", nothing, ampere);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ops/block_linear.h"
+#include "ops/fp8_feed_forward.h"
 #include "ops/fp8_linear.h"
 #include "ops/product.h"
 
@@ -101,8 +102,10 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
                 fmt::format("x is ({}, {}), w1 ({}, {}), w2 ({}, {}): inner sizes differ", xi.rows,
                             xi.cols, w1.rows, w1.cols, w2.rows, w2.cols));
   }
-  for (const Value w : {in.weight, out.weight})
-    if (multiplies_in_fp8(tape, w) || block_format_of(tape, w)) return {};
+  const bool fp8 = multiplies_in_fp8(tape, in.weight);
+  if (fp8 != multiplies_in_fp8(tape, out.weight)) return {};
+  if (block_format_of(tape, in.weight) || block_format_of(tape, out.weight)) return {};
+  if (fp8) return fp8_feed_forward(tape, x, in, out, kind);
   Layer l{.x = x, .in = in, .out = out, .kind = kind};
   // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
   const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };

@@ -14,9 +14,11 @@
 
 #include "kernels/fp8/fp8.h"
 #include "kernels/optimizer/step_state.h"
+#include "ops/activation.h"
 #include "ops/block_linear.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/feed_forward.h"
 #include "ops/fp8_linear.h"
 #include "ops/linear.h"
 
@@ -147,6 +149,106 @@ TEST_P(RoundedLinear, GradientsPointWhereThoseOfFp32Do) {
       EXPECT_NE(e, r) << name << ": nothing was rounded";
     }
   }
+}
+
+// Gradients by name of embedding -> feed_forward -> logits, the second of two runs, and the operations of the
+// list by name.
+struct FeedForwardRun {
+  std::map<std::string, std::vector<double>> gradients;
+  std::map<std::string, int> operations;
+};
+FeedForwardRun feed_forward(bool fp8, int64_t width, int64_t inner, kernels::ActivationKind kind) {
+  ParameterStore store({}, DType::f32);
+  if (fp8) store.multiply_in_fp8();
+  const auto matrix = [&](const char* name, int64_t rows, int64_t cols, bool multiplied) {
+    return store.add({.name = name,
+                      .rows = rows,
+                      .cols = cols,
+                      .init = Init::normal,
+                      .init_scale = 1.5f / std::sqrt(static_cast<float>(cols)),
+                      .multiplied = multiplied});
+  };
+  const ParameterId table = matrix("table", kVocab, width, false),
+                    in = matrix("in", inner, width, true),
+                    in_bias = store.add({.name = "in_bias", .cols = inner}),
+                    out = matrix("out", width, inner, true),
+                    out_bias = store.add({.name = "out_bias", .cols = width});
+  store.allocate(Purpose::training);
+  store.initialise(Stream(store.device()), 5);
+  std::vector<int32_t> ids(kRows), positions(kRows), order(kRows), labels(kRows);
+  for (int32_t i = 0; i < kRows; ++i) {
+    ids[static_cast<size_t>(i)] = i % kVocab;
+    positions[static_cast<size_t>(i)] = i;
+    labels[static_cast<size_t>(i)] = i * 5 % kVocab;
+  }
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return ids[static_cast<size_t>(a)] < ids[static_cast<size_t>(b)];
+  });
+  const std::vector<int32_t> cu{0, kRows};
+  const int32_t valid = kRows;
+  const uint64_t rng_state[2] = {11, 3};
+  double totals[4] = {};
+  Tape tape(store, TapeMode::training, rng_state);
+  const Value x = ops::embedding(tape, {.tokens = {.ids = ids.data(),
+                                                   .positions = positions.data(),
+                                                   .cu = cu.data(),
+                                                   .order = order.data(),
+                                                   .valid = &valid,
+                                                   .rows = kRows,
+                                                   .sequences = 1},
+                                        .table = tape.parameter(table),
+                                        .scale = 1.5f});
+  const ops::Projection first{tape.parameter(in), tape.parameter(in_bias)},
+      second{tape.parameter(out), tape.parameter(out_bias)};
+  Value y = fp8 ? ops::feed_forward(tape, x, first, second, kind) : Value{};
+  if (!fp8) {
+    const Value h = ops::linear(tape, x, first.weight, first.bias);
+    y = ops::linear(tape, ops::activation(tape, h, kind, false, 0.0f), second.weight, second.bias);
+  }
+  ops::cross_entropy(
+      tape, ops::linear(tape, y, tape.parameter(table)),
+      {.labels = labels.data(), .vocab = kVocab, .label_smoothing = 0.0f, .totals = totals});
+  tape.backward();
+  FeedForwardRun done;
+  for (size_t i = 0; i < tape.operations(); ++i) ++done.operations[tape.operation(i).name];
+  StepState good;
+  good.totals[2] = 1;
+  std::vector<char> arena(tape.plan());
+  for (int run = 0; run < 2; ++run) {
+    tape.run({}, arena.data(), false);
+    for (const ParameterSpec& p : store.specs()) {
+      if (kernels::Fp8Site* s = store.fp8_sites(store.find(p.name)); s != nullptr)
+        kernels::fp8_roll({}, {.sites = s, .count = kernels::kFp8Roles, .state = &good});
+    }
+  }
+  const auto* g = store.gradients().as<float>();
+  for (const ParameterSpec& p : store.specs())
+    done.gradients[p.name] = {g + p.offset, g + p.offset + p.size()};
+  return done;
+}
+
+// Small matrices have weight gradients in 16 bits, large ones of turned codes.
+TEST(Fp8FeedForward, GradientsPointWhereThoseOfSingleOperationsDo) {
+  for (const auto& [width, inner] : {std::pair<int64_t, int64_t>{32, 48}, {512, 1024}})
+    for (const auto kind : {kernels::ActivationKind::relu, kernels::ActivationKind::gelu_tanh}) {
+      const FeedForwardRun exact = feed_forward(false, width, inner, kind),
+                           rounded = feed_forward(true, width, inner, kind);
+      EXPECT_FALSE(rounded.operations.contains("activation"));
+      EXPECT_FALSE(rounded.operations.contains("activation_backward"));
+      EXPECT_FALSE(rounded.operations.contains("bias_gradient"));
+      EXPECT_EQ(rounded.operations.at("fp8_quantize"), 6);
+      for (const auto& [name, e] : exact.gradients) {
+        const std::vector<double>& r = rounded.gradients.at(name);
+        double ee = 0, rr = 0, er = 0;
+        for (size_t i = 0; i < e.size(); ++i)
+          ee += e[i] * e[i], rr += r[i] * r[i], er += e[i] * r[i];
+        // As above; relu also changes sides where rounding moves what it is given past zero.
+        EXPECT_GT(er / std::sqrt(ee * rr), 0.97) << name << " " << width;
+        EXPECT_NEAR(std::sqrt(rr / ee), 1.0, 0.05) << name << " " << width;
+        EXPECT_NE(e, r) << name << ": nothing was rounded";
+      }
+    }
 }
 
 }  // namespace

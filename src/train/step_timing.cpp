@@ -180,7 +180,7 @@ StepTiming time_step(RunConfig config, const TimingOptions& timing, Device devic
   StepTiming b;
   b.model = preset_name(config);
   b.device = info.name;
-  b.precision = precision_name(store);
+  b.precision = config.train.precision == "fp8" ? "fp8" : precision_name(store);
   b.ranks = ranks.size();
   b.layout = layout_text(config.parallel, ranks.size());
   b.parameters = store.count();

@@ -25,7 +25,10 @@ Fit fits_roll(const Context&, const Fp8RollArgs&) noexcept { return {}; }
 
 Fit fits_matmul(const Context& ctx, const Fp8MatmulArgs& args) noexcept {
   if (ctx.device.is_cuda()) {
-    if (args.dtype != DType::bf16) return {"on GPUs 8-bit products have results in bf16"};
+    if (args.dtype != DType::bf16 && args.dtype != DType::f32)
+      return {"on GPUs 8-bit products have results in bf16 or f32"};
+    if (args.dtype == DType::f32 && args.bias != nullptr)
+      return {"on GPUs 8-bit products with results in f32 add no bias"};
     const Capability& gpu = capability_of(ctx);
     return fits_gpu(gpu.major, gpu.minor);
   }
@@ -78,9 +81,17 @@ void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args) {
   if (args.transposed != nullptr) require_sixteen(kOp, "rows", args.rows);
   if (args.rows * args.cols == 0) return;
   require_pointers(kOp, {{"x", args.x}, {"site", args.site}});
+  if (args.prepare == Fp8Prepare::slope) require_pointers(kOp, {{"given", args.given}});
+  if (args.column_sum != nullptr && ctx.device.is_cuda())
+    require_pointers(kOp, {{"partial", args.partial}});
   dispatch(kOp, ctx, args, std::span<const Impl<Fp8QuantizeArgs>>(kQuantize), [&] {
     return shape_text(args.dtype, {args.rows, args.cols});
   });
+}
+
+// The sums of every 128 rows.
+size_t fp8_partial_bytes(Device device, int64_t rows, int64_t cols) {
+  return device.is_cuda() ? static_cast<size_t>((rows + 127) / 128 * cols) * sizeof(float) : 0;
 }
 
 void fp8_roll(const Context& ctx, const Fp8RollArgs& args) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/activation/activation.h"
 #include "kernels/optimizer/step_state.h"
 #include "runtime/context.h"
 
@@ -28,14 +29,22 @@ struct alignas(16) Fp8Site {
   float history[kFp8History] = {};  // of the steps before, newest first
 };
 
-// y = code(scale * x), rounded to nearest even; what is too large becomes the largest code. scale is the
-// site's; before its first step has ended, 2^floor(log2(largest code / (2 amax))) of what amax is by then.
+struct FoldList;  // device/fold_columns.h
+
+// What is rounded: x itself; f(x), of what the activation f is given; or d f'(given) of x = d, the
+// gradient of f's result.
+enum class Fp8Prepare : uint8_t { nothing, activation, slope };
+
+// y = code(scale * v), rounded to nearest even, v prepared of x; what is too large becomes the largest code.
+// scale is the site's; before its first step has ended, 2^floor(log2(largest code / (2 amax))) of what amax is
+// by then.
 //
-// Shapes    x (rows, cols); y (rows, cols) and transposed (cols, rows), of which either may be null;
-//           rows and cols multiples of 16.
-// Types     x in f32, bf16 or f16, on the CPU f32; codes in 8 bits.
-// Cost      x is read once, and once more in the first step; three bytes of traffic an element of a
-//           16-bit type, four with both results.
+// Shapes    x and given (rows, cols); y (rows, cols), transposed (cols, rows) and copy (rows, cols), v itself,
+//           of which each may be null; column_sum (cols), sums of v's columns, or null, with partial, scratch
+//           of fp8_partial_bytes(); cols, and with transposed rows, multiples of 16.
+// Types     x, given and copy in f32, bf16 or f16, on the CPU f32; sums in f32; codes in 8 bits.
+// Cost      x (and given) is read once, and once more in the first step; three bytes of traffic an element
+//           of a 16-bit type, four with both results.
 // Source    OCP 8-bit Floating Point Specification 1.0; delayed scaling: Micikevicius et al.,
 //           arXiv:2209.05433.
 struct Fp8QuantizeArgs {
@@ -46,8 +55,17 @@ struct Fp8QuantizeArgs {
   int64_t rows = 0, cols = 0;
   DType dtype = DType::f32;
   Fp8Format format = Fp8Format::e4m3;
+  Fp8Prepare prepare = Fp8Prepare::nothing;
+  ActivationKind activation = ActivationKind::identity;
+  const void* given = nullptr;
+  void* copy = nullptr;
+  float* column_sum = nullptr;
+  float* partial = nullptr;
+  bool add_to_column_sum = false;
+  FoldList* later = nullptr;  // as ColumnSumArgs has it
 };
 void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args);
+size_t fp8_partial_bytes(Device device, int64_t rows, int64_t cols);
 
 // The sites of a linear layer, in this order: its input and weights in e4m3, the gradient of its result
 // in e5m2.
@@ -78,7 +96,7 @@ void fp8_roll(const Context& ctx, const Fp8RollArgs& args);
 //
 // Shapes    a (m, k), b (n, k), c and d (m, n), all dense; bias (n); c and bias may be null. n and k
 //           multiples of 16. scratch: fp8_matmul_scratch_bytes().
-// Types     a in a_format, b in e4m3; c, d and bias in dtype: f32 on the CPU, bf16 on GPUs. Sums in f32;
+// Types     a in a_format, b in e4m3; c, d and bias in dtype: f32; bf16 on GPUs, where f32 has no bias. Sums in f32;
 //           `fast`: on a GPU those of 128 and more terms in the 14 bits that its tensor cores keep.
 // Cost      2 m n k flops; on the CPU codes are decoded and multiplied in f32.
 // Source    Micikevicius et al., arXiv:2209.05433; on GPUs cuBLASLt (compute capability 8.9 and newer).

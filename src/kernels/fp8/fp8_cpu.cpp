@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <vector>
 
+#include "kernels/activation/curve_cpu.h"
 #include "kernels/fp8/fp8_codes.h"
 #include "kernels/fp8/fp8_impl.h"
 #include "kernels/gemm/matmul.h"
@@ -42,10 +44,54 @@ void decode(const uint8_t* codes, int64_t count, Fp8Format format, float* out) {
   });
 }
 
+template <ActivationKind kKind>
+void prepare_as(const Fp8QuantizeArgs& x, float* v) {
+  const auto *const in = static_cast<const float*>(x.x),
+             *const given = static_cast<const float*>(x.given);
+  parallel_for(x.rows * x.cols, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      v[i] = x.prepare == Fp8Prepare::activation ? curve<kKind>(in[i]).value : in[i] * curve<kKind>(given[i]).slope;
+  });
+}
+
+void prepare(const Fp8QuantizeArgs& x, float* v) {
+  switch (x.activation) {
+    case ActivationKind::relu:
+      return prepare_as<ActivationKind::relu>(x, v);
+    case ActivationKind::gelu_tanh:
+      return prepare_as<ActivationKind::gelu_tanh>(x, v);
+    case ActivationKind::gelu_erf:
+      return prepare_as<ActivationKind::gelu_erf>(x, v);
+    case ActivationKind::silu:
+      return prepare_as<ActivationKind::silu>(x, v);
+    case ActivationKind::identity:
+      return prepare_as<ActivationKind::identity>(x, v);
+  }
+}
+
+// Each column in order of the rows.
+void sum_columns(const Fp8QuantizeArgs& x, const float* v) {
+  parallel_for(x.cols, std::max<int64_t>(1, kGrain / x.rows), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      double sum = x.add_to_column_sum ? x.column_sum[c] : 0;
+      for (int64_t r = 0; r < x.rows; ++r) sum += v[r * x.cols + c];
+      x.column_sum[c] = static_cast<float>(sum);
+    }
+  });
+}
+
 }  // namespace
 
 void fp8_quantize_cpu(const Context&, const Fp8QuantizeArgs& x) {
-  const auto* const in = static_cast<const float*>(x.x);
+  std::vector<float> prepared;
+  const auto* in = static_cast<const float*>(x.x);
+  if (x.prepare != Fp8Prepare::nothing) {
+    prepared.resize(static_cast<size_t>(x.rows * x.cols));
+    prepare(x, prepared.data());
+    in = prepared.data();
+  }
+  if (x.copy != nullptr) std::copy_n(in, x.rows * x.cols, static_cast<float*>(x.copy));
+  if (x.column_sum != nullptr) sum_columns(x, in);
   Fp8Site& site = *x.site;
   site.amax = larger(amax_of(in, x.rows * x.cols), site.amax);
   const float scale = site.scale > 0 ? site.scale : fp8_scale_for(site.amax, x.format);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_fp8.h>
 
-#include <algorithm>
-
+#include "kernels/activation/activation_curve.cuh"
+#include "kernels/device/fold_columns.h"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/vector.cuh"
 #include "kernels/fp8/fp8_codes.h"
@@ -14,23 +14,32 @@ namespace saturate::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 16;  // elements of a thread at once: one access of codes
-constexpr int kTile = 64;  // rows and columns of a tile with both copies
-constexpr int64_t kMostBlocks = 132 * 8;
+constexpr int kEach = 8;    // elements of a thread at once: 16 bytes of a 16-bit type
+constexpr int kTile = 128;  // rows and columns of a block's tile
+constexpr int kPieces = kTile / kEach, kLines = kThreads / kPieces, kPasses = kTile / kLines;
+constexpr int kAtOnce = 4;  // accesses of a thread under way
+constexpr unsigned kFirstBlocks = 132;
 
 // Bits of |x| order as numbers do, infinity and NaN above all; the largest does not depend on the order.
-__device__ __forceinline__ void raise(float* amax, float own) {
-  unsigned bits = __float_as_uint(own);
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, bits, offset);
-    bits = other > bits ? other : bits;
-  }
-  if (threadIdx.x % kWarp == 0 && bits > 0) atomicMax(reinterpret_cast<unsigned*>(amax), bits);
+__device__ __forceinline__ unsigned larger(unsigned most, float x) {
+  const unsigned a = __float_as_uint(fabsf(x));
+  return a > most ? a : most;
 }
 
-__device__ __forceinline__ float with(float most, float x) {
-  const unsigned a = __float_as_uint(fabsf(x)), b = __float_as_uint(most);
-  return a > b ? fabsf(x) : most;
+// All threads call. What others have raised is looked at first: an atomic access of every block to one
+// address takes longer than the tile.
+__device__ __forceinline__ void raise(float* amax, unsigned most) {
+  __shared__ unsigned of_warp[kThreads / kWarp];
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const unsigned other = __shfl_xor_sync(0xFFFFFFFFu, most, offset);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = most;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const unsigned other : of_warp) most = other > most ? other : most;
+  auto* const to = reinterpret_cast<unsigned*>(amax);
+  if (most > *static_cast<volatile unsigned*>(to)) atomicMax(to, most);
 }
 
 __device__ __forceinline__ float scale_of(const Fp8QuantizeArgs& x) {
@@ -38,79 +47,146 @@ __device__ __forceinline__ float scale_of(const Fp8QuantizeArgs& x) {
   return x.site->scale > 0.0f ? x.site->scale : fp8_scale_for(x.site->amax, x.format);
 }
 
-template <class T>
+template <ActivationKind kKind, class T, Fp8Prepare kPrepare>
+__device__ __forceinline__ void prepare_as(float (&v)[kEach], const Fp8QuantizeArgs& x,
+                                           int64_t at) {
+  if constexpr (kPrepare == Fp8Prepare::activation) {
+#pragma unroll
+    for (float& e : v) e = curve<kKind>(e).value;
+  } else {
+    float given[kEach];
+    load(given, static_cast<const T*>(x.given) + at);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) v[i] *= curve<kKind>(given[i]).slope;
+  }
+}
+
+// v[i] becomes what is rounded of element at + i.
+template <class T, Fp8Prepare kPrepare>
+__device__ __forceinline__ void prepare(float (&v)[kEach], const Fp8QuantizeArgs& x, int64_t at) {
+  if constexpr (kPrepare == Fp8Prepare::nothing) return;
+  switch (x.activation) {  // the same for all threads
+    case ActivationKind::relu:
+      return prepare_as<ActivationKind::relu, T, kPrepare>(v, x, at);
+    case ActivationKind::gelu_tanh:
+      return prepare_as<ActivationKind::gelu_tanh, T, kPrepare>(v, x, at);
+    case ActivationKind::gelu_erf:
+      return prepare_as<ActivationKind::gelu_erf, T, kPrepare>(v, x, at);
+    case ActivationKind::silu:
+      return prepare_as<ActivationKind::silu, T, kPrepare>(v, x, at);
+    case ActivationKind::identity:
+      return prepare_as<ActivationKind::identity, T, kPrepare>(v, x, at);
+  }
+}
+
+template <class T, Fp8Prepare kPrepare>
 __global__ void __launch_bounds__(kThreads) fp8_first_amax_kernel(Fp8QuantizeArgs x) {
   if (x.site->scale > 0.0f) return;
   const T* const in = static_cast<const T*>(x.x);
   const int64_t count = x.rows * x.cols;
-  float most = 0.0f;
+  unsigned most = 0;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach; i < count;
        i += int64_t{gridDim.x} * kThreads * kEach) {
     float v[kEach];
     load(v, in + i);
-    for (float e : v) most = with(most, e);
+    prepare<T, kPrepare>(v, x, i);
+    for (float e : v) most = larger(most, e);
   }
   raise(&x.site->amax, most);
 }
 
-struct alignas(16) Codes {
-  uint8_t v[kEach];
-};
-
-__device__ __forceinline__ Codes encode(const float (&v)[kEach], float scale, Fp8Format format) {
+__device__ __forceinline__ uint2 encode(const float (&v)[kEach], float scale, Fp8Format format) {
   const __nv_fp8_interpretation_t to = format == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2;
-  Codes c;
+  uint32_t pairs[kEach / 2];
 #pragma unroll
-  for (int i = 0; i < kEach; i += 2) {
-    const __nv_fp8x2_storage_t pair =
-        __nv_cvt_float2_to_fp8x2(make_float2(v[i] * scale, v[i + 1] * scale), __NV_SATFINITE, to);
-    c.v[i] = static_cast<uint8_t>(pair & 0xFF);
-    c.v[i + 1] = static_cast<uint8_t>(pair >> 8);
-  }
-  return c;
+  for (int i = 0; i < kEach / 2; ++i)
+    pairs[i] = __nv_cvt_float2_to_fp8x2(make_float2(v[2 * i] * scale, v[2 * i + 1] * scale),
+                                        __NV_SATFINITE, to);
+  return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) fp8_rows_kernel(Fp8QuantizeArgs x) {
-  const T* const in = static_cast<const T*>(x.x);
-  const int64_t count = x.rows * x.cols;
-  const float scale = scale_of(x);
-  float most = 0.0f;
-  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach; i < count;
-       i += int64_t{gridDim.x} * kThreads * kEach) {
-    float v[kEach];
-    load(v, in + i);
-    for (float e : v) most = with(most, e);
-    *reinterpret_cast<Codes*>(x.y + i) = encode(v, scale, x.format);
-  }
-  raise(&x.site->amax, most);
-  if (blockIdx.x == 0 && threadIdx.x == 0) x.site->inverse = 1.0f / scale;
+// Where four codes of a row of the tile lie in shared memory: moved along by the group of 16 rows, so that
+// neither a warp's pieces of two rows nor its columns of eight groups meet in a bank.
+__device__ __forceinline__ int word_at(int row, int word) {
+  return row * (kTile / 4) + (word + row / 16 * 4) % (kTile / 4);
 }
 
-// A block has a tile; each thread 16 codes of a row, then 16 of a column. Sizes are multiples of 16.
-template <class T>
+// 16 rows of four columns, a word a row, become 16 bytes a column.
+__device__ __forceinline__ void turn(const uint32_t (&rows)[16], uint4 (&columns)[4]) {
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const uint32_t a = rows[q * 4], b = rows[q * 4 + 1], c = rows[q * 4 + 2], d = rows[q * 4 + 3];
+    const uint32_t ab0 = __byte_perm(a, b, 0x5140), ab1 = __byte_perm(a, b, 0x7362);
+    const uint32_t cd0 = __byte_perm(c, d, 0x5140), cd1 = __byte_perm(c, d, 0x7362);
+    reinterpret_cast<uint32_t*>(&columns[0])[q] = __byte_perm(ab0, cd0, 0x5410);
+    reinterpret_cast<uint32_t*>(&columns[1])[q] = __byte_perm(ab0, cd0, 0x7632);
+    reinterpret_cast<uint32_t*>(&columns[2])[q] = __byte_perm(ab1, cd1, 0x5410);
+    reinterpret_cast<uint32_t*>(&columns[3])[q] = __byte_perm(ab1, cd1, 0x7632);
+  }
+}
+
+// A block has a tile; each thread eight elements of every 16th row, then 16 codes of four columns.
+template <class T, Fp8Prepare kPrepare>
 __global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) {
-  __shared__ uint8_t tile[kTile][kTile + 4];
+  __shared__ alignas(16) uint32_t tile[kTile * kTile / 4];
+  __shared__ float line_sums[kLines][kTile];
   const T* const in = static_cast<const T*>(x.x);
   const float scale = scale_of(x);
   const int64_t row0 = int64_t{blockIdx.y} * kTile, col0 = int64_t{blockIdx.x} * kTile;
-  const int line = threadIdx.x / (kTile / kEach), part = threadIdx.x % (kTile / kEach) * kEach;
-  float most = 0.0f;
-  if (row0 + line < x.rows && col0 + part < x.cols) {
-    const int64_t at = (row0 + line) * x.cols + col0 + part;
-    float v[kEach];
-    load(v, in + at);
-    for (float e : v) most = with(most, e);
-    const Codes c = encode(v, scale, x.format);
-    if (x.y != nullptr) *reinterpret_cast<Codes*>(x.y + at) = c;
-    for (int i = 0; i < kEach; ++i) tile[line][part + i] = c.v[i];
+  const int line = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
+  const int64_t col = col0 + piece * kEach;
+  unsigned most = 0;
+  float sums[kEach] = {};
+#pragma unroll
+  for (int first = 0; first < kPasses; first += kAtOnce) {
+    float v[kAtOnce][kEach];
+#pragma unroll
+    for (int p = 0; p < kAtOnce; ++p) {
+      const int64_t row = row0 + line + (first + p) * kLines;
+      if (row < x.rows && col < x.cols) load(v[p], in + row * x.cols + col);
+    }
+#pragma unroll
+    for (int p = 0; p < kAtOnce; ++p) {
+      const int in_tile = line + (first + p) * kLines;
+      const int64_t at = (row0 + in_tile) * x.cols + col;
+      if (row0 + in_tile >= x.rows || col >= x.cols) continue;
+      prepare<T, kPrepare>(v[p], x, at);
+      for (float e : v[p]) most = larger(most, e);
+      if (x.partial != nullptr) {
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) sums[i] += v[p][i];
+      }
+      if (x.copy != nullptr) store(static_cast<T*>(x.copy) + at, v[p]);
+      const uint2 codes = encode(v[p], scale, x.format);
+      if (x.y != nullptr) *reinterpret_cast<uint2*>(x.y + at) = codes;
+      if (x.transposed != nullptr)
+        *reinterpret_cast<uint2*>(tile + word_at(in_tile, piece * 2)) = codes;
+    }
+  }
+  if (x.partial != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) line_sums[line][piece * kEach + i] = sums[i];
   }
   raise(&x.site->amax, most);
-  __syncthreads();  // the tile is whole
-  if (col0 + line < x.cols && row0 + part < x.rows) {
-    Codes c;
-    for (int i = 0; i < kEach; ++i) c.v[i] = tile[part + i][line];
-    *reinterpret_cast<Codes*>(x.transposed + (col0 + line) * x.rows + row0 + part) = c;
+  __syncthreads();  // the tile and the sums are whole
+  if (x.partial != nullptr && threadIdx.x < kTile && col0 + threadIdx.x < x.cols) {
+    float sum = 0.0f;
+    for (const auto& of_line : line_sums) sum += of_line[threadIdx.x];
+    x.partial[blockIdx.y * x.cols + col0 + threadIdx.x] = sum;
+  }
+  if (x.transposed != nullptr) {
+    const int group = threadIdx.x % 8, word = threadIdx.x / 8;
+    uint32_t rows[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) rows[i] = tile[word_at(group * 16 + i, word)];
+    uint4 columns[4];
+    turn(rows, columns);
+    const int64_t row = row0 + group * 16, c = col0 + word * 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (c + j < x.cols && row < x.rows)
+        *reinterpret_cast<uint4*>(x.transposed + (c + j) * x.rows + row) = columns[j];
+    }
   }
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) x.site->inverse = 1.0f / scale;
 }
@@ -121,31 +197,48 @@ __global__ void __launch_bounds__(kThreads) fp8_roll_kernel(Fp8RollArgs x) {
   const bool good = is_good(norm_of(*x.state, x.token_budget));
   float amax = x.sites[i].amax;
   for (int64_t r = 0; x.gathered != nullptr && r < x.ranks; ++r)
-    amax = with(amax, x.gathered[r * x.count + i].amax);
+    amax = __uint_as_float(larger(__float_as_uint(amax), x.gathered[r * x.count + i].amax));
   fp8_end_step(x.sites[i], amax, good, fp8_format_of(i));
 }
 
 }  // namespace
 
+namespace {
+
+template <class T, Fp8Prepare kPrepare>
+void launch(cudaStream_t stream, const Fp8QuantizeArgs& x) {
+  fp8_first_amax_kernel<T, kPrepare><<<kFirstBlocks, kThreads, 0, stream>>>(x);
+  SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
+  const dim3 grid(static_cast<unsigned>((x.cols + kTile - 1) / kTile),
+                  static_cast<unsigned>((x.rows + kTile - 1) / kTile));
+  fp8_tiles_kernel<T, kPrepare><<<grid, kThreads, 0, stream>>>(x);
+  SAT_CUDA_LAUNCHED("fp8_tiles_kernel");
+}
+
+}  // namespace
+
 void fp8_quantize_cuda(const Context& ctx, const Fp8QuantizeArgs& x) {
-  static_assert(kThreads == kTile * kTile / kEach);
   const cudaStream_t stream = cuda::stream_of(ctx);
-  const int64_t chunks = (x.rows * x.cols + kThreads * kEach - 1) / (kThreads * kEach);
-  const auto blocks = static_cast<unsigned>(std::min(chunks, kMostBlocks));
   with_device_type(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    fp8_first_amax_kernel<T><<<blocks, kThreads, 0, stream>>>(x);
-    SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
-    if (x.transposed == nullptr) {
-      fp8_rows_kernel<T><<<blocks, kThreads, 0, stream>>>(x);
-      SAT_CUDA_LAUNCHED("fp8_rows_kernel");
-      return;
+    switch (x.prepare) {
+      case Fp8Prepare::nothing:
+        return launch<T, Fp8Prepare::nothing>(stream, x);
+      case Fp8Prepare::activation:
+        return launch<T, Fp8Prepare::activation>(stream, x);
+      case Fp8Prepare::slope:
+        return launch<T, Fp8Prepare::slope>(stream, x);
     }
-    const dim3 grid(static_cast<unsigned>((x.cols + kTile - 1) / kTile),
-                    static_cast<unsigned>((x.rows + kTile - 1) / kTile));
-    fp8_tiles_kernel<T><<<grid, kThreads, 0, stream>>>(x);
-    SAT_CUDA_LAUNCHED("fp8_tiles_kernel");
   });
+  if (x.column_sum == nullptr) return;
+  fold_columns_cuda(ctx,
+                    {.partial = x.partial,
+                     .groups = (x.rows + kTile - 1) / kTile,
+                     .outs = 1,
+                     .cols = x.cols,
+                     .out = {x.column_sum},
+                     .accumulate = {x.add_to_column_sum}},
+                    x.later);
 }
 
 void fp8_roll_cuda(const Context& ctx, const Fp8RollArgs& x) {

@@ -23,13 +23,14 @@ void lt_check(cublasStatus_t status, const char* call) {
 #define LT_CHECK(call) lt_check((call), #call)
 
 // Device, sizes, types, which pointers there are, the workspace.
-using Key = std::array<int64_t, 9>;
+using Key = std::array<int64_t, 10>;
 Key key_of(const Context& ctx, const Fp8MatmulArgs& x) {
   return {ctx.device.index,
           x.m,
           x.n,
           x.k,
           static_cast<int64_t>(x.a_format),
+          static_cast<int64_t>(x.dtype),
           x.fast,
           x.c != nullptr,
           x.bias != nullptr,
@@ -64,7 +65,7 @@ class Problem {
     }
     layout(first, CUDA_R_8F_E4M3, x.k, x.n);
     layout(second, x.a_format == Fp8Format::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2, x.k, x.m);
-    layout(result, CUDA_R_16BF, x.n, x.m);
+    layout(result, x.dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF, x.n, x.m);
   }
 
   cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Context& ctx, const Fp8MatmulArgs& x) {

@@ -142,6 +142,75 @@ void check_quantize(Device device, DType type) {
     }
 }
 
+// What is rounded is f(x), or x times f's slope: its codes, itself in x's type and its columns' sums.
+void check_prepared(Device device, DType type) {
+  const TestContext t(device);
+  constexpr int64_t kRows = 272, kCols = 144;
+  constexpr size_t kCount = kRows * kCols;
+  const Values x = testing::random_values(kCount, type, 3),
+               given = testing::random_values(kCount, type, 4);
+  const Guarded x_in(t.stream, type, x), given_in(t.stream, type, given);
+  Fp8Site before;
+  before.scale = 32;
+  for (const Fp8Prepare prepare : {Fp8Prepare::activation, Fp8Prepare::slope})
+    for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh}) {
+      Values want(kCount);
+      for (size_t i = 0; i < kCount; ++i) {
+        const auto at = [&](double v) {
+          const double k = std::sqrt(2 / M_PI), u = std::tanh(k * (v + 0.044715 * v * v * v));
+          if (kind == ActivationKind::relu) return std::pair(std::max(v, 0.0), v > 0 ? 1.0 : 0.0);
+          return std::pair(v / 2 * (1 + u), (1 + u) / 2 + v / 2 * (1 - u * u) * k *
+                                                              (1 + 3 * 0.044715 * v * v));
+        };
+        want[i] = prepare == Fp8Prepare::activation ? at(x[i]).first : x[i] * at(given[i]).second;
+      }
+      Buffer site(device, sizeof before), codes(device, kCount), turned(device, kCount),
+          partial(device, std::max<size_t>(16, fp8_partial_bytes(device, kRows, kCols)));
+      copy_to_device(t.stream, site.data(), &before, sizeof before);
+      const Guarded copy(t.stream, type, kCount),
+          sums(t.stream, DType::f32, Values(kCols, 0.5));
+      fp8_quantize(t.get(), {.x = x_in.data(),
+                             .y = codes.as<uint8_t>(),
+                             .transposed = turned.as<uint8_t>(),
+                             .site = site.as<Fp8Site>(),
+                             .rows = kRows,
+                             .cols = kCols,
+                             .dtype = type,
+                             .format = Fp8Format::e4m3,
+                             .prepare = prepare,
+                             .activation = kind,
+                             .given = given_in.data(),
+                             .copy = copy.data(),
+                             .column_sum = sums.as<float>(),
+                             .partial = partial.as<float>(),
+                             .add_to_column_sum = true});
+      const Values got = copy.values(), summed = sums.values();
+      const auto c = from_device<uint8_t>(t, codes.data(), kCount),
+                 ct = from_device<uint8_t>(t, turned.data(), kCount);
+      const std::array<float, 256> values = fp8_values(Fp8Format::e4m3);
+      // Half a unit of e4m3, or of its smallest numbers; and of x's type where the copy is rounded.
+      const double of_type = type == DType::f32 ? 1e-5 : type == DType::f16 ? 0x1p-11 : 0x1p-8;
+      for (size_t i = 0; i < kCount; ++i) {
+        ASSERT_NEAR(got[i], want[i], of_type * std::fabs(want[i]) + 1e-5) << i;
+        ASSERT_NEAR(values[c[i]] / 32, want[i], 0x1p-4 * std::fabs(want[i]) + 0x1p-10 / 32 + 1e-5);
+        ASSERT_EQ(ct[i % kCols * kRows + i / kCols], c[i]) << i;
+      }
+      for (size_t col = 0; col < kCols; ++col) {
+        double sum = 0.5, size = 0.5;
+        for (size_t r = 0; r < kRows; ++r)
+          sum += want[r * kCols + col], size += std::fabs(want[r * kCols + col]);
+        ASSERT_NEAR(summed[col], sum, 1e-5 * size) << col;
+      }
+    }
+}
+
+TEST(Fp8, RoundsWhatItPreparesOnCpu) { check_prepared({}, DType::f32); }
+TEST(Fp8, RoundsWhatItPreparesOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    check_prepared({DeviceKind::cuda, 0}, type);
+}
+
 TEST(Fp8, QuantizesByTheSiteOnCpu) { check_quantize({}, DType::f32); }
 TEST(Fp8, QuantizesByTheSiteOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
@@ -160,6 +229,7 @@ void check_product(Device device, DType type) {
   const Guarded a_in(t.stream, type, a), b_in(t.stream, type, b), c_in(t.stream, type, c),
       bias_in(t.stream, type, bias), d(t.stream, type, m * n);
   const Buffer scratch(device, fp8_matmul_scratch_bytes(device, m, n, k));
+  const bool has_bias = !device.is_cuda() || type != DType::f32;
   for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2})
     for (const bool adds : {false, true}) {
       // Rows need not be a multiple of 16 where no transposed copy is asked for.
@@ -180,7 +250,7 @@ void check_product(Device device, DType type) {
                            .b_site = w.site.as<Fp8Site>(),
                            .c = adds ? c_in.data() : nullptr,
                            .d = d.data(),
-                           .bias = adds ? nullptr : bias_in.data(),
+                           .bias = adds || !has_bias ? nullptr : bias_in.data(),
                            .scratch = scratch.data(),
                            .m = m,
                            .n = n,
@@ -204,7 +274,7 @@ void check_product(Device device, DType type) {
             size += std::fabs(term);
           }
           const auto at = static_cast<size_t>(i * n + j);
-          sum += adds ? c[at] : bias[static_cast<size_t>(j)];
+          if (adds || has_bias) sum += adds ? c[at] : bias[static_cast<size_t>(j)];
           // Tensor cores keep 14 bits of a sum; then one rounding to the type.
           const double sums = device.is_cuda() ? 0x1p-13 : 0x1p-20;
           ASSERT_NEAR(got[at], sum, sums * size + epsilon_of(type) * std::fabs(sum))
@@ -216,7 +286,7 @@ TEST(Fp8, MultipliesWhatWasRoundedOnCpu) { check_product({}, DType::f32); }
 TEST(Fp8, MultipliesWhatWasRoundedOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   if (const char* reason = fp8_refusal({DeviceKind::cuda, 0})) GTEST_SKIP() << reason;
-  check_product({DeviceKind::cuda, 0}, DType::bf16);
+  for (const DType type : {DType::bf16, DType::f32}) check_product({DeviceKind::cuda, 0}, type);
 }
 
 void check_roll(Device device) {
