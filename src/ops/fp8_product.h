@@ -38,7 +38,7 @@ void record_fp8_input_gradient(Tape& tape, const Fp8Operand& d_y, const Fp8Opera
                                Value d_x, kernels::Fp8Site* sites);
 
 // Whether the gradient of w is a product of codes too, of operands that are turned for it: where the matrix
-// is large enough to fill a GPU with its tiles; smaller ones share launches in 16 bits
+// is large enough for that to win (kernels/fp8/LADDER.md); smaller ones share launches in 16 bits
 // (kernels/gemm/wgmma/matmul_group.h).
 bool fp8_weight_gradient_pays(const Tape& tape, Value w, int64_t rows);
 // d_w = d_y^T x of turned operands.

@@ -52,7 +52,7 @@ class Variable {
 };
 
 // The kernels that a library older than the processor does not know to be for it: 0.3.21 takes a Xeon of the
-// fifth generation for one of 2004, at a fifth of its pace. Null where it has chosen newer ones.
+// fifth generation for one of 2004, at a quarter of its pace. Null where it has chosen newer ones.
 const char* better_core(void* handle) {
   const auto name =
       reinterpret_cast<decltype(&openblas_get_corename)>(::dlsym(handle, "openblas_get_corename"));

@@ -81,10 +81,11 @@ void block(const MatmulArgs& x, Range rows, Range cols) {
                         .ldb = static_cast<int>(x.ldb),
                         .ldd = static_cast<int>(x.ldd)};
   T* const to = d + rows.begin * x.ldd + cols.begin;
+  if (rows.size() * cols.size() == 0) return;
   const int64_t small = blas_small_product();
   if (small > 0 && x.n * x.k <= kFewTerms) {
     in_order(shape, static_cast<T>(x.alpha), a, b, beta, to);
-  } else if (rows.size() * cols.size() * x.k > small) {
+  } else if (small == 0 || rows.size() * cols.size() * x.k > small) {
     blas_gemm(shape, static_cast<T>(x.alpha), a, b, beta, to);
   } else {
     among_zeros(shape, static_cast<T>(x.alpha), a, b, beta, to);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/gemm/matmul.h"
 
+#include "kernels/gemm/blas_library.h"
 #include "kernels/gemm/epilogue_reference.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "kernels/testing/guarded.h"
@@ -281,6 +282,43 @@ TEST(MatmulRules, OneThreadOrManyGiveTheSameBits) {
     }
   }
   set_cpu_threads(before);
+}
+
+// Small products, large ones and what lies between: on some processors OpenBLAS has kernels of their own.
+TEST(MatmulRules, ARowHasTheSameBitsAmongAnyRows) {
+  prepare_blas();
+  if (blas_small_product() == 0)
+    GTEST_SKIP() << "without AVX-512 the sums of OpenBLAS depend on the place of a row";
+  constexpr int64_t kAll = 300;
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{16, 16}, {29, 16}, {64, 64}, {64, 512}, {512, 64}})
+    for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+      const auto values = [](int64_t count, unsigned seed) {
+        const std::vector<double> v = testing::random_values(count, DType::f32, seed);
+        return std::vector<float>(v.begin(), v.end());
+      };
+      const std::vector<float> a = values(kAll * k, 1), b = values(n * k, 2);
+      const auto rows = [&](int64_t first, int64_t count) {
+        std::vector<float> d(static_cast<size_t>(count * n));
+        matmul({}, {.a = &a[static_cast<size_t>(first * k)],
+                    .b = b.data(),
+                    .d = d.data(),
+                    .m = count,
+                    .n = n,
+                    .k = k,
+                    .lda = k,
+                    .ldb = tb == Transpose::yes ? k : n,
+                    .ldc = n,
+                    .ldd = n,
+                    .tb = tb});
+        return d;
+      };
+      const std::vector<float> all = rows(0, kAll);
+      for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {3, 2}, {7, 5}, {100, 31}, {1, 299}}) {
+        const std::vector<float> some = rows(first, count);
+        EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * n))
+            << n << " x " << k << ", " << count << " rows from " << first;
+      }
+    }
 }
 
 TEST(MatmulRules, RunsInACapturedGraph) {
