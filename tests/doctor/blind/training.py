@@ -4,6 +4,8 @@ import collections
 
 import torch
 
+import blind
+
 
 class GpuGaps:
     """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
@@ -72,6 +74,56 @@ def make_model(layers, width, device):
     blocks = [part for _ in range(layers) for part in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     model = torch.nn.Sequential(*blocks).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     return model, torch.optim.SGD(model.parameters(), lr=1e-3)
+
+
+class WideNetwork(torch.nn.Module):
+    """Three products for each activation, and no biases: of a step, next to nothing lies outside large products."""
+
+    def __init__(self, inputs, width, outputs, groups=1):
+        super().__init__()
+        sides = [inputs] + [width] * 3 * groups
+        self.products = torch.nn.ModuleList(torch.nn.Linear(a, b, bias=False) for a, b in zip(sides, sides[1:]))
+        self.head = torch.nn.Linear(width, outputs, bias=False)
+
+    def forward(self, x):
+        for i, product in enumerate(self.products):
+            x = product(x)
+            if i % 3 == 2:
+                x = torch.relu(x)
+        return self.head(x)
+
+
+def make_wide(inputs, width, device, groups=1):
+    """A network with nothing to win and its optimizer, bfloat16."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        network = WideNetwork(inputs, width, 64, groups).to(torch.bfloat16)
+    return network, torch.optim.SGD(network.parameters(), lr=1e-3)
+
+
+def recorded(work, device):
+    """work() recorded as one CUDA graph, to be replayed; on a CPU work itself."""
+    if device.type != "cuda":
+        return work
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return lambda work=work: graph.replay()  # what the graph works on lives as long as it does
+
+
+def run_full_steps(loop, device):
+    """Runs recorded training steps that leave nothing to win: large products, about 30 ms of them on an H200."""
+    rows, width = loop.size(16384, 16), loop.size(8192, 16)
+    network, optimizer = make_wide(width, width, device)
+    x = torch.randn(rows, width, device=device).to(torch.bfloat16)
+    step = recorded(lambda: train(network, optimizer, x), device)
+    loop.run(lambda i: step(), blind.wait_for(device))
 
 
 def train(model, optimizer, x):
