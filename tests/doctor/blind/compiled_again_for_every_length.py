@@ -6,7 +6,7 @@ because the longest text of the batch had another length than any before.
 
 Cause: `torch.compile(model, dynamic=False)` makes code for one length; each length that is new is traced and compiled
 while the GPU waits.
-Line: compiled_again_for_every_length.py:step, its call of the model
+Line: compiled_again_for_every_length.py:work
 Remedy: pad to the one length that the training uses.
 """
 import os
