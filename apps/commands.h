@@ -97,7 +97,8 @@ struct GenerateOptions {
 
 struct ServeOptions {
   ModelOptions model;                   // but for its folder
-  std::vector<std::string> models;      // [NAME=]DIR
+  std::vector<std::string> models;      // [NAME=]DIR, or NAME=DIR,DIR
+  std::vector<std::string> weights;     // [NAME=]NUMBER,..., of models of several folders
   std::vector<std::string> adapters;    // [NAME=]DIR, beside the language model
   std::vector<std::string> shortlists;  // [NAME=]FILE, of translation models
   int64_t shortlist_first = 100, shortlist_best = 100;

@@ -2,7 +2,6 @@
 #include "serve/server.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,9 +9,11 @@
 #include <filesystem>
 
 #include "apps/commands.h"
+#include "apps/served_models.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "model/hf_config.h"
+#include "base/text.h"
+#include "train/ensemble.h"
 #include "train/run_settings.h"
 #include "train/shortlist_file.h"
 #include "train/translation.h"
@@ -21,21 +22,6 @@ namespace saturate::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct NamedFolder {
-  std::string name, folder;
-};
-
-// "name=folder", or a folder, which is called by its last part.
-NamedFolder parse_model(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals != std::string::npos && equals > 0 && !fs::exists(text))
-    return {text.substr(0, equals), text.substr(equals + 1)};
-  fs::path path = fs::path(text).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();
-  if (path.filename() == "model") path = path.parent_path();
-  return {path.filename().empty() ? "model" : path.filename().string(), text};
-}
 
 // Of a run, by the files that it was trained on: train.en and train.pt.
 serve::LanguagePair languages_of_run(const std::string& folder) {
@@ -64,72 +50,52 @@ serve::LanguagePair given_languages(const std::vector<std::string>& all, const s
   return pair;
 }
 
-bool is_language_model(const train::ModelPlace& place) {
-  return model::read_model_config(place.folder).kind == model::ModelKind::decoder_only;
-}
-
-struct NamedShortlist {
-  std::string name, file;  // without a name: of the one translation model
-};
-NamedShortlist parse_shortlist(const std::string& text) {
-  const size_t equals = text.find('=');
-  if (equals != std::string::npos && equals > 0 && !fs::exists(text))
-    return {text.substr(0, equals), text.substr(equals + 1)};
-  return {"", text};
-}
-
-// Of the model of this name; "": none. need_models_of_shortlists() has looked at all.
-std::string shortlist_of(const ServeOptions& o, const std::string& name) {
-  std::string file;
-  for (const std::string& each : o.shortlists) {
-    const NamedShortlist s = parse_shortlist(each);
-    if (s.name.empty() || s.name == name) file = s.file;
+train::LoadedModel load_folders(const ServeOptions& o, const NamedModel& named,
+                                const train::LoadHooks& hooks) {
+  const std::string &device = o.model.device, &precision = o.model.precision;
+  if (!named.is_ensemble()) {
+    const train::ModelPlace& place = named.places[0];
+    return train::load_model(place.folder, device, precision, hooks, place.adapter);
   }
-  return file;
+  std::vector<std::string> paths;
+  for (const train::ModelPlace& place : named.places)
+    paths.push_back(place.adapter.empty() ? place.folder : place.adapter);
+  return train::load_ensemble(paths, named.weights, device, precision, hooks);
 }
 
-void need_models_of_shortlists(const ServeOptions& o) {
-  std::vector<std::string> names;
-  for (const std::string& each : o.models) {
-    const NamedFolder named = parse_model(each);
-    if (!is_language_model(train::model_place(named.folder))) names.push_back(named.name);
-  }
-  for (const std::string& each : o.shortlists) {
-    const NamedShortlist s = parse_shortlist(each);
-    const bool known = std::ranges::find(names, s.name) != names.end();
-    if (s.name.empty() ? names.size() == 1 : known) continue;
-    throw Error(
-        Errc::invalid_argument, "serve",
-        s.name.empty()
-            ? fmt::format("--shortlist {} does not say of which of {} translation models it "
-                          "is; give NAME={}",
-                          s.file, names.size(), s.file)
-            : fmt::format("--shortlist {}: no translation model is called {}; there is {}", each,
-                          s.name,
-                          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
-  }
+// What translates as one, for the log: "0.6 runs/a + 0.4 runs/b", or the folder.
+std::string told_folders(const train::LoadedModel& m) {
+  if (m.others.empty()) return m.folder;
+  const std::vector<double> weights = train::ensemble_weights(m);
+  std::string told = fmt::format("{:.3g} {}", weights[0], m.folder);
+  for (size_t i = 0; i < m.others.size(); ++i)
+    told += fmt::format(" + {:.3g} {}", weights[i + 1], m.others[i].folder);
+  return told;
 }
 
-serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
+serve::ServedModel load(const ServeOptions& o, const NamedModel& named) {
   serve::ServedModel served;
   served.name = named.name;
-  const train::ModelPlace place = train::model_place(named.folder);
-  const std::string& folder = place.folder;
-  served.watch = std::make_unique<serve::FolderWatch>(
-      place.adapter.empty() ? folder : place.adapter);  // before it is read
+  const std::string& folder = named.places[0].folder;
+  for (size_t i = 0; i < named.places.size(); ++i) {  // before they are read
+    const train::ModelPlace& place = named.places[i];
+    served.watches.emplace_back(place.adapter.empty() ? place.folder : place.adapter);
+    if (named.is_ensemble()) served.members.push_back(name_of_folder(named.given[i]));
+  }
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
   hooks.source_language = o.decode.source_language;
   hooks.target_language = o.decode.target_language;
-  if (is_language_model(place)) {
+  if (named.is_language_model) {
     for (const std::string& each : o.adapters) {
-      const NamedFolder adapter = parse_model(each);
+      const NamedFolder adapter = parse_adapter(each);
       served.adapters.push_back(adapter.name);
       hooks.adapters.push_back(train::model_place(folder, adapter.folder).adapter);
     }
   }
-  train::LoadedModel model =
-      train::load_model(folder, o.model.device, o.model.precision, hooks, place.adapter);
+  train::LoadedModel model = load_folders(o, named, hooks);
+  const std::string told = told_folders(model);
+  const std::string bytes = format_bytes(static_cast<double>(train::weight_bytes(model)));
   served.folder = model.folder;
   if (model.config.kind == model::ModelKind::decoder_only) {
     served.chat = o.chat_template.empty() ? &serve::chat_template_of(folder)
@@ -139,25 +105,27 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
                                                            .sequences = o.sequences,
                                                            .same_bits = o.same_bits,
                                                            .max_length = o.max_length});
-    log_info(fmt::format("{}: language model {}, chat template {}", served.name, folder,
-                         served.chat->name));
+    log_info(fmt::format("{}: language model {}, chat template {}, weights of {}", served.name,
+                         told, served.chat->name, bytes));
     return served;
   }
   served.languages = given_languages(o.languages, named.name);
   if (served.languages.source.empty()) served.languages = serve::languages_of(folder);
-  if (served.languages.source.empty()) served.languages = languages_of_run(named.folder);
+  if (served.languages.source.empty()) served.languages = languages_of_run(named.given[0]);
   const TranslateConfig decode = resolve_decoding(o.decode, model.translate);
   const size_t many = model.languages.ids.size();
   train::LineOptions lines{.same_bits = o.same_bits};
-  if (const std::string file = shortlist_of(o, named.name); !file.empty()) {
-    lines.shortlist = train::read_shortlist(file, model.tokenizers.source, model.tokenizers.target,
-                                            {.first = o.shortlist_first, .best = o.shortlist_best});
-    log_info(fmt::format("{}: shortlist {}", served.name, file));
+  if (!named.shortlist.empty()) {
+    lines.shortlist =
+        train::read_shortlist(named.shortlist, model.tokenizers.source, model.tokenizers.target,
+                              {.first = o.shortlist_first, .best = o.shortlist_best});
+    log_info(fmt::format("{}: shortlist {}", served.name, named.shortlist));
   }
   served.translation =
       std::make_unique<serve::TranslationEngine>(std::move(model), decode, o.queue, lines);
   if (served.languages.source.empty() && many > 0) {
-    log_info(fmt::format("{}: translation model {} of {} languages", served.name, folder, many));
+    log_info(fmt::format("{}: translation model {} of {} languages, weights of {}", served.name,
+                         told, many, bytes));
     return served;
   }
   if (served.languages.source.empty()) {
@@ -165,22 +133,12 @@ serve::ServedModel load(const ServeOptions& o, const NamedFolder& named) {
         fmt::format("{0} does not say its languages, so /translate cannot choose it; give "
                     "--languages {0}=en-pt",
                     served.name));
+    log_info(fmt::format("{}: translation model {}, weights of {}", served.name, told, bytes));
+    return served;
   }
-  log_info(fmt::format("{}: translation model {}, {} to {}", served.name, folder,
-                       served.languages.source, served.languages.target));
+  log_info(fmt::format("{}: translation model {}, {} to {}, weights of {}", served.name, told,
+                       served.languages.source, served.languages.target, bytes));
   return served;
-}
-
-// Adapters do not say whose they are in a way that could be relied on.
-void need_one_language_model(const ServeOptions& o) {
-  const auto count = std::ranges::count_if(o.models, [](const std::string& each) {
-    return is_language_model(train::model_place(parse_model(each).folder));
-  });
-  if (count == 1) return;
-  throw Error(Errc::invalid_argument, "serve",
-              fmt::format("--adapter needs one language model, and {} are served here; an adapter "
-                          "alone is served with --model",
-                          count));
 }
 
 // Each connection needs a descriptor.
@@ -201,6 +159,7 @@ void allow_connections(int64_t connections) {
 }  // namespace
 
 int run_serve(const ServeOptions& o) {
+  serve::require_http();
   allow_connections(o.connections);
   serve::ServerOptions options;
   if (!o.keys.empty()) options.keys = serve::ApiKeys::read(o.keys);
@@ -212,10 +171,9 @@ int run_serve(const ServeOptions& o) {
                   .stop_signals = {SIGTERM, SIGINT},
                   .drain_seconds = o.drain};
   options.json.max_bytes = static_cast<size_t>(o.max_body);
-  if (!o.adapters.empty()) need_one_language_model(o);
-  if (!o.shortlists.empty()) need_models_of_shortlists(o);
+  const std::vector<NamedModel> named = read_models(o);
   std::vector<serve::ServedModel> models;
-  for (const std::string& each : o.models) models.push_back(load(o, parse_model(each)));
+  for (const NamedModel& each : named) models.push_back(load(o, each));
   serve::Server server(std::move(options), std::move(models));
   log_info(fmt::format("listening on http://{}:{}",
                        o.host.find(':') == std::string::npos ? o.host : "[" + o.host + "]",

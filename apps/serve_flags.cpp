@@ -10,9 +10,15 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
   CLI::App& c = *app.add_subcommand("serve", "answer over HTTP with the models of these folders");
   c.add_option("--model", serve.models,
                "folder of a run, or of a Hugging Face model, and the name that requests call it by "
-               "[the folder's]; may be given again")
+               "[the folder's]; several folders after one name translate as one, as translate has "
+               "it; may be given again")
       ->required()
-      ->type_name("[NAME=]DIR")
+      ->type_name("[NAME=]DIR[,DIR]")
+      ->allow_extra_args(false);
+  c.add_option("--weights", serve.weights,
+               "what each of a model's several folders counts, as ende=0.6,0.4 [all alike]; may be "
+               "given again")
+      ->type_name("[NAME=]NUMBER,...")
       ->allow_extra_args(false);
   c.add_option("--adapter", serve.adapters,
                "folder of an adapter of the language model (PEFT's, or of a run with --lora), and "
@@ -83,6 +89,7 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
   curl -d q='A dog runs.' -d source=en -d target=de http://localhost:8000/translate
   curl --data-binary @test.en -H 'Content-Type: text/plain' http://localhost:8000/v1/translate
   saturate serve --model lm=Qwen2.5-0.5B --adapter legal=runs/legal --adapter news=runs/news
+  saturate serve --model ende=runs/ende,runs/ende-2 --weights 0.6,0.4
   saturate serve --model ende=runs/ende --model lm=runs/lm --keys keys.txt --host 0.0.0.0
 http://localhost:8000 is a page to try it. /translate and /languages are LibreTranslate's,
 /v1/completions, /v1/chat/completions and /v1/models OpenAI's; /health, /metrics.)");

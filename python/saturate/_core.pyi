@@ -143,8 +143,9 @@ class Request:
 class Model:
     def __init__(
         self,
-        folder: str,
+        folders: Sequence[str],
         *,
+        weights: Sequence[float],
         device: str,
         precision: str,
         adapter: str,
@@ -186,7 +187,11 @@ class Model:
     def close(self) -> None: ...
     def pieces(self, ids: Sequence[int]) -> List[str]: ...
     @property
-    def folder(self) -> str: ...
+    def folders(self) -> List[str]: ...
+    @property
+    def weights(self) -> List[float]: ...
+    @property
+    def weight_bytes(self) -> int: ...
     @property
     def beam(self) -> int: ...
     @property

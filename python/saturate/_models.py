@@ -76,13 +76,14 @@ class Model:
     """A loaded model; made by :func:`load`. Threads and event loops may share one: their requests are computed side by side,
     each with the result it has alone (on a GPU to rounding, unless ``same_bits``)."""
 
-    def __init__(self, folder: Any, device: str, precision: str, adapter: Any, ids: bool, same_bits: bool, sequences: int,
-                 max_length: int) -> None:
+    def __init__(self, folders: Any, weights: Any, device: str, precision: str, adapter: Any, ids: bool, same_bits: bool,
+                 sequences: int, max_length: int) -> None:
         module = core()
         if not hasattr(module, "Model"):
             raise NotImplementedError("[load] this package was built with the kernels alone (SATURATE_PROGRAM=OFF); install it without")
+        paths = _folders(folders)
         self._core = module.Model(
-            os.fspath(folder), device=device, precision=precision, adapter=os.fspath(adapter) if adapter else "", ids=bool(ids),
+            paths, weights=_weights(weights, len(paths)), device=device, precision=precision, adapter=os.fspath(adapter) if adapter else "", ids=bool(ids),
             same_bits=bool(same_bits), sequences=_whole("load", "sequences", sequences, 1, 4096),
             max_length=_whole("load", "max_length", max_length, 2, 1 << 20))
         # Its threads end before the interpreter does.
@@ -90,8 +91,23 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """Where the weights lie."""
-        return self._core.folder
+        """Where the weights lie; of several models the first one's."""
+        return self._core.folders[0]
+
+    @property
+    def folders(self) -> list[str]:
+        """The same of each of several models that are one."""
+        return self._core.folders
+
+    @property
+    def weights(self) -> list[float]:
+        """What each of them counts; the sum is 1."""
+        return self._core.weights
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the weights of all, in bytes; 0 after :meth:`close`."""
+        return self._core.weight_bytes
 
     @property
     def kind(self) -> str:
@@ -267,14 +283,17 @@ class Model:
         return self._core.generate(texts, keep_pieces=keep_pieces, mailbox=mailbox, **named)
 
 
-def load(folder: Any, *, device: str = "auto", precision: str = "auto", adapter: Any = None, ids: bool = False,
-         same_bits: bool = False, sequences: int = 8, max_length: int = 2048) -> Model:
-    """Opens a model: a run of ``saturate train``, or a Hugging Face folder.
+def load(folder: Any, *, weights: Optional[Sequence[float]] = None, device: str = "auto", precision: str = "auto",
+         adapter: Any = None, ids: bool = False, same_bits: bool = False, sequences: int = 8, max_length: int = 2048) -> Model:
+    """Opens a model: a run of ``saturate train``, or a Hugging Face folder; or several that translate as one.
 
     Parameters
     ----------
-    folder : path
-        As ``saturate translate --model`` takes it.
+    folder : path, or list of paths
+        As ``saturate translate --model`` takes it. A list, of up to 8: models of one vocabulary, of which a token is worth the mean of
+        the log-probabilities that they give it.
+    weights : list of float, optional
+        What each of several models counts; left out: all alike. They are made to add up to 1.
     device : str
         "auto" (a GPU where one is), "cpu", "cuda" or "cuda:N". CPU threads: as many as there are CPUs, or ``SATURATE_THREADS``.
     precision : str
@@ -291,11 +310,11 @@ def load(folder: Any, *, device: str = "auto", precision: str = "auto", adapter:
     Raises
     ------
     OSError, ValueError
-        No folder there, or files that are no model; the message says what and where.
+        No folder there, or files that are no model; the message says what and where. Models that cannot be one: it names what differs.
     MemoryError
         There is no room for the weights.
     """
-    return Model(folder, device, precision, adapter, ids, same_bits, sequences, max_length)
+    return Model(folder, weights, device, precision, adapter, ids, same_bits, sequences, max_length)
 
 
 def _close(model: Any) -> None:
@@ -332,6 +351,28 @@ def _text(name: str, value: Any) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name} cannot be written as UTF-8: {error.reason} at character {error.start}") from None
     return value
+
+
+def _folders(value: Any) -> list[str]:
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return [os.fsdecode(value)]
+    if isinstance(value, dict) or not isinstance(value, collections.abc.Iterable):
+        raise TypeError(f"[load] folder is of type {type(value).__name__}; it must be a path, or a list of them")
+    paths = [os.fsdecode(one) for one in value]
+    if not paths:
+        raise ValueError("[load] folder is an empty list; give one model, or several that translate as one")
+    return paths
+
+
+def _weights(value: Any, models: int) -> list[float]:
+    if value is None:
+        return []
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, collections.abc.Iterable):
+        raise TypeError(f"[load] weights is of type {type(value).__name__}; it must be a list of numbers")
+    weights = [_real("load", f"weights[{i}]", one, 1e-6, 1e6) for i, one in enumerate(value)]
+    if len(weights) != models:
+        raise ValueError(f"[load] weights has {len(weights)} numbers and there are {models} models; give one for each")
+    return weights
 
 
 def _texts(name: str, value: Any) -> list[str]:

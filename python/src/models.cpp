@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "requests.h"
+#include "train/ensemble.h"
 #include "train/translation.h"
 
 namespace nb = nanobind;
@@ -40,9 +41,13 @@ constexpr int64_t kQueue = int64_t{1} << 40;
 /// its width decides the memory that is planned; they share the weights. From any thread.
 class Model {
  public:
-  Model(const std::string& folder, const std::string& device, const std::string& precision,
-        const std::string& adapter, bool ids, const GenerationEngine::Options& generation)
-      : loaded_(train::load_model(folder, device, precision, hooks(ids), adapter)),
+  Model(const Lines& folders, const std::vector<double>& weights, const std::string& device,
+        const std::string& precision, const std::string& adapter, bool ids,
+        const GenerationEngine::Options& generation)
+      : loaded_(load(folders, weights, device, precision, adapter, hooks(ids))),
+        folders_(folders_of(loaded_)),
+        weights_(train::ensemble_weights(loaded_)),
+        weight_bytes_(train::weight_bytes(loaded_)),
         generation_options_(generation),
         process_(::getpid()) {}
   ~Model() {
@@ -146,9 +151,17 @@ class Model {
     const std::lock_guard lock(mutex_);
     loaded_.transformer.reset();
     loaded_.store.reset();
+    loaded_.others.clear();
+    weight_bytes_ = 0;
   }
 
   const train::LoadedModel& loaded() const noexcept { return loaded_; }
+  const Lines& folders() const noexcept { return folders_; }
+  const std::vector<double>& weights() const noexcept { return weights_; }
+  size_t weight_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return weight_bytes_;
+  }
   Lines pieces(const std::vector<int32_t>& ids) const {
     Lines out;
     for (const int32_t id : ids) out.push_back(loaded_.tokenizers.target.piece(id));
@@ -191,6 +204,24 @@ class Model {
     check_process();
     if (closed_) refuse(op, "the model was closed; load it again");
   }
+  static train::LoadedModel load(const Lines& folders, const std::vector<double>& weights,
+                                 const std::string& device, const std::string& precision,
+                                 const std::string& adapter, const train::LoadHooks& hooks) {
+    if (folders.size() == 1 && weights.size() <= 1)
+      return train::load_model(folders[0], device, precision, hooks, adapter);
+    if (!adapter.empty()) {
+      refuse(
+          "load",
+          "adapter is for one model; of several, give the adapter's folder itself among them (it "
+          "names its base), or saturate merge both first");
+    }
+    return train::load_ensemble(folders, weights, device, precision, hooks);
+  }
+  static Lines folders_of(const train::LoadedModel& m) {
+    Lines all{m.folder};
+    for (const train::LoadedModel& other : m.others) all.push_back(other.folder);
+    return all;
+  }
   static train::LoadHooks hooks(bool ids) {
     train::LoadHooks hooks;
     hooks.ids = ids;
@@ -204,9 +235,12 @@ class Model {
   }
 
   train::LoadedModel loaded_;
+  const Lines folders_;  // of each model, as is what each counts
+  const std::vector<double> weights_;
+  size_t weight_bytes_;  // by the mutex
   const GenerationEngine::Options generation_options_;
   const pid_t process_;
-  std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of what follows
   Engines engines_;
   bool closed_ = false;
 };
@@ -266,18 +300,18 @@ void bind_models(nb::module_& m) {
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
-          [](Model* self, const std::string& folder, const std::string& device,
-             const std::string& precision, const std::string& adapter, bool ids, bool same_bits,
-             int64_t sequences, int64_t max_length) {
-            new (self) Model(folder, device, precision, adapter, ids,
+          [](Model* self, const Lines& folders, const std::vector<double>& weights,
+             const std::string& device, const std::string& precision, const std::string& adapter,
+             bool ids, bool same_bits, int64_t sequences, int64_t max_length) {
+            new (self) Model(folders, weights, device, precision, adapter, ids,
                              {.queue = kQueue,
                               .sequences = sequences,
                               .same_bits = same_bits,
                               .max_length = max_length});
           },
-          nb::arg("folder"), nb::kw_only(), nb::arg("device"), nb::arg("precision"),
-          nb::arg("adapter"), nb::arg("ids"), nb::arg("same_bits"), nb::arg("sequences"),
-          nb::arg("max_length"), Unlocked())
+          nb::arg("folders"), nb::kw_only(), nb::arg("weights"), nb::arg("device"),
+          nb::arg("precision"), nb::arg("adapter"), nb::arg("ids"), nb::arg("same_bits"),
+          nb::arg("sequences"), nb::arg("max_length"), Unlocked())
       .def(
           "translate",
           [](Model& self, const Lines& texts, std::optional<int64_t> beam, int nbest,
@@ -319,7 +353,9 @@ void bind_models(nb::module_& m) {
           nb::arg("keep_pieces"), nb::arg("mailbox").none(), Unlocked())
       .def("close", &Model::close, Unlocked())
       .def("pieces", &Model::pieces, nb::arg("ids"))
-      .def_prop_ro("folder", [](const Model& self) { return self.loaded().folder; })
+      .def_prop_ro("folders", &Model::folders)
+      .def_prop_ro("weights", &Model::weights)
+      .def_prop_ro("weight_bytes", &Model::weight_bytes)
       .def_prop_ro("beam", [](const Model& self) { return self.loaded().translate.beam; })
       .def_prop_ro("kind", [](const Model& self) {
         const bool translates = self.loaded().config.kind == model::ModelKind::encoder_decoder;

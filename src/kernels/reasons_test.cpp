@@ -30,6 +30,7 @@
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/matmul_plan.h"
+#include "kernels/gemm/ordered/matmul_ordered_cpu.h"
 #include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
@@ -278,6 +279,11 @@ Fit bf16_fits(const Context&, const MatmulArgs& x) noexcept {
   return matmul_bf16_fits(x, kHas);
 }
 
+template <bool kBlasKeepsRows>
+Fit ordered_fits(const Context&, const MatmulArgs& x) noexcept {
+  return matmul_ordered_fits(x, kBlasKeepsRows);
+}
+
 struct ProductRow {
   Fit (*fits)(const Context&, const MatmulArgs&) noexcept;
   const char* reason;
@@ -300,6 +306,10 @@ const ProductRow kProducts[] = {
     {matmul_blas_cpu_fits, "the CPU's epilogues take one dense product without C",
      product_f32, WITH(x.epilogue.kind = EpilogueKind::activation, x.beta = 1)},
     {matmul_blas_cpu_fits, "a size exceeds the integer type of BLAS", product_f32, WITH(x.ldd = k1 << 31)},
+    {ordered_fits<false>, "the CPU multiplies f32 and f64 only", product, WITH()},
+    {ordered_fits<true>, "OpenBLAS sums each row alike on this processor, and is faster", product_f32, WITH()},
+    {ordered_fits<false>, "the CPU sums no columns beside a product",
+     product_f32, WITH(x.epilogue.column_sum = reinterpret_cast<float*>(any()))},
     {matmul_bf16_cpu_fits, "multiplies f32 with allow_bf16 only", product_f32, WITH()},
     {bf16_fits<false>, "this CPU has no AVX512-BF16", product_bf16, WITH()},
     {bf16_fits<true>, "multiplies by no factor alpha", product_bf16, WITH(x.alpha = 2)},

@@ -11,12 +11,13 @@ namespace saturate {
 
 struct ParameterStore::Packed {
   Packed(kernels::PackedType t, bool tables_too, size_t count)
-      : type(t), tables(tables_too), weights(count) {}
+      : type(t), tables(tables_too), weights(count), without_master(count) {}
   const kernels::PackedType type;
   const bool tables;
   kernels::PanelMemory memory;
   std::mutex mutex;  // of the pointers; what they point to stays
   std::vector<std::unique_ptr<const kernels::PackedWeights>> weights;
+  std::vector<char> without_master;  // by parameter: its master is zeros that nobody has touched
 };
 
 void ParameterStore::pack(kernels::PackedType type, bool tables) {
@@ -38,6 +39,7 @@ void ParameterStore::pack(
                                                           &packed_->memory);
   const std::lock_guard lock(packed_->mutex);
   packed_->weights[static_cast<size_t>(id.index)] = std::move(weights);
+  packed_->without_master[static_cast<size_t>(id.index)] = 1;
 }
 
 const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {
@@ -50,6 +52,19 @@ const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {
         packed_->type, static_cast<const float*>(compute(id)), s.rows, s.cols, &packed_->memory);
   }
   return weights.get();
+}
+
+size_t ParameterStore::weight_bytes() const {
+  size_t sum = 0;
+  for (const StateArray a : {StateArray::master, StateArray::compute})
+    sum += bytes(a, purpose_) + host_bytes(a, purpose_);
+  if (packed_ == nullptr) return sum;
+  const std::lock_guard lock(packed_->mutex);
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (packed_->weights[i] != nullptr) sum += packed_->weights[i]->bytes();
+    if (packed_->without_master[i] != 0) sum -= held_bytes(ParameterId{static_cast<int32_t>(i)});
+  }
+  return sum;
 }
 
 }  // namespace saturate

@@ -217,6 +217,9 @@ class ParameterStore {
   bool packs() const noexcept { return packed_ != nullptr; }
   // Whether nothing reads its master any more.
   bool is_packed(ParameterId id) const noexcept;
+  // Memory that values take as operations read them: panels, masters that hold something, and the
+  // compute copy. Any thread.
+  size_t weight_bytes() const;
 
   const std::vector<ParameterSpec>& specs() const noexcept { return specs_; }
   const ParameterSpec& spec(ParameterId id) const { return specs_[static_cast<size_t>(id.index)]; }

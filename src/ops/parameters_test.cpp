@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/gemm/packed/packed_linear.h"
+
 namespace saturate {
 namespace {
 
@@ -212,6 +214,25 @@ TEST(ParameterStore, GroupsByTheAxesThatGradientsAreSummedOver) {
   store.allocate(ParameterStore::Purpose::training);
   EXPECT_NE(store.gradient(in), nullptr);
   EXPECT_EQ(store.gradient(out), nullptr);
+}
+
+TEST(ParameterStore, CountsPanelsInPlaceOfMastersThatHoldNothing) {
+  ParameterStore store({}, f32);
+  ParameterSpec matrix = random_matrix("matrix", 32, 6);
+  matrix.multiplied = true;
+  const ParameterId id = store.add(matrix);
+  store.add({.name = "norm", .cols = 6});
+  store.allocate(Purpose::inference);
+  const size_t masters = store.bytes(StateArray::master, Purpose::inference);
+  EXPECT_EQ(store.weight_bytes(), masters);
+  store.pack(kernels::PackedType::s8);
+  EXPECT_EQ(store.weight_bytes(), masters);
+  const size_t panels = 2 * (2 * 64) + 32 * 8;  // of 16 rows, 4 columns a line; scales and offsets
+  store.packed(id);
+  EXPECT_EQ(store.weight_bytes(), masters + panels);
+  const std::vector<float> values(32 * 6, 1.0f);
+  store.pack(id, [&](int64_t first, int64_t, float*) { return values.data() + first * 6; });
+  EXPECT_EQ(store.weight_bytes(), masters + panels - values.size() * sizeof(float));
 }
 
 // Of what a checkpoint holds a rank has its own ranges; gradients are whole until they are summed.

@@ -71,6 +71,9 @@ struct HttpCounts {
   uint64_t accepted = 0, refused = 0;  // connections
 };
 
+// Before models are loaded, which takes a while. Errors: unsupported where the build has no libevent.
+void require_http();
+
 /// Serves until it is drained. The thread that calls run() is the only one that reads and writes
 /// sockets; the handler is called there and must return at once.
 class HttpServer {

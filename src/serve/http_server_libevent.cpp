@@ -8,6 +8,8 @@
 
 namespace saturate::serve {
 
+void require_http() {}
+
 Exchange::Exchange(std::shared_ptr<HttpLoop> loop, uint64_t connection, HttpRequest request)
     : loop_(std::move(loop)), connection_(connection), request_(std::move(request)) {}
 

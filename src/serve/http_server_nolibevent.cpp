@@ -15,11 +15,12 @@ void Exchange::start(HttpReply, std::string) {}
 void Exchange::send(std::string) {}
 void Exchange::finish() {}
 
-HttpServer::HttpServer(const HttpServerOptions&, Handler, Problem, Answered) {
+void require_http() {
   throw Error(Errc::unsupported, "serve",
               "this program was built without libevent, which the server stands on; install "
               "libevent-dev (./saturate.sh install) and build again");
 }
+HttpServer::HttpServer(const HttpServerOptions&, Handler, Problem, Answered) { require_http(); }
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const noexcept { return 0; }
 void HttpServer::run() {}

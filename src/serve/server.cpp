@@ -192,20 +192,30 @@ void Server::answer(const Shared& exchange) {
   }
 }
 
+// Of one of several folders that are one model it says which.
+std::string Server::change_of(const ServedModel& model) {
+  for (size_t i = 0; i < model.watches.size(); ++i) {
+    const std::string change = model.watches[i].change();
+    if (!change.empty()) return model.members.empty() ? change : model.members[i] + ": " + change;
+  }
+  return {};
+}
+
 void Server::look_at_folders() {
   for (size_t i = 0; i < models_.size(); ++i) {
-    if (!models_[i].watch) continue;
-    const std::string change = models_[i].watch->change();
+    if (models_[i].watches.empty()) continue;
+    const std::string change = change_of(models_[i]);
     const std::lock_guard lock(changed_mutex_);
     if (changed_[i] == change) continue;
     changed_[i] = change;
+    const std::string& what = models_[i].members.empty() ? models_[i].folder : models_[i].name;
     if (change.empty()) {
-      log_info(fmt::format("{}: its files are those that are served again", models_[i].folder));
+      log_info(fmt::format("{}: its files are those that are served again", what));
     } else {
       log_warning(
           fmt::format("{}: {}; what was loaded is served on, start again to serve what is "
                       "there now",
-                      models_[i].folder, change));
+                      what, change));
     }
   }
 }

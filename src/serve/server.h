@@ -33,8 +33,13 @@ struct ServedModel {
   std::unique_ptr<GenerationEngine> generation;
   std::vector<std::string> adapters = {};  // of a language model: names that requests call them by
   const ChatTemplate* chat = nullptr;      // of a language model
-  std::unique_ptr<FolderWatch> watch;      // may be null
+  std::vector<FolderWatch> watches = {};   // of each folder; may be none
+  // What each of several translation models that are one is called (train/ensemble.h); else none.
+  std::vector<std::string> members = {};
 
+  const train::LoadedModel& loaded() const {
+    return translation ? translation->model() : generation->model();
+  }
   EngineCounts counts() const { return translation ? translation->counts() : generation->counts(); }
 };
 
@@ -84,6 +89,7 @@ class Server {
   void complete(const Shared& exchange, bool chat);
   void submit(ServedModel& model, TranslationJob job);
   void look_at_folders();
+  static std::string change_of(const ServedModel& model);
 
   HttpReply health() const;  // these from any thread
   HttpReply metrics() const;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "serve/server.h"
+#include "train/ensemble.h"
 
 namespace saturate::serve {
 namespace {
@@ -56,6 +57,13 @@ HttpReply Server::models(std::string_view name) const {
     if (m.translation) {
       entry["source"] = m.languages.source;
       entry["target"] = m.languages.target;
+      if (!m.members.empty()) {
+        const std::vector<double> weights = train::ensemble_weights(m.loaded());
+        Json members{Json::Array{}};
+        for (size_t i = 0; i < m.members.size(); ++i)
+          members.push_back({{"id", m.members[i]}, {"weight", weights[i]}});
+        entry["ensemble"] = std::move(members);
+      }
     } else {
       entry["chat_template"] = m.chat->name;
       entry["max_length"] = m.generation->max_length();
@@ -126,6 +134,10 @@ HttpReply Server::metrics() const {
             [](const EngineCounts& c) { return c.tokens_out; });
   of_models("saturate_broken", "gauge", "1 for a model that is served no more.",
             [](const EngineCounts& c) { return c.broken ? 1 : 0; });
+  write_metric(out, "saturate_weight_bytes", "gauge", "Memory of a model's weights.");
+  for (const ServedModel& m : models_)
+    write_sample(out, "saturate_weight_bytes", "model=" + quoted_label(m.name),
+                 static_cast<double>(train::weight_bytes(m.loaded())));
   write_metric(out, "saturate_changed_on_disk", "gauge",
                "1 where the folder is no longer what was loaded.");
   for (size_t i = 0; i < models_.size(); ++i) {

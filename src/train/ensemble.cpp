@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -57,12 +58,22 @@ void need_same_frames(const LoadedModel& a, const LoadedModel& b) {
       a.folder, b.folder));
 }
 
+// A request may name other languages than those that models were loaded with, and all frame its
+// text as the first does.
+void need_same_languages(const LoadedModel& a, const LoadedModel& b) {
+  const Languages &x = a.languages, &y = b.languages;
+  if (x.told == y.told && x.ids == y.ids && x.target_is_start == y.target_is_start) return;
+  refuse(
+      fmt::format("{} and {} have other languages or name them otherwise; models that translate "
+                  "together need the same",
+                  a.folder, b.folder));
+}
+
 void need_same_text(const LoadedModel& a, const LoadedModel& b) {
-  if (b.config.kind != model::ModelKind::encoder_decoder)
-    refuse(b.folder + " is a language model; only translation models translate together");
   need_same_pieces("source", a, a.tokenizers.source, b, b.tokenizers.source);
   need_same_pieces("target", a, a.tokenizers.target, b, b.tokenizers.target);
   need_same_ids(a, b);
+  need_same_languages(a, b);
   need_same_frames(a, b);
   if (a.tokenizers.source.fingerprint() == b.tokenizers.source.fingerprint()) return;
   log_warning(
@@ -86,8 +97,10 @@ LoadedModel load_ensemble(std::span<const std::string> paths, std::span<const do
   }
   int64_t positions = INT64_MAX;
   for (const std::string& path : paths) {
-    positions =
-        std::min(positions, model::read_model_config(model_place(path).folder).max_positions);
+    const model::ModelConfig config = model::read_model_config(model_place(path).folder);
+    if (config.kind != model::ModelKind::encoder_decoder)
+      refuse(path + " is a language model; only translation models translate together");
+    positions = std::min(positions, config.max_positions);
   }
   LoadHooks first_hooks = hooks, other_hooks = hooks;
   first_hooks.on_memory = other_hooks.on_memory = {};
@@ -105,6 +118,20 @@ LoadedModel load_ensemble(std::span<const std::string> paths, std::span<const do
     (i == 0 ? all : all.others[i - 1]).weight = weights[i];
   if (hooks.on_memory) hooks.on_memory(all);
   return all;
+}
+
+std::vector<double> ensemble_weights(const LoadedModel& model) {
+  std::vector<double> weights{model.weight};
+  for (const LoadedModel& m : model.others) weights.push_back(m.weight);
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& w : weights) w /= sum;
+  return weights;
+}
+
+size_t weight_bytes(const LoadedModel& model) {
+  size_t sum = model.store->weight_bytes();
+  for (const LoadedModel& m : model.others) sum += m.store->weight_bytes();
+  return sum;
 }
 
 std::vector<model::EnsembleModel> ensemble_of(const LoadedModel& model) {

@@ -172,6 +172,18 @@ int64_t blas_small_product() {
   return limit;
 }
 
+bool blas_keeps_rows() noexcept {
+  if (!__builtin_cpu_supports("avx512f")) return false;
+  static const bool keeps = [] {
+    try {
+      return blas_small_product() > 0;
+    } catch (const std::exception&) {
+      return true;
+    }
+  }();
+  return keeps;
+}
+
 std::string blas_description() {
   try {
     return library().get_config();

@@ -27,8 +27,14 @@ void blas_gemm(const BlasShape& s, double alpha, const double* a, const double* 
                double* d);
 
 // The m n k up to which this processor's OpenBLAS may take other kernels, which sum in an order that depends
-// on m and n too; 0 where it has none (all but the ones with AVX-512). After prepare_blas().
+// on m and n too; 0 where it has none (all but the ones with AVX-512). After prepare_blas() or
+// blas_keeps_rows().
 int64_t blas_small_product();
+
+// Whether this processor's OpenBLAS sums a row in one order, whatever its place among the rows, but for those
+// small products: with AVX-512 alone. Loads it where the processor has that; true where that fails, so that who multiplies
+// says why.
+bool blas_keeps_rows() noexcept;
 
 // "OpenBLAS 0.3.21 ..." or "" when there is none.
 std::string blas_description();

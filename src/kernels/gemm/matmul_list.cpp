@@ -4,6 +4,7 @@
 
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 #include "kernels/gemm/matmul_impl.h"
+#include "kernels/gemm/ordered/matmul_ordered_cpu.h"
 #include "kernels/gemm/wgmma/matmul_bf16x6.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
@@ -47,6 +48,7 @@ constexpr MatmulImpl kImpls[] = {
     SAT_CUDA_IMPL({"matmul_wgmma_derivative_cuda", DeviceKind::cuda, matmul_wgmma_derivative_cuda_fits, prepare<matmul_wgmma_derivative_cuda, matmul_wgmma_derivative_workspace>, matmul_wgmma_derivative_pays})
     SAT_CUDA_IMPL({"matmul_mma_cuda", DeviceKind::cuda, matmul_mma_cuda_fits, prepare<matmul_mma_cuda, matmul_mma_workspace>})
     {"matmul_bf16_cpu", DeviceKind::cpu, matmul_bf16_cpu_fits, prepare<matmul_bf16_cpu, no_workspace>, always},
+    {"matmul_ordered_cpu", DeviceKind::cpu, matmul_ordered_cpu_fits, prepare<matmul_ordered_cpu, no_workspace>, always},
     {"matmul_blas_cpu", DeviceKind::cpu, matmul_blas_cpu_fits, prepare<matmul_blas_cpu, no_workspace>, always},
 };
 // clang-format on

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "kernels/gemm/blas_library.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/tune/table.h"
 
@@ -33,6 +34,9 @@ class MatmulPlanOnCpu : public ::testing::Test {
   const Context ctx_{};
 };
 
+// What multiplies f32 on this processor.
+const char* chosen() { return blas_keeps_rows() ? "matmul_blas_cpu" : "matmul_ordered_cpu"; }
+
 KernelOptions only(const char* implementation) {
   KernelOptions options;
   options.matmul = implementation;
@@ -56,10 +60,10 @@ std::string message_of(const auto& body) {
 
 TEST_F(MatmulPlanOnCpu, NamesWhatRunsAndRunsIt) {
   const MatmulPlan plan = plan_matmul(ctx_, {}, args());
-  EXPECT_EQ(plan.implementation, "matmul_blas_cpu");
+  EXPECT_EQ(plan.implementation, chosen());
   EXPECT_EQ(plan.configuration, "");
   EXPECT_EQ(plan.workspace_bytes, 0u);
-  ASSERT_EQ(plan.refused.size(), 1u) << "the others are for GPUs";
+  ASSERT_EQ(plan.refused.size(), 2u) << "the others are for GPUs";
   EXPECT_EQ(plan.refused[0].implementation, "matmul_bf16_cpu");
   plan.run(ctx_, args());
   EXPECT_EQ(d_, (std::array<float, 4>{4, 5, 10, 11}));
@@ -93,11 +97,12 @@ TEST_F(MatmulPlanOnCpu, WhatFitsNowhereIsPlannedAndRefusesToRun) {
   half.ab_type = half.d_type = DType::bf16;
   const MatmulPlan plan = plan_matmul(ctx_, {}, half);
   EXPECT_EQ(plan.implementation, "");
-  ASSERT_EQ(plan.refused.size(), 2u);
-  EXPECT_EQ(plan.refused[1].implementation, "matmul_blas_cpu");
+  ASSERT_EQ(plan.refused.size(), 3u);
+  EXPECT_EQ(plan.refused[2].implementation, "matmul_blas_cpu");
   EXPECT_EQ(message_of([&] { plan.run(ctx_, half); }),
             "[matmul] no implementation fits on this device (matmul_bf16_cpu: multiplies f32 with "
-            "allow_bf16 only; matmul_blas_cpu: the CPU multiplies f32 and f64 only)");
+            "allow_bf16 only; matmul_ordered_cpu: the CPU multiplies f32 and f64 only; "
+            "matmul_blas_cpu: the CPU multiplies f32 and f64 only)");
 }
 
 TEST_F(MatmulPlanOnCpu, ATableThatCannotRunHereChangesNothing) {
@@ -105,7 +110,7 @@ TEST_F(MatmulPlanOnCpu, ATableThatCannotRunHereChangesNothing) {
     GemmTable table;
     table.set(gemm_key(args()), {named, "", 1, 1});
     const MatmulPlan plan = plan_matmul(ctx_, tuned(table), args());
-    EXPECT_EQ(plan.implementation, "matmul_blas_cpu");
+    EXPECT_EQ(plan.implementation, chosen());
     ASSERT_FALSE(plan.refused.empty());
     EXPECT_EQ(plan.refused[0].implementation, std::string("tuned ") + named);
   }
