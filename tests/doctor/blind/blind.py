@@ -58,6 +58,7 @@ class Loop:
         self.name, self.cause, self.variant, self.small = name, cause, given.variant, given.small
         self.steps, self.warm_up = (3, 1) if given.small else (given.steps, warm_up)
         self.planted_ms = []
+        self.at, self.at_end = 0, []  # the step that runs; what to call when all are done
 
     @property
     def planted(self):
@@ -79,22 +80,32 @@ class Loop:
 
     def run(self, step, wait):
         """Calls step(i) for i = 0, 1, ...; `wait` ends when the device has done all of it. Prints one JSON line."""
-        take_gpu()
-        for i in range(self.warm_up):
+        for i in range(self.warm_up + self.steps):
+            self.before(i, wait)
             step(i)
+        self.before(self.warm_up + self.steps, wait)
+
+    def before(self, i, wait):
+        """What run() does before step i, and after the last one: for programs whose library calls the steps."""
+        self.at = i
+        if i == 0:
+            take_gpu()
+        if i == self.warm_up:
+            wait()
+            self.planted_ms.clear()
+            self.began = (time.perf_counter(), time.process_time())
+        if i < self.warm_up + self.steps:
+            return
         wait()
-        self.planted_ms.clear()
-        begin, cpu = time.perf_counter(), time.process_time()
-        for i in range(self.steps):
-            step(self.warm_up + i)
-        wait()
-        seconds = time.perf_counter() - begin
+        seconds, cpu = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
         give_gpu()
+        for call in self.at_end:
+            call()
         print(json.dumps({
             "program": self.name, "cause": self.cause, "variant": self.variant, "small": self.small,
             "steps": self.steps, "step_ms": round(1e3 * seconds / self.steps, 4),
             "planted_ms": round(statistics.fmean(self.planted_ms), 4) if self.planted_ms else None,
-            "host_cpu_ms": round(1e3 * (time.process_time() - cpu) / self.steps, 4), "pid": os.getpid(),
+            "host_cpu_ms": round(1e3 * cpu / self.steps, 4), "pid": os.getpid(),
         }), flush=True)
 
 

@@ -49,24 +49,27 @@ def main():
         folded = torch.zeros(sentences, beam * pieces)
     decoder.to(torch.bfloat16)
     pick = pick_on_host if loop.planted else pick_on_device
+
     @torch.no_grad()
     def score():
         scores = decoder(states[pieces_of]).view(sentences, beam, pieces).float().log_softmax(dim=2)
         folded.copy_((scores + total).view(sentences, beam * pieces))
 
+    def go_on(kept, best):
+        total.copy_((kept - kept.amax(dim=1, keepdim=True)).unsqueeze(2))
+        pieces_of.copy_((best % pieces).flatten())
+
     score = training.recorded(score, device)
     span = training.GpuSpan(loop, device)
     blind.take_gpu()
     score()
-    span.due = span.queued(lambda: pick_on_device(folded, beam))
+    span.due = span.queued(lambda: go_on(*pick_on_device(folded, beam)))
 
     def step(i):
         score()
         span.begin()
-        kept, best = pick(folded, beam)
+        go_on(*pick(folded, beam))  # small kernels, which the host launches ahead only if it does not pick
         span.end()
-        total.copy_((kept - kept.amax(dim=1, keepdim=True)).unsqueeze(2))
-        pieces_of.copy_((best % pieces).flatten())
 
     loop.run(step, blind.wait_for(device))
 

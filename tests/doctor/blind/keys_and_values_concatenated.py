@@ -39,8 +39,9 @@ class FullCache:
         self.both[0, :, :, :self.at], self.both[1, :, :, :self.at] = start
 
     def append(self, key, value):
-        self.both[0, :, :, self.at], self.both[1, :, :, self.at] = key[:, :, 0], value[:, :, 0]
-        self.at += 1
+        end = self.at + key.shape[2]
+        self.both[0, :, :, self.at:end], self.both[1, :, :, self.at:end] = key, value
+        self.at = end
         return self.both[0, :, :, :self.at], self.both[1, :, :, :self.at]
 
 
@@ -52,26 +53,28 @@ class Layer(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x, cache):
-        """x: (batch, 1, width)."""
-        b, _, c = x.shape
-        q, k, v = self.qkv(self.norm(x)).view(b, 1, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        """x: (batch, new tokens, width)."""
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
         keys, values = cache.append(k, v)
         seen = nn.functional.scaled_dot_product_attention(q, keys, values)
-        return x + self.out(seen.transpose(1, 2).reshape(b, 1, c))
+        return x + self.out(seen.transpose(1, 2).reshape(b, t, c))
 
 
 def main():
-    loop = blind.Loop("keys_and_values_concatenated", "growth", steps=1500)
+    loop = blind.Loop("keys_and_values_concatenated", "growth", steps=1300)
     device = loop.device()
     if loop.variant == "healthy":
         loop.steps = min(loop.steps, 250)
         return training.run_full_steps(loop, device)
     torch.manual_seed(0)
-    batch, heads, width, prompt = loop.size(64, 2), loop.size(16, 2), loop.size(2048, 16), loop.size(128, 4)
-    most = prompt + loop.warm_up + loop.steps
+    batch, heads, width, prompt = loop.size(128, 2), loop.size(16, 2), loop.size(2048, 16), loop.size(128, 4)
+    # With fewer steps several tokens at once, as models that guess ahead make them: the text becomes as long.
+    new = -(-loop.size(1300, 12) // loop.steps)
+    most = prompt + new * (loop.warm_up + loop.steps)
     with torch.device(device):
         layers = nn.ModuleList(Layer(width, heads) for _ in range(loop.size(8, 2))).to(torch.bfloat16)
-        x = torch.randn(batch, 1, width).to(torch.bfloat16)
+        x = torch.randn(batch, new, width).to(torch.bfloat16)
         starts = [torch.randn(2, batch, heads, prompt, width // heads).to(torch.bfloat16).unbind() for _ in layers]
     caches = [GrowingCache(s) if loop.planted else FullCache(s, most) for s in starts]
     del starts

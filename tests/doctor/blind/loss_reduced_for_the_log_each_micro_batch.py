@@ -80,7 +80,6 @@ def main():
         def step(i):
             lengths = draw_lengths(rank, i, micro_batches, short, long)
             total = torch.zeros((), device=device)
-            waited = len(loop.planted_ms)
             for k, length in enumerate(lengths):
                 loss = micro_step(length, k == micro_batches - 1)
                 if loop.planted:
@@ -90,8 +89,6 @@ def main():
                 total += loss
             if not loop.planted:
                 total = reduce_for_log(total)
-            # The waits that became known in this step: those of a step, though mostly of the step before.
-            loop.planted_ms[waited:] = [sum(loop.planted_ms[waited:])] if span.timed else []
             log.append(total / micro_batches)
             del log[:-50]
             optimizer.step()

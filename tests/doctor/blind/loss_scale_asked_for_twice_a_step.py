@@ -51,8 +51,8 @@ def main():
     torch.manual_seed(0)
     batch, most, fields, width = loop.size(64, 2), loop.size(256, 8), 4, loop.size(2048, 16)
     records = make_records(4 * batch, most, fields)
-    layers = [nn.Linear(fields, width), nn.ReLU()]
     with torch.device(device):
+        layers = [nn.Linear(fields, width), nn.ReLU()]
         for _ in range(loop.size(16, 2)):
             layers += [nn.Linear(width, width), nn.ReLU()]
         model = nn.Sequential(*layers, nn.Linear(width, fields))

@@ -10,7 +10,6 @@ Line: priorities_kept_in_a_python_tree.py:draw and change
 Remedy: the priorities lie in one tensor on the GPU, where a running sum and a search draw the samples.
 """
 import random
-import time
 
 import torch
 from torch import nn
@@ -65,7 +64,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     tree = Tree(leaves, 0)
     drawn = tree.draw(count)
-    waiting = torch.tensor(drawn)
+    waiting, gaps = torch.tensor(drawn), training.GpuGaps(loop, device)
 
     def update(chosen):
         """Absolute errors of the chosen samples, before the step that they make."""
@@ -82,12 +81,12 @@ def main():
             chosen = torch.searchsorted(total, torch.rand(count, device=device) * total[-1]).clamp(max=leaves - 1)
             priorities[chosen] = update(chosen)
             return
-        errors = update(waiting.to(device)).tolist()
-        begin = time.perf_counter()  # the GPU has nothing to do since the errors have come
-        tree.change(drawn, errors)
+        gaps.begin()
+        errors = update(waiting.to(device))
+        gaps.finish()
+        tree.change(drawn, errors.tolist())  # the GPU has nothing to do once the errors are there
         drawn = tree.draw(count)
         waiting = torch.tensor(drawn)
-        loop.planted_ms.append(1e3 * (time.perf_counter() - begin))
 
     loop.run(step, blind.wait_for(device))
 

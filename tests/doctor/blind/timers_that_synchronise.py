@@ -50,8 +50,8 @@ def main():
     rng = np.random.default_rng(0)
     points, width = loop.size(8192, 32), loop.size(2048, 16)
     clouds = rng.random((8, loop.size(40000, 100), 3))
-    layers = [nn.Linear(3, width), nn.ReLU()]
     with torch.device(device):
+        layers = [nn.Linear(3, width), nn.ReLU()]
         for _ in range(loop.size(28, 2)):
             layers += [nn.Linear(width, width), nn.LayerNorm(width), nn.ReLU()]
         model = nn.Sequential(*layers, nn.Linear(width, 16)).to(torch.bfloat16)

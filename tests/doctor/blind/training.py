@@ -7,65 +7,79 @@ import torch
 import blind
 
 
-class GpuGaps:
-    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
+class GpuTimes:
+    """Pairs of CUDA events whose distances go to loop.planted_ms, summed up for each measured step, once known."""
 
-    def __init__(self, loop, device):
-        self.loop, self.timed, self.end, self.pairs = loop, device.type == "cuda", None, collections.deque()
+    def __init__(self, loop, timed):
+        self.loop, self.timed, self.pairs, self.latest = loop, timed, collections.deque(), None
+        loop.at_end.append(self.collect)
 
     def record(self):
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
+    def keep(self, begin, due=0.0):
+        self.pairs.append((begin, self.record(), due, self.loop.at))
+
+    def collect(self):
+        while self.pairs and self.pairs[0][1].query():
+            begin, end, due, step = self.pairs.popleft()
+            took = max(0.0, begin.elapsed_time(end) - due)
+            if step == self.latest:
+                self.loop.planted_ms[-1] += took
+            elif step >= self.loop.warm_up:  # of the warm-up some become known later
+                self.loop.planted_ms.append(took)
+                self.latest = step
+
+
+class GpuGaps(GpuTimes):
+    """Milliseconds the GPU lay idle between the end of one step and the first work of the next, from CUDA events."""
+
+    def __init__(self, loop, device):
+        super().__init__(loop, device.type == "cuda")
+        self.end = None
+
     def begin(self):
         if self.timed and self.end is not None:
-            self.pairs.append((self.end, self.record()))
-        while self.pairs and self.pairs[0][1].query():
-            end, begin = self.pairs.popleft()
-            self.loop.planted_ms.append(end.elapsed_time(begin))
+            self.keep(self.end)
+        self.collect()
 
     def finish(self):
         if self.timed:
             self.end = self.record()
 
 
-class GpuSpan:
+class GpuSpan(GpuTimes):
     """Milliseconds from begin() to end() as the GPU sees them, less `due`, which the work between them must take.
 
     Only of the planted variant; in the others it does nothing."""
 
     def __init__(self, loop, device):
-        self.loop, self.timed, self.due = loop, loop.planted and device.type == "cuda", 0.0
-        self.start, self.pairs = None, collections.deque()
+        super().__init__(loop, loop.planted and device.type == "cuda")
+        self.start, self.due = None, 0.0
 
     def queued(self, work):
         """What the GPU takes for work() that lies in its queue already, so that no host holds it up."""
         took = []
-        for i in range(4 if self.timed else 0):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(4 if self.timed else 0):
             torch.cuda.synchronize()
             torch.cuda._sleep(80_000_000)  # about 40 ms, in which the host fills the queue
-            begin.record()
+            begin = self.record()
             work()
-            end.record()
+            end = self.record()
             torch.cuda.synchronize()
             took.append(begin.elapsed_time(end))
         return sorted(took[1:])[1] if took else 0.0
 
     def begin(self):
         if self.timed:
-            self.start = torch.cuda.Event(enable_timing=True)
-            self.start.record()
+            self.start = self.record()
 
     def end(self):
         if self.timed:
-            end = torch.cuda.Event(enable_timing=True)
-            end.record()
-            self.pairs.append((self.start, end, self.due))
-        while self.pairs and self.pairs[0][1].query():
-            begin, end, due = self.pairs.popleft()
-            self.loop.planted_ms.append(max(0.0, begin.elapsed_time(end) - due))
+            self.keep(self.start, self.due)
+        self.collect()
 
 
 def make_model(layers, width, device):
