@@ -42,6 +42,8 @@ struct GradientNormArgs;
 struct HeadNormArgs;
 struct KeepColumnsArgs;
 struct LimitChoicesArgs;
+struct LinearCrossEntropyArgs;
+struct LinearCrossEntropyBackwardArgs;
 struct LossStatisticsArgs;
 struct MeanLogitsArgs;
 struct MemoryWeightsArgs;

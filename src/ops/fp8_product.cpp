@@ -66,7 +66,8 @@ Fp8Operand fp8_round(Tape& t, Value x, const Fp8Rounding& how) {
                                   .column_sum = r.as<float>(d_bias),
                                   .partial = r.as<float>(partial),
                                   .add_to_column_sum = r.adds(first),
-                                  .later = r.folds});
+                                  .later = r.folds,
+                                  .scale_known = r.scales_known()});
   };
   t.record("fp8_quantize", {x, how.given}, {y.codes, y.transposed, how.copy, d_bias, partial}, run);
   if (partial) t.may_fold_later(partial, {d_bias});

@@ -75,6 +75,7 @@ class Run {
     int32_t slot = 0;
     std::span<const int32_t> block_slots = {};
     char* scratch = nullptr;
+    bool scales_known = false;
   };
   Run(const Context& context, const Tape& tape, char* arena, const Place& place,
       const Renames* renames = nullptr, kernels::FoldList* fold_list = nullptr)
@@ -106,6 +107,8 @@ class Run {
   bool adds(bool first_contribution) const noexcept {
     return place_.accumulate || !first_contribution;
   }
+  // Whether a step has ended with the scales of fp8 products, so that no operand is looked through for one.
+  bool scales_known() const noexcept { return place_.scales_known; }
 
  private:
   const void* of_slot(const void* p) const;
@@ -381,6 +384,7 @@ class Tape {
     bool accumulate = false;
     std::span<const int32_t> block_slots = {};  // by per_slot()'s number; none: all take `slot`
     char* scratch = nullptr;                    // null: behind the slots' stashes
+    bool scales_known = false;                  // Run::scales_known()
     // Lanes 0, 1, ...: `ctx` is lane 0's. Empty: all operations run on `ctx`, in order.
     std::span<const Lane> lanes = {};
     std::function<void(int32_t)> after = {};

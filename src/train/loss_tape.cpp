@@ -68,13 +68,14 @@ model::Transformer::State record_items(Tape& tape, const model::Transformer& mod
     source = side_of(batch, layout.source, s.source_rows, s.sequences, s.max_source);
   const model::Transformer::State passed = model.record(tape, items, given, source, target);
   if (!items.has(model::Items(model.config()).output)) return passed;
+  loss.labels =
+      batch + (layout.chunks > 0 ? layout.chunk_labels : layout.labels) + tape.first_row();
+  loss.vocab = model.config().vocab_target;
+  if (model.record_output_loss(tape, passed.stream, loss)) return {};
   const Value logits = model.logits(tape, passed.stream);
   // Tensor-parallel ranks have the same rows of them and all compute their loss; the first counts.
   loss.vocabulary = model.layout().ranks({Layout::Axis::tp});
   if (loss.vocabulary.part() != 0) loss.totals = nullptr;
-  loss.labels =
-      batch + (layout.chunks > 0 ? layout.chunk_labels : layout.labels) + tape.first_row();
-  loss.vocab = model.config().vocab_target;
   ops::cross_entropy(tape, logits, loss);
   return {};
 }

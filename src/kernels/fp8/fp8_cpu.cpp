@@ -94,7 +94,7 @@ void fp8_quantize_cpu(const Context&, const Fp8QuantizeArgs& x) {
   if (x.column_sum != nullptr) sum_columns(x, in);
   Fp8Site& site = *x.site;
   site.amax = larger(amax_of(in, x.rows * x.cols), site.amax);
-  const float scale = site.scale > 0 ? site.scale : fp8_scale_for(site.amax, x.format);
+  const float scale = fp8_scale_of(site, x.scale_known, x.format);
   site.inverse = 1.0f / scale;
   const auto code = [&](int64_t i) { return fp8_encode(in[i] * scale, x.format); };
   parallel_for(x.rows, std::max<int64_t>(1, kGrain / x.cols), [&](int64_t begin, int64_t end) {

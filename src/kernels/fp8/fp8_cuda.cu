@@ -42,11 +42,6 @@ __device__ __forceinline__ void raise(float* amax, unsigned most) {
   if (most > *static_cast<volatile unsigned*>(to)) atomicMax(to, most);
 }
 
-__device__ __forceinline__ float scale_of(const Fp8QuantizeArgs& x) {
-  // Until its first step has ended, amax is complete before this kernel begins.
-  return x.site->scale > 0.0f ? x.site->scale : fp8_scale_for(x.site->amax, x.format);
-}
-
 template <ActivationKind kKind, class T, Fp8Prepare kPrepare>
 __device__ __forceinline__ void prepare_as(float (&v)[kEach], const Fp8QuantizeArgs& x,
                                            int64_t at) {
@@ -131,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) 
   __shared__ alignas(16) uint32_t tile[kTile * kTile / 4];
   __shared__ float line_sums[kLines][kTile];
   const T* const in = static_cast<const T*>(x.x);
-  const float scale = scale_of(x);
+  const float scale = fp8_scale_of(*x.site, x.scale_known, x.format);
   const int64_t row0 = int64_t{blockIdx.y} * kTile, col0 = int64_t{blockIdx.x} * kTile;
   const int line = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
   const int64_t col = col0 + piece * kEach;
@@ -207,8 +202,10 @@ namespace {
 
 template <class T, Fp8Prepare kPrepare>
 void launch(cudaStream_t stream, const Fp8QuantizeArgs& x) {
-  fp8_first_amax_kernel<T, kPrepare><<<kFirstBlocks, kThreads, 0, stream>>>(x);
-  SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
+  if (!x.scale_known) {
+    fp8_first_amax_kernel<T, kPrepare><<<kFirstBlocks, kThreads, 0, stream>>>(x);
+    SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
+  }
   const dim3 grid(static_cast<unsigned>((x.cols + kTile - 1) / kTile),
                   static_cast<unsigned>((x.rows + kTile - 1) / kTile));
   fp8_tiles_kernel<T, kPrepare><<<grid, kThreads, 0, stream>>>(x);

@@ -10,5 +10,8 @@ void fp8_roll_cpu(const Context& ctx, const Fp8RollArgs& args);
 void fp8_roll_cuda(const Context& ctx, const Fp8RollArgs& args);
 void fp8_matmul_cpu(const Context& ctx, const Fp8MatmulArgs& args);
 void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& args);
+// The same by another place of cuBLASLt's list of algorithms, which fp8_matmul_cuda() takes the first of; for
+// measuring. Errors: unsupported where the list is shorter.
+void fp8_matmul_candidate_cuda(const Context& ctx, const Fp8MatmulArgs& args, int candidate);
 
 }  // namespace saturate::kernels

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/fp8/fp8_impl.h"
@@ -22,10 +23,11 @@ void lt_check(cublasStatus_t status, const char* call) {
 }
 #define LT_CHECK(call) lt_check((call), #call)
 
-// Device, sizes, types, which pointers there are, the workspace.
-using Key = std::array<int64_t, 10>;
-Key key_of(const Context& ctx, const Fp8MatmulArgs& x) {
+// Device, place in cuBLASLt's list, sizes, types, which pointers there are, the workspace.
+using Key = std::array<int64_t, 11>;
+Key key_of(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
   return {ctx.device.index,
+          candidate,
           x.m,
           x.n,
           x.k,
@@ -68,23 +70,26 @@ class Problem {
     layout(result, x.dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF, x.n, x.m);
   }
 
-  cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Context& ctx, const Fp8MatmulArgs& x) {
+  // The algorithm at place `candidate` of cuBLASLt's list, best first by its own estimate.
+  cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Context& ctx, const Fp8MatmulArgs& x,
+                              int candidate) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
     const auto bytes = static_cast<uint64_t>(ctx.workspace_bytes);
     LT_CHECK(cublasLtMatmulPreferenceSetAttribute(
         &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
-    cublasLtMatmulHeuristicResult_t found;
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(candidate) + 1);
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, &desc, &first, &second, &result, &result, &preference, 1, &found, &count);
-    if (count == 0) {
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, &desc, &first, &second, &result, &result,
+                                       &preference, candidate + 1, found.data(), &count);
+    if (count <= candidate) {
       throw Error(Errc::unsupported, "fp8_matmul",
-                  fmt::format("cuBLASLt offers no algorithm for (m {}, n {}, k {}) ({}); "
+                  fmt::format("cuBLASLt offers {} algorithms for (m {}, n {}, k {}) ({}); "
                               "use train.precision = bf16",
-                              x.m, x.n, x.k, cublasLtGetStatusName(status)));
+                              count, x.m, x.n, x.k, cublasLtGetStatusName(status)));
     }
-    return found.algo;
+    return found.back().algo;
   }
 
   cublasLtMatmulDescOpaque_t desc;
@@ -105,6 +110,10 @@ class Problem {
 }  // namespace
 
 void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& x) {
+  fp8_matmul_candidate_cuda(ctx, x, 0);
+}
+
+void fp8_matmul_candidate_cuda(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
   Problem problem(x);
   Library& lib = library();
   cublasLtHandle_t handle = nullptr;
@@ -114,10 +123,10 @@ void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& x) {
     cublasLtHandle_t& of_device = lib.handles[ctx.device.index];
     if (of_device == nullptr) LT_CHECK(cublasLtCreate(&of_device));
     handle = of_device;
-    const Key key = key_of(ctx, x);
+    const Key key = key_of(ctx, x, candidate);
     auto known = lib.algorithms.find(key);
     if (known == lib.algorithms.end())
-      known = lib.algorithms.emplace(key, problem.choose(handle, ctx, x)).first;
+      known = lib.algorithms.emplace(key, problem.choose(handle, ctx, x, candidate)).first;
     algo = known->second;
   }
   const float one = 1.0f, beta = x.c != nullptr ? 1.0f : 0.0f;

@@ -211,6 +211,35 @@ TEST(Fp8, RoundsWhatItPreparesOnCuda) {
     check_prepared({DeviceKind::cuda, 0}, type);
 }
 
+// Of a site that no step has ended with, although it was said to have one.
+void check_known_scale(Device device, DType type) {
+  const TestContext t(device);
+  const Values x = testing::random_values(16 * 16, type, 3);
+  const Guarded given(t.stream, type, x);
+  const Fp8Site before;
+  const Buffer site(device, sizeof before), codes(device, x.size());
+  copy_to_device(t.stream, site.data(), &before, sizeof before);
+  fp8_quantize(t.get(), {.x = given.data(),
+                         .y = codes.as<uint8_t>(),
+                         .site = site.as<Fp8Site>(),
+                         .rows = 16,
+                         .cols = 16,
+                         .dtype = type,
+                         .scale_known = true});
+  const auto got = from_device<uint8_t>(t, codes.data(), x.size());
+  double most = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(got[i], fp8_encode(static_cast<float>(x[i]), Fp8Format::e4m3)) << x[i];
+    most = std::max(most, std::fabs(x[i]));
+  }
+  EXPECT_EQ(from_device<Fp8Site>(t, site.data(), 1)[0].amax, static_cast<float>(most));
+}
+TEST(Fp8, TakesOneForAScaleThatIsNotThereOnCpu) { check_known_scale({}, DType::f32); }
+TEST(Fp8, TakesOneForAScaleThatIsNotThereOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  check_known_scale({DeviceKind::cuda, 0}, DType::bf16);
+}
+
 TEST(Fp8, QuantizesByTheSiteOnCpu) { check_quantize({}, DType::f32); }
 TEST(Fp8, QuantizesByTheSiteOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
@@ -322,7 +351,7 @@ void check_roll(Device device) {
   sites[2].amax = 2;  // the gradient's format
   EXPECT_EQ(roll(state)[2].scale, fp8_scale_for(2, Fp8Format::e5m2));
   sites[0].amax = INFINITY;
-  EXPECT_EQ(roll(state)[0].scale, 0.0f);  // forgotten
+  EXPECT_EQ(roll(state)[0].scale, 1.0f);  // forgotten, and nobody looks for a scale any more
   state.grad_square_sum = static_cast<double>(NAN);
   now = roll(state);
   EXPECT_EQ(now[1].scale, 16.0f);

@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         TileBias<P> bias;
         if constexpr (requires { P::kDerivative; }) {
           await_slopes<P>(p, x, row);
-        } else {
+        } else if constexpr (!requires { P::kScaledRows; }) {
           bias = load_bias<P>(p, x);
         }
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
@@ -256,6 +256,10 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         if constexpr (requires { P::kDerivative; }) {
           differentiate<P>(p, sum, x, row);
+        } else if constexpr (requires { P::kExponentials; }) {
+          exponentiate<P>(p, sum, bias, x, row);
+        } else if constexpr (requires { P::kScaledRows; }) {
+          scale_rows<P>(p, sum, x, row);
         } else {
           finish<P>(p, sum, bias, x, row);
         }
