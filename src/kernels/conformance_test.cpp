@@ -582,6 +582,17 @@ const std::vector<Operation>& operations() {
                                 .transposed = static_cast<uint8_t*>(c.changed(DType::i32, Values(32 * 12, 0))),
                                 .site = c.changed_object(Fp8Site{}), .rows = 32, .cols = 48});
        }, false},
+      {"fp8_quantize_weights", [](Call& c) {
+         std::vector<Fp8WeightArgs> matrices;
+         for (const int64_t rows : {16, 48, 160}) {
+           const auto words = static_cast<size_t>(rows * 32 / 4);
+           matrices.push_back({.x = c.in(DType::f32, testing::random_values(rows * 32, DType::f32, 3)),
+                          .y = static_cast<uint8_t*>(c.changed(DType::i32, Values(words, 0))),
+                          .transposed = static_cast<uint8_t*>(c.changed(DType::i32, Values(words, 0))),
+                          .site = c.changed_object(Fp8Site{}), .rows = rows, .cols = 32});
+         }
+         fp8_quantize_weights(c.ctx(), {matrices});
+       }, false},
       {"fp8_roll", [](Call& c) {
          Fp8Site site;
          site.amax = 3;

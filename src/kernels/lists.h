@@ -38,6 +38,7 @@ struct EmbeddingArgs;
 struct EmbeddingBackwardArgs;
 struct Fp8MatmulArgs;
 struct Fp8QuantizeArgs;
+struct Fp8WeightsArgs;
 struct GradientNormArgs;
 struct HeadNormArgs;
 struct KeepColumnsArgs;

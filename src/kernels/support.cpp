@@ -208,6 +208,7 @@ std::string operation_table() {
   add_row<KeepColumnsArgs>(table, "keep_columns");
   add_row<Nf4Args>(table, "nf4_dequantize");
   add_row<Fp8QuantizeArgs>(table, "fp8_quantize");
+  add_row<Fp8WeightsArgs>(table, "fp8_quantize_weights");
   add_row<Fp8MatmulArgs>(table, "fp8_matmul");
   add_row<BlockQuantizeArgs>(table, "block_quantize");
   add_row<BlockMatmulArgs>(table, "block_matmul");

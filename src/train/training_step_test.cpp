@@ -91,6 +91,71 @@ Trained train(DType type, const std::vector<std::string>& freeze) {
   return result;
 }
 
+struct Late {
+  std::vector<double> losses;
+  std::vector<float> state;  // weights, moments and average
+};
+// Five steps, of which one has no label and so changes nothing; read between steps where asked to.
+Late train_late(DType type, bool late, bool read, int64_t accumulate) {
+  StepOptions o = options();
+  o.late_update = late;
+  o.accumulate = accumulate;
+  ParameterStore store({}, type);
+  const model::Transformer model(tiny(), store);
+  store.allocate(o.optimizer.purpose());
+  parallel::SingleCommunicator alone(Device{});
+  const Layout layout;
+  TrainingStep step(model, store, o, alone, layout);
+  store.initialise(step.stream(), 7);
+  store.reset_average(step.stream());
+  for (int64_t i = 0; i < step.slots(); ++i) fill(step.batch_layout(), step.host_slot(i));
+  Late result;
+  std::vector<float> values;
+  const auto take = [&] {
+    for (const StateArray a : {StateArray::master, StateArray::first_moment,
+                               StateArray::second_moment, StateArray::average})
+      for (int32_t p = 0; p < std::ssize(store.specs()); ++p) {
+        values.resize(static_cast<size_t>(store.spec({p}).size()));
+        store.get(step.stream(), {p}, values, a);
+        result.state.insert(result.state.end(), values.begin(), values.end());
+      }
+  };
+  for (int i = 0; i < 5; ++i) {
+    for (int64_t slot = 0; slot < step.slots(); ++slot) {
+      int32_t* const words = step.host_slot(slot);
+      fill(step.batch_layout(), words);
+      if (i == 2) std::fill_n(words + step.batch_layout().labels, kRows, -1);
+    }
+    step.submit();
+    if (read) {
+      step.synchronize();
+      take();
+    }
+  }
+  step.synchronize();
+  step.synchronize();  // nothing is left to do
+  take();
+  for (StepRecord r; step.poll(&r);) result.losses.push_back(r.loss_sum);
+  return result;
+}
+
+// The same bits, in whichever step weights change.
+TEST(TrainingStep, UpdatesBesideTheNextForwardPassAsAtItsEnd) {
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const int64_t accumulate : {1, 2}) {
+      const Late at_end = train_late(type, false, false, accumulate),
+                 late = train_late(type, true, false, accumulate),
+                 read = train_late(type, true, true, accumulate),
+                 read_at_end = train_late(type, false, true, accumulate);
+      EXPECT_EQ(late.losses, at_end.losses);
+      EXPECT_TRUE(late.state == at_end.state);
+      EXPECT_EQ(read.losses, at_end.losses);
+      EXPECT_TRUE(read.state == read_at_end.state);
+      EXPECT_NE(at_end.losses[0], at_end.losses[1]);
+    }
+  }
+}
+
 // The same step in doubles throughout: what layouts are proved with.
 TEST(TrainingStep, RunsInDoublesThroughout) {
   const Trained narrow = train(DType::f32, {}), wide = train(DType::f64, {});

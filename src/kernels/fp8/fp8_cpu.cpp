@@ -46,11 +46,12 @@ void decode(const uint8_t* codes, int64_t count, Fp8Format format, float* out) {
 
 template <ActivationKind kKind>
 void prepare_as(const Fp8QuantizeArgs& x, float* v) {
-  const auto *const in = static_cast<const float*>(x.x),
-             *const given = static_cast<const float*>(x.given);
+  const auto *const in = static_cast<const float*>(x.x), *const given =
+                                                             static_cast<const float*>(x.given);
   parallel_for(x.rows * x.cols, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      v[i] = x.prepare == Fp8Prepare::activation ? curve<kKind>(in[i]).value : in[i] * curve<kKind>(given[i]).slope;
+      v[i] = x.prepare == Fp8Prepare::activation ? curve<kKind>(in[i]).value
+                                                 : in[i] * curve<kKind>(given[i]).slope;
   });
 }
 
@@ -105,6 +106,18 @@ void fp8_quantize_cpu(const Context&, const Fp8QuantizeArgs& x) {
         if (x.transposed != nullptr) x.transposed[c * x.rows + r] = one;
       }
   });
+}
+
+void fp8_quantize_weights_cpu(const Context& ctx, const Fp8WeightsArgs& x) {
+  for (const Fp8WeightArgs& m : x.matrices)
+    fp8_quantize_cpu(ctx, {.x = m.x,
+                           .y = m.y,
+                           .transposed = m.transposed,
+                           .site = m.site,
+                           .rows = m.rows,
+                           .cols = m.cols,
+                           .dtype = x.dtype,
+                           .scale_known = true});
 }
 
 void fp8_roll_cpu(const Context&, const Fp8RollArgs& x) {

@@ -6,6 +6,8 @@ namespace saturate::kernels {
 
 void fp8_quantize_cpu(const Context& ctx, const Fp8QuantizeArgs& args);
 void fp8_quantize_cuda(const Context& ctx, const Fp8QuantizeArgs& args);
+void fp8_quantize_weights_cpu(const Context& ctx, const Fp8WeightsArgs& args);
+void fp8_quantize_weights_cuda(const Context& ctx, const Fp8WeightsArgs& args);
 void fp8_roll_cpu(const Context& ctx, const Fp8RollArgs& args);
 void fp8_roll_cuda(const Context& ctx, const Fp8RollArgs& args);
 void fp8_matmul_cpu(const Context& ctx, const Fp8MatmulArgs& args);

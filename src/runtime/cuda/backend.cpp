@@ -186,10 +186,13 @@ void fill(void* dst, int value, size_t bytes, void* stream) {
   SAT_CUDA(cudaMemsetAsync(dst, value, bytes, stream_cast(stream)));
 }
 
-void* create_stream(int device) {
+void* create_stream(int device, bool low_priority) {
   set_device(device);
   cudaStream_t s = nullptr;
-  SAT_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;
+  SAT_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  SAT_CUDA(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking,
+                                        low_priority ? least : greatest));
   return s;
 }
 void destroy_stream(void* s) noexcept {
