@@ -113,7 +113,6 @@ struct TrainConfig {
   double max_seconds = 0;
   double label_smoothing = 0.1;
   bool graph = true;
-  bool overlap_update = true;
   bool packing = true;
   bool prefetch = true;
   int64_t stop_after_bad_steps = 10;

@@ -107,7 +107,6 @@ const Key kKeys[] = {
     {AT(train.max_seconds), "stop after this time; 0: no bound", 0, 1e9},
     {AT(train.label_smoothing), "share of the target spread over all words", 0, 0.9},
     {AT(train.graph), "run the step as one CUDA graph (GPU only)"},
-    {AT(train.overlap_update), "on one rank: AdamW of a step runs beside the forward pass of the next; off: for comparison"},
     {AT(train.packing), "lay sentences end to end; off: one sentence per fixed slot, padded, for comparison"},
     {AT(train.prefetch), "make batches while the previous step runs; off: for comparison"},
     {AT(train.stop_after_bad_steps), "stop after this many steps in a row with a loss that is not finite", 1, kUnbounded},

@@ -344,7 +344,7 @@ const std::vector<Operation>& operations() {
                                   .uniform = c.wide_out(16), .loss = c.wide_out(kRows), .nll = c.wide_out(kRows),
                                   .rows = kRows, .width = 16, .vocab = kVocab, .ld = 16, .dtype = c.dtype,
                                   .label_smoothing = 0.1f, .grad_scale = 0.5f};
-         if (!linear_cross_entropy_pays(c.ctx(), a) && c.device().is_cuda()) return;
+         if (!linear_cross_entropy_fits(c.ctx(), a) && c.device().is_cuda()) return;
          a.scratch = c.scratch(linear_cross_entropy_scratch_bytes(c.device(), a));
          linear_cross_entropy(c.ctx(), a);
        }},

@@ -577,6 +577,13 @@ void provoke_others(Reasons& r) {
   other<CrossEntropyArgs>(r, "2^28 or more columns (32-bit offsets within a row)",
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
   const char* const loss = "linear_cross_entropy_wgmma_cuda";
+  const Context hopper{.device = kGpu, .capability = &kHopper};
+  LinearCrossEntropyArgs output{
+      .rows = 2048, .width = 512, .vocab = 32000, .ld = 32000, .dtype = DType::bf16};
+  r.expect("tiles of x's gradient leave more than a quarter of the multiprocessors idle",
+           linear_cross_entropy_pays(hopper, output), loss);
+  output.rows = 25088;  // three rounds of 132 tiles but four
+  EXPECT_TRUE(linear_cross_entropy_pays(hopper, output));
   other<LinearCrossEntropyArgs>(r, "exponentials need the range of bf16", loss,
                                 [](auto& a) { a.dtype = DType::f16; });
   other<LinearCrossEntropyArgs>(r, "width or ld is not a multiple of 8", loss,

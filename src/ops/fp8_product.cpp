@@ -2,7 +2,6 @@
 #include "ops/fp8_product.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -11,6 +10,10 @@ namespace {
 
 using kernels::Fp8Format;
 using kernels::Fp8Prepare;
+
+// Sums of more terms of an input's gradient are kept in fp32. Sums in the 14 bits that tensor cores keep err by
+// some 2^-13 of the largest partial sum, and E5M2 rounds each term by up to 2^-3.
+constexpr int64_t kFastTerms = 2048;
 
 Value codes(Tape& t, const char* label, int64_t rows, int64_t cols) {
   return t.make(label, DType::i32, rows, cols / 4);
@@ -124,8 +127,8 @@ void begin_weights_in_fp8(Tape& t) {
 }
 
 Fp8Operand fp8_round_weight(Tape& t, Value w, kernels::Fp8Site* sites) {
-  // So many that a launch is nothing beside its work; later layers' weights may still change meanwhile
-  // (train/late_update.h). A region would make them again.
+  // So many that a launch is nothing beside its work, and few enough for a launch's arguments. A region
+  // would make them again.
   constexpr size_t kAtOnce = 24;
   if (t.weights_in_fp8 != nullptr && t.weights_in_fp8->matrices.size() >= kAtOnce && !t.in_region())
     begin_weights_in_fp8(t);
@@ -170,7 +173,7 @@ void record_fp8_input_gradient(Tape& t, const Fp8Operand& d_y, const Fp8Operand&
                    .k = dy.cols * 4,
                    .dtype = xi.dtype,
                    .a_format = Fp8Format::e5m2,
-                   .fast = std::getenv("SATURATE_TRY_FAST") != nullptr}}
+                   .fast = dy.cols * 4 <= kFastTerms}}
       .record(t, "linear_input_gradient");
 }
 

@@ -28,7 +28,7 @@ void copy_rows(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, s
                size_t rows, void* stream);
 void fill(void* dst, int value, size_t bytes, void* stream);
 
-void* create_stream(int device, bool low_priority);
+void* create_stream(int device);
 void destroy_stream(void* stream) noexcept;
 void synchronize_stream(void* stream);
 

@@ -6,8 +6,8 @@
 
 namespace saturate {
 
-Stream::Stream(Device device, Priority priority) : device_(device) {
-  if (device.is_cuda()) native_ = cuda::create_stream(device.index, priority == Priority::low);
+Stream::Stream(Device device) : device_(device) {
+  if (device.is_cuda()) native_ = cuda::create_stream(device.index);
 }
 Stream::~Stream() {
   if (native_) cuda::destroy_stream(native_);

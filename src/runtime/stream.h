@@ -12,9 +12,7 @@ namespace saturate {
 // Owns a cudaStream_t (non-blocking with respect to the default stream); null on the CPU.
 class Stream {
  public:
-  // low: blocks of other streams' kernels go first wherever both wait for a multiprocessor.
-  enum class Priority { normal, low };
-  explicit Stream(Device device, Priority priority = Priority::normal);
+  explicit Stream(Device device);
   ~Stream();
   Stream(Stream&& o) noexcept : device_(o.device_), native_(std::exchange(o.native_, nullptr)) {}
   Stream& operator=(Stream&&) = delete;

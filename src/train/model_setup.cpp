@@ -279,7 +279,6 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   s.optimizer.schedule.final_ratio = f(config.schedule.final_ratio);
   s.optimizer.schedule.decay_fraction = f(config.schedule.decay_fraction);
   s.graph = config.train.graph;
-  s.late_update = config.train.overlap_update;
   s.seed = static_cast<uint64_t>(config.train.seed);
   s.parallel = resolve_parallel(config.parallel, ranks);
   return s;

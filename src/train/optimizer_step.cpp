@@ -291,31 +291,6 @@ void OptimizerStep::enqueue_muon(const Context& ctx, const Part& part,
   }
 }
 
-void OptimizerStep::enqueue_update(const Context& ctx, const Update& update,
-                                   const StepState* state) const {
-  const ParameterGroup* const group = &store_.groups()[static_cast<size_t>(update.group)];
-  const auto part = std::ranges::find(parts_, group, &Part::group);
-  SAT_ASSERT(part != parts_.end());
-  enqueue_adamw(ctx, *part, update.ranges,
-                {.first = 0,
-                 .master = group->array(StateArray::master).data(),
-                 .m = group->array(StateArray::first_moment).data(),
-                 .v = group->array(StateArray::second_moment).data(),
-                 .average = group->array(StateArray::average).data()},
-                state);
-}
-
-void OptimizerStep::enqueue_end(const Context& ctx, StepState* state, StepRecord* ring,
-                                int64_t ring_slots) const {
-  fp8_.enqueue(ctx, token_budget_, state);
-  kernels::finish_step(ctx, {.state = state,
-                             .ring = ring,
-                             .ring_slots = ring_slots,
-                             .schedule = options_.schedule,
-                             .token_budget = token_budget_,
-                             .dynamic_loss_scale = store_.compute_type() == DType::f16});
-}
-
 void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState* state,
                             StepRecord* ring, int64_t ring_slots) const {
   if (streamed_) streamed_->begin(stream);
@@ -331,10 +306,13 @@ void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState*
       part.adafactor->enqueue(ctx, options_, token_budget_, state);
       continue;
     }
-    enqueue_update(ctx,
-                   {.group = static_cast<int32_t>(&g - store_.groups().data()),
-                    .ranges = {g.owned().begin(), g.owned().end()}},
-                   state);
+    enqueue_adamw(ctx, part, g.owned(),
+                  {.first = 0,
+                   .master = g.array(StateArray::master).data(),
+                   .m = g.array(StateArray::first_moment).data(),
+                   .v = g.array(StateArray::second_moment).data(),
+                   .average = g.array(StateArray::average).data()},
+                  state);
   }
   if (streamed_) {
     streamed_->run(stream, [&](const StateStream::Chunk& chunk, const StateMemory& memory) {
@@ -342,7 +320,13 @@ void OptimizerStep::enqueue(const Context& ctx, const Stream& stream, StepState*
                     memory, state);
     });
   }
-  enqueue_end(ctx, state, ring, ring_slots);
+  fp8_.enqueue(ctx, token_budget_, state);
+  kernels::finish_step(ctx, {.state = state,
+                             .ring = ring,
+                             .ring_slots = ring_slots,
+                             .schedule = options_.schedule,
+                             .token_budget = token_budget_,
+                             .dynamic_loss_scale = store_.compute_type() == DType::f16});
 }
 
 }  // namespace saturate::train

@@ -51,18 +51,6 @@ class OptimizerStep {
   void enqueue(const Context& ctx, const Stream& stream, StepState* state, StepRecord* ring,
                int64_t ring_slots) const;
 
-  // The same in parts, which can be captured as well: the norm into `state`, AdamW on ranges of a group, the
-  // record and the state of the next step. AdamW may come behind that with a copy of the state between
-  // them (late_update.h), where all state is on the device.
-  void enqueue_norm(const Context& ctx, StepState* state) const;
-  struct Update {
-    int32_t group = 0;
-    std::vector<OwnedRange> ranges = {};
-  };
-  void enqueue_update(const Context& ctx, const Update& update, const StepState* state) const;
-  void enqueue_end(const Context& ctx, StepState* state, StepRecord* ring,
-                   int64_t ring_slots) const;
-
   // The sums over ranks that enqueue() starts, in order.
   std::vector<parallel::Collective> collectives() const;
 
@@ -82,6 +70,7 @@ class OptimizerStep {
   // Of some of the own ranges, whose state is in `memory`; with the compute copy.
   void enqueue_adamw(const Context& ctx, const Part& part, std::span<const OwnedRange> ranges,
                      const StateMemory& memory, const StepState* state) const;
+  void enqueue_norm(const Context& ctx, StepState* state) const;
 
   const ParameterStore& store_;
   OptimizerOptions options_;

@@ -132,10 +132,6 @@ TrainingStep::TrainingStep(const model::Transformer& model, ParameterStore& stor
                          pipeline_.schedule, layout_, state_.as<StepState>());
   plan_tables();
   plan_collectives();
-  if (options_.late_update && LateUpdate::refusal(store_, options_.optimizer, ranks_) == nullptr) {
-    late_.emplace(optimizer_, store_, micro_batches_->first_uses());
-    late_->forget(compute_);
-  }
   for (int32_t lane = 1; lane < micro_batches_->lanes(); ++lane)
     beside_.emplace_back(store.device());
   compute_.synchronize();
@@ -428,10 +424,6 @@ void TrainingStep::enqueue() {
   MicroBatches::Hooks hooks;
   hooks.scales_known = replay_.ran();  // the first step is not of the graph
   if (!gathers_.empty()) hooks.before = gather;
-  if (late_) {
-    late_->begin(compute_);
-    hooks.before = [this](MicroBatches::Moment moment) { late_->before(moment, compute_); };
-  }
   if (!reductions_.empty()) hooks.after = reduce;
   micro_batches_->enqueue(ctx, compute_, lanes, ranks_,
                           {.slots = slot_pointers_.as<const int32_t*>(),
@@ -446,14 +438,7 @@ void TrainingStep::enqueue() {
   reduce(kEnd);
   ranks_.wait(reduced, ctx);
   if (coded_.sums() > 0) coded_.join();
-  auto* const state = state_.as<StepState>();
-  if (!late_) {
-    optimizer_.enqueue(ctx, compute_, state, ring_.as<StepRecord>(), kRingSlots);
-    return;
-  }
-  optimizer_.enqueue_norm(ctx, state);
-  late_->keep(state, compute_);
-  optimizer_.enqueue_end(ctx, state, ring_.as<StepRecord>(), kRingSlots);
+  optimizer_.enqueue(ctx, compute_, state_.as<StepState>(), ring_.as<StepRecord>(), kRingSlots);
 }
 
 void TrainingStep::submit() {
@@ -476,7 +461,6 @@ void TrainingStep::submit() {
   const size_t timed = static_cast<size_t>(submitted_) % kTimedSteps;
   begin_[timed].record(compute_);
   replay_.enqueue(compute_, [this] { enqueue(); });
-  update_to_come_ = late_.has_value();
   end_[timed].record(compute_);
   for (size_t slot : used) consumed_[slot].record(compute_);
   ++submitted_;
@@ -506,7 +490,6 @@ bool TrainingStep::device_idle() const {
 }
 
 void TrainingStep::synchronize() {
-  if (std::exchange(update_to_come_, false)) late_->settle(compute_);
   copy_.synchronize();
   compute_.synchronize();
 }
@@ -526,8 +509,6 @@ void TrainingStep::set_state(const StepState& host) {
   const uint64_t taken = host.rng[1] / size;
   state.rng[1] = micro_batch_counter(taken, rank, size);
   copy_to_device(compute_, state_.data(), &state, sizeof state);
-  if (late_) late_->forget(compute_);
-  update_to_come_ = false;
   compute_.synchronize();
   submitted_ = polled_ = first_polled_ = state.step;
   micro_ = static_cast<int64_t>(taken);

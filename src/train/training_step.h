@@ -15,7 +15,6 @@
 #include "runtime/memory.h"
 #include "runtime/replay.h"
 #include "train/coded_sums.h"
-#include "train/late_update.h"
 #include "train/micro_batches.h"
 #include "train/optimizer_step.h"
 #include "train/parallel_setup.h"
@@ -34,8 +33,7 @@ struct StepOptions {
   OptimizerOptions optimizer;
   bool fp8 = false;                                 // ParameterStore::multiply_in_fp8()
   std::optional<kernels::BlockFormat> blocks = {};  // ParameterStore::multiply_in_blocks()
-  bool graph = true;         // capture the step as one CUDA graph (no effect on the CPU)
-  bool late_update = false;  // LateUpdate, where the store and the ranks allow it
+  bool graph = true;  // capture the step as one CUDA graph (no effect on the CPU)
   int64_t bucket_bytes = int64_t{25} << 20;
   uint64_t seed = 1;
   ParallelOptions parallel;
@@ -101,7 +99,6 @@ class TrainingStep {
   // Collective, between steps: what experts were given since the last call (RoutingTotals::take).
   std::vector<RoutingRow> take_routing() { return routing_.take(submitted_, compute_, ranks_); }
   bool device_idle() const;  // everything submitted has finished
-  // Everything submitted has finished, and weights are those after it. Before they are read.
   void synchronize();
   int64_t submitted() const noexcept { return submitted_; }
 
@@ -183,8 +180,6 @@ class TrainingStep {
   CodedSums coded_;
   std::vector<Reduction> reductions_;  // in the order in which they start, as gathers are
   std::vector<Bucket> gathers_;
-  std::optional<LateUpdate> late_;
-  bool update_to_come_ = false;  // of the step submitted last
   Replay replay_;
   int64_t submitted_ = 0;                  // steps
   int64_t micro_ = 0;                      // micro-batches

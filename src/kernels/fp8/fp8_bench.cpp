@@ -157,33 +157,37 @@ void measure_product(const Context& ctx, const Stream& stream, const char* name,
     matmul(ctx, plain);
   };
   line += fmt::format(",\"bf16\":{:.0f}", rate(time_us(stream, bf16)));
+  const auto product = [&](size_t s, bool fast) {
+    return Fp8MatmulArgs{.a = a[s].as<uint8_t>(),
+                         .b = b[s].as<uint8_t>(),
+                         .a_site = site.as<Fp8Site>(),
+                         .b_site = site.as<Fp8Site>(),
+                         .c = adds ? d[s].data() : nullptr,
+                         .d = d[s].data(),
+                         .m = m,
+                         .n = n,
+                         .k = k,
+                         .dtype = type,
+                         .a_format = format,
+                         .fast = fast};
+  };
   for (const bool fast : {true, false}) {
     line += fmt::format(",\"{}\":[", fast ? "fast" : "exact");
+    std::string configurations;
     for (int candidate = 0; candidate < kCandidates; ++candidate) {
       try {
         const double us = time_us(stream, [&](int i) {
-          const auto s = static_cast<size_t>(i);
-          fp8_matmul_candidate_cuda(ctx,
-                                    {.a = a[s].as<uint8_t>(),
-                                     .b = b[s].as<uint8_t>(),
-                                     .a_site = site.as<Fp8Site>(),
-                                     .b_site = site.as<Fp8Site>(),
-                                     .c = adds ? d[s].data() : nullptr,
-                                     .d = d[s].data(),
-                                     .m = m,
-                                     .n = n,
-                                     .k = k,
-                                     .dtype = type,
-                                     .a_format = format,
-                                     .fast = fast},
-                                    candidate);
+          fp8_matmul_candidate_cuda(ctx, product(static_cast<size_t>(i), fast), candidate);
         });
         line += fmt::format("{}{:.0f}", candidate > 0 ? "," : "", rate(us));
+        configurations +=
+            fmt::format("{}\"{}\"", candidate > 0 ? "," : "",
+                        fp8_matmul_candidate_words(ctx, product(0, fast), candidate));
       } catch (const Error&) {  // the list is shorter
         break;
       }
     }
-    line += "]";
+    line += fmt::format("],\"{} configurations\":[{}]", fast ? "fast" : "exact", configurations);
   }
   fmt::print("{}}}\n", line);
 }

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/features.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
 #include "kernels/lists.h"
 #include "kernels/loss/linear_cross_entropy_impl.h"
 #if SATURATE_WITH_CUDA
+#include "kernels/gemm/wgmma/wgmma_loss.h"
 #include "kernels/hopper/tensor_map.h"
 #endif
 
@@ -18,9 +21,6 @@ namespace {
 template <class Args>
 Fit fits_on_cpu(const Context&, const Args& a) noexcept {
   return fits_cpu(a.dtype);
-}
-Fit does_not_pay(const Context&, const LinearCrossEntropyArgs&) noexcept {
-  return {"products of this device have no such epilogue"};
 }
 
 #if SATURATE_WITH_CUDA
@@ -56,13 +56,28 @@ std::span<const Impl<LinearCrossEntropyBackwardArgs>> impls_of() noexcept {
   return kInputGradient;
 }
 
-Fit linear_cross_entropy_pays(const Context& ctx, const LinearCrossEntropyArgs& args) {
-  if (!ctx.device.is_cuda()) return does_not_pay(ctx, args);
+Fit linear_cross_entropy_fits(const Context& ctx, const LinearCrossEntropyArgs& args) {
+  if (!ctx.device.is_cuda()) return fits_on_cpu(ctx, args);
 #if SATURATE_WITH_CUDA
   return wgmma_fits(ctx, args);
 #else
   return {};  // there is no such context
 #endif
+}
+
+Fit linear_cross_entropy_pays(const Context& ctx, const LinearCrossEntropyArgs& args) {
+  if (!ctx.device.is_cuda()) return {"products of this device have no such epilogue"};
+  if (const Fit fit = linear_cross_entropy_fits(ctx, args); !fit) return fit;
+#if SATURATE_WITH_CUDA
+  // The product for x's gradient cannot be split over classes, since rows are scaled where it ends.
+  const int64_t tiles = wgmma::ceil_div(args.rows, wgmma::kLossTileM) *
+                        wgmma::ceil_div(args.width, wgmma::kLossTileN);
+  const int64_t at_once = std::max(1, capability_of(ctx).multiprocessors);
+  const int64_t places = wgmma::ceil_div(tiles, at_once) * at_once;
+  if (4 * tiles < 3 * places)
+    return {"tiles of x's gradient leave more than a quarter of the multiprocessors idle"};
+#endif
+  return {};
 }
 
 int64_t linear_cross_entropy_scratch_bytes(Device device,

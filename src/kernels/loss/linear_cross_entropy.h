@@ -69,8 +69,9 @@ constexpr int64_t linear_cross_entropy_rows(int64_t rows, float label_smoothing)
   return label_smoothing > 0.0f ? rows + 8 : rows;
 }
 
-// Whether it runs in a context and is expected to be faster there than the product and cross_entropy() with
-// their gradients; the reason where not. Reads no pointer but its alignment.
+// Whether it runs in a context, and whether it is also expected to be faster there than the product and
+// cross_entropy() with their gradients; the reason where not. They read sizes and dtype only.
+Fit linear_cross_entropy_fits(const Context& ctx, const LinearCrossEntropyArgs& args);
 Fit linear_cross_entropy_pays(const Context& ctx, const LinearCrossEntropyArgs& args);
 
 // d_x of above.

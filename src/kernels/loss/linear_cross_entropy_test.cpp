@@ -203,7 +203,7 @@ TEST_P(LinearCrossEntropy, MatchesDoubles) {
   if (!cpu) {
     if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
     const Fit fit =
-        linear_cross_entropy_pays({.device = {DeviceKind::cuda, 0}},
+        linear_cross_entropy_fits({.device = {DeviceKind::cuda, 0}},
                                   {.width = 8, .vocab = 8, .ld = 8, .dtype = GetParam().dtype});
     if (!fit) GTEST_SKIP() << fit.reason;
   }
@@ -242,7 +242,7 @@ void check_far_target(Device device, DType type) {
 TEST(LinearCrossEntropyRange, FarTargetsAreBoundedOnCpu) { check_far_target({}, DType::f32); }
 TEST(LinearCrossEntropyRange, FarTargetsAreBoundedOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
-  if (const Fit fit = linear_cross_entropy_pays({.device = {DeviceKind::cuda, 0}},
+  if (const Fit fit = linear_cross_entropy_fits({.device = {DeviceKind::cuda, 0}},
                                                 {.width = 8, .vocab = 8, .ld = 8, .dtype = bf16});
       !fit)
     GTEST_SKIP() << fit.reason;

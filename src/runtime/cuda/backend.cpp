@@ -186,13 +186,10 @@ void fill(void* dst, int value, size_t bytes, void* stream) {
   SAT_CUDA(cudaMemsetAsync(dst, value, bytes, stream_cast(stream)));
 }
 
-void* create_stream(int device, bool low_priority) {
+void* create_stream(int device) {
   set_device(device);
   cudaStream_t s = nullptr;
-  int least = 0, greatest = 0;
-  SAT_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  SAT_CUDA(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking,
-                                        low_priority ? least : greatest));
+  SAT_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   return s;
 }
 void destroy_stream(void* s) noexcept {

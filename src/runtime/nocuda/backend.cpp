@@ -22,7 +22,7 @@ void release_host(void*, size_t) noexcept {}
 void copy(void*, const void*, size_t, void*) { absent(); }
 void copy_rows(void*, size_t, const void*, size_t, size_t, size_t, void*) { absent(); }
 void fill(void*, int, size_t, void*) { absent(); }
-void* create_stream(int, bool) { absent(); }
+void* create_stream(int) { absent(); }
 void destroy_stream(void*) noexcept {}
 void synchronize_stream(void*) { absent(); }
 void* create_event(int, bool) { absent(); }
