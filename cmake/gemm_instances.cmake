@@ -11,6 +11,9 @@ kernel_instances(gemm/wgmma/wgmma_activation NAMESPACE saturate::kernels::wgmma
 kernel_instances(gemm/wgmma/wgmma_derivative NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/wgmma/wgmma_derivative.cuh AXES "${types}"
                  TEXT "template cudaError_t launch_derivative<@1@>(ActivationKind, const Problem&, int, cudaStream_t);")
+kernel_instances(gemm/wgmma/wgmma_loss NAMESPACE saturate::kernels::wgmma INCLUDE kernels/gemm/wgmma/wgmma_loss.cuh
+                 AXES "exponentials=exponentials scaled_rows=scaled_rows"
+                 TEXT "template cudaError_t launch_@1@<__nv_bfloat16>(const Problem&, int, cudaStream_t);")
 kernel_instances(gemm/grouped/grouped_wgmma NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/grouped/grouped_wgmma.cuh AXES "${forms}" "${types}"
                  TEXT "template cudaError_t launch_grouped<@2@, GroupedForm::@1@>(const GroupedProblem&, int, cudaStream_t);")

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -35,6 +33,7 @@
 #include "kernels/gemm/packed/packed_linear.h"
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/linear_cross_entropy.h"
 #include "kernels/nf4/nf4.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/adafactor.h"
@@ -42,127 +41,15 @@
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/relative_bias/relative_bias.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/testing/call.h"
 #include "kernels/testing/targets.h"
 
 namespace saturate::kernels {
 namespace {
 
-using testing::Guarded;
+using testing::Call;
 using testing::Target;
 using testing::Values;
-
-// The arrays of one call, in the memory of the target's device. Numbers come from a counter, so that every call of an
-// entry gets the same ones.
-class Call {
- public:
-  explicit Call(Target target)
-      : dtype(target.dtype),
-        wide(wide_of(dtype)),
-        context_(Device{target.kind, 0}),
-        rng_(context_.stream, kDropout) {}
-
-  static constexpr float kDropout = 0.25f;
-  const DType dtype, wide;
-  Context ctx() const { return context_.get(); }
-  Device device() const { return context_.stream.device(); }
-  RngRef rng() const { return rng_.ref(); }
-
-  const void* in(int64_t count) { return in(dtype, random(count, dtype)); }
-  const void* wide_in(int64_t count) { return in(wide, random(count, wide)); }
-  const void* in(DType type, const Values& values) {
-    return add("input", Use::input, type, values).data();
-  }
-  const int32_t* ints(const Values& values) {
-    return static_cast<const int32_t*>(in(DType::i32, values));
-  }
-  void* out(int64_t count) { return out(dtype, count); }
-  void* wide_out(int64_t count) { return out(wide, count); }
-  void* out(DType type, int64_t count) {
-    return add("result", Use::result, type, Values(static_cast<size_t>(count), NAN)).data();
-  }
-  void* changed(DType type, const Values& values) {
-    return add("array that changes", Use::changed, type, values).data();
-  }
-  int32_t* changed_ints(const Values& values) {
-    return static_cast<int32_t*>(changed(DType::i32, values));
-  }
-  void* changed(DType type, int64_t count) { return changed(type, random(count, type)); }
-  // Bytes whose values nobody reads afterwards.
-  void* scratch(int64_t bytes) {
-    return add("scratch", Use::scratch, DType::f32, Values(static_cast<size_t>(bytes + 3) / 4, NAN))
-        .data();
-  }
-  template <class T>
-  const T* in_object(const T& value) {
-    return object("input", Use::input, value);
-  }
-  template <class T>
-  T* changed_object(const T& value) {
-    return object("object that changes", Use::changed, value);
-  }
-  template <class T>
-  T* host_object() {
-    host_.emplace_back(device(), sizeof(T));
-    return new (host_.back().data()) T{};
-  }
-
-  // All that the call may have changed; fails the test where it changed what it may not.
-  std::vector<std::vector<char>> results() {
-    context_.stream.synchronize();
-    std::vector<std::vector<char>> all;
-    int number = 0;
-    for (const Array& a : arrays_) {
-      SCOPED_TRACE(std::string(a.what) + " " + std::to_string(number++));
-      std::vector<char> bytes = a.guarded.bytes();
-      if (a.use == Use::input) {
-        EXPECT_TRUE(bytes == a.before) << "an input was written";
-      }
-      if (a.use == Use::result) {
-        const Values values = a.guarded.values();
-        for (size_t i = 0; i < values.size(); ++i)
-          if (std::isnan(values[i])) {
-            ADD_FAILURE() << "element " << i << " of " << values.size() << " was not written";
-            break;
-          }
-      }
-      if (a.use == Use::result || a.use == Use::changed) all.push_back(std::move(bytes));
-    }
-    for (const HostBuffer& h : host_) all.emplace_back(h.as<char>(), h.as<char>() + h.bytes());
-    return all;
-  }
-
- private:
-  enum class Use { input, result, changed, scratch };
-  struct Array {
-    const char* what;
-    Use use;
-    Guarded guarded;
-    std::vector<char> before;
-    void* data() const { return guarded.data(); }
-  };
-  Array& add(const char* what, Use use, DType type, const Values& values) {
-    arrays_.push_back({what, use, Guarded(context_.stream, type, values), {}});
-    if (use == Use::input) arrays_.back().before = arrays_.back().guarded.bytes();
-    return arrays_.back();
-  }
-  template <class T>
-  T* object(const char* what, Use use, const T& value) {
-    static_assert(sizeof(T) % 4 == 0);
-    Array& a = add(what, use, DType::i32, Values(sizeof(T) / 4));
-    copy_to_device(context_.stream, a.data(), &value, sizeof(T));
-    a.before = a.guarded.bytes();
-    return static_cast<T*>(a.data());
-  }
-  Values random(int64_t count, DType type) {
-    return testing::random_values(count, type, ++seed_, 0.5);
-  }
-
-  testing::TestContext context_;
-  testing::TestRng rng_;
-  std::deque<Array> arrays_;
-  std::deque<HostBuffer> host_;
-  uint64_t seed_ = 0;
-};
 
 constexpr int64_t kRows = 7, kCols = 36, kVocab = 11;
 
@@ -449,6 +336,24 @@ const std::vector<Operation>& operations() {
                                  .loss = c.wide_out(kRows), .nll = c.wide_out(kRows), .rows = kRows, .vocab = kVocab,
                                  .ld = 16, .dtype = c.dtype, .label_smoothing = 0.1f, .grad_scale = 0.5f});
        }},
+      {"linear_cross_entropy", [](Call& c) {
+         if (c.device().is_cuda() && c.dtype != DType::bf16) return;
+         LinearCrossEntropyArgs a{.x = c.in(kRows * 16), .w = c.in(16 * 16), .bias = c.in(16),
+                                  .targets = c.ints({3, 1, -1, 0, 2, 10, 0}), .e = c.out((kRows + 8) * 16),
+                                  .scaled = c.out((kRows + 8) * 16), .factor = c.wide_out(kRows),
+                                  .uniform = c.wide_out(16), .loss = c.wide_out(kRows), .nll = c.wide_out(kRows),
+                                  .rows = kRows, .width = 16, .vocab = kVocab, .ld = 16, .dtype = c.dtype,
+                                  .label_smoothing = 0.1f, .grad_scale = 0.5f};
+         if (!linear_cross_entropy_fits(c.ctx(), a) && c.device().is_cuda()) return;
+         a.scratch = c.scratch(linear_cross_entropy_scratch_bytes(c.device(), a));
+         linear_cross_entropy(c.ctx(), a);
+       }},
+      {"linear_cross_entropy_backward", [](Call& c) {
+         if (c.device().is_cuda() && (c.dtype != DType::bf16 || capability_of(c.ctx()).major != 9)) return;
+         linear_cross_entropy_backward(c.ctx(), {.e = c.in(kRows * 16), .w = c.in(16 * 24), .factor = c.wide_in(kRows),
+                                                       .uniform = c.wide_in(24), .d_x = c.out(kRows * 24), .rows = kRows,
+                                                       .width = 24, .ld = 16, .dtype = c.dtype});
+       }},
       {"loss_statistics", [](Call& c) {
          loss_statistics(c.ctx(), {.logits = c.in(kRows * 16), .targets = c.ints({30, 17, -1, 0, 29, 10, 31}),
                                    .statistics = c.wide_out(kRows * 4), .rows = kRows, .vocab = 32, .ld = 16,
@@ -676,6 +581,17 @@ const std::vector<Operation>& operations() {
                                 .y = static_cast<uint8_t*>(c.changed(DType::i32, Values(32 * 12, 0))),
                                 .transposed = static_cast<uint8_t*>(c.changed(DType::i32, Values(32 * 12, 0))),
                                 .site = c.changed_object(Fp8Site{}), .rows = 32, .cols = 48});
+       }, false},
+      {"fp8_quantize_weights", [](Call& c) {
+         std::vector<Fp8WeightArgs> matrices;
+         for (const int64_t rows : {16, 48, 160}) {
+           const auto words = static_cast<size_t>(rows * 32 / 4);
+           matrices.push_back({.x = c.in(DType::f32, testing::random_values(rows * 32, DType::f32, 3)),
+                          .y = static_cast<uint8_t*>(c.changed(DType::i32, Values(words, 0))),
+                          .transposed = static_cast<uint8_t*>(c.changed(DType::i32, Values(words, 0))),
+                          .site = c.changed_object(Fp8Site{}), .rows = rows, .cols = 32});
+         }
+         fp8_quantize_weights(c.ctx(), {matrices});
        }, false},
       {"fp8_roll", [](Call& c) {
          Fp8Site site;

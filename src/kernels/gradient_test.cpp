@@ -21,6 +21,7 @@
 #include "kernels/gemm/grouped/grouped_gemm.h"
 #include "kernels/gemm/matmul.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/linear_cross_entropy.h"
 #include "kernels/norm/norm.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/testing/guarded.h"
@@ -176,6 +177,39 @@ Differentiable attention() {
             attention_backward({}, {.forward = args(x, o, lse), .d_o = d_o.data(), .d_q = d[0].data(),
                                     .d_k = d[1].data(), .d_v = d[2].data(), .d_q_stride = 8, .d_k_stride = 4,
                                     .d_v_stride = 4, .delta = delta.data(), .d_sinks = d[3].data()});
+            return d;
+          }};
+}
+
+// Of the output layer's input and weights; the gradient of the weights is a product of what the forward pass left.
+Differentiable linear_cross_entropy_of(float smoothing) {
+  static const std::vector<int32_t> targets{2, 0, -1, 6, 3};
+  static constexpr int64_t kVocab = 7, kLd = 9;
+  struct Saved { Values e, scaled, factor, uniform, loss, nll; };
+  const auto run = [=](const Inputs& x) {
+    const auto rows = linear_cross_entropy_rows(kRows, smoothing);
+    Saved s{Values(rows * kLd), Values(rows * kCols), Values(kRows), Values(kCols), Values(kRows), Values(kRows)};
+    linear_cross_entropy({}, {.x = x[0].data(), .w = x[1].data(), .targets = targets.data(), .e = s.e.data(),
+                              .scaled = s.scaled.data(), .factor = s.factor.data(), .uniform = s.uniform.data(),
+                              .loss = s.loss.data(), .nll = s.nll.data(), .rows = kRows, .width = kCols,
+                              .vocab = kVocab, .ld = kLd, .dtype = DType::f64, .label_smoothing = smoothing});
+    return s;
+  };
+  return {"linear_cross_entropy", {kRows * kCols, kLd * kCols},
+          [=](const Inputs& x) {
+            const Saved s = run(x);
+            return Values{std::accumulate(s.loss.begin(), s.loss.end(), 0.0)};
+          },
+          [=](const Inputs& x, const Values&, const Values& d_loss) {
+            const Saved s = run(x);
+            Inputs d{Values(x[0].size()), Values(x[1].size())};
+            linear_cross_entropy_backward({}, {.e = s.e.data(), .w = x[1].data(), .factor = s.factor.data(),
+                                               .uniform = smoothing > 0 ? s.uniform.data() : nullptr, .d_x = d[0].data(),
+                                               .rows = kRows, .width = kCols, .ld = kLd, .dtype = DType::f64});
+            for (size_t t = 0; t < s.scaled.size() / kCols; ++t)
+              for (size_t c = 0; c < kLd; ++c)
+                for (size_t k = 0; k < kCols; ++k) d[1][c * kCols + k] += s.e[t * kLd + c] * s.scaled[t * kCols + k];
+            for (Values& v : d) for (double& each : v) each *= d_loss[0];
             return d;
           }};
 }
@@ -338,7 +372,8 @@ std::vector<Differentiable> all_of_them() {
       embedding(),       convolution(),          attention(),
       linear_product(),  grouped_product(),      rotation(),
       dispatched_rows(), combined_rows(),        routed_tokens(1),
-      routed_tokens(3),  cross_entropy_of(0.0f), cross_entropy_of(0.2f)};
+      routed_tokens(3),  cross_entropy_of(0.0f), cross_entropy_of(0.2f),
+      linear_cross_entropy_of(0.0f), linear_cross_entropy_of(0.2f)};
   for (const auto kind : {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf,
                           ActivationKind::silu, ActivationKind::identity})
     for (const bool gated : {false, true}) all.push_back(activation_of(kind, gated));

@@ -42,6 +42,7 @@
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
 #include "kernels/lists.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/linear_cross_entropy.h"
 #include "kernels/norm/norm.h"
 #include "kernels/relative_bias/relative_bias.h"
 
@@ -551,6 +552,8 @@ void provoke_others(Reasons& r) {
   other<NormForwardArgs>(r, "the CPU computes in f32 and f64 only; use fp32 precision there",
                          "norm_forward_cpu", nothing);
   other<Conv2dArgs>(r, "the CPU convolves f32 and f64 only", "conv2d_forward_cpu", nothing);
+  r.expect("products of this device have no such epilogue",
+           linear_cross_entropy_pays({.device = kCpu}, {}), "linear_cross_entropy_cpu");
   other<Fp8QuantizeArgs>(r, "on the CPU 8-bit operands are rounded from f32", "fp8_quantize_cpu",
                          nothing);
   other<Fp8MatmulArgs>(r, "on the CPU 8-bit products have results in f32", "fp8_matmul_cpu",
@@ -573,6 +576,20 @@ void provoke_others(Reasons& r) {
                           [](auto& a) { a.rows = k1 << 31; });
   other<CrossEntropyArgs>(r, "2^28 or more columns (32-bit offsets within a row)",
                           "cross_entropy_cuda", [](auto& a) { a.ld = k1 << 28; });
+  const char* const loss = "linear_cross_entropy_wgmma_cuda";
+  const Context hopper{.device = kGpu, .capability = &kHopper};
+  LinearCrossEntropyArgs output{
+      .rows = 2048, .width = 512, .vocab = 32000, .ld = 32000, .dtype = DType::bf16};
+  r.expect("tiles of x's gradient leave more than a quarter of the multiprocessors idle",
+           linear_cross_entropy_pays(hopper, output), loss);
+  output.rows = 25088;  // three rounds of 132 tiles but four
+  EXPECT_TRUE(linear_cross_entropy_pays(hopper, output));
+  other<LinearCrossEntropyArgs>(r, "exponentials need the range of bf16", loss,
+                                [](auto& a) { a.dtype = DType::f16; });
+  other<LinearCrossEntropyArgs>(r, "width or ld is not a multiple of 8", loss,
+                                [](auto& a) { a.width = 4; });
+  other<LinearCrossEntropyArgs>(r, "2^30 or more rows, or 2^27 or more classes", loss,
+                                [](auto& a) { a.ld = k1 << 27; });
   other<BeamStepArgs>(r, "2^30 or more columns (32-bit offsets within a row)", "beam_step_cuda",
                       [](auto& a) { a.ld = k1 << 30; });
   other<Fp8MatmulArgs>(r, "on GPUs 8-bit products have results in bf16 or f32", "fp8_matmul_cuda",

@@ -29,6 +29,7 @@
 #include "kernels/head_norm/head_norm.h"
 #include "kernels/lists.h"
 #include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/linear_cross_entropy.h"
 #include "kernels/nf4/nf4.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
@@ -207,6 +208,7 @@ std::string operation_table() {
   add_row<KeepColumnsArgs>(table, "keep_columns");
   add_row<Nf4Args>(table, "nf4_dequantize");
   add_row<Fp8QuantizeArgs>(table, "fp8_quantize");
+  add_row<Fp8WeightsArgs>(table, "fp8_quantize_weights");
   add_row<Fp8MatmulArgs>(table, "fp8_matmul");
   add_row<BlockQuantizeArgs>(table, "block_quantize");
   add_row<BlockMatmulArgs>(table, "block_matmul");
@@ -219,6 +221,8 @@ std::string operation_table() {
   add_row<EmbeddingArgs>(table, "embedding_forward");
   add_row<EmbeddingBackwardArgs>(table, "embedding_backward");
   add_row<CrossEntropyArgs>(table, "cross_entropy");
+  add_row<LinearCrossEntropyArgs>(table, "linear_cross_entropy");
+  add_row<LinearCrossEntropyBackwardArgs>(table, "linear_cross_entropy_backward");
   add_row<LossStatisticsArgs>(table, "loss_statistics");
   add_row<CrossEntropyFinishArgs>(table, "cross_entropy_finish");
   add_row<LossTotalsArgs>(table, "loss_totals");

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ops/inference.h"
+#include "ops/linear_cross_entropy.h"
 
 namespace saturate::model {
 namespace {
@@ -245,6 +246,15 @@ Value Transformer::logits(Tape& tape, Value hidden) const {
   const Value y =
       project_in(tape, *layout_, {.weight = output_weight(), .bias = output_bias_}, hidden);
   return config_.output_soft_cap > 0 ? ops::soft_cap(tape, y, config_.output_soft_cap) : y;
+}
+
+bool Transformer::record_output_loss(Tape& tape, Value hidden, const ops::LossSpec& loss) const {
+  if (config_.output_soft_cap > 0 || layout_->extent(Layout::Axis::tp) > 1) return false;
+  if (!ops::linear_cross_entropy_pays(tape, hidden, output_weight(), output_bias_, loss))
+    return false;
+  const Value bias = output_bias_.index >= 0 ? tape.parameter(output_bias_) : Value{};
+  ops::linear_cross_entropy(tape, hidden, tape.parameter(output_weight()), bias, loss);
+  return true;
 }
 
 std::vector<const Mixer*> Transformer::decoder_mixers() const {

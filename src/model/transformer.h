@@ -11,6 +11,7 @@
 #include "model/mixers/registry.h"
 #include "model/model_config.h"
 #include "model/stages.h"
+#include "ops/cross_entropy.h"
 #include "ops/parameters.h"
 #include "ops/residual_norm.h"
 #include "ops/tape.h"
@@ -56,6 +57,8 @@ class Transformer {
   void read_prompts(Tape& tape, const PackedSide& side, std::span<const MixerPrompt> prompts) const;
   // (rows of all tensor-parallel ranks, this rank's part of the padded vocab)
   Value logits(Tape& tape, Value hidden) const;
+  // The loss of the step without them, where that is possible and faster; false: nothing is recorded.
+  bool record_output_loss(Tape& tape, Value hidden, const ops::LossSpec& loss) const;
   // The matrix that logits() multiplies with.
   ParameterId output_weight() const noexcept {
     return config_.tied_output ? decoder_.embedding : output_;

@@ -56,16 +56,21 @@ void cross_entropy(Tape& tape, Value logits, const LossSpec& s) {
         {.forward = row, .statistics = r(statistics), .parts = parts, .first_class = first_class});
   });
   if (training) tape.set_gradient(logits, d_logits);
+  record_loss_totals(tape, loss, nll, s, li.dtype);
+}
+
+void record_loss_totals(Tape& tape, Value loss, Value nll, const LossSpec& s, DType type) {
   if (s.totals == nullptr) return;
-  tape.record("loss_totals", {loss, nll}, {}, [=](const Run& r) {
-    kernels::loss_totals(r.ctx, {.loss = r(loss),
-                                 .nll = r(nll),
-                                 .targets = r(s.labels),
-                                 .rows = li.rows,
-                                 .dtype = li.dtype,
-                                 .totals = s.totals,
-                                 .accumulate = true});
-  });
+  tape.record("loss_totals", {loss, nll}, {},
+              [=, rows = tape.info(loss).cols, totals = s.totals, labels = s.labels](const Run& r) {
+                kernels::loss_totals(r.ctx, {.loss = r(loss),
+                                             .nll = r(nll),
+                                             .targets = r(labels),
+                                             .rows = rows,
+                                             .dtype = type,
+                                             .totals = totals,
+                                             .accumulate = true});
+              });
 }
 
 }  // namespace saturate::ops

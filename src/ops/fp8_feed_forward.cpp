@@ -72,12 +72,9 @@ Value fp8_feed_forward(Tape& tape, Value x, const Projection& in, const Projecti
           .of_out = store.fp8_sites({w2.parameter}),
           .in_all = fp8_weight_gradient_pays(tape, in.weight, xi.rows),
           .out_all = fp8_weight_gradient_pays(tape, out.weight, xi.rows)};
-  const auto round = [&](Value v, const char* label, Fp8Site* sites, Fp8Role role, bool turned) {
-    return fp8_round(tape, v,
-                     {.label = label, .sites = sites, .role = role, .transposed = turned});
-  };
-  l.x8 = round(x, "x8", l.of_in, kFp8Input, l.in_all);
-  l.w1 = round(in.weight, "w8", l.of_in, kFp8Weight, true);
+  l.x8 = fp8_round(tape, x,
+                   {.label = "x8", .sites = l.of_in, .role = kFp8Input, .transposed = l.in_all});
+  l.w1 = fp8_round_weight(tape, in.weight, l.of_in);
   l.given = tape.make("linear", xi.dtype, xi.rows, w1.rows);
   record_fp8_product(tape, l.x8, l.w1, in.bias, l.given, l.of_in);
   if (!l.out_all) l.result = tape.make("activation", xi.dtype, xi.rows, w1.rows);
@@ -89,7 +86,7 @@ Value fp8_feed_forward(Tape& tape, Value x, const Projection& in, const Projecti
                          .prepare = Fp8Prepare::activation,
                          .activation = kind,
                          .copy = l.result});
-  l.w2 = round(out.weight, "w8", l.of_out, kFp8Weight, true);
+  l.w2 = fp8_round_weight(tape, out.weight, l.of_out);
   const Value y = tape.make("linear", xi.dtype, xi.rows, w2.rows);
   record_fp8_product(tape, l.result8, l.w2, out.bias, y, l.of_out,
                      [=](Tape& t) { record_gradients(t, l, y); });

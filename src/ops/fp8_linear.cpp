@@ -17,12 +17,9 @@ Value fp8_linear(Tape& tape, Value x, Value w, Value bias) {
   const Tape::Info xi = tape.info(x), wi = tape.info(w);
   Fp8Site* const sites = tape.parameters().fp8_sites({wi.parameter});
   const bool all = fp8_weight_gradient_pays(tape, w, xi.rows);
-  const Fp8Operand x8 = fp8_round(
-                       tape, x,
-                       {.label = "x8", .sites = sites, .role = kFp8Input, .transposed = all}),
-                   w8 = fp8_round(
-                       tape, w,
-                       {.label = "w8", .sites = sites, .role = kFp8Weight, .transposed = true});
+  const Fp8Operand x8 =
+      fp8_round(tape, x, {.label = "x8", .sites = sites, .role = kFp8Input, .transposed = all});
+  const Fp8Operand w8 = fp8_round_weight(tape, w, sites);
   const Value y = tape.make("linear", xi.dtype, xi.rows, wi.rows);
   record_fp8_product(tape, x8, w8, bias, y, sites, [=](Tape& t) {
     const Value d_y = t.gradient(y), before = t.gradient(x);

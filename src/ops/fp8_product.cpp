@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/fp8_product.h"
 
+#include <algorithm>
+#include <memory>
+#include <vector>
+
 namespace saturate::ops {
 namespace {
 
 using kernels::Fp8Format;
 using kernels::Fp8Prepare;
+
+// Sums of more terms of an input's gradient are kept in fp32. Sums in the 14 bits that tensor cores keep err by
+// some 2^-13 of the largest partial sum, and E5M2 rounds each term by up to 2^-3.
+constexpr int64_t kFastTerms = 2048;
 
 Value codes(Tape& t, const char* label, int64_t rows, int64_t cols) {
   return t.make(label, DType::i32, rows, cols / 4);
@@ -66,10 +74,71 @@ Fp8Operand fp8_round(Tape& t, Value x, const Fp8Rounding& how) {
                                   .column_sum = r.as<float>(d_bias),
                                   .partial = r.as<float>(partial),
                                   .add_to_column_sum = r.adds(first),
-                                  .later = r.folds});
+                                  .later = r.folds,
+                                  .scale_known = r.scales_known()});
   };
   t.record("fp8_quantize", {x, how.given}, {y.codes, y.transposed, how.copy, d_bias, partial}, run);
   if (partial) t.may_fold_later(partial, {d_bias});
+  return y;
+}
+
+// What one operation rounds, in the order in which layers asked for it.
+struct WeightsInFp8 {
+  struct Matrix {
+    Value w;
+    Fp8Operand operand;
+    kernels::Fp8Site* site;
+    int64_t rows, cols;
+  };
+  int32_t operation = -1;
+  DType dtype = DType::f32;
+  std::vector<Matrix> matrices = {};
+
+  void run(const Run& r) const {
+    std::vector<kernels::Fp8WeightArgs> all;
+    for (const Matrix& m : matrices)
+      all.push_back({.x = r(m.w),
+                     .y = r.as<uint8_t>(m.operand.codes),
+                     .transposed = r.as<uint8_t>(m.operand.transposed),
+                     .site = m.site,
+                     .rows = m.rows,
+                     .cols = m.cols});
+    if (r.scales_known()) return kernels::fp8_quantize_weights(r.ctx, {all, dtype});
+    for (const kernels::Fp8WeightArgs& m : all)
+      kernels::fp8_quantize(r.ctx, {.x = m.x,
+                                    .y = m.y,
+                                    .transposed = m.transposed,
+                                    .site = m.site,
+                                    .rows = m.rows,
+                                    .cols = m.cols,
+                                    .dtype = dtype});
+  }
+};
+
+void begin_weights_in_fp8(Tape& t) {
+  const auto& specs = t.parameters().specs();
+  if (!t.training() || std::ranges::none_of(specs, [](const auto& s) { return s.fp8_sites >= 0; }))
+    return;
+  t.weights_in_fp8 = std::make_shared<WeightsInFp8>();
+  t.weights_in_fp8->operation = static_cast<int32_t>(t.operations());
+  t.weights_in_fp8->dtype = t.compute_type();
+  t.record("fp8_quantize_weights", {}, {},
+           [weights = t.weights_in_fp8](const Run& r) { weights->run(r); });
+}
+
+Fp8Operand fp8_round_weight(Tape& t, Value w, kernels::Fp8Site* sites) {
+  // So many that a launch is nothing beside its work, and few enough for a launch's arguments. A region
+  // would make them again.
+  constexpr size_t kAtOnce = 24;
+  if (t.weights_in_fp8 != nullptr && t.weights_in_fp8->matrices.size() >= kAtOnce && !t.in_region())
+    begin_weights_in_fp8(t);
+  const Tape::Info i = t.info(w);
+  if (t.weights_in_fp8 == nullptr || !i.external)
+    return fp8_round(t, w, {.label = "w8", .sites = sites, .role = kFp8Weight, .transposed = true});
+  const Fp8Operand y{.codes = codes(t, "w8", i.rows, i.cols),
+                     .transposed = codes(t, "transposed", i.cols, i.rows)};
+  t.weights_in_fp8->matrices.push_back({w, y, sites + kFp8Weight, i.rows, i.cols});
+  t.extend(t.weights_in_fp8->operation, w, {y.codes, y.transposed});
   return y;
 }
 
@@ -103,7 +172,8 @@ void record_fp8_input_gradient(Tape& t, const Fp8Operand& d_y, const Fp8Operand&
                    .n = xi.cols,
                    .k = dy.cols * 4,
                    .dtype = xi.dtype,
-                   .a_format = Fp8Format::e5m2}}
+                   .a_format = Fp8Format::e5m2,
+                   .fast = dy.cols * 4 <= kFastTerms}}
       .record(t, "linear_input_gradient");
 }
 

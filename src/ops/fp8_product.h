@@ -30,6 +30,12 @@ struct Fp8Rounding {
 };
 Fp8Operand fp8_round(Tape& tape, Value x, const Fp8Rounding& how);
 
+// Of a tape that trains, before its first layer: all matrices of weights in 8 bits are rounded here, in one
+// operation, but those that are gathered layer by layer.
+void begin_weights_in_fp8(Tape& t);
+// A layer's weights in codes, as they lie and turned.
+Fp8Operand fp8_round_weight(Tape& t, Value w, kernels::Fp8Site* sites);
+
 // y = x w^T + bias, of operands in codes.
 void record_fp8_product(Tape& tape, const Fp8Operand& x, const Fp8Operand& w, Value bias, Value y,
                         kernels::Fp8Site* sites, Tape::BackwardFn backward = {});

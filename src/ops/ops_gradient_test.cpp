@@ -16,6 +16,7 @@
 #include "ops/feed_forward.h"
 #include "ops/gradient_check_test.h"
 #include "ops/linear.h"
+#include "ops/linear_cross_entropy.h"
 #include "ops/residual_norm.h"
 
 namespace saturate {
@@ -81,6 +82,30 @@ TEST_F(OpsGradient, EmbeddingTiedToTheOutput) {
   const auto r = check([](ParameterStore&) {}, [](Tape&, Value x) { return x; });
   EXPECT_LT(r.worst, kBound) << r.where;
   EXPECT_GE(r.checked, 10);
+}
+
+// The table is looked up as well, some rows have no loss, and two of its rows are no classes.
+TEST_F(OpsGradient, OutputLayerAndLossInOne) {
+  for (const float smoothing : {0.0f, 0.2f}) {
+    GradientCase c;
+    c.declare = [this](ParameterStore& s) {
+      table_ = add(s, "table", kVocab + 2, kWidth);
+      a_ = add(s, "bias", 1, kVocab + 2);
+      s.freeze(a_);
+    };
+    c.record = [&, this](Tape& t, double* totals) {
+      const Value x = ops::embedding(
+          t, {.tokens = tokens_.arrays(), .table = t.parameter(table_), .scale = 1.5f});
+      ops::linear_cross_entropy(t, x, t.parameter(table_), t.parameter(a_),
+                                {.labels = tokens_.labels.data(),
+                                 .vocab = kVocab,
+                                 .label_smoothing = smoothing,
+                                 .totals = totals});
+    };
+    const GradientReport r = check_gradients(c);
+    EXPECT_LT(r.worst, kBound) << smoothing << ": " << r.where;
+    EXPECT_GE(r.checked, 10);
+  }
 }
 
 TEST_F(OpsGradient, BiasAfterAProduct) {

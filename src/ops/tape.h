@@ -13,6 +13,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
@@ -50,6 +51,9 @@ class Tape;
 namespace kernels {
 struct FoldList;
 }
+namespace ops {
+struct WeightsInFp8;
+}
 
 // What names an operation's random masks: where it stands in the model and what it does there, so
 // that neither the order of recording nor recomputation nor a layer's rank changes a mask. Numbers
@@ -75,6 +79,7 @@ class Run {
     int32_t slot = 0;
     std::span<const int32_t> block_slots = {};
     char* scratch = nullptr;
+    bool scales_known = false;
   };
   Run(const Context& context, const Tape& tape, char* arena, const Place& place,
       const Renames* renames = nullptr, kernels::FoldList* fold_list = nullptr)
@@ -106,6 +111,8 @@ class Run {
   bool adds(bool first_contribution) const noexcept {
     return place_.accumulate || !first_contribution;
   }
+  // Whether a step has ended with the scales of fp8 products, so that no operand is looked through for one.
+  bool scales_known() const noexcept { return place_.scales_known; }
 
  private:
   const void* of_slot(const void* p) const;
@@ -247,6 +254,8 @@ class Tape {
   // pass waits for it: backward() may move it towards the end.
   void record_parameter_gradient(const char* op, std::vector<Value> reads,
                                  std::vector<Value> writes, RunFn run, OperationTraits traits = {});
+  // For an operation recorded before, outside of any region: what it touches as well.
+  void extend(int32_t operation, Value read, std::initializer_list<Value> writes);
   // For the operation recorded last, one of record_parameter_gradient() that is this product.
   void may_be_grouped(GroupMember member);
   void may_be_grouped(RowSum sum);
@@ -261,6 +270,7 @@ class Tape {
   // on. They are bitwise the same: the same launches on the same values.
   void begin_region();
   void end_region();
+  bool in_region() const noexcept { return region_ >= 0; }
   // For the operation recorded last, which lies in a region: `kept`, one of its results, is enough
   // to make the others again from these reads.
   void again_from(Value kept, std::vector<Value> reads, RunFn run);
@@ -292,6 +302,8 @@ class Tape {
   // Set before the layers are recorded whose losses it is for.
   void set_auxiliary(const AuxiliaryLosses& losses) noexcept { auxiliary_ = losses; }
   const AuxiliaryLosses& auxiliary() const noexcept { return auxiliary_; }
+  // Of ops/fp8_product.h, which sets it; null where nobody has.
+  std::shared_ptr<ops::WeightsInFp8> weights_in_fp8;
   bool training() const noexcept { return mode_ == TapeMode::training; }
   DType compute_type() const noexcept { return parameters_.compute_type(); }
   DType wide_type() const noexcept { return parameters_.wide_type(); }
@@ -381,6 +393,7 @@ class Tape {
     bool accumulate = false;
     std::span<const int32_t> block_slots = {};  // by per_slot()'s number; none: all take `slot`
     char* scratch = nullptr;                    // null: behind the slots' stashes
+    bool scales_known = false;                  // Run::scales_known()
     // Lanes 0, 1, ...: `ctx` is lane 0's. Empty: all operations run on `ctx`, in order.
     std::span<const Lane> lanes = {};
     std::function<void(int32_t)> after = {};

@@ -195,6 +195,13 @@ void Tape::may_be_grouped(RowSum sum) {
   operations_.back().row_sum = std::make_shared<const RowSum>(std::move(sum));
 }
 
+void Tape::extend(int32_t operation, Value read, std::initializer_list<Value> writes) {
+  Operation& o = operations_[static_cast<size_t>(operation)];
+  SAT_ASSERT(o.region < 0 && !planned_);
+  o.reads.push_back(read);
+  o.writes.insert(o.writes.end(), writes);
+}
+
 void Tape::may_fold_later(Value stage, std::vector<Value> folded) {
   operations_.back().stage = stage;
   std::erase(folded, Value{});

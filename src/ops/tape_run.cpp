@@ -86,7 +86,8 @@ void Tape::run(const Context& ctx, void* arena, const RunOptions& o) const {
   const Run::Place place{.accumulate = o.accumulate && !sums_units,
                          .slot = o.slot,
                          .block_slots = o.block_slots,
-                         .scratch = o.scratch};
+                         .scratch = o.scratch,
+                         .scales_known = o.scales_known};
   const size_t fork = operations_.size(), join = fork + 1;
   LaneEvents events(events_, device(), o.lanes, join + static_cast<size_t>(plan_.lanes));
   std::vector<bool> used(static_cast<size_t>(plan_.lanes), false);

@@ -91,6 +91,8 @@ std::string_view class_of(std::string_view name) {
       Kind{"activation", "activations"},
       Kind{"expert_activation", "activations"},
       Kind{"bias_gradient", "bias gradients"},
+      Kind{"fp8_quantize", "rounding"},
+      Kind{"block_quantize", "rounding"},
       Kind{"cross_entropy", "cross-entropy"},
       Kind{"loss_", "cross-entropy"},
       Kind{"embedding", "embeddings"},

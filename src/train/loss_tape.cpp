@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/fp8_product.h"
 #include "ops/row_chunks.h"
 
 namespace saturate::train {
@@ -61,6 +62,7 @@ model::Transformer::State record_items(Tape& tape, const model::Transformer& mod
   tape.per_slot(batch, stride, stride);
   tape.set_auxiliary(
       {.grad_scale = loss.grad_scale, .device_scale = loss.device_scale, .routing = loss.routing});
+  ops::begin_weights_in_fp8(tape);
   const model::PackedSide target =
       side_of(batch, layout.target, s.target_rows, s.sequences, s.max_target);
   model::PackedSide source;
@@ -68,13 +70,15 @@ model::Transformer::State record_items(Tape& tape, const model::Transformer& mod
     source = side_of(batch, layout.source, s.source_rows, s.sequences, s.max_source);
   const model::Transformer::State passed = model.record(tape, items, given, source, target);
   if (!items.has(model::Items(model.config()).output)) return passed;
+  const int32_t* const labels = batch + (layout.chunks > 0 ? layout.chunk_labels : layout.labels);
+  loss.vocab = model.config().vocab_target;
+  loss.labels = labels + tape.first_row();
+  if (model.record_output_loss(tape, passed.stream, loss)) return {};
   const Value logits = model.logits(tape, passed.stream);
+  loss.labels = labels + tape.first_row();  // tensor-parallel ranks have gathered their rows
   // Tensor-parallel ranks have the same rows of them and all compute their loss; the first counts.
   loss.vocabulary = model.layout().ranks({Layout::Axis::tp});
   if (loss.vocabulary.part() != 0) loss.totals = nullptr;
-  loss.labels =
-      batch + (layout.chunks > 0 ? layout.chunk_labels : layout.labels) + tape.first_row();
-  loss.vocab = model.config().vocab_target;
   ops::cross_entropy(tape, logits, loss);
   return {};
 }

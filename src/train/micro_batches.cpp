@@ -480,6 +480,7 @@ void MicroBatches::run(const Context& ctx, std::span<const Lane> lanes, size_t s
                .accumulate = s.accumulates,
                .block_slots = block_slots,
                .scratch = c.scratch,
+               .scales_known = hooks.scales_known,
                .lanes = lanes,
                .after = after});
 }

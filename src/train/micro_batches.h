@@ -98,6 +98,7 @@ class MicroBatches {
   struct Hooks {                         // or none
     std::function<void(Moment)> before;  // of every operation
     std::function<void(Moment)> after;   // every moment from the first finished gradient on
+    bool scales_known = false;           // Tape::RunOptions
   };
   // Enqueues all micro-batches of a step. `intake` brings the next one of this rank to intake.dst,
   // which is filled in here. `lanes`: as Tape::RunOptions has them, lanes() of them, or none. Begins

@@ -422,6 +422,7 @@ void TrainingStep::enqueue() {
     }
   };
   MicroBatches::Hooks hooks;
+  hooks.scales_known = replay_.ran();  // the first step is not of the graph
   if (!gathers_.empty()) hooks.before = gather;
   if (!reductions_.empty()) hooks.after = reduce;
   micro_batches_->enqueue(ctx, compute_, lanes, ranks_,

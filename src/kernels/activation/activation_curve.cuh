@@ -22,9 +22,16 @@ __device__ __forceinline__ Curve curve(float x) {
     const float s = logistic(x);
     return {x * s, s + x * s * (1.0f - s)};
   } else if constexpr (kKind == ActivationKind::gelu_tanh) {
-    constexpr float kTwoK = static_cast<float>(kGeluTwoK), kCubic = static_cast<float>(kGeluCubic);
-    const float s = logistic(kTwoK * (x + kCubic * x * x * x));
-    return {x * s, s + x * s * (1.0f - s) * kTwoK * (1.0f + 3.0f * kCubic * x * x)};
+    // x s with s = 1 / (1 + 2^v), v = x (a + b x^2): seven instructions, which kernels that memory should
+    // bound have room for.
+    constexpr double kLog2E = 1.4426950408889634;
+    constexpr auto a = static_cast<float>(-kLog2E * kGeluTwoK),
+                   b = static_cast<float>(-kLog2E * kGeluTwoK * kGeluCubic),
+                   c = static_cast<float>(kGeluTwoK),
+                   d = static_cast<float>(3.0 * kGeluTwoK * kGeluCubic);
+    const float square = x * x;
+    const float s = __fdividef(1.0f, 1.0f + exp2f(x * fmaf(b, square, a)));
+    return {x * s, fmaf(x * s * (1.0f - s), fmaf(d, square, c), s)};
   } else {
     const float z = 0.707106781f * fabsf(x), e = __expf(-z * z);
     const float tail = 0.5f * e * scaled_erfc(__fdividef(1.0f, 1.0f + 0.5f * z));

@@ -21,6 +21,10 @@ Fit fits_quantize(const Context& ctx, const Fp8QuantizeArgs& args) noexcept {
   return args.dtype == DType::f32 ? Fit{} : Fit{"on the CPU 8-bit operands are rounded from f32"};
 }
 
+Fit fits_weights(const Context& ctx, const Fp8WeightsArgs& args) noexcept {
+  return fits_quantize(ctx, {.dtype = args.dtype});
+}
+
 Fit fits_roll(const Context&, const Fp8RollArgs&) noexcept { return {}; }
 
 Fit fits_matmul(const Context& ctx, const Fp8MatmulArgs& args) noexcept {
@@ -39,6 +43,10 @@ Fit fits_matmul(const Context& ctx, const Fp8MatmulArgs& args) noexcept {
 constexpr Impl<Fp8QuantizeArgs> kQuantize[] = {
     SAT_CUDA_IMPL({"fp8_quantize_cuda", DeviceKind::cuda, fits_quantize, fp8_quantize_cuda})
     {"fp8_quantize_cpu", DeviceKind::cpu, fits_quantize, fp8_quantize_cpu},
+};
+constexpr Impl<Fp8WeightsArgs> kWeights[] = {
+    SAT_CUDA_IMPL({"fp8_quantize_weights_cuda", DeviceKind::cuda, fits_weights, fp8_quantize_weights_cuda})
+    {"fp8_quantize_weights_cpu", DeviceKind::cpu, fits_weights, fp8_quantize_weights_cpu},
 };
 constexpr Impl<Fp8RollArgs> kRoll[] = {
     SAT_CUDA_IMPL({"fp8_roll_cuda", DeviceKind::cuda, fits_roll, fp8_roll_cuda})
@@ -61,6 +69,11 @@ void require_sixteen(const char* op, const char* name, int64_t size) {
 template <>
 std::span<const Impl<Fp8QuantizeArgs>> impls_of() noexcept {
   return kQuantize;
+}
+
+template <>
+std::span<const Impl<Fp8WeightsArgs>> impls_of() noexcept {
+  return kWeights;
 }
 
 template <>
@@ -87,6 +100,19 @@ void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args) {
   dispatch(kOp, ctx, args, std::span<const Impl<Fp8QuantizeArgs>>(kQuantize), [&] {
     return shape_text(args.dtype, {args.rows, args.cols});
   });
+}
+
+void fp8_quantize_weights(const Context& ctx, const Fp8WeightsArgs& args) {
+  constexpr const char* kOp = "fp8_quantize_weights";
+  for (const Fp8WeightArgs& m : args.matrices) {
+    require_sizes(kOp, {{"rows", m.rows}, {"cols", m.cols}});
+    require_sixteen(kOp, "rows", m.rows);
+    require_sixteen(kOp, "cols", m.cols);
+    require_pointers(kOp, {{"x", m.x}, {"y", m.y}, {"transposed", m.transposed}, {"site", m.site}});
+  }
+  if (args.matrices.empty()) return;
+  dispatch(kOp, ctx, args, std::span<const Impl<Fp8WeightsArgs>>(kWeights),
+           [&] { return shape_text(args.dtype, {static_cast<int64_t>(args.matrices.size())}); });
 }
 
 // The sums of every 128 rows.

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/dtype.h"
 #include "kernels/activation/activation.h"
@@ -37,7 +38,7 @@ enum class Fp8Prepare : uint8_t { nothing, activation, slope };
 
 // y = code(scale * v), rounded to nearest even, v prepared of x; what is too large becomes the largest code.
 // scale is the site's; before its first step has ended, 2^floor(log2(largest code / (2 amax))) of what amax is
-// by then.
+// by then, for which v is looked through before it is rounded. `scale_known` says that a step has ended.
 //
 // Shapes    x and given (rows, cols); y (rows, cols), transposed (cols, rows) and copy (rows, cols), v itself,
 //           of which each may be null; column_sum (cols), sums of v's columns, or null, with partial, scratch
@@ -63,8 +64,29 @@ struct Fp8QuantizeArgs {
   float* partial = nullptr;
   bool add_to_column_sum = false;
   FoldList* later = nullptr;  // as ColumnSumArgs has it
+  bool scale_known = false;
 };
 void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args);
+
+// fp8_quantize() of many matrices of weights whose scales are known, in E4M3 as they lie and turned: on a GPU
+// in one launch, where a launch each takes longer than its work.
+//
+// Shapes    x and y (rows, cols), transposed (cols, rows); rows and cols multiples of 16.
+// Types     x in dtype: f32, bf16 or f16, on the CPU f32; codes in 8 bits.
+// Cost      four bytes of traffic an element of a 16-bit type.
+// Source    as fp8_quantize().
+struct Fp8WeightArgs {
+  const void* x = nullptr;
+  uint8_t* y = nullptr;
+  uint8_t* transposed = nullptr;
+  Fp8Site* site = nullptr;
+  int64_t rows = 0, cols = 0;
+};
+struct Fp8WeightsArgs {
+  std::span<const Fp8WeightArgs> matrices = {};
+  DType dtype = DType::f32;
+};
+void fp8_quantize_weights(const Context& ctx, const Fp8WeightsArgs& args);
 size_t fp8_partial_bytes(Device device, int64_t rows, int64_t cols);
 
 // The sites of a linear layer, in this order: its input and weights in e4m3, the gradient of its result
@@ -76,7 +98,8 @@ constexpr Fp8Format fp8_format_of(int64_t site) {
 
 // Ends a step: each site's amax, the largest over `ranks`, becomes the newest of its history, and the
 // scale is chosen by the largest of that as above. An amax that is not finite is forgotten, and so are
-// all of a bad step (kernels/optimizer/optimizer.h). Runs before finish_step().
+// all of a bad step (kernels/optimizer/optimizer.h); a site that knows nothing even then has scale 1.
+// Runs before finish_step().
 //
 // Shapes    sites (layers, kFp8Roles); gathered (ranks, layers, kFp8Roles), the sites of every rank, or
 //           null: these alone.

@@ -31,6 +31,13 @@ SAT_HD float fp8_scale_for(float amax, Fp8Format f) {
   return ldexpf(1.0f, exponent - 1 > -120 ? exponent - 1 : -120);
 }
 
+// The scale that fp8_quantize() takes. Of a site without a step behind it amax is complete before this is asked,
+// unless `scale_known` was wrong.
+SAT_HD float fp8_scale_of(const Fp8Site& site, bool scale_known, Fp8Format f) {
+  if (site.scale > 0.0f) return site.scale;
+  return scale_known ? 1.0f : fp8_scale_for(site.amax, f);
+}
+
 inline uint8_t fp8_encode(float x, Fp8Format f) {
   const Fp8Layout l = fp8_layout(f);
   const auto sign = static_cast<uint8_t>(std::bit_cast<uint32_t>(x) >> 31 << 7);
@@ -69,6 +76,7 @@ inline std::array<float, 256> fp8_values(Fp8Format f) {
 // The site after a step.
 SAT_HD void fp8_end_step(Fp8Site& s, float amax, bool good, Fp8Format f) {
   s.amax = 0.0f;
+  if (s.scale == 0.0f) s.scale = 1.0f;  // from now on nobody looks for one
   if (!good || amax - amax != 0.0f) return;
   float most = amax;
   for (int i = kFp8History - 1; i > 0; --i) {

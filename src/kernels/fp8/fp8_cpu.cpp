@@ -46,11 +46,12 @@ void decode(const uint8_t* codes, int64_t count, Fp8Format format, float* out) {
 
 template <ActivationKind kKind>
 void prepare_as(const Fp8QuantizeArgs& x, float* v) {
-  const auto *const in = static_cast<const float*>(x.x),
-             *const given = static_cast<const float*>(x.given);
+  const auto *const in = static_cast<const float*>(x.x), *const given =
+                                                             static_cast<const float*>(x.given);
   parallel_for(x.rows * x.cols, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      v[i] = x.prepare == Fp8Prepare::activation ? curve<kKind>(in[i]).value : in[i] * curve<kKind>(given[i]).slope;
+      v[i] = x.prepare == Fp8Prepare::activation ? curve<kKind>(in[i]).value
+                                                 : in[i] * curve<kKind>(given[i]).slope;
   });
 }
 
@@ -94,7 +95,7 @@ void fp8_quantize_cpu(const Context&, const Fp8QuantizeArgs& x) {
   if (x.column_sum != nullptr) sum_columns(x, in);
   Fp8Site& site = *x.site;
   site.amax = larger(amax_of(in, x.rows * x.cols), site.amax);
-  const float scale = site.scale > 0 ? site.scale : fp8_scale_for(site.amax, x.format);
+  const float scale = fp8_scale_of(site, x.scale_known, x.format);
   site.inverse = 1.0f / scale;
   const auto code = [&](int64_t i) { return fp8_encode(in[i] * scale, x.format); };
   parallel_for(x.rows, std::max<int64_t>(1, kGrain / x.cols), [&](int64_t begin, int64_t end) {
@@ -105,6 +106,18 @@ void fp8_quantize_cpu(const Context&, const Fp8QuantizeArgs& x) {
         if (x.transposed != nullptr) x.transposed[c * x.rows + r] = one;
       }
   });
+}
+
+void fp8_quantize_weights_cpu(const Context& ctx, const Fp8WeightsArgs& x) {
+  for (const Fp8WeightArgs& m : x.matrices)
+    fp8_quantize_cpu(ctx, {.x = m.x,
+                           .y = m.y,
+                           .transposed = m.transposed,
+                           .site = m.site,
+                           .rows = m.rows,
+                           .cols = m.cols,
+                           .dtype = x.dtype,
+                           .scale_known = true});
 }
 
 void fp8_roll_cpu(const Context&, const Fp8RollArgs& x) {

@@ -2,6 +2,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/activation/activation_curve.cuh"
+#include "kernels/device/eight.cuh"
 #include "kernels/device/fold_columns.h"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/vector.cuh"
@@ -14,10 +15,9 @@ namespace saturate::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 8;    // elements of a thread at once: 16 bytes of a 16-bit type
-constexpr int kTile = 128;  // rows and columns of a block's tile
+constexpr int kEach = kEight;  // elements of a thread at once: 16 bytes of a 16-bit type
+constexpr int kTile = 128;     // rows and columns of a block's tile
 constexpr int kPieces = kTile / kEach, kLines = kThreads / kPieces, kPasses = kTile / kLines;
-constexpr int kAtOnce = 4;  // accesses of a thread under way
 constexpr unsigned kFirstBlocks = 132;
 
 // Bits of |x| order as numbers do, infinity and NaN above all; the largest does not depend on the order.
@@ -42,54 +42,50 @@ __device__ __forceinline__ void raise(float* amax, unsigned most) {
   if (most > *static_cast<volatile unsigned*>(to)) atomicMax(to, most);
 }
 
-__device__ __forceinline__ float scale_of(const Fp8QuantizeArgs& x) {
-  // Until its first step has ended, amax is complete before this kernel begins.
-  return x.site->scale > 0.0f ? x.site->scale : fp8_scale_for(x.site->amax, x.format);
-}
-
 template <ActivationKind kKind, class T, Fp8Prepare kPrepare>
-__device__ __forceinline__ void prepare_as(float (&v)[kEach], const Fp8QuantizeArgs& x,
-                                           int64_t at) {
+__device__ __forceinline__ void prepare_as(float (&v)[kEach], const Eight<T>& given) {
   if constexpr (kPrepare == Fp8Prepare::activation) {
 #pragma unroll
     for (float& e : v) e = curve<kKind>(e).value;
   } else {
-    float given[kEach];
-    load(given, static_cast<const T*>(x.given) + at);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) v[i] *= curve<kKind>(given[i]).slope;
+    for (int i = 0; i < kEach; ++i) v[i] *= curve<kKind>(given.at(i)).slope;
   }
 }
 
-// v[i] becomes what is rounded of element at + i.
+// v becomes what is rounded of the elements x; given: what the activation was given of them.
 template <class T, Fp8Prepare kPrepare>
-__device__ __forceinline__ void prepare(float (&v)[kEach], const Fp8QuantizeArgs& x, int64_t at) {
+__device__ __forceinline__ void prepare(float (&v)[kEach], const Eight<T>& x, const Eight<T>& given,
+                                        ActivationKind kind) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) v[i] = x.at(i);
   if constexpr (kPrepare == Fp8Prepare::nothing) return;
-  switch (x.activation) {  // the same for all threads
+  switch (kind) {  // the same for all threads
     case ActivationKind::relu:
-      return prepare_as<ActivationKind::relu, T, kPrepare>(v, x, at);
+      return prepare_as<ActivationKind::relu, T, kPrepare>(v, given);
     case ActivationKind::gelu_tanh:
-      return prepare_as<ActivationKind::gelu_tanh, T, kPrepare>(v, x, at);
+      return prepare_as<ActivationKind::gelu_tanh, T, kPrepare>(v, given);
     case ActivationKind::gelu_erf:
-      return prepare_as<ActivationKind::gelu_erf, T, kPrepare>(v, x, at);
+      return prepare_as<ActivationKind::gelu_erf, T, kPrepare>(v, given);
     case ActivationKind::silu:
-      return prepare_as<ActivationKind::silu, T, kPrepare>(v, x, at);
+      return prepare_as<ActivationKind::silu, T, kPrepare>(v, given);
     case ActivationKind::identity:
-      return prepare_as<ActivationKind::identity, T, kPrepare>(v, x, at);
+      return prepare_as<ActivationKind::identity, T, kPrepare>(v, given);
   }
 }
 
 template <class T, Fp8Prepare kPrepare>
 __global__ void __launch_bounds__(kThreads) fp8_first_amax_kernel(Fp8QuantizeArgs x) {
   if (x.site->scale > 0.0f) return;
-  const T* const in = static_cast<const T*>(x.x);
   const int64_t count = x.rows * x.cols;
   unsigned most = 0;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach; i < count;
        i += int64_t{gridDim.x} * kThreads * kEach) {
     float v[kEach];
-    load(v, in + i);
-    prepare<T, kPrepare>(v, x, i);
+    Eight<T> in, given;
+    in.read(static_cast<const T*>(x.x) + i);
+    if constexpr (kPrepare == Fp8Prepare::slope) given.read(static_cast<const T*>(x.given) + i);
+    prepare<T, kPrepare>(v, in, given, x.activation);
     for (float e : v) most = larger(most, e);
   }
   raise(&x.site->amax, most);
@@ -125,39 +121,47 @@ __device__ __forceinline__ void turn(const uint32_t (&rows)[16], uint4 (&columns
   }
 }
 
-// A block has a tile; each thread eight elements of every 16th row, then 16 codes of four columns.
+// Tile (tile_x, tile_y) of a matrix by one block: each thread has eight elements of every 16th row, then 16
+// codes of four columns.
 template <class T, Fp8Prepare kPrepare>
-__global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) {
+__device__ __forceinline__ void round_tile(const Fp8QuantizeArgs& x, int64_t tile_x,
+                                           int64_t tile_y) {
   __shared__ alignas(16) uint32_t tile[kTile * kTile / 4];
   __shared__ float line_sums[kLines][kTile];
-  const T* const in = static_cast<const T*>(x.x);
-  const float scale = scale_of(x);
-  const int64_t row0 = int64_t{blockIdx.y} * kTile, col0 = int64_t{blockIdx.x} * kTile;
+  // Accesses of a thread under way.
+  constexpr int kAtOnce = kPrepare == Fp8Prepare::slope || sizeof(T) == 4 ? 4 : kPasses;
+  const float scale = fp8_scale_of(*x.site, x.scale_known, x.format);
+  const int64_t row0 = tile_y * kTile, col0 = tile_x * kTile;
   const int line = threadIdx.x / kPieces, piece = threadIdx.x % kPieces;
   const int64_t col = col0 + piece * kEach;
   unsigned most = 0;
   float sums[kEach] = {};
 #pragma unroll
   for (int first = 0; first < kPasses; first += kAtOnce) {
-    float v[kAtOnce][kEach];
+    Eight<T> in[kAtOnce], given[kPrepare == Fp8Prepare::slope ? kAtOnce : 1];
 #pragma unroll
     for (int p = 0; p < kAtOnce; ++p) {
       const int64_t row = row0 + line + (first + p) * kLines;
-      if (row < x.rows && col < x.cols) load(v[p], in + row * x.cols + col);
+      if (row >= x.rows || col >= x.cols) continue;
+      const int64_t at = row * x.cols + col;
+      in[p].read(static_cast<const T*>(x.x) + at);
+      if constexpr (kPrepare == Fp8Prepare::slope)
+        given[p].read(static_cast<const T*>(x.given) + at);
     }
 #pragma unroll
     for (int p = 0; p < kAtOnce; ++p) {
       const int in_tile = line + (first + p) * kLines;
       const int64_t at = (row0 + in_tile) * x.cols + col;
       if (row0 + in_tile >= x.rows || col >= x.cols) continue;
-      prepare<T, kPrepare>(v[p], x, at);
-      for (float e : v[p]) most = larger(most, e);
+      float v[kEach];
+      prepare<T, kPrepare>(v, in[p], given[kPrepare == Fp8Prepare::slope ? p : 0], x.activation);
+      for (float e : v) most = larger(most, e);
       if (x.partial != nullptr) {
 #pragma unroll
-        for (int i = 0; i < kEach; ++i) sums[i] += v[p][i];
+        for (int i = 0; i < kEach; ++i) sums[i] += v[i];
       }
-      if (x.copy != nullptr) store(static_cast<T*>(x.copy) + at, v[p]);
-      const uint2 codes = encode(v[p], scale, x.format);
+      if (x.copy != nullptr) store(static_cast<T*>(x.copy) + at, v);
+      const uint2 codes = encode(v, scale, x.format);
       if (x.y != nullptr) *reinterpret_cast<uint2*>(x.y + at) = codes;
       if (x.transposed != nullptr)
         *reinterpret_cast<uint2*>(tile + word_at(in_tile, piece * 2)) = codes;
@@ -172,7 +176,7 @@ __global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) 
   if (x.partial != nullptr && threadIdx.x < kTile && col0 + threadIdx.x < x.cols) {
     float sum = 0.0f;
     for (const auto& of_line : line_sums) sum += of_line[threadIdx.x];
-    x.partial[blockIdx.y * x.cols + col0 + threadIdx.x] = sum;
+    x.partial[tile_y * x.cols + col0 + threadIdx.x] = sum;
   }
   if (x.transposed != nullptr) {
     const int group = threadIdx.x % 8, word = threadIdx.x / 8;
@@ -188,7 +192,40 @@ __global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) 
         *reinterpret_cast<uint4*>(x.transposed + (c + j) * x.rows + row) = columns[j];
     }
   }
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) x.site->inverse = 1.0f / scale;
+  if (tile_x == 0 && tile_y == 0 && threadIdx.x == 0) x.site->inverse = 1.0f / scale;
+}
+
+template <class T, Fp8Prepare kPrepare>
+__global__ void __launch_bounds__(kThreads) fp8_tiles_kernel(Fp8QuantizeArgs x) {
+  round_tile<T, kPrepare>(x, blockIdx.x, blockIdx.y);
+}
+
+// Matrices of weights, whose tiles are numbered through.
+constexpr int kMostMatrices = 320;  // 26 of the 32 KiB that a kernel's arguments may have
+struct Matrices {
+  Fp8WeightArgs matrix[kMostMatrices];
+  int first[kMostMatrices + 1];  // tile, of each; behind the last all of them
+  int count;
+};
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    fp8_weights_kernel(const __grid_constant__ Matrices all) {
+  const int block = static_cast<int>(blockIdx.x);
+  int low = 0, high = all.count;  // the matrix lies in [low, high)
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (all.first[middle] <= block ? low : high) = middle;
+  }
+  const Fp8WeightArgs& m = all.matrix[low];
+  const int at = block - all.first[low], across = static_cast<int>((m.cols + kTile - 1) / kTile);
+  round_tile<T, Fp8Prepare::nothing>({.x = m.x,
+                                      .y = m.y,
+                                      .transposed = m.transposed,
+                                      .site = m.site,
+                                      .rows = m.rows,
+                                      .cols = m.cols,
+                                      .scale_known = true},
+                                     at % across, at / across);
 }
 
 __global__ void __launch_bounds__(kThreads) fp8_roll_kernel(Fp8RollArgs x) {
@@ -207,8 +244,10 @@ namespace {
 
 template <class T, Fp8Prepare kPrepare>
 void launch(cudaStream_t stream, const Fp8QuantizeArgs& x) {
-  fp8_first_amax_kernel<T, kPrepare><<<kFirstBlocks, kThreads, 0, stream>>>(x);
-  SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
+  if (!x.scale_known) {
+    fp8_first_amax_kernel<T, kPrepare><<<kFirstBlocks, kThreads, 0, stream>>>(x);
+    SAT_CUDA_LAUNCHED("fp8_first_amax_kernel");
+  }
   const dim3 grid(static_cast<unsigned>((x.cols + kTile - 1) / kTile),
                   static_cast<unsigned>((x.rows + kTile - 1) / kTile));
   fp8_tiles_kernel<T, kPrepare><<<grid, kThreads, 0, stream>>>(x);
@@ -239,6 +278,27 @@ void fp8_quantize_cuda(const Context& ctx, const Fp8QuantizeArgs& x) {
                      .out = {x.column_sum},
                      .accumulate = {x.add_to_column_sum}},
                     x.later);
+}
+
+void fp8_quantize_weights_cuda(const Context& ctx, const Fp8WeightsArgs& x) {
+  const cudaStream_t stream = cuda::stream_of(ctx);
+  for (size_t begin = 0; begin < x.matrices.size(); begin += kMostMatrices) {
+    Matrices part;
+    const size_t most = x.matrices.size() - begin;
+    part.count = static_cast<int>(most < kMostMatrices ? most : kMostMatrices);
+    part.first[0] = 0;
+    for (int i = 0; i < part.count; ++i) {
+      const Fp8WeightArgs& m = part.matrix[i] = x.matrices[begin + static_cast<size_t>(i)];
+      const int64_t tiles = (m.rows + kTile - 1) / kTile * ((m.cols + kTile - 1) / kTile);
+      part.first[i + 1] = part.first[i] + static_cast<int>(tiles);
+    }
+    with_device_type(x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      fp8_weights_kernel<T>
+          <<<static_cast<unsigned>(part.first[part.count]), kThreads, 0, stream>>>(part);
+    });
+    SAT_CUDA_LAUNCHED("fp8_weights_kernel");
+  }
 }
 
 void fp8_roll_cuda(const Context& ctx, const Fp8RollArgs& x) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/fp8/fp8_impl.h"
@@ -22,10 +23,11 @@ void lt_check(cublasStatus_t status, const char* call) {
 }
 #define LT_CHECK(call) lt_check((call), #call)
 
-// Device, sizes, types, which pointers there are, the workspace.
-using Key = std::array<int64_t, 10>;
-Key key_of(const Context& ctx, const Fp8MatmulArgs& x) {
+// Device, place in cuBLASLt's list, sizes, types, which pointers there are, the workspace.
+using Key = std::array<int64_t, 11>;
+Key key_of(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
   return {ctx.device.index,
+          candidate,
           x.m,
           x.n,
           x.k,
@@ -43,6 +45,13 @@ struct Library {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
   std::map<Key, cublasLtMatmulAlgo_t> algorithms;
+
+  // Under the mutex.
+  cublasLtHandle_t handle(const Context& ctx) {
+    cublasLtHandle_t& h = handles[ctx.device.index];
+    if (h == nullptr) LT_CHECK(cublasLtCreate(&h));
+    return h;
+  }
 };
 Library& library() {
   static Library* const instance = new Library;
@@ -68,23 +77,26 @@ class Problem {
     layout(result, x.dtype == DType::f32 ? CUDA_R_32F : CUDA_R_16BF, x.n, x.m);
   }
 
-  cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Context& ctx, const Fp8MatmulArgs& x) {
+  // The algorithm at place `candidate` of cuBLASLt's list, best first by its own estimate.
+  cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Context& ctx, const Fp8MatmulArgs& x,
+                              int candidate) {
     cublasLtMatmulPreferenceOpaque_t preference;
     LT_CHECK(cublasLtMatmulPreferenceInit(&preference));
     const auto bytes = static_cast<uint64_t>(ctx.workspace_bytes);
     LT_CHECK(cublasLtMatmulPreferenceSetAttribute(
         &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
-    cublasLtMatmulHeuristicResult_t found;
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(candidate) + 1);
     int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, &desc, &first, &second, &result, &result, &preference, 1, &found, &count);
-    if (count == 0) {
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, &desc, &first, &second, &result, &result,
+                                       &preference, candidate + 1, found.data(), &count);
+    if (count <= candidate) {
       throw Error(Errc::unsupported, "fp8_matmul",
-                  fmt::format("cuBLASLt offers no algorithm for (m {}, n {}, k {}) ({}); "
+                  fmt::format("cuBLASLt offers {} algorithms for (m {}, n {}, k {}) ({}); "
                               "use train.precision = bf16",
-                              x.m, x.n, x.k, cublasLtGetStatusName(status)));
+                              count, x.m, x.n, x.k, cublasLtGetStatusName(status)));
     }
-    return found.algo;
+    return found.back().algo;
   }
 
   cublasLtMatmulDescOpaque_t desc;
@@ -104,20 +116,40 @@ class Problem {
 
 }  // namespace
 
+std::string fp8_matmul_candidate_words(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
+  Library& lib = library();
+  const std::lock_guard lock(lib.mutex);
+  const cublasLtMatmulAlgo_t algo = Problem(x).choose(lib.handle(ctx), ctx, x, candidate);
+  const auto words = [&]<class T>(const char* name, cublasLtMatmulAlgoConfigAttributes_t what,
+                                  T value) {
+    size_t written = 0;
+    LT_CHECK(cublasLtMatmulAlgoConfigGetAttribute(&algo, what, &value, sizeof value, &written));
+    return fmt::format("{} {}", name, value);
+  };
+  return words("tile", CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t{}) +
+         words(" stages", CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t{}) +
+         words(" cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t{}) +
+         words(" inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, uint16_t{}) +
+         words(" swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, uint32_t{}) +
+         words(" custom", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, uint32_t{});
+}
+
 void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& x) {
+  fp8_matmul_candidate_cuda(ctx, x, 0);
+}
+
+void fp8_matmul_candidate_cuda(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
   Problem problem(x);
   Library& lib = library();
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulAlgo_t algo;
   {
     const std::lock_guard lock(lib.mutex);
-    cublasLtHandle_t& of_device = lib.handles[ctx.device.index];
-    if (of_device == nullptr) LT_CHECK(cublasLtCreate(&of_device));
-    handle = of_device;
-    const Key key = key_of(ctx, x);
+    handle = lib.handle(ctx);
+    const Key key = key_of(ctx, x, candidate);
     auto known = lib.algorithms.find(key);
     if (known == lib.algorithms.end())
-      known = lib.algorithms.emplace(key, problem.choose(handle, ctx, x)).first;
+      known = lib.algorithms.emplace(key, problem.choose(handle, ctx, x, candidate)).first;
     algo = known->second;
   }
   const float one = 1.0f, beta = x.c != nullptr ? 1.0f : 0.0f;

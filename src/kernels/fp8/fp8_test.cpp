@@ -159,16 +159,15 @@ void check_prepared(Device device, DType type) {
         const auto at = [&](double v) {
           const double k = std::sqrt(2 / M_PI), u = std::tanh(k * (v + 0.044715 * v * v * v));
           if (kind == ActivationKind::relu) return std::pair(std::max(v, 0.0), v > 0 ? 1.0 : 0.0);
-          return std::pair(v / 2 * (1 + u), (1 + u) / 2 + v / 2 * (1 - u * u) * k *
-                                                              (1 + 3 * 0.044715 * v * v));
+          return std::pair(v / 2 * (1 + u),
+                           (1 + u) / 2 + v / 2 * (1 - u * u) * k * (1 + 3 * 0.044715 * v * v));
         };
         want[i] = prepare == Fp8Prepare::activation ? at(x[i]).first : x[i] * at(given[i]).second;
       }
       Buffer site(device, sizeof before), codes(device, kCount), turned(device, kCount),
           partial(device, std::max<size_t>(16, fp8_partial_bytes(device, kRows, kCols)));
       copy_to_device(t.stream, site.data(), &before, sizeof before);
-      const Guarded copy(t.stream, type, kCount),
-          sums(t.stream, DType::f32, Values(kCols, 0.5));
+      const Guarded copy(t.stream, type, kCount), sums(t.stream, DType::f32, Values(kCols, 0.5));
       fp8_quantize(t.get(), {.x = x_in.data(),
                              .y = codes.as<uint8_t>(),
                              .transposed = turned.as<uint8_t>(),
@@ -209,6 +208,78 @@ TEST(Fp8, RoundsWhatItPreparesOnCuda) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const DType type : {DType::f32, DType::bf16, DType::f16})
     check_prepared({DeviceKind::cuda, 0}, type);
+}
+
+// Of a site that no step has ended with, although it was said to have one.
+void check_known_scale(Device device, DType type) {
+  const TestContext t(device);
+  const Values x = testing::random_values(16 * 16, type, 3);
+  const Guarded given(t.stream, type, x);
+  const Fp8Site before;
+  const Buffer site(device, sizeof before), codes(device, x.size());
+  copy_to_device(t.stream, site.data(), &before, sizeof before);
+  fp8_quantize(t.get(), {.x = given.data(),
+                         .y = codes.as<uint8_t>(),
+                         .site = site.as<Fp8Site>(),
+                         .rows = 16,
+                         .cols = 16,
+                         .dtype = type,
+                         .scale_known = true});
+  const auto got = from_device<uint8_t>(t, codes.data(), x.size());
+  double most = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(got[i], fp8_encode(static_cast<float>(x[i]), Fp8Format::e4m3)) << x[i];
+    most = std::max(most, std::fabs(x[i]));
+  }
+  EXPECT_EQ(from_device<Fp8Site>(t, site.data(), 1)[0].amax, static_cast<float>(most));
+}
+TEST(Fp8, TakesOneForAScaleThatIsNotThereOnCpu) { check_known_scale({}, DType::f32); }
+TEST(Fp8, TakesOneForAScaleThatIsNotThereOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  check_known_scale({DeviceKind::cuda, 0}, DType::bf16);
+}
+
+// Many matrices at once are rounded as one by one.
+void check_weights(Device device, DType type) {
+  const TestContext t(device);
+  constexpr int64_t kCols = 144;
+  Fp8Site before;
+  before.scale = 32;
+  std::vector<Guarded> x;
+  std::vector<Quantized> want, got;
+  std::vector<Fp8WeightArgs> all;
+  for (int i = 0; i < 330; ++i) {  // more than one launch takes
+    const int64_t rows = i % 3 == 0 ? 272 : 16 * (1 + i % 3);
+    const auto bytes = static_cast<size_t>(rows * kCols);
+    x.emplace_back(t.stream, type,
+                   testing::random_values(rows * kCols, type, 7 + static_cast<uint64_t>(i)));
+    want.push_back(quantize(t, x.back(), type, rows, kCols, Fp8Format::e4m3, before));
+    got.push_back(
+        {Buffer(device, sizeof before), Buffer(device, bytes), Buffer(device, bytes), {}});
+    copy_to_device(t.stream, got.back().site.data(), &before, sizeof before);
+    all.push_back({.x = x.back().data(),
+                   .y = got.back().codes.as<uint8_t>(),
+                   .transposed = got.back().transposed.as<uint8_t>(),
+                   .site = got.back().site.as<Fp8Site>(),
+                   .rows = rows,
+                   .cols = kCols});
+  }
+  fp8_quantize_weights(t.get(), {all, type});
+  for (size_t i = 0; i < all.size(); ++i) {
+    const size_t bytes = got[i].codes.bytes();
+    EXPECT_EQ(from_device<uint8_t>(t, got[i].codes.data(), bytes),
+              from_device<uint8_t>(t, want[i].codes.data(), bytes));
+    EXPECT_EQ(from_device<uint8_t>(t, got[i].transposed.data(), bytes),
+              from_device<uint8_t>(t, want[i].transposed.data(), bytes));
+    const Fp8Site now = from_device<Fp8Site>(t, got[i].site.data(), 1)[0];
+    EXPECT_EQ(now.amax, want[i].now.amax);
+    EXPECT_EQ(now.inverse, want[i].now.inverse);
+  }
+}
+TEST(Fp8, RoundsManyMatricesAtOnceOnCpu) { check_weights({}, DType::f32); }
+TEST(Fp8, RoundsManyMatricesAtOnceOnCuda) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const DType type : {DType::f32, DType::bf16}) check_weights({DeviceKind::cuda, 0}, type);
 }
 
 TEST(Fp8, QuantizesByTheSiteOnCpu) { check_quantize({}, DType::f32); }
@@ -322,7 +393,7 @@ void check_roll(Device device) {
   sites[2].amax = 2;  // the gradient's format
   EXPECT_EQ(roll(state)[2].scale, fp8_scale_for(2, Fp8Format::e5m2));
   sites[0].amax = INFINITY;
-  EXPECT_EQ(roll(state)[0].scale, 0.0f);  // forgotten
+  EXPECT_EQ(roll(state)[0].scale, 1.0f);  // forgotten, and nobody looks for a scale any more
   state.grad_square_sum = static_cast<double>(NAN);
   now = roll(state);
   EXPECT_EQ(now[1].scale, 16.0f);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/device/dropout.cuh"
+#include "kernels/device/eight.cuh"
 #include "kernels/device/fold_columns.h"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/vector.cuh"
@@ -11,7 +12,7 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kVec = 8;
+constexpr int kVec = kEight;
 constexpr int kBlockThreads = 512;  // at most, where the block owns a row
 
 // Warps of a block where a warp owns a row, and such blocks for each multiprocessor: as many as have
@@ -20,35 +21,6 @@ template <class T, int kPacks>
 struct Blocks {
   static constexpr int kWarps = kPacks <= 2 ? 8 : 4;
   static constexpr int kEach = kPacks == 3 && sizeof(T) == 2 ? 3 : 2;
-};
-
-// Eight neighbouring elements as memory has them: two of 16 bits are one register, taken apart where
-// they are used. As values of T each would take a register of its own.
-template <class T>
-struct Raw {
-  uint32_t word[kVec * sizeof(T) / 4];
-
-  __device__ __forceinline__ void read(const T* from) {
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(word)) / 16; ++i) {
-      const uint4 v = reinterpret_cast<const uint4*>(from)[i];
-      word[4 * i] = v.x, word[4 * i + 1] = v.y, word[4 * i + 2] = v.z, word[4 * i + 3] = v.w;
-    }
-  }
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (uint32_t& w : word) w = 0;
-  }
-  __device__ __forceinline__ float at(int i) const {
-    if constexpr (sizeof(T) == 4) {
-      return __uint_as_float(word[i]);
-    } else if constexpr (std::is_same_v<T, __half>) {
-      const __half2 two = reinterpret_cast<const __half2&>(word[i / 2]);
-      return i % 2 == 0 ? __low2float(two) : __high2float(two);
-    } else {
-      return __uint_as_float(i % 2 == 0 ? word[i / 2] << 16 : word[i / 2] & 0xFFFF0000u);
-    }
-  }
 };
 
 // With xhat = (sum - mean) rstd and g = d_y weight:
@@ -78,7 +50,7 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? Blocks<T, kPacks>::kWarp
   for (int64_t r0 = (static_cast<int64_t>(blockIdx.x) * kTeams + team) * kRows; r0 < a.rows;
        r0 += step) {
     // Stage 1: all loads of these rows, and the two sums of each.
-    Raw<T> d_y[kRows][kPacks], sum[kRows][kPacks], d_sum[kRows][kPacks];
+    Eight<T> d_y[kRows][kPacks], sum[kRows][kPacks], d_sum[kRows][kPacks];
     float mean[kRows], rstd[kRows], sums[2 * kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {

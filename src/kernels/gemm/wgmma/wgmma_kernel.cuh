@@ -21,6 +21,7 @@ namespace saturate::kernels::wgmma {
 
 constexpr int kThreads = 384;  // a producer and two consumer warpgroups
 constexpr int kCluster = 2;
+constexpr int kAhead = 3;  // blocks of k; less than any tile's stages
 
 // Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
 // kParts: 3 for fp32 operands cut in three, see multiply_parts().
@@ -244,11 +245,19 @@ __global__ void __launch_bounds__(kThreads, 1)
         TileBias<P> bias;
         if constexpr (requires { P::kDerivative; }) {
           await_slopes<P>(p, x, row);
-        } else {
+        } else if constexpr (!requires { P::kScaledRows; }) {
           bias = load_bias<P>(p, x);
         }
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
-        if constexpr (P::kParts == 1) {
+        if constexpr (requires { P::kExponentials; }) {
+          // One consumer goes ahead of the other, and stays there: exponentials of its half of a tile are made
+          // while the other multiplies.
+          const bool first = index == 0;
+          if (first && consumer == 1) named_sync(kTurn, 256);
+          multiply<P>(sum, blocks, step, row, tiles, full, empty, [&](int i, uint32_t) {
+            if (first && consumer == 0 && i == min(kAhead, blocks - 1)) named_arrive(kTurn, 256);
+          });
+        } else if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
         } else {
           multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
@@ -256,6 +265,10 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         if constexpr (requires { P::kDerivative; }) {
           differentiate<P>(p, sum, x, row);
+        } else if constexpr (requires { P::kExponentials; }) {
+          exponentiate<P>(p, sum, bias, x, row);
+        } else if constexpr (requires { P::kScaledRows; }) {
+          scale_rows<P>(p, sum, x, row);
         } else {
           finish<P>(p, sum, bias, x, row);
         }

@@ -15,7 +15,8 @@ struct Problem {
   void* out;
   const void* c;     // read when beta != 0
   const void* bias;  // (n) in the operands' type, or null
-  float* partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative(): of columns
+  float* partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative(): of columns;
+                   // launch_exponentials(): of rows
   int64_t ldc, ldd;
   float alpha, beta;
   int m, n;
@@ -24,6 +25,7 @@ struct Problem {
   int pairs_m, tiles_n;        // tiles: pairs of rows of tiles, columns of tiles
   int units;                   // pairs of tiles times splits
   int band;                    // pairs of rows that are walked together
+  int classes;                 // launch_exponentials(): columns that count
 };
 
 enum class Form : uint8_t { forward, input_gradient, weight_gradient };  // A B^T, A B, A^T B
