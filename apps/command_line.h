@@ -49,6 +49,7 @@ CLI::App* define_merge(CLI::App& app, ExportOptions& merge);
 CLI::App* define_export(CLI::App& app, ExportOptions& options);
 CLI::App* define_lab(CLI::App& app, LabOptions& lab);
 CLI::App* define_shortlist(CLI::App& app, ShortlistOptions& shortlist);
+CLI::App* define_panels(CLI::App& app, PanelsOptions& panels);
 CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& flags);
 
 }  // namespace saturate::apps

@@ -138,6 +138,13 @@ struct ShortlistOptions {
   int64_t lines = 200'000;  // that are read at most
 };
 
+struct PanelsOptions {
+  std::string model;  // folder
+  std::string precision = "auto";
+  bool remove = false;
+  std::optional<int> threads;  // of the CPU; else cpu_threads() decides
+};
+
 struct EvalOptions {
   ModelOptions model;             // empty when only a hypothesis file is scored
   std::vector<std::string> test;  // source and reference; the text of a language model
@@ -276,6 +283,7 @@ int run_generate(const GenerateOptions& options);
 int run_serve(const ServeOptions& options);
 int run_quantize(const QuantizeOptions& options);
 int run_shortlist(const ShortlistOptions& options);
+int run_panels(const PanelsOptions& options);
 int run_eval(const EvalOptions& options);
 int run_merge(const ExportOptions& options);
 int run_export(const ExportOptions& options);

@@ -43,6 +43,7 @@ struct Program {
   ExportOptions merge, exported;
   QuantizeOptions quantize;
   ShortlistOptions shortlist;
+  PanelsOptions panels;
   BenchOptions bench;
   CompareOptions layouts;
   PlanOptions plan;
@@ -56,7 +57,7 @@ struct Program {
   CLI::App *train_command, *translate_command, *generate_command, *eval_command, *info_command,
       *bench_command, *compare_command, *plan_command, *tune_command, *quickstart_command,
       *doctor_command, *top_command, *check_command, *lab_command, *serve_command, *merge_command,
-      *quantize_command, *export_command, *shortlist_command;
+      *quantize_command, *export_command, *shortlist_command, *panels_command;
 
   Program() {
     app.set_version_flag("--version", "saturate " SATURATE_VERSION);
@@ -74,6 +75,7 @@ Each command explains itself: saturate train --help)");
     export_command = define_export(app, exported);
     quantize_command = add_quantize_command(app, quantize);
     shortlist_command = define_shortlist(app, shortlist);
+    panels_command = define_panels(app, panels);
     define_bench();
     define_compare();
     plan_command = define_plan(app, plan, plan_flags);
@@ -634,6 +636,7 @@ nsys profile --trace=cuda,nvtx,osrt and nsys export --type sqlite.)");
     if (*train_command) return train();
     if (*quantize_command) return run_quantize(quantize);
     if (*shortlist_command) return run_shortlist(shortlist);
+    if (*panels_command) return run_panels(panels);
     if (*translate_command) return run_translate(translate);
     if (*generate_command) return run_generate(generate);
     if (*serve_command) return run_serve(serve);

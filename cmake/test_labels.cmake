@@ -9,7 +9,8 @@ set(SATURATE_SLOW_TESTS
   "GroupedGemm\\.EveryImplementation" "TranslatorSearch\\.EqualsSearch" "Translator\\.(SentenceDoesNot|PlansByLength)"
   "LayoutRandom" "LayoutMutants" "^Kineto\\.QuickAndCareful" "^Serving\\.SilentAndSlow" "^CheckpointKill" "PhrasesAreTranslated"
   "Families\\.GradientsOfATranslator" "LinearAttentionMixer\\.Gradients" "^doctor\\.traces" "Translator\\.SentencesComeAndGo"
-  "LayoutCompare\\.BoundsInFp32" "^serve\\.(page|ensemble)$" "^CheckedFolders\\.AreReadOnce"
+  "LayoutCompare\\.BoundsInFp32" "^serve\\.(page|ensemble)$" "^CheckedFolders\\.AreReadOnce" "^PanelFileTest\\."
+  "^ModelWeightsTest\\.KeptPanels"
 )
 # Cases that do nothing but skip without a GPU, and there are more of them than of all others: where there is none, they are
 # not fast but `gpu`, because starting a program for each is most of what they cost.

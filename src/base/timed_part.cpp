@@ -39,4 +39,8 @@ TimedPart::~TimedPart() {
   std::fprintf(stderr, "load: %7.1f .. %7.1f ms  %s\n", begin_ms_, now_ms(), name_);
 }
 
+void note_of_start(const std::string& what) {
+  if (is_verbose()) std::fprintf(stderr, "load: %s\n", what.c_str());
+}
+
 }  // namespace saturate

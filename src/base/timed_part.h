@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include <string>
 
 namespace saturate {
 
@@ -18,5 +19,8 @@ class TimedPart {
   const char* name_;
   double begin_ms_;
 };
+
+// With SATURATE_VERBOSE=load, prints "load: WHAT" on standard error.
+void note_of_start(const std::string& what);
 
 }  // namespace saturate

@@ -326,7 +326,8 @@ struct Pieces {
 }  // namespace
 
 void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set,
-                     const TakeRows& take) {
+                     const TakeRows& take,
+                     const std::function<bool(const std::string& name)>& has) {
   const SafetensorsReader file(folder);
   const std::vector<TensorMapping> mappings = tensor_mapping_of(folder, config);
   const std::vector<const TensorView*> tensors = match(file, config, mappings);
@@ -334,7 +335,7 @@ void load_hf_weights(const std::string& folder, const ModelConfig& config, const
   for (size_t begin = 0, end = 0; begin < mappings.size(); begin = end) {
     const std::string& name = mappings[begin].parameter;
     for (end = begin + 1; end < mappings.size() && mappings[end].parameter == name;) ++end;
-    if (name.empty()) continue;
+    if (name.empty() || (has && has(name))) continue;
     const std::span<const TensorMapping> own = std::span(mappings).subspan(begin, end - begin);
     const Pieces pieces{own, std::span(tensors).subspan(begin, end - begin), file.path()};
     const int64_t rows = own.back().first_row + own.back().rows, cols = own.back().cols;

@@ -94,9 +94,11 @@ void check_hf_weights(const std::string& folder, const ModelConfig& config);
 // Reads the weights of `folder` (one file or shards; F32, F16, BF16, F64). Every tensor is checked
 // against `config` before the first call of `set`, and nothing is allocated before the file is
 // known to hold it. Buffers and tied copies are ignored; any other tensor without a place is an
-// error. `take` is asked first for each parameter that is stored as it is. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
+// error. A parameter that `has` says yes to is known already and not read. `take` is asked first for each
+// of the others that is stored as it is. Errors: invalid_argument naming file, tensor, shape given and shape needed, or the value
 // that is not finite; io.
 void load_hf_weights(const std::string& folder, const ModelConfig& config, const SetParameter& set,
-                     const TakeRows& take = {});
+                     const TakeRows& take = {},
+                     const std::function<bool(const std::string& name)>& has = {});
 
 }  // namespace saturate::model

@@ -14,6 +14,7 @@
 #include "model/finite.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
+#include "model/panel_file.h"
 #include "model/transformer.h"
 
 namespace saturate::model {
@@ -80,7 +81,8 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
 }
 
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
-                  const Adapter* adapter) {
+                  const Adapter* adapter, const std::shared_ptr<const PanelFile>& panels) {
+  SAT_ASSERT(panels == nullptr || (adapter == nullptr && config.lora.empty()));
   const Stream stream(store.device());
   const Adapter* const beside =
       adapter != nullptr && adapter->lora.side_by_side > 0 ? adapter : nullptr;
@@ -134,7 +136,15 @@ void load_weights(const std::string& folder, const ModelConfig& config, Paramete
     }
     store.set(stream, id, values.data());
   };
-  load_hf_weights(folder, config, set, pack);
+  const auto has = [&](const std::string& name) {
+    if (panels == nullptr) return false;
+    const ParameterId id = need(store, name);
+    const ParameterSpec& p = store.spec(id);
+    const char* const there = store.is_packed(id) ? panels->find(name, p.rows, p.cols) : nullptr;
+    if (there != nullptr) store.pack(id, there, panels);
+    return there != nullptr;
+  };
+  load_hf_weights(folder, config, set, pack, has);
   store.refresh_compute(stream);
   stream.synchronize();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model folders from and into a parameter store.
 #pragma once
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "runtime/stream.h"
 
 namespace saturate::model {
+
+class PanelFile;
 
 // Warns, once in a process, of a Marian model whose decoder does not start from zeros.
 void warn_of_start_row(const ModelConfig& config, const GetParameter& get);
@@ -33,8 +36,10 @@ std::vector<float> read_weights(const std::string& folder, const ModelConfig& co
 // zero. Where the store packs, matrices that it keeps packed alone are read so, by all threads, without
 // a copy in full. Synchronises. Errors: those of load_hf_weights; the store may hold part of the new weights
 // then. Where `config` has an adapter `folder` is its, and the base is read from Lora::base. Several side by side
-// are given as `adapter`.
+// are given as `adapter`. Matrices that `panels` has (model/panel_file.h), of this folder, are not read but lie there;
+// not together with an adapter.
 void load_weights(const std::string& folder, const ModelConfig& config, ParameterStore& store,
-                  const Adapter* adapter = nullptr);
+                  const Adapter* adapter = nullptr,
+                  const std::shared_ptr<const PanelFile>& panels = {});
 
 }  // namespace saturate::model

@@ -18,6 +18,16 @@ struct ParameterStore::Packed {
   std::mutex mutex;  // of the pointers; what they point to stays
   std::vector<std::unique_ptr<const kernels::PackedWeights>> weights;
   std::vector<char> without_master;  // by parameter: its master is zeros that nobody has touched
+  std::vector<std::shared_ptr<const void>> keepers;  // of panels that are not in `memory`
+
+  void put(ParameterId id, std::unique_ptr<const kernels::PackedWeights> w,
+           std::shared_ptr<const void> keeper = {}) {
+    const std::lock_guard lock(mutex);
+    weights[static_cast<size_t>(id.index)] = std::move(w);
+    without_master[static_cast<size_t>(id.index)] = 1;
+    if (keeper != nullptr && (keepers.empty() || keepers.back() != keeper))
+      keepers.push_back(std::move(keeper));
+  }
 };
 
 void ParameterStore::pack(kernels::PackedType type, bool tables) {
@@ -35,11 +45,15 @@ void ParameterStore::pack(
     const std::function<const float*(int64_t first, int64_t count, float* room)>& rows) {
   SAT_ASSERT(is_packed(id));
   const ParameterSpec& s = spec(id);
-  auto weights = std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows,
-                                                          &packed_->memory);
-  const std::lock_guard lock(packed_->mutex);
-  packed_->weights[static_cast<size_t>(id.index)] = std::move(weights);
-  packed_->without_master[static_cast<size_t>(id.index)] = 1;
+  packed_->put(id, std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, rows,
+                                                            &packed_->memory));
+}
+
+void ParameterStore::pack(ParameterId id, const char* panels, std::shared_ptr<const void> keeper) {
+  SAT_ASSERT(is_packed(id));
+  const ParameterSpec& s = spec(id);
+  packed_->put(id, std::make_unique<kernels::PackedWeights>(packed_->type, s.rows, s.cols, panels),
+               std::move(keeper));
 }
 
 const kernels::PackedWeights* ParameterStore::packed(ParameterId id) const {

@@ -212,6 +212,8 @@ class ParameterStore {
   // nowhere else: its master stays zeros, and takes no memory. After allocate(). Errors: out_of_memory; those of `rows`.
   void pack(ParameterId id,
             const std::function<const float*(int64_t first, int64_t count, float* room)>& rows);
+  // The same of panels that lie at `panels` already (PackedWeights::bytes_of), in memory that `keeper` holds.
+  void pack(ParameterId id, const char* panels, std::shared_ptr<const void> keeper);
   // The copy; null where pack() was not called. Any thread. Errors: out_of_memory.
   const kernels::PackedWeights* packed(ParameterId id) const;
   bool packs() const noexcept { return packed_ != nullptr; }

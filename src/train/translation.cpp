@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/timed_part.h"
-#include "kernels/gemm/packed/packed_linear.h"
 #include "model/adapter_folder.h"
 #include "model/folder_manifest.h"
 #include "model/generation_config.h"
@@ -21,8 +20,7 @@
 #include "model/marian_npz.h"
 #include "model/model_folder.h"
 #include "train/checkpoint_store.h"
-#include "train/model_setup.h"
-#include "train/quantize.h"
+#include "train/model_weights.h"
 
 namespace saturate::train {
 namespace {
@@ -204,56 +202,6 @@ std::vector<int32_t> clip_source(std::vector<int32_t> ids, int64_t limit,
 
 namespace {
 
-// On the CPU bf16 and int8 are of matrices alone: all else is computed in fp32.
-DType compute_type(const std::string& precision, Device device) {
-  if (precision == "bf16" && !device.is_cuda()) return DType::f32;
-  if (rounds_operands(precision))
-    throw Error(Errc::unsupported, "model",
-                "precision " + precision + " is for training; give auto, fp32, bf16 or fp16");
-  if (precision != "int8") return resolve_precision(precision, device);
-  if (!device.is_cuda()) return DType::f32;
-  throw Error(Errc::unsupported, "model",
-              "precision int8 is for the CPU; give --device cpu, or another precision");
-}
-
-kernels::PackedType packed_type(const std::string& precision, const std::string& folder) {
-  if (precision == "bf16") return kernels::PackedType::bf16;
-  const bool int8 = precision == "int8" || (precision == "auto" && is_quantized(folder));
-  return int8 ? kernels::PackedType::s8 : kernels::PackedType::f32;
-}
-
-// A model without its text side.
-struct Weights {
-  std::shared_ptr<ParameterStore> store;
-  std::shared_ptr<model::Transformer> transformer;
-};
-
-Weights make_store(const model::ModelConfig& layout, Device device, const std::string& precision) {
-  const TimedPart part("device memory and tables");
-  Weights w{.store = std::make_shared<ParameterStore>(device, compute_type(precision, device)),
-            .transformer = {}};
-  w.store->set_kernels(kernels::kernel_options_from_environment());
-  w.transformer = std::make_shared<model::Transformer>(layout, *w.store);
-  w.store->allocate(ParameterStore::Purpose::inference);
-  w.transformer->make_tables(*w.store);
-  return w;
-}
-
-// The first of the lists that multiply with a matrix packs it, so lists come after the weights. Those
-// that lie in the files as in memory are packed as they are read, by all threads.
-Weights read_on_cpu(const std::string& folder, const model::ModelConfig& layout,
-                    const std::string& precision, const model::Adapter* adapter) {
-  Weights w = make_store(layout, Device{}, precision);
-  const kernels::PackedType type = packed_type(precision, folder);
-  // What a quantized folder holds is what packing it gives, so lookups lose nothing by it. bf16 has
-  // tables too, as on a GPU: two bytes a parameter.
-  w.store->pack(type, type == kernels::PackedType::bf16 ||
-                          (type == kernels::PackedType::s8 && is_quantized(folder)));
-  model::load_weights(folder, layout, *w.store, adapter);
-  w.store->packed(w.transformer->output_weight());
-  return w;
-}
-
 // Starts the device, reads the files and runs the hooks side by side.
 LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
                         const std::string& precision, const LoadHooks& hooks) {
@@ -264,10 +212,10 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
     return found;
   });
   // Of the text side weights need nothing but the language that some decoders start with.
-  std::future<Weights> beside;
+  std::future<ModelWeights> beside;
   if (place.adapter.empty() && hooks.adapters.empty() && hooks.target_language.empty()) {
     beside = std::async(std::launch::async, [&] {
-      if (device.get().is_cuda()) return Weights{};
+      if (device.get().is_cuda()) return ModelWeights{};
       const model::ModelConfig config = model::read_model_config(place.folder);
       model::check_hf_weights(place.folder, config);  // before room is made for what it claims
       return read_on_cpu(place.folder, config, precision, nullptr);
@@ -300,7 +248,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
   }
   const model::Adapter* const merged = adapter ? &*adapter : nullptr;
   if (hooks.on_text) hooks.on_text(m);
-  const auto take = [&](Weights w) {
+  const auto take = [&](ModelWeights w) {
     m.store = std::move(w.store), m.transformer = std::move(w.transformer);
   };
   const auto finish_on_cpu = [&] {
@@ -313,7 +261,7 @@ LoadedModel load_folder(const ModelPlace& place, const std::string& device_name,
                       !device.get().is_cuda();
   if (is_cpu) return finish_on_cpu();  // the memory of the device is where the weights are read to
   const std::shared_future<void> memory = std::async(std::launch::async, [&] {
-    if (device.get().is_cuda()) take(make_store(layout, device.get(), precision));
+    if (device.get().is_cuda()) take(make_weights(layout, device.get(), precision));
   });
   auto planned = std::async(std::launch::async, [&] {
     memory.get();

@@ -28,7 +28,7 @@ class Usage(unittest.TestCase):
             self.assertIn(text, err)
 
     def test_help_of_each_command_has_examples(self):
-        for command in ["train", "translate", "generate", "serve", "eval", "info", "bench", "quickstart-data"]:
+        for command in ["train", "translate", "generate", "serve", "eval", "info", "bench", "quickstart-data", "panels"]:
             code, out, _ = saturate(command, "--help")
             self.assertEqual(code, 0)
             self.assertRegex(out, rf"Examples?:\n.*saturate {command}")
@@ -318,6 +318,48 @@ class Eval(unittest.TestCase):
             code, _, err = saturate("eval", "--hyp", hyp + ".missing", "--ref", ref)
             self.assertNotEqual(code, 0)
             self.assertIn(hyp + ".missing", err)
+
+
+class Panels(unittest.TestCase):
+    MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "checkpoints", "bart")
+
+    def run_in(self, cache, *args):
+        done = subprocess.run([PROGRAM, *args], capture_output=True, text=True, timeout=120,
+                              env=os.environ | {"SATURATE_CACHE": cache, "SATURATE_VERBOSE": "load"})
+        return done.returncode, done.stdout, done.stderr
+
+    def test_are_kept_mapped_and_removed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, cache = os.path.join(folder, "source"), os.path.join(folder, "cache")
+            with open(source, "w", encoding="utf8") as file:
+                file.write("5 9 2\n4 7 7 8 2\n")
+            translate = ["translate", "--model", self.MODEL, "--device", "cpu", "--ids", "--quiet", "--max-length", "9",
+                         "--nbest", "3", "--input", source]
+            code, want, err = self.run_in(cache, *translate)
+            self.assertEqual(code, 0, err)
+            self.assertNotIn("lies in", err)
+            code, out, err = self.run_in(cache, "panels", "--model", self.MODEL)
+            self.assertEqual(code, 0, err)
+            kept = os.listdir(os.path.join(cache, "panels"))
+            self.assertEqual(len(kept), 1, kept)
+            self.assertIn(kept[0], out)
+            code, out, err = self.run_in(cache, *translate)
+            self.assertEqual((code, out), (0, want), err)
+            self.assertIn("lies in " + os.path.join(cache, "panels", kept[0]), err)
+            with open(os.path.join(cache, "panels", kept[0]), "r+b") as file:
+                file.truncate(4096)
+            code, out, err = self.run_in(cache, *translate)
+            self.assertEqual((code, out), (0, want), err)
+            self.assertIn("is passed over", err)
+            code, out, err = self.run_in(cache, "panels", "--model", self.MODEL, "--remove")
+            self.assertEqual((code, os.listdir(os.path.join(cache, "panels"))), (0, []), err)
+
+    def test_a_cache_that_cannot_be_written_is_named(self):
+        with tempfile.NamedTemporaryFile() as file:
+            code, _, err = self.run_in(file.name, "panels", "--model", self.MODEL)
+            self.assertNotEqual(code, 0)
+            self.assertIn(file.name + "/panels", err)
+            self.assertIn("set SATURATE_CACHE", err)
 
 
 class Quickstart(unittest.TestCase):

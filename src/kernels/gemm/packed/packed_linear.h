@@ -59,6 +59,13 @@ class PackedWeights {
   // w row-major, k elements a row.
   PackedWeights(PackedType type, const float* w, int64_t n, int64_t k,
                 PanelMemory* memory = nullptr);
+  // Of `bytes_of` bytes at `data`, aligned to a line of 64, as another one's view().panels had them; they are not copied and
+  // live longer.
+  PackedWeights(PackedType type, int64_t n, int64_t k, const char* data);
+  // What panels and, of s8, scales and offsets take, one behind the other from view().panels on.
+  static size_t bytes_of(PackedType type, int64_t n, int64_t k) noexcept;
+  // Of the way they lie: what is kept of others must not be read as these.
+  static constexpr int kLayout = 1;
   const PackedView& view() const noexcept { return view_; }
   size_t bytes() const noexcept { return bytes_; }
 

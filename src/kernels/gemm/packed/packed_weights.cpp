@@ -35,7 +35,35 @@ int64_t steps_of(PackedType type, int64_t k) {
   return k;
 }
 
+void require_sizes(int64_t n, int64_t k) {
+  if (n >= 1 && k >= 1) return;
+  throw Error(Errc::invalid_argument, "pack",
+              fmt::format("weights are ({}, {}); both must be at least 1", n, k));
+}
+
+// Of weights that lie at `data`.
+PackedView view_of(PackedType type, int64_t n, int64_t k, const char* data) {
+  PackedView v{.type = type, .n = n, .k = k, .panels = data};
+  if (type != PackedType::s8) return v;
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  v.scales = reinterpret_cast<const float*>(data + panels * steps_of(type, k) * kLine);
+  v.offsets = reinterpret_cast<const int32_t*>(v.scales + panels * kPanel);
+  return v;
+}
+
 }  // namespace
+
+size_t PackedWeights::bytes_of(PackedType type, int64_t n, int64_t k) noexcept {
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+  const int64_t constants = type == PackedType::s8 ? 8 : 0;  // a scale and an offset
+  return static_cast<size_t>(panels * (steps_of(type, k) * kLine + kPanel * constants));
+}
+
+PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const char* data) {
+  require_sizes(n, k);
+  view_ = view_of(type, n, k, data);
+  bytes_ = bytes_of(type, n, k);
+}
 
 char* PanelMemory::take(size_t bytes) {
   constexpr size_t kPage = size_t{1} << 21, kMost = size_t{1} << 25, kTogether = 256;
@@ -59,20 +87,16 @@ char* PanelMemory::take(size_t bytes) {
 
 PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& rows,
                              PanelMemory* memory) {
-  if (n < 1 || k < 1) {
-    throw Error(Errc::invalid_argument, "pack",
-                fmt::format("weights are ({}, {}); both must be at least 1", n, k));
-  }
+  require_sizes(n, k);
   static_assert(kRowsAtOnce == kPanel);
   const bool s8 = type == PackedType::s8;
-  const int64_t panels = (n + kPanel - 1) / kPanel, steps = steps_of(type, k);
-  const int64_t panel_bytes = steps * kLine, padded = panels * kPanel;
-  const int64_t constants = s8 ? padded * 8 : 0;
-  bytes_ = static_cast<size_t>(panels * panel_bytes + constants);
+  const int64_t panels = (n + kPanel - 1) / kPanel, panel_bytes = steps_of(type, k) * kLine;
+  bytes_ = bytes_of(type, n, k);
   if (memory == nullptr) memory_ = Buffer({}, bytes_);
   char* const data = memory == nullptr ? memory_.as<char>() : memory->take(bytes_);
-  auto* const scales = reinterpret_cast<float*>(data + panels * panel_bytes);
-  auto* const offsets = reinterpret_cast<int32_t*>(scales + padded);
+  view_ = view_of(type, n, k, data);
+  auto* const scales = const_cast<float*>(view_.scales);
+  auto* const offsets = const_cast<int32_t*>(view_.offsets);
   parallel_for(panels, std::max<int64_t>(1, 65536 / (k * kPanel)), [&](int64_t begin, int64_t end) {
     std::vector<float> room(static_cast<size_t>(kPanel * k));
     for (int64_t p = begin; p < end; ++p) {
@@ -90,12 +114,6 @@ PackedWeights::PackedWeights(PackedType type, int64_t n, int64_t k, const Rows& 
       }
     }
   });
-  view_ = {.type = type,
-           .n = n,
-           .k = k,
-           .panels = data,
-           .scales = s8 ? scales : nullptr,
-           .offsets = s8 ? offsets : nullptr};
 }
 
 void unpack_rows(const PackedView& w, const int32_t* ids, int64_t rows, float* out) {
