@@ -34,7 +34,7 @@ CAUSES = {
     "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers")),
     "allocation": (("allocation_bound",), ("allocator",)),
-    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention")),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention", "recompute")),
     "precision": (("gpu_bound",), ("precision", "mixed_precision")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     # A network that data comes over, or the one between the ranks of a program.
@@ -172,8 +172,15 @@ def planted_functions(text):
     return re.findall(r"\w+", re.split("[,.]", re.sub(r"\(.*?(\)|$)", "", said[1]))[0].replace(" and ", " ")) if said else []
 
 
-def line_of(report):
-    """The function and text of the first line that a report gives, of a worker where the launching thread only waits."""
+def line_of(report, program=""):
+    """The function and text of the line that a report's verdict names, of older reports the first of its lines: of a
+    worker where the launching thread only waits; of its caller where it lies in a file that programs share."""
+    named = report["verdict"].get("line")
+    if named and "loader's workers" not in named["remark"]:
+        at = named["at"] if named["at"]["file"] == program + ".py" else named["called_from"] or named["at"]
+        return at["function"].split(".")[-1], f"{max(named['with_backward_pass'], named['function_share']):.0%} {at['text']}, {at['function']}"
+    if "line" in report["verdict"] and not named:
+        return "", ""
     for device in report.get("devices", []):
         lines = device.get("host_lines") or {}
         waits_for = "loader's workers" in (lines.get("lines") or [{}])[0].get("remark", "")
@@ -198,7 +205,7 @@ def judge_one(folder, row):
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
               "ceiling": ceiling, "above": round(gained / promised, 3)}
     if cause != "none" and (HERE / f"{row['program']}.py").exists():
-        function, judged["line"] = line_of(planted)
+        function, judged["line"] = line_of(planted, row["program"])
         judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
     if row.get("healthy") and healthy.exists():
         judged["healthy"] = round(max((o[1] for o in offers(json.loads(healthy.read_text("utf-8")))), default=1.0), 3)
