@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "observe/analyse/attribute.h"
+#include "observe/analyse/issue_lines.h"
 #include "observe/analyse/kernel_work.h"
 #include "observe/analyse/names.h"
 #include "observe/analyse/waits_beside.h"
@@ -83,6 +84,7 @@ struct Analyser::Device {
   int64_t gap_host_ns = 0;
   Budget gap_short;
   HostLineCounts lines;
+  IssueLines issued;
 };
 
 struct Analyser::State {
@@ -312,6 +314,27 @@ void Analyser::tell_apart(const Trace& window, const HostTimeline& host, const S
   }
 }
 
+// The stretches in which threads that issue work of the device wait for it.
+void Analyser::add_waits(const Trace& window, const HostTimeline& host, Device& d, int64_t to_ns) {
+  std::vector<bool> issues(window.threads.size());
+  for (const DeviceOp& op : window.ops) {
+    if (window.streams[op.stream].device != d.result.device) continue;
+    const uint32_t call = host.issuer(op);
+    if (call != kNone) issues[window.calls[call].thread] = true;
+  }
+  for (uint32_t t = 0; t < issues.size(); ++t) {
+    const bool first = window.threads[t].thread == window.threads[t].process;
+    if (!issues[t] && !first) continue;
+    const auto pieces = host.thread(t);
+    for (size_t p = host.first_after(t, d.done_ns); p < pieces.size() && pieces[p].start_ns < to_ns;
+         ++p) {
+      if (pieces[p].leaf != Leaf::sync && pieces[p].leaf != Leaf::blocking_copy) continue;
+      d.lines.add_wait(window, std::max(pieces[p].start_ns, d.done_ns),
+                       std::min(pieces[p].end_ns, to_ns), t);
+    }
+  }
+}
+
 void Analyser::process(const Trace& window, const HostTimeline& host, Device& d, int64_t to_ns) {
   State& s = *state_;
   if (to_ns <= d.done_ns) return;
@@ -380,6 +403,8 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
   });
 
   BusyLeaves leaves(window);
+  d.issued.add(window, host, r.device, d.done_ns, to_ns, leaves, multiprocessors);
+  if (!window.samples.empty()) add_waits(window, host, d, to_ns);
   const KernelWork work(window, leaves);
   std::vector<bool> counted(window.calls.size());  // a graph's nodes share their call
   for (const DeviceOp& op : window.ops) {
@@ -484,7 +509,10 @@ Analysis Analyser::finish(const Trace& trace) {
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;
     SAT_ASSERT(r.budget.total_ns() == r.to_ns - r.from_ns);
-    r.host_lines = d.lines.finish(trace, r.budget);
+    r.host_lines = d.lines.finish(trace, r.budget, d.issued.forward(trace));
+    r.work_lines = d.issued.work(trace);
+    r.copy_lines = d.issued.copies(trace);
+    r.product_lines = d.issued.products(trace);
     a.devices.push_back(std::move(r));
   }
   std::stable_sort(a.devices.begin(), a.devices.end(), [](const auto& x, const auto& y) {
@@ -527,6 +555,8 @@ Analysis Analyser::finish(const Trace& trace) {
     return static_cast<double>(
         durations[static_cast<size_t>(q * static_cast<double>(durations.size() - 1))]);
   };
+  st.stretch_ns = static_cast<double>(s.begins.back() - s.from_ns) /
+                  static_cast<double>(s.begins.size() - 1 - s.warm_up);
   st.median_ns = at(0.5);
   st.p10_ns = at(0.1);
   st.p90_ns = at(0.9);

@@ -48,6 +48,8 @@ class Analyser {
                                   int64_t since_ns) const;
   static void keep_calls_before(const Trace& window, const HostTimeline& host, int64_t since_ns,
                                 std::vector<bool>& keep);
+  static void add_waits(const Trace& window, const HostTimeline& host, Device& device,
+                        int64_t to_ns);
   void process(const Trace& window, const HostTimeline& host, Device& device, int64_t to_ns);
   std::unique_ptr<State> state_;
 };

@@ -80,6 +80,9 @@ struct DeviceAnalysis {
   std::vector<TimelineBucket> timeline;  // from from_ns on
   MemoryUse memory;
   HostLines host_lines;  // empty where no stacks were sampled
+  // Lines that gave the device its work; those that copied, and those of products that could have
+  // fewer bits.
+  WorkLines work_lines, copy_lines, product_lines;
   // Of the time in which the launching thread waited for data or was blocked, half a millisecond or
   // more at a time: all of it, and what other threads waited for meanwhile, by kind and name.
   int64_t waited_ns = 0;
@@ -95,7 +98,8 @@ struct StepAnalysis {
   int64_t warm_up = 0;
   int64_t irregular = 0;  // stretches between steps that are none
   double mean_ns = 0, median_ns = 0, p10_ns = 0, p90_ns = 0;
-  double drift = 1;  // of the step time from first quarter to last; reported above kDrifts
+  double stretch_ns = 0;  // mean from one begin to the next, irregular stretches too
+  double drift = 1;       // of the step time from first quarter to last; reported above kDrifts
 };
 
 struct Analysis {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/text.h"
 #include "observe/analyse/names.h"
@@ -43,6 +44,12 @@ double pinning(const DeviceAnalysis& d) {
   for (const auto& [key, time] : d.evidence)
     if (key.first == Leaf::allocator && pins_memory(key.second)) ns += time.ns;
   return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+}
+
+// Of the time, what the host's lines show it to spend in all leaves together.
+double host_share(const DeviceAnalysis& d, const std::array<double, kLeaves>& ns) {
+  const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
+  return sum / static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
 // The share of the time in kernels whose names `which` takes.
@@ -113,7 +120,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat =
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
           "at a time stays";
-      f.assumes = "kernels take as long as now and follow each other without a gap";
+      f.assumes =
+          f.ceiling
+              ? "kernels take as long as now and follow each other without a gap"
+              : "kernels take as long as now; at most, what compilers and operations on lists "
+                "of tensors do besides, the short ones among them are joined";
       break;
     }
     case FixKind::host_work:
@@ -158,7 +169,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.evidence =
           fmt::format("{:.1f}% of the time the device waits for data", share(d, {Leaf::loader})) +
           main_names(d, {Leaf::loader});
-      if (settings.prepared >= 0.01)
+      if (const double made = 100 * host_share(d, d.host_lines.making_ns); made >= 1)
+        f.evidence += fmt::format(
+            "; {:.1f}% the batch is made where the loop asks for it, in the thread that launches",
+            made);
+      else if (settings.prepared >= 0.01)
         f.evidence += fmt::format(
             "; {:.1f}% its issuing thread makes data itself, in long stretches that end in a copy "
             "to the device",
@@ -206,11 +221,23 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
     case FixKind::code_load:
       f.evidence =
           fmt::format("{:.1f}% of the time the device waits for code to be loaded or compiled",
-                      share(d, {Leaf::code_load})) +
+                      100 * f.share) +
           main_names(d, {Leaf::code_load});
       f.action =
           "warm up before measuring; CUDA_MODULE_LOADING=EAGER; keep shapes equal so that nothing "
           "is compiled again";
+      if (host_share(d, d.host_lines.compiling_ns) < 0.01) break;
+      f.action =
+          torch ? "keep shapes equal (pad to one length or to few), or mark what varies: "
+                  "torch.compile(dynamic=True), torch._dynamo.mark_dynamic; "
+                  "TORCH_LOGS=recompiles says why"
+          : jax ? "keep shapes and static arguments equal; "
+                  "jax.config.update(\"jax_explain_cache_misses\", "
+                  "True) says why; a cache on the disk (jax_compilation_cache_dir) for the start"
+                : "keep shapes and constants equal so that nothing is compiled again";
+      f.caveat =
+          "what is compiled once, at the start of a long run, costs it less than this part of it";
+      f.assumes = "what was compiled is there already";
       break;
     case FixKind::communication:
       f.evidence =
@@ -236,15 +263,19 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
     }
     case FixKind::mixed:
       f.evidence = fmt::format(
-          "{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% memory-bound ones",
-          share(d, {Leaf::matrix}), share(d, {Leaf::memory_bound}));
+          "{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% such with fp32 "
+          "inputs "
+          "(TF32), {:.1f}% memory-bound ones",
+          share(d, {Leaf::matrix}), 100 * kernels_share(d, is_tf32),
+          share(d, {Leaf::memory_bound}));
       f.action = torch ? "torch.autocast(\"cuda\", dtype=torch.bfloat16), for convolutions with "
                          "memory_format=torch.channels_last"
                        : "bf16 inputs for products, and for what lies between them";
       f.caveat = "rounds to 8 bits; weights and optimizer stay in fp32";
       f.assumes = fmt::format(
-          "at least half of what TF32 brings, at most products {:.1f} times as fast, half the "
-          "bytes between them and no conversions of layout",
+          "at least half of what TF32 brings, at most products {:.1f} times as fast, twice where "
+          "they are "
+          "TF32 already, half the bytes between them and no conversions of layout",
           settings.half_ratio);
       break;
     case FixKind::fusion:
@@ -309,6 +340,19 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat = "layers without a kernel for that order convert again";
       f.assumes = "the other kernels take as long as now";
       break;
+    case FixKind::recompute:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time kernels of the forward pass run again, between kernels of the "
+          "backward pass{}",
+          100 * f.share, f.share > 0 ? ", as checkpointing makes them" : "");
+      f.action = torch ? "no checkpointing (torch.utils.checkpoint, gradient_checkpointing), or of "
+                         "fewer layers"
+                       : "keep the activations, or those of some layers";
+      f.caveat = "takes memory: a checkpointed layer keeps its input alone";
+      f.assumes =
+          "from half of these kernels to a quarter more: with those before the first kernel "
+          "of the backward pass, and what runs beside them";
+      break;
     case FixKind::attention: {
       const double part = f.share;
       f.evidence = fmt::format(
@@ -343,9 +387,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
               : "search for what grows in the loop: a list that is walked or copied each step, a "
                 "cache, hooks that pile up, losses kept with their graphs";
       f.caveat = "the longer the run, the more it brings";
-      f.assumes =
-          fmt::format("between a first quarter's step of {:.3g} ms and a first one of {:.3g}",
-                      1e-6 * growth.early_ns, 1e-6 * growth.first_ns);
+      f.assumes = fmt::format(
+          "from half of what a first quarter's step of {:.3g} ms brings to a first one of {:.3g}, "
+          "in "
+          "a run whose steps are as long as its last ones are now",
+          1e-6 * growth.early_ns, 1e-6 * growth.first_ns);
       break;
     case FixKind::processes:
       f.evidence = unfilled;
@@ -404,14 +450,19 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
                                 Leaf::network, Leaf::lock, Leaf::gil, Leaf::runnable}) -
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::host_work:
-      return part(d.long_host,
-                  {Leaf::host_code, Leaf::after_sync, Leaf::blocked, Leaf::file_read,
-                   Leaf::file_write, Leaf::network, Leaf::lock, Leaf::gil, Leaf::runnable});
+      // Less what is the loader's or a compiler's, which lies in such stretches.
+      return std::max(0.0, part(d.long_host, {Leaf::host_code, Leaf::after_sync, Leaf::blocked,
+                                              Leaf::file_read, Leaf::file_write, Leaf::network,
+                                              Leaf::lock, Leaf::gil, Leaf::runnable}) -
+                               host_share(d, d.host_lines.making_ns) -
+                               host_share(d, d.host_lines.compiling_ns));
     case FixKind::syncs:
       return without_copies({Leaf::sync, Leaf::after_sync, Leaf::blocking_copy}) +
              part(d.after_wait, {Leaf::launch, Leaf::launch_latency});
     case FixKind::loader:
-      return of({Leaf::loader});
+      return of({Leaf::loader}) + host_share(d, d.host_lines.making_ns) -
+             d.host_lines.making_ns[static_cast<size_t>(Leaf::loader)] /
+                 static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
     case FixKind::copies:
       return of({Leaf::copy_in, Leaf::copy_in_pageable, Leaf::blocking_copy}) + bulk_out_share(d) +
              pinning(d) +
@@ -421,12 +472,15 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::allocator:
       return of({Leaf::allocator}) - pinning(d);
     case FixKind::code_load:
-      return of({Leaf::code_load});
+      return of({Leaf::code_load}) + host_share(d, d.host_lines.compiling_ns) -
+             d.host_lines.compiling_ns[static_cast<size_t>(Leaf::code_load)] /
+                 static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
     case FixKind::communication:
       return of({Leaf::communication});
     case FixKind::precision:
-    case FixKind::mixed:
       return of({Leaf::matrix});
+    case FixKind::mixed:
+      return of({Leaf::matrix}) + kernels_share(d, is_tf32);
     case FixKind::fusion:
       return of({Leaf::memory_bound, Leaf::tiny});
     case FixKind::transfers:
@@ -443,6 +497,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::attention:
       return kernels_share(d, can_read_mask);
     case FixKind::growth:
+    case FixKind::recompute:
       return 0;
     case FixKind::processes:
     case FixKind::batch:

@@ -36,7 +36,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 19> kInfo = {{
+constexpr std::array<FixInfo, 20> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -53,6 +53,7 @@ constexpr std::array<FixInfo, 19> kInfo = {{
     {"clocks", "clocks at the full rate"},
     {"layout", "one layout of memory"},
     {"attention", "attention without a mask of numbers"},
+    {"recompute", "activations kept, not computed again"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -192,6 +193,10 @@ class Finder {
       f.unsure = work / surely < kWorthProcesses;
     } else if (kind == FixKind::growth) {
       set_growth(f);
+    } else if (kind == FixKind::graphs) {
+      set_graphs(f, surely, step(kinds, Assume::at_most), step(kinds, Assume::likely));
+    } else if (kind == FixKind::recompute) {
+      set_recompute(f, surely);
     } else if (kind == FixKind::allocator) {
       set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
     } else {
@@ -214,7 +219,8 @@ class Finder {
       f.ceiling = false;
       widen(f, sure, base_ / step(kinds, Assume::ahead));
     }
-    if (sure >= kWorth && (kind == FixKind::host_work || kind == FixKind::loader))
+    // Steps without the program's own work may be those in which nothing was compiled.
+    if (sure >= kWorth && (kind == FixKind::loader || (kind == FixKind::host_work && !compiles())))
       set_as_measured(f, sure);
     // Data may be there earlier without being there in time.
     if (kind == FixKind::loader && !f.ceiling) f.low = std::min(f.low, kLeastOfLoader);
@@ -222,6 +228,7 @@ class Finder {
     if (kind == FixKind::host_work && sure >= kWorth && mostly_long_host())
       widen(f, sure, base_ / step(kinds, Assume::ahead));
     if (kind == FixKind::host_work && sure >= kWorth) widen_by_pace(f, sure);
+    if (kind == FixKind::code_load && sure >= kWorth && compiles()) widen_by_pace(f, sure);
     // A check after every operation has code and kernels of its own.
     // Values at several places of a step steer what it does: the masks, norms and lists around them
     // go with them, or not. One that is read once is for the log.
@@ -239,8 +246,9 @@ class Finder {
     const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
     f.cures = !is_throughput(kind) && kind != FixKind::attention &&
               !(kind == FixKind::clocks && only_power);
-    f.share = kind == FixKind::growth ? (growth_.found ? 1 - growth_.first_ns / growth_.mean_ns : 0)
-                                      : attributed_share(kind, analysis_, clock_);
+    f.share = kind == FixKind::growth      ? removed(growth_gain(growth_.first_ns))
+              : kind == FixKind::recompute ? removed(f.speedup)
+                                           : attributed_share(kind, analysis_, clock_);
     if (kind == FixKind::host_work)
       f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
@@ -303,7 +311,8 @@ class Finder {
   void set_mixed(Fix& f, double surely, double at_most) const {
     f.ceiling = false;
     f.low = 1 + (surely - 1) / 2;
-    f.high = std::max(surely, at_most);
+    // Kernels of 16 bits are others: convolutions may be done in another way.
+    f.high = kSameBound * std::max(surely, at_most);
     f.speedup = surely < kWorthMixed ? 1 : std::sqrt(surely * f.high);
     f.step_ns = base_ / f.speedup;
   }
@@ -325,11 +334,57 @@ class Finder {
     });
     return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, calls));
   }
+  // What a step gains that takes `ns` less than the mean one. Irregular stretches do not grow.
+  double growth_gain(double ns) const {
+    if (!growth_.found) return 1;
+    const double all = analysis_.steps.stretch_ns, less = growth_.mean_ns - ns;
+    return all / std::max(1.0, all - std::max(0.0, less));
+  }
+  // How far it goes on is the program's; a run as long again begins where this one ends.
   void set_growth(Fix& f) const {
     f.step_ns = base_;
     if (!growth_.found) return;
-    const double scale = base_ / growth_.mean_ns;
-    set_bound(f, base_, growth_.early_ns * scale, growth_.first_ns * scale);
+    const double early = growth_gain(growth_.early_ns), first = growth_gain(growth_.first_ns);
+    f.ceiling = false;
+    f.speedup = std::sqrt(early * first);
+    f.low = 1 + (early - 1) / 2;
+    f.high = 1 + (first - 1) * std::max(1.0, (growth_.late_ns - growth_.first_ns) /
+                                                 (growth_.mean_ns - growth_.first_ns));
+    f.step_ns = base_ / f.speedup;
+  }
+  // Issuing at once leaves the kernels as they are. What writes short ones anew, as compilers do
+  // and operations on lists of tensors, makes fewer of them: then the gain has no ceiling here.
+  void set_graphs(Fix& f, double surely_ns, double at_most_ns, double joined_ns) const {
+    const double surely = base_ / std::max(1.0, surely_ns);
+    set_bound(f, base_, surely_ns, surely >= kWorth ? at_most_ns : surely_ns);
+    const double joined = base_ / std::max(1.0, joined_ns);
+    if (surely < kWorth || joined <= kSameBound * std::max(f.speedup, f.high)) return;
+    if (f.ceiling) f.low = 1 + (surely - 1) / 2;
+    f.ceiling = false;
+    f.high = joined;
+  }
+  // The stretch before the first kernel of the backward pass does not show; nor do what saves and
+  // restores states of random numbers, and casts, which have no counterpart in the forward pass.
+  void set_recompute(Fix& f, double surely_ns) const {
+    constexpr double kBeside = 1.25;
+    const double n = replay_.recomputed_stretches();
+    f.step_ns = base_;
+    if (n == 0) return;
+    const double less = (base_ - surely_ns) * (n + 1) / n;
+    f.ceiling = false;
+    f.speedup = base_ / std::max(1.0, base_ - less);
+    f.low = 1 + (base_ / std::max(1.0, surely_ns) - 1) / 2;
+    f.high = 1 + kBeside * (f.speedup - 1);
+    f.step_ns = base_ / f.speedup;
+  }
+  // Whether making code holds up the host for a good part of the time.
+  bool compiles() const {
+    constexpr double kPartOfIt = 0.05;
+    int64_t ns = 0;
+    replay_.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t) {
+      ns += e.compiles ? waits_ns(e) : 0;
+    });
+    return static_cast<double>(ns) >= kPartOfIt * static_cast<double>(replay_.measured().total_ns);
   }
 
   const Replay& replay_;
@@ -347,13 +402,18 @@ double long_after_waits(const Analysis& analysis) {
          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
+bool is_outside_kernels(FixKind kind) {
+  return kind <= FixKind::code_load || kind == FixKind::transfers || kind == FixKind::cores;
+}
+
 // What makes a fix worth a line: those that cost memory more, a limit that is there for a reason
 // never.
 double least_of(const Fix& f, const ClockHold& clock, double busy) {
   if (is_throughput(f.kind)) return kWorthProcesses;
   if (f.kind == FixKind::fusion) return kWorthFusion;
   // Beside a device that is busy they are its own, between kernels that wait for it in a queue.
-  if (f.kind == FixKind::graphs && busy > kBusy) return kWorthGaps;
+  // So are copies that would go beside its work, which then goes slower, and short waits.
+  if (is_outside_kernels(f.kind) && busy > kBusy) return kWorthGaps;
   const bool only_power = clock.power && !clock.heat && !clock.supply && !clock.settings;
   // A chip that multiplies all the time is meant to be held by its power.
   return f.kind == FixKind::clocks && only_power ? std::numeric_limits<double>::max() : kWorth;
@@ -375,8 +435,10 @@ void join_growth(std::vector<Fix>& fixes, const Growth& growth, double base_ns) 
   Fix& f = fixes[static_cast<size_t>(FixKind::growth)];
   if (work.share < kMostOfIt * f.share) return;  // it grows in stretches of another kind
   const double without_work = base_ns / std::max(work.speedup, work.high);
-  set_bound(f, base_ns, base_ns * growth.early_ns / growth.mean_ns,
-            std::max(without_work, base_ns * growth.first_ns / growth.mean_ns));
+  const double grown = f.high;
+  f.high = std::max(grown, base_ns / without_work);
+  f.speedup = std::max(f.speedup, std::sqrt(f.low * f.high));
+  f.step_ns = base_ns / f.speedup;
   f.share = work.share;
 }
 
@@ -414,7 +476,8 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
         return f.cures && f.share >= kPart && f.with.empty() && f.kind != FixKind::growth &&
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
-               f.kind != FixKind::layout && f.kind != FixKind::attention;
+               f.kind != FixKind::layout && f.kind != FixKind::attention &&
+               f.kind != FixKind::recompute;
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
@@ -492,18 +555,25 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   const double could_run_ahead = std::min(
       removed(fixes[static_cast<size_t>(FixKind::syncs)].speedup), long_after_waits(analysis));
   join_growth(fixes, finder.growth(), finder.base_ns());
-  const Budget& budget = analysis.devices.front().budget;
+  // Unless it works on what it waited for: then the wait cannot go without the work.
+  const DeviceAnalysis& device = analysis.devices.front();
+  const double needs = device.host_lines.needs_value_ns /
+                       static_cast<double>(std::max<int64_t>(1, device.budget.total_ns()));
+  const double stays = std::min(could_run_ahead, needs);
+  const Budget& budget = device.budget;
   const double busy = static_cast<double>(budget.busy_ns()) /
                       static_cast<double>(std::max<int64_t>(1, budget.total_ns()));
   for (Fix& f : fixes) {
     f.own = f.kind == FixKind::syncs ? removed(f.speedup) : std::min(f.share, removed(f.speedup));
-    if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead);
+    if (f.kind == FixKind::syncs) f.own = std::max(0.0, f.own - stays);
+    if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead + stays);
     // Fewer kernels are fewer launches, too: where the device stands still that is launching's.
     if (f.kind == FixKind::fusion) f.own *= busy;
     finder.add_words_to(f);
   }
   Fix& mixed = fixes[static_cast<size_t>(FixKind::mixed)];  // behind the switch that rounds less
-  mixed.own = std::min(mixed.own, fixes[static_cast<size_t>(FixKind::precision)].own);
+  const Fix& tf32 = fixes[static_cast<size_t>(FixKind::precision)];
+  if (tf32.speedup >= kWorthMixed) mixed.own = std::min(mixed.own, tf32.own);
   if (report.numbers) report.together = find_pairs(finder, fixes);
   std::stable_sort(fixes.begin(), fixes.end(), goes_before);
   put_behind_obstacles(fixes);

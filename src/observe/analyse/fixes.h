@@ -27,6 +27,7 @@ enum class FixKind : uint8_t {
   clocks,         // the clock that the chip has when nothing holds it down
   layout,         // one order of memory from layer to layer
   attention,      // no mask of numbers
+  recompute,      // keep what the backward pass needs instead of computing it again
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which lines of the program the host was in while a device waited for it, from samples of stacks.
 #pragma once
-#include <compare>
-#include <cstddef>
+#include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "observe/analyse/leaf.h"
@@ -38,6 +39,10 @@ struct HostLine {
   std::string holder_thread;
   double ns = 0;     // of the device's idle time; of a worker: 0
   double share = 0;  // of the idle time that the host is to blame for; workers: of their samples
+  // As shares: of the backward pass, what this line's part of the forward pass has of it; and all
+  // lines of the function, where those hold most of the time.
+  double backward = 0, function_share = 0;
+  bool compiles = false;  // it makes code, most of its time
   int64_t samples = 0;
   Leaf leaf = Leaf::host_code;  // that it falls in most
 };
@@ -49,7 +54,23 @@ struct HostLines {
   // Of the processes that the program started and that issue no work, while the device waited.
   std::vector<HostLine> workers;
   int64_t worker_processes = 0, worker_samples = 0;
+  // Of the idle time, by leaf: what the host spent on making code, and on making the next batch
+  // where it was asked for.
+  std::array<double, kLeaves> compiling_ns{}, making_ns{};
+  // Lines in which the host waited for the device, idle or not: shares of those samples.
+  std::vector<HostLine> waits;
+  int64_t wait_samples = 0;
+  // Of the host code after a wait: what works on the value waited for, in lines that wait
+  // themselves or print values.
+  double needs_value_ns = 0;
   bool empty() const { return samples == 0; }
+};
+
+// Lines that gave a device work of some kind; shares are of the time of what is known.
+struct WorkLines {
+  std::vector<HostLine> lines;  // the largest first
+  int64_t samples = 0;
+  double ns = 0, known = 0;  // of that work, and the share of it whose line is known
 };
 
 // Below, a line's share is chance: with 20 samples it is known to about a tenth.
@@ -61,29 +82,19 @@ constexpr int64_t kFewSamples = 20;
 // that one. Cost: O(stretches + samples).
 class HostLineCounts {
  public:
+  HostLineCounts();
+  ~HostLineCounts();
+  HostLineCounts(HostLineCounts&&) noexcept;
   void add(const Trace& trace, int64_t start_ns, int64_t end_ns, Leaf leaf, uint32_t thread);
-  // `idle`: the budget that the stretches came from.
-  HostLines finish(const Trace& trace, const Budget& idle) const;
+  // The thread waited for the device.
+  void add_wait(const Trace& trace, int64_t start_ns, int64_t end_ns, uint32_t thread);
+  // `idle`: the budget that the stretches came from; `forward` as of group_lines().
+  HostLines finish(const Trace& trace, const Budget& idle,
+                   const std::map<std::pair<uint32_t, uint32_t>, double>& forward = {}) const;
 
  private:
-  struct Key {
-    Leaf leaf;
-    uint32_t thread, stack, wait, holder, holder_stack;
-    HostState state;
-    auto operator<=>(const Key&) const = default;
-  };
-  struct Cursor {
-    size_t begin = 0, end = 0, at = 0;
-  };
-  void index(const Trace& trace);
-  int64_t count(const Trace& trace, uint32_t thread, int64_t start_ns, int64_t end_ns, Leaf leaf,
-                std::map<Key, int64_t>& into);
-
-  size_t indexed_ = 0, threads_ = 0;                   // samples and threads that the index is of
-  std::vector<Cursor> cursors_;                        // by thread
-  std::map<uint32_t, uint32_t> program_thread_;        // of processes that issue work
-  std::map<uint32_t, std::vector<uint32_t>> workers_;  // threads, by process that they work for
-  std::map<Key, int64_t> points_, worker_points_;
+  struct Counts;
+  std::unique_ptr<Counts> counts_;
 };
 
 }  // namespace saturate::observe

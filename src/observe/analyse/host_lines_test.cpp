@@ -8,26 +8,15 @@
 #include "observe/report/json.h"
 #include "observe/report/text.h"
 #include "observe/testing/simulator.h"
+#include "observe/testing/stacks.h"
 
 namespace saturate::observe {
 namespace {
 
+using testing::stack_of;
+
 constexpr int64_t kMs = 1'000'000;
 constexpr const char* kTorch = "/opt/lib/python3.11/site-packages/torch/";
-
-struct Frame {
-  const char *function, *file;
-  uint32_t line;
-  const char* text = "";
-};
-
-uint32_t stack_of(Trace& t, std::initializer_list<Frame> outermost_first) {
-  uint32_t node = kNoStack;
-  for (const Frame& f : outermost_first)
-    node = t.stacks.add(
-        {node, t.names.add(f.function), t.names.add(f.file), f.line, t.names.add(f.text)});
-  return node;
-}
 
 // 30 steps: 6 ms of host code, then 4 ms on the device while the host waits for it.
 Trace program() {
@@ -243,6 +232,7 @@ TEST(StackWords, WhoseCode) {
   EXPECT_EQ(owner_of("/home/bin/train.py"), CodeOwner::program);
   EXPECT_EQ(owner_of("/usr/lib/libz.so.1"), CodeOwner::library);
   EXPECT_EQ(owner_of("[kernel]"), CodeOwner::library);
+  EXPECT_EQ(owner_of("/tmp/torchinductor_a/dh/cdh3k.py"), CodeOwner::framework);
   EXPECT_EQ(owner_of("/home/a/build/train"), CodeOwner::program);
 }
 

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "observe/trace/trace.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -33,6 +35,7 @@ bool names_tensor_cores(std::string_view n) {
 }  // namespace
 
 CallClass classify_call(std::string_view name) {
+  if (name == kDeviceWait) return CallClass::sync;
   const std::string n = lower(name);
   if (has_any(n, {"synchronize", "streamwaitvalue", "eventquery"}))
     return has_any(n, {"eventquery"}) ? CallClass::other : CallClass::sync;
@@ -57,7 +60,10 @@ bool is_blocking_copy(std::string_view name) {
 }
 
 bool is_pointwise(std::string_view kernel) {
-  return has_any(lower(kernel), {"elementwise", "pointwise", "triton_poi", "loop_", "wrapped_"});
+  const std::string n = lower(kernel);
+  if (n.starts_with("cupy_"))  // one kernel an operation of arrays
+    return !has_any(n, {"sum", "prod", "_max_", "_min_", "arg", "mean", "_all", "_any", "scan"});
+  return has_any(n, {"elementwise", "pointwise", "triton_poi", "loop_", "wrapped_"});
 }
 
 bool is_layout_change(std::string_view kernel) {
@@ -78,6 +84,16 @@ bool is_optimizer(std::string_view kernel) {
   return has_any(lower(kernel.substr(0, 512)),
                  {"multi_tensor", "adam", "sgd", "lamb_", "lambfunctor", "lambstage", "optimizer",
                   "adagrad"});  // "lamb" is in every "{lambda(float)#1}"
+}
+
+bool is_tf32(std::string_view kernel) {
+  const std::string n = lower(kernel);
+  return has_any(n, {"tf32"}) || (has_any(n, {"tensorop_s1688"}) && !has_any(n, {"f16"}));
+}
+
+bool is_backward(std::string_view kernel) {
+  return has_any(lower(kernel), {"backward", "_bwd", "bprop", "grad_input", "gradinput", "dgrad",
+                                 "wgrad", "batchnorm_bw"});
 }
 
 bool pins_memory(std::string_view call) {
@@ -108,7 +124,7 @@ KernelClass classify_kernel(std::string_view name) {
                   "silu",        "pool",         "transpose",  "permute",  "rotary",
                   "sort",        "scan",         "cumsum",     "nll_loss", "cross_entropy",
                   "triton_poi",  "triton_per",   "triton_red", "loop_",    "input_",
-                  "wrapped_",    "distribution", "cast"}))
+                  "wrapped_",    "distribution", "cast",       "cupy_"}))
     return KernelClass::memory;
   return KernelClass::other;
 }

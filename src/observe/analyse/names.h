@@ -40,6 +40,10 @@ bool is_attention(std::string_view kernel);
 bool can_read_mask(std::string_view kernel);
 // Whether a kernel updates weights, as far as its name says.
 bool is_optimizer(std::string_view kernel);
+// Of products on tensor cores: whether their inputs are fp32, rounded to TF32.
+bool is_tf32(std::string_view kernel);
+// Whether a kernel is of a backward pass, as far as its name says.
+bool is_backward(std::string_view kernel);
 // Of calls that allocate: whether they take, give back, pin or unpin host memory.
 bool pins_memory(std::string_view call);
 

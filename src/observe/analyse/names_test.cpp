@@ -41,6 +41,26 @@ TEST(Names, KernelsOfLibraries) {
   for (const auto& c : cases) EXPECT_EQ(classify_kernel(c.name), c.kind) << c.name;
 }
 
+TEST(Names, InputsOfProducts) {
+  EXPECT_TRUE(is_tf32("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc"));
+  EXPECT_TRUE(is_tf32("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>"));
+  EXPECT_FALSE(is_tf32("cutlass_80_tensorop_f16_s1688gemm_f16_256x64_nn_align8"));
+  EXPECT_FALSE(is_tf32("ampere_sgemm_128x64_tn"));
+}
+
+TEST(Names, BackwardPasses) {
+  EXPECT_TRUE(is_backward("void GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&)"));
+  EXPECT_TRUE(is_backward("layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>"));
+  EXPECT_TRUE(is_backward("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16"));
+  EXPECT_FALSE(is_backward("vectorized_layer_norm_kernel<c10::BFloat16, float, false>"));
+}
+
+TEST(Names, ArraysOfCuPyAreWorkedElementByElement) {
+  EXPECT_EQ(classify_kernel("cupy_multiply__float32_float32_float32"), KernelClass::memory);
+  EXPECT_TRUE(is_pointwise("cupy_multiply__float32_float32_float32"));
+  EXPECT_FALSE(is_pointwise("cupy_sum"));
+}
+
 TEST(Names, Calls) {
   const struct {
     const char* name;

@@ -25,6 +25,10 @@ struct ReplayOp {
   // element by itself; and of these what only changes the order of memory.
   bool memory_kernel = false, pointwise = false, layout = false;
   bool optimizes = false;   // updates weights, by its name
+  bool product = false;     // a matrix product, convolution or attention, however short
+  bool tf32 = false;        // on tensor cores, with inputs of fp32
+  bool backward = false;    // of a backward pass, by its name
+  bool recomputed = false;  // of the forward pass, in the backward pass: find_recomputed()
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
@@ -56,9 +60,12 @@ struct ReplayEvent {
   int64_t least_host_ns = INT64_MAX, least_call_ns = INT64_MAX;
   bool feeds_host = false;    // brings data (64 KiB and more) to long host work that follows
   bool prepares = false;      // makes data, or copies what was made: see find_preparations()
+  bool compiles = false;      // the host makes code, as its stacks show
+  bool tries = false;         // and what it issues is tried while it does
   bool pins = false;          // takes or gives back pinned host memory
   bool with_release = false;  // a wait beside allocations, with nothing issued between
   uint32_t waits_for = kNone;
+  int64_t return_ns = 0;           // of a copy that waits: from the end of the device's part
   uint32_t first_op = 0, ops = 0;  // what it issued
 };
 
@@ -111,6 +118,9 @@ class Replay {
   };
   WithoutPart step_without(const std::function<int64_t(const ReplayEvent&)>& part) const;
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
+  // Of a step: stretches of kernels of the forward pass that run again between kernels of the
+  // backward pass, two or more; 0 where no stack shows that layers run again.
+  double recomputed_stretches() const { return recomputed_stretches_; }
   // Shrinks dispatch and the calls that issue work or allocate, which recording lengthens, until
   // the unchanged run takes `step_ns` a step. Returns    the factor; 1 when it does not take longer
   // anyway, or when they are not what makes it longer. Where they are hidden (behind a loader, say)
@@ -142,7 +152,12 @@ class Replay {
   void find_releases();
   void find_preparations();
   void find_reads();
+  void find_recomputed();
+  size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
+  bool begins_beside_work() const;
+  double busiest_stream_ns(const std::vector<int64_t>& starts,
+                           const std::vector<int64_t>& ends) const;
 
   std::vector<ReplayEvent> events_;
   std::vector<ReplayOp> ops_;                         // by event
@@ -152,9 +167,9 @@ class Replay {
   std::vector<int64_t> stream_free_ns_;               // when the window begins
   uint32_t streams_ = 0;
   std::vector<int64_t> process_start_ns_;  // the first call of each process
-  int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0, copy_return_ns_ = 0;
+  int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0;
   ReplayTimes measured_;
-  double error_ = 1, unexplained_ = 0, reads_per_kernel_ = 0;
+  double error_ = 1, unexplained_ = 0, reads_per_kernel_ = 0, recomputed_stretches_ = 0;
   bool whole_steps_ = false;
 };
 

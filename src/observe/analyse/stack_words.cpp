@@ -46,6 +46,9 @@ CodeOwner owner_of(const std::string& file) {
   }
   if (has(file, "/lib/python3.") || file.starts_with("<frozen ")) return CodeOwner::python;
   if (is_native_file(file)) return CodeOwner::library;
+  // What torch.compile wrote: "/tmp/torchinductor_root/dh/cdh3k.py".
+  if (has(file, "/torchinductor_") || file.starts_with("<eval_with_key>"))
+    return CodeOwner::framework;
   // A command that a package installed.
   if (has(file, "/bin/") && !file.ends_with(".py")) return CodeOwner::library;
   return CodeOwner::program;
@@ -79,6 +82,7 @@ StackWords stack_words(const Trace& trace, uint32_t stack) {
   if (at == frames.size()) at = 0;
   words.at = place(trace, frames[at]);
   words.file = trace.stacks[frames[at]].file;
+  words.node = frames[at];
   words.innermost = place(trace, frames[0]);
   const size_t caller = next(at + 1, CodeOwner::program);
   if (caller < frames.size()) words.caller = place(trace, frames[caller]);

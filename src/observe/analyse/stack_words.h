@@ -13,7 +13,8 @@ struct StackWords {
   CodePlace at, innermost, caller;  // as in HostLine
   CodePlace native;                 // below a line of Python
   std::string via, remark;
-  uint32_t file = 0;  // number of the name of at's whole file
+  uint32_t file = 0;         // number of the name of at's whole file
+  uint32_t node = kNoStack;  // of the stack, at
 };
 
 enum class CodeOwner : uint8_t { program, library, framework, python };

@@ -513,15 +513,18 @@ class Search {
     if (at(copies, 0.25) < anchor.least_copies) anchor.least_copies = 0;
     // Two loops one after the other do not vary: they change once. What grows by little from step to
     // step is one loop.
-    int64_t outside = 0, changes = 0, jumps = 0;
+    int64_t outside = 0, changes = 0, jumps = 0, more = 0;
     for (size_t i = 0; i < in_order.size(); ++i) {
       jumps += i > 0 && 20 * std::abs(in_order[i] - in_order[i - 1]) > anchor.usual_ops;
+      more += i > 0 && in_order[i] > in_order[i - 1];
       const auto is_out = [&](int64_t n) { return n < anchor.least_ops || n > anchor.most_ops; };
       outside += is_out(in_order[i]);
       changes += i > 0 && is_out(in_order[i]) != is_out(in_order[i - 1]);
     }
     const auto steps = static_cast<int64_t>(in_order.size());
-    const bool grows = outside > 0 && 50 * jumps <= steps;
+    // Nearly every step has more than the one before: so it jumps where others were tried at the
+    // start, or where a recording in windows left some out.
+    const bool grows = outside > 0 && (50 * jumps <= steps || 10 * more >= 8 * steps);
     if (!grows && (4 * outside < steps || 4 * changes < outside)) return;
     anchor.least_ops = std::min(anchor.least_ops, (4 * at(works, 0.05) + 4) / 5);
     anchor.most_ops = std::max(anchor.most_ops, 6 * at(works, 0.95) / 5);

@@ -182,6 +182,8 @@ StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimelin
   return {};
 }
 
+constexpr size_t kMostWarmUp = 20;
+
 size_t start_up_steps(const StepMarks& marks) {
   const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
   int64_t all = 0, odd = 0;
@@ -192,19 +194,23 @@ size_t start_up_steps(const StepMarks& marks) {
     odd += marks.regular[i] ? 0 : ns;
     if (marks.regular[i] && odd * 20 <= all) start = i;
   }
+  // A pause after many steps one after the other interrupts them: it is no start.
+  for (size_t i = 0, run = 0; i < std::min(start, n); ++i) {
+    run = marks.regular[i] ? run + 1 : 0;
+    if (run == kMostWarmUp) start = i + 1 - run;
+  }
   return start <= n / 2 ? start : 0;
 }
 
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {
   if (durations_ns.size() < 4) return 0;
-  constexpr size_t kMost = 20;
   const double limit = 1.25 * static_cast<double>(median_of(durations_ns));
   size_t n = 0;
-  while (n < std::min(kMost, durations_ns.size() / 2) &&
+  while (n < std::min(kMostWarmUp, durations_ns.size() / 2) &&
          static_cast<double>(durations_ns[n]) > limit)
     ++n;
   // One that stands out soon after: something was made for the first time.
-  const size_t early = std::min(durations_ns.size() / 4, kMost);
+  const size_t early = std::min(durations_ns.size() / 4, kMostWarmUp);
   for (size_t i = n; i < early; ++i) {
     if (static_cast<double>(durations_ns[i]) > 8 * limit) n = i + 1;
   }

@@ -39,8 +39,9 @@ struct StepMarks {
 StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimeline& host);
 
 // Where a program gets going: the first step from which on less than a twentieth of the time lies
-// outside of regular steps (a model is built and compiled, another loop runs first); 0 when that is
-// beyond half of the steps.
+// outside of regular steps (a model is built and compiled, another loop runs first), but not beyond
+// twenty regular ones in a row, which a pause only interrupts (a new shape is compiled); 0 when
+// that is beyond half of the steps.
 size_t start_up_steps(const StepMarks& marks);
 
 // How many leading steps are warm-up: those longer than 1.25 medians of all, at most half and at

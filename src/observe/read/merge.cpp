@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "observe/read/device_waits.h"
 #include "observe/read/input.h"
 #include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
@@ -186,6 +187,7 @@ std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
   cut_pauses(all);
   all.sort();
   number_by_order(all);
+  add_device_waits(all);
   place_waits(all);
   follow_deciders(all);
   mark_loader_waits(all);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,8 @@ namespace {
 
 constexpr int64_t kShortestLullNs = 200'000;
 constexpr int64_t kReachNs = 30'000'000;  // three samples
+constexpr int64_t kEnoughSamples = 5;     // of stacks, to know what pauses of a kind are
+constexpr double kMostOfThem = 0.9;       // asleep: all of such a pause may be sleep
 
 struct Lull {
   struct Wait {
@@ -19,23 +22,63 @@ struct Lull {
     SpanKind kind;
   };
   int64_t start_ns, end_ns;
+  uint32_t before = 0, after = 0;  // names of the calls
+  int64_t room_ns = 0;             // for sleep
   int64_t slept_ns = 0;
   int64_t wish_ns = -1;  // where the first wait that it took began
   std::vector<Wait> waits = {};
-  int64_t room() const { return end_ns - start_ns - slept_ns; }
+  int64_t room() const { return room_ns - slept_ns; }
 };
 
 // Between the calls of every thread, in order of time; calls may nest.
 std::vector<std::vector<Lull>> lulls_of(const Trace& trace) {
   std::vector<std::vector<Lull>> lulls(trace.threads.size());
   std::vector<int64_t> reach(trace.threads.size(), INT64_MIN);
+  std::vector<uint32_t> before(trace.threads.size());
   for (const HostCall& call : trace.calls) {
     int64_t& end = reach[call.thread];
     if (end != INT64_MIN && call.start_ns - end >= kShortestLullNs)
-      lulls[call.thread].push_back({end, call.start_ns});
+      lulls[call.thread].push_back(
+          {end, call.start_ns, before[call.thread], call.name, call.start_ns - end});
+    if (call.end_ns >= end) before[call.thread] = call.name;
     end = std::max(end, call.end_ns);
   }
   return lulls;
+}
+
+// Of pauses of one kind, between the same calls of a thread, those hold sleep in which samples of
+// its stack found it asleep: as much of each as of the samples.
+void limit_room(const Trace& trace, std::vector<std::vector<Lull>>& lulls) {
+  struct Seen {
+    int64_t samples = 0, asleep = 0;
+  };
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Seen> kinds;
+  const auto kind_of = [](uint32_t thread, const Lull& p) {
+    return std::tuple{thread, p.before, p.after};
+  };
+  for (const HostSample& s : trace.samples) {
+    const std::vector<Lull>& own = lulls[s.thread];
+    for (uint32_t i = 0; i < s.count && !own.empty(); ++i) {
+      const int64_t time =
+          s.count < 2 ? s.start_ns : s.start_ns + (s.end_ns - s.start_ns) / (s.count - 1) * i;
+      const auto at = std::partition_point(own.begin(), own.end(),
+                                           [&](const Lull& p) { return p.end_ns <= time; });
+      if (at == own.end() || at->start_ns > time) continue;
+      Seen& seen = kinds[kind_of(s.thread, *at)];
+      ++seen.samples;
+      seen.asleep += s.state != HostState::running;
+    }
+  }
+  for (uint32_t t = 0; t < lulls.size(); ++t) {
+    for (Lull& p : lulls[t]) {
+      const auto at = kinds.find(kind_of(t, p));
+      if (at == kinds.end() || at->second.samples < kEnoughSamples) continue;
+      const double asleep =
+          static_cast<double>(at->second.asleep) / static_cast<double>(at->second.samples);
+      if (asleep < kMostOfThem)
+        p.room_ns = static_cast<int64_t>(asleep * static_cast<double>(p.room_ns));
+    }
+  }
 }
 
 int64_t overlap(const Lull& p, const HostSpan& s) {
@@ -70,6 +113,7 @@ void place(const HostSpan& span, std::vector<Lull>& lulls) {
 
 void place_waits(Trace& trace) {
   std::vector<std::vector<Lull>> lulls = lulls_of(trace);
+  limit_room(trace, lulls);
   std::vector<bool> calls(trace.threads.size());
   for (const HostCall& call : trace.calls) calls[call.thread] = true;
   const auto moves = [&](const HostSpan& s) { return is_host_wait(s.kind) && calls[s.thread]; };

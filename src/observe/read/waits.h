@@ -6,11 +6,13 @@
 
 namespace saturate::observe {
 
-// A sample shows how long a thread slept since the one before, and hardly where. A thread that makes
-// calls sleeps between two of them: each wait of such a thread (is_host_wait) moves to the pauses
-// between calls that it overlaps most, then to the nearest, as long as they have room; what finds
-// none within three samples is dropped. Pauses below 0.2 ms hold no sleep. `trace` is sorted, and is
-// afterwards.
+// A sample shows how long a thread slept since the one before, and hardly where. A thread that
+// makes calls sleeps between two of them: each wait of such a thread (is_host_wait) moves to the
+// pauses between calls that it overlaps most, then to the nearest, as long as they have room; what
+// finds none within three samples is dropped. Pauses below 0.2 ms hold no sleep. Where stacks of
+// the thread were sampled, pauses between two calls of the same names hold as large a part of sleep
+// as samples in them found it asleep, so a stretch that always runs holds none. `trace` is sorted,
+// and is afterwards.
 void place_waits(Trace& trace);
 
 // Some programs issue work on a thread that only takes orders (JAX's dispatch, autograd's backward

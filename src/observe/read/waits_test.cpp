@@ -43,6 +43,27 @@ TEST(PlaceWaits, AWaitMovesIntoThePauseThatHasRoom) {
   EXPECT_EQ(t.spans[0].end_ns - t.spans[0].start_ns, 10 * kMs);
 }
 
+// Two kinds of pauses; samples of the stack find the thread at work in one and asleep in the other.
+TEST(PlaceWaits, APauseInWhichTheThreadRunsHoldsNoSleep) {
+  Trace t = calls_at({0, 10, 15, 25, 30, 40, 45, 55, 60, 70, 75});
+  for (size_t i = 1; i < t.calls.size(); i += 2) t.calls[i].name = t.names.add("cudaMemcpyAsync");
+  for (int64_t ms = 0; ms < 75; ++ms) {
+    const bool asleep = ms % 15 >= 10;  // between a copy and the next launch
+    t.samples.push_back({ms * kMs + 500'000, ms * kMs + 500'000, 1, 0, kNoStack, 0, 0, kNoStack,
+                         asleep ? HostState::blocked : HostState::running});
+  }
+  sleep(t, 0, 9);  // of one look at three steps: where it slept is not known
+  sleep(t, 30, 36);
+  place_waits(t);
+  ASSERT_FALSE(t.spans.empty());
+  int64_t slept = 0;
+  for (const HostSpan& s : t.spans) {
+    slept += s.end_ns - s.start_ns;
+    EXPECT_GE(s.start_ns % (15 * kMs), 10 * kMs) << s.start_ns;
+  }
+  EXPECT_EQ(slept, 15 * kMs);
+}
+
 TEST(PlaceWaits, ALongWaitFillsSeveralPausesAndNoneTwice) {
   Trace t = calls_at({0, 4, 8});
   sleep(t, 0, 6);

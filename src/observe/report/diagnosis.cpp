@@ -26,7 +26,7 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"input_bound", "input-bound"},
                            {"copy_bound", "copy-bound"},
                            {"allocation_bound", "allocation-bound"},
-                           {"load_bound", "held up by code loading"},
+                           {"load_bound", "held up by code that is compiled or loaded"},
                            {"communication_bound", "communication-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
@@ -34,6 +34,7 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"copy_bound", "copy-bound"},
                            {"core_bound", "short of CPU cores"},
                            {"clock_bound", "held down by its clocks"},
+                           {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"growth_bound", "held up by what grows"},
@@ -62,7 +63,7 @@ Name name_of(Leaf leaf) {
 // Of a mean step; of the whole capture when no steps were found.
 double step_part_ns(const Analysis& analysis, double share_of_time) {
   return share_of_time * (analysis.steps.found
-                              ? analysis.steps.mean_ns
+                              ? analysis.steps.stretch_ns
                               : static_cast<double>(analysis.devices.front().budget.total_ns()));
 }
 
@@ -132,7 +133,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     first = batch;
   // What brings as little beside a device that computes nearly all the time is no cause.
   const Fix* least = nullptr;
-  if (first != nullptr && busy > kBusy && first->speedup < kWorthGaps) std::swap(first, least);
+  // Nor what owns next to nothing of the time and only lets the host run ahead.
+  const auto hides = [](const Fix& f) { return f.own < 0.5 * (1 - 1 / kWorth); };
+  if (first != nullptr && busy > kBusy && (first->speedup < kWorthGaps || hides(*first)))
+    std::swap(first, least);
   if (first == nullptr && least == nullptr && fixes.numbers) {
     const Fix& gaps = fix_of(fixes, FixKind::graphs);
     if (gaps.speedup >= kWorth) least = &gaps;

@@ -14,11 +14,12 @@
 namespace saturate::observe {
 
 struct Verdict {
-  std::string id;          // "launch_bound", ...: of JSON, never changes
-  std::string headline;    // "launch-bound"
-  std::string confidence;  // high, medium, low
-  std::string why, next;   // a sentence each
-  double cause_ns = 0;     // of a mean step that the attribution puts down to the cause
+  std::string id;                // "launch_bound", ...: of JSON, never changes
+  std::string headline;          // "launch-bound"
+  std::string confidence;        // high, medium, low
+  std::string why, next;         // a sentence each
+  double cause_ns = 0;           // of a mean step that the attribution puts down to the cause
+  std::optional<HostLine> line;  // of the program, where one holds most of it
 };
 
 struct Diagnosis {

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "base/html.h"
 #include "base/printable.h"
@@ -87,6 +89,7 @@ Json lines_json(const std::vector<HostLine>& lines) {
     out.push_back({{"share", l.share},
                    {"ns", l.ns},
                    {"samples", l.samples},
+                   {"backward_share", l.backward},
                    {"leaf", leaf_info(l.leaf).id},
                    {"at", place_json(l.at)},
                    {"innermost", place_json(l.innermost)},
@@ -155,31 +158,112 @@ Json host_lines_json(const HostLines& h) {
   return {{"idle_ns", h.idle_ns},
           {"samples", h.samples},
           {"lines", lines_json(h.lines)},
+          {"wait_samples", h.wait_samples},
+          {"waits", lines_json(h.waits)},
           {"worker_processes", h.worker_processes},
           {"worker_samples", h.worker_samples},
           {"workers", lines_json(h.workers)}};
 }
 
-void name_line(Diagnosis& g) {
+namespace {
+
+// The lines that hold what the verdict is about, and how a sentence on the first begins.
+struct Named {
+  const std::vector<HostLine>* lines;
+  int64_t samples;
+  const char* what;
+
+  // What the first of them holds, surely: of few samples nearly all must agree.
+  bool hold_most() const {
+    if (lines->empty()) return false;
+    const HostLine& first = lines->front();
+    const double share = std::max(first.share + first.backward, first.function_share);
+    if (samples >= kFewSamples) return share >= kNamedShare;
+    return surely(share, static_cast<double>(samples)) >= kNamedShare;
+  }
+  // The lower end of Wilson's interval, of two standard deviations.
+  static double surely(double share, double n) {
+    constexpr double kZ2 = 4;
+    const double middle = share + kZ2 / (2 * n);
+    const double half = std::sqrt(kZ2 * (share * (1 - share) + kZ2 / (4 * n)) / n);
+    return (middle - half) / (1 + kZ2 / n);
+  }
+};
+
+bool is_product_fix(FixKind kind) { return kind == FixKind::precision || kind == FixKind::mixed; }
+
+// The first that names a line: of what the verdict is about, then of what the device waits for.
+std::optional<Named> lines_of_verdict(const Diagnosis& g) {
+  constexpr double kKnown = 0.5;  // of the whole: shares are of that part
   const DeviceAnalysis& d = g.device();
   const HostLines& h = d.host_lines;
-  if (g.verdict.id == "gpu_bound" || h.samples < kFewSamples || h.lines.empty() ||
-      h.idle_ns < 0.1 * static_cast<double>(d.budget.total_ns()))
-    return;
-  const HostLine& first = h.lines.front();
-  if (first.share < kNamedShare) return;
-  g.verdict.why +=
-      fmt::format("; {:.0f}% of what it waits for is {}", 100 * first.share, line_words(first));
+  const std::string& id = g.verdict.id;
+  std::vector<Named> all;
+  const auto add_work = [&](const WorkLines& w, const char* what) {
+    if (w.known >= kKnown) all.push_back({&w.lines, w.samples, what});
+  };
+  if (id == "sync_bound") all.push_back({&h.waits, h.wait_samples, "of the waits for the device"});
+  if (id == "copy_bound") add_work(d.copy_lines, "of the copies");
+  if (id == "gpu_bound") {
+    const auto first = std::find_if(g.fixes.worth.begin(), g.fixes.worth.end(),
+                                    [](const Fix& f) { return f.cures; });
+    if (g.fixes.numbers && first != g.fixes.worth.end() && is_product_fix(first->kind))
+      add_work(d.product_lines, "of these products' time");
+    add_work(d.work_lines, "of the device's work");
+  } else if (id == "growth_bound" || h.idle_ns >= 0.1 * static_cast<double>(d.budget.total_ns())) {
+    all.push_back({&h.lines, h.samples, "of what it waits for"});
+  }
+  for (const Named& named : all)
+    if (named.samples > 0 && named.hold_most()) return named;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void name_line(Diagnosis& g) {
+  const std::optional<Named> named = lines_of_verdict(g);
+  if (!named) return;
+  const HostLine& first = named->lines->front();
+  const double share = first.share + first.backward;
+  g.verdict.line = first;
+  if (share < kNamedShare)
+    g.verdict.why +=
+        fmt::format("; {:.0f}% {} is in {} of {}, most of it {}", 100 * first.function_share,
+                    named->what, first.at.function, first.at.file, line_words(first));
+  else
+    g.verdict.why +=
+        fmt::format("; {:.0f}% {} is {}{}", 100 * share, named->what, line_words(first),
+                    first.backward > 0.01 ? ", with its part of the backward pass" : "");
   if (first.holder.known())
     g.verdict.why += fmt::format(", which waits for the interpreter's lock while {} is in {}",
                                  first.holder_thread, what_and_where(first.holder));
   if (!first.remark.empty()) g.verdict.why += ": " + first.remark;
-  const HostLine* worker = busiest_worker(h);
+  const HostLines& idle = g.device().host_lines;
+  if (named->lines == &idle.waits && idle.samples >= kFewSamples && !idle.lines.empty() &&
+      idle.lines.front().share >= kNamedShare)
+    g.verdict.why += fmt::format("; the device then waits {:.0f}% of its idle time for {}",
+                                 100 * idle.lines.front().share, line_words(idle.lines.front()));
+  const HostLine* worker = busiest_worker(g.device().host_lines);
   if (!first.wait.empty() && !first.holder.known() && worker != nullptr &&
-      worker->share >= kNamedShare)
+      named->lines == &g.device().host_lines.lines && worker->share >= kNamedShare)
     g.verdict.why +=
         fmt::format("; meanwhile the processes that it started are {:.0f}% of the time in {}",
                     100 * worker->share, line_words(*worker));
+}
+
+Json named_line_json(const Verdict& v) {
+  if (!v.line) return nullptr;
+  return {{"at", place_json(v.line->at)},
+          {"called_from", place_json(v.line->caller)},
+          {"share", v.line->share},
+          {"with_backward_pass", v.line->share + v.line->backward},
+          {"function_share", v.line->function_share},
+          {"remark", v.line->remark}};
+}
+
+Json work_lines_json(const WorkLines& w) {
+  if (w.samples == 0) return nullptr;
+  return {{"ns", w.ns}, {"known", w.known}, {"samples", w.samples}, {"lines", lines_json(w.lines)}};
 }
 
 }  // namespace saturate::observe

@@ -136,6 +136,7 @@ Json device_json(const DeviceAnalysis& d) {
                       {"link_gb_per_s", known(copy_peak(key.first, peaks))},
                       {"below_64_kib", c.small}});
   j["host_lines"] = host_lines_json(d.host_lines);
+  j["work_lines"] = work_lines_json(d.work_lines);
   if (!d.memory.allocated.empty())
     j["memory"] = {{"allocated_most", d.memory.allocated.most()},
                    {"allocated_first", d.memory.allocated.first()},
@@ -160,7 +161,8 @@ std::string render_json(const Diagnosis& g) {
                   {"confidence", g.verdict.confidence},
                   {"cause_ns", g.verdict.cause_ns},
                   {"why", printable(g.verdict.why)},
-                  {"next", printable(g.verdict.next)}};
+                  {"next", printable(g.verdict.next)},
+                  {"line", named_line_json(g.verdict)}};
   j["capture"] = {{"source", a.source},    {"framework", a.framework}, {"records", a.records},
                   {"dropped", a.dropped},  {"malformed", a.malformed}, {"slowdown", a.slowdown},
                   {"notes", Json::Array{}}};

@@ -6,65 +6,25 @@
 #include <algorithm>
 #include <functional>
 
-#include "observe/report/diagnosis.h"
-#include "observe/testing/fix_report.h"
+#include "observe/testing/tell.h"
 
 namespace saturate::observe {
 namespace {
 
+using testing::expect_sound;
 using testing::find;
+using testing::layers;
 using testing::Machine;
 using testing::replay_of;
 using testing::Simulator;
-
-using Step = std::function<void(Simulator&, int)>;
-
-struct Told {
-  double step_ns = 0;
-  Analysis analysis;
-  FixReport fixes;
-  Verdict verdict;
-};
-
-Told tell(const Step& step, const std::function<void(Trace&)>& amend = {}, Machine machine = {}) {
-  constexpr int kSteps = 24;
-  Simulator s(machine);
-  for (int i = 0; i < kSteps; ++i) {
-    s.begin_step(i);
-    step(s, i);
-  }
-  Told t;
-  t.step_ns = static_cast<double>(s.done_ns() - s.start_ns()) / kSteps;
-  Trace trace = s.take();
-  if (amend) amend(trace);
-  t.analysis = analyse(trace);
-  t.fixes = find_fixes(replay_of(trace, t.analysis), t.analysis);
-  t.verdict = judge(t.analysis, t.fixes);
-  return t;
-}
-
-void layers(Simulator& s, int n, int64_t kernel_ns, int64_t host_ns) {
-  for (int i = 0; i < n; ++i) {
-    s.host(host_ns);
-    s.kernel("sm90_gemm_bf16bf16", kernel_ns);
-  }
-}
+using testing::Step;
+using testing::tell;
+using testing::Told;
 
 size_t place_of(const FixReport& r, FixKind kind) {
   const auto at =
       std::find_if(r.worth.begin(), r.worth.end(), [&](const Fix& f) { return f.kind == kind; });
   return static_cast<size_t>(at - r.worth.begin());
-}
-
-// What the repaired program gained keeps to what was promised.
-void expect_sound(const Told& before, FixKind kind, double gain) {
-  const Fix& f = *find(before.fixes, kind);
-  if (f.ceiling) {
-    EXPECT_LE(gain, 1.03 * f.speedup) << fix_info(kind).id;
-  } else {
-    EXPECT_LE(gain, 1.03 * f.high) << fix_info(kind).id << " about " << f.speedup;
-    EXPECT_GE(gain, f.low) << fix_info(kind).id << " about " << f.speedup;
-  }
 }
 
 TEST(Verdict, ALargePageableCopyGoesAtThePinnedRate) {

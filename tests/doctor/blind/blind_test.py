@@ -64,6 +64,18 @@ class Judgement(unittest.TestCase):
                 self.assertEqual(first_reading.judge(types.SimpleNamespace(folder=name, jsonl=None)), 1)
             self.assertIn("MISS most promised to a healthy one", out.getvalue())
 
+    def test_the_line_is_the_function_that_the_program_names(self):
+        at = {"function": "Tree.change", "file": "a.py", "line": 1, "text": "self.sums[node]"}
+        lines = [{"share": 0.5, "at": at, "remark": ""}, {"share": 0.4, "at": dict(at, function="step"), "remark": ""}]
+        one = {"verdict": {}, "devices": [{"host_lines": {"lines": lines, "workers": []}}]}
+        self.assertEqual(first_reading.line_of(one), ("change", "50% self.sums[node], Tree.change"))
+        self.assertEqual(first_reading.planted_functions("Cause: x.\nLine: a.py:draw (it) and change (in it).\n"), ["draw", "change"])
+        self.assertEqual(first_reading.planted_functions("Line: a.py:step, its call of x.step()"), ["step"])
+        lines[0]["remark"] = "it waits for the loader's workers"
+        one["devices"][0]["host_lines"]["workers"] = [{"share": 0.3, "at": dict(at, function="make")}]
+        self.assertEqual(first_reading.line_of(one)[0], "make")
+        self.assertEqual(first_reading.line_of({"verdict": {}, "devices": [{"host_lines": None}]}), ("", ""))
+
     def test_what_was_not_read_is_no_success(self):
         with tempfile.TemporaryDirectory() as name, self.assertRaises(SystemExit):
             first_reading.judge(types.SimpleNamespace(folder=name, jsonl=None))

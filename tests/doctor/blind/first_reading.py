@@ -34,7 +34,7 @@ CAUSES = {
     "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers")),
     "allocation": (("allocation_bound",), ("allocator",)),
-    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention")),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention", "recompute")),
     "precision": (("gpu_bound",), ("precision", "mixed_precision")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     # A network that data comes over, or the one between the ranks of a program.
@@ -166,6 +166,29 @@ def offers(report):
     return fixes + [(b["id"], b["speedup"], b["is_ceiling"], None) for b in ranks if b["speedup"]]
 
 
+def planted_functions(text):
+    """The functions that a program's text names as the place of its plant: "Line: file.py:draw and change (why)"."""
+    said = re.search(r"^Line: \S+?\.py:(.*)", text, re.MULTILINE)
+    return re.findall(r"\w+", re.split("[,.]", re.sub(r"\(.*?(\)|$)", "", said[1]))[0].replace(" and ", " ")) if said else []
+
+
+def line_of(report, program=""):
+    """The function and text of the line that a report's verdict names, of older reports the first of its lines: of a
+    worker where the launching thread only waits; of its caller where it lies in a file that programs share."""
+    named = report["verdict"].get("line")
+    if named and "loader's workers" not in named["remark"]:
+        at = named["at"] if named["at"]["file"] == program + ".py" else named["called_from"] or named["at"]
+        return at["function"].split(".")[-1], f"{max(named['with_backward_pass'], named['function_share']):.0%} {at['text']}, {at['function']}"
+    if "line" in report["verdict"] and not named:
+        return "", ""
+    for device in report.get("devices", []):
+        lines = device.get("host_lines") or {}
+        waits_for = "loader's workers" in (lines.get("lines") or [{}])[0].get("remark", "")
+        for line in (lines.get("workers") if waits_for else lines.get("lines")) or []:
+            return line["at"]["function"].split(".")[-1], f"{line['share']:.0%} {line['at']['text']}, {line['at']['function']}"
+    return "", ""
+
+
 def judge_one(folder, row):
     """One row of the table; None where the program or the doctor failed, no `healthy` where that run was not done."""
     planted, healthy = (folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy"))
@@ -181,6 +204,9 @@ def judge_one(folder, row):
     judged = {"program": row["program"], "cause": cause, "verdict": planted["verdict"]["id"],
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
               "ceiling": ceiling, "above": round(gained / promised, 3)}
+    if cause != "none" and (HERE / f"{row['program']}.py").exists():
+        function, judged["line"] = line_of(planted, row["program"])
+        judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
     if row.get("healthy") and healthy.exists():
         judged["healthy"] = round(max((o[1] for o in offers(json.loads(healthy.read_text("utf-8")))), default=1.0), 3)
     if alone["planted"] and row["planted"].get("step_ms"):
@@ -202,7 +228,7 @@ def judge(given):
     rows = [j for _, j in judged if j]
     if not rows:
         raise SystemExit(f"{folder}: no program was read to its end; run `read` first")
-    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "range", "above", "healthy", "pace"]
+    columns = ["program", "cause", "verdict", "right", "off", "gained", "promised", "ceiling", "range", "above", "healthy", "pace", "line_right"]
     for line in [dict(zip(columns, columns)), *rows]:
         print(" ".join(f"{str(line.get(c, '-')):<{34 if c == 'program' else 13}}" for c in columns).rstrip())
     for row, j in judged:
@@ -221,6 +247,9 @@ def judge(given):
                all(abs(r.get("off", 0)) <= CAUSE_MS for r in rows)),
               ("most promised to a healthy one", max((r["healthy"] for r in rows if "healthy" in r), default=0),
                all(r.get("healthy", float("inf")) <= HEALTHY for r in rows))]
+    lines = [r["line_right"] for r in rows if "line_right" in r]
+    if lines:
+        limits.append(("line of code right", sum(lines) / len(lines), sum(lines) >= RIGHT * len(lines)))
     for name, value, held in limits:
         print(f"{'ok  ' if held else 'MISS'} {name}: {value:.3f}")
     if given.jsonl:

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "observe/analyse/growth.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "observe/analyse/steps.h"
+
+namespace saturate::observe {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+StepAnalysis steps_of(const std::function<double(int)>& ms) {
+  constexpr int kSteps = 64;
+  StepAnalysis s;
+  s.found = true;
+  int64_t now = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    StepStat one;
+    one.start_ns = now;
+    now += static_cast<int64_t>(ms(i) * kMs);
+    one.end_ns = now;
+    s.steps.push_back(one);
+  }
+  s.mean_ns = s.stretch_ns = static_cast<double>(now) / kSteps;
+  s.drift = ms(kSteps - 1) / ms(0);
+  return s;
+}
+
+TEST(Growth, StepsThatGrowByLittleEach) {
+  const Growth g = find_growth(steps_of([](int i) { return 10 + 0.2 * i; }));
+  ASSERT_TRUE(g.found);
+  EXPECT_NEAR(g.early_ns, 11.6e6, 0.3e6);
+  EXPECT_NEAR(g.late_ns, 21.2e6, 0.3e6);
+  EXPECT_NEAR(g.first_ns, 10e6, 0.3e6);
+}
+
+// A recording in windows leaves out what lies between them.
+TEST(Growth, AJumpBetweenWindowsIsGrowth) {
+  EXPECT_TRUE(find_growth(steps_of([](int i) { return 10 + 0.4 * i + (i >= 30 ? 20 : 0); })).found);
+}
+
+TEST(Growth, WhatSetsInAtOneMomentIsNone) {
+  const auto noise = [](int i) { return 0.3 * ((i * 3) % 7) + 0.01 * i; };
+  EXPECT_FALSE(find_growth(steps_of([&](int i) {
+                 return 10 + noise(i) + (i >= 20 ? 20 : 0) + (i >= 50 ? 5 : 0);
+               })).found);
+}
+
+TEST(StartUp, APauseAfterManyStepsIsNoStart) {
+  // 30 ms of another loop, `before` steps of 1 ms, a pause of 40 ms, 60 steps.
+  const auto marks = [](int before) {
+    StepMarks m;
+    int64_t now = 0;
+    const auto add = [&](int64_t ms, bool regular) {
+      m.begin_ns.push_back(now);
+      m.regular.push_back(regular);
+      now += ms * kMs;
+    };
+    add(30, false);
+    for (int i = 0; i < before; ++i) add(1, true);
+    add(40, false);
+    for (int i = 0; i < 60; ++i) add(1, true);
+    m.begin_ns.push_back(now);
+    return m;
+  };
+  EXPECT_EQ(start_up_steps(marks(5)), 7u);
+  EXPECT_EQ(start_up_steps(marks(25)), 1u);
+}
+
+}  // namespace
+}  // namespace saturate::observe

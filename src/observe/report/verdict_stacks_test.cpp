@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causes that calls and kernels do not tell apart, but samples of the program's stacks do.
+#include <gtest/gtest.h>
+
+#include "observe/testing/tell.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::expect_sound;
+using testing::find;
+using testing::Frame;
+using testing::layers;
+using testing::Phases;
+using testing::Simulator;
+using testing::Step;
+using testing::tell;
+using testing::Told;
+
+constexpr int64_t kMs = 1'000'000;
+#define TORCH "/v/lib/python3.12/site-packages/torch/"
+
+const std::vector<Frame> kCompiles = {
+    {"step", "/home/a/train.py", 40, "model(x)"},
+    {"ConvertFrame.__call__", TORCH "_dynamo/convert_frame.py", 9}};
+const std::vector<Frame> kFetches = {{"main", "/home/a/train.py", 12, "for x in loader"},
+                                     {"fetch", TORCH "utils/data/_utils/fetch.py", 54},
+                                     {"Photos.__getitem__", "/home/a/train.py", 41, "decode(i)"}};
+const std::vector<Frame> kPrints = {{"show", "/home/a/train.py", 23, "{logits}"},
+                                    {"_Formatter.__init__", TORCH "_tensor_str.py", 204}};
+const std::vector<Frame> kSorts = {{"show", "/home/a/train.py", 24, "sorted(names)"}};
+
+// Every third step first works for 60 ms, then all compute.
+Told new_shapes(const std::vector<Frame>& work, bool planted = true) {
+  Phases phases;
+  const Step step = [&](Simulator& s, int number) {
+    if (planted && number % 3 == 2) phases.work(s, 60 * kMs, work);
+    layers(s, 20, 500'000, 5'000);
+    s.synchronize();
+  };
+  return tell(step, [&](Trace& t) { phases.sample(t); });
+}
+
+TEST(VerdictOfStacks, WhatIsCompiledAgainIsTheCompilers) {
+  const Told before = new_shapes(kCompiles);
+  EXPECT_EQ(before.verdict.id, "load_bound");
+  expect_sound(before, FixKind::code_load, before.step_ns / new_shapes(kCompiles, false).step_ns);
+  EXPECT_LT(find(before.fixes, FixKind::host_work)->speedup, kWorth);
+  EXPECT_EQ(new_shapes(kSorts).verdict.id, "host_bound");
+}
+
+Told batches(const std::vector<Frame>& work, bool planted = true) {
+  Phases phases;
+  const Step step = [&](Simulator& s, int) {
+    if (planted) phases.work(s, 18 * kMs, work);
+    s.copy_in(4 << 20, 100'000, false);
+    layers(s, 20, 300'000, 5'000);
+  };
+  return tell(step, [&](Trace& t) { phases.sample(t); });
+}
+
+TEST(VerdictOfStacks, DataMadeWhereTheLoopAsksForThemAreTheLoaders) {
+  const Told before = batches(kFetches);
+  EXPECT_EQ(before.verdict.id, "input_bound");
+  expect_sound(before, FixKind::loader, before.step_ns / batches(kFetches, false).step_ns);
+  EXPECT_EQ(batches(kSorts).verdict.id, "host_bound");
+}
+
+// A wait cannot go while what is waited for is printed.
+TEST(VerdictOfStacks, PrintingValuesIsTheHostsWork) {
+  const auto program = [](const std::vector<Frame>& work) {
+    Phases phases;
+    const Step step = [&](Simulator& s, int) {
+      layers(s, 30, 1'000'000, 20'000);
+      s.copy_out(4, 2'000, true);
+      phases.work(s, 12 * kMs, work);
+    };
+    return tell(step, [&](Trace& t) { phases.sample(t); });
+  };
+  EXPECT_EQ(program(kPrints).verdict.id, "host_bound");
+  EXPECT_EQ(program(kSorts).verdict.id, "sync_bound");
+}
+
+}  // namespace
+}  // namespace saturate::observe
