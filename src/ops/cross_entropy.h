@@ -30,6 +30,8 @@ struct LossSpec {
 void cross_entropy(Tape& tape, Value logits, const LossSpec& spec);
 
 // The end of it: adds the rows' loss and nll to spec.totals, if there are any. `type` is that of the logits.
+//
+// Shapes    loss and nll (1, rows).
 void record_loss_totals(Tape& t, Value loss, Value nll, const LossSpec& spec, DType type);
 
 }  // namespace saturate::ops

@@ -67,14 +67,9 @@ struct Fp8QuantizeArgs {
   bool scale_known = false;
 };
 void fp8_quantize(const Context& ctx, const Fp8QuantizeArgs& args);
+size_t fp8_partial_bytes(Device device, int64_t rows, int64_t cols);
 
-// fp8_quantize() of many matrices of weights whose scales are known, in E4M3 as they lie and turned: on a GPU
-// in one launch, where a launch each takes longer than its work.
-//
-// Shapes    x and y (rows, cols), transposed (cols, rows); rows and cols multiples of 16.
-// Types     x in dtype: f32, bf16 or f16, on the CPU f32; codes in 8 bits.
-// Cost      four bytes of traffic an element of a 16-bit type.
-// Source    as fp8_quantize().
+// One of fp8_quantize_weights().
 struct Fp8WeightArgs {
   const void* x = nullptr;
   uint8_t* y = nullptr;
@@ -82,12 +77,22 @@ struct Fp8WeightArgs {
   Fp8Site* site = nullptr;
   int64_t rows = 0, cols = 0;
 };
+
+// fp8_quantize() of many matrices of weights whose scales are known, in E4M3 as they lie and turned: on a GPU
+// in one launch, where a launch each takes longer than its work.
+//
+// Shapes    x and y (rows, cols), transposed (cols, rows); rows and cols multiples of 16.
+// Types     x in dtype: f32, bf16 or f16, on the CPU f32; codes in 8 bits.
+// Stream    enqueued on ctx.stream; never synchronises.
+// Order     bitwise equal run to run.
+// Errors    invalid_argument, unsupported, device, as fp8_quantize().
+// Cost      four bytes of traffic an element of a 16-bit type.
+// Source    as fp8_quantize().
 struct Fp8WeightsArgs {
   std::span<const Fp8WeightArgs> matrices = {};
   DType dtype = DType::f32;
 };
 void fp8_quantize_weights(const Context& ctx, const Fp8WeightsArgs& args);
-size_t fp8_partial_bytes(Device device, int64_t rows, int64_t cols);
 
 // The sites of a linear layer, in this order: its input and weights in e4m3, the gradient of its result
 // in e5m2.

@@ -79,7 +79,10 @@ Fit linear_cross_entropy_pays(const Context& ctx, const LinearCrossEntropyArgs& 
 // Shapes    e (rows, ld), w (ld, width), factor (rows), uniform (width) or null; d_x (rows, width). A row
 //           whose factor is 0 gets 0.
 // Types     as above; d_x in dtype.
-// Aliasing, Stream, Order, Errors  as above.
+// Aliasing  none.
+// Stream    as above.
+// Order     as above.
+// Errors    as above.
 // Cost      2 rows ld width flops.
 // Source    as above.
 struct LinearCrossEntropyBackwardArgs {
