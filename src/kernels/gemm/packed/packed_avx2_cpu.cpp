@@ -74,25 +74,14 @@ struct Avx2Bf16 : Floats {
 // Four columns by four of k in s16: vpmaddubsw would saturate, vpmaddwd does not, and its two sums a
 // column meet at the end. One multiplication and one addition for 16 products, as many as f32 takes,
 // of a quarter of the memory.
-struct Avx2Words : Floats {
+struct Words : Floats {
   using Acc = __m256i;
-  using Element = __m256i;
   using Weights = __m256i;
-  static constexpr int kVectors = 4, kRows = 3;
+  static constexpr int kVectors = 4;
   static constexpr int64_t kElementBytes = 8;
-  template <int R>
-  static constexpr int panels() {
-    return R == 1 ? 2 : 1;
-  }
   static Acc zero() { return _mm256_setzero_si256(); }
-  static Element broadcast(const char* p) {
-    return _mm256_set1_epi64x(*reinterpret_cast<const long long*>(p));
-  }
   static Weights load(const char* p, int v) {
     return _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(p) + v));
-  }
-  static Acc multiply_add(Acc sum, Element x, Weights w) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
   }
   static Float biased(const Block& b, int64_t row, int64_t column, int i, const Acc* sums,
                       Float bias) {
@@ -105,10 +94,44 @@ struct Avx2Words : Floats {
   }
 };
 
+struct OneRow : Words {
+  using Element = __m256i;
+  static constexpr int kRows = 1;
+  template <int R>
+  static constexpr int panels() {
+    return 2;
+  }
+  static Element broadcast(const char* p) {
+    return _mm256_set1_epi64x(*reinterpret_cast<const long long*>(p));
+  }
+  static Acc multiply_add(Acc sum, Element x, Weights w) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
+  }
+};
+
+// Of 16 registers 12 are sums, so four of k are loaded at each use. As intrinsics GCC 12 makes all
+// products of a step first, for which it keeps sums in memory.
+struct Rows : Words {
+  using Element = const long long*;
+  static constexpr int kRows = 3;
+  template <int R>
+  static constexpr int panels() {
+    return 1;
+  }
+  static Element broadcast(const char* p) { return reinterpret_cast<const long long*>(p); }
+  static Acc multiply_add(Acc sum, Element x, Weights w) {
+    __m256i product;
+    asm("vpbroadcastq %2, %1\n\tvpmaddwd %3, %1, %1\n\tvpaddd %1, %0, %0"
+        : "+x"(sum), "=&x"(product)
+        : "m"(*x), "x"(w));
+    return sum;
+  }
+};
+
 }  // namespace
 
 void f32_avx2(const Block& b) { multiply<Avx2>(b); }
-void s8_avx2(const Block& b) { multiply<Avx2Words>(b); }
+void s8_avx2(const Block& b) { b.rows == 1 ? multiply<OneRow>(b) : multiply<Rows>(b); }
 void bf16_avx2(const Block& b) {
   const NoDenormals zeros;
   multiply<Avx2Bf16>(b);

@@ -121,8 +121,12 @@ void rows_at(const Block& b, int64_t row, int64_t rows, int64_t first, int64_t l
   if constexpr (I::kRows > 3) {
     if (rows == 4) return rows_of<I, 4>(b, row, first, last);
   }
-  if (rows == 3) return rows_of<I, 3>(b, row, first, last);
-  if (rows == 2) return rows_of<I, 2>(b, row, first, last);
+  if constexpr (I::kRows > 2) {
+    if (rows == 3) return rows_of<I, 3>(b, row, first, last);
+  }
+  if constexpr (I::kRows > 1) {
+    if (rows == 2) return rows_of<I, 2>(b, row, first, last);
+  }
   rows_of<I, 1>(b, row, first, last);
 }
 
