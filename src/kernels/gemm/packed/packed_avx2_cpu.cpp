@@ -109,21 +109,36 @@ struct OneRow : Words {
   }
 };
 
-// Of 16 registers 12 are sums, so four of k are loaded at each use. As intrinsics GCC 12 makes all
-// products of a step first, for which it keeps sums in memory.
+// Of 16 registers 12 are sums, one is for weights and one for a product: the other two hold four of k of two
+// rows, and the third row's are loaded at each use. As intrinsics GCC 12 makes all products of a step first,
+// for which it keeps sums in memory.
 struct Rows : Words {
-  using Element = const long long*;
+  struct Element {
+    __m256i value;
+    const long long* at;
+    bool held;
+  };
   static constexpr int kRows = 3;
   template <int R>
   static constexpr int panels() {
     return 1;
   }
-  static Element broadcast(const char* p) { return reinterpret_cast<const long long*>(p); }
-  static Acc multiply_add(Acc sum, Element x, Weights w) {
+  static Element of_row(const char* p, int row) {
+    const auto* const at = reinterpret_cast<const long long*>(p);
+    const bool held = row < 2;
+    return {held ? _mm256_set1_epi64x(*at) : zero(), at, held};
+  }
+  static Acc multiply_add(Acc sum, const Element& x, Weights w) {
     __m256i product;
-    asm("vpbroadcastq %2, %1\n\tvpmaddwd %3, %1, %1\n\tvpaddd %1, %0, %0"
-        : "+x"(sum), "=&x"(product)
-        : "m"(*x), "x"(w));
+    if (x.held) {
+      asm("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0"
+          : "+x"(sum), "=&x"(product)
+          : "x"(x.value), "x"(w));
+    } else {
+      asm("vpbroadcastq %2, %1\n\tvpmaddwd %3, %1, %1\n\tvpaddd %1, %0, %0"
+          : "+x"(sum), "=&x"(product)
+          : "m"(*x.at), "x"(w));
+    }
     return sum;
   }
 };

@@ -58,7 +58,12 @@ void tile(const Block& b, int64_t row, int64_t panel) {
       typename I::Element element[R];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        element[r] = I::broadcast(x[r] + s * I::kElementBytes);
+        const char* const at = x[r] + s * I::kElementBytes;
+        if constexpr (requires { I::of_row(at, r); }) {
+          element[r] = I::of_row(at, r);
+        } else {
+          element[r] = I::broadcast(at);
+        }
       }
 #pragma GCC unroll 32
       for (int v = 0; v < P * V; ++v) {
@@ -68,7 +73,7 @@ void tile(const Block& b, int64_t row, int64_t panel) {
           sums[r][v] = I::multiply_add(sums[r][v], element[r], weights);
         }
       }
-    } else {
+    } else if constexpr (R > P * V) {
       typename I::Weights weights[P * V];
 #pragma GCC unroll 16
       for (int v = 0; v < P * V; ++v) weights[v] = I::load(w + v / V * panel_bytes, v % V);
