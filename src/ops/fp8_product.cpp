@@ -127,8 +127,8 @@ void begin_weights_in_fp8(Tape& t) {
 }
 
 Fp8Operand fp8_round_weight(Tape& t, Value w, kernels::Fp8Site* sites) {
-  // So many that a launch is nothing beside its work, and few enough for a launch's arguments. A region
-  // would make them again.
+  // So many that a launch is nothing beside its work. The next begin where their layers are, so that no codes
+  // are made long before they are read; in a region they would be made again.
   constexpr size_t kAtOnce = 24;
   if (t.weights_in_fp8 != nullptr && t.weights_in_fp8->matrices.size() >= kAtOnce && !t.in_region())
     begin_weights_in_fp8(t);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-#include <string>
-
 #include "kernels/fp8/fp8.h"
 
 namespace saturate::kernels {
@@ -17,8 +15,5 @@ void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& args);
 // The same by another place of cuBLASLt's list of algorithms, which fp8_matmul_cuda() takes the first of; for
 // measuring. Errors: unsupported where the list is shorter.
 void fp8_matmul_candidate_cuda(const Context& ctx, const Fp8MatmulArgs& args, int candidate);
-// What cuBLASLt says of it: "tile 20 stages 36 cluster 3 inner 0 swizzle 1 custom 2", in its numbers.
-std::string fp8_matmul_candidate_words(const Context& ctx, const Fp8MatmulArgs& args,
-                                       int candidate);
 
 }  // namespace saturate::kernels

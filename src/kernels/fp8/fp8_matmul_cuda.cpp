@@ -116,24 +116,6 @@ class Problem {
 
 }  // namespace
 
-std::string fp8_matmul_candidate_words(const Context& ctx, const Fp8MatmulArgs& x, int candidate) {
-  Library& lib = library();
-  const std::lock_guard lock(lib.mutex);
-  const cublasLtMatmulAlgo_t algo = Problem(x).choose(lib.handle(ctx), ctx, x, candidate);
-  const auto words = [&]<class T>(const char* name, cublasLtMatmulAlgoConfigAttributes_t what,
-                                  T value) {
-    size_t written = 0;
-    LT_CHECK(cublasLtMatmulAlgoConfigGetAttribute(&algo, what, &value, sizeof value, &written));
-    return fmt::format("{} {}", name, value);
-  };
-  return words("tile", CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t{}) +
-         words(" stages", CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t{}) +
-         words(" cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t{}) +
-         words(" inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, uint16_t{}) +
-         words(" swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, uint32_t{}) +
-         words(" custom", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, uint32_t{});
-}
-
 void fp8_matmul_cuda(const Context& ctx, const Fp8MatmulArgs& x) {
   fp8_matmul_candidate_cuda(ctx, x, 0);
 }

@@ -65,10 +65,6 @@ SAT_LT(cublasStatus_t, cublasLtMatmulAlgoCheck,
         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
         const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result),
        handle, desc, a, b, c, d, algo, result)
-SAT_LT(cublasStatus_t, cublasLtMatmulAlgoConfigGetAttribute,
-       (const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t attribute,
-        void* value, size_t size, size_t* written),
-       algo, attribute, value, size, written)
 SAT_LT(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
        (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
