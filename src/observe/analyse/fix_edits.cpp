@@ -2,6 +2,7 @@
 #include "observe/analyse/fix_edits.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "observe/analyse/roofline.h"
@@ -71,27 +72,29 @@ class GraphsEdit {
   bool waited_ = false;
 };
 
-// Short kernels that are no products become one each run, as long as the longest: what a remedy
-// makes of them that writes them anew, beyond issuing them at once.
+// Of each run of short kernels, those that are no products become one, as long as the longest, and
+// products of one name become one, as long as the longest of these: what a remedy makes of them that
+// writes them anew, beyond issuing them at once. At most, for a batch of products has more work.
 class TinyEdit {
  public:
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     for (uint32_t i = 0; i < e.ops; ++i) {
-      if (ops[i].leaf != Leaf::tiny || ops[i].product) {
+      if (ops[i].leaf != Leaf::tiny) {
         if (ops[i].blocks > 0 || is_in(ops[i]) || is_out(ops[i]) || ops[i].leaf == Leaf::graph)
-          longest_ = 0;
+          longest_.clear();
         continue;
       }
+      int64_t& longest = longest_[ops[i].product ? ops[i].name : kNone];
       const int64_t ns = ops[i].duration_ns;
-      ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
-      if (longest_ > 0) ops[i].back_to_back = true;
-      longest_ = std::max(longest_, ns);
+      ops[i].duration_ns = std::max<int64_t>(0, ns - longest);
+      if (longest > 0) ops[i].back_to_back = true;
+      longest = std::max(longest, ns);
     }
-    if (e.waits_for != kNone) longest_ = 0;
+    if (e.waits_for != kNone) longest_.clear();
   }
 
  private:
-  int64_t longest_ = 0;
+  std::map<uint32_t, int64_t> longest_;  // of the run; of products by name
 };
 
 // Copies to the device, and large ones from it, take no time of their own: serial_ns adds what the

@@ -11,7 +11,7 @@ namespace saturate::observe {
 enum class Assume : uint8_t {
   surely,  // what the fix itself takes away goes, and nothing else
   // Of fusing, also: one pass over memory for what works element by element; of graphs, also: the
-  // short kernels that they issue at once are joined.
+  // short kernels that they issue at once are joined, products with those of their name.
   likely,
   at_most,  // and all that may go with it: the pace of a host that nobody disturbs, and so on
   ahead,    // and the host keeps ahead of the device, as if nothing that it does took time

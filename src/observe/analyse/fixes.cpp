@@ -90,6 +90,9 @@ void set_bound(Fix& f, double base_ns, double surely_ns, double at_most_ns) {
   f.high = at_most;
 }
 
+// What is left of a gain where half of the time that goes stays after all.
+double half_of_time(double speedup) { return 1 / (1 - removed(speedup) / 2); }
+
 // A host that keeps ahead of the device gains `ahead`; what of that the fix brings is not known.
 void widen(Fix& f, double surely, double ahead) {
   if (ahead <= std::max(f.speedup, f.high)) return;
@@ -106,12 +109,12 @@ void widen(Fix& f, double surely, double ahead) {
 // Where the time that goes is the host's own, another run has more of it or less: a gain of
 // 1 + h becomes 1 + kHostDiffers * h.
 void widen_by_pace(Fix& f, double surely) {
-  if (f.ceiling) f.low = 1 + (surely - 1) / 2;
+  f.low = half_of_time(surely);
   f.high = std::max(f.high, 1 + kHostDiffers * (f.speedup - 1));
   f.ceiling = false;
 }
 
-// What the driver takes differs from run to run, by a third down and a half up, and kernels beside
+// What the driver takes differs from run to run, by two fifths down and a half up, and kernels beside
 // a release were seen to be a ninth slower (docs/guide/doctor_case.md).
 void set_allocation(Fix& f, double base_ns, double surely_ns, double at_most_ns, double call_ns) {
   constexpr double kLargeCallNs = 500'000;  // gives back as much as is worth clearing
@@ -122,7 +125,7 @@ void set_allocation(Fix& f, double base_ns, double surely_ns, double at_most_ns,
   };
   f.ceiling = false;
   f.speedup = speedup(0.1 * much, at_most_ns, 0.05);
-  f.low = speedup(-0.3, surely_ns, 0);
+  f.low = speedup(-0.4, surely_ns, 0);
   f.high = speedup(0.5, at_most_ns, 0.11);
   f.step_ns = base_ns / f.speedup;
 }

@@ -51,6 +51,23 @@ TEST(Fixes, LaunchBound) {
       [](Simulator& s) { layers(s, 200, 3'000, 0); }, graph);
 }
 
+// Sixteen experts called one by one: one batched product in their place is faster than a graph of
+// them, so a graph's gain is no ceiling.
+TEST(Fixes, SmallProductsMayBeBatched) {
+  const auto fixes = run([](Simulator& s) {
+                       layers(s, 200, 3'000, 5'000);
+                       s.kernel("sm90_gemm_bf16bf16", 200'000);
+                     }).fixes;
+  const Fix* graphs = find(fixes, FixKind::graphs);
+  ASSERT_NE(graphs, nullptr);
+  EXPECT_FALSE(graphs->ceiling);
+  EXPECT_GT(graphs->high, 1.5 * graphs->speedup);
+  const Fix* large =
+      find(run([](Simulator& s) { layers(s, 100, 12'000, 20'000); }).fixes, FixKind::graphs);
+  ASSERT_NE(large, nullptr);
+  EXPECT_TRUE(large->ceiling) << "kernels that are not short stay as they are";
+}
+
 TEST(Fixes, LongHostWork) {
   expect_planted(
       FixKind::host_work,

@@ -2,12 +2,12 @@
 #include "observe/analyse/host_lines.h"
 
 #include <algorithm>
-#include <set>
 
 #include "observe/analyse/host_timeline.h"
 #include "observe/analyse/line_groups.h"
 #include "observe/analyse/sample_index.h"
 #include "observe/analyse/stack_kinds.h"
+#include "observe/analyse/stack_words.h"
 
 namespace saturate::observe {
 namespace {
@@ -19,6 +19,29 @@ constexpr double kSomeWaits = 0.05;  // of the samples of waits, for a line to b
 bool is_hosts(Leaf leaf) {
   return !is_busy(leaf) && leaf != Leaf::dependency && leaf != Leaf::launch_latency &&
          leaf != Leaf::unknown && leaf != Leaf::lost && leaf != Leaf::tool;
+}
+
+// A thread that Python keeps to serve others, such as the one that hands out shared memory: it
+// waits, and no code of the program has called for it.
+bool stands_by(const Trace& trace, const LineKey& key) {
+  if (key.state != HostState::blocked) return false;
+  for (uint32_t f = key.stack; f != kNoStack; f = trace.stacks[f].caller)
+    if (owner_of(trace.names[trace.stacks[f].file]) == CodeOwner::program) return false;
+  return true;
+}
+
+// Whether a stack lies in a line that waits, in whatever it calls, or in what one of the two lines
+// below it calls: the body of a loop over the values, or what they are handed to.
+bool is_below_wait(const Trace& trace, uint32_t stack, const std::map<LineId, int64_t>& waiting) {
+  if (waiting.contains(line_of(trace, stack))) return true;
+  for (uint32_t f = stack; f != kNoStack; f = trace.stacks[f].caller) {
+    const StackNode& n = trace.stacks[f];
+    const auto at = waiting.upper_bound({n.file, n.line});
+    if (at == waiting.begin()) continue;
+    const LineId& above = std::prev(at)->first;
+    if (above.first == n.file && n.line <= above.second + 2) return true;
+  }
+  return false;
 }
 
 LineKey key_of(const HostSample& s, Leaf leaf) {
@@ -99,6 +122,9 @@ HostLines HostLineCounts::finish(
     result.wait_samples += points;
     waiting[line_of(trace, key.stack)] += points;
   }
+  std::erase_if(waiting, [&](const auto& line) {
+    return static_cast<double>(line.second) < kSomeWaits * static_cast<double>(result.wait_samples);
+  });
   result.waits = group_lines(trace, kinds, counted(c.wait_points, one_each),
                              static_cast<double>(result.wait_samples), {});
   for (const CountedSamples& s : lines) {
@@ -108,21 +134,29 @@ HostLines HostLineCounts::finish(
     else if (kinds.makes_data(s.key.stack))
       result.making_ns[leaf] += s.ns;
     if (s.key.leaf != Leaf::after_sync) continue;
-    const auto at = waiting.find(line_of(trace, s.key.stack));
-    const bool waits_itself =
-        at != waiting.end() &&
-        static_cast<double>(at->second) >= kSomeWaits * static_cast<double>(result.wait_samples);
-    if (waits_itself || kinds.prints(s.key.stack)) result.needs_value_ns += s.ns;
+    if (kinds.prints(s.key.stack) || is_below_wait(trace, s.key.stack, waiting))
+      result.needs_value_ns += s.ns;
   }
 
-  std::set<uint32_t> processes;
+  std::map<uint32_t, uint32_t> first_threads;  // by process
   for (const auto& [key, points] : c.worker_points) {
-    result.worker_samples += points;
-    processes.insert(trace.threads[key.thread].process);
+    const auto [at, fresh] =
+        first_threads.try_emplace(trace.threads[key.thread].process, key.thread);
+    if (trace.threads[key.thread].thread < trace.threads[at->second].thread)
+      at->second = key.thread;
   }
-  result.worker_processes = static_cast<int64_t>(processes.size());
-  result.workers = group_lines(trace, kinds, counted(c.worker_points, one_each),
+  result.worker_processes = static_cast<int64_t>(first_threads.size());
+  std::map<LineKey, int64_t> workers;
+  for (const auto& [key, points] : c.worker_points) {
+    if (key.thread != first_threads.at(trace.threads[key.thread].process) && stands_by(trace, key))
+      continue;
+    workers.emplace(key, points);
+    result.worker_samples += points;
+  }
+  result.workers = group_lines(trace, kinds, counted(workers, one_each),
                                static_cast<double>(result.worker_samples), {});
+  std::stable_partition(result.workers.begin(), result.workers.end(),
+                        [](const HostLine& line) { return !line.idle_worker; });
   for (HostLine& line : result.workers) line.ns = 0;
   for (HostLine& line : result.waits) line.ns = 0;
   return result;

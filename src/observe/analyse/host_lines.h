@@ -42,7 +42,8 @@ struct HostLine {
   // As shares: of the backward pass, what this line's part of the forward pass has of it; and all
   // lines of the function, where those hold most of the time.
   double backward = 0, function_share = 0;
-  bool compiles = false;  // it makes code, most of its time
+  bool compiles = false;     // it makes code, most of its time
+  bool idle_worker = false;  // of a loader, without work
   int64_t samples = 0;
   Leaf leaf = Leaf::host_code;  // that it falls in most
 };
@@ -61,7 +62,7 @@ struct HostLines {
   std::vector<HostLine> waits;
   int64_t wait_samples = 0;
   // Of the host code after a wait: what works on the value waited for, in lines that wait
-  // themselves or print values.
+  // themselves, in what the two lines below them call, or where values are printed.
   double needs_value_ns = 0;
   bool empty() const { return samples == 0; }
 };

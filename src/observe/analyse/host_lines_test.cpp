@@ -129,6 +129,55 @@ TEST(HostLines, WorkersAreThoseOfTheProcessThatWaits) {
   EXPECT_EQ(h.lines[0].remark, "it waits for the loader's workers");
 }
 
+// A loader with one file for two workers: what the one does that has work comes before the other's
+// waiting, and threads that only serve others are no lines.
+TEST(HostLines, WorkersThatWaitComeLast) {
+  Trace t = program();
+  const uint32_t main = stack_of(t, {{"main", "/train.py", 7, "next(batches)"}});
+  add_samples(t, 0, main, main, HostState::blocked);
+  const std::string worker = std::string(kTorch) + "utils/data/_utils/worker.py";
+  const uint32_t work =
+      stack_of(t, {{"_worker_loop", worker.c_str(), 275},
+                   {"fetch", (std::string(kTorch) + "utils/data/_utils/fetch.py").c_str(), 20},
+                   {"__iter__", "/stream.py", 41, "json.loads(line)"}});
+  const uint32_t waits = stack_of(t, {{"_worker_loop", worker.c_str(), 275},
+                                      {"poll", "/usr/lib/python3.11/selectors.py", 415}});
+  const uint32_t serves = stack_of(t, {{"accept", "/usr/lib/python3.11/socket.py", 295}});
+  t.parents = {{5, 4}, {6, 4}, {4, 0}};
+  add_samples(t, t.threads.add({5, 5}), work, work);
+  for (const uint64_t thread : {51u, 52u})
+    add_samples(t, t.threads.add({5, thread}), serves, serves, HostState::blocked);
+  for (int twice = 0; twice < 2; ++twice)  // two points for each of the other's
+    add_samples(t, t.threads.add({6, 6}), waits, waits, HostState::blocked);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLines& h = g.device().host_lines;
+  EXPECT_EQ(h.worker_processes, 2);
+  ASSERT_EQ(h.workers.size(), 2u);
+  EXPECT_EQ(h.workers[0].at.where(), "stream.py:41");
+  EXPECT_NEAR(h.workers[0].share, 1.0 / 3, 1e-9);
+  EXPECT_TRUE(h.workers[1].idle_worker);
+  EXPECT_EQ(h.workers[1].remark, "a loader's worker without work");
+}
+
+// Work that the line below a wait calls needs what was waited for; the next batch, made further up,
+// does not.
+TEST(HostLines, WorkBelowAWaitNeedsItsValue) {
+  const auto needs = [](uint32_t line) {
+    Trace t = program();
+    const uint32_t work = stack_of(t, {{"step", "/train.py", line, "log(name, value)"},
+                                       {"log", "/log.py", 5, "base.execute(row)"}});
+    const uint32_t wait = stack_of(t, {{"step", "/train.py", 20, "values.tolist()"}});
+    add_samples(t, 0, work, wait);
+    const Diagnosis g = diagnose(*make_capture(t), "x");
+    const HostLines& h = g.device().host_lines;
+    return h.needs_value_ns / static_cast<double>(g.device().budget[Leaf::after_sync]);
+  };
+  EXPECT_GT(needs(21), 0.9);
+  EXPECT_GT(needs(22), 0.9);
+  EXPECT_LT(needs(23), 0.1);
+  EXPECT_LT(needs(12), 0.1);
+}
+
 // Samples alike are one record with even points.
 TEST(HostLines, PointsOfARecordFallWhereTheyLie) {
   Trace t;

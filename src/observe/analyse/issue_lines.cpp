@@ -20,7 +20,7 @@ constexpr int64_t kBeforeNs = 1'000'000;  // from a sample to the call
 struct IssueLines::Counts {
   struct Work {
     Leaf leaf = Leaf::other_kernel;
-    int64_t ns = 0;
+    int64_t ns = 0, count = 0;
     std::map<LineKey, int64_t> points;
   };
   SampleIndex index;
@@ -51,6 +51,7 @@ void IssueLines::add(const Trace& trace, const HostTimeline& host, uint32_t devi
     Counts::Work& work = counts.by_name[op.name];
     work.leaf = leaves.of(op, multiprocessors);
     work.ns += op.end_ns - op.start_ns;
+    ++work.count;
     const uint32_t call = host.issuer(op);
     if (call == kNone) continue;
     const HostCall& c = trace.calls[call];
@@ -127,7 +128,7 @@ WorkLines IssueLines::Counts::lines(const Trace& trace,
   result.known = result.ns > 0 ? known / result.ns : 0;
   const StackKinds kinds(trace);
   std::vector<CountedSamples> all;
-  ForwardTimes forward;
+  ForwardShares forward;
   for (const auto& [key, c] : counted) {
     all.push_back(c);
     if (!kinds.is_backward(key.stack) && !kinds.is_update(key.stack))
@@ -153,8 +154,8 @@ WorkLines IssueLines::products(const Trace& trace) const {
   });
 }
 
-ForwardTimes IssueLines::forward(const Trace& trace) const {
-  ForwardTimes times;
+ForwardShares IssueLines::forward(const Trace& trace) const {
+  ForwardShares shares;
   const StackKinds kinds(trace);
   for (const auto& [name, work] : counts_->by_name) {
     if (work.leaf > Leaf::communication) continue;  // copies belong to no pass
@@ -162,10 +163,10 @@ ForwardTimes IssueLines::forward(const Trace& trace) const {
     for (const auto& [key, points] : work.points) all += points;
     for (const auto& [key, points] : work.points)
       if (!kinds.is_backward(key.stack) && !kinds.is_update(key.stack))
-        times[line_of(trace, key.stack)] +=
-            static_cast<double>(work.ns) * static_cast<double>(points) / static_cast<double>(all);
+        shares[line_of(trace, key.stack)] += static_cast<double>(work.count) *
+                                             static_cast<double>(points) / static_cast<double>(all);
   }
-  return times;
+  return shares;
 }
 
 }  // namespace saturate::observe

@@ -29,8 +29,9 @@ class IssueLines {
   WorkLines work(const Trace& trace) const;
   WorkLines copies(const Trace& trace) const;
   WorkLines products(const Trace& trace) const;
-  // By what lines outside the backward pass and the optimizer gave the device to do.
-  ForwardTimes forward(const Trace& trace) const;
+  // By how many operations lines outside the backward pass and the optimizer gave the device: what
+  // the host spends on a backward pass goes with their number, not with how long they take.
+  ForwardShares forward(const Trace& trace) const;
 
  private:
   struct Counts;

@@ -90,6 +90,7 @@ HostLine to_line(const Trace& trace, const Group& group, const Sum& sum, double 
   line.caller = most.words.caller;
   line.via = most.words.via;
   line.remark = most.words.remark;
+  line.idle_worker = most.words.idle_worker;
   line.compiles = 2 * sum.compiles_ns > sum.ns;
   line.thread = thread_name(trace, most.thread);
   if (group.lock || 2 * sum.blocked > sum.samples) line.wait = trace.names[most.wait];
@@ -120,7 +121,7 @@ LineId line_of(const Trace& trace, uint32_t stack) {
 
 std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
                                   const std::vector<CountedSamples>& counted, double all_ns,
-                                  const ForwardTimes& forward) {
+                                  const ForwardShares& forward) {
   std::map<Group, Sum> groups;
   std::map<Group, uint32_t> functions;  // a stack node of the group's own place
   double backward_ns = 0;

@@ -32,15 +32,15 @@ struct CountedSamples {
 using LineId = std::pair<uint32_t, uint32_t>;
 LineId line_of(const Trace& trace, uint32_t stack);
 
-// What lines of a forward pass gave the device to do: what the backward pass, which has no lines of
-// its own, is shared out by.
-using ForwardTimes = std::map<LineId, double>;
+// What lines of a forward pass gave the device to do, in number or time: what the backward pass,
+// which has no lines of its own, is shared out by.
+using ForwardShares = std::map<LineId, double>;
 
 // The largest first; a line's share is of `all_ns`. The time of a backward pass counts for the
 // lines of its forward pass as well (HostLine::backward). Where lines of one function together hold
 // half of the time, in whatever they call, and more than any other line, they come first.
 std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
                                   const std::vector<CountedSamples>& counted, double all_ns,
-                                  const ForwardTimes& forward);
+                                  const ForwardShares& forward);
 
 }  // namespace saturate::observe

@@ -99,7 +99,8 @@ StackWords stack_words(const Trace& trace, uint32_t stack) {
     if (function.ends_with("__next__") && i > at && i < caller) words.via = "DataLoader.__next__";
   }
   if (fetches && !worker) words.remark = "num_workers=0: the data are made in the training thread";
-  if (worker && !fetches) words.remark = "a loader's worker without work";
+  words.idle_worker = worker && !fetches;
+  if (words.idle_worker) words.remark = "a loader's worker without work";
   if (waits) words.remark = "it waits for the loader's workers";
   return words;
 }

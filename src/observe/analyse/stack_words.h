@@ -13,6 +13,7 @@ struct StackWords {
   CodePlace at, innermost, caller;  // as in HostLine
   CodePlace native;                 // below a line of Python
   std::string via, remark;
+  bool idle_worker = false;  // of a loader, without work
   uint32_t file = 0;         // number of the name of at's whole file
   uint32_t node = kNoStack;  // of the stack, at
 };

@@ -71,6 +71,8 @@ class Judgement(unittest.TestCase):
         self.assertEqual(first_reading.line_of(one), ("change", "50% self.sums[node], Tree.change"))
         self.assertEqual(first_reading.planted_functions("Cause: x.\nLine: a.py:draw (it) and change (in it).\n"), ["draw", "change"])
         self.assertEqual(first_reading.planted_functions("Line: a.py:step, its call of x.step()"), ["step"])
+        self.assertEqual(first_reading.planted_functions("Line: a.py:Tree.change (in it)\n"), ["change"])
+        self.assertEqual(first_reading.planted_functions("Line: a.py:draw. It is slow.\n"), ["draw"])
         lines[0]["remark"] = "it waits for the loader's workers"
         one["devices"][0]["host_lines"]["workers"] = [{"share": 0.3, "at": dict(at, function="make")}]
         self.assertEqual(first_reading.line_of(one)[0], "make")

@@ -167,9 +167,12 @@ def offers(report):
 
 
 def planted_functions(text):
-    """The functions that a program's text names as the place of its plant: "Line: file.py:draw and change (why)"."""
+    """The functions that a program's text names as the place of its plant: "Line: file.py:draw and Buffer.change (why)"."""
     said = re.search(r"^Line: \S+?\.py:(.*)", text, re.MULTILINE)
-    return re.findall(r"\w+", re.split("[,.]", re.sub(r"\(.*?(\)|$)", "", said[1]))[0].replace(" and ", " ")) if said else []
+    if not said:
+        return []
+    names = re.split(r",|\.(?:\s|$)", re.sub(r"\(.*?(\)|$)", "", said[1]))[0].replace(" and ", " ").split()
+    return [name.split(".")[-1] for name in names]
 
 
 def line_of(report, program=""):
