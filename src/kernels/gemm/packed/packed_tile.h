@@ -53,6 +53,10 @@ void tile(const Block& b, int64_t row, int64_t panel) {
     for (int v = 0; v < P * V; ++v) sums[r][v] = I::zero();
   }
   for (int64_t s = 0; s < b.steps; ++s, w += kLine) {
+    if constexpr (R > 1 && requires { I::kAhead; }) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) __builtin_prefetch(w + p * panel_bytes + I::kAhead);
+    }
     // The fewer of the two operands are held, the others pass through one register; or weights are read where
     // they lie.
     if constexpr (R <= P * V && !requires { I::kWeightsInMemory; }) {
