@@ -347,8 +347,16 @@ namespace {
 // Small files; one that cannot be read has no bytes.
 bool same_bytes(const std::string& a, const std::string& b) {
   std::ifstream one(a, std::ios::binary), other(b, std::ios::binary);
-  using Bytes = std::istreambuf_iterator<char>;
-  return one && other && std::equal(Bytes(one), Bytes(), Bytes(other), Bytes());
+  std::vector<char> left(size_t{1} << 16), right(left.size());
+  while (one && other) {
+    one.read(left.data(), std::ssize(left));
+    other.read(right.data(), std::ssize(right));
+    if (one.gcount() != other.gcount() ||
+        !std::equal(left.begin(), left.begin() + one.gcount(), right.begin()))
+      return false;
+    if (one.eof() && other.eof()) return true;
+  }
+  return false;
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct Block {
   const float* row_scale = nullptr;
   const float* column_scale = nullptr;
   const int32_t* column_offset = nullptr;
+  const int32_t* row_offset = nullptr;  // AVX2: what each row's sums lack
 };
 
 using Kernel = void (*)(const Block&);
@@ -37,7 +38,9 @@ void f32_plain(const Block& b);
 void s8_plain(const Block& b);  // x is s16
 void f32_avx2(const Block& b);
 void f32_avx512(const Block& b);
-void s8_avx2(const Block& b);         // x is s16
+// x is four |x| and four bytes with all bits set where x is negative, by turns; no x is negative where the second runs.
+void s8_avx2(const Block& b);
+void s8_avx2_positive(const Block& b);
 void s8_avx512_vnni(const Block& b);  // x is u8, 128 more than the value
 void s8_amx(const Block& b);          // the same; steps is a multiple of 16
 // x is f32 that bf16 holds, pairs whole.
@@ -52,6 +55,9 @@ void bf16_amx(const Block& b);  // steps is a multiple of 16
 int32_t largest_bits_avx512(const float* x, int64_t count);
 // q = 128 + x * factor to the nearest, and 128 from `count` to `stride`. |x * factor| < 2^22.
 void round_row_avx512(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q);
+// x * factor to the nearest as s8_avx2() reads it, 64 bytes for each 32 numbers begun; |x * factor| <= 127. Returns
+// the sum of |q| where q is negative.
+int32_t round_row_signs(const float* x, int64_t count, float factor, char* to);
 // Pairs of bf16 as in a panel, and zeros from `count` to `stride`, which is a multiple of 32.
 void round_row_bf16(const float* x, int64_t count, int64_t stride, uint16_t* q);
 

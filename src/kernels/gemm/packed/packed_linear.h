@@ -101,8 +101,8 @@ CpuLevel cpu_level() noexcept;
 //           of y is one chain of fused multiply-adds over ascending k (f32, bf16) or exact (s8). Of
 //           bf16 AMX alone has another order, its own: odd and even k of 32 apart, then both.
 // Errors    invalid_argument for sizes and pointers; unsupported where no implementation fits.
-// Cost      2 rows n k flops; s8 and bf16 also one pass over x. The weights are read once for every six rows
-//           (AVX2, s8: three), from the second-level cache if 2 KiB * k fit there.
+// Cost      2 rows n k flops; s8 and bf16 also one pass over x. The weights are read once for every six rows,
+//           from the second-level cache if 2 KiB * k fit there.
 // Source    Goto and van de Geijn, ACM TOMS 34 (2008), with the operand packed that never changes;
 //           s8 as Jacob et al., arXiv:1712.05877, without zero points; measured in LADDER.md.
 struct PackedLinearArgs {

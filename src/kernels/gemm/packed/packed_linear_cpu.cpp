@@ -83,19 +83,8 @@ void linear_f32(const PackedLinearArgs& a, Kernel kernel) {
 
 int64_t up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// Elements from row to row of what x is rounded to. Of bytes a tile is 64, and one more line
-// keeps rows out of each other's way in the first-level cache.
-template <class Out>
-int64_t stride_of(int64_t k) {
-  return sizeof(Out) == 1 ? up(k, 64) + 64 : up(k, 4);
-}
-
 // The largest |x|; of bits, so that infinity and what is no number win.
-template <class Out>
-float largest(const float* x, int64_t count) {
-#if defined(__x86_64__)
-  if constexpr (sizeof(Out) == 1) return std::bit_cast<float>(largest_bits_avx512(x, count));
-#endif
+float largest_of(const float* x, int64_t count) {
   int32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
     int32_t bits;
@@ -112,51 +101,82 @@ inline int32_t nearest(float x, float factor) {
   return std::bit_cast<int32_t>(std::fma(x, factor, kRound)) - std::bit_cast<int32_t>(kRound);
 }
 
-void round_row(const float* x, int64_t count, float factor, int64_t stride, int16_t* q) {
-  for (int64_t i = 0; i < count; ++i) {  // what is no number becomes one that its scale undoes
-    q[i] = factor == 0.0f ? int16_t{0} : static_cast<int16_t>(nearest(x[i], factor));
+// What a row of x becomes for a product of int8: round() writes the q of x * factor and zeros behind them, in stride()
+// bytes, and returns what the row's sums will lack. A factor of 0 makes zeros of what is no number too.
+struct Words {  // s8_plain()
+  static int64_t stride(int64_t k) { return 2 * up(k, 4); }
+  static float largest(const float* x, int64_t k) { return largest_of(x, k); }
+  static int32_t round(const float* x, int64_t k, float factor, char* to) {
+    auto* const q = reinterpret_cast<int16_t*>(to);
+    for (int64_t i = 0; i < k; ++i) {
+      q[i] = factor == 0.0f ? int16_t{0} : static_cast<int16_t>(nearest(x[i], factor));
+    }
+    std::fill(q + k, q + up(k, 4), int16_t{0});
+    return 0;
   }
-  std::fill(q + count, q + stride, int16_t{0});
-}
+};
 #if defined(__x86_64__)
-void round_row(const float* x, int64_t count, float factor, int64_t stride, uint8_t* q) {
-  round_row_avx512(x, count, factor, stride, q);
-}
+// A line between rows keeps them out of each other's way in the first-level cache.
+struct Signs {  // s8_avx2()
+  static int64_t stride(int64_t k) { return 2 * up(k, 32) + 64; }
+  static float largest(const float* x, int64_t k) { return largest_of(x, k); }
+  static int32_t round(const float* x, int64_t k, float factor, char* to) {
+    if (factor != 0.0f) return round_row_signs(x, k, factor, to);
+    std::memset(to, 0, static_cast<size_t>(stride(k)));
+    return 0;
+  }
+};
+struct Shifted {  // s8_avx512_vnni() and s8_amx(), whose tiles are 64 bytes
+  static int64_t stride(int64_t k) { return up(k, 64) + 64; }
+  static float largest(const float* x, int64_t k) {
+    return std::bit_cast<float>(largest_bits_avx512(x, k));
+  }
+  static int32_t round(const float* x, int64_t k, float factor, char* to) {
+    round_row_avx512(x, k, factor, stride(k), reinterpret_cast<uint8_t*>(to));
+    return 0;
+  }
+};
 #endif
 
-// The q of the wanted rows [begin, end) of x, zeros behind them: as u8, 128 more, with AVX-512 (Out = uint8_t), or
-// as s16; and the rows' scales.
-template <class Out>
-void round_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, Out* out, float* scales) {
-  const int64_t stride = stride_of<Out>(a.w.k);
+// What `To` makes of the wanted rows [begin, end) of x, and by row their scales and what their sums lack.
+template <class To>
+void round_rows(const PackedLinearArgs& a, int64_t begin, int64_t end, char* out, float* scales,
+                int32_t* lacks) {
+  const int64_t stride = To::stride(a.w.k);
   for (int64_t i = begin; i < end; ++i) {
     const int64_t r = row_of(a, i);
     const float* const x = a.x + r * a.ldx;
-    const float most = largest<Out>(x, a.w.k);
+    const float most = To::largest(x, a.w.k);
     scales[r] = most / 127.0f;
     // Below the least normal number a quotient could pass 127: such rows count as zeros.
     const bool zero = !(scales[r] >= 1.17549435e-38f && std::isfinite(most));
     if (zero && std::isfinite(most)) scales[r] = 0.0f;  // else 0 times it is no number
-    round_row(x, a.w.k, zero ? 0.0f : 127.0f / most, stride, out + r * stride);
+    lacks[r] = To::round(x, a.w.k, zero ? 0.0f : 127.0f / most, out + r * stride);
   }
 }
 
-template <class Out>
-void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel) {
-  const int64_t stride = stride_of<Out>(a.w.k);
-  Out* const q = static_cast<Out*>(ctx.workspace);
+// `if_positive` runs where no row lacks anything.
+template <class To>
+void linear_s8(const Context& ctx, const PackedLinearArgs& a, Kernel kernel, Kernel if_positive) {
+  const int64_t stride = To::stride(a.w.k);
+  auto* const q = static_cast<char*>(ctx.workspace);
   auto* const scales = reinterpret_cast<float*>(q + a.rows * stride);
+  auto* const lacks = reinterpret_cast<int32_t*>(scales + a.rows);
   const int64_t grain = std::max<int64_t>(1, 65536 / stride);
-  parallel_for(wanted(a), grain,
-               [&](int64_t begin, int64_t end) { round_rows<Out>(a, begin, end, q, scales); });
+  parallel_for(wanted(a), grain, [&](int64_t begin, int64_t end) {
+    round_rows<To>(a, begin, end, q, scales, lacks);
+  });
+  bool positive = true;
+  for (int64_t i = 0; i < wanted(a); ++i) positive &= lacks[row_of(a, i)] == 0;
   Block b;
   b.x = q;
-  b.x_bytes = stride * static_cast<int64_t>(sizeof(Out));
+  b.x_bytes = stride;
   b.steps = up(a.w.k, 4) / 4;
   b.row_scale = scales;
+  b.row_offset = lacks;
   b.column_scale = a.w.scales;
   b.column_offset = a.w.offsets;
-  multiply(a, kernel, b, 8 * kPanel);
+  multiply(a, positive ? if_positive : kernel, b, 8 * kPanel);
 }
 
 // x as bf16_dot() and bf16_amx() read it: rows of whole tiles, and one more line between them.
@@ -199,20 +219,20 @@ void linear_bf16_plain(const Context& ctx, const PackedLinearArgs& a) {
 }
 void linear_f32_plain(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_plain); }
 void linear_s8_plain(const Context& ctx, const PackedLinearArgs& a) {
-  linear_s8<int16_t>(ctx, a, s8_plain);
+  linear_s8<Words>(ctx, a, s8_plain, s8_plain);
 }
 
 #if defined(__x86_64__)
 void linear_f32_avx512(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_avx512); }
 void linear_f32_avx2(const Context&, const PackedLinearArgs& a) { linear_f32(a, f32_avx2); }
 void linear_s8_vnni(const Context& ctx, const PackedLinearArgs& a) {
-  linear_s8<uint8_t>(ctx, a, s8_avx512_vnni);
+  linear_s8<Shifted>(ctx, a, s8_avx512_vnni, s8_avx512_vnni);
 }
 void linear_s8_amx(const Context& ctx, const PackedLinearArgs& a) {
-  linear_s8<uint8_t>(ctx, all_rows(a), s8_amx);  // tiles take rows that follow each other
+  linear_s8<Shifted>(ctx, all_rows(a), s8_amx, s8_amx);  // tiles take rows that follow each other
 }
 void linear_s8_avx2(const Context& ctx, const PackedLinearArgs& a) {
-  linear_s8<int16_t>(ctx, a, s8_avx2);
+  linear_s8<Signs>(ctx, a, s8_avx2, s8_avx2_positive);
 }
 void linear_bf16_amx(const Context& ctx, const PackedLinearArgs& a) {
   linear_bf16<Halves>(ctx, all_rows(a), bf16_amx);
@@ -243,8 +263,11 @@ int64_t bf16_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
 }
 
 int64_t s8_scratch_bytes(const Context&, const PackedLinearArgs& a) noexcept {
-  const int64_t row = std::max(stride_of<uint8_t>(a.w.k), 2 * stride_of<int16_t>(a.w.k));
-  return a.rows * (static_cast<int64_t>(sizeof(float)) + row);
+  int64_t row = Words::stride(a.w.k);
+#if defined(__x86_64__)
+  row = std::max({row, Signs::stride(a.w.k), Shifted::stride(a.w.k)});
+#endif
+  return a.rows * (static_cast<int64_t>(sizeof(float) + sizeof(int32_t)) + row);
 }
 
 }  // namespace saturate::kernels::packed

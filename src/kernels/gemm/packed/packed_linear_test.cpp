@@ -237,17 +237,46 @@ TEST(PackedLinear, ThreadsShareThePanelsWithoutAChange) {
   }
 }
 
-// 127 * 127 * k, where sums of two products in 16 bits would saturate.
+// 127 * 127 * k, where sums of two products in 16 bits would saturate; of positive rows and of negative ones,
+// whose sizes AVX2 multiplies with weights of which -128 is one.
 TEST(PackedLinear, TheLargestSumsOfInt8AreExact) {
   constexpr int64_t kK = 1000;
-  Problem p({.rows = 4, .n = 20, .k = kK, .bias = false});
-  std::fill(p.x.begin(), p.x.end(), 1.0f);
-  for (size_t i = 0; i < p.w.size(); ++i) p.w[i] = i / kK % 2 == 0 ? 1.0f : -1.0f;
-  const PackedWeights w(PackedType::s8, p.w.data(), 20, kK);
-  for (const CpuLevel level : levels()) {
-    const std::vector<float> y = run(p, w, level);
-    for (int64_t j = 0; j < 20; ++j) {
-      EXPECT_NEAR(y[static_cast<size_t>(p.ldy() + j)], j % 2 == 0 ? 1000.0f : -1000.0f, 1e-3f);
+  for (const int64_t negative : {0, 1, 4}) {  // rows
+    Problem p({.rows = 4, .n = 20, .k = kK, .bias = false});
+    std::fill(p.x.begin(), p.x.end(), 1.0f);
+    std::fill_n(p.x.begin(), negative * p.ldx(), -1.0f);
+    for (size_t i = 0; i < p.w.size(); ++i) p.w[i] = i / kK % 2 == 0 ? 1.0f : -1.0f;
+    const PackedWeights w(PackedType::s8, p.w.data(), 20, kK);
+    for (const CpuLevel level : levels()) {
+      const std::vector<float> y = run(p, w, level);
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < 20; ++j) {
+          const float expected = (j % 2 == 0) == (i >= negative) ? 1000.0f : -1000.0f;
+          EXPECT_NEAR(y[static_cast<size_t>(i * p.ldy() + j)], expected, 1e-3f) << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+// Rows without a negative number have a kernel of their own where they are alone, and none among others.
+TEST(PackedLinear, ARowThatIsNotNegativeHasTheSameBitsAmongAnyRows) {
+  for (const Case& c : kCases) {
+    Problem p(c);
+    std::vector<float> mixed = p.x;
+    for (float& v : p.x) v = std::max(v, 0.0f);
+    const PackedWeights w(PackedType::s8, p.w.data(), c.n, c.k);
+    const std::vector<float> expected = run(p, w, CpuLevel::plain);
+    Problem among = p;
+    std::copy_n(mixed.end() - p.ldx(), p.ldx(),
+                among.x.end() - p.ldx());  // the last one is as it was
+    for (const CpuLevel level : levels()) {
+      ASSERT_EQ(run(p, w, level), expected) << "level " << int(level) << " rows " << c.rows;
+      const std::vector<float> y = run(among, w, level);
+      const size_t others = static_cast<size_t>((c.rows - 1) * p.ldy());
+      ASSERT_TRUE(
+          std::equal(y.begin(), y.begin() + static_cast<ptrdiff_t>(others), expected.begin()))
+          << "level " << int(level) << " rows " << c.rows;
     }
   }
 }

@@ -53,17 +53,17 @@ void tile(const Block& b, int64_t row, int64_t panel) {
     for (int v = 0; v < P * V; ++v) sums[r][v] = I::zero();
   }
   for (int64_t s = 0; s < b.steps; ++s, w += kLine) {
-    // The fewer of the two operands are held, the others pass through one register.
-    if constexpr (R <= P * V) {
+    if constexpr (R > 1 && requires { I::kAhead; }) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) __builtin_prefetch(w + p * panel_bytes + I::kAhead);
+    }
+    // The fewer of the two operands are held, the others pass through one register; or weights are read where
+    // they lie.
+    if constexpr (R <= P * V && !requires { I::kWeightsInMemory; }) {
       typename I::Element element[R];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const char* const at = x[r] + s * I::kElementBytes;
-        if constexpr (requires { I::of_row(at, r); }) {
-          element[r] = I::of_row(at, r);
-        } else {
-          element[r] = I::broadcast(at);
-        }
+        element[r] = I::broadcast(x[r] + s * I::kElementBytes);
       }
 #pragma GCC unroll 32
       for (int v = 0; v < P * V; ++v) {
@@ -73,7 +73,7 @@ void tile(const Block& b, int64_t row, int64_t panel) {
           sums[r][v] = I::multiply_add(sums[r][v], element[r], weights);
         }
       }
-    } else if constexpr (R > P * V) {
+    } else {
       typename I::Weights weights[P * V];
 #pragma GCC unroll 16
       for (int v = 0; v < P * V; ++v) weights[v] = I::load(w + v / V * panel_bytes, v % V);
