@@ -112,7 +112,7 @@ def flashinfer_way(causal):
             starts = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=q.device)
             wrapper.plan(starts, starts, heads, heads, size, causal=causal, q_data_type=q.dtype)
             planned = True
-        return wrapper.run(*(x.reshape(batch * length, heads, size) for x in (q, k, v)))
+        return wrapper.run(*(x.reshape(batch * length, heads, size) for x in (q, k, v))).view(q.shape)
 
     return call
 
