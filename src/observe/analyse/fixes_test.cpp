@@ -62,8 +62,8 @@ TEST(Fixes, SmallProductsMayBeBatched) {
   ASSERT_NE(graphs, nullptr);
   EXPECT_FALSE(graphs->ceiling);
   EXPECT_GT(graphs->high, 1.5 * graphs->speedup);
-  const Fix* large =
-      find(run([](Simulator& s) { layers(s, 100, 12'000, 20'000); }).fixes, FixKind::graphs);
+  const auto long_ones = run([](Simulator& s) { layers(s, 100, 12'000, 20'000); }).fixes;
+  const Fix* large = find(long_ones, FixKind::graphs);
   ASSERT_NE(large, nullptr);
   EXPECT_TRUE(large->ceiling) << "kernels that are not short stay as they are";
 }
