@@ -112,7 +112,8 @@ class CopiesEdit {
       ops[i].duration_ns = 0;
       ops[i].from_call_start = false;
     }
-    if (e.pins) e.call_ns = 0;  // pinned once, before the loop
+    // Pinned once, before the loop; or what stays on the device is not copied there again.
+    if (e.pins || (is_waiting_copy(e) && e.ops == 0)) e.call_ns = 0;
     const bool waits_for_copy = e.waits_for != kNone && e.waits_for >= first_ && e.waits_for < end_;
     if (moves && is_waiting_copy(e)) drop_wait(e);
     if (e.kind == ReplayCall::sync && waits_for_copy) drop_wait(e);

@@ -196,9 +196,13 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       if (const double pins = 100 * pinning(d); pins >= 1)
         f.evidence += fmt::format("; {:.1f}% is pinning host memory in the step", pins);
       f.action =
-          torch ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "
-                  "ahead on a side stream"
-                : "cudaMallocHost buffers and cudaMemcpyAsync on a second stream, one batch ahead";
+          jax ? "jax.device_put once for arrays of NumPy that stay the same; for those that "
+                "change, one "
+                "batch ahead"
+          : torch
+              ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "
+                "ahead on a side stream"
+              : "cudaMallocHost buffers and cudaMemcpyAsync on a second stream, one batch ahead";
       f.caveat = "needs two buffers";
       f.assumes = fmt::format(
           "pinned copies at {:.0f} GB/s to the device and {:.0f} back, {}",

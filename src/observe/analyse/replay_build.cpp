@@ -185,7 +185,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     if (!issues && c->end_ns <= reach) continue;  // inside another call
     ReplayEvent e;
     e.process = process->second;
-    e.kind = kind_of(classify_call(trace.names[c->name]));
+    e.kind = trace.names[c->name] == kStagedCopy ? ReplayCall::blocking_copy
+                                                 : kind_of(classify_call(trace.names[c->name]));
     e.pins = e.kind == ReplayCall::allocate && pins_memory(trace.names[c->name]);
     e.first_op = static_cast<uint32_t>(ops_.size());
     e.call_ns = std::max<int64_t>(0, c->end_ns - std::max(c->start_ns, reach));

@@ -14,6 +14,7 @@
 #include "observe/read/number_by_order.h"
 #include "observe/read/sat_reader.h"
 #include "observe/read/seams.h"
+#include "observe/read/staged_copies.h"
 #include "observe/read/waits.h"
 
 namespace saturate::observe {
@@ -188,6 +189,7 @@ std::unique_ptr<Capture> open_captures(const std::set<std::string>& files) {
   all.sort();
   number_by_order(all);
   add_device_waits(all);
+  add_staged_copies(all);
   place_waits(all);
   follow_deciders(all);
   mark_loader_waits(all);

@@ -70,6 +70,8 @@ constexpr const char* kKinetoSource = "Kineto trace";  // torch.profiler's
 
 // The name of a wait for a device that is no call of CUDA (read/device_waits.h).
 constexpr const char* kDeviceWait = "a wait for the device, no call of CUDA";
+// And of what a library does before a copy to the device (read/staged_copies.h).
+constexpr const char* kStagedCopy = "memcpy to pinned memory, no call of CUDA";
 
 // A capture, or a window of one. 56, 32 and 32 bytes a record and each name once.
 struct Trace {
