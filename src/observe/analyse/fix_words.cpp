@@ -196,9 +196,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       if (const double pins = 100 * pinning(d); pins >= 1)
         f.evidence += fmt::format("; {:.1f}% is pinning host memory in the step", pins);
       f.action =
-          jax ? "jax.device_put once for arrays of NumPy that stay the same; for those that "
-                "change, one "
-                "batch ahead"
+          jax ? "jax.device_put once for arrays of NumPy that stay the same, one batch ahead for "
+                "those that change"
           : torch
               ? "DataLoader(pin_memory=True) and tensor.to(device, non_blocking=True), one batch "
                 "ahead on a side stream"
@@ -220,7 +219,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat =
           "an estimate, not a ceiling: what the driver takes differs from run to run, and kernels "
           "beside a release may be slower too";
-      f.assumes = "the driver takes from a third less to a half more, kernels up to a ninth less";
+      f.assumes =
+          "the driver takes from two fifths less to a half more, kernels up to a ninth less";
       break;
     case FixKind::code_load:
       f.evidence =

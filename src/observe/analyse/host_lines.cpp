@@ -32,14 +32,19 @@ bool stands_by(const Trace& trace, const LineKey& key) {
 
 // Whether a stack lies in a line that waits, in whatever it calls, or in what one of the two lines
 // below it calls: the body of a loop over the values, or what they are handed to.
-bool is_below_wait(const Trace& trace, uint32_t stack, const std::map<LineId, int64_t>& waiting) {
-  if (waiting.contains(line_of(trace, stack))) return true;
+struct WaitingLine {
+  int64_t points = 0;
+  uint32_t function = 0;  // number of its name
+};
+bool is_below_wait(const Trace& trace, uint32_t stack,
+                   const std::map<LineId, WaitingLine>& waiting) {
   for (uint32_t f = stack; f != kNoStack; f = trace.stacks[f].caller) {
     const StackNode& n = trace.stacks[f];
     const auto at = waiting.upper_bound({n.file, n.line});
     if (at == waiting.begin()) continue;
-    const LineId& above = std::prev(at)->first;
-    if (above.first == n.file && n.line <= above.second + 2) return true;
+    const auto& [above, wait] = *std::prev(at);
+    if (above.first == n.file && n.line <= above.second + 2 && n.function == wait.function)
+      return true;
   }
   return false;
 }
@@ -117,13 +122,18 @@ HostLines HostLineCounts::finish(
   result.lines = group_lines(trace, kinds, lines, result.idle_ns, forward);
 
   const auto one_each = [](const LineKey&, int64_t points) { return static_cast<double>(points); };
-  std::map<LineId, int64_t> waiting;
+  std::map<LineId, WaitingLine> waiting;
   for (const auto& [key, points] : c.wait_points) {
     result.wait_samples += points;
-    waiting[line_of(trace, key.stack)] += points;
+    const StackWords words = stack_words(trace, key.stack);
+    if (words.node == kNoStack) continue;
+    WaitingLine& line = waiting[{words.file, words.at.line}];
+    line.points += points;
+    line.function = trace.stacks[words.node].function;
   }
   std::erase_if(waiting, [&](const auto& line) {
-    return static_cast<double>(line.second) < kSomeWaits * static_cast<double>(result.wait_samples);
+    return static_cast<double>(line.second.points) <
+           kSomeWaits * static_cast<double>(result.wait_samples);
   });
   result.waits = group_lines(trace, kinds, counted(c.wait_points, one_each),
                              static_cast<double>(result.wait_samples), {});

@@ -162,9 +162,9 @@ TEST(HostLines, WorkersThatWaitComeLast) {
 // Work that the line below a wait calls needs what was waited for; the next batch, made further up,
 // does not.
 TEST(HostLines, WorkBelowAWaitNeedsItsValue) {
-  const auto needs = [](uint32_t line) {
+  const auto needs = [](uint32_t line, const char* function = "step") {
     Trace t = program();
-    const uint32_t work = stack_of(t, {{"step", "/train.py", line, "log(name, value)"},
+    const uint32_t work = stack_of(t, {{function, "/train.py", line, "log(name, value)"},
                                        {"log", "/log.py", 5, "base.execute(row)"}});
     const uint32_t wait = stack_of(t, {{"step", "/train.py", 20, "values.tolist()"}});
     add_samples(t, 0, work, wait);
@@ -176,6 +176,7 @@ TEST(HostLines, WorkBelowAWaitNeedsItsValue) {
   EXPECT_GT(needs(22), 0.9);
   EXPECT_LT(needs(23), 0.1);
   EXPECT_LT(needs(12), 0.1);
+  EXPECT_LT(needs(22, "collate"), 0.1) << "another function's";
 }
 
 // Samples alike are one record with even points.

@@ -7,15 +7,11 @@
 namespace saturate::observe {
 namespace {
 
-constexpr std::string_view kPackages[] = {"/site-packages/", "/dist-packages/"};
-
 bool has(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 // "torch/utils/data/dataloader.py", "threading.py", "train.py"
 std::string short_path(const std::string& file) {
-  for (const std::string_view packages : kPackages)
-    if (const size_t at = file.rfind(packages); at != std::string::npos)
-      return file.substr(at + packages.size());
+  if (const std::string_view in = path_in_packages(file); !in.empty()) return std::string(in);
   const size_t python = file.rfind("/lib/python3.");
   if (python != std::string::npos)
     if (const size_t at = file.find('/', python + 12); at != std::string::npos)
@@ -29,30 +25,6 @@ CodePlace place(const Trace& trace, uint32_t stack) {
 }
 
 }  // namespace
-
-bool is_native_file(const std::string& file) {
-  return file.starts_with('[') || file.ends_with(".so") || has(file, ".so.");
-}
-
-CodeOwner owner_of(const std::string& file) {
-  for (const std::string_view packages : kPackages) {
-    const size_t at = file.rfind(packages);
-    if (at == std::string::npos) continue;
-    const std::string_view rest = std::string_view(file).substr(at + packages.size());
-    for (const std::string_view framework :
-         {"torch/", "jax/", "jaxlib/", "cupy/", "lightning/", "pytorch_lightning/", "accelerate/"})
-      if (rest.starts_with(framework)) return CodeOwner::framework;
-    return CodeOwner::library;
-  }
-  if (has(file, "/lib/python3.") || file.starts_with("<frozen ")) return CodeOwner::python;
-  if (is_native_file(file)) return CodeOwner::library;
-  // What torch.compile wrote: "/tmp/torchinductor_root/dh/cdh3k.py".
-  if (has(file, "/torchinductor_") || file.starts_with("<eval_with_key>"))
-    return CodeOwner::framework;
-  // A command that a package installed.
-  if (has(file, "/bin/") && !file.ends_with(".py")) return CodeOwner::library;
-  return CodeOwner::program;
-}
 
 StackWords stack_words(const Trace& trace, uint32_t stack) {
   StackWords words;

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "observe/trace/code_owner.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -24,13 +26,9 @@ struct Stage {
 
 // Whether a stack's innermost function of Python is one of its own library: a queue, a lock.
 bool in_library_of_python(const Trace& trace, uint32_t stack) {
-  for (; stack != kNoStack; stack = trace.stacks[stack].caller) {
-    const std::string& file = trace.names[trace.stacks[stack].file];
-    if (file.find(".so") != std::string::npos || file.starts_with("[")) continue;
-    return file.find("/lib/python3.") != std::string::npos &&
-           file.find("-packages/") == std::string::npos;
-  }
-  return false;
+  const auto file = [&] { return trace.names[trace.stacks[stack].file]; };
+  while (stack != kNoStack && is_native_file(file())) stack = trace.stacks[stack].caller;
+  return stack != kNoStack && owner_of(file()) == CodeOwner::python;
 }
 
 // Whether the first thread of the process sleeps through these stretches, which are in order.
@@ -81,8 +79,9 @@ void add_staged_copies(Trace& trace) {
 
   std::vector<HostCall> added;
   for (auto& [process, calls] : by_process) {
-    if (calls.size() < kOften) continue;
     std::sort(calls.begin(), calls.end());
+    calls.erase(std::unique(calls.begin(), calls.end()), calls.end());  // one may send several
+    if (calls.size() < kOften) continue;
     std::vector<Stage> stages;
     size_t next = 0;
     int64_t reach = INT64_MIN, first_together = INT64_MIN, reach_before = INT64_MIN;

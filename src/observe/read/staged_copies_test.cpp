@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "observe/analyse/analyser.h"
 #include "observe/analyse/fixes.h"
 #include "observe/report/diagnosis.h"
@@ -96,6 +98,18 @@ TEST(StagedCopies, DataThatTheProgramMakesAreNot) {
   Trace alone = program();
   add_staged_copies(alone);
   EXPECT_EQ(staged(alone), 0) << "no samples";
+}
+
+TEST(StagedCopies, ACallMaySendSeveralArrays) {
+  Trace t = program();
+  const std::vector<DeviceOp> once = t.ops;
+  for (const DeviceOp& op : once)
+    if (op.kind == OpKind::copy) t.ops.push_back(op);
+  t.sort();
+  add_samples(t, stack_of(t, {{"step", kMain, 7, "jnp.dot(x, basis)"}}), HostState::blocked,
+              "futex");
+  add_staged_copies(t);
+  EXPECT_GE(staged(t), 39);
 }
 
 // A thread that issues kernels as well is the program's own.
