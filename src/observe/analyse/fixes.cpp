@@ -36,7 +36,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 20> kInfo = {{
+constexpr std::array<FixInfo, 21> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -54,6 +54,7 @@ constexpr std::array<FixInfo, 20> kInfo = {{
     {"layout", "one layout of memory"},
     {"attention", "attention without a mask of numbers"},
     {"recompute", "activations kept, not computed again"},
+    {"weight_casts", "weights rounded to 16 bits once"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -200,6 +201,8 @@ class Finder {
       set_graphs(f, surely, step(kinds, Assume::at_most), step(kinds, Assume::likely));
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
+    } else if (kind == FixKind::weight_casts) {
+      set_weight_casts(f, surely, step(kinds, Assume::ahead));
     } else if (kind == FixKind::allocator) {
       set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
     } else {
@@ -249,9 +252,9 @@ class Finder {
     const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
     f.cures = !is_throughput(kind) && kind != FixKind::attention &&
               !(kind == FixKind::clocks && only_power);
-    f.share = kind == FixKind::growth      ? removed(growth_gain(growth_.first_ns))
-              : kind == FixKind::recompute ? removed(f.speedup)
-                                           : attributed_share(kind, analysis_, clock_);
+    f.share = attributed_share(kind, analysis_, clock_);
+    if (kind == FixKind::growth) f.share = removed(growth_gain(growth_.first_ns));
+    if (kind == FixKind::recompute || kind == FixKind::weight_casts) f.share = removed(f.speedup);
     if (kind == FixKind::host_work)
       f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
@@ -380,6 +383,21 @@ class Finder {
     f.high = 1 + kBeside * (f.speedup - 1);
     f.step_ns = base_ / f.speedup;
   }
+  // Weights that have as many elements as what is computed do not show, nor whether the host keeps
+  // ahead of a device that has less to do. Products find what was rounded just before in the caches,
+  // and read it from memory where that was long ago.
+  void set_weight_casts(Fix& f, double surely_ns, double at_most_ns) const {
+    const double surely = base_ / std::max(1.0, surely_ns);
+    f.ceiling = false;
+    f.speedup = f.low = f.high = 1;
+    f.step_ns = base_;
+    if (surely < kWorth) return;
+    const double at_most = std::max(surely, base_ / std::max(1.0, at_most_ns));
+    f.speedup = std::sqrt(surely * at_most);
+    f.low = half_of_time(surely);
+    f.high = kSameBound * at_most;
+    f.step_ns = base_ / f.speedup;
+  }
   // Whether making code holds up the host for a good part of the time.
   bool compiles() const {
     constexpr double kPartOfIt = 0.05;
@@ -480,7 +498,7 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
                f.kind != FixKind::layout && f.kind != FixKind::attention &&
-               f.kind != FixKind::recompute;
+               f.kind != FixKind::recompute && f.kind != FixKind::weight_casts;
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};

@@ -28,6 +28,7 @@ enum class FixKind : uint8_t {
   layout,         // one order of memory from layer to layer
   attention,      // no mask of numbers
   recompute,      // keep what the backward pass needs instead of computing it again
+  weight_casts,   // weights rounded to 16 bits once
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput
