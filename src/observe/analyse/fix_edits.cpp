@@ -284,12 +284,6 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   }
 }
 
-// What computes goes with the clock; memory, links and the host do not.
-bool follows_clock(Leaf leaf) {
-  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
-         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
-}
-
 // Of operations that `which` takes, their durations times `factor`.
 template <class Which>
 Replay::Edit scaled(Which which, double factor) {
@@ -415,6 +409,10 @@ int64_t exclusive_ns(const ReplayOp& op, bool at_most) {
 }  // namespace
 
 bool is_bulk_out(const ReplayOp& op) { return is_out(op) && op.bytes >= kSmallCopy; }
+bool follows_clock(Leaf leaf) {
+  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
+         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
+}
 int64_t waits_ns(const ReplayEvent& e) { return e.host_ns + e.blocked_ns + e.no_core_ns; }
 bool is_own_work(const ReplayEvent& e) {
   return !e.compiles && (e.prepares || waits_ns(e) > kOwnWorkNs);

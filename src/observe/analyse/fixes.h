@@ -100,10 +100,16 @@ constexpr bool is_throughput(FixKind kind) {
   return kind == FixKind::batch || kind == FixKind::processes;
 }
 
+// Whether it leaves the kernels as they are, and closes gaps between them.
+constexpr bool is_outside_kernels(FixKind kind) {
+  return kind <= FixKind::code_load || kind == FixKind::transfers || kind == FixKind::cores;
+}
+
 // What held a device's clock down, from counters beside the capture.
 struct ClockHold {
   double speed = 1;  // of the full clock, on average
   bool power = false, heat = false, supply = false, settings = false;  // kinds of reasons
+  double power_part = 0;  // of the samples with work, those in which the power cap held it down
   std::string evidence;
 };
 

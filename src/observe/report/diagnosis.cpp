@@ -88,6 +88,8 @@ ClockHold clock_hold(const Counters& counters) {
     if (c.speed >= hold.speed || c.held == 0) continue;
     hold = {};
     hold.speed = c.speed;
+    if (const auto cap = c.by_reason.find(kReasonPowerCap); cap != c.by_reason.end())
+      hold.power_part = share(cap->second, c.samples);
     for (const auto& [bit, n] : c.by_reason) {
       if (20 * n < c.held) continue;
       hold.power = hold.power || bit == kReasonPowerCap;
@@ -139,8 +141,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   if (first != nullptr && busy > kBusy && (first->speedup < kWorthGaps || hides(*first)))
     std::swap(first, least);
   if (first == nullptr && least == nullptr && fixes.numbers) {
-    const Fix& gaps = fix_of(fixes, FixKind::graphs);
-    if (gaps.speedup >= kWorth) least = &gaps;
+    for (const Fix& f : fixes.not_worth)
+      if (is_outside_kernels(f.kind) && f.speedup >= kWorth &&
+          (least == nullptr || f.speedup > least->speedup))
+        least = &f;
   }
   const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
   if (first != nullptr || pair) {
