@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "observe/analyse/attribute.h"
+#include "observe/analyse/compile_times.h"
 #include "observe/analyse/issue_lines.h"
 #include "observe/analyse/kernel_work.h"
 #include "observe/analyse/names.h"
@@ -18,6 +19,7 @@ namespace saturate::observe {
 namespace {
 
 constexpr double kMostOfTheTime = 0.9;    // analysed: less is reported
+constexpr double kPartCompiled = 0.1;     // outside of what is: less is not reported
 constexpr size_t kBuckets = 512;          // of a timeline; halved into 256 when it is full
 constexpr size_t kMaxSteps = 65'536;      // kept with their budgets
 constexpr int64_t kLongWaitNs = 500'000;  // as the shortest that samples of threads show
@@ -445,6 +447,20 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
 
 namespace {
 
+// What went to making code between the devices' first work and their last, but for the steps, where
+// that is a tenth and more of it all.
+std::string compiled_beside(const Trace& trace, int64_t first_ns, int64_t last_ns,
+                            int64_t steps_from_ns, int64_t steps_to_ns) {
+  const CompileTimes compiling(trace);
+  const int64_t ns =
+      compiling.total_ns(first_ns, steps_from_ns) + compiling.total_ns(steps_to_ns, last_ns);
+  const double part = static_cast<double>(ns) / static_cast<double>(last_ns - first_ns);
+  if (part < kPartCompiled) return "";
+  return fmt::format(
+      "outside of the steps code was traced, compiled or tuned for {:.1f} s, {:.0f}% of all of it",
+      1e-9 * static_cast<double>(ns), 100 * part);
+}
+
 std::string why_nothing(const Trace& trace) {
   if (trace.source == kKinetoSource)
     return "no work of a device is in the trace; record with the CUDA activities on "
@@ -542,12 +558,16 @@ Analysis Analyser::finish(const Trace& trace) {
   st.drift = step_drift(durations);
   const double analysed = static_cast<double>(s.begins.back() - s.from_ns) /
                           static_cast<double>(s.last_end_ns - s.first_start_ns);
-  if (analysed < kMostOfTheTime)
+  if (analysed < kMostOfTheTime) {
     a.notes.push_back(fmt::format(
         "the report is of the steps, {:.0f}% of the time from the devices' first work to "
         "their last: what ran before or after (start-up, warm-up, another process) is "
         "not in it",
         100 * analysed));
+    const std::string compiled =
+        compiled_beside(trace, s.first_start_ns, s.last_end_ns, s.from_ns, s.begins.back());
+    if (!compiled.empty()) a.notes.push_back(compiled);
+  }
   for (const int64_t ns : durations)
     st.mean_ns += static_cast<double>(ns) / static_cast<double>(st.count);
   std::sort(durations.begin(), durations.end());

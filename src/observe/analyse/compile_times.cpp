@@ -65,6 +65,24 @@ bool CompileTimes::at(uint32_t process, int64_t from_ns, int64_t to_ns) const {
   return 2 * inside > to_ns - from_ns;
 }
 
+int64_t CompileTimes::total_ns(int64_t from_ns, int64_t to_ns) const {
+  int64_t most = 0;
+  for (const auto& [process, times] : times_) {
+    int64_t sum = 0;
+    for (const auto& [start, end] : times)
+      sum += std::max<int64_t>(0, std::min(end, to_ns) - std::max(start, from_ns));
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+int64_t CompileTimes::last_ns() const {
+  int64_t last = INT64_MIN;
+  for (const auto& [process, times] : times_)
+    if (!times.empty()) last = std::max(last, times.back().second);
+  return last;
+}
+
 bool CompileTimes::within(uint32_t process, int64_t time_ns) const {
   const auto of = between_.find(process);
   if (of == between_.end()) return false;

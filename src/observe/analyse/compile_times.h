@@ -17,6 +17,10 @@ class CompileTimes {
   explicit CompileTimes(const Trace& trace);
   // Whether most of [from_ns, to_ns) of the process lies in them.
   bool at(uint32_t process, int64_t from_ns, int64_t to_ns) const;
+  // All of it within [from_ns, to_ns), of the process that did most; and when the last ended,
+  // INT64_MIN where there was none.
+  int64_t total_ns(int64_t from_ns, int64_t to_ns) const;
+  int64_t last_ns() const;
   // Whether samples before and after the moment show it.
   bool within(uint32_t process, int64_t time_ns) const;
 

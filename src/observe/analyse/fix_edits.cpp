@@ -39,6 +39,19 @@ void remove_ops(const ReplayEvent& e, ReplayOp* ops) {
   }
 }
 
+// Kernels that `which` takes go, with their launches and the dispatch before them.
+template <class Which>
+void drop_kernels(ReplayEvent& e, ReplayOp* ops, Which which) {
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    if (!which(ops[i])) continue;
+    ops[i].duration_ns = 0;
+    ops[i].back_to_back = true;
+    if (e.ops > 1) continue;
+    e.call_ns = 0;
+    if (e.host_ns <= kDispatchNs) e.host_ns = 0;
+  }
+}
+
 // The host at the pace of its fastest tenth. On crowded cores at twice that, for two threads of a
 // core share its units, and caches and memory have their limits too.
 void relieve(ReplayEvent& e, bool crowded) {
@@ -271,12 +284,6 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   }
 }
 
-// What computes goes with the clock; memory, links and the host do not.
-bool follows_clock(Leaf leaf) {
-  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
-         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
-}
-
 // Of operations that `which` takes, their durations times `factor`.
 template <class Which>
 Replay::Edit scaled(Which which, double factor) {
@@ -344,14 +351,13 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
       };
     case FixKind::recompute:
       return [](ReplayEvent& e, ReplayOp* ops) {
-        for (uint32_t i = 0; i < e.ops; ++i) {
-          if (!ops[i].recomputed) continue;
-          ops[i].duration_ns = 0;
-          ops[i].back_to_back = true;
-          if (e.ops > 1) continue;
-          e.call_ns = 0;
-          if (e.host_ns <= kDispatchNs) e.host_ns = 0;
-        }
+        drop_kernels(e, ops, [](const ReplayOp& op) { return op.recomputed; });
+      };
+    case FixKind::weight_casts:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        drop_kernels(e, ops, [at_most](const ReplayOp& op) {
+          return op.of_weight || (at_most && op.of_operand);
+        });
       };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
@@ -403,6 +409,10 @@ int64_t exclusive_ns(const ReplayOp& op, bool at_most) {
 }  // namespace
 
 bool is_bulk_out(const ReplayOp& op) { return is_out(op) && op.bytes >= kSmallCopy; }
+bool follows_clock(Leaf leaf) {
+  return leaf == Leaf::tensor || leaf == Leaf::matrix || leaf == Leaf::other_kernel ||
+         leaf == Leaf::graph || leaf == Leaf::low_grid || leaf == Leaf::tiny;
+}
 int64_t waits_ns(const ReplayEvent& e) { return e.host_ns + e.blocked_ns + e.no_core_ns; }
 bool is_own_work(const ReplayEvent& e) {
   return !e.compiles && (e.prepares || waits_ns(e) > kOwnWorkNs);

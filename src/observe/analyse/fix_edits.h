@@ -20,6 +20,9 @@ enum class Assume : uint8_t {
 // Values that the host reads are small; what it carries away is a copy's matter.
 bool is_bulk_out(const ReplayOp& op);
 
+// What computes goes with the clock; memory, links and the host do not.
+bool follows_clock(Leaf leaf);
+
 // The host's own time before a call, and whether that is work of the program rather than dispatch.
 int64_t waits_ns(const ReplayEvent& e);
 bool is_own_work(const ReplayEvent& e);

@@ -357,6 +357,27 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "from half of these kernels to a quarter more: with those before the first kernel "
           "of the backward pass, and what runs beside them";
       break;
+    case FixKind::weight_casts:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time is kernels that only round to 16 bits{}",
+          100 * kernels_share(d, is_rounding),
+          f.speedup > 1 ? ", directly before products and again for each, where nothing trains: by "
+                          "their numbers of elements at least those of weights, which stay as they "
+                          "are"
+                        : "");
+      f.action =
+          torch
+              ? "round the weights once, when the model is loaded: model.to(torch.bfloat16), or of "
+                "the layers with products; autocast keeps what it rounds within one of its blocks, "
+                "and only of weights that require gradients"
+              : "keep the weights in 16 bits";
+      f.caveat =
+          "which tensor a kernel reads does not show; norms and the like may want fp32 weights";
+      f.assumes =
+          "from half of those kernels to all that round just before a product and a host that "
+          "keeps "
+          "ahead of the device, and a tenth more";
+      break;
     case FixKind::attention: {
       const double part = f.share;
       f.evidence = fmt::format(
@@ -502,6 +523,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
       return kernels_share(d, can_read_mask);
     case FixKind::growth:
     case FixKind::recompute:
+    case FixKind::weight_casts:
       return 0;
     case FixKind::processes:
     case FixKind::batch:

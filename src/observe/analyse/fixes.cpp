@@ -36,7 +36,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 20> kInfo = {{
+constexpr std::array<FixInfo, 21> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -54,6 +54,7 @@ constexpr std::array<FixInfo, 20> kInfo = {{
     {"layout", "one layout of memory"},
     {"attention", "attention without a mask of numbers"},
     {"recompute", "activations kept, not computed again"},
+    {"weight_casts", "weights rounded to 16 bits once"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -200,6 +201,8 @@ class Finder {
       set_graphs(f, surely, step(kinds, Assume::at_most), step(kinds, Assume::likely));
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
+    } else if (kind == FixKind::weight_casts) {
+      set_weight_casts(f, surely, step(kinds, Assume::ahead));
     } else if (kind == FixKind::allocator) {
       set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
     } else {
@@ -249,9 +252,9 @@ class Finder {
     const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
     f.cures = !is_throughput(kind) && kind != FixKind::attention &&
               !(kind == FixKind::clocks && only_power);
-    f.share = kind == FixKind::growth      ? removed(growth_gain(growth_.first_ns))
-              : kind == FixKind::recompute ? removed(f.speedup)
-                                           : attributed_share(kind, analysis_, clock_);
+    f.share = attributed_share(kind, analysis_, clock_);
+    if (kind == FixKind::growth) f.share = removed(growth_gain(growth_.first_ns));
+    if (kind == FixKind::recompute || kind == FixKind::weight_casts) f.share = removed(f.speedup);
     if (kind == FixKind::host_work)
       f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
@@ -380,6 +383,21 @@ class Finder {
     f.high = 1 + kBeside * (f.speedup - 1);
     f.step_ns = base_ / f.speedup;
   }
+  // Weights that have as many elements as what is computed do not show, nor whether the host keeps
+  // ahead of a device that has less to do. Products find what was rounded just before in the caches,
+  // and read it from memory where that was long ago.
+  void set_weight_casts(Fix& f, double surely_ns, double at_most_ns) const {
+    const double surely = base_ / std::max(1.0, surely_ns);
+    f.ceiling = false;
+    f.speedup = f.low = f.high = 1;
+    f.step_ns = base_;
+    if (surely < kWorth) return;
+    const double at_most = std::max(surely, base_ / std::max(1.0, at_most_ns));
+    f.speedup = std::sqrt(surely * at_most);
+    f.low = half_of_time(surely);
+    f.high = kSameBound * at_most;
+    f.step_ns = base_ / f.speedup;
+  }
   // Whether making code holds up the host for a good part of the time.
   bool compiles() const {
     constexpr double kPartOfIt = 0.05;
@@ -405,8 +423,26 @@ double long_after_waits(const Analysis& analysis) {
          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
-bool is_outside_kernels(FixKind kind) {
-  return kind <= FixKind::code_load || kind == FixKind::transfers || kind == FixKind::cores;
+// Under a power cap what closes gaps of a busy device lets it draw more, and its clock falls: what it
+// draws goes with the cube of the clock at most, so that this is the least that is lost. What memory
+// bounds does not follow the clock.
+void keep_to_power(Fix& f, const Budget& budget, const ClockHold& clock) {
+  constexpr double kDrawnInGaps = 1.0 / 3;  // of the cap; an H100 drew 0.2 to 0.3
+  int64_t follow = 0;
+  for (size_t l = 0; l < kBusyLeaves; ++l)
+    if (follows_clock(static_cast<Leaf>(l))) follow += budget.ns[l];
+  const double part = clock.power_part * static_cast<double>(follow) /
+                      static_cast<double>(std::max<int64_t>(1, budget.busy_ns()));
+  const auto kept = [&](double speedup) {
+    const double speed = std::cbrt(1 - (1 - kDrawnInGaps) * removed(speedup));
+    return std::max(1.0, speedup / (1 + part * (1 / speed - 1)));
+  };
+  const double before = f.speedup;
+  f.speedup = kept(before);
+  f.step_ns *= before / f.speedup;
+  if (f.ceiling) return;
+  f.low = kept(f.low);
+  f.high = kept(f.high);
 }
 
 // What makes a fix worth a line: those that cost memory more, a limit that is there for a reason
@@ -480,7 +516,7 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
                f.kind != FixKind::layout && f.kind != FixKind::attention &&
-               f.kind != FixKind::recompute;
+               f.kind != FixKind::recompute && f.kind != FixKind::weight_casts;
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
@@ -567,12 +603,16 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   const double busy = static_cast<double>(budget.busy_ns()) /
                       static_cast<double>(std::max<int64_t>(1, budget.total_ns()));
   for (Fix& f : fixes) {
+    const bool capped = is_outside_kernels(f.kind) && busy > kBusy && clock.power_part > 0;
+    if (capped) keep_to_power(f, budget, clock);
     f.own = f.kind == FixKind::syncs ? removed(f.speedup) : std::min(f.share, removed(f.speedup));
     if (f.kind == FixKind::syncs) f.own = std::max(0.0, f.own - stays);
     if (f.kind == FixKind::host_work) f.own = std::max(0.0, f.own - could_run_ahead + stays);
     // Fewer kernels are fewer launches, too: where the device stands still that is launching's.
     if (f.kind == FixKind::fusion) f.own *= busy;
     finder.add_words_to(f);
+    if (capped && !f.assumes.empty()) f.assumes += "; ";
+    if (capped) f.assumes += "the power cap stays, so that kernels get slower where gaps close";
   }
   Fix& mixed = fixes[static_cast<size_t>(FixKind::mixed)];  // behind the switch that rounds less
   const Fix& tf32 = fixes[static_cast<size_t>(FixKind::precision)];

@@ -28,6 +28,7 @@ enum class FixKind : uint8_t {
   layout,         // one order of memory from layer to layer
   attention,      // no mask of numbers
   recompute,      // keep what the backward pass needs instead of computing it again
+  weight_casts,   // weights rounded to 16 bits once
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput
@@ -99,10 +100,16 @@ constexpr bool is_throughput(FixKind kind) {
   return kind == FixKind::batch || kind == FixKind::processes;
 }
 
+// Whether it leaves the kernels as they are, and closes gaps between them.
+constexpr bool is_outside_kernels(FixKind kind) {
+  return kind <= FixKind::code_load || kind == FixKind::transfers || kind == FixKind::cores;
+}
+
 // What held a device's clock down, from counters beside the capture.
 struct ClockHold {
   double speed = 1;  // of the full clock, on average
   bool power = false, heat = false, supply = false, settings = false;  // kinds of reasons
+  double power_part = 0;  // of the samples with work, those in which the power cap held it down
   std::string evidence;
 };
 

@@ -137,16 +137,23 @@ HostLines HostLineCounts::finish(
   });
   result.waits = group_lines(trace, kinds, counted(c.wait_points, one_each),
                              static_cast<double>(result.wait_samples), {});
+  std::vector<CountedSamples> compiling;
+  double all_compiling_ns = 0;
   for (const CountedSamples& s : lines) {
     const auto leaf = static_cast<size_t>(s.key.leaf);
-    if (kinds.compiles(s.key.stack))
+    if (kinds.compiles(s.key.stack)) {
       result.compiling_ns[leaf] += s.ns;
-    else if (kinds.makes_data(s.key.stack))
+      all_compiling_ns += s.ns;
+      result.compiling_samples += s.points;
+      compiling.push_back(s);
+    } else if (kinds.makes_data(s.key.stack)) {
       result.making_ns[leaf] += s.ns;
+    }
     if (s.key.leaf != Leaf::after_sync) continue;
     if (kinds.prints(s.key.stack) || is_below_wait(trace, s.key.stack, waiting))
       result.needs_value_ns += s.ns;
   }
+  result.compiling = group_lines(trace, kinds, compiling, all_compiling_ns, {});
 
   std::map<uint32_t, uint32_t> first_threads;  // by process
   for (const auto& [key, points] : c.worker_points) {

@@ -58,6 +58,9 @@ struct HostLines {
   // Of the idle time, by leaf: what the host spent on making code, and on making the next batch
   // where it was asked for.
   std::array<double, kLeaves> compiling_ns{}, making_ns{};
+  // Lines in which it made code: shares of that time.
+  std::vector<HostLine> compiling;
+  int64_t compiling_samples = 0;
   // Lines in which the host waited for the device, idle or not: shares of those samples.
   std::vector<HostLine> waits;
   int64_t wait_samples = 0;

@@ -91,6 +91,14 @@ bool is_tf32(std::string_view kernel) {
   return has_any(n, {"tf32"}) || (has_any(n, {"tensorop_s1688"}) && !has_any(n, {"f16"}));
 }
 
+bool is_rounding(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"float16_copy_kernel"});  // float16 and bfloat16
+}
+
+bool shows_elements(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"elementwise_kernel"});
+}
+
 bool is_backward(std::string_view kernel) {
   return has_any(lower(kernel), {"backward", "_bwd", "bprop", "grad_input", "gradinput", "dgrad",
                                  "wgrad", "batchnorm_bw"});

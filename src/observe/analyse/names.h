@@ -42,6 +42,11 @@ bool can_read_mask(std::string_view kernel);
 bool is_optimizer(std::string_view kernel);
 // Of products on tensor cores: whether their inputs are fp32, rounded to TF32.
 bool is_tf32(std::string_view kernel);
+// Whether a kernel rounds numbers of fp32 to 16 bits and does nothing else.
+bool is_rounding(std::string_view kernel);
+// Whether a kernel works element by element with 4 to 16 elements a thread in blocks of one size, as
+// PyTorch's do: blocks then say how many elements there are, within a factor of 4.
+bool shows_elements(std::string_view kernel);
 // Whether a kernel is of a backward pass, as far as its name says.
 bool is_backward(std::string_view kernel);
 // Of calls that allocate: whether they take, give back, pin or unpin host memory.

@@ -93,5 +93,16 @@ TEST(Names, Calls) {
   }
 }
 
+TEST(Names, RoundingOfPyTorch) {
+  const char* rounds =
+      "void at::native::vectorized_elementwise_kernel<8, "
+      "at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}";
+  EXPECT_TRUE(is_rounding(rounds));
+  EXPECT_TRUE(shows_elements(rounds));
+  EXPECT_FALSE(is_rounding("void at::native::unrolled_elementwise_kernel<direct_copy_kernel_cuda"));
+  EXPECT_TRUE(shows_elements("void at::native::elementwise_kernel<128, 4, CUDAFunctor_add<float>"));
+  EXPECT_FALSE(shows_elements("triton_poi_fused_add_0"));
+}
+
 }  // namespace
 }  // namespace saturate::observe

@@ -24,11 +24,16 @@ struct ReplayOp {
   // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
   // element by itself; and of these what only changes the order of memory.
   bool memory_kernel = false, pointwise = false, layout = false;
-  bool optimizes = false;   // updates weights, by its name
-  bool product = false;     // a matrix product, convolution or attention, however short
-  bool tf32 = false;        // on tensor cores, with inputs of fp32
-  bool backward = false;    // of a backward pass, by its name
-  bool recomputed = false;  // of the forward pass, in the backward pass: find_recomputed()
+  bool optimizes = false;       // updates weights, by its name
+  bool product = false;         // a matrix product, convolution or attention, however short
+  bool tf32 = false;            // on tensor cores, with inputs of fp32
+  bool backward = false;        // of a backward pass, by its name
+  bool recomputed = false;      // of the forward pass, in the backward pass: find_recomputed()
+  bool rounding = false;        // of fp32 to 16 bits, by its name
+  bool shows_elements = false;  // its blocks say how many elements it works on
+  // A rounding directly before a product, in a program that trains nothing; and one of weights, as
+  // its number of elements shows: find_weight_casts().
+  bool of_operand = false, of_weight = false;
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
@@ -153,6 +158,7 @@ class Replay {
   void find_preparations();
   void find_reads();
   void find_recomputed();
+  void find_weight_casts();
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

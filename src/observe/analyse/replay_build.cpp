@@ -95,6 +95,13 @@ Replay::Replay(const Trace& trace, const HostTimeline& host, uint32_t device,
   if (std::any_of(trace.samples.begin(), trace.samples.end(),
                   [&](const HostSample& s) { return kinds.computes_again(s.stack); }))
     find_recomputed();
+  const int64_t first_ns = ops_[marks_.front()].measured_start_ns,
+                last_ns = ops_[marks_.back()].measured_start_ns;
+  if (std::none_of(trace.samples.begin(), trace.samples.end(), [&](const HostSample& s) {
+        if (s.end_ns < first_ns || s.start_ns > last_ns) return false;
+        return kinds.is_backward(s.stack) || kinds.is_update(s.stack);
+      }))
+    find_weight_casts();
   // Batches come at a pace of their own only where the program waits for them again and again.
   const auto waits = std::count_if(events_.begin(), events_.end(),
                                    [](const ReplayEvent& e) { return e.loader_ns > 0; });
@@ -159,7 +166,9 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kOptimizer = 32,
     kProduct = 64,
     kTf32 = 128,
-    kBackward = 256
+    kBackward = 256,
+    kRounding = 512,
+    kElements = 1024
   };
   std::vector<uint16_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -238,6 +247,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (kernel == KernelClass::tensor || kernel == KernelClass::matrix) known |= kProduct;
         if (kernel == KernelClass::tensor && is_tf32(name)) known |= kTf32;
         if (is_backward(name)) known |= kBackward;
+        if (is_rounding(name)) known |= kRounding;
+        if (shows_elements(name)) known |= kElements;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
@@ -247,6 +258,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.product = known & kProduct;
       r.tf32 = known & kTf32;
       r.backward = known & kBackward;
+      r.rounding = known & kRounding;
+      r.shows_elements = known & kElements;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&

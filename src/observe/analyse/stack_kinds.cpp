@@ -23,6 +23,7 @@ std::string_view last_name(std::string_view function) {
 // What runs compiled code lies in the same folders as what makes it, so files and not folders.
 bool makes_code(std::string_view file, std::string_view function) {
   const std::string_view name = last_name(function);
+  if (name == "<module>") return false;  // it is being imported
   if (has_any(file, {"torch/_inductor/compile_fx.py"}))
     return name != "run" && name != "__call__" && name != "wrapper";
   if (has_any(file, {"torch/_inductor/runtime/triton_heuristics.py"}))

@@ -34,9 +34,13 @@ TEST(StackKinds, WhatMakesCodeIsToldFromWhatRunsIt) {
       t, {{"main", kMain, 9}, {"backend_compile_and_load", PACKAGES "jax/_src/compiler.py", 395}});
   const uint32_t native = stack_of(
       t, {{"attend", kMain, 59}, {"(no symbol)", PACKAGES "nvidia/cu13/lib/libnvrtc.so.13", 0}});
+  const uint32_t imported =
+      stack_of(t, {{"main", kMain, 9},
+                   {"<module>", PACKAGES "torch/_dynamo/convert_frame.py", 3},
+                   {"_call_with_frames_removed", "<frozen importlib._bootstrap>", 488}});
   const StackKinds kinds(t);
   for (const uint32_t stack : {traced, tunes, xla, native}) EXPECT_TRUE(kinds.compiles(stack));
-  EXPECT_FALSE(kinds.compiles(runs));
+  for (const uint32_t stack : {runs, imported}) EXPECT_FALSE(kinds.compiles(stack));
 }
 
 TEST(StackKinds, DataAreMadeWhereTheNextIsAskedFor) {

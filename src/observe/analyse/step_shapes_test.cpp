@@ -12,6 +12,7 @@
 
 #include "observe/analyse/analyser.h"
 #include "observe/testing/simulator.h"
+#include "observe/testing/tell.h"
 
 namespace saturate::observe {
 namespace {
@@ -275,6 +276,37 @@ TEST(StepShapes, KernelsTriedForEachNewShape) {
                   }};
   const StepAnalysis a = run(p).analysis.steps;  // the host runs ahead: it has no times of steps
   EXPECT_NEAR(static_cast<double>(a.count + a.warm_up), p.steps - 1, 4) << a.rule;
+}
+
+// Code is made, and tried on the device, for longer than the steps take that follow.
+TEST(StepShapes, StepsThatFollowALongBuild) {
+  const auto found = [](bool sampled) {
+    Simulator s;
+    testing::Phases phases;
+    const std::vector<testing::Frame> compiles = {
+        {"main", "/home/a/train.py", 115, "update(model, x)"},
+        {"backend_compile_and_load", "/v/site-packages/jax/_src/compiler.py", 395}};
+    std::mt19937 random(5);
+    for (int i = 0; i < 900; ++i) {
+      phases.work(s, (5 + static_cast<int>(random() % 40)) * 1'000 * kUs, compiles);
+      s.kernel("tried_" + std::to_string(i), (50 + static_cast<int>(random() % 4'000)) * kUs, 7,
+               20 + i);
+    }
+    for (int i = 0; i < 60; ++i) {
+      s.host(9'000 * kUs);
+      s.graph(99, 11'000 * kUs);
+      s.synchronize();
+    }
+    Trace trace = s.take();
+    if (sampled) phases.sample(trace);
+    return analyse(trace);
+  };
+  EXPECT_FALSE(found(false).steps.found);
+  const Analysis a = found(true);
+  ASSERT_TRUE(a.steps.found);
+  EXPECT_NEAR(static_cast<double>(a.steps.count + a.steps.warm_up), 59, 1);
+  EXPECT_NE(a.notes.back().find("outside of the steps code was traced"), std::string::npos)
+      << a.notes.back();
 }
 
 // Parts of uneven lengths, each of which reads values and updates weights of its own.

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "observe/analyse/compile_times.h"
 #include "observe/analyse/host_calls_before.h"
 
 namespace saturate::observe {
@@ -99,8 +100,15 @@ StepRule find_step_rule(const Trace& trace, const HostTimeline& host) {
     if (mark_steps(rule, trace, host).begin_ns.size() >= 3) return rule;
   }
   rule.by = StepRule::By::nothing;
-  // Another loop may run first, so long that no rule holds for both.
-  for (const size_t left_out : {size_t{0}, trace.ops.size() / 2, trace.ops.size() / 4 * 3}) {
+  // Another loop may run first, so long that no rule holds for both; or code is made, and tried on
+  // the device, for longer than the steps take.
+  std::vector<size_t> starts{0, trace.ops.size() / 2, trace.ops.size() / 4 * 3};
+  const int64_t made_ns = CompileTimes(trace).last_ns();
+  const auto after =
+      std::partition_point(trace.ops.begin(), trace.ops.end(),
+                           [&](const DeviceOp& op) { return op.start_ns < made_ns; });
+  if (after != trace.ops.end()) starts.push_back(static_cast<size_t>(after - trace.ops.begin()));
+  for (const size_t left_out : starts) {
     rule.anchor = find_step_anchor(trace, host, rule.device, trace.ops[left_out].start_ns);
     if (rule.anchor.explained == 0) continue;
     rule.by = StepRule::By::anchor;

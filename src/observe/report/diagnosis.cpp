@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "observe/analyse/names.h"
@@ -34,6 +35,7 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"copy_bound", "copy-bound"},
                            {"core_bound", "short of CPU cores"},
                            {"clock_bound", "held down by its clocks"},
+                           {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
@@ -87,6 +89,8 @@ ClockHold clock_hold(const Counters& counters) {
     if (c.speed >= hold.speed || c.held == 0) continue;
     hold = {};
     hold.speed = c.speed;
+    if (const auto cap = c.by_reason.find(kReasonPowerCap); cap != c.by_reason.end())
+      hold.power_part = share(cap->second, c.samples);
     for (const auto& [bit, n] : c.by_reason) {
       if (20 * n < c.held) continue;
       hold.power = hold.power || bit == kReasonPowerCap;
@@ -108,10 +112,17 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   const double busy = share(d.budget.busy_ns(), total);
   const double unknown = share(d.budget[Leaf::unknown] + d.budget[Leaf::lost], total);
   Verdict v;
+  // Making code is a cause of its own, in whichever leaves it lies.
+  const auto& compiling_ns = d.host_lines.compiling_ns;
+  const double compiling = std::accumulate(compiling_ns.begin(), compiling_ns.end(), 0.0) /
+                           static_cast<double>(std::max<int64_t>(1, total));
   size_t largest = kBusyLeaves;
   for (size_t l = kBusyLeaves; l < kLeaves; ++l) {
     if (d.budget.ns[l] > d.budget.ns[largest]) largest = l;
   }
+  const bool compiles =
+      compiling > share(d.budget.ns[largest], total) -
+                      compiling_ns[largest] / static_cast<double>(std::max<int64_t>(1, total));
   // A larger batch cures no cause; it is one only where small kernels are what there is.
   const Fix *first = nullptr, *batch = nullptr;
   bool capped = false;
@@ -138,8 +149,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   if (first != nullptr && busy > kBusy && (first->speedup < kWorthGaps || hides(*first)))
     std::swap(first, least);
   if (first == nullptr && least == nullptr && fixes.numbers) {
-    const Fix& gaps = fix_of(fixes, FixKind::graphs);
-    if (gaps.speedup >= kWorth) least = &gaps;
+    for (const Fix& f : fixes.not_worth)
+      if (is_outside_kernels(f.kind) && f.speedup >= kWorth &&
+          (least == nullptr || f.speedup > least->speedup))
+        least = &f;
   }
   const bool pair = first == nullptr && fixes.numbers && !fixes.together.empty();
   if (first != nullptr || pair) {
@@ -185,6 +198,17 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
       v.next = "move fewer bytes: smaller types, and data that stays on the device";
       v.cause_ns = step_part_ns(analysis, std::max(copies, communication));
     }
+  } else if (compiles) {
+    const Name name = name_of(FixKind::code_load);
+    v.id = name.id;
+    v.headline = name.headline;
+    v.why =
+        fmt::format("{:.1f}% of the time the device waits while code is traced, compiled or tuned",
+                    100 * compiling);
+    v.next =
+        "what is compiled once costs a longer run a smaller part: watch one that goes on after it "
+        "(or --delay past it); what is compiled again and again wants shapes that stay equal";
+    v.cause_ns = step_part_ns(analysis, compiling);
   } else {
     // Long work after a wait could be hidden by no more than what the device had to do before it.
     const bool own_work = static_cast<Leaf>(largest) == Leaf::after_sync &&

@@ -56,6 +56,16 @@ TEST(NamedLine, OfWaitsBeforeWhatFollowsThem) {
   EXPECT_EQ(named(g), "step");
 }
 
+TEST(NamedLine, OfCompilingBeforeOtherWaits) {
+  Diagnosis g = of("load_bound");
+  HostLines& h = g.analysis.devices[0].host_lines;
+  h.samples = h.compiling_samples = 40;
+  h.lines = {line("take_turn", 0.6), line("update", 0.4)};
+  EXPECT_EQ(named(g), "take_turn") << "where no compiling was sampled";
+  h.compiling = {line("update", 1.0)};
+  EXPECT_EQ(named(g), "update");
+}
+
 TEST(NamedLine, OfLittleIdleTimeOnlyWhereItGrows) {
   Diagnosis g = of("host_bound");
   HostLines& h = g.analysis.devices[0].host_lines;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "observe/analyse/fix_words.h"
 #include "observe/report/counters_rows.h"
 #include "observe/report/host_lines.h"
 #include "observe/report/host_uses.h"
@@ -87,9 +88,27 @@ std::string pairs_text(const FixReport& fixes) {
   return out;
 }
 
-std::string fixes_text(const FixReport& fixes) {
+// Where nothing is promised: what of the time each cause has, of those that leave the kernels as they
+// are.
+std::string shares_text(const Analysis& analysis) {
+  constexpr double kLeast = 0.03;
+  std::vector<std::pair<double, FixKind>> shares;
+  for (size_t k = 0; k <= static_cast<size_t>(FixKind::processes); ++k) {
+    const auto kind = static_cast<FixKind>(k);
+    const double share = attributed_share(kind, analysis, {});
+    if (is_outside_kernels(kind) && share >= kLeast) shares.emplace_back(-share, kind);
+  }
+  std::sort(shares.begin(), shares.end());
   std::string out;
-  if (!fixes.numbers) return "\nNo fixes are ranked: " + fixes.why_not + "\n";
+  for (const auto& [share, kind] : shares)
+    out += fmt::format("  {:.1f}% of the time is for: {}\n", -100 * share, fix_info(kind).title);
+  return out;
+}
+
+std::string fixes_text(const FixReport& fixes, const Analysis& analysis) {
+  std::string out;
+  if (!fixes.numbers)
+    return "\nNo fixes are ranked: " + fixes.why_not + "\n" + shares_text(analysis);
   out += fmt::format("\nFixes, each alone (the unchanged replay misses by {:.1f}%)\n",
                      100 * fixes.replay_error);
   if (fixes.dispatch.factor < 1)
@@ -260,7 +279,7 @@ std::string render_text(const Diagnosis& g) {
   out += budget_text(g);
   out += host_lines_text(g.device());
   out += host_uses_text(g);
-  out += fixes_text(g.fixes);
+  out += fixes_text(g.fixes, g.analysis);
   out += kernels_text(g);
   out += memory_text(g);
   out += counters_text(g.counters, g.unrecorded_step_ns());

@@ -49,6 +49,35 @@ TEST(VerdictOfStacks, WhatIsCompiledAgainIsTheCompilers) {
   EXPECT_EQ(new_shapes(kSorts).verdict.id, "host_bound");
 }
 
+// Where nothing can be promised, what code that is made took is an answer, in whichever leaves it lies:
+// here a third longer than the largest other one.
+TEST(VerdictOfStacks, CompilingIsACauseWithoutNumbersToo) {
+  Phases phases;
+  Simulator s;
+  for (int i = 0; i < 12; ++i) {
+    s.kernel("sm90_gemm_bf16bf16", 1'000'000 * (1 + i % 5));
+    s.synchronize();
+    phases.work(s, 40 * kMs, kCompiles);
+    s.kernel("fill_kernel", 1'000 * i);
+    s.copy_in(1 << 20, 300'000, true);
+    phases.work(s, 30 * kMs, kSorts);
+  }
+  Trace trace = s.take();
+  phases.sample(trace);
+  const Analysis analysis = analyse(trace);
+  FixReport none;
+  none.why_not = "no steps were found";
+  const Verdict v = judge(analysis, none);
+  EXPECT_EQ(v.id, "load_bound");
+  EXPECT_EQ(v.confidence, "low");
+  EXPECT_NE(v.why.find("compiled"), std::string::npos) << v.why;
+  const HostLines& lines = analysis.devices[0].host_lines;
+  ASSERT_FALSE(lines.compiling.empty());
+  EXPECT_EQ(lines.compiling[0].at.line, 40);
+  EXPECT_NEAR(lines.compiling[0].share, 1, 1e-9);
+  EXPECT_GT(lines.compiling_samples, 300);
+}
+
 Told batches(const std::vector<Frame>& work, bool planted = true) {
   Phases phases;
   const Step step = [&](Simulator& s, int) {
