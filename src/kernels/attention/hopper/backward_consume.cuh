@@ -3,14 +3,15 @@
 // meets the other only in d_q, for which both need all gradients of the scores, half a step later;
 // so one may multiply while the other takes exponentials. Step t of a consumer:
 //
-//   gradients of the scores, to shared memory | dK(t), S(t+1) | probabilities of t+1 |
-//   dQ(t), dP(t+1), dV(t+1) | dQ(t) leaves
+//   gradients of the scores | dK(t) from registers, S(t+1) | they and dQ(t-1) leave |
+//   probabilities of t+1 | dQ(t), dP(t+1), dV(t+1) | dQ(t) to shared memory
 //
 // With dropout see backward_dropout_steps.cuh.
 #pragma once
 #include "kernels/attention/hopper/backward_dropout.cuh"
-#include "kernels/attention/hopper/backward_windowed.cuh"
+#include "kernels/attention/hopper/backward_results.cuh"
 #include "kernels/attention/hopper/backward_score_mod.cuh"
+#include "kernels/attention/hopper/backward_windowed.cuh"
 #include "kernels/attention/hopper/backward_work.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -26,6 +27,7 @@ struct Consumer {
   int thread;           // among all consumers
   int queries, n;       // of the sequence; number of the block of keys
   int keys;             // of the sequence, from this block on
+  uint32_t round;       // of the barriers of k and v
   DropoutBits dropout;
 
   __device__ __forceinline__ int lane() const {
@@ -52,8 +54,8 @@ struct Consumer {
     if (valid < kM) {  // both tiles here, where neither consumer waits for the other's turn
       const uint32_t other = step % P::kStagesDO;
       barrier_wait(shared + P::kFullDO + other * 8, step / P::kStagesDO & 1);
-      clear_rows<kM, P::kPanels>(tile, valid, thread);
-      clear_rows<kM, P::kPanels>(shared + P::kDO + other * P::kQueryTile, valid, thread);
+      clear_rows<kM, P::kPanels>(tile, valid, kM, thread);
+      clear_rows<kM, P::kPanels>(shared + P::kDO + other * P::kQueryTile, valid, kM, thread);
     }
     mma_fence();
     score(s, shared + P::kK, tile);
@@ -151,21 +153,29 @@ struct Consumer {
     }
   }
 
-  // d_p becomes the gradients of the scores, in shared memory for both consumers.
+  // The row sums of d_o o of the queries of this lane's columns.
+  __device__ __forceinline__ void load_delta(float2 (&x)[kM / 8], uint32_t step) {
+    const uint32_t from = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) x[j] = load_pair(from + j * 32);
+  }
+  // d_p becomes the gradients of the scores. early: what load_delta() gave, or null.
   __device__ __forceinline__ void score_gradients(uint32_t (&packed)[kM / 16][4],
                                                   const float (&d_p)[kM / 2],
+                                                  const float2 (*early)[kM / 8],
                                                   uint32_t (&left)[kM / 16][4], uint32_t step,
                                                   int m, float& slope_sum) {
     const uint32_t delta = shared + P::kDelta + step % P::kStagesDO * kM * 4 + lane() % 4 * 8;
     if constexpr (P::kScoreMod) {
       const uint32_t lse = shared + P::kLse + step % P::kStagesQ * kM * 4 + lane() % 4 * 8;
-      if (p.windowed.slopes == nullptr) return capped_gradients<P>(p, packed, d_p, left, delta, lse);
+      if (p.windowed.slopes == nullptr)
+        return capped_gradients<P>(p, packed, d_p, left, delta, lse);
       if (p.slope_sums != nullptr)
         return sloped_gradients<P>(packed, d_p, left, delta, near(m), slope_sum);
     }
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
-      const float2 x = load_pair(delta + j * 32);
+      const float2 x = early ? (*early)[j] : load_pair(delta + j * 32);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if constexpr (P::kDrops) {
@@ -179,8 +189,10 @@ struct Consumer {
       }
     }
   }
-  __device__ __forceinline__ void put_gradients(const uint32_t (&packed)[kM / 16][4],
-                                                uint32_t step) {
+  // To shared memory, for both consumers. summed: one fence for them and for what put_d_q() has left
+  // of the step before.
+  __device__ __forceinline__ void put_gradients(const uint32_t (&packed)[kM / 16][4], uint32_t step,
+                                                bool summed = false) {
     const auto l = static_cast<uint32_t>(lane()), key = warp_row() + l % 16;
     const uint32_t line = shared + P::kDS + step % 2 * P::kScoreTile + key * 128;
 #pragma unroll
@@ -190,12 +202,27 @@ struct Consumer {
                      packed[c][2], packed[c][3]);
     }
     publish_stores();
-    named_sync(2 + static_cast<int>(me), 128);
+    if constexpr (P::kDrops)
+      named_sync(2 + static_cast<int>(me), 128);  // d_k reads those of all four warps
+    else
+      __syncwarp();
     if (lane() == 0) barrier_arrive(shared + P::kFullDS + step % 2 * 8);
+    if (summed) sums_done(step - 1);
   }
-  // d_q leaves the registers: to the sums of other keys, or with them to its place.
-  __device__ __forceinline__ void put_d_q(const float (&d_q)[32], uint32_t step, Place x) {
-    const uint32_t buffer = step % 2, done = shared + P::kSumDone + me * 16 + buffer * 8;
+  // By a warp that has left buffer `step` of sums.
+  __device__ __forceinline__ void sums_done(uint32_t step) {
+    if (lane() == 0) barrier_arrive(shared + P::kSumDone + me * 16 + step % 2 * 8);
+  }
+  __device__ __forceinline__ void finish_d_q(const float (&d_q)[32], uint32_t step, Place x) {
+    if (!put_d_q(d_q, step, x)) return;
+    publish_stores();
+    __syncwarp();
+    sums_done(step);
+  }
+  // d_q leaves the registers: to the sums of other keys, or with them to its place. True: it lies in
+  // shared memory, and publish_stores() and sums_done() are still to come.
+  __device__ __forceinline__ bool put_d_q(const float (&d_q)[32], uint32_t step, Place x) {
+    const uint32_t buffer = step % 2;
     const uint32_t sums = shared + P::kDQ + (buffer * 2 + me) * P::kSumBytes +
                           here(static_cast<uint32_t>(thread)) % 128 * 16;
     barrier_wait(shared + P::kSumReady + me * 16 + buffer * 8, step / 2 & 1);
@@ -203,10 +230,7 @@ struct Consumer {
     if constexpr (P::kWindowed) waits = n > adders_to(x.m).first;
     if (waits) {
       put_sums(sums, d_q);
-      publish_stores();
-      __syncwarp();
-      if (lane() == 0) barrier_arrive(done);
-      return;
+      return true;
     }
     const Work<P> w = read_work<P>(slot);
     bool more;
@@ -224,7 +248,8 @@ struct Consumer {
                            P::kDrops ? kept(p.b.forward.scale) : p.b.forward.scale);
     }
     __syncwarp();
-    if (lane() == 0) barrier_arrive(done);
+    sums_done(step);
+    return false;
   }
   __device__ __forceinline__ void release(uint32_t empty, uint32_t stage) {
     if (lane() == 0) barrier_arrive(shared + empty + stage * 8);
@@ -252,6 +277,18 @@ struct Consumer {
       wgmma::mma_from_registers<T, kD, 1>(d_v, left[c], descriptor(columns + c * 128, 1024), 1);
     mma_commit();
   }
+  // d_k += the gradients of the scores times q, from registers.
+  __device__ __forceinline__ void issue_d_k(float (&d_k)[kD / 2],
+                                            const uint32_t (&packed)[kM / 16][4], uint32_t step) {
+    const uint32_t columns =
+        here(descriptor_low(shared + P::kQ + step % P::kStagesQ * P::kQueryTile, P::kQueryPanel));
+    mma_fence();
+#pragma unroll
+    for (int c = 0; c < kM / 16; ++c)
+      wgmma::mma_from_registers<T, kD, 1>(d_k, packed[c], descriptor(columns + c * 128, 1024), 1);
+    mma_commit();
+  }
+  // The same from shared memory, for dropout, whose registers are all in use.
   __device__ __forceinline__ void issue_d_k(float (&d_k)[kD / 2], uint32_t step) {
     const uint32_t d_s = shared + P::kDS + step % 2 * P::kScoreTile;
     const uint32_t left = here(descriptor_low(d_s + me * 8192, 16));
@@ -310,6 +347,15 @@ struct Consumer {
   __device__ __forceinline__ void run_dropping(float (&d_k)[kD / 2], float (&d_v)[kD / 2],
                                                uint32_t& step, int begin, int end);
 
+  // This consumer's rows of v are there, with zeros for keys beyond the sequence. Does not wait for
+  // the other consumer, which may be waiting for its turn.
+  __device__ __forceinline__ void await_values() {
+    barrier_wait(shared + P::kFullV, round & 1);
+    const int first = static_cast<int>(me) * 64, end = first + 64;
+    if (keys < end)
+      clear_rows<kN, P::kPanels, 128>(shared + P::kV, max(keys, first), end, thread,
+                                      2 + static_cast<int>(me));
+  }
   // One unit; `step` counts steps of all units.
   __device__ __forceinline__ void run(uint32_t& step, int begin, int windowed_end) {
     float d_k[kD / 2], d_v[kD / 2];
@@ -334,24 +380,30 @@ struct Consumer {
         begin_exponentials();
         probabilities(left, s, lse, begin, slope_of(0));
       }
+      await_values();
       issue_d_p(d_p, d_v, left, step);
       end_exponentials();
+      float2 delta[kM / 8];
+      const float2(*const early)[kM / 8] = P::kEarlyDelta ? &delta : nullptr;
+      if constexpr (P::kEarlyDelta) load_delta(delta, step);
       mma_wait<1>();
       settle(d_p);
+      bool summed = false;  // d_q of the step before lies in shared memory
 #pragma unroll 1
       for (int i = 1; i < steps; ++i, ++step) {
         const Place after = next(at, begin, end);
-        score_gradients(packed, d_p, left, step, at.m, slope_sum);
+        score_gradients(packed, d_p, early, left, step, at.m, slope_sum);
         put_slope_sum(slope_sum, at.g, after.g);
         float s[kM / 2], d_q[32];
+        issue_d_k(d_k, packed, step);
         issue_scores(s, step + 1, after.m);
-        put_gradients(packed, step);
-        mma_wait<1>();
+        put_gradients(packed, step, summed);
+        mma_wait<2>();
         release(P::kEmptyDO, step % P::kStagesDO);
-        issue_d_k(d_k, step);
         float2 lse[kM / 8];
         load_lse(lse, step + 1);
-        mma_wait<1>();
+        mma_wait<0>();
+        release(P::kEmptyQ, step % P::kStagesQ);
         settle(s);
         begin_exponentials();
         probabilities(left, s, lse, after.m, slope_of(after.g));
@@ -360,37 +412,61 @@ struct Consumer {
         end_exponentials();
         mma_wait<2>();
         settle(d_q);
-        release(P::kEmptyQ, step % P::kStagesQ);
-        put_d_q(d_q, step, at);
+        summed = put_d_q(d_q, step, at);
+        if constexpr (P::kEarlyDelta) load_delta(delta, step + 1);
         mma_wait<1>();
         settle(d_p);
         at = after;
       }
-      score_gradients(packed, d_p, left, step, at.m, slope_sum);
+      score_gradients(packed, d_p, early, left, step, at.m, slope_sum);
       put_slope_sum(slope_sum, at.g, p.group);
-      put_gradients(packed, step);
+      put_gradients(packed, step, summed);
       mma_wait<0>();
       release(P::kEmptyDO, step % P::kStagesDO);
       float d_q[32];
       issue_d_q(d_q, step);
-      issue_d_k(d_k, step);
+      issue_d_k(d_k, packed, step);
       mma_wait<1>();
       settle(d_q);
-      put_d_q(d_q, step, at);
+      release(P::kEmptyK, 0);
+      finish_d_q(d_q, step, at);
       mma_wait<0>();
       release(P::kEmptyQ, step % P::kStagesQ);
       ++step;
     }
-    release(P::kEmptyKeys, 0);
     settle(d_k);
     settle(d_v);
     const Work<P> w = read_work<P>(slot);
     const int row = n * kN + me * 64;
-    write_rows_of<T, kD>(row_of<T>(p.b.d_k, w.k.first + row, p.b.d_k_stride, w.kv, kD),
-                         p.b.d_k_stride, w.k.count - row, d_k,
-                         P::kDrops ? kept(p.b.forward.scale) : p.b.forward.scale);
-    write_rows_of<T, kD>(row_of<T>(p.b.d_v, w.k.first + row, p.b.d_v_stride, w.kv, kD),
-                         p.b.d_v_stride, w.k.count - row, d_v, P::kDrops ? kept(1.0f) : 1.0f);
+    const float factor = P::kDrops ? kept(1.0f) : 1.0f, scale = p.b.forward.scale * factor;
+    if (steps <= 0 || w.k.count - row < 64) {  // rows of another sequence follow, or v is not here
+      write_rows_of<T, kD>(row_of<T>(p.b.d_k, w.k.first + row, p.b.d_k_stride, w.kv, kD),
+                           p.b.d_k_stride, w.k.count - row, d_k, scale);
+      write_rows_of<T, kD>(row_of<T>(p.b.d_v, w.k.first + row, p.b.d_v_stride, w.kv, kD),
+                           p.b.d_v_stride, w.k.count - row, d_v, factor);
+      named_sync(2 + static_cast<int>(me), 128);  // all four warps are done with v
+    } else {
+      const int column = w.kv * kD;
+      store_rows(d_v, factor, p.d_v, column, w.k.first + row);
+      store_rows(d_k, scale, p.d_k, column, w.k.first + row);
+    }
+    if (steps > 0 && thread % 128 == 0) barrier_arrive(shared + P::kEmptyV);
+  }
+  // 64 rows of results by way of this consumer's rows of v, which nobody reads any more; on return
+  // these are free again, in the view of the consumer's first thread.
+  __device__ __forceinline__ void store_rows(const float (&sum)[kD / 2], float factor,
+                                             const CUtensorMap& map, int column, int row) {
+    const uint32_t rows = shared + P::kV + me * 8192;
+    named_sync(2 + static_cast<int>(me), 128);
+    stage_rows<T, kD>(rows, P::kKeyPanel, sum, factor);
+    publish_stores();
+    named_sync(2 + static_cast<int>(me), 128);
+    if (thread % 128 != 0) return;
+#pragma unroll
+    for (int i = 0; i < P::kPanels; ++i)
+      store_box(map, rows + i * P::kKeyPanel, column + i * 64, row);
+    commit_pieces();
+    await_pieces_read();
   }
 };
 
@@ -406,14 +482,14 @@ __device__ inline void consume(const BackwardProblem& p, uint32_t shared) {
     const Work<P> w = get_work<P>(shared, count);
     if (w.n < 0) return;
     if (w.k.count > 0) {
-      const int keys = w.k.count - w.n * P::kN;
-      barrier_wait(shared + P::kFullKeys, round++ & 1);
-      if (keys < P::kN) {
-        clear_rows<P::kN, P::kPanels>(shared + P::kK, keys, thread);
-        clear_rows<P::kN, P::kPanels>(shared + P::kV, keys, thread);
+      const int keys = w.k.count - w.n * P::kN, begin = w.begin(p), end = w.end(p);
+      Consumer<P> consumer{
+          p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys, round, dropout};
+      if (begin < end) {
+        barrier_wait(shared + P::kFullK, round++ & 1);
+        if (keys < P::kN) clear_rows<P::kN, P::kPanels>(shared + P::kK, keys, P::kN, thread);
       }
-      Consumer<P>{p, shared, me, work_slot<P>(shared, count), thread, w.q.count, w.n, keys, dropout}
-          .run(step, w.begin(p), w.end(p));
+      consumer.run(step, begin, end);
     } else {  // queries without a key
       for (int g = 0; g < p.group; ++g)
         for (int i = thread; i < w.q.count * (P::kD / 8); i += kConsumers) {

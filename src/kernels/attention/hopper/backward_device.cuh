@@ -27,7 +27,8 @@ struct Backward {
   static constexpr int kProducerRegisters = kD == 64 ? 40 : 24;
   static constexpr int kConsumerRegisters = kD == 64 ? 232 : 240;
   static constexpr int kStagesQ = 2, kStagesDO = 2;
-  static constexpr bool kTurns = kD == 64;  // see begin_exponentials(); LADDER.md
+  static constexpr bool kTurns = kD == 64;        // see begin_exponentials(); LADDER.md
+  static constexpr bool kEarlyDelta = kD == 128;  // read before d_p is there; LADDER.md
   static constexpr uint32_t kKeyPanel = kN * 128, kQueryPanel = kM * 128;
   static constexpr uint32_t kKeyTile = kPanels * kKeyPanel, kQueryTile = kPanels * kQueryPanel;
   static constexpr uint32_t kScoreTile = kM * kN * 2;  // panels of 64 queries, rows are keys
@@ -38,11 +39,12 @@ struct Backward {
   static constexpr uint32_t kDQ = kDS + 2 * kScoreTile;
   static constexpr uint32_t kLse = kDQ + 4 * kSumBytes, kDelta = kLse + kStagesQ * kM * 4;
   static constexpr uint32_t kBarriers = kDelta + kStagesDO * kM * 4;
-  // Barriers, 8 bytes each. The others come in pairs, for k and v or for each consumer.
+  // Barriers, 8 bytes each. Those of sums, work and gradients come in pairs.
   static constexpr uint32_t kFullQ = kBarriers, kEmptyQ = kFullQ + 8 * kStagesQ;
   static constexpr uint32_t kFullDO = kEmptyQ + 8 * kStagesQ, kEmptyDO = kFullDO + 8 * kStagesDO;
-  static constexpr uint32_t kFullKeys = kEmptyDO + 8 * kStagesDO, kEmptyKeys = kFullKeys + 8;
-  static constexpr uint32_t kSumReady = kEmptyKeys + 8, kSumDone = kSumReady + 32;
+  static constexpr uint32_t kFullK = kEmptyDO + 8 * kStagesDO, kEmptyK = kFullK + 8;
+  static constexpr uint32_t kFullV = kEmptyK + 8, kEmptyV = kFullV + 8;
+  static constexpr uint32_t kSumReady = kEmptyV + 8, kSumDone = kSumReady + 32;
   static constexpr uint32_t kFullWork = kSumDone + 32, kEmptyWork = kFullWork + 16;
   static constexpr uint32_t kFullDS = kEmptyWork + 16, kWork = kFullDS + 16;
   static constexpr uint32_t kEmptyDS = kWork + 64;  // with dropout
@@ -78,11 +80,13 @@ __device__ __forceinline__ void settle(float (&sum)[kCount]) {
   for (int j = 0; j < kCount; ++j) asm volatile("" : "+f"(sum[j]));
 }
 
-// Rows from `valid` on of a tile become zero. By the consumers; barrier and fence included.
-template <int kRows, int kPanels>
-__device__ __forceinline__ void clear_rows(uint32_t tile, int valid, int thread) {
+// Rows begin to end of a tile of panels of kRows rows become zero. By kThreads threads, all of a
+// consumer or of both; their barrier and the fence included.
+template <int kRows, int kPanels, int kThreads = kConsumers>
+__device__ __forceinline__ void clear_rows(uint32_t tile, int begin, int end, int thread,
+                                           int barrier = 1) {
 #pragma unroll 1
-  for (int row = valid + thread / 8; row < kRows; row += kConsumers / 8) {
+  for (int row = begin + thread % kThreads / 8; row < end; row += kThreads / 8) {
 #pragma unroll
     for (int i = 0; i < kPanels; ++i)
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
@@ -91,7 +95,7 @@ __device__ __forceinline__ void clear_rows(uint32_t tile, int valid, int thread)
                    : "memory");
   }
   publish_stores();
-  named_sync(1, kConsumers);
+  named_sync(barrier, kThreads);
 }
 
 // 64 rows by kCols of a warpgroup's sums, times `scale`, to rows of 16-bit values of which `valid`

@@ -29,12 +29,13 @@ __device__ __forceinline__ void Consumer<P>::run_dropping(float (&d_k)[kD / 2],
     settle(s);
     begin_exponentials();
     probabilities(left, s, lse, begin, 0.0f);
+    await_values();
     issue_d_p(d_p, d_v, left, step);
     end_exponentials();
     mark(left, at);
     mma_wait<0>();
     settle(d_p);
-    score_gradients(packed, d_p, left, step, at.m, no_slopes);
+    score_gradients(packed, d_p, nullptr, left, step, at.m, no_slopes);
     await_room(step);
     put_gradients(packed, step);
     issue_d_v(d_v, left, step);
@@ -60,7 +61,7 @@ __device__ __forceinline__ void Consumer<P>::run_dropping(float (&d_k)[kD / 2],
     mma_wait<0>();
     release(P::kEmptyQ, step % P::kStagesQ);
     settle(d_p);
-    score_gradients(packed, d_p, left, step + 1, after.m, no_slopes);
+    score_gradients(packed, d_p, nullptr, left, step + 1, after.m, no_slopes);
     await_room(step + 1);
     put_gradients(packed, step + 1);
     issue_d_q(d_q, step);
@@ -68,7 +69,7 @@ __device__ __forceinline__ void Consumer<P>::run_dropping(float (&d_k)[kD / 2],
     mma_wait<1>();
     settle(d_q);
     release(P::kEmptyDS, step % 2);
-    put_d_q(d_q, step, at);
+    finish_d_q(d_q, step, at);
     mma_wait<0>();
     settle(d_v);
     release(P::kEmptyDO, (step + 1) % P::kStagesDO);
@@ -80,7 +81,8 @@ __device__ __forceinline__ void Consumer<P>::run_dropping(float (&d_k)[kD / 2],
   mma_wait<1>();
   release(P::kEmptyDS, step % 2);
   settle(d_q);
-  put_d_q(d_q, step, at);
+  release(P::kEmptyK, 0);
+  finish_d_q(d_q, step, at);
   mma_wait<0>();
   release(P::kEmptyQ, step % P::kStagesQ);
   ++step;

@@ -66,6 +66,9 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   if (a.k_rows > 0) {
     p.k = wgmma::map_of(a.k, a.dtype, a.k_rows, kv_width, a.k_stride, kBackwardKeys);
     p.v = wgmma::map_of(a.v, a.dtype, a.k_rows, kv_width, a.v_stride, kBackwardKeys);
+    const int half = kBackwardKeys / 2;
+    p.d_k = wgmma::map_of(b.d_k, a.dtype, a.k_rows, kv_width, b.d_k_stride, half);
+    p.d_v = wgmma::map_of(b.d_v, a.dtype, a.k_rows, kv_width, b.d_v_stride, half);
   }
   p.b = b;
   p.group = static_cast<int>(a.heads / a.kv_heads);
@@ -74,7 +77,8 @@ void attention_backward_hopper_cuda(const Context& ctx, const AttentionBackwardA
   p.query_blocks = static_cast<int>(backward_query_blocks(a));
   p.units = static_cast<int>(a.sequences * a.kv_heads * p.key_blocks);
   p.windowed = attention::windowed_of(a);
-  p.band = a.head_size == 64 ? std::max(1, wgmma::blocks_of(ctx) / p.key_blocks) : 1;
+  const bool bands = a.head_size == 64 || !a.causal;  // measured (LADDER.md)
+  p.band = bands ? std::max(1, wgmma::blocks_of(ctx) / p.key_blocks) : 1;
   const int64_t pieces = a.heads * p.query_blocks;
   p.partial = static_cast<float*>(b.workspace);
   p.added = reinterpret_cast<int*>(p.partial + pieces * queries * a.head_size);

@@ -35,8 +35,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       barrier_init(shared + P::kFullDO + s * 8, 1 + 32);
       barrier_init(shared + P::kEmptyDO + s * 8, kWarps);
     }
-    barrier_init(shared + P::kFullKeys, 1);
-    barrier_init(shared + P::kEmptyKeys, kWarps);
+    barrier_init(shared + P::kFullK, 1);
+    barrier_init(shared + P::kEmptyK, kWarps);
+    barrier_init(shared + P::kFullV, 1);
+    barrier_init(shared + P::kEmptyV, kConsumers / 128);
     for (int c = 0; c < 2; ++c) {
       barrier_init(shared + P::kFullWork + c * 8, 1);
       barrier_init(shared + P::kEmptyWork + c * 8, 1 + 2 + kWarps);

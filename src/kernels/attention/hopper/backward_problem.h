@@ -9,9 +9,9 @@
 namespace saturate::kernels::attention::hopper {
 
 // Boxes of 64 columns (128 bytes, swizzled over 128 bytes): q and d_o of a step's queries, k and v
-// of kBackwardKeys rows.
+// of kBackwardKeys rows, d_k and d_v of half as many, a consumer's.
 struct BackwardProblem {
-  CUtensorMap q, k, v, d_o;
+  CUtensorMap q, k, v, d_o, d_k, d_v;
   AttentionBackwardArgs b;
   float score_scale;  // for powers of two
   int group;          // query heads of a key head

@@ -27,17 +27,19 @@ __device__ inline void load_tiles(const BackwardProblem& p, uint32_t shared) {
     barrier_arrive(shared + P::kFullWork + count % 2 * 8);
     ++count;
     if (w.n < 0) return;
-    if (w.k.count > 0) {
-      barrier_wait(shared + P::kEmptyKeys, (round & 1) ^ 1);
-      ++round;
-      const uint32_t keys = shared + P::kFullKeys;
-      barrier_expect(keys, 2 * P::kKeyTile);
+    if (w.k.count > 0 && w.begin(p) < w.end(p)) {
+      // k for the first scores, v for the first d_p: each as soon as its place is free.
+      const auto load_keys = [&](const CUtensorMap& map, uint32_t tile, uint32_t full,
+                                 uint32_t empty) {
+        barrier_wait(shared + empty, (round & 1) ^ 1);
+        barrier_expect(shared + full, P::kKeyTile);
 #pragma unroll
-      for (int i = 0; i < P::kPanels; ++i) {
-        const int x = w.kv * P::kD + i * 64, y = w.k.first + w.n * P::kN;
-        load_box<false>(shared + P::kK + i * P::kKeyPanel, p.k, keys, x, y);
-        load_box<false>(shared + P::kV + i * P::kKeyPanel, p.v, keys, x, y);
-      }
+        for (int i = 0; i < P::kPanels; ++i)
+          load_box<false>(shared + tile + i * P::kKeyPanel, map, shared + full,
+                          w.kv * P::kD + i * 64, w.k.first + w.n * P::kN);
+      };
+      load_keys(p.k, P::kK, P::kFullK, P::kEmptyK);
+      bool first = true;
       for (int g = 0; g < p.group; ++g)
         for (int m = w.begin(p); m < w.end(p); ++m, ++step) {
           const auto load = [&](const CUtensorMap& map, uint32_t tiles, uint32_t full,
@@ -51,8 +53,11 @@ __device__ inline void load_tiles(const BackwardProblem& p, uint32_t shared) {
                               (w.kv * p.group + g) * P::kD + i * 64, w.q.first + m * P::kM);
           };
           load(p.q, shared + P::kQ, shared + P::kFullQ, shared + P::kEmptyQ, P::kStagesQ);
+          if (first) load_keys(p.v, P::kV, P::kFullV, P::kEmptyV);
+          first = false;
           load(p.d_o, shared + P::kDO, shared + P::kFullDO, shared + P::kEmptyDO, P::kStagesDO);
         }
+      ++round;
     }
     number = take();  // only now: others may wait for what a unit with a lower number adds
   }

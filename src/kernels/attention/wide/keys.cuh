@@ -52,8 +52,8 @@ struct KeyConsumer {
     await_queries(n);
     await_outputs(n);
     const int at = static_cast<int>(threadIdx.x) - 128;
-    hopper::clear_rows<kM, P::kD / 64>(tiles + P::kQ + stage * P::kQueryTile, valid, at);
-    hopper::clear_rows<kM, P::kV / 64>(tiles + P::kDO + stage * P::kOutputTile, valid, at);
+    hopper::clear_rows<kM, P::kD / 64>(tiles + P::kQ + stage * P::kQueryTile, valid, kM, at);
+    hopper::clear_rows<kM, P::kV / 64>(tiles + P::kDO + stage * P::kOutputTile, valid, kM, at);
   }
   // sum (keys, queries) = the tile of keys or values times that of step n.
   template <int kSize>
