@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -224,7 +225,7 @@ class Finder {
     if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
       // What others deliver differs from run to run, and so does how much more they could.
       f.low = 1 + (f.speedup - 1) / 2;
-      f.high = std::max(f.high, kPaceDiffers * f.speedup);
+      f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
       f.ceiling = false;
     }
     const double sure = base_ / std::max(1.0, surely);
@@ -338,6 +339,33 @@ class Finder {
       any = any || (e.loader_ns > 0 && e.arrival_ns >= 0);
     });
     return any;
+  }
+  // Batches that were ready before the first step run out: a longer run waits in all of its steps
+  // as these do after that. The stock is what came without a wait at first, beyond what comes so
+  // later on.
+  double without_stock(double speedup) const {
+    constexpr int64_t kEnough = 8;  // steps that wait
+    const int64_t n = replay_.steps();
+    std::vector<int64_t> waits(static_cast<size_t>(std::max<int64_t>(0, n)));
+    replay_.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t step) {
+      if (step >= 0 && step < n) waits[static_cast<size_t>(step)] += e.loader_ns;
+    });
+    const double least = 0.1 * std::accumulate(waits.begin(), waits.end(), 0.0) /
+                         static_cast<double>(std::max<int64_t>(1, n));
+    int64_t first = -1, run = 0, longest = 0, waiting = 0;
+    for (const int64_t ns : waits) {
+      if (static_cast<double>(ns) <= least) {
+        ++run;
+        if (first >= 0) longest = std::max(longest, run);
+        continue;
+      }
+      if (first < 0) first = run;
+      run = 0;
+      ++waiting;
+    }
+    const int64_t stock = first - longest;
+    if (stock <= 0 || waiting < kEnough) return speedup;
+    return 1 + (speedup - 1) * static_cast<double>(n) / static_cast<double>(n - stock);
   }
   // Mean of the calls that take and give back memory of the device.
   double allocation_ns() const {
@@ -604,6 +632,16 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
         "replaying the unchanged capture misses its time by {:.1f}%, more than {:.0f}%: no number "
         "would be worth anything",
         100 * replay.error(), 100 * kMaxReplayError);
+
+  // Of two steps that differ what happened once may be every step's, or no other's.
+  if (const StepAnalysis& s = analysis.steps;
+      s.found && s.count == 2 && s.mean_ns > kWorth * s.p10_ns) {
+    report.numbers = false;
+    report.why_not = fmt::format(
+        "two steps were found, which differ by {:.0f}%: what happens once cannot be told from what "
+        "every step does",
+        200 * (s.mean_ns / s.p10_ns - 1));
+  }
 
   std::vector<Fix> fixes;
   for (size_t k = 0; k < kInfo.size(); ++k) fixes.push_back(finder.find(static_cast<FixKind>(k)));
