@@ -529,6 +529,8 @@ Analysis Analyser::finish(const Trace& trace) {
     r.work_lines = d.issued.work(trace);
     r.copy_lines = d.issued.copies(trace);
     r.product_lines = d.issued.products(trace);
+    r.odd_product_lines = d.issued.odd_products(trace);
+    r.device_copy_lines = d.issued.device_copies(trace);
     a.devices.push_back(std::move(r));
   }
   std::stable_sort(a.devices.begin(), a.devices.end(), [](const auto& x, const auto& y) {

@@ -284,6 +284,18 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   }
 }
 
+// Attention gets what the products beside it get; whole numbers go through a library's product of
+// fp32, at most through tensor cores.
+void change_types(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
+  for (uint32_t i = 0; i < e.ops; ++i) {
+    double ratio = 1;
+    if (ops[i].integer_product) ratio = at_most ? s.tensor_ratio : s.integer_ratio;
+    if (ops[i].float32_attention && s.half_products)
+      ratio = at_most ? s.attention_at_most : s.attention_surely;
+    ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / ratio);
+  }
+}
+
 // Of operations that `which` takes, their durations times `factor`.
 template <class Which>
 Replay::Edit scaled(Which which, double factor) {
@@ -358,6 +370,12 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         drop_kernels(e, ops, [at_most](const ReplayOp& op) {
           return op.of_weight || (at_most && op.of_operand);
         });
+      };
+    case FixKind::product_types:
+      return [=](ReplayEvent& e, ReplayOp* ops) { change_types(e, ops, at_most, s); };
+    case FixKind::device_copies:
+      return [](ReplayEvent& e, ReplayOp* ops) {
+        drop_kernels(e, ops, [](const ReplayOp& op) { return op.of_update; });
       };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);

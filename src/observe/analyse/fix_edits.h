@@ -35,10 +35,16 @@ struct EditSettings {
   // Attention that reads a mask of numbers against attention that has none, and against a causal one,
   // which leaves out half of the products: 1.7 was measured for the first.
   double mask_ratio = 2, causal_ratio = 4;
-  double prepared = 0;     // share of the time in which the issuing thread makes data itself
-  double fed = 0;          // share of large copies to the host that long host work waits for
-  double clock_speed = 1;  // of the full clock
-  bool crowded = false;    // the host's cores or locks are short
+  // Attention that multiplies fp32 as exactly as tensor cores can against one of 16 bits: three
+  // products in TF32, which go at half of the rate. As its kernels are, half of that to twice.
+  double attention_surely = 3, attention_at_most = 12;
+  // Products of whole numbers against a library's of fp32, at least.
+  double integer_ratio = 1.5;
+  bool half_products = false;  // most products but attention in fp32 have 16 bits
+  double prepared = 0;         // share of the time in which the issuing thread makes data itself
+  double fed = 0;              // share of large copies to the host that long host work waits for
+  double clock_speed = 1;      // of the full clock
+  bool crowded = false;        // the host's cores or locks are short
 };
 
 // Of a device by its name, with the machine's rates where they were measured.

@@ -378,6 +378,48 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "keeps "
           "ahead of the device, and a tenth more";
       break;
+    case FixKind::product_types: {
+      const double attention = 100 * kernels_share(d, is_float32_attention),
+                   whole = 100 * kernels_share(d, is_integer_product);
+      const bool integers = whole > attention;
+      f.evidence =
+          integers ? fmt::format(
+                         "{:.1f}% of the time is products of whole numbers, which no "
+                         "library has fast kernels for",
+                         whole)
+                   : fmt::format(
+                         "{:.1f}% of the time is attention with inputs of fp32{}", attention,
+                         settings.half_products ? ", while most other products have 16 bits" : "");
+      f.action =
+          integers ? "keep the numbers as float32 for the product: sums of whole numbers below "
+                     "2^24 are the same (of 0 to 2048 also in float16, with sums in float32)"
+          : torch
+              ? "give attention queries, keys and values in the type of the model: something "
+                "before it is float32 (tables of a rotary embedding, a norm, a scale) and makes "
+                "its inputs so; q.dtype at the call shows it"
+              : "give attention its inputs in the type of the other products";
+      f.caveat = integers ? "larger sums are rounded" : "rounds to 16 bits, as the model does";
+      f.assumes =
+          integers
+              ? fmt::format("from {:.1f} times as fast to {:.1f}, tensor cores, and a tenth more",
+                            settings.integer_ratio, settings.tensor_ratio)
+              : fmt::format(
+                    "kernels of 16 bits are {:.0f} to {:.0f} times as fast: their inputs of fp32 "
+                    "take three products at half of the rate; a tenth more with the casts around",
+                    settings.attention_surely, settings.attention_at_most);
+      break;
+    }
+    case FixKind::device_copies:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time large buffers are copied within the device, before kernels that "
+          "write a part of them",
+          100 * f.share);
+      f.action = jax ? "donate the buffer to the function that changes it: jax.jit(f, "
+                       "donate_argnums=...), and use what it returns alone"
+                     : "change the buffer where it lies";
+      f.caveat = "not where the old contents are still needed";
+      f.assumes = "all of these copies go, and the host keeps ahead of the device";
+      break;
     case FixKind::attention: {
       const double part = f.share;
       f.evidence = fmt::format(
@@ -524,6 +566,8 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::growth:
     case FixKind::recompute:
     case FixKind::weight_casts:
+    case FixKind::product_types:
+    case FixKind::device_copies:
       return 0;
     case FixKind::processes:
     case FixKind::batch:

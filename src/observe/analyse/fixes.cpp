@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -36,7 +37,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 21> kInfo = {{
+constexpr std::array<FixInfo, 23> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -55,6 +56,8 @@ constexpr std::array<FixInfo, 21> kInfo = {{
     {"attention", "attention without a mask of numbers"},
     {"recompute", "activations kept, not computed again"},
     {"weight_casts", "weights rounded to 16 bits once"},
+    {"product_types", "products in a type that fast kernels take"},
+    {"device_copies", "buffers changed where they lie"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -159,15 +162,18 @@ class Finder {
     settings_ = edit_settings(d.info.name, analysis.copy_rates);
     settings_.clock_speed = clock.speed;
     settings_.crowded = is_crowded(replay, analysis);
-    int64_t prepared = 0, out = 0, fed = 0;
+    int64_t prepared = 0, out = 0, fed = 0, half = 0, others = 0;
     replay.visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t) {
       if (e.prepares) prepared += waits_ns(e);
       for (uint32_t i = 0; i < e.ops; ++i) {
+        if (ops[i].product && !ops[i].float32_attention)
+          (ops[i].half_product ? half : others) += ops[i].duration_ns;
         if (!is_bulk_out(ops[i])) continue;
         out += ops[i].duration_ns;
         fed += e.feeds_host ? ops[i].duration_ns : 0;
       }
     });
+    settings_.half_products = half > others;
     settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
     settings_.prepared =
         static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
@@ -202,7 +208,11 @@ class Finder {
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
     } else if (kind == FixKind::weight_casts) {
-      set_weight_casts(f, surely, step(kinds, Assume::ahead));
+      set_sure_part(f, surely, step(kinds, Assume::ahead));
+    } else if (kind == FixKind::product_types) {
+      set_sure_part(f, surely, step(kinds, Assume::at_most));
+    } else if (kind == FixKind::device_copies) {
+      set_device_copies(f, surely);
     } else if (kind == FixKind::allocator) {
       set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
     } else {
@@ -215,7 +225,7 @@ class Finder {
     if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
       // What others deliver differs from run to run, and so does how much more they could.
       f.low = 1 + (f.speedup - 1) / 2;
-      f.high = std::max(f.high, kPaceDiffers * f.speedup);
+      f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
       f.ceiling = false;
     }
     const double sure = base_ / std::max(1.0, surely);
@@ -254,7 +264,7 @@ class Finder {
               !(kind == FixKind::clocks && only_power);
     f.share = attributed_share(kind, analysis_, clock_);
     if (kind == FixKind::growth) f.share = removed(growth_gain(growth_.first_ns));
-    if (kind == FixKind::recompute || kind == FixKind::weight_casts) f.share = removed(f.speedup);
+    if (kind >= FixKind::recompute && kind <= FixKind::device_copies) f.share = removed(f.speedup);
     if (kind == FixKind::host_work)
       f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
@@ -330,6 +340,33 @@ class Finder {
     });
     return any;
   }
+  // Batches that were ready before the first step run out: a longer run waits in all of its steps
+  // as these do after that. The stock is what came without a wait at first, beyond what comes so
+  // later on.
+  double without_stock(double speedup) const {
+    constexpr int64_t kEnough = 8;  // steps that wait
+    const int64_t n = replay_.steps();
+    std::vector<int64_t> waits(static_cast<size_t>(std::max<int64_t>(0, n)));
+    replay_.visit([&](const ReplayEvent& e, const ReplayOp*, int64_t step) {
+      if (step >= 0 && step < n) waits[static_cast<size_t>(step)] += e.loader_ns;
+    });
+    const double least = 0.1 * std::accumulate(waits.begin(), waits.end(), 0.0) /
+                         static_cast<double>(std::max<int64_t>(1, n));
+    int64_t first = -1, run = 0, longest = 0, waiting = 0;
+    for (const int64_t ns : waits) {
+      if (static_cast<double>(ns) <= least) {
+        ++run;
+        if (first >= 0) longest = std::max(longest, run);
+        continue;
+      }
+      if (first < 0) first = run;
+      run = 0;
+      ++waiting;
+    }
+    const int64_t stock = first - longest;
+    if (stock <= 0 || waiting < kEnough) return speedup;
+    return 1 + (speedup - 1) * static_cast<double>(n) / static_cast<double>(n - stock);
+  }
   // Mean of the calls that take and give back memory of the device.
   double allocation_ns() const {
     int64_t ns = 0, calls = 0;
@@ -383,10 +420,12 @@ class Finder {
     f.high = 1 + kBeside * (f.speedup - 1);
     f.step_ns = base_ / f.speedup;
   }
-  // Weights that have as many elements as what is computed do not show, nor whether the host keeps
+  // Half of what is sure, to a tenth more than all that may go: what goes along with kernels of
+  // another type, such as casts, does not show. Weights that have as many elements as what is
+  // computed do not show, nor whether the host keeps
   // ahead of a device that has less to do. Products find what was rounded just before in the caches,
   // and read it from memory where that was long ago.
-  void set_weight_casts(Fix& f, double surely_ns, double at_most_ns) const {
+  void set_sure_part(Fix& f, double surely_ns, double at_most_ns) const {
     const double surely = base_ / std::max(1.0, surely_ns);
     f.ceiling = false;
     f.speedup = f.low = f.high = 1;
@@ -396,6 +435,17 @@ class Finder {
     f.speedup = std::sqrt(surely * at_most);
     f.low = half_of_time(surely);
     f.high = kSameBound * at_most;
+    f.step_ns = base_ / f.speedup;
+  }
+  // At most the time of the copies goes. All of it where the device is busy: then the host waits for
+  // it, in ways too that the replay has for the host's own (a library that sleeps, a full queue).
+  void set_device_copies(Fix& f, double surely_ns) const {
+    const Budget& b = analysis_.devices.front().budget;
+    const bool busy = static_cast<double>(b.busy_ns()) > kBusy * static_cast<double>(b.total_ns());
+    const double copies = replay_.serial_ns(
+        [](const ReplayOp& op) { return op.of_update ? op.duration_ns : int64_t{0}; });
+    const double step_ns = busy ? std::min(surely_ns, base_ - copies) : surely_ns;
+    f.speedup = std::max(1.0, base_ / std::max(1.0, step_ns));
     f.step_ns = base_ / f.speedup;
   }
   // Whether making code holds up the host for a good part of the time.
@@ -516,7 +566,7 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
                f.kind != FixKind::layout && f.kind != FixKind::attention &&
-               f.kind != FixKind::recompute && f.kind != FixKind::weight_casts;
+               (f.kind < FixKind::recompute || f.kind > FixKind::device_copies);
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
@@ -582,6 +632,16 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
         "replaying the unchanged capture misses its time by {:.1f}%, more than {:.0f}%: no number "
         "would be worth anything",
         100 * replay.error(), 100 * kMaxReplayError);
+
+  // Of two steps that differ what happened once may be every step's, or no other's.
+  if (const StepAnalysis& s = analysis.steps;
+      s.found && s.count == 2 && s.mean_ns > kWorth * s.p10_ns) {
+    report.numbers = false;
+    report.why_not = fmt::format(
+        "two steps were found, which differ by {:.0f}%: what happens once cannot be told from what "
+        "every step does",
+        200 * (s.mean_ns / s.p10_ns - 1));
+  }
 
   std::vector<Fix> fixes;
   for (size_t k = 0; k < kInfo.size(); ++k) fixes.push_back(finder.find(static_cast<FixKind>(k)));

@@ -29,6 +29,8 @@ enum class FixKind : uint8_t {
   attention,      // no mask of numbers
   recompute,      // keep what the backward pass needs instead of computing it again
   weight_casts,   // weights rounded to 16 bits once
+  product_types,  // products in a type that fast kernels take
+  device_copies,  // buffers changed where they lie
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput

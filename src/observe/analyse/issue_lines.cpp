@@ -154,6 +154,17 @@ WorkLines IssueLines::products(const Trace& trace) const {
   });
 }
 
+WorkLines IssueLines::odd_products(const Trace& trace) const {
+  return counts_->lines(trace, [&](uint32_t name, const Counts::Work&) {
+    return is_float32_attention(trace.names[name]) || is_integer_product(trace.names[name]);
+  });
+}
+
+WorkLines IssueLines::device_copies(const Trace& trace) const {
+  return counts_->lines(
+      trace, [](uint32_t, const Counts::Work& w) { return w.leaf == Leaf::copy_device; });
+}
+
 ForwardShares IssueLines::forward(const Trace& trace) const {
   ForwardShares shares;
   const StackKinds kinds(trace);

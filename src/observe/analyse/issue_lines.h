@@ -29,6 +29,9 @@ class IssueLines {
   WorkLines work(const Trace& trace) const;
   WorkLines copies(const Trace& trace) const;
   WorkLines products(const Trace& trace) const;
+  // Of products in a type that other products do not have, and of copies within a device.
+  WorkLines odd_products(const Trace& trace) const;
+  WorkLines device_copies(const Trace& trace) const;
   // By how many operations lines outside the backward pass and the optimizer gave the device: what
   // the host spends on a backward pass goes with their number, not with how long they take.
   ForwardShares forward(const Trace& trace) const;

@@ -91,6 +91,31 @@ bool is_tf32(std::string_view kernel) {
   return has_any(n, {"tf32"}) || (has_any(n, {"tensorop_s1688"}) && !has_any(n, {"f16"}));
 }
 
+bool is_float32_attention(std::string_view kernel) {
+  const std::string n = lower(kernel);
+  return has_any(n, {"fmha"}) && has_any(n, {"_f32_"});
+}
+
+bool is_16_bit_product(std::string_view kernel) {
+  const std::string n = lower(kernel);
+  if (is_attention(n)) return !is_float32_attention(n);
+  if (has_any(n, {"bf16", "f16f16", "_f16_", "16816", "h884", "h1688"})) return true;
+  // "nvjet_sm90_tst_...", "nvjet_hsh_...": the type of the first matrix, h half and t bfloat16
+  size_t at = n.find("nvjet_");
+  if (at == std::string::npos) return false;
+  at += 6;
+  if (n.compare(at, 2, "sm") == 0) at = n.find('_', at) + 1;
+  return at > 0 && at < n.size() && (n[at] == 'h' || n[at] == 't');
+}
+
+bool is_integer_product(std::string_view kernel) {
+  return has_any(lower(kernel), {"tensordot_core_int"});  // CuPy's
+}
+
+bool is_partial_update(std::string_view kernel) {
+  return has_any(lower(kernel), {"dynamic_update_slice", "dynamic-update-slice", "scatter_fusion"});
+}
+
 bool is_rounding(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"float16_copy_kernel"});  // float16 and bfloat16
 }

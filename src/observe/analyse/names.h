@@ -42,6 +42,12 @@ bool can_read_mask(std::string_view kernel);
 bool is_optimizer(std::string_view kernel);
 // Of products on tensor cores: whether their inputs are fp32, rounded to TF32.
 bool is_tf32(std::string_view kernel);
+// Whether a kernel is an attention whose inputs are fp32; a product of 16 bits; a product of whole
+// numbers that no library has a kernel for; and an update of a part of a buffer (XLA's).
+bool is_float32_attention(std::string_view kernel);
+bool is_16_bit_product(std::string_view kernel);
+bool is_integer_product(std::string_view kernel);
+bool is_partial_update(std::string_view kernel);
 // Whether a kernel rounds numbers of fp32 to 16 bits and does nothing else.
 bool is_rounding(std::string_view kernel);
 // Whether a kernel works element by element with 4 to 16 elements a thread in blocks of one size, as

@@ -24,9 +24,13 @@ struct ReplayOp {
   // By their names, however short. Memory-bound, not of an optimizer on many tensors; of these each
   // element by itself; and of these what only changes the order of memory.
   bool memory_kernel = false, pointwise = false, layout = false;
-  bool optimizes = false;       // updates weights, by its name
-  bool product = false;         // a matrix product, convolution or attention, however short
-  bool tf32 = false;            // on tensor cores, with inputs of fp32
+  bool optimizes = false;  // updates weights, by its name
+  bool product = false;    // a matrix product, convolution or attention, however short
+  bool tf32 = false;       // on tensor cores, with inputs of fp32
+  // By their names: attention with inputs of fp32, products of 16 bits and of whole numbers, and
+  // what writes into a part of a buffer.
+  bool float32_attention = false, half_product = false, integer_product = false,
+       updates_part = false;
   bool backward = false;        // of a backward pass, by its name
   bool recomputed = false;      // of the forward pass, in the backward pass: find_recomputed()
   bool rounding = false;        // of fp32 to 16 bits, by its name
@@ -34,6 +38,7 @@ struct ReplayOp {
   // A rounding directly before a product, in a program that trains nothing; and one of weights, as
   // its number of elements shows: find_weight_casts().
   bool of_operand = false, of_weight = false;
+  bool of_update = false;   // a large copy within the device, of what a part of is written then
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
@@ -159,6 +164,7 @@ class Replay {
   void find_reads();
   void find_recomputed();
   void find_weight_casts();
+  void find_copies_of_updates();
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

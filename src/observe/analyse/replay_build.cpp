@@ -156,7 +156,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     multiprocessors = at->second.multiprocessors;
   BusyLeaves leaves(trace);
   const CompileTimes compiling(trace);
-  enum : uint16_t {
+  enum : uint32_t {
     kUnread = 0,
     kRead = 1,
     kMemory = 2,
@@ -168,9 +168,13 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kTf32 = 128,
     kBackward = 256,
     kRounding = 512,
-    kElements = 1024
+    kElements = 1024,
+    kFloat32Attention = 2048,
+    kHalf = 4096,
+    kInteger = 8192,
+    kUpdates = 16384
   };
-  std::vector<uint16_t> of_name(trace.names.size(), kUnread);
+  std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
       std::partition_point(trace.calls.begin(), trace.calls.end(),
                            [&](const HostCall& c) { return c.start_ns < first_call; });
@@ -231,7 +235,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
       r.has_room = r.blocks > 0 && 2 * r.blocks <= multiprocessors;
       r.leaf = leaves.of(op, multiprocessors);
-      uint16_t& known = of_name[op.name];
+      uint32_t& known = of_name[op.name];
       if (known == kUnread) {
         const std::string& name = trace.names[op.name];
         known = kRead;
@@ -249,6 +253,10 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (is_backward(name)) known |= kBackward;
         if (is_rounding(name)) known |= kRounding;
         if (shows_elements(name)) known |= kElements;
+        if (op.kind == OpKind::kernel && is_float32_attention(name)) known |= kFloat32Attention;
+        if ((known & kProduct) && is_16_bit_product(name)) known |= kHalf;
+        if (op.kind == OpKind::kernel && is_integer_product(name)) known |= kInteger;
+        if (op.kind == OpKind::kernel && is_partial_update(name)) known |= kUpdates;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
@@ -260,6 +268,10 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.backward = known & kBackward;
       r.rounding = known & kRounding;
       r.shows_elements = known & kElements;
+      r.float32_attention = known & kFloat32Attention;
+      r.half_product = known & kHalf;
+      r.integer_product = known & kInteger;
+      r.updates_part = known & kUpdates;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
@@ -285,6 +297,23 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_releases();
   find_preparations();
   find_reads();
+  find_copies_of_updates();
+}
+
+// What may still be needed must not be changed: then a program that writes a few rows of a buffer
+// writes all of it first.
+void Replay::find_copies_of_updates() {
+  constexpr int64_t kLarge = 1 << 20;
+  std::map<uint32_t, std::vector<uint32_t>> copied;  // by stream, since the last kernel
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    std::vector<uint32_t>& copies = copied[op.stream];
+    if (op.leaf == Leaf::copy_device && op.bytes >= kLarge) copies.push_back(i);
+    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
+    for (const uint32_t c : copies)
+      ops_[c].of_update = op.updates_part && op.duration_ns < ops_[c].duration_ns;
+    copies.clear();
+  }
 }
 
 void Replay::find_least(const std::vector<uint64_t>& keys) {

@@ -39,6 +39,8 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
                            {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};
@@ -79,6 +81,18 @@ const Fix& fix_of(const FixReport& fixes, FixKind kind) {
   return at != fixes.worth.end()
              ? *at
              : *std::find_if(fixes.not_worth.begin(), fixes.not_worth.end(), is_it);
+}
+
+// Takes out what the program's pace before the windows says that recording cost. Of a step what the
+// device works stays: where batches that were ready let the host run ahead its pace falls by itself.
+void take_cost_out(Replay& replay, Analysis& analysis) {
+  replay.remove_cost(analysis.slowdown);
+  const Budget& b = analysis.devices.front().budget;
+  const auto total = static_cast<double>(std::max<int64_t>(1, b.total_ns()));
+  const double busy_ns = step_part_ns(analysis, static_cast<double>(b.busy_ns()) / total);
+  const double step_ns = analysis.steps.found ? analysis.steps.median_ns : total;
+  if (busy_ns > 0)
+    analysis.slowdown = std::min(analysis.slowdown, std::max(1.0, step_ns / busy_ns));
 }
 
 }  // namespace
@@ -297,7 +311,7 @@ Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
   result.analysis = std::move(analyses[result.shown]);
   if (replays[result.shown]) {
     Replay replay = *replays[result.shown];
-    replay.remove_cost(result.analysis.slowdown);
+    take_cost_out(replay, result.analysis);
     result.fixes =
         find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }
@@ -324,7 +338,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
   result.analysis = analyser.finish(capture.trace());
   if (analyser.replay()) {
     Replay replay = *analyser.replay();
-    replay.remove_cost(result.analysis.slowdown);
+    take_cost_out(replay, result.analysis);
     result.fixes =
         find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }

@@ -210,6 +210,11 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
                                     [](const Fix& f) { return f.cures; });
     if (g.fixes.numbers && first != g.fixes.worth.end() && is_product_fix(first->kind))
       add_work(d.product_lines, "of these products' time");
+    if (g.fixes.numbers && first != g.fixes.worth.end()) {
+      if (first->kind == FixKind::product_types)
+        add_work(d.odd_product_lines, "of these products' time");
+      if (first->kind == FixKind::device_copies) add_work(d.device_copy_lines, "of these copies");
+    }
     add_work(d.work_lines, "of the device's work");
   } else if (id == "growth_bound" || h.idle_ns >= 0.1 * static_cast<double>(d.budget.total_ns())) {
     all.push_back({&h.lines, h.samples, "of what it waits for"});
