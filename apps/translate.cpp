@@ -174,6 +174,14 @@ class LinesBeside {
     }
     return lines_[at_++];
   }
+  // Behind the last line of the text.
+  void warn_of_rest() const {
+    if (at_ < lines_.size()) {
+      log_warning(fmt::format(
+          "{} has {} lines and the text {}; check that they belong together line by line", path_,
+          lines_.size(), at_));
+    }
+  }
   std::string place() const { return fmt::format("{}:{}", path_, at_); }  // of the last line given
 
  private:
@@ -298,6 +306,8 @@ int run_translate(const TranslateOptions& o) {
     }
   }
   out.close();
+  prefixes.warn_of_rest();
+  phrases.warn_of_rest();
   if (feed->bad_lines() > 0)
     log_warning(fmt::format("{} bad lines were written as blank lines", feed->bad_lines()));
   const double work = seconds_since(loaded);

@@ -180,6 +180,9 @@ TEST(Config, ErrorsNamePlaceRuleAndNearestKey) {
             "[config] train.graph must be true or false, got \"maybe\"");
   EXPECT_EQ(set_message("train.memory=4GiX"),
             "[config] train.memory must be an amount of memory such as \"4GiB\", got \"4GiX\"");
+  EXPECT_EQ(set_message("lora=rank=0,alpha=8"),
+            "[config] lora: rank must be 1 or more; write it like rank=16, or leave lora out to "
+            "train all of the model");
   EXPECT_EQ(set_message("out=\xFF"), "[config] --set: byte 5 is not UTF-8");
 }
 

@@ -273,6 +273,10 @@ Sentence Translator::Impl::make(std::vector<int32_t> source, const SearchOptions
         name, wish.nbest, penalty, wish.repetition_penalty, wish.no_repeat_ngram, wish.min_length,
         wish.max_length, options.beam));
   }
+  if (wish.max_length > 0 && wish.min_length > wish.max_length) {
+    refuse(fmt::format("{}: min_length is {} and max_length {}; raise the one or lower the other",
+                       name, wish.min_length, wish.max_length));
+  }
   check_groups(wish, name);
   const int64_t most =
       wish.max_length > 0 ? std::min(wish.max_length, options.max_target) + 1 : limit_of(length);

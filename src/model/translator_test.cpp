@@ -480,6 +480,8 @@ TEST(Translator, NamesTheSourceItCannotTake) {
   EXPECT_NE(wish({.diversity = -1}).find("diversity -1"), std::string::npos);
   EXPECT_NE(wish({.draw = {{}}}).find("sampling is off"), std::string::npos);
   EXPECT_NE(wish({.max_length = -1}).find("max_length -1"), std::string::npos);
+  EXPECT_NE(wish({.min_length = 3, .max_length = 2}).find("min_length is 3 and max_length 2"),
+            std::string::npos);
   EXPECT_EQ(translator.held(), 0);
   EXPECT_EQ(wish({}), "no error");
   EXPECT_NE(message({{4, 2}}).find("1 sentences are under way"), std::string::npos);

@@ -135,8 +135,18 @@ bool LineTranslator::idle() const noexcept { return source_tokens_.empty(); }
 void LineTranslator::take(int64_t line, std::vector<model::Hypothesis> found) {
   if (found.empty()) throw model::NonFiniteScores("translate");
   const size_t tokens = source_tokens_.extract(line).mapped();
-  // A line without words has one translation, itself.
-  const auto most = tokens > 1 ? static_cast<size_t>(options_.search.nbest) : 1;
+  // A line without words has one translation, itself, and that for certain.
+  const bool words = tokens > 1;
+  const auto most = words ? static_cast<size_t>(options_.search.nbest) : 1;
+  if (!words) {
+    model::Hypothesis& h = found.front();
+    if (!h.token_log_probabilities.empty()) {
+      h.attention.resize(h.attention.size() / h.token_log_probabilities.size());
+      h.token_log_probabilities = {0.0};
+    }
+    h.ids.clear();
+    h.log_probability = h.score = 0.0;
+  }
   std::vector<Translation>& out = done_[line];
   for (model::Hypothesis& h : std::span(found).first(std::min(most, found.size()))) {
     out.push_back({.text = decode_translation(target_, tokens, h.ids),

@@ -105,6 +105,22 @@ class Translate(unittest.TestCase):
         self.assertEqual(process.stdout.read(), b"")
         self.assertEqual(process.wait(WAIT), 0)
 
+    def test_a_blank_line_is_its_own_translation_for_certain(self):
+        for options in [[], ["--nbest", "2"], ["--attention"]]:
+            out = json.loads(self.translate("--json", *options, input=b"\n"))
+            [found] = out["translations"]
+            self.assertEqual((found["text"], found["tokens"], found["score"]), ("", [], 0))
+            self.assertEqual(found["token_log_probabilities"], [0])
+        self.assertEqual(self.translate("--alignments", input=b"\n"), b" |||\n")
+
+    def test_lines_beside_that_the_text_has_not_are_told(self):
+        beside = f"{self.root}/beside"
+        with open(beside, "wb") as file:
+            file.write(b"\n\n\n")
+        done = subprocess.run(self.command("--prefix-file", beside), input=b"yes\n", capture_output=True, timeout=WAIT,
+                              check=True)
+        self.assertIn(b"has 3 lines and the text 1", done.stderr)
+
     def test_a_named_pipe_is_an_input(self):
         pipe = f"{self.root}/pipe"
         os.mkfifo(pipe)
