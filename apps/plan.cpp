@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -111,6 +112,18 @@ plan::Machine machine_of(const PlanOptions& o, Device device, const std::string&
   return plan::read_machine(file.path());
 }
 
+// Says every ten seconds where the planner is.
+void report_progress(plan::PlanRequest& request) {
+  using Clock = std::chrono::steady_clock;
+  request.on_layout = [said = Clock::now(), tried = 0](const std::string& layout,
+                                                       size_t fit) mutable {
+    ++tried;
+    if (Clock::now() - said < std::chrono::seconds(10)) return;
+    said = Clock::now();
+    log_info(fmt::format("{} layouts looked at, {} fit; now {}", tried, fit, layout));
+  };
+}
+
 // Measured times in place of estimates for the layouts at the head of the table, until they stay
 // there.
 plan::Plan plan_with_measured_operations(plan::PlanRequest& request) {
@@ -183,6 +196,7 @@ int run_plan(const PlanOptions& given) {
                    : "mpirun -n {ranks}";
   request.machine = machine_of(o, request.device, launcher);
   if (o.mtbf_hours > 0) request.machine.failures.device_mtbf_hours = o.mtbf_hours;
+  report_progress(request);
   const plan::Plan plan = here ? plan_with_measured_operations(request) : plan::make_plan(request);
   if (o.json) {
     fmt::print("{}\n", plan::to_json(plan, request).dump(2));

@@ -203,6 +203,7 @@ class Planner {
   }
 
   bool fit(RunConfig c, std::string& smallest) {
+    if (request_.on_layout) request_.on_layout(name_of_layout(c), plan_.ranked.size());
     const double dp = train::mesh_extents(c.parallel, request_.devices).dp;
     const double of_rank = plan_.step_tokens / dp;  // tokens of a step, that dp ranks do not share
     const auto given = request_.config.batch.target_tokens;

@@ -2,6 +2,7 @@
 // Which layouts a model has on a number of devices, how long a step of each takes, and why one is
 // slower than another.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ struct PlanRequest {
   kernels::KernelOptions kernels = {};
   Machine machine;
   bool one_layout = false;  // only that of config.parallel
+  // Before each layout is looked at: its name, and how many fit so far. Many large ones take minutes.
+  std::function<void(const std::string&, size_t)> on_layout = {};
 };
 
 struct Estimate {
