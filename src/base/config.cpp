@@ -124,7 +124,7 @@ void set_parallel(RunConfig& config, std::string_view text) {
 }
 
 void set_lora(RunConfig& config, std::string_view text) {
-  bool names_rank = trim(text).empty();
+  bool wants_rank = trim(text).empty();  // or it names one: 0 would train all of the model unasked
   for (std::string_view rest = text; !rest.empty();) {
     const size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view part = trim(rest.substr(0, comma));
@@ -137,12 +137,13 @@ void set_lora(RunConfig& config, std::string_view text) {
     const std::string_view name = trim(part.substr(0, equals));
     std::string value(equals == std::string_view::npos ? "true" : trim(part.substr(equals + 1)));
     if (name == "targets") std::ranges::replace(value, '+', ',');
-    if (name == "rank") names_rank = true;
+    if (name == "rank") wants_rank = true;
     set_key(config, fmt::format("lora.{}={}", name, value));
   }
-  if (names_rank && config.lora.rank == 0) {
+  if (wants_rank && config.lora.rank == 0) {
     reject(
-        "lora: rank must be 1 or more; write it like rank=16, or leave lora out to train all of the "
+        "lora: rank must be 1 or more; write it like rank=16, or leave lora out to train all of "
+        "the "
         "model");
   }
 }

@@ -217,8 +217,9 @@ std::string read_toml_text(const std::string& path) {
   constexpr size_t kLargest = size_t{1} << 20;
   std::ifstream file(path, std::ios::binary);
   if (!file)
-    throw Error(Errc::io, "config", fmt::format("{}: cannot open the configuration file: {}; check the path",
-                                                path, std::strerror(errno)));
+    throw Error(Errc::io, "config",
+                fmt::format("{}: cannot open the configuration file: {}; check the path", path,
+                            std::strerror(errno)));
   std::string text(kLargest + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

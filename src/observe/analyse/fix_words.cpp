@@ -375,8 +375,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "which tensor a kernel reads does not show; norms and the like may want fp32 weights";
       f.assumes =
           "from half of those kernels to all that round just before a product and a host that "
-          "keeps "
-          "ahead of the device, and a tenth more";
+          "keeps ahead of the device, and a tenth more";
       break;
     case FixKind::product_types: {
       const double attention = 100 * kernels_share(d, is_float32_attention),

@@ -65,6 +65,12 @@ constexpr std::array<FixInfo, 23> kInfo = {{
 static_assert(kInfo.size() == static_cast<size_t>(FixKind::processes) + 1);
 
 double removed(double speedup) { return 1 - 1 / std::max(1.0, speedup); }
+// Whether it takes out operations that are marked one by one, which no leaf of the budget holds alone:
+// the replay then says their share.
+constexpr bool is_of_marked_kernels(FixKind kind) {
+  return kind == FixKind::recompute || kind == FixKind::weight_casts ||
+         kind == FixKind::product_types || kind == FixKind::device_copies;
+}
 
 // Whether other threads take cores, locks or memory from the one that issues: it is kept from a
 // core, or its stretches take more than twice what the fastest tenth of their kind do.
@@ -264,7 +270,7 @@ class Finder {
               !(kind == FixKind::clocks && only_power);
     f.share = attributed_share(kind, analysis_, clock_);
     if (kind == FixKind::growth) f.share = removed(growth_gain(growth_.first_ns));
-    if (kind >= FixKind::recompute && kind <= FixKind::device_copies) f.share = removed(f.speedup);
+    if (is_of_marked_kernels(kind)) f.share = removed(f.speedup);
     if (kind == FixKind::host_work)
       f.share += settings_.fed * bulk_out_share(analysis_.devices.front());
     return f;
@@ -422,9 +428,8 @@ class Finder {
   }
   // Half of what is sure, to a tenth more than all that may go: what goes along with kernels of
   // another type, such as casts, does not show. Weights that have as many elements as what is
-  // computed do not show, nor whether the host keeps
-  // ahead of a device that has less to do. Products find what was rounded just before in the caches,
-  // and read it from memory where that was long ago.
+  // computed do not show, nor whether the host keeps ahead of a device that has less to do. Products
+  // find what was rounded just before in the caches, and read it from memory where that was long ago.
   void set_sure_part(Fix& f, double surely_ns, double at_most_ns) const {
     const double surely = base_ / std::max(1.0, surely_ns);
     f.ceiling = false;
@@ -566,7 +571,7 @@ std::vector<Pair> find_pairs(const Finder& finder, const std::vector<Fix>& fixes
                f.kind != FixKind::fusion && f.kind != FixKind::clocks &&
                f.kind != FixKind::precision && f.kind != FixKind::mixed &&
                f.kind != FixKind::layout && f.kind != FixKind::attention &&
-               (f.kind < FixKind::recompute || f.kind > FixKind::device_copies);
+               !is_of_marked_kernels(f.kind);
       };
       if (!fits(a) || !fits(b)) continue;
       const FixKind both[] = {a.kind, b.kind};
