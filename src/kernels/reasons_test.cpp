@@ -300,6 +300,8 @@ struct ProductRow {
 // clang-format off
 const ProductRow kProducts[] = {
     {matmul_blas_cpu_fits, "the CPU multiplies f32 and f64 only", product, WITH()},
+    {matmul_blas_cpu_fits, "the CPU keeps what an activation is given, not its slopes",
+     product_f32, WITH(x.epilogue.slopes = true)},
     {matmul_blas_cpu_fits, "the CPU sums no columns beside a product",
      product_f32, WITH(x.epilogue.column_sum = reinterpret_cast<float*>(any()))},
     {matmul_blas_cpu_fits, "the CPU has no gated epilogue",
@@ -365,6 +367,8 @@ const ProductRow kProducts[] = {
     {matmul_wgmma_activation_cuda_fits, "has no epilogue but an activation", product, WITH()},
     {matmul_wgmma_activation_cuda_fits, "computes relu and gelu only",
      product, WITH(x.epilogue = {EpilogueKind::activation, ActivationKind::silu})},
+    {matmul_wgmma_activation_cuda_fits, "keeps slopes of gelu only, and where aux says",
+     product, WITH(x.epilogue = {.kind = EpilogueKind::activation, .aux = any(), .ld_aux = 256, .slopes = true})},
     {matmul_wgmma_activation_cuda_fits, "multiplies by a transposed B only",
      product, WITH(x.epilogue.kind = EpilogueKind::activation, x.tb = Transpose::no)},
     {matmul_wgmma_activation_cuda_fits, "adds no C",
@@ -372,8 +376,8 @@ const ProductRow kProducts[] = {
     {matmul_wgmma_activation_cuda_fits, "aux is not aligned to 16 bytes in every row",
      product, WITH(x.epilogue = {EpilogueKind::activation, ActivationKind::relu, any(2), 256})},
     {matmul_wgmma_derivative_cuda_fits, "has no epilogue but a derivative", product, WITH()},
-    {matmul_wgmma_derivative_cuda_fits, "knows the slopes of relu and gelu_tanh only",
-     product, WITH(x.epilogue = {EpilogueKind::derivative, ActivationKind::gelu_erf})},
+    {matmul_wgmma_derivative_cuda_fits, "knows the slopes of relu and gelu only",
+     product, WITH(x.epilogue = {EpilogueKind::derivative, ActivationKind::silu})},
     {matmul_wgmma_derivative_cuda_fits, "multiplies by B as it is only",
      product, WITH(x.epilogue.kind = EpilogueKind::derivative)},
     {matmul_wgmma_derivative_cuda_fits, "adds neither C nor a bias",

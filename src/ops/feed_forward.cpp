@@ -21,12 +21,19 @@ struct Layer {
   // What the activation is given, which backward reads, and its result: the same value where the result
   // is all that is kept.
   Value given = {}, result = {};
-  bool sums = false;  // the gradient of in.bias comes with that of `given`
+  bool slopes = false;  // given holds the activation's slopes instead
+  bool sums = false;    // the gradient of in.bias comes with that of `given`
 };
 
-Product activated(const Tape& t, const Layer& l, Value result) {
+// result = f(x w1^T + bias); `given`, unless it is the result, gets what f was given, or its slopes.
+Product activated(const Tape& t, const Layer& l, Value given, Value result) {
   Product p = product_of(t, l.x, l.in.weight, l.in.bias, result);
   p.args.epilogue = {.kind = EpilogueKind::activation, .activation = l.kind};
+  if (given != result) {
+    p.aux = given;
+    p.args.epilogue.ld_aux = p.args.n;
+    p.args.epilogue.slopes = l.slopes;
+  }
   return p;
 }
 
@@ -50,7 +57,8 @@ Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Va
                    .allow_bf16 = t.parameters().kernels().allow_bf16,
                    .epilogue = {.kind = EpilogueKind::derivative,
                                 .activation = l.kind,
-                                .ld_aux = w.cols}},
+                                .ld_aux = w.cols,
+                                .slopes = l.slopes}},
           .aux = given,
           .column_sum = column_sum};
 }
@@ -109,16 +117,22 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
   Layer l{.x = x, .in = in, .out = out, .kind = kind};
   // Kernels are chosen by sizes, types and alignment, of which x has those of any other value.
   const auto pays = [&](const Product& p) { return p.choose(tape).epilogue_pays; };
+  // relu's result says its slope too; of another function slopes are kept beside its result, where a kernel is faster.
+  const bool relu = kind == ActivationKind::relu;
+  l.slopes = !relu && tape.device().is_cuda();
+  bool at_once = pays(activated(tape, l, relu ? x : in.weight, x));
+  l.slopes = l.slopes && at_once && pays(differentiated(tape, l, x, x, x, {}));
+  at_once = at_once && (relu || l.slopes);
   l.sums =
       in.bias && tape.wide_type() == DType::f32 && pays(differentiated(tape, l, x, x, x, in.bias));
   if (!l.sums && !pays(differentiated(tape, l, x, x, x, {}))) return {};
-  const bool at_once = kind == ActivationKind::relu && pays(activated(tape, l, x));
   l.result = tape.make("activation", xi.dtype, xi.rows, w1.rows);
-  l.given = at_once ? l.result : tape.make("linear", xi.dtype, xi.rows, w1.rows);
-  const Product first =
-      at_once ? activated(tape, l, l.result) : product_of(tape, x, in.weight, in.bias, l.given);
+  l.given = at_once && relu ? l.result : tape.make("linear", xi.dtype, xi.rows, w1.rows);
+  const Product first = at_once ? activated(tape, l, l.given, l.result)
+                                : product_of(tape, x, in.weight, in.bias, l.given);
   tape.record(
-      at_once ? "linear_activation" : "linear", {x, in.weight, in.bias}, {l.given},
+      at_once ? "linear_activation" : "linear", {x, in.weight, in.bias},
+      {l.given, l.slopes ? l.result : Value{}},
       [first, plan = first.plan(tape, in.weight)](const Run& r) { first.run(r, plan); },
       [l](Tape& t) { record_first_gradients(t, l); }, first.traits());
   if (!at_once) record_activation(tape, l);

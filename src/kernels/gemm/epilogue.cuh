@@ -67,7 +67,7 @@ struct EpilogueRow {
       } else {
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[i] = v[i];
-        if (e.aux != nullptr) store_any<T>(e.aux, row * e.ld_aux + col, v, here);
+        if (e.aux != nullptr && !e.slopes) store_any<T>(e.aux, row * e.ld_aux + col, v, here);
         if (kGated && e.aux != nullptr) store_any<T>(e.aux, row * e.ld_aux + n + col, up, there);
       }
       Curve f[8];
@@ -78,9 +78,14 @@ struct EpilogueRow {
       } else if (e.kind == EpilogueKind::activation) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) v[i] = f[i].value;
+        if (e.aux != nullptr && e.slopes) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) x[i] = f[i].slope;
+          store_any<T>(e.aux, row * e.ld_aux + col, x, here);
+        }
       } else if (e.kind == EpilogueKind::derivative) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] *= f[i].slope;
+        for (int i = 0; i < 8; ++i) v[i] *= e.slopes ? x[i] : f[i].slope;
       } else {
         float y[8];
         load_any<T>(y, e.aux, row * e.ld_aux + n + col, there);

@@ -29,6 +29,7 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 // Types     aux in d_type; column_sum in fp32, of the fp32 values before they round to d_type.
 //           Of the values that aux holds the forward pass uses the unrounded ones. For relu's slope
 //           aux may as well be the activation's result, which is positive where its input is.
+//           With `slopes` (activation and derivative, on GPUs) aux holds f'(v) instead of v.
 // Aliasing  aux may be D only where it is read (derivative); nothing else may overlap. aux and
 //           column_sum take no batch beyond 1.
 struct Epilogue {
@@ -38,6 +39,7 @@ struct Epilogue {
   int64_t ld_aux = 0;
   float* column_sum = nullptr;  // null: not wanted
   bool add_to_column_sum = false;
+  bool slopes = false;
 
   bool writes_aux() const {
     return (kind == EpilogueKind::activation || kind == EpilogueKind::gated) && aux != nullptr;

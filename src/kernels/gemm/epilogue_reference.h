@@ -72,8 +72,10 @@ inline ReferenceProduct reference_product(const MatmulArgs& x, const std::vector
       slack[q] = eps * (std::sqrt(static_cast<double>(x.k)) + 3) *
                  (std::fabs(x.alpha) * size + std::fabs(plus));
       if (e.writes_aux()) {
-        r.aux.push_back(v[q]);
-        r.aux_bound.push_back(slack[q] + stored * std::fabs(v[q]));
+        const double kept = e.slopes ? reference_curve(e.activation, v[q]).slope : v[q];
+        const double rough = e.slopes ? kCurveRoundings * eps * (1 + std::fabs(v[q])) : 0;
+        r.aux.push_back(kept);  // slopes move less than what they are slopes at
+        r.aux_bound.push_back(slack[q] + rough + stored * std::fabs(kept));
       }
     }
     const auto put = [&](int64_t j, double value, double bound) {
@@ -103,7 +105,7 @@ inline ReferenceProduct reference_product(const MatmulArgs& x, const std::vector
                 std::fabs(f) * slack[up]);
       } else if (e.kind == EpilogueKind::derivative) {
         const double g = at(aux, i * e.ld_aux + j);
-        put(j, v[q] * reference_curve(e.activation, g).slope,
+        put(j, v[q] * (e.slopes ? g : reference_curve(e.activation, g).slope),
             kSlope * slack[q] + rough * (1 + std::fabs(g)) * std::fabs(v[q]));
       } else {
         const double g = at(aux, i * e.ld_aux + j), u = at(aux, i * e.ld_aux + n + j);

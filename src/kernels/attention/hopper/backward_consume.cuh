@@ -465,8 +465,8 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < P::kPanels; ++i)
       store_box(map, rows + i * P::kKeyPanel, column + i * 64, row);
-    commit_pieces();
-    await_pieces_read();
+    commit_stores();
+    await_stores_read();
   }
 };
 

@@ -4,6 +4,7 @@
 #include "kernels/attention/hopper/backward_problem.h"
 #include "kernels/attention/mma/device.cuh"
 #include "kernels/hopper/registers.cuh"
+#include "kernels/hopper/stores.cuh"
 #include "kernels/hopper/wgmma.cuh"
 
 namespace saturate::kernels::attention::hopper {
@@ -183,13 +184,7 @@ __device__ __forceinline__ void add_piece(void* to, uint32_t from, uint32_t byte
       "r"(from), "r"(bytes)
       : "memory");
 }
-__device__ __forceinline__ void commit_pieces() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until the pieces have been read, or have arrived.
-__device__ __forceinline__ void await_pieces_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
+// Until what was committed has arrived.
 __device__ __forceinline__ void await_pieces() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

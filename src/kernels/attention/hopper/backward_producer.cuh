@@ -179,7 +179,7 @@ struct Collector {
         // Others may wait for this step's sums: they go before waiting for others' sums.
         const bool late = P::kWindowed && after.g < p.group && n > adders_to(x.m).first &&
                           n == adders_to(after.m).first;
-        await_pieces_read();
+        await_stores_read();
         if (after.g < p.group && !late) prepare(after, step + 1);
         if (under_way >= 0) {
           await_pieces();
@@ -195,7 +195,7 @@ struct Collector {
         } else {
           store_piece(memory(under_way), sums(step), P::kSumBytes);
         }
-        commit_pieces();
+        commit_stores();
         if (late) {
           await_pieces();
           publish_adders(p.added + under_way, adders);

@@ -24,13 +24,4 @@ __device__ __forceinline__ void stage_rows(uint32_t to, uint32_t panel,
   }
 }
 
-// The box of the map at (x, y) from shared memory; one of this thread's pieces.
-__device__ __forceinline__ void store_box(const CUtensorMap& map, uint32_t from, int x, int y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-          &map),
-      "r"(x), "r"(y), "r"(from)
-      : "memory");
-}
-
 }  // namespace saturate::kernels::attention::hopper

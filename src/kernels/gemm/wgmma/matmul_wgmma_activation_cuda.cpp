@@ -8,30 +8,80 @@
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 #include "kernels/gemm/wgmma/wgmma_activation.h"
 #include "kernels/gemm/wgmma/wgmma_args.h"
+#include "kernels/gemm/wgmma/wgmma_slopes.h"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
 namespace {
 
-constexpr int kM = 128, kN = 256;
-constexpr int64_t kSummedRows = 64;  // of which one row of column sums is made
+constexpr int kM = 128;
+static_assert(kM == wgmma::kTurnTileM);
+constexpr int64_t kFewestSummedRows = 64;  // of which one row of column sums is made
+
+constexpr int columns_of(bool ping_pong) noexcept { return ping_pong ? wgmma::kTurnTileN : 256; }
 
 bool aux_is_aligned(const Epilogue& e) noexcept {
   return reinterpret_cast<uintptr_t>(e.aux) % 16 == 0 && e.ld_aux % 8 == 0;
 }
 
+int64_t tiles_of(const MatmulArgs& x, bool ping_pong) noexcept {
+  return wgmma::ceil_div(x.m, 2 * kM) * 2 * wgmma::ceil_div(x.n, columns_of(ping_pong));
+}
+
 // Tiles of smaller sizes fill more of the chip.
 bool many_tiles(const Context& ctx, const MatmulArgs& x) noexcept {
-  return 2 * wgmma::ceil_div(x.m, kM) * wgmma::ceil_div(x.n, kN) >= wgmma::blocks_of(ctx);
+  return 2 * tiles_of(x, false) >= wgmma::blocks_of(ctx);
+}
+
+// With the maps of the operands.
+wgmma::Problem problem_of(const MatmulArgs& x, bool ping_pong) {
+  const int columns = columns_of(ping_pong);
+  wgmma::Problem p = wgmma::problem_of(x, kM, columns, wgmma::kTileK, 1, 8);
+  p.a = wgmma::map_of(x.a, x.ab_type, x.m, x.k, x.lda, kM);
+  p.b = x.tb == Transpose::yes ? wgmma::map_of(x.b, x.ab_type, x.n, x.k, x.ldb, columns / 2)
+                               : wgmma::map_of(x.b, x.ab_type, x.k, x.n, x.ldb, wgmma::kTileK / 2);
+  p.c = x.epilogue.aux;
+  p.ldc = x.epilogue.ld_aux;
+  return p;
+}
+
+template <class T>
+cudaError_t launch_activation(ActivationKind kind, bool slopes, bool ping_pong,
+                              const wgmma::Problem& p, int blocks, cudaStream_t stream) {
+  if (slopes)
+    return kind == ActivationKind::gelu_tanh
+               ? wgmma::launch_activation_and_slopes<T, ActivationKind::gelu_tanh>(p, blocks,
+                                                                                   stream)
+               : wgmma::launch_activation_and_slopes<T, ActivationKind::gelu_erf>(p, blocks,
+                                                                                  stream);
+  return ping_pong ? wgmma::launch_activation<T, true>(kind, p, blocks, stream)
+                   : wgmma::launch_activation<T, false>(kind, p, blocks, stream);
+}
+
+template <class T>
+cudaError_t launch_derivative(const MatmulArgs& x, bool by_turns, const wgmma::Problem& p,
+                              int blocks, cudaStream_t stream) {
+  const Epilogue& e = x.epilogue;
+  if (!by_turns) return wgmma::launch_derivative<T>(e.activation, p, blocks, stream);
+  const wgmma::SlopesProblem with_maps{p, wgmma::map_of(e.aux, x.d_type, x.m, x.n, e.ld_aux, kM),
+                                       wgmma::map_of(x.d, x.d_type, x.m, x.n, x.ldd, kM)};
+  return e.slopes ? wgmma::launch_slopes<T, false>(with_maps, blocks, stream)
+                  : wgmma::launch_slopes<T, true>(with_maps, blocks, stream);
 }
 
 }  // namespace
+
+bool matmul_wgmma_takes_turns(const Context& ctx, const MatmulArgs& x) noexcept {
+  return tiles_of(x, true) >= 4 * wgmma::blocks_of(ctx);
+}
 
 Fit matmul_wgmma_activation_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   const Epilogue& e = x.epilogue;
   if (e.kind != EpilogueKind::activation || e.column_sum != nullptr)
     return {"has no epilogue but an activation"};
   if (e.activation == ActivationKind::silu) return {"computes relu and gelu only"};
+  if (e.slopes && (e.activation == ActivationKind::relu || e.aux == nullptr))
+    return {"keeps slopes of gelu only, and where aux says"};
   if (x.ta == Transpose::yes || x.tb == Transpose::no) return {"multiplies by a transposed B only"};
   if (x.beta != 0.0f) return {"adds no C"};
   if (e.aux != nullptr && !aux_is_aligned(e))
@@ -42,21 +92,24 @@ Fit matmul_wgmma_activation_cuda_fits(const Context& ctx, const MatmulArgs& x) n
 }
 
 void matmul_wgmma_activation_cuda(const Context& ctx, const MatmulArgs& x) {
-  wgmma::Problem p = wgmma::problem_of(x, kM, kN, wgmma::kTileK, 1, 8);
-  p.a = wgmma::map_of(x.a, x.ab_type, x.m, x.k, x.lda, kM);
-  p.b = wgmma::map_of(x.b, x.ab_type, x.n, x.k, x.ldb, kN / 2);
-  p.c = x.epilogue.aux;
-  p.ldc = x.epilogue.ld_aux;
-  const auto launch = x.ab_type == DType::bf16 ? wgmma::launch_activation<__nv_bfloat16>
-                                               : wgmma::launch_activation<__half>;
-  SAT_CUDA(launch(x.epilogue.activation, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
+  // gelu_erf takes longer than the other consumer's product.
+  const bool hidden = x.epilogue.activation != ActivationKind::gelu_erf;
+  matmul_wgmma_activation_run(ctx, x, hidden && matmul_wgmma_takes_turns(ctx, x));
+}
+
+void matmul_wgmma_activation_run(const Context& ctx, const MatmulArgs& x, bool ping_pong) {
+  const Epilogue& e = x.epilogue;
+  const wgmma::Problem p = problem_of(x, ping_pong || e.slopes);
+  const auto launch =
+      x.ab_type == DType::bf16 ? launch_activation<__nv_bfloat16> : launch_activation<__half>;
+  SAT_CUDA(launch(e.activation, e.slopes, ping_pong, p, wgmma::blocks_for(ctx, p),
+                  cuda::stream_of(ctx)));
 }
 
 Fit matmul_wgmma_derivative_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept {
   const Epilogue& e = x.epilogue;
   if (e.kind != EpilogueKind::derivative) return {"has no epilogue but a derivative"};
-  if (e.activation != ActivationKind::relu && e.activation != ActivationKind::gelu_tanh)
-    return {"knows the slopes of relu and gelu_tanh only"};
+  if (e.activation == ActivationKind::silu) return {"knows the slopes of relu and gelu only"};
   if (x.ta == Transpose::yes || x.tb == Transpose::yes) return {"multiplies by B as it is only"};
   if (x.beta != 0.0f || x.bias != nullptr) return {"adds neither C nor a bias"};
   if (!aux_is_aligned(e)) return {"aux is not aligned to 16 bytes in every row"};
@@ -69,23 +122,27 @@ Fit matmul_wgmma_derivative_cuda_fits(const Context& ctx, const MatmulArgs& x) n
 
 size_t matmul_wgmma_derivative_workspace(const Context&, const MatmulArgs& x) noexcept {
   if (x.epilogue.column_sum == nullptr) return 0;
-  return static_cast<size_t>(wgmma::ceil_div(x.m, kSummedRows) * x.n) * sizeof(float);
+  return static_cast<size_t>(wgmma::ceil_div(x.m, kFewestSummedRows) * x.n) * sizeof(float);
 }
 
 void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
+  matmul_wgmma_derivative_run(ctx, x, matmul_wgmma_takes_turns(ctx, x));
+}
+
+void matmul_wgmma_derivative_run(const Context& ctx, const MatmulArgs& x, bool ping_pong) {
   const Epilogue& e = x.epilogue;
-  wgmma::Problem p = wgmma::problem_of(x, kM, kN, wgmma::kTileK, 1, 8);
-  p.a = wgmma::map_of(x.a, x.ab_type, x.m, x.k, x.lda, kM);
-  p.b = wgmma::map_of(x.b, x.ab_type, x.k, x.n, x.ldb, wgmma::kTileK / 2);
-  p.c = e.aux;
-  p.ldc = e.ld_aux;
+  // So do gelu's slopes where they are not kept.
+  const bool by_turns = e.slopes || (ping_pong && e.activation == ActivationKind::relu);
+  wgmma::Problem p = problem_of(x, by_turns);
   p.partial = e.column_sum != nullptr ? static_cast<float*>(ctx.workspace) : nullptr;
-  const auto launch = x.ab_type == DType::bf16 ? wgmma::launch_derivative<__nv_bfloat16>
-                                               : wgmma::launch_derivative<__half>;
-  SAT_CUDA(launch(e.activation, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
+  const auto launch =
+      x.ab_type == DType::bf16 ? launch_derivative<__nv_bfloat16> : launch_derivative<__half>;
+  SAT_CUDA(launch(x, by_turns, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
   if (e.column_sum == nullptr) return;
+  // One row of sums a consumer: both share a cooperative tile.
+  const int64_t summed_rows = by_turns ? kM : kM / 2;
   fold_columns_cuda(ctx, {.partial = p.partial,
-                          .groups = wgmma::ceil_div(x.m, kSummedRows),
+                          .groups = wgmma::ceil_div(x.m, summed_rows),
                           .outs = 1,
                           .cols = x.n,
                           .out = {e.column_sum},
@@ -93,12 +150,13 @@ void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
 }
 
 bool matmul_wgmma_activation_pays(const Context& ctx, const MatmulArgs& x) noexcept {
-  return many_tiles(ctx, x) &&
-         (x.epilogue.activation == ActivationKind::relu || x.epilogue.aux == nullptr);
+  const Epilogue& e = x.epilogue;
+  if (e.slopes) return matmul_wgmma_takes_turns(ctx, x);
+  return many_tiles(ctx, x) && (e.activation == ActivationKind::relu || e.aux == nullptr);
 }
 
 bool matmul_wgmma_derivative_pays(const Context& ctx, const MatmulArgs& x) noexcept {
-  return many_tiles(ctx, x);
+  return x.epilogue.slopes ? matmul_wgmma_takes_turns(ctx, x) : many_tiles(ctx, x);
 }
 
 }  // namespace saturate::kernels

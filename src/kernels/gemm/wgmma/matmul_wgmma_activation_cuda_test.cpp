@@ -2,6 +2,7 @@
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
 
 #include <cmath>
+#include <tuple>
 
 #include "kernels/gemm/epilogue_reference.h"
 #include "kernels/testing/guarded.h"
@@ -18,13 +19,15 @@ struct Case {
   ActivationKind activation;
   bool keep, bias;
   int64_t m, n, k;
+  bool slopes = false;
 };
 
-class MatmulWgmmaActivation : public ::testing::TestWithParam<Case> {};
+// Each in cooperative and in ping-pong tiles.
+class MatmulWgmmaActivation : public ::testing::TestWithParam<std::tuple<Case, bool>> {};
 
 TEST_P(MatmulWgmmaActivation, MatchesDoubles) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
-  const Case& c = GetParam();
+  const auto& [c, ping_pong] = GetParam();
   const TestContext t({DeviceKind::cuda, 0});
   const int64_t ldk = (c.k + 7) / 8 * 8, ldn = c.n + 8;
   const auto va = testing::random_values(c.m * ldk, c.type, 1),
@@ -48,11 +51,12 @@ TEST_P(MatmulWgmmaActivation, MatchesDoubles) {
   x.epilogue = {.kind = EpilogueKind::activation,
                 .activation = c.activation,
                 .aux = c.keep ? aux.data() : nullptr,
-                .ld_aux = ldn};
+                .ld_aux = ldn,
+                .slopes = c.slopes};
   const Fit fit = matmul_wgmma_activation_cuda_fits(t.get(), x);
   ASSERT_TRUE(fit || device_info({DeviceKind::cuda, 0}).compute_major != 9) << fit.reason;
   if (!fit) GTEST_SKIP() << fit.reason;
-  matmul_wgmma_activation_cuda(t.get(), x);
+  matmul_wgmma_activation_run(t.get(), x, ping_pong);
   const auto first = d.bytes(), first_aux = aux.bytes();
   const ReferenceProduct r = reference_product(x, va, vb, {}, vbias, {});
   // The reference's bound holds for rounded additions; these cut off, k instead of its square root.
@@ -73,7 +77,7 @@ TEST_P(MatmulWgmmaActivation, MatchesDoubles) {
       }
     }
   }
-  matmul_wgmma_activation_cuda(t.get(), x);
+  matmul_wgmma_activation_run(t.get(), x, ping_pong);
   EXPECT_EQ(first, d.bytes());
   EXPECT_EQ(first_aux, aux.bytes());
 }
@@ -81,16 +85,29 @@ TEST_P(MatmulWgmmaActivation, MatchesDoubles) {
 constexpr DType bf16 = DType::bf16, f16 = DType::f16;
 constexpr auto relu = ActivationKind::relu, tanh = ActivationKind::gelu_tanh,
                erf = ActivationKind::gelu_erf;
-INSTANTIATE_TEST_SUITE_P(Cases, MatmulWgmmaActivation,
-                         ::testing::Values(Case{"relu", bf16, relu, true, true, 256, 256, 128},
-                                           Case{"relu_alone", bf16, relu, false, false, 129, 264,
-                                                70},
-                                           Case{"tanh_odd", bf16, tanh, true, true, 301, 520, 203},
-                                           Case{"erf", bf16, erf, true, false, 70, 136, 64},
-                                           Case{"relu_f16", f16, relu, false, true, 40, 8, 33},
-                                           Case{"tanh_f16", f16, tanh, true, true, 130, 72, 64},
-                                           Case{"erf_f16", f16, erf, true, true, 257, 392, 96}),
-                         [](const auto& i) { return std::string(i.param.name); });
+template <class Param>
+std::string name_of(const ::testing::TestParamInfo<Param>& i) {
+  return std::string(std::get<0>(i.param).name) + (std::get<1>(i.param) ? "_ping_pong" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MatmulWgmmaActivation,
+    ::testing::Combine(
+        ::testing::Values(Case{"relu", bf16, relu, true, true, 256, 256, 128},
+                          Case{"relu_alone", bf16, relu, false, false, 129, 264, 70},
+                          Case{"tanh_odd", bf16, tanh, true, true, 301, 520, 203},
+                          Case{"tanh_many", bf16, tanh, true, true, 9000, 776, 64},
+                          Case{"erf", bf16, erf, true, false, 70, 136, 64},
+                          Case{"relu_f16", f16, relu, false, true, 40, 8, 33},
+                          Case{"tanh_f16", f16, tanh, true, true, 130, 72, 64},
+                          Case{"erf_f16", f16, erf, true, true, 257, 392, 96},
+                          Case{"tanh_slopes", bf16, tanh, true, true, 301, 520, 203, true},
+                          Case{"tanh_slopes_many", bf16, tanh, true, true, 9000, 776, 520, true},
+                          Case{"erf_slopes", bf16, erf, true, false, 129, 72, 64, true},
+                          Case{"tanh_slopes_f16", f16, tanh, true, false, 130, 200, 64, true},
+                          Case{"erf_slopes_f16", f16, erf, true, true, 257, 392, 96, true}),
+        ::testing::Bool()),
+    [](const auto& i) { return name_of(i); });
 
 struct SlopeCase {
   const char* name;
@@ -98,13 +115,14 @@ struct SlopeCase {
   ActivationKind activation;
   bool sum, add;
   int64_t m, n, k;
+  bool slopes = false;
 };
 
-class MatmulWgmmaDerivative : public ::testing::TestWithParam<SlopeCase> {};
+class MatmulWgmmaDerivative : public ::testing::TestWithParam<std::tuple<SlopeCase, bool>> {};
 
 TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
-  const SlopeCase& c = GetParam();
+  const auto& [c, ping_pong] = GetParam();
   const TestContext t({DeviceKind::cuda, 0});
   const int64_t ldk = (c.k + 7) / 8 * 8, ldn = c.n + 8;
   const auto va = testing::random_values(c.m * ldk, c.type, 1),
@@ -130,11 +148,12 @@ TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
                 .aux = aux.data(),
                 .ld_aux = ldn,
                 .column_sum = c.sum ? sums.as<float>() : nullptr,
-                .add_to_column_sum = c.add};
+                .add_to_column_sum = c.add,
+                .slopes = c.slopes};
   const Fit fit = matmul_wgmma_derivative_cuda_fits(t.get(), x);
   ASSERT_TRUE(fit || device_info({DeviceKind::cuda, 0}).compute_major != 9) << fit.reason;
   if (!fit) GTEST_SKIP() << fit.reason;
-  matmul_wgmma_derivative_cuda(t.get(), x);
+  matmul_wgmma_derivative_run(t.get(), x, ping_pong);
   const auto first = d.bytes();
   const auto got = d.values(), summed = sums.values();
   const ReferenceProduct r = reference_product(x, va, vb, {}, {}, vaux);
@@ -157,24 +176,32 @@ TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
         << "column " << j;
   }
   x.epilogue.add_to_column_sum = false;
-  matmul_wgmma_derivative_cuda(t.get(), x);
+  matmul_wgmma_derivative_run(t.get(), x, ping_pong);
   const auto once = sums.bytes();
-  matmul_wgmma_derivative_cuda(t.get(), x);
+  matmul_wgmma_derivative_run(t.get(), x, ping_pong);
   EXPECT_EQ(first, d.bytes());
   EXPECT_EQ(once, sums.bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, MatmulWgmmaDerivative,
-    ::testing::Values(SlopeCase{"relu", bf16, relu, true, false, 256, 256, 128},
-                      SlopeCase{"relu_alone", bf16, relu, false, false, 129, 264, 70},
-                      SlopeCase{"relu_odd_adds", bf16, relu, true, true, 301, 520, 203},
-                      SlopeCase{"relu_many", bf16, relu, true, false, 5000, 1024, 96},
-                      SlopeCase{"tanh", bf16, tanh, true, false, 70, 136, 64},
-                      SlopeCase{"tanh_many", bf16, tanh, true, true, 9000, 776, 64},
-                      SlopeCase{"relu_f16", f16, relu, true, false, 40, 8, 33},
-                      SlopeCase{"tanh_f16", f16, tanh, true, true, 130, 72, 64}),
-    [](const auto& i) { return std::string(i.param.name); });
+    ::testing::Combine(
+        ::testing::Values(SlopeCase{"relu", bf16, relu, true, false, 256, 256, 128},
+                          SlopeCase{"relu_alone", bf16, relu, false, false, 129, 264, 70},
+                          SlopeCase{"relu_odd_adds", bf16, relu, true, true, 301, 520, 203},
+                          SlopeCase{"relu_many", bf16, relu, true, false, 5000, 1024, 96},
+                          SlopeCase{"tanh", bf16, tanh, true, false, 70, 136, 64},
+                          SlopeCase{"tanh_many", bf16, tanh, true, true, 9000, 776, 64},
+                          SlopeCase{"erf_odd", bf16, erf, true, false, 301, 392, 70},
+                          SlopeCase{"relu_f16", f16, relu, true, false, 40, 8, 33},
+                          SlopeCase{"tanh_f16", f16, tanh, true, true, 130, 72, 64},
+                          SlopeCase{"erf_f16", f16, erf, true, true, 257, 136, 96},
+                          SlopeCase{"slopes", bf16, tanh, true, false, 301, 520, 203, true},
+                          SlopeCase{"slopes_alone", bf16, erf, false, false, 129, 264, 70, true},
+                          SlopeCase{"slopes_many", bf16, tanh, true, true, 9000, 776, 520, true},
+                          SlopeCase{"slopes_f16", f16, tanh, true, true, 257, 136, 96, true}),
+        ::testing::Bool()),
+    [](const auto& i) { return name_of(i); });
 
 }  // namespace
 }  // namespace saturate::kernels

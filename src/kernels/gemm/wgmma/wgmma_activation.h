@@ -5,16 +5,20 @@
 
 namespace saturate::kernels::wgmma {
 
-// The forward product in tiles of 128 x 256 with the activation: relu, gelu_tanh or gelu_erf. `c`
+// The forward product, in tiles of 128 x 192 of one consumer each or of 128 x 256 of both, with the activation: relu, gelu_tanh or gelu_erf. `c`
 // and `ldc` of the problem say where the values before it go (null: nowhere); beta is 0, splits 1.
 // T: __nv_bfloat16 or __half.
-template <class T>
+template <class T, bool kPingPong>
 cudaError_t launch_activation(ActivationKind kind, const Problem& p, int blocks,
                               cudaStream_t stream);
 
+// The same in tiles of one consumer, which keeps the activation's slopes at `c` instead; gelu_tanh or gelu_erf.
+template <class T, ActivationKind kKind>
+cudaError_t launch_activation_and_slopes(const Problem& p, int blocks, cudaStream_t stream);
+
 // The input gradient in tiles of 128 x 256 times the activation's slope at `c` (leading dimension
 // `ldc`); beta is 0, splits 1, no bias. `partial` (ceil(m / 64), n), unless null, gets the sums of the
-// columns of every 64 rows, of the values before they round. T as above; relu or gelu_tanh.
+// columns of every 64 rows, of the values before they round. T as above; relu or gelu.
 template <class T>
 cudaError_t launch_derivative(ActivationKind kind, const Problem& p, int blocks,
                               cudaStream_t stream);

@@ -52,8 +52,11 @@ void print_times(const Stream& stream, const char* what, int64_t m, int64_t n, i
       if (round >= 0) ms[i].push_back(static_cast<float>(Event::elapsed_ms(begin, end) / 6));
     }
   }
-  std::string line = fmt::format(R"({{"what":"{}","m":{},"n":{},"k":{},"activation":"{}")", what, m,
-                                 n, k, kind == ActivationKind::relu ? "relu" : "gelu_tanh");
+  std::string line =
+      fmt::format(R"({{"what":"{}","m":{},"n":{},"k":{},"activation":"{}")", what, m, n, k,
+                  kind == ActivationKind::relu        ? "relu"
+                  : kind == ActivationKind::gelu_tanh ? "gelu_tanh"
+                                                      : "gelu_erf");
   for (size_t i = 0; i < all.size(); ++i) {
     std::sort(ms[i].begin(), ms[i].end());
     line += fmt::format(R"(,"{}_us":{:.1f})", all[i].first, ms[i][ms[i].size() / 2] * 1000);
@@ -91,15 +94,16 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
                       .ab_type = DType::bf16,
                       .d_type = DType::bf16};
   };
-  const auto fused = [&](bool keep, bool with_bias) {
+  const auto fused = [&](bool keep, bool with_bias, bool ping_pong = false, bool slopes = false) {
     MatmulArgs x = args(with_bias);
     x.epilogue = {.kind = EpilogueKind::activation,
                   .activation = kind,
                   .aux = keep ? aux[at].data() : nullptr,
-                  .ld_aux = n};
-    matmul_wgmma_activation_cuda(ctx, x);
+                  .ld_aux = n,
+                  .slopes = slopes && kind != ActivationKind::relu};
+    matmul_wgmma_activation_run(ctx, x, ping_pong);
   };
-  const std::array<Way, 8> all = {
+  const std::array<Way, 13> all = {
       {{"plain",
         [&] {
           matmul_wgmma_run(ctx, args(false), {0, 1, 8});
@@ -117,6 +121,17 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
        {"activation", [&] { fused(false, false); }},
        {"bias_activation", [&] { fused(false, true); }},
        {"bias_activation_aux", [&] { fused(true, true); }},
+       {"bias_activation_ping_pong", [&] { fused(false, true, true); }},
+       {"bias_activation_aux_ping_pong", [&] { fused(true, true, true); }},
+       {"bias_activation_slopes", [&] { fused(true, true, true, true); }},
+       {"bias_ping_pong",
+        [&] {
+          matmul_wgmma_run(ctx, args(true), {1, 1, 8});
+        }},
+       {"bias_256x192",
+        [&] {
+          matmul_wgmma_run(ctx, args(true), {2, 1, 8});
+        }},
        {"cublaslt_bias", [&] { matmul_cublaslt_cuda(ctx, args(true)); }},
        {"cublaslt_bias_then_activation", [&] {
           const MatmulArgs x = args(true);
@@ -166,14 +181,15 @@ void measure_backward(const Context& ctx, const Stream& stream, ActivationKind k
                       .ab_type = DType::bf16,
                       .d_type = DType::bf16};
   };
-  const auto inside = [&](bool with_sums) {
+  const auto inside = [&](bool with_sums, bool ping_pong, bool slopes = false) {
     MatmulArgs x = args();
     x.epilogue = {.kind = EpilogueKind::derivative,
                   .activation = kind,
                   .aux = given[at].data(),
                   .ld_aux = n,
-                  .column_sum = with_sums ? sums.as<float>() : nullptr};
-    matmul_wgmma_derivative_cuda(ctx, x);
+                  .column_sum = with_sums ? sums.as<float>() : nullptr,
+                  .slopes = slopes};
+    matmul_wgmma_derivative_run(ctx, x, ping_pong);
   };
   const auto behind = [&] {
     activation_backward(ctx, {.forward = {.kind = kind,
@@ -185,12 +201,19 @@ void measure_backward(const Context& ctx, const Stream& stream, ActivationKind k
                               .d_y = d_x[at].data(),
                               .d_x = d_given[at].data()});
   };
-  const std::array<Way, 5> all = {{{"plain",
+  const std::array<Way, 9> all = {{{"plain",
                                     [&] {
                                       matmul_wgmma_run(ctx, args(), {0, 1, 8});
                                     }},
-                                   {"slopes", [&] { inside(false); }},
-                                   {"slopes_and_sums", [&] { inside(true); }},
+                                   {"slopes", [&] { inside(false, false); }},
+                                   {"slopes_and_sums", [&] { inside(true, false); }},
+                                   {"slopes_ping_pong", [&] { inside(false, true); }},
+                                   {"slopes_and_sums_ping_pong", [&] { inside(true, true); }},
+                                   {"kept_slopes_and_sums", [&] { inside(true, true, true); }},
+                                   {"ping_pong",
+                                    [&] {
+                                      matmul_wgmma_run(ctx, args(), {1, 1, 8});
+                                    }},
                                    {"cublaslt", [&] { matmul_cublaslt_cuda(ctx, args()); }},
                                    {"cublaslt_then_slopes_then_sums", [&] {
                                       matmul_cublaslt_cuda(ctx, args());
@@ -212,11 +235,15 @@ int main() {
   const Stream stream({DeviceKind::cuda, 0});
   const Buffer workspace(stream.device(), kWorkspaceBytes);
   const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
-  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu_tanh}) {
+  for (const ActivationKind kind :
+       {ActivationKind::relu, ActivationKind::gelu_tanh, ActivationKind::gelu_erf}) {
     measure(ctx, stream, kind, 25088, 2048, 512);
     measure(ctx, stream, kind, 32768, 3072, 768);
     measure_backward(ctx, stream, kind, 25088, 2048, 512);
     measure_backward(ctx, stream, kind, 32768, 3072, 768);
-    measure_backward(ctx, stream, kind, 2048, 2048, 512);
+    for (const int64_t m : {2048, 4096, 8192}) {
+      measure(ctx, stream, kind, m, 2048, 512);
+      measure_backward(ctx, stream, kind, m, 2048, 512);
+    }
   }
 }

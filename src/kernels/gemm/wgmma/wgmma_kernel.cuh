@@ -21,7 +21,6 @@ namespace saturate::kernels::wgmma {
 
 constexpr int kThreads = 384;  // a producer and two consumer warpgroups
 constexpr int kCluster = 2;
-constexpr int kAhead = 3;  // blocks of k; less than any tile's stages
 
 // Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
 // kParts: 3 for fp32 operands cut in three, see multiply_parts().
@@ -38,15 +37,22 @@ struct Tile {
   static constexpr uint32_t kBytesA = kM * kTileK * 2, kBytesB = kN * kTileK * 2;
   static constexpr uint32_t kStageBytes = kParts * (kBytesA + kBytesB);
   static constexpr uint32_t kBarriersAt = kStages * kStageBytes;
-  // A block has what it was launched with, 3 x 168: asking for more waits for ever. A producer of
-  // operands that go by boxes of 64 x 64 needs more than one of whole tiles.
-  static constexpr int kProducerRegisters = kKMajorA && kKMajorB ? 40 : 56;
-  static constexpr int kConsumerRegisters = kKMajorA && kKMajorB ? 232 : 224;
+  // A block has what it was launched with, 3 x 168: asking for more waits for ever. A producer whose
+  // operands go by four or more boxes of 64 x 64 needs more than one of whole tiles.
+  static constexpr bool kFewBoxes = kKMajorA && (kKMajorB || (kN < 256 && kParts_ == 1));
+  static constexpr int kProducerRegisters = kFewBoxes ? 40 : 56;
+  static constexpr int kConsumerRegisters = kFewBoxes ? 232 : 224;
   static_assert(kProducerRegisters + 2 * kConsumerRegisters <= 3 * 168);
   // 1024 more, because TMA's swizzle wants that alignment.
   static constexpr uint32_t kSharedBytes = kBarriersAt + kStages * 16 + 1024;
   static_assert(kSharedBytes <= 232448 && kMmas * kN <= 512 - 128);
 };
+
+// Tiles of products that end in work on their results of 16 bits: cooperative where a block has one or two;
+// ping-pong where it has more, so that one consumer multiplies while the other works.
+template <class T, bool kPingPong, bool kKMajorA, bool kKMajorB>
+using EpilogueTile =
+    Tile<T, T, 128, kPingPong ? 192 : 256, kPingPong ? 5 : 4, kPingPong, kKMajorA, kKMajorB>;
 
 // Which tile and which part of the sum unit `u` is. Tiles go in bands of `band` pairs of tile rows,
 // so that the blocks at work together touch a near-square part of the result and share their
@@ -82,39 +88,41 @@ __device__ inline void open_pipeline(const AnyProblem& p, uint32_t full, uint32_
   barrier_init_fence();
 }
 
-// The loads of one unit; `step` counts blocks of k since the launch.
+// The loads of block `kb` of k of a unit; `step` counts blocks since the launch.
+template <class P>
+__device__ inline void produce_block(const Problem& p, const Unit& x, int kb, uint32_t step,
+                                     uint32_t tiles, uint32_t full, uint32_t empty, uint32_t rank) {
+  const uint32_t stage = step % P::kStages, round = step / P::kStages;
+  const uint32_t bar = full + stage * 8;
+  barrier_wait(empty + stage * 8, (round & 1) ^ 1);
+  barrier_expect(bar, P::kStageBytes);
+#pragma unroll
+  for (int part = 0; part < P::kParts; ++part) {
+    const uint32_t a = tiles + stage * P::kStageBytes + part * P::kBytesA;
+    const uint32_t b = tiles + stage * P::kStageBytes + P::kParts * P::kBytesA + part * P::kBytesB;
+    const int k = kb * kTileK + part * p.part_k;
+    if constexpr (P::kKMajorA) {
+      load_box<false>(a, p.a, bar, k, x.m);
+    } else {
+#pragma unroll
+      for (int i = 0; i < P::kM / 64; ++i) load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
+    }
+    if constexpr (P::kKMajorB) {
+      const int half = static_cast<int>(rank) * (P::kN / 2);
+      load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
+    } else {
+      const int half = static_cast<int>(rank) * (kTileK / 2);
+#pragma unroll
+      for (int i = 0; i < P::kN / 64; ++i)
+        load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
+    }
+  }
+}
 template <class P>
 __device__ inline void produce_unit(const Problem& p, const Unit& x, uint32_t& step, uint32_t tiles,
                                     uint32_t full, uint32_t empty, uint32_t rank) {
-  for (int kb = x.first_k; kb < x.last_k; ++kb, ++step) {
-    const uint32_t stage = step % P::kStages, round = step / P::kStages;
-    const uint32_t bar = full + stage * 8;
-    barrier_wait(empty + stage * 8, (round & 1) ^ 1);
-    barrier_expect(bar, P::kStageBytes);
-#pragma unroll
-    for (int part = 0; part < P::kParts; ++part) {
-      const uint32_t a = tiles + stage * P::kStageBytes + part * P::kBytesA;
-      const uint32_t b =
-          tiles + stage * P::kStageBytes + P::kParts * P::kBytesA + part * P::kBytesB;
-      const int k = kb * kTileK + part * p.part_k;
-      if constexpr (P::kKMajorA) {
-        load_box<false>(a, p.a, bar, k, x.m);
-      } else {
-#pragma unroll
-        for (int i = 0; i < P::kM / 64; ++i)
-          load_box<false>(a + i * 8192, p.a, bar, x.m + i * 64, k);
-      }
-      if constexpr (P::kKMajorB) {
-        const int half = static_cast<int>(rank) * (P::kN / 2);
-        load_box<true>(b + half * 128, p.b, bar, k, x.n + half);
-      } else {
-        const int half = static_cast<int>(rank) * (kTileK / 2);
-#pragma unroll
-        for (int i = 0; i < P::kN / 64; ++i)
-          load_box<true>(b + i * 8192 + half * 128, p.b, bar, x.n + i * 64, k + half);
-      }
-    }
-  }
+  for (int kb = x.first_k; kb < x.last_k; ++kb, ++step)
+    produce_block<P>(p, x, kb, step, tiles, full, empty, rank);
 }
 
 template <class P>
@@ -249,38 +257,42 @@ __global__ void __launch_bounds__(kThreads, 1)
           bias = load_bias<P>(p, x);
         }
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
-        if constexpr (requires { P::kExponentials; }) {
-          // One consumer goes ahead of the other, and stays there: exponentials of its half of a tile are made
-          // while the other multiplies.
-          const bool first = index == 0;
-          if (first && consumer == 1) named_sync(kTurn, 256);
-          multiply<P>(sum, blocks, step, row, tiles, full, empty, [&](int i, uint32_t) {
-            if (first && consumer == 0 && i == min(kAhead, blocks - 1)) named_arrive(kTurn, 256);
-          });
-        } else if constexpr (P::kParts == 1) {
+        if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
         } else {
           multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         if constexpr (requires { P::kDerivative; }) {
-          differentiate<P>(p, sum, x, row);
-        } else if constexpr (requires { P::kExponentials; }) {
-          exponentiate<P>(p, sum, bias, x, row);
-        } else if constexpr (requires { P::kScaledRows; }) {
-          scale_rows<P>(p, sum, x, row);
+          char* const sums_at = shared + (tiles - shared_address(shared)) + P::kSumsAt;
+          float* const sums =
+              reinterpret_cast<float*>(sums_at) + (consumer * 2 + index % 2) * P::kSums;
+          differentiate<P>(p, sum, x, row, p.partial != nullptr ? sums : nullptr);
+          if (p.partial != nullptr) {
+            // Behind it the four warps' sums are written. Those of the tile after the next wait behind the next
+            // one's barrier, which nobody reaches before it has read these.
+            constexpr int kSums = 3;
+            named_sync(kSums + consumer, 128);
+            write_sums<P>(p, x, row, sums);
+          }
         } else {
-          finish<P>(p, sum, bias, x, row);
-        }
-        if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
-        if constexpr (sizeof(typename P::Out) == 2) {
-          write_halves<P>(p, sum, x, row);
-        } else {
-          write_floats<P>(p, sum, x, row);
-        }
-        if constexpr (requires { P::kDerivative; }) {
-          char* const sums = shared + (tiles - shared_address(shared)) + P::kSumsAt;
-          sum_columns<P>(p, sum, x, row, consumer, index, reinterpret_cast<float*>(sums));
+          if constexpr (requires { P::kExponentials; }) {
+            exponentiate<P>(p, sum, bias, x, row);
+          } else if constexpr (requires { P::kScaledRows; }) {
+            scale_rows<P>(p, sum, x, row);
+          } else {
+            finish<P>(p, sum, bias, x, row);
+          }
+          if constexpr (requires { P::kKeepsSlopes; }) {
+            store_values_and_slopes<P>(p, sum, x, row);
+          } else {
+            if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
+            if constexpr (sizeof(typename P::Out) == 2) {
+              write_halves<P>(p, sum, x, row);
+            } else {
+              write_floats<P>(p, sum, x, row);
+            }
+          }
         }
       }
       step += blocks;
