@@ -13,6 +13,7 @@
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
+#include "train/quantize.h"
 #include "train/rank_agreement.h"
 #include "train/run.h"
 #include "train/tuned_tables.h"
@@ -204,6 +205,13 @@ void Run::start_or_resume() {
       load_initial_weights(*initial_, store_, ranks_);
       if (output_) keep_initial_model(config_.out, *initial_);
       log_info(fmt::format("starting from {} (weights {})", initial_->folder, initial_->weights));
+      if (output_ && is_quantized(initial_->folder)) {
+        log_warning(
+            fmt::format("{} was quantized to 8 bits: the run begins with weights as they were "
+                        "rounded; to begin with what they were before, give the folder that was "
+                        "quantized",
+                        initial_->folder));
+      }
     } else {
       store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
     }
