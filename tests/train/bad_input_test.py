@@ -114,6 +114,7 @@ class BadInput(unittest.TestCase):
         out = f"{self.root}/{out}"
         self.refused(self.saturate(*self.train_command(out, train, settings, extra), **more), *says, code=code)
         self.assertFalse(os.path.exists(f"{out}/metrics.jsonl"))
+        self.assertFalse(os.path.exists(f"{out}/run.lock"))
         self.assertFalse(os.path.exists(f"{out}/checkpoints"))
 
     def trained(self, train, settings=None, extra=(), out="out", **more):
@@ -160,6 +161,7 @@ class Corpora(BadInput):
     def test_files_that_cannot_be_opened(self):
         target = self.pair[1]
         self.not_trained([f"{self.root}/nothing", target], f"{self.root}/nothing", "check the path", code=1)
+        self.assertFalse(os.path.exists(f"{self.root}/out"))  # nothing was there, and nothing was kept
         self.not_trained([self.root, target], self.root, "is a directory", code=1)
         if os.getuid() != 0:
             path = self.file("secret", b"a\n")
