@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <span>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_flags.h"
 #include "apps/text_io.h"
@@ -50,7 +51,7 @@ CLI::App* add_quantize_command(CLI::App& app, QuantizeOptions& o) {
       ->expected(2);
   c->add_option("--threads", o.threads,
                 "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
-      ->check(CLI::Range(1, kMostCpuThreads));
+      ->check(whole_range(1, kMostCpuThreads));
   add_decode_options(*c, o.decode);
   c->footer(R"(Examples:
   saturate quantize --model runs/ende --out ende-int8 --test test.en test.de

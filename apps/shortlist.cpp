@@ -27,13 +27,13 @@ CLI::App* define_shortlist(CLI::App& app, ShortlistOptions& o) {
       ->type_name("FILE")
       ->capture_default_str();
   c.add_option("--common", o.common, "the target's most frequent pieces, which are always there")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_range(0, 1 << 24))
       ->capture_default_str();
   c.add_option("--best", o.best, "the likeliest of each piece of the source")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_range(1, 1 << 24))
       ->capture_default_str();
   c.add_option("--lines", o.lines, "read so many lines at most")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(whole_range(1, 1 << 30))
       ->capture_default_str();
   c.footer(R"(Examples:
   saturate translate --model runs/ende < train.en > translated.de
