@@ -2,6 +2,9 @@
 #include "apps/model_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
@@ -9,6 +12,19 @@
 #include "runtime/parallel_for.h"
 
 namespace saturate::apps {
+namespace {
+
+// The spelling alone, before anything is read: whether the GPU is there only its driver knows, which starts
+// while the model is read.
+std::string device_problem(const std::string& text) {
+  const std::string_view number = std::string_view(text).substr(std::min(text.size(), size_t{5}));
+  const bool numbered = text.starts_with("cuda:") && !number.empty() && number.size() < 5 &&
+                        number.find_first_not_of("0123456789") == std::string_view::npos;
+  if (text == "auto" || text == "cpu" || text == "cuda" || numbered) return {};
+  return text + " is no device; give auto, cpu, cuda or cuda:N";
+}
+
+}  // namespace
 
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
@@ -20,7 +36,9 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
 }
 
 void add_device_options(CLI::App& app, ModelOptions& model) {
-  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")
+      ->check(CLI::Validator(device_problem, ""))
+      ->capture_default_str();
   app.add_option("--precision", model.precision, "auto, fp32, bf16, fp16 (GPUs), int8 (CPU)")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "int8"}))
       ->capture_default_str();

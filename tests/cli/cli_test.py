@@ -39,6 +39,14 @@ class Usage(unittest.TestCase):
                 self.refused(command, flag, "four", says=[f"{flag}: four is no whole number from ", command])
         self.assertGreater(tried, 30)
 
+    def test_a_device_is_looked_at_before_the_model(self):
+        for command in ["translate", "generate", "serve", "eval"]:
+            for value in ["gpu", "cuda:", "cuda:x", "CPU", ""]:
+                self.refused(command, "--model", "no-such-model", "--device", value,
+                             says=f"--device: {value} is no device; give auto, cpu, cuda or cuda:N")
+        code, _, err = saturate("translate", "--model", "no-such-model", "--device", "cuda:0")
+        self.assertNotIn("--device", err)
+
     def test_help_of_each_command_has_examples(self):
         for command in ["train", "translate", "generate", "serve", "eval", "info", "bench", "quickstart-data", "panels"]:
             code, out, _ = saturate(command, "--help")
