@@ -8,6 +8,7 @@
 #include "apps/commands.h"
 #include "apps/model_flags.h"
 #include "apps/text_io.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/hf_config.h"
@@ -67,10 +68,11 @@ int run_quantize(const QuantizeOptions& o) {
   if (!o.test.empty()) {
     source = read_lines(o.test.at(0)), reference = read_lines(o.test.at(1));
     if (source.size() != reference.size()) {
-      throw Error(Errc::invalid_argument, "quantize",
-                  fmt::format("{} has {} lines and {} has {}: line i of one must belong to line i "
-                              "of the other; align the files",
-                              o.test[0], source.size(), o.test[1], reference.size()));
+      throw Error(
+          Errc::invalid_argument, "quantize",
+          fmt::format("{} has {} and {} has {}: line i of one must belong to line i "
+                      "of the other; align the files",
+                      o.test[0], counted(source.size(), "line"), o.test[1], reference.size()));
     }
   }
   const std::string from = train::model_folder(o.model);

@@ -281,8 +281,8 @@ class Translate(unittest.TestCase):
 
         small = f"{self.root}/small"
         self.train(small, data__vocab_size=120, train__max_steps=1)
-        for args, reason in [(["--model", small], b"of the source vocabulary is "), (["--weights", "1,2"], b"2 weights are given for 1"),
-                             (["--model", other, "--weights", "1"], b"1 weights are given for 2"),
+        for args, reason in [(["--model", small], b"of the source vocabulary is "), (["--weights", "1,2"], b"2 weights for 1 model;"),
+                             (["--model", other, "--weights", "1"], b"1 weight for 2 models;"),
                              (["--model", other, "--weights", "1,-1"], b"--weights"),
                              (["--model", other, "--adapter", other], b"--adapter is for one model"),
                              (["--model", self.model] * 8, b"9 models are given; at most 8")]:
