@@ -130,7 +130,7 @@ train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer
                          .top_k = o.top_k};
   } else {
     lines.search.groups = static_cast<int>(o.beam_groups);
-    lines.search.diversity = static_cast<float>(o.diversity_penalty);
+    if (o.beam_groups > 1) lines.search.diversity = static_cast<float>(o.diversity_penalty);
   }
   if (!o.first_piece.empty())
     lines.search.prefix = {id_of_piece("--first-piece", target, o.first_piece)};

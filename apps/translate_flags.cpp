@@ -95,12 +95,14 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   auto* groups =
       c.add_option("--beam-groups", translate.beam_groups,
                    "search in so many groups of beam / groups hypotheses each, for lists "
-                   "that differ more")
+                   "that differ more; groups may still find the same translation")
           ->check(whole_range(1, 64))
           ->excludes(alternatives)
           ->capture_default_str();
-  c.add_option("--diversity-penalty", translate.diversity_penalty,
-               "what a token loses in a group for each earlier group that has chosen it there")
+  c.add_option(
+       "--diversity-penalty", translate.diversity_penalty,
+       "what a token loses in a group for each earlier group that has chosen it there; at 0 all "
+       "groups find the same")
       ->check(real_range(0.0, 1e6))
       ->needs(groups)
       ->capture_default_str();

@@ -163,6 +163,26 @@ class Translate(unittest.TestCase):
             self.assertEqual((content(f"{out}.part") if args else done.stdout).splitlines(), want)
         self.assertFalse(os.path.exists(out))
 
+    def test_groups_differ_unless_nothing_parts_them(self):
+        wanted = ["--input", self.text, "--beam", "4", "--nbest", "4"]
+        groups = [*wanted, "--beam-groups", "4"]
+
+        def lists(*args):
+            found = {}
+            for line in self.translate(*args).decode().splitlines():
+                number, text, _, score = line.split(" ||| ")
+                found.setdefault(number, []).append((float(score), text))
+            return [each for each in found.values() if each[0][1]]  # of a blank line there is nothing to list
+
+        apart, alike = lists(*groups), lists(*groups, "--diversity-penalty", "0")
+        self.assertEqual(apart, lists(*groups, "--diversity-penalty", "0.5"))
+        for each in apart:  # also where two groups came to the same
+            self.assertEqual(len(each), 4)
+            self.assertEqual([score for score, _ in each], sorted((score for score, _ in each), reverse=True))
+        self.assertGreater(sum(len(set(each)) for each in apart), 2 * len(apart))
+        self.assertEqual([len(set(each)) for each in alike], [1] * len(alike))
+        self.assertEqual(lists(*wanted), lists(*wanted, "--beam-groups", "1"))  # no groups, no penalty
+
     def test_json_has_what_the_lists_have(self):
         wanted = ["--input", self.text, "--beam", "4", "--nbest", "3"]
         lists = [line.split(" ||| ") for line in self.translate(*wanted, "--word-scores").decode().splitlines()]
