@@ -87,6 +87,14 @@ int run_quantize(const QuantizeOptions& o) {
   fmt::print("weights: {:.1f} MB before, {:.1f} MB after ({:.1f}%), {} matrices in 8 bits\n",
              mega(made.bytes_before), mega(made.bytes_after),
              100 * mega(made.bytes_after) / mega(made.bytes_before), made.matrices);
+  const auto share = [&](uint64_t bytes) {
+    return 100 * static_cast<double>(bytes) / static_cast<double>(made.bytes_after);
+  };
+  fmt::print(
+      "of these: {:.1f}% matrices, the vocabulary's too; {:.1f}% their scales, in fp32; {:.1f}% "
+      "what stayed as it was (norms, biases, positions); {:.1f}% names\n",
+      share(made.matrix_bytes), share(made.scale_bytes), share(made.kept_bytes),
+      share(made.bytes_after - made.matrix_bytes - made.scale_bytes - made.kept_bytes));
   if (!o.test.empty()) {
     print_scores("before", from, "fp32", o, source, reference);
     print_scores("after", o.out, "int8", o, source, reference);
