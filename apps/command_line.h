@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
 #include "apps/commands.h"
@@ -22,6 +23,19 @@ inline CLI::Validator real_range(double least, double most) {
                    : fmt::format("{} is no number from {:g} to {:g}", text, least, most);
       },
       fmt::format("FLOAT in [{:g} - {:g}]", least, most));
+}
+
+// CLI::Range says the same of words as of numbers that are too large.
+inline CLI::Validator whole_range(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) {
+        int64_t value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value >= least && value <= most
+                   ? std::string()
+                   : fmt::format("{} is no whole number from {} to {}", text, least, most);
+      },
+      fmt::format("INT in [{} - {}]", least, most));
 }
 
 inline void add_config_file(CLI::App& app, ConfigFlags& flags) {

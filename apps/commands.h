@@ -67,7 +67,7 @@ struct TranslateOptions {
   double repetition_penalty = 1;
   int64_t alternatives = 0;  // 0: none
   int64_t beam_groups = 1;
-  double diversity_penalty = 0;
+  double diversity_penalty = 0.5;
   bool sampling = false;
   double temperature = 1, top_p = 1;
   int64_t top_k = 0;  // 0: all

@@ -84,6 +84,11 @@ observe::LaunchOptions launch_options(const DoctorOptions& o, const std::string&
 void check_captured(const observe::LaunchResult& result, const std::string& folder) {
   if (result.captured == 0 && !result.failures.empty())
     throw Error(Errc::unsupported, "doctor", "so nothing was captured");
+  if (result.captured == 0 && !result.no_gpu.empty())
+    throw Error(Errc::unsupported, "doctor",
+                "the command started CUDA in no process and this machine shows no GPU, so there is "
+                "nothing to report: " +
+                    result.no_gpu);
   if (result.captured == 0)
     throw Error(Errc::invalid_argument, "doctor",
                 "the command started CUDA in no process, so there is nothing to report; see that "

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/text_io.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
@@ -18,9 +19,9 @@ namespace {
 void check_pairs(const std::string& a_name, size_t a, const std::string& b_name, size_t b) {
   if (a == b) return;
   throw Error(Errc::invalid_argument, "eval",
-              fmt::format("{} has {} lines and {} has {}: line i of one must belong to line i of "
+              fmt::format("{} has {} and {} has {}: line i of one must belong to line i of "
                           "the other; align the files",
-                          a_name, a, b_name, b));
+                          a_name, counted(a, "line"), b_name, b));
 }
 
 void print_scores(const std::vector<std::string>& hypotheses,
@@ -55,8 +56,8 @@ void print_perplexity(std::span<const train::TextScore> scores) {
     tokens += s.tokens;
   }
   const double loss = tokens > 0 ? -sum / static_cast<double>(tokens) : 0;
-  fmt::print("perplexity = {:.4f} (loss {:.4f} a token, {} tokens in {} lines)\n", std::exp(loss),
-             loss, tokens, scores.size());
+  fmt::print("perplexity = {:.4f} (loss {:.4f} a token, {} in {})\n", std::exp(loss), loss,
+             counted(tokens, "token"), counted(scores.size(), "line"));
 }
 
 int eval_language_model(const EvalOptions& o, const train::LoadedModel& m,

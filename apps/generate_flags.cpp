@@ -23,16 +23,16 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
       ->check(real_range(0.0, 100.0))
       ->capture_default_str();
   c.add_option("--top-k", generate.top_k, "draw among the k likeliest tokens; 0: all")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_range(0, 1 << 20))
       ->capture_default_str();
   c.add_option("--top-p", generate.top_p, "draw among the likeliest tokens with this share")
       ->check(real_range(1e-6, 1.0))
       ->capture_default_str();
   c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(whole_range(1, 1 << 20))
       ->capture_default_str();
   c.add_option("--min-tokens", generate.min_tokens, "no end before so many")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_range(0, 1 << 20))
       ->capture_default_str();
   c.add_option("--stop", generate.stop, "end before this text; may be given again")
       ->type_name("TEXT")
@@ -43,17 +43,17 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
       ->capture_default_str();
   c.add_option("--no-repeat-ngram", generate.no_repeat_ngram,
                "no so many tokens in a row twice, the prompt counted; 0: any")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_range(0, 1 << 20))
       ->capture_default_str();
   c.add_option("--suppress", generate.suppress,
                "piece that no continuation may hold; may be given again")
       ->type_name("PIECE")
       ->allow_extra_args(false);
   c.add_option("--samples", generate.samples, "continuations to write of each prompt")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_range(1, 4096))
       ->capture_default_str();
   c.add_option("--seed", generate.seed, "start of the random numbers")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->check(whole_range(0, INT64_MAX))
       ->capture_default_str();
   c.footer(R"(Examples:
   saturate generate --model runs/lm --prompt 'Once upon a time' --temperature 0.8 --top-p 0.95

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/commands.h"
+#include "base/counted.h"
 #include "base/features.h"
 #include "base/text.h"
 #include "kernels/gemm/blas_library.h"
@@ -71,7 +72,7 @@ void line(const char* name, const std::string& found, const std::string& meaning
 void print_devices() {
   fmt::print("devices\n");
   const DeviceInfo cpu = device_info(Device{});
-  line("cpu", fmt::format("{}, {} threads", cpu.name, cpu_threads()),
+  line("cpu", fmt::format("{}, {}", cpu.name, counted(cpu_threads(), "thread")),
        fmt::format("{} of {} free; SATURATE_THREADS sets the threads",
                    format_bytes(static_cast<double>(cpu.free_bytes)),
                    format_bytes(static_cast<double>(cpu.memory_bytes))));

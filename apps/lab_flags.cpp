@@ -23,7 +23,7 @@ CLI::App* define_lab(CLI::App& app, LabOptions& lab) {
   compare->callback([&lab] { lab.verb = LabOptions::Verb::compare; });
   for (CLI::App* one : {run, compare}) {
     one->add_option("--steps", lab.steps, "steps to measure")
-        ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
+        ->check(whole_range(1, 10'000'000))
         ->capture_default_str();
     one->add_option("--device", lab.device, "auto, cuda or cuda:N")->capture_default_str();
     one->add_flag("--json", lab.json, "one line of JSON");

@@ -96,10 +96,13 @@ Each command explains itself: saturate train --help)");
         ->required()
         ->type_name("DIR");
     quickstart_command->add_option("--pairs", quickstart.pairs, "training pairs")
+        ->check(whole_range(0, INT64_MAX))
         ->capture_default_str();
     quickstart_command->add_option("--held-out", quickstart.held_out, "test pairs")
+        ->check(whole_range(0, INT64_MAX))
         ->capture_default_str();
     quickstart_command->add_option("--seed", quickstart.seed, "start of the random numbers")
+        ->check(whole_range(0, INT64_MAX))
         ->capture_default_str();
     quickstart_command->footer(
         "Example:\n  saturate quickstart-data --out data/quickstart --pairs 40000");
@@ -148,7 +151,8 @@ Each command explains itself: saturate train --help)");
     add_key(c, train_flags, "--preset", "model.preset",
             "shape of the model: tiny, base, big, gpt2-124m, ...");
     add_key(c, train_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    add_key(c, train_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
+    add_key(c, train_flags, "--precision", "train.precision",
+            "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
     add_key(c, train_flags, "--steps", "train.max_steps", "stop after this many steps");
     add_key(c, train_flags, "--epochs", "train.max_epochs",
             "stop after this many passes over the data");
@@ -223,13 +227,14 @@ and the like the model decodes as [translate] of its run says.)");
     add_config_file(c, bench_flags);
     add_key(c, bench_flags, "--preset", "model.preset", "shape of the model");
     add_key(c, bench_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-    add_key(c, bench_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
+    add_key(c, bench_flags, "--precision", "train.precision",
+            "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
     add_key(c, bench_flags, "--batch", "batch.target_tokens", "target tokens of a batch");
     add_key(c, bench_flags, "--memory", "train.memory", "step: device memory to use, as 4GiB");
     add_key(c, bench_flags, "--parallel", "parallel",
             "how ranks share a step, as tp=2,zero=3, or auto");
     c.add_option("--length", bench.length, "step: tokens of a sentence")
-        ->check(CLI::Range(2, 1 << 20))
+        ->check(whole_range(2, 1 << 20))
         ->capture_default_str();
     CLI::Option* operations = c.add_flag("--operations", bench.operations,
                                          "step: the time of each operation of its list instead");
@@ -240,7 +245,7 @@ and the like the model decodes as [translate] of its run says.)");
     c.add_option("--devices", bench.devices,
                  "--operations: ranks that --parallel is for; one is run, without the others")
         ->needs(operations)
-        ->check(CLI::Range(1, 65536))
+        ->check(whole_range(1, 65536))
         ->capture_default_str();
     c.add_option("--machine", bench.machine,
                  "links and --operations: machine file to write, or to extend, for saturate plan; "
@@ -251,14 +256,14 @@ and the like the model decodes as [translate] of its run says.)");
          "step: tokens prefer experts by about Zipf's law with this exponent; largest_share "
          "in the result says what came of it")
         ->excludes(operations)
-        ->check(CLI::Range(0.0, 8.0))
+        ->check(real_range(0.0, 8.0))
         ->capture_default_str();
     c.add_option("--repeats", bench.repeats, "timed repetitions; the median is printed")
-        ->check(CLI::Range(1, 1000000))
+        ->check(whole_range(1, 1000000))
         ->capture_default_str();
     c.add_option("--shape", bench.shape, "gemm: M N K; attention: batch heads length head_size")
         ->type_name("INT...")
-        ->check(CLI::Range(1, 1 << 24));
+        ->check(whole_range(1, 1 << 24));
     c.add_flag("--causal", bench.causal, "attention: causal mask");
     CLI::Option* ladder =
         c.add_flag("--ladder", bench.ladder,
@@ -267,7 +272,7 @@ and the like the model decodes as [translate] of its run says.)");
     c.add_option("--sizes", bench.sizes, "ladder: cubes, or lengths, to measure")
         ->needs(ladder)
         ->type_name("INT...")
-        ->check(CLI::Range(1, 1 << 15))
+        ->check(whole_range(1, 1 << 15))
         ->capture_default_str();
     c.add_option("--plot", bench.plot, "ladder: picture to write (SVG)")
         ->needs(ladder)
@@ -287,7 +292,7 @@ and the like the model decodes as [translate] of its run says.)");
     against->type_name("FILE")->excludes(ladder);
     c.add_option("--rounds", bench.rounds, "--against: turns; each measures everything once")
         ->needs(against)
-        ->check(CLI::Range(kFewestRounds, int64_t{1000}))
+        ->check(whole_range(kFewestRounds, 1000))
         ->capture_default_str();
     c.footer(R"(Examples:
   saturate bench step --preset base --batch 25088 --length 32
@@ -321,10 +326,10 @@ back, from the end of one to the end of the next; the rates are those of the med
     add_key(c, compare_flags, "--precision", "train.precision", "auto (fp64 on a CPU), fp32, ...");
     add_key(c, compare_flags, "--batch", "batch.target_tokens", "rows of a batch [128]");
     c.add_option("--length", layouts.length, "tokens of the longest sentence")
-        ->check(CLI::Range(2, 1 << 20))
+        ->check(whole_range(2, 1 << 20))
         ->capture_default_str();
     c.add_option("--steps", layouts.steps, "steps of each layout")
-        ->check(CLI::Range(1, 1000))
+        ->check(whole_range(1, 1000))
         ->capture_default_str();
     c.footer(R"(Examples:
   saturate compare --layout dp=2 --layout tp=2
@@ -362,10 +367,10 @@ Ends with code 1 when the layouts differ.)");
     c.add_flag("--causal", tune.causal, "attention: causal mask");
     c.add_flag("--dropout", tune.dropout, "attention: with dropout");
     c.add_option("--kv-heads", tune.kv_heads, "attention: key heads; 0: as many as heads")
-        ->check(CLI::Range(0, 1 << 16));
+        ->check(whole_range(0, 1 << 16));
     c.add_option("--longest", tune.longest,
                  "attention: rows of the longest sequence; 0: all have LENGTH")
-        ->check(CLI::Range(0, 1 << 24));
+        ->check(whole_range(0, 1 << 24));
     c.add_flag("--all", tune.all, "print every candidate with its time, and every refusal");
     c.add_option("--device", tune.device, "auto, cuda or cuda:N")->capture_default_str();
     c.add_option("--output", tune.output, "table to write; default: in the user's cache folder")
@@ -391,11 +396,11 @@ The table lies in $SATURATE_CACHE, $XDG_CACHE_HOME/saturate or ~/.cache/saturate
     c.add_option("--gpu,-g", top.gpus, "only these GPUs, as 0,1")
         ->delimiter(',')
         ->type_name("INDEX,...")
-        ->check(CLI::Range(0, 1023));
+        ->check(whole_range(0, 1023));
     c.add_option("--pid,-p", top.pids, "only these processes")
         ->delimiter(',')
         ->type_name("PID,...")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
+        ->check(whole_range(1, 1 << 22));
     c.add_option("--user,-u", top.users, "only processes of these users")
         ->delimiter(',')
         ->type_name("NAME,...");
@@ -543,9 +548,9 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
     c.add_option("--library", doctor.library, "with a command: libsaturate_capture.so [found]")
         ->type_name("FILE");
     c.add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
-        ->check(CLI::Range(0, 1 << 30));
+        ->check(whole_range(0, 1 << 30));
     c.add_option("--pid", doctor_pid.pid, "sample this running process from outside")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 22));
+        ->check(whole_range(1, 1 << 22));
     c.add_option("--step-ms", doctor.step_ms,
                  "what a step takes without the profiler: predictions then leave its cost out")
         ->check(real_range(1e-6, 1e6))
@@ -562,7 +567,7 @@ never 0. A verdict with a question mark is a guess that `saturate doctor` can se
         ->type_name("METRIC>PERCENT%")
         ->allow_extra_args(false);
     compare->add_option("--warmup", doctor.warm_up, "steps to leave out at the start [found]")
-        ->check(CLI::Range(0, 1 << 30));
+        ->check(whole_range(0, 1 << 30));
     compare->add_option("--output,-o", doctor.output, "file to write; default: standard output")
         ->type_name("FILE");
     compare->footer(

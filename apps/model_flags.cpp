@@ -2,6 +2,9 @@
 #include "apps/model_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "apps/command_line.h"
 #include "apps/commands.h"
@@ -9,6 +12,19 @@
 #include "runtime/parallel_for.h"
 
 namespace saturate::apps {
+namespace {
+
+// The spelling alone, before anything is read: whether the GPU is there only its driver knows, which starts
+// while the model is read.
+std::string device_problem(const std::string& text) {
+  const std::string_view number = std::string_view(text).substr(std::min(text.size(), size_t{5}));
+  const bool numbered = text.starts_with("cuda:") && !number.empty() && number.size() < 5 &&
+                        number.find_first_not_of("0123456789") == std::string_view::npos;
+  if (text == "auto" || text == "cpu" || text == "cuda" || numbered) return {};
+  return text + " is no device; give auto, cpu, cuda or cuda:N";
+}
+
+}  // namespace
 
 void add_model_options(CLI::App& app, ModelOptions& model) {
   app.add_option("--model", model.model, "folder of a run, or of a Hugging Face model")
@@ -20,13 +36,15 @@ void add_model_options(CLI::App& app, ModelOptions& model) {
 }
 
 void add_device_options(CLI::App& app, ModelOptions& model) {
-  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--device", model.device, "auto, cpu, cuda or cuda:N")
+      ->check(CLI::Validator(device_problem, ""))
+      ->capture_default_str();
   app.add_option("--precision", model.precision, "auto, fp32, bf16, fp16 (GPUs), int8 (CPU)")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16", "int8"}))
       ->capture_default_str();
   app.add_option("--threads", model.threads,
                  "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
-      ->check(CLI::Range(1, kMostCpuThreads));
+      ->check(whole_range(1, kMostCpuThreads));
   app.add_flag("--ids", model.ids,
                "lines are token ids, as another program's tokenizer made them, end included");
   app.add_flag("--quiet", model.quiet, "no progress lines");
@@ -35,13 +53,13 @@ void add_device_options(CLI::App& app, ModelOptions& model) {
 void add_decode_options(CLI::App& app, DecodeOptions& decode) {
   // Without a flag the model's own value is used, that of [translate] in its run's configuration.
   app.add_option("--beam", decode.beam, "beam width; 1: greedy [the model's]")
-      ->check(CLI::Range(1, 64));
+      ->check(whole_range(1, 64));
   app.add_option("--length-penalty", decode.length_penalty,
                  "scores are divided by length to this power [the model's]")
       ->check(real_range(0.0, 10.0));
   app.add_option("--batch-tokens", decode.batch_tokens,
                  "source tokens translated at once [the model's]")
-      ->check(CLI::Range(16, 1 << 24));
+      ->check(whole_range(16, 1 << 24));
   app.add_option("--source-lang", decode.source_language,
                  "multilingual models: the language of the text, as the model calls it (eng_Latn, "
                  "en_XX, en) or by two letters [the model's]")
@@ -54,12 +72,12 @@ void add_decode_options(CLI::App& app, DecodeOptions& decode) {
 void add_shortlist_options(CLI::App& app, CLI::Option& shortlist, int64_t& first, int64_t& best) {
   app.add_option("--shortlist-first", first,
                  "of Marian's: the so many first pieces of the vocabulary are always there")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_range(0, 1 << 24))
       ->needs(&shortlist)
       ->capture_default_str();
   app.add_option("--shortlist-best", best,
                  "of Marian's: the so many likeliest of each piece of the source")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_range(1, 1 << 24))
       ->needs(&shortlist)
       ->capture_default_str();
 }

@@ -28,7 +28,7 @@ CLI::App* define_panels(CLI::App& app, PanelsOptions& o) {
       ->excludes(precision);
   c.add_option("--threads", o.threads,
                "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
-      ->check(CLI::Range(1, kMostCpuThreads));
+      ->check(whole_range(1, kMostCpuThreads));
   c.footer(R"(Examples:
   saturate panels --model runs/ende
   saturate translate --model runs/ende --device cpu < text.en > text.de   # maps what was laid out

@@ -13,6 +13,7 @@
 
 #include "apps/commands.h"
 #include "apps/report_output.h"
+#include "base/counted.h"
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -101,9 +102,9 @@ plan::Machine machine_of(const PlanOptions& o, Device device, const std::string&
   if (o.devices == 1) return m;
   if (device.is_cuda() && o.devices > m.devices_per_host)
     throw Error(Errc::invalid_argument, "plan",
-                fmt::format("this machine has {} GPUs, and {} are planned for: give the machine's "
+                fmt::format("this machine has {}, and {} are planned for: give the machine's "
                             "file with --machine (saturate bench links writes one)",
-                            m.devices_per_host, o.devices));
+                            counted(m.devices_per_host, "GPU"), o.devices));
   log_info("measuring the links of this machine");
   const ScratchFile file(".toml", plan::to_toml(m));
   output_of(plan::started_by(launcher, o.devices),

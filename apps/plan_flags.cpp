@@ -9,12 +9,13 @@ CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& plan_flags)
   add_config_file(c, plan_flags);
   add_key(c, plan_flags, "--preset", "model.preset", "shape of the model");
   add_key(c, plan_flags, "--device", "train.device", "auto, cpu, cuda or cuda:N");
-  add_key(c, plan_flags, "--precision", "train.precision", "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
+  add_key(c, plan_flags, "--precision", "train.precision",
+          "auto, fp32, bf16, fp16, fp8, mxfp8 or nvfp4");
   add_key(c, plan_flags, "--batch", "batch.target_tokens",
           "target tokens of a device and step; every layout gets as many in all");
   c.add_option("--model", plan.model, "plan for the model of this folder")->type_name("DIR");
   c.add_option("--devices", plan.devices, "how many there are")
-      ->check(CLI::Range(1, 65536))
+      ->check(whole_range(1, 65536))
       ->capture_default_str();
   c.add_option("--machine", plan.machine,
                "file of a machine's rates, or h200, h200-ethernet, pcie-ethernet; without it this "
@@ -25,15 +26,15 @@ CLI::App* define_plan(CLI::App& app, PlanOptions& plan, ConfigFlags& plan_flags)
       ->type_name("LAYOUT");
   c.add_option("--length", plan.length,
                "tokens of a sentence [32; of a language model its context, at most 1024]")
-      ->check(CLI::Range(2, 1 << 20));
+      ->check(whole_range(2, 1 << 20));
   c.add_option("--rows", plan.rows, "rows of the table")
-      ->check(CLI::Range(1, 100000))
+      ->check(whole_range(1, 100000))
       ->capture_default_str();
   CLI::Option* compare =
       c.add_flag("--check", plan.check, "run the best three and print predicted against measured");
   c.add_option("--check-steps", plan.check_steps, "steps of each")
       ->needs(compare)
-      ->check(CLI::Range(1, 100000))
+      ->check(whole_range(1, 100000))
       ->capture_default_str();
   c.add_option("--launcher", plan.launcher,
                "what starts ranks of this program, {ranks} for their number [GPUs: torchrun "

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <span>
 
+#include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/model_flags.h"
 #include "apps/text_io.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/hf_config.h"
@@ -50,7 +52,7 @@ CLI::App* add_quantize_command(CLI::App& app, QuantizeOptions& o) {
       ->expected(2);
   c->add_option("--threads", o.threads,
                 "threads on the CPU [SATURATE_THREADS, or as many as there are CPUs]")
-      ->check(CLI::Range(1, kMostCpuThreads));
+      ->check(whole_range(1, kMostCpuThreads));
   add_decode_options(*c, o.decode);
   c->footer(R"(Examples:
   saturate quantize --model runs/ende --out ende-int8 --test test.en test.de
@@ -66,10 +68,11 @@ int run_quantize(const QuantizeOptions& o) {
   if (!o.test.empty()) {
     source = read_lines(o.test.at(0)), reference = read_lines(o.test.at(1));
     if (source.size() != reference.size()) {
-      throw Error(Errc::invalid_argument, "quantize",
-                  fmt::format("{} has {} lines and {} has {}: line i of one must belong to line i "
-                              "of the other; align the files",
-                              o.test[0], source.size(), o.test[1], reference.size()));
+      throw Error(
+          Errc::invalid_argument, "quantize",
+          fmt::format("{} has {} and {} has {}: line i of one must belong to line i "
+                      "of the other; align the files",
+                      o.test[0], counted(source.size(), "line"), o.test[1], reference.size()));
     }
   }
   const std::string from = train::model_folder(o.model);
@@ -84,6 +87,14 @@ int run_quantize(const QuantizeOptions& o) {
   fmt::print("weights: {:.1f} MB before, {:.1f} MB after ({:.1f}%), {} matrices in 8 bits\n",
              mega(made.bytes_before), mega(made.bytes_after),
              100 * mega(made.bytes_after) / mega(made.bytes_before), made.matrices);
+  const auto share = [&](uint64_t bytes) {
+    return 100 * static_cast<double>(bytes) / static_cast<double>(made.bytes_after);
+  };
+  fmt::print(
+      "of these: {:.1f}% matrices, the vocabulary's too; {:.1f}% their scales, in fp32; {:.1f}% "
+      "what stayed as it was (norms, biases, positions); {:.1f}% names\n",
+      share(made.matrix_bytes), share(made.scale_bytes), share(made.kept_bytes),
+      share(made.bytes_after - made.matrix_bytes - made.scale_bytes - made.kept_bytes));
   if (!o.test.empty()) {
     print_scores("before", from, "fp32", o, source, reference);
     print_scores("after", o.out, "int8", o, source, reference);

@@ -183,10 +183,14 @@ int run_serve(const ServeOptions& o) {
         fmt::format("whoever reaches {} may use this server; --keys asks for a key", o.host));
   server.run();
   if (server.cut_off() > 0) {
-    log_warning(fmt::format("{} requests were cut off", server.cut_off()));
+    log_warning(fmt::format("requests cut off: {}", server.cut_off()));
     return kExitMachine;
   }
-  log_info("every request was answered");
+  const int64_t left = server.left();
+  log_info(left == 0 ? "every request was answered"
+                     : fmt::format("every request was answered but {}: {} left before the end of "
+                                   "the answer",
+                                   left, left == 1 ? "its client" : "their clients"));
   return 0;
 }
 

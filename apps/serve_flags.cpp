@@ -30,7 +30,7 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
   c.add_option("--host", serve.host, "address to listen on; 0.0.0.0: all of this machine")
       ->capture_default_str();
   c.add_option("--port", serve.port, "0: one that is free")
-      ->check(CLI::Range(0, 65535))
+      ->check(whole_range(0, 65535))
       ->capture_default_str();
   c.add_option("--keys", serve.keys, "file with a key a line; a request must bring one of them")
       ->type_name("FILE");
@@ -47,10 +47,10 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
   add_shortlist_options(c, *shortlist, serve.shortlist_first, serve.shortlist_best);
   c.add_option("--queue", serve.queue,
                "lines or sequences that may wait, of each model; more are refused (429)")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_range(1, 1 << 24))
       ->capture_default_str();
   c.add_option("--connections", serve.connections, "open at once; more are refused (503)")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(whole_range(1, 1 << 16))
       ->capture_default_str();
   c.add_option_function<std::string>(
        "--max-body",
@@ -71,11 +71,11 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
       ->check(real_range(0.0, 1e6))
       ->capture_default_str();
   c.add_option("--sequences", serve.sequences, "language models: continued side by side")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_range(1, 4096))
       ->capture_default_str();
   c.add_option("--max-length", serve.max_length,
                "language models: most tokens of prompt and answer together")
-      ->check(CLI::Range(2, 1 << 20))
+      ->check(whole_range(2, 1 << 20))
       ->capture_default_str();
   c.add_flag("--same-bits", serve.same_bits,
              "GPU: the same answer to the last bit, whatever is computed beside it; the CPU is so "

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "model/hf_config.h"
 
@@ -127,10 +128,8 @@ std::vector<NamedModel> read_models(const ServeOptions& o) {
       [](NamedModel& m, const std::string& flag, const std::string& list) {
         m.weights = parse_weights(flag, list);
         if (m.weights.size() == m.given.size()) return;
-        refuse(
-            fmt::format("--weights {}: {} weights are given for the {} folders of {}; give one "
-                        "for each",
-                        flag, m.weights.size(), m.given.size(), m.name));
+        refuse(fmt::format("--weights {}: {} for the {} folders of {}; give one for each", flag,
+                           counted(m.weights.size(), "weight"), m.given.size(), m.name));
       });
   // Adapters do not say whose they are in a way that could be relied on.
   const auto language = std::ranges::count_if(models, &NamedModel::is_language_model);

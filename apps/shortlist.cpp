@@ -6,6 +6,7 @@
 #include "apps/command_line.h"
 #include "apps/commands.h"
 #include "apps/text_io.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "model/hf_config.h"
@@ -27,13 +28,13 @@ CLI::App* define_shortlist(CLI::App& app, ShortlistOptions& o) {
       ->type_name("FILE")
       ->capture_default_str();
   c.add_option("--common", o.common, "the target's most frequent pieces, which are always there")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(whole_range(0, 1 << 24))
       ->capture_default_str();
   c.add_option("--best", o.best, "the likeliest of each piece of the source")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(whole_range(1, 1 << 24))
       ->capture_default_str();
   c.add_option("--lines", o.lines, "read so many lines at most")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(whole_range(1, 1 << 30))
       ->capture_default_str();
   c.footer(R"(Examples:
   saturate translate --model runs/ende < train.en > translated.de
@@ -59,9 +60,9 @@ int run_shortlist(const ShortlistOptions& o) {
     const bool has_source = source_text.next(line), has_target = target_text.next(other);
     if (has_source != has_target) {
       throw Error(Errc::invalid_argument, "shortlist",
-                  fmt::format("{} ends after {} lines and {} goes on; line by line they must be "
+                  fmt::format("{} ends after {} and {} goes on; line by line they must be "
                               "translations of each other",
-                              has_source ? o.target : o.source, source.size(),
+                              has_source ? o.target : o.source, counted(source.size(), "line"),
                               has_source ? o.source : o.target));
     }
     if (!has_source) break;
@@ -73,7 +74,8 @@ int run_shortlist(const ShortlistOptions& o) {
       source, target, pieces.source, pieces.target, {.common = o.common, .best = o.best});
   for (const std::string& each : table) out.write(each);
   out.close();
-  log_info(fmt::format("{} pieces of the source from {} lines", table.size() - 1, source.size()));
+  log_info(fmt::format("{} of the source from {}", counted(table.size() - 1, "piece"),
+                       counted(source.size(), "line")));
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "apps/commands.h"
 #include "apps/source_feed.h"
 #include "apps/text_io.h"
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -129,7 +130,7 @@ train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer
                          .top_k = o.top_k};
   } else {
     lines.search.groups = static_cast<int>(o.beam_groups);
-    lines.search.diversity = static_cast<float>(o.diversity_penalty);
+    if (o.beam_groups > 1) lines.search.diversity = static_cast<float>(o.diversity_penalty);
   }
   if (!o.first_piece.empty())
     lines.search.prefix = {id_of_piece("--first-piece", target, o.first_piece)};
@@ -177,9 +178,9 @@ class LinesBeside {
   // Behind the last line of the text.
   void warn_of_rest() const {
     if (at_ < lines_.size()) {
-      log_warning(fmt::format(
-          "{} has {} lines and the text {}; check that they belong together line by line", path_,
-          lines_.size(), at_));
+      log_warning(
+          fmt::format("{} has {} and the text {}; check that they belong together line by line",
+                      path_, counted(lines_.size(), "line"), at_));
     }
   }
   std::string place() const { return fmt::format("{}:{}", path_, at_); }  // of the last line given
@@ -301,7 +302,7 @@ int run_translate(const TranslateOptions& o) {
     out.flush();
     first.reset();
     if (seconds_since(reported) > kReportEvery) {
-      log_info(fmt::format("{} lines", lines));
+      log_info(counted(lines, "line"));
       reported = Clock::now();
     }
   }
@@ -309,10 +310,13 @@ int run_translate(const TranslateOptions& o) {
   prefixes.warn_of_rest();
   phrases.warn_of_rest();
   if (feed->bad_lines() > 0)
-    log_warning(fmt::format("{} bad lines were written as blank lines", feed->bad_lines()));
+    log_warning(feed->bad_lines() == 1
+                    ? "1 bad line was written as a blank line"
+                    : fmt::format("{} bad lines were written as blank lines", feed->bad_lines()));
   const double work = seconds_since(loaded);
-  log_info(fmt::format("{} lines in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s", lines,
-                       work, static_cast<double>(lines) / std::max(work, 1e-9), load));
+  log_info(fmt::format("{} in {:.2f} s ({:.0f} lines/s), model loaded in {:.2f} s",
+                       counted(lines, "line"), work,
+                       static_cast<double>(lines) / std::max(work, 1e-9), load));
   return 0;
 }
 

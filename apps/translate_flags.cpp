@@ -36,7 +36,7 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
   auto* nbest = c.add_option("--nbest,--n-best", translate.nbest,
                              "so many translations of each line: LINE ||| TEXT ||| F0= "
                              "LOG-PROBABILITY ||| SCORE")
-                    ->check(CLI::Range(1, 64));
+                    ->check(whole_range(1, 64));
   auto* json = c.add_flag("--json", translate.json,
                           "a JSON object for each line: its translations with their scores, tokens "
                           "and the tokens' log-probabilities");
@@ -60,13 +60,13 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
       ->type_name("PIECE")
       ->allow_extra_args(false);
   c.add_option("--min-length", translate.min_length, "tokens that a translation has at least")
-      ->check(CLI::Range(0, 1 << 20));
+      ->check(whole_range(0, 1 << 20));
   c.add_option("--max-length", translate.max_length,
                "tokens that it has at most [by the source's length]")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole_range(1, 1 << 20));
   c.add_option("--no-repeat-ngram", translate.no_repeat_ngram,
                "no so many tokens in a row twice; 0: any")
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(whole_range(0, 1 << 20))
       ->capture_default_str();
   c.add_option("--repetition-penalty", translate.repetition_penalty,
                "above 1: what was said becomes less likely")
@@ -84,23 +84,25 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                      "layer of the decoder whose attention counts [the last]"),
         c.add_option("--alignment-head", translate.alignment_head,
                      "head whose attention counts [the mean of all]")})
-    option->check(CLI::Range(0, 1 << 20))->type_name("INT");
+    option->check(whole_range(0, 1 << 20))->type_name("INT");
   auto* alternatives =
       c.add_option("--alternatives", translate.alternatives,
                    "the so many likeliest pieces behind the prefix, each continued to the best "
                    "translation that begins so; written as --nbest does")
-          ->check(CLI::Range(1, 64))
+          ->check(whole_range(1, 64))
           ->excludes(nbest);
   alternatives->excludes(c.get_option("--phrases"));
   auto* groups =
       c.add_option("--beam-groups", translate.beam_groups,
                    "search in so many groups of beam / groups hypotheses each, for lists "
-                   "that differ more")
-          ->check(CLI::Range(1, 64))
+                   "that differ more; groups may still find the same translation")
+          ->check(whole_range(1, 64))
           ->excludes(alternatives)
           ->capture_default_str();
-  c.add_option("--diversity-penalty", translate.diversity_penalty,
-               "what a token loses in a group for each earlier group that has chosen it there")
+  c.add_option(
+       "--diversity-penalty", translate.diversity_penalty,
+       "what a token loses in a group for each earlier group that has chosen it there; at 0 all "
+       "groups find the same")
       ->check(real_range(0.0, 1e6))
       ->needs(groups)
       ->capture_default_str();
@@ -113,11 +115,12 @@ CLI::App* define_translate(CLI::App& app, TranslateOptions& translate) {
                      "below 1: the likely becomes likelier; above: less so")
             ->check(real_range(1e-3, 1e3)));
   draws(c.add_option("--top-k", translate.top_k, "only the so many likeliest tokens; 0: all")
-            ->check(CLI::Range(0, 1 << 24)));
+            ->check(whole_range(0, 1 << 24)));
   draws(c.add_option("--top-p", translate.top_p,
                      "only the likeliest tokens that hold this share of the probability")
             ->check(real_range(1e-6, 1.0)));
-  draws(c.add_option("--seed", translate.seed, "another number, other draws"));
+  draws(c.add_option("--seed", translate.seed, "another number, other draws")
+            ->check(whole_range(0, INT64_MAX)));
   auto* shortlist =
       c.add_option(
            "--shortlist", translate.shortlist,

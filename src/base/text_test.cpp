@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
+
+#include "base/counted.h"
 
 namespace saturate {
 namespace {
@@ -54,6 +57,12 @@ TEST(Format, ReadsAsPeopleWrite) {
   EXPECT_EQ(format_count(999700), "1.00M");
   EXPECT_EQ(format_count(4.56e6), "4.56M");
   EXPECT_EQ(format_count(kNan), "?");
+}
+
+TEST(Counted, OneIsSingular) {
+  EXPECT_EQ(counted(0, "bad line"), "0 bad lines");
+  EXPECT_EQ(counted(size_t{1}, "bad line"), "1 bad line");
+  EXPECT_EQ(counted(int64_t{2}, "GPU"), "2 GPUs");
 }
 
 TEST(ParseBytes, TakesWhatPeopleWrite) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/json.h"
 
@@ -26,12 +27,11 @@ class ParallelCorpus : public Corpus {
     if (has_source != has_target) {
       count_lines(source_);
       count_lines(target_);
-      throw Error(
-          Errc::invalid_argument, "corpus",
-          fmt::format("{} has {} lines and {} has {}: line i of one must translate line i of "
-                      "the other; find where they part or align them again",
-                      source_.name(), source_.line_number(), target_.name(),
-                      target_.line_number()));
+      throw Error(Errc::invalid_argument, "corpus",
+                  fmt::format("{} has {} and {} has {}: line i of one must translate line i of "
+                              "the other; find where they part or align them again",
+                              source_.name(), counted(source_.line_number(), "line"),
+                              target_.name(), target_.line_number()));
     }
     if (bad) throw BadLine(*bad);
     pair.ends_document = true;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/counted.h"
 #include "base/durable_file.h"
 #include "base/error.h"
 #include "data/ordered_workers.h"
@@ -132,11 +133,11 @@ void check_not_empty(const TokenCacheSpec& spec, const FilterCounts& c) {
   if (c.kept > 0) return;
   throw Error(
       Errc::invalid_argument, "corpus",
-      fmt::format("{}: none of {} lines can be used: {} bad, {} empty, {} longer than {} source or "
+      fmt::format("{}: none of {} can be used: {} bad, {} empty, {} longer than {} source or "
                   "{} target tokens, {} too unequal in length; raise data.max_length or "
                   "data.max_length_ratio, or give other text",
-                  display_name(spec.corpus.paths[0]), c.read + c.bad, c.bad, c.empty, c.too_long,
-                  spec.filter.max_source, spec.filter.max_target, c.ratio));
+                  display_name(spec.corpus.paths[0]), counted(c.read + c.bad, "line"), c.bad,
+                  c.empty, c.too_long, spec.filter.max_source, spec.filter.max_target, c.ratio));
 }
 
 void copy_into(DurableFile& file, const std::string& path) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/utf8.h"
@@ -176,12 +177,11 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
   }
   run(job, options);
   if (!job->status.ok())
-    throw Error(
-        Errc::invalid_argument, "tokenizer",
-        fmt::format("{}: SentencePiece cannot train a vocabulary of {} on {} lines: {}; raise "
-                    "data.vocab_size, lower data.character_coverage, or give more text",
-                    options.text_name, options.vocab_size, job->sample.size(),
-                    reason(job->status.ToString())));
+    throw Error(Errc::invalid_argument, "tokenizer",
+                fmt::format("{}: SentencePiece cannot train a vocabulary of {} on {}: {}; raise "
+                            "data.vocab_size, lower data.character_coverage, or give more text",
+                            options.text_name, options.vocab_size,
+                            counted(job->sample.size(), "line"), reason(job->status.ToString())));
   return parse(job->model, "the trained tokenizer");
 }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <fstream>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/device_uuid.h"
@@ -70,8 +71,8 @@ Device parse_device(const std::string& text) {
   }
   if (index >= count) {
     throw Error(Errc::unsupported, "device",
-                fmt::format("{} was asked for, but this machine offers {} GPUs; see saturate info",
-                            text, count));
+                fmt::format("{} was asked for, but this machine offers {}; see saturate info", text,
+                            counted(count, "GPU")));
   }
   return {DeviceKind::cuda, index};
 }

@@ -66,7 +66,7 @@ class HttpLoop : public std::enable_shared_from_this<HttpLoop> {
   const HttpServerOptions options;
   int port = 0;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> connection_count{0}, exchange_count{0}, cut_off{0};
+  std::atomic<int64_t> connection_count{0}, exchange_count{0}, cut_off{0}, left{0};
   std::atomic<uint64_t> accepted{0}, refused{0};
 
  private:
@@ -80,7 +80,8 @@ class HttpLoop : public std::enable_shared_from_this<HttpLoop> {
   void answered(HttpConnection& c);
   void write_head(HttpConnection& c, const HttpReply& reply, bool whole);
   void time_is_over(HttpConnection& c);
-  void gone(HttpConnection& c);  // the client; frees `c`
+  void gone(HttpConnection& c);    // the client; frees `c`
+  void forget(HttpConnection& c);  // nobody waits for its answer; frees `c`
   void flushed(HttpConnection& c);
   void close(HttpConnection& c);  // frees `c`
   void end_if_drained();

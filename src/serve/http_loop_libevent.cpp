@@ -176,7 +176,7 @@ void HttpLoop::listen() {
 
 void HttpLoop::run() {
   event_base_dispatch(base_);
-  cut_off = std::ssize(exchanges_);
+  cut_off = std::ssize(exchanges_) + unflushed_;
   shut();
 }
 
@@ -187,7 +187,7 @@ void HttpLoop::shut() {
     shut_ = true;
     tasks_.clear();
   }
-  while (!connections_.empty()) gone(*connections_.begin()->first);
+  while (!connections_.empty()) forget(*connections_.begin()->first);
   if (listener_ != nullptr) evconnlistener_free(listener_);
   for (event* e : {wake_, drain_timer_, accept_timer_})
     if (e != nullptr) event_free(e);
@@ -378,7 +378,7 @@ void HttpLoop::time_is_over(HttpConnection& c) {
     return refuse(
         c, {408, fmt::format("the request was not whole within {:g} s", options.read_seconds)});
   }
-  if (c.state != State::answering) return close(c);
+  if (c.state != State::answering) return gone(c);
   if (const auto waiting = c.waiting.lock()) waiting->cancelled_ = true;
   if (!c.streaming) {
     return answer(
@@ -389,7 +389,14 @@ void HttpLoop::time_is_over(HttpConnection& c) {
   finish(exchange);
 }
 
+// Without the whole answer, if one is still made or lies here.
 void HttpLoop::gone(HttpConnection& c) {
+  const bool whole = c.state == State::idle || c.state == State::closing;
+  if (c.state == State::answering || (whole && evbuffer_get_length(output(c)) > 0)) ++left;
+  forget(c);
+}
+
+void HttpLoop::forget(HttpConnection& c) {
   if (const auto waiting = c.waiting.lock()) waiting->cancelled_ = true;
   close(c);
 }

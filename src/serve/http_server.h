@@ -99,7 +99,8 @@ class HttpServer {
   void stop();  // run() returns; what is open is cut off
   bool draining() const noexcept;
   HttpCounts counts() const noexcept;  // from any thread
-  int64_t cut_off() const noexcept;    // exchanges that were open when run() returned
+  int64_t cut_off() const noexcept;    // exchanges not answered when run() returned
+  int64_t left() const noexcept;       // those whose client went, or took nothing
 
  private:
   std::shared_ptr<HttpLoop> loop_;

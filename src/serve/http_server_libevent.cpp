@@ -57,6 +57,7 @@ void HttpServer::stop() {
 }
 bool HttpServer::draining() const noexcept { return loop_->draining; }
 int64_t HttpServer::cut_off() const noexcept { return loop_->cut_off; }
+int64_t HttpServer::left() const noexcept { return loop_->left; }
 HttpCounts HttpServer::counts() const noexcept {
   return {.connections = loop_->connection_count,
           .open_exchanges = loop_->exchange_count,

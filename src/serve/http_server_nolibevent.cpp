@@ -29,5 +29,6 @@ void HttpServer::stop() {}
 bool HttpServer::draining() const noexcept { return false; }
 HttpCounts HttpServer::counts() const noexcept { return {}; }
 int64_t HttpServer::cut_off() const noexcept { return 0; }
+int64_t HttpServer::left() const noexcept { return 0; }
 
 }  // namespace saturate::serve

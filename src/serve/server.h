@@ -75,6 +75,7 @@ class Server {
   void drain() { http_->drain(); }  // from any thread, as the next
   void stop() { http_->stop(); }
   int64_t cut_off() const noexcept { return http_->cut_off(); }
+  int64_t left() const noexcept { return http_->left(); }
 
  private:
   using Shared = std::shared_ptr<Exchange>;

@@ -472,8 +472,8 @@ TEST(Serve, SlowClientsAreEndedAndBlockNobody) {
   EXPECT_EQ(silent.read().status, 0) << "an idle connection is closed without a word";
 }
 
-TEST(Serve, AClientThatGoesFreesItsSlot) {
-  const Running s;
+TEST(Serve, AClientThatGoesFreesItsSlotAndIsCounted) {
+  Running s;
   {
     Client client = s.client();
     client.send_request("POST /v1/completions",
@@ -486,6 +486,10 @@ TEST(Serve, AClientThatGoesFreesItsSlot) {
   EXPECT_EQ(s.post("/v1/completions", completion(R"("max_tokens":1)")).status, 200);
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(2));
   EXPECT_LT(s.metric("saturate_tokens_out_total{model=\"lm\"}"), 30000);
+  s.server->drain();
+  s.join();
+  EXPECT_EQ(s.server->left(), 1) << "the others had their answers, or asked nothing";
+  EXPECT_EQ(s.server->cut_off(), 0);
 }
 
 TEST(Serve, AFullQueueIsSaid) {
@@ -537,6 +541,7 @@ TEST(Serve, DrainingFinishesWhatWasAccepted) {
   EXPECT_NE(whole.body.find("[DONE]"), std::string::npos);
   s.join();
   EXPECT_EQ(s.server->cut_off(), 0);
+  EXPECT_EQ(s.server->left(), 0);
 }
 
 TEST(Serve, KeysAreAskedFor) {

@@ -22,7 +22,7 @@ std::vector<std::u32string_view> sorted_ngrams(std::u32string_view text, size_t 
 void require_pairs(const char* metric, size_t hypotheses, size_t references) {
   if (hypotheses == references && hypotheses > 0) return;
   throw Error(Errc::invalid_argument, metric,
-              fmt::format("{} hypotheses and {} references; give one reference for each "
+              fmt::format("hypotheses: {}, references: {}; give one reference for each "
                           "hypothesis, and at least one of both",
                           hypotheses, references));
 }

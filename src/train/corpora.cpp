@@ -10,6 +10,7 @@
 #include <future>
 #include <iterator>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -331,8 +332,10 @@ std::string text_summary(const char* what, const data::CacheStats& s) {
 
 void report_bad_lines(const char* what, const data::BadLines& bad) {
   if (bad.count == 0) return;
-  log_warning(fmt::format("{}: {} bad lines left out{}", what, bad.count,
-                          bad.first.empty() ? "" : "; the first of them:"));
+  log_warning(fmt::format("{}: {} left out{}", what, counted(bad.count, "bad line"),
+                          bad.first.empty() ? ""
+                          : bad.count == 1  ? ":"
+                                            : "; the first of them:"));
   for (const std::string& line : bad.first) log_warning("  " + line);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/printable.h"
@@ -92,8 +93,8 @@ LoadedModel load_ensemble(std::span<const std::string> paths, std::span<const do
                        kernels::kMaxModels));
   }
   if (!weights.empty() && weights.size() != paths.size()) {
-    refuse(fmt::format("{} weights are given for {} models; give one for each", weights.size(),
-                       paths.size()));
+    refuse(fmt::format("{} for {}; give one for each", counted(weights.size(), "weight"),
+                       counted(paths.size(), "model")));
   }
   int64_t positions = INT64_MAX;
   for (const std::string& path : paths) {

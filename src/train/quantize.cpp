@@ -82,37 +82,38 @@ Rounded round(const model::TensorView& t, Outputs outputs) {
   return r;
 }
 
-int64_t write_weights(const model::SafetensorsReader& file, const model::ModelConfig& config,
-                      const std::string& path) {
+void write_weights(const model::SafetensorsReader& file, const model::ModelConfig& config,
+                   const std::string& path, QuantizedFolder& result) {
   const std::map<std::string, Outputs> matrices = matrices_of(config);
   const auto outputs_of = [&](const model::TensorView& t) {
     const auto at = matrices.find(t.name);
     return t.shape.size() == 2 && at != matrices.end() ? &at->second : nullptr;
   };
   std::vector<model::TensorSpec> specs;
-  int64_t count = 0;
   for (const model::TensorView& t : file.tensors()) {
     const Outputs* const outputs = outputs_of(t);
     specs.push_back({t.name, outputs != nullptr ? "I8" : t.dtype, t.shape});
     if (outputs == nullptr) continue;
-    ++count;
+    ++result.matrices;
     std::vector<int64_t> shape = t.shape;
     shape[*outputs == Outputs::rows ? 1 : 0] = 1;
     specs.push_back({t.name + "_scale", "F32", shape});
   }
-  if (count == 0) refuse(file.path() + " holds no matrix of the model to round");
+  if (result.matrices == 0) refuse(file.path() + " holds no matrix of the model to round");
   model::SafetensorsWriter writer(path, specs);
   for (const model::TensorView& t : file.tensors()) {
     if (const Outputs* const outputs = outputs_of(t)) {
       const Rounded r = round(t, *outputs);
       writer.write(std::as_bytes(std::span(r.values)));
       writer.write(r.scales);
+      result.matrix_bytes += r.values.size();
+      result.scale_bytes += r.scales.size() * sizeof(float);
     } else {
+      result.kept_bytes += t.bytes;
       writer.write({t.data, t.bytes});
     }
   }
   writer.commit();
-  return count;
 }
 
 std::string config_path(const std::string& folder) {
@@ -156,7 +157,7 @@ QuantizedFolder quantize_folder(const std::string& from, const std::string& to) 
     }
     write_json_file(config_path(folder), json);
     const std::string weights = (fs::path(folder) / "model.safetensors").string();
-    result.matrices = write_weights(model::SafetensorsReader(from), config, weights);
+    write_weights(model::SafetensorsReader(from), config, weights, result);
     result.bytes_after = fs::file_size(weights);
   });
   return result;

@@ -81,6 +81,15 @@ TEST(Quantize, MatricesAreWithinHalfAStepAndPackToTheSameBytes) {
     EXPECT_TRUE(fs::exists(f.to() + "/vocab.json"));
     EXPECT_GT(made.bytes_before, made.bytes_after);  // of so small a model most are names
     EXPECT_GT(made.matrices, 5);
+    uint64_t matrices = 0, others = 0, scales = 0;
+    const model::SafetensorsReader file(f.to());
+    for (const model::TensorView& t : file.tensors())
+      (t.dtype == "I8" ? matrices : others) += t.bytes;
+    for (const ParameterSpec& p : store.specs()) scales += p.rows > 1 && !p.wide ? 1 : 0;
+    EXPECT_EQ(made.matrix_bytes, matrices);
+    EXPECT_GE(made.scale_bytes, scales * sizeof(float)) << "one for each output at least";
+    EXPECT_GT(made.kept_bytes, 0U);
+    EXPECT_LT(made.matrix_bytes + made.scale_bytes + made.kept_bytes, made.bytes_after);
     loaded.allocate(ParameterStore::Purpose::inference);
     model::load_weights(f.to(), config, loaded);
     size_t rounded = 0;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/counted.h"
 #include "base/durable_file.h"
 #include "base/html.h"
 #include "base/line_chart.h"
@@ -289,7 +290,7 @@ std::string head(const RunReport& r) {
   for (const auto& row : r.valid) note(row.step, row.elapsed_s);
   if (r.end) note(r.end->step, r.end->elapsed_s);
 
-  std::string sub = fmt::format("{} steps, epoch {}", step, epoch);
+  std::string sub = fmt::format("{}, epoch {}", counted(step, "step"), epoch);
   if (std::isfinite(elapsed)) sub += ", " + format_duration(elapsed) + " of training";
   if (!r.starts.empty()) sub += ", started " + r.starts.front().started;
   if (r.starts.size() > 1) sub += fmt::format(", resumed {}x", r.starts.size() - 1);

@@ -23,13 +23,19 @@ RunLock::RunLock(const std::string& run_folder) {
                 fmt::format("{}: {}; choose a folder that you can write to", run_folder,
                             std::strerror(error_number)));
   };
-  std::error_code failed;
-  std::filesystem::create_directories(run_folder, failed);
-  if (failed) fail(failed.value());
   path_ = (std::filesystem::path(run_folder) / "run.lock").string();
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail(errno);
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+  // A holder that ends removes the file: what was opened before and locked after that is none.
+  // On a file system without stable numbers of files it is never in place.
+  constexpr int kMostTries = 100;
+  for (int tries = 0; tries < kMostTries && !(fd_ >= 0 && in_place()); ++tries) {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    std::error_code failed;
+    made_folder_ |= std::filesystem::create_directories(run_folder, failed);
+    if (failed) fail(failed.value());
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0 && errno == ENOENT && tries + 1 < kMostTries) continue;  // the folder went with it
+    if (fd_ < 0) fail(errno);
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) continue;
     const int error_number = errno;
     std::array<char, 200> holder{};
     const ssize_t n = ::pread(fd_, holder.data(), holder.size() - 1, 0);
@@ -47,10 +53,17 @@ RunLock::RunLock(const std::string& run_folder) {
 }
 
 RunLock::~RunLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  // While it is still held, so that it is nobody else's.
+  std::error_code failed;
+  const bool mine = in_place() && std::filesystem::remove(path_, failed);
+  ::close(fd_);
+  if (mine && made_folder_)
+    std::filesystem::remove(std::filesystem::path(path_).parent_path(), failed);
 }
 
-RunLock::RunLock(RunLock&& o) noexcept : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)) {}
+RunLock::RunLock(RunLock&& o) noexcept
+    : path_(std::move(o.path_)), fd_(std::exchange(o.fd_, -1)), made_folder_(o.made_folder_) {}
 
 bool RunLock::in_place() const noexcept { return is_open_at(fd_, path_); }
 

@@ -5,7 +5,8 @@
 namespace saturate::train {
 
 /// Holds a run folder for one process, for as long as the object lives. The kernel releases it when
-/// the process ends, however it ends, so no stale lock can remain. Only one rank of a run takes it.
+/// the process ends, however it ends, so no stale lock can remain. With the object the file goes, and a
+/// folder that was made for it and is still empty. Only one rank of a run takes it.
 class RunLock {
  public:
   // Creates the folder when it is missing. Errors: io; invalid_argument with the pid and host of
@@ -17,10 +18,13 @@ class RunLock {
 
   // Whether the folder still is the one that was locked: false after it was deleted or moved.
   bool in_place() const noexcept;
+  // Whether the folder was missing before.
+  bool made_folder() const noexcept { return made_folder_; }
 
  private:
   std::string path_;  // of the lock file
   int fd_ = -1;
+  bool made_folder_ = false;
 };
 
 }  // namespace saturate::train

@@ -79,6 +79,12 @@ RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
   fs::remove_all(unfinished_folder(model_folder()), failed);
 }
 
+// Of a run that failed before it kept anything nothing stays.
+RunOutput::~RunOutput() {
+  std::error_code failed;
+  if (lock_->made_folder()) fs::remove(folder_ + "/data", failed);  // where it is empty
+}
+
 std::string RunOutput::model_folder() const { return folder_ + "/model"; }
 
 void RunOutput::begin(const RunConfig& config, const RunHeader& head) {

@@ -27,6 +27,7 @@ class RunOutput {
   // Locks the folder and removes what a killed writer left. Errors: io; invalid_argument when
   // config.resume is off and it holds a checkpoint or a model, or another process uses it.
   RunOutput(const RunConfig& config, BeforeReport before_report);
+  ~RunOutput();  // a folder that it made and that nothing was written to goes
 
   // Writes config.toml and the head of the metrics; rows after head.step of an earlier part are cut
   // off, and at step 0 kept in another file. Errors: io; invalid_argument for metrics that cannot

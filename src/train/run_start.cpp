@@ -13,6 +13,7 @@
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
+#include "train/quantize.h"
 #include "train/rank_agreement.h"
 #include "train/run.h"
 #include "train/tuned_tables.h"
@@ -139,7 +140,9 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
     tell_pipeline(config_.out, step_->pipeline());
   start_or_resume();
   start_validator();
-  throughput_.emplace(matmul_ceiling(device, store_.compute_type(), store_.kernels()));
+  // Cores of a CPU belong to others too: what 0.3 s measure at the start is no ceiling of the run.
+  throughput_.emplace(
+      device.is_cuda() ? matmul_ceiling(device, store_.compute_type(), store_.kernels()) : 0);
   // Mean keys per token: a sentence of n tokens has n^2 pairs; the mean length stands for n.
   const data::CacheStats& stats = corpora_.train.head();
   const bool whole = pack_unit(config_) == data::PackUnit::stream;
@@ -204,6 +207,13 @@ void Run::start_or_resume() {
       load_initial_weights(*initial_, store_, ranks_);
       if (output_) keep_initial_model(config_.out, *initial_);
       log_info(fmt::format("starting from {} (weights {})", initial_->folder, initial_->weights));
+      if (output_ && is_quantized(initial_->folder)) {
+        log_warning(
+            fmt::format("{} was quantized to 8 bits: the run begins with weights as they were "
+                        "rounded; to begin with what they were before, give the folder that was "
+                        "quantized",
+                        initial_->folder));
+      }
     } else {
       store_.initialise(step_->stream(), static_cast<uint64_t>(config_.train.seed));
     }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/log.h"
 #include "data/text_reader.h"
 
@@ -142,15 +143,15 @@ std::shared_ptr<const model::Shortlist> read_shortlist(const std::string& path,
   if (unknown == lines) {
     throw Error(
         Errc::invalid_argument, "shortlist",
-        fmt::format("{}: none of its {} lines has pieces of the model's vocabularies alone; "
+        fmt::format("{}: none of its lines ({}) has pieces of the model's vocabularies alone; "
                     "it is of another model, make one with saturate shortlist",
                     path, lines));
   }
   if (unknown > 0) {
     log_warning(
-        fmt::format("{}: {} of {} lines have pieces that the model's vocabularies lack; "
+        fmt::format("{}: {} of {} {} pieces that the model's vocabularies lack; "
                     "those pieces are left out",
-                    path, unknown, lines));
+                    path, unknown, counted(lines, "line"), unknown == 1 ? "has" : "have"));
   }
   if (!is_vmap)
     reading.end_marian(options, target.vocab_size(), source.pieces() == target.pieces());

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include "base/dtype.h"
 #include "kernels/options.h"
@@ -22,6 +23,7 @@ double matmul_ceiling(Device device, DType dtype, const kernels::KernelOptions& 
 class Throughput {
  public:
   using Clock = std::chrono::steady_clock;
+  // Without a ceiling (0) no utilisation is told.
   explicit Throughput(double ceiling_flops) : ceiling_(ceiling_flops), start_(Clock::now()) {}
 
   void add_batch(double source_tokens, double target_tokens, double flops) {
@@ -35,7 +37,8 @@ class Throughput {
   void resume() { start_ += Clock::now() - pause_; }
 
   struct Rates {
-    double seconds = 0, target_tokens_per_s = 0, data_wait = 0, flop_utilisation = 0;
+    double seconds = 0, target_tokens_per_s = 0, data_wait = 0;
+    double flop_utilisation = std::numeric_limits<double>::quiet_NaN();
   };
   Rates take() {
     const Clock::time_point now = Clock::now();
@@ -44,7 +47,7 @@ class Throughput {
     if (r.seconds > 0) {
       r.target_tokens_per_s = target_ / r.seconds;
       r.data_wait = wait_ / r.seconds;
-      r.flop_utilisation = ceiling_ > 0 ? flops_ / r.seconds / ceiling_ : 0;
+      if (ceiling_ > 0) r.flop_utilisation = flops_ / r.seconds / ceiling_;
     }
     source_ = target_ = flops_ = wait_ = 0;
     start_ = now;

@@ -27,6 +27,26 @@ class Usage(unittest.TestCase):
         for text in [says] if isinstance(says, str) else says:
             self.assertIn(text, err)
 
+    def test_words_in_place_of_whole_numbers_are_refused_as_such(self):
+        for value in ["four", "2.5", "0", "65"]:
+            self.refused("translate", "--model", "x", "--beam", value,
+                         says=f"--beam: {value} is no whole number from 1 to 64 (saturate translate --help explains)")
+        tried = 0
+        for command in "translate generate serve eval quantize shortlist panels bench tune plan quickstart-data doctor".split():
+            _, text, _ = saturate(command, "--help")
+            for flag in re.findall(r"^  (?:-\w,)?(--[\w-]+)\S* U?INT", text, re.MULTILINE):
+                tried += 1
+                self.refused(command, flag, "four", says=[f"{flag}: four is no whole number from ", command])
+        self.assertGreater(tried, 30)
+
+    def test_a_device_is_looked_at_before_the_model(self):
+        for command in ["translate", "generate", "serve", "eval"]:
+            for value in ["gpu", "cuda:", "cuda:x", "CPU", ""]:
+                self.refused(command, "--model", "no-such-model", "--device", value,
+                             says=f"--device: {value} is no device; give auto, cpu, cuda or cuda:N")
+        code, _, err = saturate("translate", "--model", "no-such-model", "--device", "cuda:0")
+        self.assertNotIn("--device", err)
+
     def test_help_of_each_command_has_examples(self):
         for command in ["train", "translate", "generate", "serve", "eval", "info", "bench", "quickstart-data", "panels"]:
             code, out, _ = saturate(command, "--help")

@@ -220,6 +220,19 @@ class Doctor(unittest.TestCase):
         self.refused("compare", trace, trace, "--fail-iff", "step>3%", says="did you mean '--fail-if'?", code=2)
         self.refused("--keep", "", "--", "true", says="--keep is empty", code=2)
 
+    def test_without_a_driver_it_says_so_before_the_command_and_after(self):
+        library = os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "lib", "libsaturate_capture.so")
+        if not os.path.exists(library):
+            self.skipTest("libsaturate_capture.so is not built")
+        environment = {**os.environ, "SATURATE_NVML": "/nowhere/libnvidia-ml.so.1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run([PROGRAM, "doctor", "--", "sh", "-c", "echo ran >&2; exit 3"], capture_output=True,
+                              text=True, timeout=60, env=environment)
+        self.assertEqual(done.returncode, 3, done.stderr)  # the command's
+        before, after = done.stderr.split("ran\n")
+        for said in (before, after):
+            self.assertIn("no NVIDIA driver is here", said)
+        self.assertIn("started CUDA in no process and this machine shows no GPU", after)
+
     def test_ranks_are_told_apart(self):
         for rank, late_us in ((0, 0.0), (1, 3000.0)):
             self.file(f"trace_rank{rank}.json", json.dumps(rank_of_two(rank, late_us)).encode())

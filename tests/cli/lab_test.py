@@ -34,7 +34,7 @@ class Arguments(unittest.TestCase):
                                 (("run",), "program is required"),
                                 ((), "subcommand is required"),
                                 (("run", "gpu_bound", "--remedy"), "it has no remedy"),
-                                (("run", "host_work", "--steps", "0"), "not in range"),
+                                (("run", "host_work", "--steps", "0"), "0 is no whole number from 1 to"),
                                 (("run", "host_work", "--device", "gpu7"), "gpu7")):
             with self.subTest(arguments):
                 code, out, error = lab(*arguments)

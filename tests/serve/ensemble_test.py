@@ -174,7 +174,7 @@ class Ensemble(unittest.TestCase):
                 (["--model", f"both={self.a},"], "a folder is missing between commas"),
                 (["--model", f"both={self.a},{self.base}/small"], "of the source vocabulary is"),
                 (["--model", "both=" + ",".join([self.a] * 9)], "9 models are given; at most 8"),
-                (["--model", both, "--weights", "1,2,3"], "3 weights are given for the 2 folders of both"),
+                (["--model", both, "--weights", "1,2,3"], "3 weights for the 2 folders of both"),
                 (["--model", both, "--weights", "1,x"], '"x" is no number from 1e-06 to 1e+06'),
                 (["--model", both, "--weights", "1,-1"], '"-1" is no number'),
                 (["--model", both, "--weights", "1,nan"], '"nan" is no number'),

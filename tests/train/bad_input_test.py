@@ -114,6 +114,7 @@ class BadInput(unittest.TestCase):
         out = f"{self.root}/{out}"
         self.refused(self.saturate(*self.train_command(out, train, settings, extra), **more), *says, code=code)
         self.assertFalse(os.path.exists(f"{out}/metrics.jsonl"))
+        self.assertFalse(os.path.exists(f"{out}/run.lock"))
         self.assertFalse(os.path.exists(f"{out}/checkpoints"))
 
     def trained(self, train, settings=None, extra=(), out="out", **more):
@@ -160,6 +161,7 @@ class Corpora(BadInput):
     def test_files_that_cannot_be_opened(self):
         target = self.pair[1]
         self.not_trained([f"{self.root}/nothing", target], f"{self.root}/nothing", "check the path", code=1)
+        self.assertFalse(os.path.exists(f"{self.root}/out"))  # nothing was there, and nothing was kept
         self.not_trained([self.root, target], self.root, "is a directory", code=1)
         if os.getuid() != 0:
             path = self.file("secret", b"a\n")
@@ -184,7 +186,7 @@ class Corpora(BadInput):
     def test_validation_text_is_looked_at_first(self):
         out = f"{self.root}/out"
         short = self.file("short", "a\n")
-        self.not_trained(self.pair, short, "1 lines", extra=["--valid", short, f"{self.data}/valid.pt"])
+        self.not_trained(self.pair, short, "has 1 line and", extra=["--valid", short, f"{self.data}/valid.pt"])
         self.not_trained(self.pair, f"{self.root}/no", extra=["--valid", f"{self.root}/no", short], code=1)
         self.assertFalse(os.path.exists(f"{out}/data/train.tokens"))
 
@@ -244,7 +246,7 @@ class Corpora(BadInput):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.split("\n")
         self.assertEqual((len(lines), lines[1]), (4, ""))
-        self.assertIn("1 bad lines", done.stderr)
+        self.assertIn("1 bad line was written as a blank line", done.stderr)
 
     def test_a_language_model_learns_and_writes_line_feeds(self):
         text = self.file("verse.txt", "one two\n\n  three four\n" * 200)

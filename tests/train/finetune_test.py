@@ -118,6 +118,21 @@ class FineTuning(unittest.TestCase):
         self.assertEqual(start["loss"], self.rows("base", "valid")[-1]["loss"])
         self.assertEqual(end["loss"], start["loss"])
 
+    def test_quantized_weights_begin_as_they_were_rounded_and_a_line_says_so(self):
+        subprocess.run([OPTIONS.program, "quantize", "--model", f"{self.root}/base", "--out", f"{self.root}/base-int8"],
+                       check=True, capture_output=True)
+        done = self.train("from-int8", 1, init="base-int8")
+        said = [line for line in done.stderr.splitlines() if "was quantized to 8 bits" in line]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertIn(f"{self.root}/base-int8", said[0])
+        self.assertIn("give the folder that was quantized", said[0])
+        rounded, whole = (self.rows(out, "valid")[at]["loss"] for out, at in [("from-int8", 0), ("base", -1)])
+        self.assertNotEqual(rounded, whole)
+        self.assertAlmostEqual(rounded, whole, delta=0.05)
+        with open(f"{self.root}/from-int8/model/config.json", encoding="utf8") as file:
+            self.assertNotIn("quantization_config", json.load(file))
+        self.assertNotIn("was quantized", self.train("from-whole", 1).stderr)
+
     def test_moves_on_from_there(self):
         self.train("tuned", 30)
         rows = self.rows("tuned", "valid")

@@ -95,6 +95,10 @@ class Training(unittest.TestCase):
         self.train("learns", 120)
         losses = self.losses("learns")
         self.assertLess(losses[120], 0.7 * losses[1])
+        # Cores that others use as well have no rate to be a share of.
+        with open(f"{self.root}/learns/metrics.jsonl", encoding="utf8") as file:
+            rows = [row for row in map(json.loads, file) if row["kind"] == "train"]
+        self.assertEqual({row["flop_utilisation"] is None for row in rows}, {OPTIONS.device == "cpu"})
 
     def test_resume_continues_bit_for_bit_even_twice(self):
         for extra in [{}, {"optimizer.ema_decay": 0.9, "batch.accumulate": 2, "model.dropout": 0.2}]:

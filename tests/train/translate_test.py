@@ -163,6 +163,26 @@ class Translate(unittest.TestCase):
             self.assertEqual((content(f"{out}.part") if args else done.stdout).splitlines(), want)
         self.assertFalse(os.path.exists(out))
 
+    def test_groups_differ_unless_nothing_parts_them(self):
+        wanted = ["--input", self.text, "--beam", "4", "--nbest", "4"]
+        groups = [*wanted, "--beam-groups", "4"]
+
+        def lists(*args):
+            found = {}
+            for line in self.translate(*args).decode().splitlines():
+                number, text, _, score = line.split(" ||| ")
+                found.setdefault(number, []).append((float(score), text))
+            return [each for each in found.values() if each[0][1]]  # of a blank line there is nothing to list
+
+        apart, alike = lists(*groups), lists(*groups, "--diversity-penalty", "0")
+        self.assertEqual(apart, lists(*groups, "--diversity-penalty", "0.5"))
+        for each in apart:  # also where two groups came to the same
+            self.assertEqual(len(each), 4)
+            self.assertEqual([score for score, _ in each], sorted((score for score, _ in each), reverse=True))
+        self.assertGreater(sum(len(set(each)) for each in apart), 2 * len(apart))
+        self.assertEqual([len(set(each)) for each in alike], [1] * len(alike))
+        self.assertEqual(lists(*wanted), lists(*wanted, "--beam-groups", "1"))  # no groups, no penalty
+
     def test_json_has_what_the_lists_have(self):
         wanted = ["--input", self.text, "--beam", "4", "--nbest", "3"]
         lists = [line.split(" ||| ") for line in self.translate(*wanted, "--word-scores").decode().splitlines()]
@@ -281,8 +301,8 @@ class Translate(unittest.TestCase):
 
         small = f"{self.root}/small"
         self.train(small, data__vocab_size=120, train__max_steps=1)
-        for args, reason in [(["--model", small], b"of the source vocabulary is "), (["--weights", "1,2"], b"2 weights are given for 1"),
-                             (["--model", other, "--weights", "1"], b"1 weights are given for 2"),
+        for args, reason in [(["--model", small], b"of the source vocabulary is "), (["--weights", "1,2"], b"2 weights for 1 model;"),
+                             (["--model", other, "--weights", "1"], b"1 weight for 2 models;"),
                              (["--model", other, "--weights", "1,-1"], b"--weights"),
                              (["--model", other, "--adapter", other], b"--adapter is for one model"),
                              (["--model", self.model] * 8, b"9 models are given; at most 8")]:

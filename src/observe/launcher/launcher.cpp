@@ -318,7 +318,10 @@ LaunchResult run_captured(const LaunchOptions& o) {
   std::string no_gpu;
   std::unique_ptr<GpuMonitor> driver = GpuMonitor::open(no_gpu);  // takes long on some machines
   std::string no_rates;
-  if (driver) host.copy_rates = rates_of(*driver, no_rates);
+  if (driver)
+    host.copy_rates = rates_of(*driver, no_rates);
+  else  // before the command, which may take hours
+    log_warning("[doctor] no GPU to watch: " + no_gpu);
   const int64_t started_ns = now_ns(), faults = page_faults_of_children();
   Child child(o, library, cupti_library);
   Deadline deadline(o.timeout_s, started_ns);
@@ -379,6 +382,7 @@ LaunchResult run_captured(const LaunchOptions& o) {
   result.page_faults = page_faults_of_children() - faults;
   result.timed_out = deadline.timed_out();
   result.interrupted = child.asked_to_end();
+  result.no_gpu = no_gpu;
   collect(o.folder, result);
   return result;
 }

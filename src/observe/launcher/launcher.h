@@ -30,7 +30,8 @@ struct LaunchResult {
   double wall_s = 0;
   int64_t page_faults = 0;  // without reading from a disk: of what ended and was waited for
   bool timed_out = false, interrupted = false;  // this process was asked to end
-  std::vector<std::string> failures;            // what processes said that could not be captured
+  std::string no_gpu;                 // why the driver could not be asked; empty when it could
+  std::vector<std::string> failures;  // what processes said that could not be captured
 };
 
 // A library of this program, where it was installed or built; "" when it is not there.

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
+
 namespace saturate::observe {
 namespace {
 
@@ -238,11 +240,11 @@ std::vector<std::string> ThreadSampler::summary() const {
   if (longest_ns == 0) return {};
   const double seconds = 1e-9 * static_cast<double>(longest_ns);
   std::vector<std::string> out;
-  out.push_back(fmt::format(
-      "host: {} threads on {:.2f} cores; context switches a second: {:.0f} voluntary, {:.0f} "
-      "involuntary; ready without a core for {:.2f} s of {:.1f} s",
-      lines.size(), cores, static_cast<double>(voluntary) / seconds,
-      static_cast<double>(involuntary) / seconds, waited_s, seconds));
+  out.push_back(
+      fmt::format("host: {} on {:.2f} cores; context switches a second: {:.0f} voluntary, {:.0f} "
+                  "involuntary; ready without a core for {:.2f} s of {:.1f} s",
+                  counted(lines.size(), "thread"), cores, static_cast<double>(voluntary) / seconds,
+                  static_cast<double>(involuntary) / seconds, waited_s, seconds));
   std::sort(lines.begin(), lines.end(),
             [](const Line& a, const Line& b) { return a.core_share > b.core_share; });
   std::string busiest;

@@ -152,7 +152,7 @@ TEST_F(Sampling, SummaryNamesTheBusiest) {
   }
   const std::vector<std::string> lines = sampler.summary();
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_NE(lines[0].find("1 threads on 0.50 cores"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("1 thread on 0.50 cores"), std::string::npos) << lines[0];
   EXPECT_NE(lines[0].find("500 voluntary"), std::string::npos) << lines[0];
   EXPECT_NE(lines[1].find("python3 (100) 50%"), std::string::npos) << lines[1];
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/html.h"
 #include "base/svg.h"
 #include "base/text.h"
@@ -218,15 +219,14 @@ std::string counters_html(const Counters& counters, double step_ns) {
 std::string capture_html(const Diagnosis& g) {
   const Analysis& a = g.analysis;
   std::string html = fmt::format(
-      "<h2>Capture</h2>\n<p>{}, {} records. Steps: {}, {} left out as warm-up, {} stretches "
+      "<h2>Capture</h2>\n<p>{}, {}. Steps: {}, {} left out as warm-up, {} stretches "
       "between them.</p>\n",
-      escape_html(a.source), a.records, escape_html(a.steps.rule), a.steps.warm_up,
-      a.steps.irregular);
+      escape_html(a.source), counted(a.records, "record"), escape_html(a.steps.rule),
+      a.steps.warm_up, a.steps.irregular);
   if (a.dropped > 0)
-    html += fmt::format("<p>{} records were lost when it was recorded.</p>\n", a.dropped);
+    html += fmt::format("<p>{} lost when it was recorded.</p>\n", counted(a.dropped, "record"));
   if (a.malformed > 0)
-    html +=
-        fmt::format("<p>{} records contradict themselves and were left out.</p>\n", a.malformed);
+    html += fmt::format("<p>{} left out: contradictory.</p>\n", counted(a.malformed, "record"));
   for (const std::string& note : a.notes) html += "<p>" + escape_html(note) + "</p>\n";
   return html;
 }

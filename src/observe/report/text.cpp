@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/counted.h"
 #include "observe/analyse/fix_words.h"
 #include "observe/report/counters_rows.h"
 #include "observe/report/host_lines.h"
@@ -181,15 +182,16 @@ std::string kernels_text(const Diagnosis& g) {
 
 std::string quality_text(const Diagnosis& g) {
   const Analysis& a = g.analysis;
-  std::string out = fmt::format("\nCapture: {}, {} records; steps: {}", a.source, a.records,
-                                printable(a.steps.rule));
+  std::string out = fmt::format("\nCapture: {}, {}; steps: {}", a.source,
+                                counted(a.records, "record"), printable(a.steps.rule));
   if (a.steps.found)
     out += fmt::format(", {} left out as warm-up, {} stretches between steps", a.steps.warm_up,
                        a.steps.irregular);
   out += "\n";
-  if (a.dropped > 0) out += fmt::format("  {} records were lost when it was recorded\n", a.dropped);
+  if (a.dropped > 0)
+    out += fmt::format("  {} lost when it was recorded\n", counted(a.dropped, "record"));
   if (a.malformed > 0)
-    out += fmt::format("  {} records contradict themselves and were left out\n", a.malformed);
+    out += fmt::format("  {} left out: contradictory\n", counted(a.malformed, "record"));
   if (g.fixes.unexplained > 0.01)
     out += fmt::format(
         "  waits of issued work that nothing in it explains add up to {:.1f}% of the time\n",

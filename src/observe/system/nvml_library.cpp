@@ -23,9 +23,9 @@ bool Library::load(const std::string& path, std::string& why) {
   void* library = dlopen(path.empty() ? "libnvidia-ml.so.1" : path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* error = dlerror();
-    why =
-        fmt::format("{}; is the NVIDIA driver installed, and the container started with its GPUs?",
-                    error ? error : "libnvidia-ml.so.1 cannot be loaded");
+    why = fmt::format(
+        "no NVIDIA driver is here ({}); install one, or start the container with its GPUs",
+        error ? error : "libnvidia-ml.so.1 cannot be loaded");
     return false;
   }
   const auto get = [&](auto& function, std::initializer_list<const char*> names) {
