@@ -264,6 +264,8 @@ Json named_line_json(const Verdict& v) {
           {"share", v.line->share},
           {"with_backward_pass", v.line->share + v.line->backward},
           {"function_share", v.line->function_share},
+          {"lock_holder", place_json(v.line->holder)},
+          {"lock_holder_thread", v.line->holder_thread},
           {"remark", v.line->remark}};
 }
 

@@ -101,5 +101,20 @@ TEST(NamedLine, LinesOfOneFunctionTogether) {
   EXPECT_EQ(named(g), "draw");
 }
 
+TEST(NamedLine, WhoHoldsTheInterpretersLockIsInJson) {
+  Diagnosis g = of("host_bound");
+  HostLines& h = g.analysis.devices[0].host_lines;
+  h.samples = 40;
+  h.lines = {line("learn", 0.8)};
+  name_line(g);
+  EXPECT_TRUE(named_line_json(g.verdict)["lock_holder"].is_null());
+  h.lines[0].holder = line("hand_over", 1).at;
+  h.lines[0].holder_thread = "thread 7";
+  name_line(g);
+  const Json named = named_line_json(g.verdict);
+  EXPECT_EQ(named["lock_holder"]["function"], "hand_over");
+  EXPECT_EQ(named["lock_holder_thread"], "thread 7");
+}
+
 }  // namespace
 }  // namespace saturate::observe

@@ -177,8 +177,12 @@ def planted_functions(text):
 
 def line_of(report, program=""):
     """The function and text of the line that a report's verdict names, of older reports the first of its lines: of a
-    worker where the launching thread only waits; of its caller where it lies in a file that programs share."""
+    worker where the launching thread only waits; of its caller where it lies in a file that programs share; of who
+    holds the interpreter's lock where it waits for that."""
     named = report["verdict"].get("line")
+    if named and named.get("lock_holder"):
+        holder = named["lock_holder"]
+        return holder["function"].split(".")[-1], f"{named['function_share']:.0%} waits for {holder['text']}, {holder['function']}"
     if named and "loader's workers" not in named["remark"]:
         at = named["at"] if named["at"]["file"] == program + ".py" else named["called_from"] or named["at"]
         return at["function"].split(".")[-1], f"{max(named['with_backward_pass'], named['function_share']):.0%} {at['text']}, {at['function']}"
