@@ -210,7 +210,8 @@ class Finder {
     } else if (kind == FixKind::growth) {
       set_growth(f);
     } else if (kind == FixKind::graphs) {
-      set_graphs(f, surely, step(kinds, Assume::at_most), step(kinds, Assume::likely));
+      set_graphs(f, surely, std::min(step(kinds, Assume::at_most), one_program_ns()),
+                 step(kinds, Assume::likely));
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
     } else if (kind == FixKind::weight_casts) {
@@ -388,6 +389,16 @@ class Finder {
     if (!growth_.found) return 1;
     const double all = analysis_.steps.stretch_ns, less = growth_.mean_ns - ns;
     return all / std::max(1.0, all - std::max(0.0, less));
+  }
+  // XLA issues from threads of its own, whose waits for the thread that calls them look like waits for data.
+  // Where that is much, operations that become one program may leave the device's work alone: no bound else.
+  double one_program_ns() const {
+    constexpr double kMuch = 0.05;
+    const Budget& b = analysis_.devices.front().budget;
+    const auto total = static_cast<double>(std::max<int64_t>(1, b.total_ns()));
+    if (analysis_.framework != "JAX" || static_cast<double>(b[Leaf::loader]) < kMuch * total)
+      return base_;
+    return base_ * static_cast<double>(b.busy_ns()) / total;
   }
   // How far it goes on is the program's; a run as long again begins where this one ends.
   void set_growth(Fix& f) const {

@@ -355,6 +355,30 @@ TEST(Fixes, WhatIsAGraphIsNotPromisedOne) {
   EXPECT_LT(promise(OpKind::graph), 1.01);
 }
 
+// XLA's threads wait for the one that calls them: what looks like data that is late goes with the calls.
+TEST(Fixes, OneProgramOfJaxMayLeaveTheDevicesWorkAlone) {
+  Simulator s{Machine{}};
+  for (int i = 0; i < 24; ++i) {
+    s.begin_step(i);
+    s.wait(SpanKind::loader, "another thread", 400'000);
+    layers(s, 100, 12'000, 25'000);
+    s.synchronize();
+  }
+  const Trace t = s.take();
+  Trace copy = t;
+  Analysis a = analyse(copy);
+  const auto graphs = [&](const char* framework) {
+    a.framework = framework;
+    return *find(find_fixes(replay_of(t, a), a), FixKind::graphs);
+  };
+  const Budget& b = a.devices[0].budget;
+  const double alone = static_cast<double>(b.total_ns()) / static_cast<double>(b.busy_ns());
+  const Fix other = graphs("PyTorch"), jax = graphs("JAX");
+  EXPECT_LT(std::max(other.speedup, other.high), 0.8 * alone);
+  EXPECT_FALSE(jax.ceiling);
+  EXPECT_NEAR(jax.high, alone, 0.05 * alone);
+}
+
 TEST(Fixes, OverlapsAreSaid) {
   const Outcome r = run([](Simulator& s) {
     layers(s, 100, 6'000, 20'000);

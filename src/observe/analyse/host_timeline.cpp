@@ -13,10 +13,10 @@ namespace {
 
 // In the order in which they win.
 constexpr std::array kOrder = {
-    Leaf::lost,      Leaf::tool,          Leaf::code_load, Leaf::allocator,
-    Leaf::sync,      Leaf::blocking_copy, Leaf::launch,    Leaf::other_call,
-    Leaf::gil,       Leaf::runnable,      Leaf::lock,      Leaf::file_write,
-    Leaf::file_read, Leaf::network,       Leaf::loader,    Leaf::blocked};
+    Leaf::lost,       Leaf::tool,          Leaf::code_load, Leaf::allocator,
+    Leaf::sync,       Leaf::blocking_copy, Leaf::runnable,  Leaf::launch,
+    Leaf::other_call, Leaf::gil,           Leaf::lock,      Leaf::file_write,
+    Leaf::file_read,  Leaf::network,       Leaf::loader,    Leaf::blocked};
 
 size_t rank_of(Leaf leaf) {
   return static_cast<size_t>(std::find(kOrder.begin(), kOrder.end(), leaf) - kOrder.begin());

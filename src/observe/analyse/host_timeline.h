@@ -24,8 +24,8 @@ bool holds_call(const DeviceOp& op, const HostCall& call);
 
 // The host's side of a sorted trace: which call issued an operation, and each thread's time cut
 // into disjoint pieces. Of calls and spans that overlap on one thread the rarest kind wins: capture
-// lost, tool, code loading, allocation, synchronisation, copy, launch, other call, interpreter lock,
-// no core, lock, file, network, loader, blocked. Cost O(n log n), 24 bytes a call and 32 a piece. The trace must outlive it.
+// lost, tool, code loading, allocation, synchronisation, copy, no core (a launch takes long by itself
+// or for want of one), launch, other call, interpreter lock, lock, file, network, loader, blocked. Cost O(n log n), 24 bytes a call and 32 a piece. The trace must outlive it.
 class HostTimeline {
  public:
   explicit HostTimeline(const Trace& trace);

@@ -33,5 +33,23 @@ TEST(HostTimeline, CallsOfManyProcessesAreFoundQuickly) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
+// A launch that takes long because its thread has no core is not slow by itself; a wait for the device
+// is one with or without a core.
+TEST(HostTimeline, LaunchWithoutACoreIsNoLaunch) {
+  Trace t;
+  const uint32_t thread = t.threads.add({4000, 1});
+  t.calls.push_back({1'000, 9'000, 1, t.names.add("cudaMemsetAsync"), thread});
+  t.calls.push_back({10'000, 19'000, 2, t.names.add("cudaStreamSynchronize"), thread});
+  const uint32_t ready = t.names.add("ready, without a core");
+  t.spans.push_back({2'000, 8'000, ready, thread, SpanKind::runnable});
+  t.spans.push_back({11'000, 18'000, ready, thread, SpanKind::runnable});
+  const HostTimeline host(t);
+  std::vector<std::pair<Leaf, int64_t>> found;
+  for (const HostPiece& p : host.thread(thread)) found.emplace_back(p.leaf, p.end_ns - p.start_ns);
+  const std::vector<std::pair<Leaf, int64_t>> expected = {
+      {Leaf::launch, 1'000}, {Leaf::runnable, 6'000}, {Leaf::launch, 1'000}, {Leaf::sync, 9'000}};
+  EXPECT_EQ(found, expected);
+}
+
 }  // namespace
 }  // namespace saturate::observe
