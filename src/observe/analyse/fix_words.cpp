@@ -315,7 +315,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           share(d, {Leaf::runnable}));
       f.action = torch
                      ? "fewer DataLoader workers and threads in them (OMP_NUM_THREADS=1), or more "
-                       "cores; see the cgroup's CPU limit"
+                       "cores; see the cgroup's CPU limit, and the cores that workers inherit"
                      : "fewer busy threads beside the one that launches, or more cores; see the "
                        "cgroup's CPU limit";
       f.caveat = "known only where the run was watched";

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <charconv>
+#include <fstream>
 
 namespace saturate::observe {
 namespace {
@@ -74,6 +76,29 @@ bool read_thread_io(pid_t pid, pid_t thread, ThreadIo& io, const std::string& pr
   return !text.empty();
 }
 
+int64_t cores_in(std::string_view list) {
+  int64_t cores = 0;
+  for (size_t at = 0; at < list.size();) {
+    if (std::isdigit(static_cast<unsigned char>(list[at])) == 0) {
+      ++at;
+      continue;
+    }
+    const int64_t first = number_at(list, at);
+    const bool range = at < list.size() && list[at] == '-';
+    if (range) ++at;
+    cores += (range ? number_at(list, at) : first) - first + 1;
+  }
+  return cores;
+}
+
+int64_t cores_of_machine(const std::string& proc) {
+  std::ifstream file(proc + "/stat");
+  int64_t cores = 0;
+  for (std::string line; std::getline(file, line) && line.starts_with("cpu");)
+    if (line.size() > 3 && line[3] != ' ') ++cores;
+  return cores;
+}
+
 bool read_thread(pid_t pid, pid_t thread, bool with_switches, ThreadCounts& counts,
                  const std::string& proc, ThreadFiles& files, const ThreadCounts* asleep) {
   const std::string_view times = files.schedstat.read(proc, pid, thread, "schedstat", files.keep);
@@ -92,6 +117,12 @@ bool read_thread(pid_t pid, pid_t thread, bool with_switches, ThreadCounts& coun
     const std::string_view text = status.read(proc, pid, thread, "status", false);
     counts.voluntary = field(text, "\nvoluntary_ctxt_switches:");
     counts.involuntary = field(text, "\nnonvoluntary_ctxt_switches:");
+    constexpr std::string_view kList = "\nCpus_allowed_list:";
+    const size_t list = text.find(kList);
+    if (list != text.npos) {
+      const std::string_view rest = text.substr(list + kList.size());
+      counts.may_use = cores_in(rest.substr(0, rest.find('\n')));
+    }
   }
   return true;
 }

@@ -38,15 +38,21 @@ struct ThreadCounts {
   int64_t run_ns = 0, wait_ns = 0;         // on a core; ready but without one
   int64_t slices = 0;                      // times on a core
   int64_t voluntary = 0, involuntary = 0;  // context switches
+  int64_t may_use = 0;                     // cores that it may run on; 0: not known
   int64_t user_ticks = 0, system_ticks = 0;
   char state = '?';  // R, S, D, ...
   std::string name;
 };
-// Whether the thread was there. Context switches are read only when `with_switches`: they cost as
-// much as all the rest. Of a thread that is asleep in `asleep` and was on no core since, the rest is
+// Whether the thread was there. Context switches and the cores that it may use are read only when
+// `with_switches`: they cost as much as all the rest. Of a thread that is asleep in `asleep` and was on no core since, the rest is
 // taken from there.
 bool read_thread(pid_t pid, pid_t thread, bool with_switches, ThreadCounts& counts,
                  const std::string& proc, ThreadFiles& files, const ThreadCounts* asleep = nullptr);
+
+// Cores in a list of the kernel's: "0-3,8" has five.
+int64_t cores_in(std::string_view list);
+// Cores of the machine that are on; 0: not known.
+int64_t cores_of_machine(const std::string& proc);
 
 // Bytes that the thread moved by read and write calls, cached or not; files, pipes and the like.
 struct ThreadIo {

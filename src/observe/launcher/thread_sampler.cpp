@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -87,7 +88,10 @@ void ThreadSampler::sample() {
       t.resting = INT64_MAX / 2;
       continue;
     }
-    if (!all) now.voluntary = t.last.voluntary, now.involuntary = t.last.involuntary;
+    if (!all) {
+      now.voluntary = t.last.voluntary, now.involuntary = t.last.involuntary;
+      now.may_use = t.last.may_use;
+    }
     read_wait(key.first, key.second, t, now, now_ns);
     if (t.first_ns == 0) {
       t.first = now;
@@ -225,6 +229,8 @@ std::vector<std::string> ThreadSampler::summary() const {
   std::vector<Line> lines;
   int64_t voluntary = 0, involuntary = 0, longest_ns = 0;
   double waited_s = 0, cores = 0;
+  std::map<int64_t, std::pair<size_t, double>>
+      by_cores;  // threads and what they used, by what they may use
   for (const auto& [key, t] : threads_) {
     const int64_t seen = t.last_ns - t.first_ns;
     if (t.first_ns == 0 || seen <= 0) continue;
@@ -235,6 +241,11 @@ std::vector<std::string> ThreadSampler::summary() const {
     const double share =
         static_cast<double>(t.last.run_ns - t.first.run_ns) / static_cast<double>(seen);
     cores += share;
+    if (t.last.may_use > 0) {
+      auto& [count, used] = by_cores[t.last.may_use];
+      ++count;
+      used += share;
+    }
     lines.push_back({share, fmt::format("{} ({}) {:.0f}%", t.last.name, key.second, 100 * share)});
   }
   if (longest_ns == 0) return {};
@@ -251,6 +262,15 @@ std::vector<std::string> ThreadSampler::summary() const {
   for (size_t i = 0; i < std::min(kShownThreads, lines.size()) && lines[i].core_share >= 0.01; ++i)
     busiest += (i > 0 ? ", " : "") + lines[i].text;
   if (!busiest.empty()) out.push_back("host: threads that ran most: " + busiest);
+  const int64_t machine = cores_of_machine(reader_.root());
+  if (!by_cores.empty() && by_cores.begin()->first < machine) {
+    const auto& [may_use, threads] = *by_cores.begin();
+    out.push_back(fmt::format(
+        "host: {} of {} may run on {} of the machine's {} only (taskset, sched_setaffinity or a "
+        "container; children inherit it), and used {:.2f}",
+        threads.first, counted(lines.size(), "thread"), may_use,
+        counted(static_cast<size_t>(machine), "core"), threads.second));
+  }
   for (const std::string& line : waits_.refused()) out.push_back("host: " + line);
   if (!uses_.refused().empty())
     out.push_back("host: " + uses_.refused() + ", so bytes by file are not known");

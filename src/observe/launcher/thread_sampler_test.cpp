@@ -29,8 +29,9 @@ class Sampling : public ::testing::Test {
     std::ofstream(process + "/stat") << stat;
     std::ofstream(task + "/stat") << stat;
     std::ofstream(task + "/schedstat") << run_ns << " " << wait_ns << " 5\n";
-    std::ofstream(task + "/status") << "Name:\tx\nvoluntary_ctxt_switches:\t" << switches
-                                    << "\nnonvoluntary_ctxt_switches:\t3\n";
+    std::ofstream(task + "/status")
+        << "Name:\tx\nvoluntary_ctxt_switches:\t" << switches
+        << "\nnonvoluntary_ctxt_switches:\t3\nCpus_allowed_list:\t" << cores << "\n";
   }
   Trace spans(ThreadSampler& sampler) {
     Trace t;
@@ -41,6 +42,7 @@ class Sampling : public ::testing::Test {
 
   TempFolder folder;
   int switches = 10;
+  std::string cores = "0-3";
   int64_t now_ns = 0;
   static constexpr int64_t kMs = 1'000'000, kStep = 10 * kMs;
 };
@@ -155,6 +157,30 @@ TEST_F(Sampling, SummaryNamesTheBusiest) {
   EXPECT_NE(lines[0].find("1 thread on 0.50 cores"), std::string::npos) << lines[0];
   EXPECT_NE(lines[0].find("500 voluntary"), std::string::npos) << lines[0];
   EXPECT_NE(lines[1].find("python3 (100) 50%"), std::string::npos) << lines[1];
+}
+
+TEST_F(Sampling, SummaryNamesThreadsOnFewCores) {
+  std::ofstream(folder / "stat") << "cpu  9 9\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\nintr 5\n";
+  const auto summary = [&](const char* of_the_second) {
+    ThreadSampler sampler(
+        100, [this] { return now_ns; }, folder / "");
+    for (int i = 0; i <= 40; ++i) {
+      cores = "0-3";
+      write(100, 100, i * kStep / 4, 0, i < 40 ? 'R' : 'S');
+      cores = of_the_second;
+      write(100, 101, i * kStep / 2, 0, i < 40 ? 'R' : 'S');
+      now_ns += kStep;
+      sampler.sample();
+    }
+    std::string all;
+    for (const std::string& line : sampler.summary()) all += line + "\n";
+    return all;
+  };
+  const std::string bound = summary("1,3");
+  EXPECT_NE(bound.find("1 of 2 threads may run on 2 of the machine's 4 cores"), std::string::npos)
+      << bound;
+  EXPECT_NE(bound.find("and used 0.50"), std::string::npos) << bound;
+  EXPECT_EQ(summary("0-3").find("may run"), std::string::npos);
 }
 
 TEST_F(Sampling, AThreadThatEndsIsNoError) {
