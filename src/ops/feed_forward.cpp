@@ -120,7 +120,7 @@ Value feed_forward(Tape& tape, Value x, const Projection& in, const Projection& 
   // relu's result says its slope too; of another function slopes are kept beside its result, where a kernel is faster.
   const bool relu = kind == ActivationKind::relu;
   l.slopes = !relu && tape.device().is_cuda();
-  bool at_once = pays(activated(tape, l, relu ? x : in.weight, x));
+  bool at_once = pays(activated(tape, l, relu ? x : in.weight, x));  // in.weight: any value but x
   l.slopes = l.slopes && at_once && pays(differentiated(tape, l, x, x, x, {}));
   at_once = at_once && (relu || l.slopes);
   l.sums =

@@ -61,6 +61,9 @@ MatmulArgs checked(const MatmulArgs& args) {
     require_matrix("aux", x.epilogue.aux, x.m, x.epilogue.aux_columns(x.n), x.epilogue.ld_aux);
   require(x.batch <= 1 || (x.epilogue.aux == nullptr && x.epilogue.column_sum == nullptr),
           fmt::format("a batch of {} takes neither aux nor column_sum; loop over it", x.batch));
+  require(!x.epilogue.slopes || x.epilogue.kind == EpilogueKind::activation ||
+              x.epilogue.kind == EpilogueKind::derivative,
+          "slopes are of an activation or a derivative");
   require(x.c != x.d || x.ldc == x.ldd,
           fmt::format("c is d but their leading dimensions {} and {} differ", x.ldc, x.ldd));
   return x;

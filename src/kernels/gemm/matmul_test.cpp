@@ -236,6 +236,9 @@ TEST(MatmulRules, SaysWhatIsWrong) {
   bad.epilogue.aux = x, bad.batch = 2;
   EXPECT_NE(message_of(bad).find("a batch of 2 takes neither aux nor column_sum"),
             std::string::npos);
+  bad.batch = 1, bad.epilogue.kind = EpilogueKind::gated_derivative, bad.epilogue.slopes = true;
+  bad.epilogue.ld_aux = 8, bad.ldd = bad.ldc = 8;
+  EXPECT_EQ(message_of(bad), "[matmul] slopes are of an activation or a derivative");
   bad = ok;
   bad.d_type = DType::bf16;
   EXPECT_NE(message_of(bad).find("a and b are f32 and d is bf16"), std::string::npos);

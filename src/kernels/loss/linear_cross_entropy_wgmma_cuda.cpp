@@ -11,10 +11,10 @@ namespace saturate::kernels {
 namespace {
 
 using wgmma::ceil_div;
-using wgmma::kExponentialTileN;
 using wgmma::kLossTileM;
 using wgmma::kLossTileN;
 using wgmma::kTileK;
+using wgmma::kTurnTileN;
 
 ColumnSumArgs class_sums(const LinearCrossEntropyArgs& a) {
   return {.rows = a.vocab, .cols = a.width, .ld = a.width, .dtype = a.dtype};
@@ -31,7 +31,7 @@ struct Scratch {
       return at;
     };
     const auto floats = [&](int64_t count) { return reinterpret_cast<float*>(take(count * 4)); };
-    rows.tiles = ceil_div(a.ld, kExponentialTileN);
+    rows.tiles = ceil_div(a.ld, kTurnTileN);
     rows.x_groups = ceil_div(a.rows, kLossGroupRows);
     rows.target_logit = floats(a.rows);
     rows.tile_sums = floats(rows.tiles * a.rows);
@@ -61,9 +61,9 @@ void linear_cross_entropy_wgmma_cuda(const Context& ctx, const LinearCrossEntrop
                            .k = a.width,
                            .ldd = a.ld,
                            .alpha = kMostExponent};
-  wgmma::Problem p = wgmma::problem_of(product, kLossTileM, kExponentialTileN, kTileK, 1, 8);
+  wgmma::Problem p = wgmma::problem_of(product, kLossTileM, kTurnTileN, kTileK, 1, 8);
   p.a = wgmma::map_of(a.x, a.dtype, a.rows, a.width, a.width, kLossTileM);
-  p.b = wgmma::map_of(a.w, a.dtype, a.ld, a.width, a.width, kExponentialTileN / 2);
+  p.b = wgmma::map_of(a.w, a.dtype, a.ld, a.width, a.width, kTurnTileN / 2);
   p.c = scratch.rows.target_logit;
   p.partial = scratch.rows.tile_sums;
   p.classes = static_cast<int>(a.vocab);

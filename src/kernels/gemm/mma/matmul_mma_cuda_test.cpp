@@ -21,6 +21,7 @@ struct Case {
   int64_t batch = 1;
   EpilogueKind kind = EpilogueKind::plain;
   ActivationKind activation = ActivationKind::relu;
+  bool slopes = false;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -46,7 +47,7 @@ struct Problem {
       : c(x),
         ta(ta_ == Transpose::yes),
         tb(tb_ == Transpose::yes),
-        e{.kind = x.kind, .activation = x.activation},
+        e{.kind = x.kind, .activation = x.activation, .slopes = x.slopes},
         a(t, x.ab, ta ? x.k : x.m, ta ? x.m : x.k, x.pad, x.batch, 1),
         b(t, x.ab, tb ? wide() : x.k, tb ? x.k : wide(), x.pad, x.batch, 2),
         other(t, x.d, x.m, e.output_columns(x.n), x.pad, x.batch, 3),
@@ -184,6 +185,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sums_odd", 65, 131, 33, f16, f16, 1, 0, true, false, true},
         Case{"d_relu", 72, 88, 64, bf16, bf16, 1, 0, false, false, true, 0, 1, kDerivative, kRelu},
         Case{"d_gelu", 130, 61, 70, f16, f16, 1, 0, false, false, true, 0, 1, kDerivative, kTanh},
+        Case{"gelu_slopes", 129, 64, 48, f16, f16, 1, 0, true, false, false, 8, 1, kActivation,
+             kTanh, true},
+        Case{"erf_slopes_odd", 33, 45, 31, bf16, bf16, 1, 1, true, true, false, 0, 1, kActivation,
+             kErf, true},
+        Case{"d_slopes", 130, 61, 70, f16, f16, 1, 0, false, false, true, 0, 1, kDerivative, kTanh,
+             true},
         Case{"d_erf_split", 48, 64, 2048, bf16, f32, 1, 0, false, false, false, 0, 1, kDerivative,
              kErf},
         Case{"d_gated", 72, 88, 64, bf16, bf16, 1, 0, false, false, true, 0, 1, kGatedDerivative,

@@ -14,18 +14,19 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kM = 128;
-static_assert(kM == wgmma::kTurnTileM);
+constexpr int kM = wgmma::kEpilogueTileM;
 constexpr int64_t kFewestSummedRows = 64;  // of which one row of column sums is made
 
-constexpr int columns_of(bool ping_pong) noexcept { return ping_pong ? wgmma::kTurnTileN : 256; }
+constexpr int columns_of(bool ping_pong) noexcept {
+  return ping_pong ? wgmma::kTurnTileN : wgmma::kSharedTileN;
+}
 
 bool aux_is_aligned(const Epilogue& e) noexcept {
   return reinterpret_cast<uintptr_t>(e.aux) % 16 == 0 && e.ld_aux % 8 == 0;
 }
 
 int64_t tiles_of(const MatmulArgs& x, bool ping_pong) noexcept {
-  return wgmma::ceil_div(x.m, 2 * kM) * 2 * wgmma::ceil_div(x.n, columns_of(ping_pong));
+  return wgmma::ceil_div(x.m, kM) * wgmma::ceil_div(x.n, columns_of(ping_pong));
 }
 
 // Tiles of smaller sizes fill more of the chip.
@@ -131,7 +132,7 @@ void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
 
 void matmul_wgmma_derivative_run(const Context& ctx, const MatmulArgs& x, bool ping_pong) {
   const Epilogue& e = x.epilogue;
-  // So do gelu's slopes where they are not kept.
+  // Slopes of gelu from what it was given take longer than the other consumer's product: shared tiles.
   const bool by_turns = e.slopes || (ping_pong && e.activation == ActivationKind::relu);
   wgmma::Problem p = problem_of(x, by_turns);
   p.partial = e.column_sum != nullptr ? static_cast<float*>(ctx.workspace) : nullptr;

@@ -22,7 +22,7 @@ struct Case {
   bool slopes = false;
 };
 
-// Each in cooperative and in ping-pong tiles.
+// Each in tiles that consumers share and in tiles of one consumer, where both exist.
 class MatmulWgmmaActivation : public ::testing::TestWithParam<std::tuple<Case, bool>> {};
 
 TEST_P(MatmulWgmmaActivation, MatchesDoubles) {

@@ -7,7 +7,7 @@
 namespace saturate::kernels::wgmma {
 
 template <class T, ActivationKind kKind, bool kPingPong>
-struct ActivatedTile : EpilogueTile<T, kPingPong, true, true> {
+struct ActivatedTile : EpilogueTile<T, kPingPong> {
   static constexpr ActivationKind kActivation = kKind;
 };
 

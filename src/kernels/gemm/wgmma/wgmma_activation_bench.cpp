@@ -123,6 +123,7 @@ void measure(const Context& ctx, const Stream& stream, ActivationKind kind, int6
        {"bias_activation_aux", [&] { fused(true, true); }},
        {"bias_activation_ping_pong", [&] { fused(false, true, true); }},
        {"bias_activation_aux_ping_pong", [&] { fused(true, true, true); }},
+       // of relu, which keeps no slopes, the same as the line before
        {"bias_activation_slopes", [&] { fused(true, true, true, true); }},
        {"bias_ping_pong",
         [&] {
@@ -207,6 +208,7 @@ void measure_backward(const Context& ctx, const Stream& stream, ActivationKind k
                                     }},
                                    {"slopes", [&] { inside(false, false); }},
                                    {"slopes_and_sums", [&] { inside(true, false); }},
+                                   // gelu's exist by the tiles above only, and run again here
                                    {"slopes_ping_pong", [&] { inside(false, true); }},
                                    {"slopes_and_sums_ping_pong", [&] { inside(true, true); }},
                                    {"kept_slopes_and_sums", [&] { inside(true, true, true); }},

@@ -10,8 +10,8 @@
 namespace saturate::kernels::wgmma {
 
 template <class T, ActivationKind kKind>
-struct DerivativeTile : Tile<T, T, 128, 256, 4, false, true, false> {
-  using Base = Tile<T, T, 128, 256, 4, false, true, false>;
+struct DerivativeTile : Tile<T, T, kEpilogueTileM, kSharedTileN, 4, false, true, false> {
+  using Base = Tile<T, T, kEpilogueTileM, kSharedTileN, 4, false, true, false>;
   static constexpr ActivationKind kDerivative = kKind;
   // The column sums of a consumer's four warps; two sets a consumer, taken in turns.
   static constexpr int kSums = 4 * Base::kN;

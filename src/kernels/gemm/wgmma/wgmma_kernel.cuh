@@ -48,11 +48,11 @@ struct Tile {
   static_assert(kSharedBytes <= 232448 && kMmas * kN <= 512 - 128);
 };
 
-// Tiles of products that end in work on their results of 16 bits: cooperative where a block has one or two;
-// ping-pong where it has more, so that one consumer multiplies while the other works.
-template <class T, bool kPingPong, bool kKMajorA, bool kKMajorB>
-using EpilogueTile =
-    Tile<T, T, 128, kPingPong ? 192 : 256, kPingPong ? 5 : 4, kPingPong, kKMajorA, kKMajorB>;
+// Tiles of forward products that end in work on their results of 16 bits: ping-pong where a block has several, so
+// that one consumer multiplies while the other works.
+template <class T, bool kPingPong>
+using EpilogueTile = Tile<T, T, kEpilogueTileM, kPingPong ? kTurnTileN : kSharedTileN,
+                          kPingPong ? 5 : 4, kPingPong, true, true>;
 
 // Which tile and which part of the sum unit `u` is. Tiles go in bands of `band` pairs of tile rows,
 // so that the blocks at work together touch a near-square part of the result and share their

@@ -7,7 +7,7 @@
 namespace saturate::kernels::wgmma {
 
 template <class T>
-struct ExponentialTile : EpilogueTile<T, true, true, true> {
+struct ExponentialTile : EpilogueTile<T, true> {
   static constexpr bool kExponentials = true;
 };
 template <class T>
@@ -24,7 +24,7 @@ __device__ inline int row_of_half(const Unit& x, int row, int half) {
 template <class P>
 __device__ inline void exponentiate(const Problem& p, float (&sum)[P::kMmas][P::kN / 2],
                                     const TileBias<P>& bias, const Unit& x, int row) {
-  static_assert(P::kM == kLossTileM && P::kN == kExponentialTileN);
+  static_assert(P::kM == kLossTileM && P::kN == kTurnTileN);
   constexpr float kLog2E = 1.4426950408889634f;
   constexpr int kHalves = P::kMmas * 2;  // rows of this thread
   float shift[kHalves];

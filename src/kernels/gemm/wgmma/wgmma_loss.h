@@ -4,7 +4,7 @@
 
 namespace saturate::kernels::wgmma {
 
-constexpr int kLossTileM = 128, kLossTileN = 256, kExponentialTileN = 192;
+constexpr int kLossTileM = 128, kLossTileN = 256;
 
 // out[m][n] = 2^min((v - `c`[m]) log2 e, `alpha`) of the forward product v with its bias, 0 for n >= `classes`. c is
 // in fp32; +infinity there makes a row of zeros. `partial` (tiles_n, m) gets each tile's sums of a row, before they

@@ -15,8 +15,9 @@ struct Problem {
   void* out;
   const void* c;     // read when beta != 0
   const void* bias;  // (n) in the operands' type, or null
-  float* partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative(): of columns;
-                   // launch_exponentials(): of rows
+  float*
+      partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative() and launch_slopes(): of columns;
+                // launch_exponentials(): of rows
   int64_t ldc, ldd;
   float alpha, beta;
   int m, n;
@@ -27,6 +28,10 @@ struct Problem {
   int band;                    // pairs of rows that are walked together
   int classes;                 // launch_exponentials(): columns that count
 };
+
+// Tiles of products that end in work on their results: shared by both consumers where a block has few tiles, of one
+// consumer each, by turns, where it has several.
+constexpr int kEpilogueTileM = 128, kSharedTileN = 256, kTurnTileN = 192;
 
 enum class Form : uint8_t { forward, input_gradient, weight_gradient };  // A B^T, A B, A^T B
 enum class Shape : uint8_t { cooperative_128x256, ping_pong_128x192, cooperative_256x192 };

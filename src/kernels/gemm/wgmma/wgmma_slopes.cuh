@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The input gradient times slopes, in tiles that the two consumers multiply by turns. The producer brings a tile's
-// slopes to shared memory while the other consumer multiplies; results take their place and leave by TMA. Work on the
+// slopes to shared memory while the tile is multiplied; results take their place and leave by TMA. Work on the
 // results thus costs no addresses in global memory, no exchange between lanes and no wait for loads.
 #pragma once
 #include "kernels/gemm/wgmma/wgmma_launch.cuh"
@@ -11,12 +11,13 @@
 namespace saturate::kernels::wgmma {
 
 template <class T, bool kRelu_>
-struct SlopesTile : Tile<T, T, kTurnTileM, kTurnTileN, 3, true, true, false> {
-  using Base = Tile<T, T, kTurnTileM, kTurnTileN, 3, true, true, false>;
+struct SlopesTile : Tile<T, T, kEpilogueTileM, kTurnTileN, 3, true, true, false> {
+  using Base = Tile<T, T, kEpilogueTileM, kTurnTileN, 3, true, true, false>;
   static constexpr bool kRelu = kRelu_;
   static constexpr int kBoxes = kTurnTileN / 64;  // of 64 columns, swizzled over 128 bytes
-  static constexpr uint32_t kBoxBytes = kTurnTileM * 128, kPlaceBytes = kBoxes * kBoxBytes;
-  // Behind the stages: a place of a tile and, with the barriers, room for four warps' column sums of each consumer.
+  static constexpr uint32_t kBoxBytes = kEpilogueTileM * 128, kPlaceBytes = kBoxes * kBoxBytes;
+  // Behind the stages: two places of a tile, one for each consumer; behind the barriers the column sums of four warps of
+  // each.
   static constexpr uint32_t kPlacesAt = Base::kBarriersAt;
   static constexpr uint32_t kBarriersAt = kPlacesAt + 2 * kPlaceBytes;
   static constexpr uint32_t kPlaceBarriersAt = kBarriersAt + Base::kStages * 16;
@@ -30,8 +31,8 @@ struct Places {
   uint32_t memory, full, empty;
 };
 
-// Loads of all units. A place is asked for in the middle of a unit's blocks of k: the consumer has long ended its
-// tile before.
+// Loads of all units. A place is asked for in the middle of a unit's blocks of k: from seven of them on its consumer
+// has begun this tile by then, so the place is free; with fewer the producer may wait for it.
 template <class P>
 __device__ inline void produce_with_slopes(const SlopesProblem& p, uint32_t tiles, uint32_t full,
                                            uint32_t empty, uint32_t rank, const Places& places) {
@@ -62,7 +63,7 @@ class PlaceOfThread {
   }
   // Of group j of eight columns and row `i` of four: 0, 8, 64 and 72 further down.
   __device__ uint32_t& at(int j, int i) const {
-    const int box = j / 8 * (kTurnTileM * 128), row = i / 2 * 8192 + i % 2 * 1024;
+    const int box = j / 8 * (kEpilogueTileM * 128), row = i / 2 * 8192 + i % 2 * 1024;
     return *reinterpret_cast<uint32_t*>(place_ + (offset_ ^ j % 8 * 16) + box + row);
   }
 

@@ -4,9 +4,7 @@
 
 namespace saturate::kernels::wgmma {
 
-constexpr int kTurnTileM = 128, kTurnTileN = 192;  // of products whose two consumers take turns
-
-// A product whose results pass through shared memory. Maps of matrices (m, n) in boxes of kTurnTileM rows.
+// A product whose results pass through shared memory. Maps of matrices (m, n) in boxes of kEpilogueTileM rows.
 struct SlopesProblem : Problem {
   CUtensorMap slopes, result;
 };
