@@ -223,7 +223,7 @@ def test_a_signal_ends_a_call(translator, sources):
 
 
 ENDINGS = {
-    "stream_half_read": "s = m.stream('3 4', max_tokens=100); next(s)",
+    "stream_half_read": "s = m.stream('3 4', max_tokens=100, min_tokens=100); next(s)",
     "request_under_way": "r = m._generate(['3 4'] * 50, None, False, dict(max_tokens=100))",
     "await_cut_off": """
 import asyncio
