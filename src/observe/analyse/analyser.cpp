@@ -529,7 +529,11 @@ Analysis Analyser::finish(const Trace& trace) {
     r.work_lines = d.issued.work(trace);
     r.copy_lines = d.issued.copies(trace);
     r.product_lines = d.issued.products(trace);
-    r.odd_product_lines = d.issued.odd_products(trace);
+    r.odd_product_lines = d.issued.of_names(trace, [](std::string_view name) {
+      return is_float32_attention(name) || is_integer_product(name);
+    });
+    r.kernel_copy_lines = d.issued.of_names(trace, is_copy);
+    r.transform_lines = d.issued.of_names(trace, is_detour_transform);
     r.device_copy_lines = d.issued.device_copies(trace);
     a.devices.push_back(std::move(r));
   }

@@ -377,6 +377,17 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
       return [](ReplayEvent& e, ReplayOp* ops) {
         drop_kernels(e, ops, [](const ReplayOp& op) { return op.of_update; });
       };
+    case FixKind::kernel_copies:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; at_most && i < e.ops; ++i)
+          if (ops[i].reads_copies) ops[i].duration_ns /= kMostRepeats;
+        drop_kernels(e, ops, [](const ReplayOp& op) { return op.copies; });
+      };
+    case FixKind::transforms:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].detour) ops[i].duration_ns = at_most ? 0 : ops[i].duration_ns / 2;
+      };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
     case FixKind::precision:

@@ -27,6 +27,10 @@ bool follows_clock(Leaf leaf);
 int64_t waits_ns(const ReplayEvent& e);
 bool is_own_work(const ReplayEvent& e);
 
+// Of a row that copies write several times, the most that is taken to be: heads that share keys are 4
+// to 16 in the models that there are.
+constexpr int64_t kMostRepeats = 16;
+
 // What the machine can do, as far as it is known.
 struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device

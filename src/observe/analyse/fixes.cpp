@@ -37,7 +37,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 23> kInfo = {{
+constexpr std::array<FixInfo, 25> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -58,6 +58,8 @@ constexpr std::array<FixInfo, 23> kInfo = {{
     {"weight_casts", "weights rounded to 16 bits once"},
     {"product_types", "products in a type that fast kernels take"},
     {"device_copies", "buffers changed where they lie"},
+    {"kernel_copies", "no copies by kernels"},
+    {"transforms", "Fourier transforms of lengths without large prime factors"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},
@@ -69,7 +71,8 @@ double removed(double speedup) { return 1 - 1 / std::max(1.0, speedup); }
 // the replay then says their share.
 constexpr bool is_of_marked_kernels(FixKind kind) {
   return kind == FixKind::recompute || kind == FixKind::weight_casts ||
-         kind == FixKind::product_types || kind == FixKind::device_copies;
+         kind == FixKind::product_types || kind == FixKind::device_copies ||
+         kind == FixKind::kernel_copies || kind == FixKind::transforms;
 }
 
 // Whether other threads take cores, locks or memory from the one that issues: it is kept from a
@@ -216,7 +219,9 @@ class Finder {
       set_recompute(f, surely);
     } else if (kind == FixKind::weight_casts) {
       set_sure_part(f, surely, step(kinds, Assume::ahead));
-    } else if (kind == FixKind::product_types) {
+    } else if (kind == FixKind::kernel_copies) {
+      set_sure_part(f, surely, step(kinds, Assume::ahead), kWorthCopies);
+    } else if (kind == FixKind::product_types || kind == FixKind::transforms) {
       set_sure_part(f, surely, step(kinds, Assume::at_most));
     } else if (kind == FixKind::device_copies) {
       set_device_copies(f, surely);
@@ -441,12 +446,12 @@ class Finder {
   // another type, such as casts, does not show. Weights that have as many elements as what is
   // computed do not show, nor whether the host keeps ahead of a device that has less to do. Products
   // find what was rounded just before in the caches, and read it from memory where that was long ago.
-  void set_sure_part(Fix& f, double surely_ns, double at_most_ns) const {
+  void set_sure_part(Fix& f, double surely_ns, double at_most_ns, double least = kWorth) const {
     const double surely = base_ / std::max(1.0, surely_ns);
     f.ceiling = false;
     f.speedup = f.low = f.high = 1;
     f.step_ns = base_;
-    if (surely < kWorth) return;
+    if (surely < least) return;
     const double at_most = std::max(surely, base_ / std::max(1.0, at_most_ns));
     f.speedup = std::sqrt(surely * at_most);
     f.low = half_of_time(surely);
@@ -565,6 +570,29 @@ double computing_share(const Replay& replay) {
   });
   return static_cast<double>(ns) /
          static_cast<double>(std::max<int64_t>(1, replay.measured().total_ns));
+}
+
+// Where no replay holds: whatever is changed outside of the kernels, the device still has its work. What
+// a change brings lies between nothing and the end of all of the device's idle time.
+std::vector<Fix> unreplayed(const std::vector<Fix>& fixes, const Budget& budget) {
+  constexpr double kPart = 0.03;  // of the time: less is no cause
+  const auto total = static_cast<double>(budget.total_ns());
+  const double most = total / std::max(1.0, static_cast<double>(budget.busy_ns()));
+  std::vector<Fix> possible;
+  for (const Fix& fix : fixes) {
+    if (!is_outside_kernels(fix.kind) || fix.share < kPart || most < kWorthPossible) continue;
+    Fix& f = possible.emplace_back(fix);
+    f.unsure = true;
+    f.ceiling = false;
+    f.speedup = f.low = 1;
+    f.high = most;
+    f.step_ns = 0;
+    f.own = f.share;
+    f.assumes = "the kernels take as long as now, and the device never stands still";
+  }
+  std::stable_sort(possible.begin(), possible.end(),
+                   [](const Fix& a, const Fix& b) { return a.share > b.share; });
+  return possible;
 }
 
 // Pairs of causes that only bring something together.
@@ -697,11 +725,13 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   std::stable_sort(fixes.begin(), fixes.end(), goes_before);
   put_behind_obstacles(fixes);
   put_growth_first(fixes);
+  std::vector<Fix> possible = unreplayed(fixes, budget);
   for (Fix& f : fixes)
     (f.unsure && f.high >= kWorthPossible    ? report.possible
      : f.speedup >= least_of(f, clock, busy) ? report.worth
                                              : report.not_worth)
         .push_back(std::move(f));
+  if (!report.numbers) report.possible = std::move(possible);
   for (size_t i = 1; i < report.worth.size(); ++i) {
     Fix& f = report.worth[i];
     const Fix& first = report.worth[0];

@@ -31,6 +31,8 @@ enum class FixKind : uint8_t {
   weight_casts,   // weights rounded to 16 bits once
   product_types,  // products in a type that fast kernels take
   device_copies,  // buffers changed where they lie
+  kernel_copies,  // what kernels copy, read where it lies
+  transforms,     // Fourier transforms of lengths that need no detour
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput
@@ -88,6 +90,8 @@ constexpr double kWorth = 1.03;
 constexpr double kWorthProcesses = 1.2;
 // Of fusing: a compiler has to be brought in, and joins less than could be.
 constexpr double kWorthFusion = 1.2;
+// Of copies by kernels, for some have to be: what comes next wants another order, or one piece.
+constexpr double kWorthCopies = 1.1;
 // Of graphs that only shorten the gaps between the kernels of a device that is busy.
 constexpr double kWorthGaps = 1.05, kBusy = 0.9;
 // Of a fix that may bring nothing, by its upper end.

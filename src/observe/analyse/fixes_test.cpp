@@ -222,6 +222,26 @@ TEST(Fixes, FusingPromisesLaunchesAndNotBytes) {
   EXPECT_GT(promised->low, 1);
 }
 
+// A replay that misses bounds nothing; that the kernels stay as they are does.
+TEST(Fixes, WhereTheReplayMissesIdleTimeIsTheBound) {
+  const Outcome r = run([](Simulator& s) {
+    s.kernel("sm90_gemm_bf16bf16", 20'000);
+    for (int i = 0; i < 40; ++i)
+      s.kernel(i % 2 ? "vectorized_elementwise_kernel<mul>" : "vectorized_elementwise_kernel<add>",
+               2'000);
+  });
+  ASSERT_GT(r.fixes.replay_error, kMaxReplayError);
+  ASSERT_FALSE(r.fixes.numbers);
+  ASSERT_FALSE(r.fixes.possible.empty());
+  const Budget& b = r.analysis.devices.front().budget;
+  for (const Fix& f : r.fixes.possible) {
+    EXPECT_TRUE(is_outside_kernels(f.kind)) << fix_info(f.kind).id;
+    EXPECT_EQ(f.speedup, 1);
+    EXPECT_FALSE(f.ceiling);
+    EXPECT_NEAR(f.high, static_cast<double>(b.total_ns()) / static_cast<double>(b.busy_ns()), 0.01);
+  }
+}
+
 TEST(Fixes, HealthyProgramGetsNoPromise) {
   const Outcome r = run([](Simulator& s) { layers(s, 60, 200'000, 5'000); });
   ASSERT_TRUE(r.fixes.numbers);

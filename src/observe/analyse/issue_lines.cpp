@@ -154,10 +154,9 @@ WorkLines IssueLines::products(const Trace& trace) const {
   });
 }
 
-WorkLines IssueLines::odd_products(const Trace& trace) const {
-  return counts_->lines(trace, [&](uint32_t name, const Counts::Work&) {
-    return is_float32_attention(trace.names[name]) || is_integer_product(trace.names[name]);
-  });
+WorkLines IssueLines::of_names(const Trace& trace, bool (*which)(std::string_view)) const {
+  return counts_->lines(
+      trace, [&](uint32_t name, const Counts::Work&) { return which(trace.names[name]); });
 }
 
 WorkLines IssueLines::device_copies(const Trace& trace) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "observe/analyse/attribute.h"
 #include "observe/analyse/host_lines.h"
@@ -29,8 +30,8 @@ class IssueLines {
   WorkLines work(const Trace& trace) const;
   WorkLines copies(const Trace& trace) const;
   WorkLines products(const Trace& trace) const;
-  // Of products in a type that other products do not have, and of copies within a device.
-  WorkLines odd_products(const Trace& trace) const;
+  // Of operations whose names `which` takes, and of copies within a device.
+  WorkLines of_names(const Trace& trace, bool (*which)(std::string_view)) const;
   WorkLines device_copies(const Trace& trace) const;
   // By how many operations lines outside the backward pass and the optimizer gave the device: what
   // the host spends on a backward pass goes with their number, not with how long they take.

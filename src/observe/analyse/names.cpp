@@ -120,6 +120,23 @@ bool is_rounding(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"float16_copy_kernel"});  // float16 and bfloat16
 }
 
+bool is_copy(std::string_view kernel) {
+  const std::string_view n = kernel.substr(0, 512);
+  if (has_any(n, {"direct_copy_kernel"})) return has_any(n, {"nocast"});  // PyTorch's
+  if (const size_t at = n.find("cupy_copy__"); at != std::string_view::npos) {
+    const std::string_view types = n.substr(at + 11);  // "float32_float32"
+    const size_t half = types.size() / 2;
+    return types.size() % 2 == 1 && types[half] == '_' &&
+           types.substr(0, half) == types.substr(half + 1);
+  }
+  return has_any(n, {"CatArrayBatchedCopy", "cupy_concatenate", "wrapped_copy", "wrapped_transpose",
+                     "wrapped_concatenate", "wrapped_broadcast"});
+}
+
+bool is_detour_transform(std::string_view kernel) {
+  return has_any(lower(kernel), {"bluestein"});
+}
+
 bool shows_elements(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"elementwise_kernel"});
 }

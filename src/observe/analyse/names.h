@@ -50,6 +50,12 @@ bool is_integer_product(std::string_view kernel);
 bool is_partial_update(std::string_view kernel);
 // Whether a kernel rounds numbers of fp32 to 16 bits and does nothing else.
 bool is_rounding(std::string_view kernel);
+// Whether a kernel writes elsewhere what it reads and does nothing else: other strides, several as
+// one, one several times. Not a look-up by indices, nor one that changes the type.
+bool is_copy(std::string_view kernel);
+// Whether a kernel is of a Fourier transform whose length has a large prime factor: such lengths take
+// a detour by longer transforms (Bluestein's).
+bool is_detour_transform(std::string_view kernel);
 // Whether a kernel works element by element with 4 to 16 elements a thread in blocks of one size, as
 // PyTorch's do: blocks then say how many elements there are, within a factor of 4.
 bool shows_elements(std::string_view kernel);

@@ -39,6 +39,10 @@ struct ReplayOp {
   // its number of elements shows: find_weight_casts().
   bool of_operand = false, of_weight = false;
   bool of_update = false;   // a large copy within the device, of what a part of is written then
+  // A kernel that only copies, by its name; and the next one on its stream, where that takes no
+  // longer than the copies before it: find_readers_of_copies().
+  bool copies = false, reads_copies = false;
+  bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
@@ -165,6 +169,7 @@ class Replay {
   void find_recomputed();
   void find_weight_casts();
   void find_copies_of_updates();
+  void find_readers_of_copies();
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

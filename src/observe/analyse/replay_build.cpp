@@ -172,7 +172,9 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kFloat32Attention = 2048,
     kHalf = 4096,
     kInteger = 8192,
-    kUpdates = 16384
+    kUpdates = 16384,
+    kCopies = 32768,
+    kDetour = 65536
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -257,6 +259,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if ((known & kProduct) && is_16_bit_product(name)) known |= kHalf;
         if (op.kind == OpKind::kernel && is_integer_product(name)) known |= kInteger;
         if (op.kind == OpKind::kernel && is_partial_update(name)) known |= kUpdates;
+        if (op.kind == OpKind::kernel && is_copy(name)) known |= kCopies;
+        if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
@@ -272,6 +276,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.half_product = known & kHalf;
       r.integer_product = known & kInteger;
       r.updates_part = known & kUpdates;
+      r.copies = known & kCopies;
+      r.detour = known & kDetour;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
@@ -298,6 +304,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_preparations();
   find_reads();
   find_copies_of_updates();
+  find_readers_of_copies();
 }
 
 // What may still be needed must not be changed: then a program that writes a few rows of a buffer
@@ -313,6 +320,22 @@ void Replay::find_copies_of_updates() {
     for (const uint32_t c : copies)
       ops_[c].of_update = op.updates_part && op.duration_ns < ops_[c].duration_ns;
     copies.clear();
+  }
+}
+
+// What repeats rows makes more to read: without it a reader may have less to do. One that takes longer
+// than the copies does more than read them.
+void Replay::find_readers_of_copies() {
+  std::map<uint32_t, int64_t> copied_ns;  // by stream, since the last other kernel
+  for (ReplayOp& op : ops_) {
+    int64_t& ns = copied_ns[op.stream];
+    if (op.copies) {
+      ns += op.duration_ns;
+      continue;
+    }
+    if (op.blocks == 0) continue;
+    op.reads_copies = op.duration_ns <= ns;
+    ns = 0;
   }
 }
 

@@ -41,6 +41,8 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
                            {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};
@@ -194,7 +196,8 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
           fmt::format(", and no change outside the kernels would bring {:.0f}%{}",
                       100 * (kWorth - 1), capped ? ", but for the clock under the power cap" : "");
     v.next = "make the kernels themselves faster: see the kernel table";
-    for (const Fix& f : fixes.possible) v.next += "; it may be this: " + f.action;
+    if (fixes.numbers)
+      for (const Fix& f : fixes.possible) v.next += "; it may be this: " + f.action;
     v.cause_ns = step_part_ns(analysis, busy);
     // Busy with moving, which no overlap would hide.
     const double copies = share(d.budget[Leaf::copy_in] + d.budget[Leaf::copy_in_pageable] +

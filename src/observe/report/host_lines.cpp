@@ -214,6 +214,8 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
       if (first->kind == FixKind::product_types)
         add_work(d.odd_product_lines, "of these products' time");
       if (first->kind == FixKind::device_copies) add_work(d.device_copy_lines, "of these copies");
+      if (first->kind == FixKind::kernel_copies) add_work(d.kernel_copy_lines, "of these copies");
+      if (first->kind == FixKind::transforms) add_work(d.transform_lines, "of these transforms");
     }
     add_work(d.work_lines, "of the device's work");
   } else if (id == "growth_bound" || h.idle_ns >= 0.1 * static_cast<double>(d.budget.total_ns())) {

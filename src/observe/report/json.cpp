@@ -185,9 +185,9 @@ std::string render_json(const Diagnosis& g) {
   Json fixes = Json::Array{}, possible = Json::Array{}, not_cause = Json::Array{};
   if (f.numbers) {
     for (const Fix& fix : f.worth) fixes.push_back(fix_json(fix));
-    for (const Fix& fix : f.possible) possible.push_back(fix_json(fix));
     for (const Fix& fix : f.not_worth) not_cause.push_back(fix_json(fix));
   }
+  for (const Fix& fix : f.possible) possible.push_back(fix_json(fix));
   j["fixes"] = std::move(fixes);
   j["possible"] = std::move(possible);  // between 1x and the upper end of the range
   Json& together = j["together"] = Json::Array{};

@@ -91,7 +91,7 @@ std::string pairs_text(const FixReport& fixes) {
 
 // Where nothing is promised: what of the time each cause has, of those that leave the kernels as they
 // are.
-std::string shares_text(const Analysis& analysis) {
+std::string shares_text(const FixReport& fixes, const Analysis& analysis) {
   constexpr double kLeast = 0.03;
   std::vector<std::pair<double, FixKind>> shares;
   for (size_t k = 0; k <= static_cast<size_t>(FixKind::processes); ++k) {
@@ -103,13 +103,16 @@ std::string shares_text(const Analysis& analysis) {
   std::string out;
   for (const auto& [share, kind] : shares)
     out += fmt::format("  {:.1f}% of the time is for: {}\n", -100 * share, fix_info(kind).title);
+  if (!fixes.possible.empty())
+    out += fmt::format("  all of them together: at most {:.2f}x, a device that never stands still\n",
+                       fixes.possible.front().high);
   return out;
 }
 
 std::string fixes_text(const FixReport& fixes, const Analysis& analysis) {
   std::string out;
   if (!fixes.numbers)
-    return "\nNo fixes are ranked: " + fixes.why_not + "\n" + shares_text(analysis);
+    return "\nNo fixes are ranked: " + fixes.why_not + "\n" + shares_text(fixes, analysis);
   out += fmt::format("\nFixes, each alone (the unchanged replay misses by {:.1f}%)\n",
                      100 * fixes.replay_error);
   if (fixes.dispatch.factor < 1)

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that only copy, and Fourier transforms of lengths that need a detour.
+#include <gtest/gtest.h>
+
+#include "observe/analyse/names.h"
+#include "observe/testing/tell.h"
+
+namespace saturate::observe {
+namespace {
+
+using testing::expect_sound;
+using testing::find;
+using testing::Simulator;
+using testing::Step;
+using testing::tell;
+using testing::Told;
+
+constexpr const char* kCopy =
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+    "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()";
+
+TEST(KernelCopies, AreInTheNames) {
+  for (const char* name :
+       {kCopy, "cupy_copy__float32_float32", "cupy_copy__complex64_complex64", "wrapped_transpose",
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<at::native::"})
+    EXPECT_TRUE(is_copy(name)) << name;
+  for (const char* name :
+       {"cupy_copy__float32_float64", "cupy_copy__int8_int32", "cupy_copy__", "loop_copy_add_fusion",
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::",
+        "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda",
+        "void at::native::vectorized_gather_kernel<16, long>"})
+    EXPECT_FALSE(is_copy(name)) << name;
+  EXPECT_TRUE(is_detour_transform("void multi_bluestein_fft<512u, EPT<8u>, 8u, 0u>"));
+  EXPECT_FALSE(is_detour_transform("void regular_fft<512u, EPT<8u>, 8u, 0u>"));
+}
+
+// Layers that attend to keys and values of `repeats` query heads each.
+Step decoder(int repeats, bool copies, int64_t copy_ns = 700'000) {
+  return [=](Simulator& s, int) {
+    for (int i = 0; i < 6; ++i) {
+      s.kernel("nvjet_sm90_tst_64x32_64x16_2x1_v_bz_splitK_TNT", 11'000);
+      if (copies)
+        for (int k = 0; k < 2; ++k) s.kernel(kCopy, copy_ns, 7, 1'049'088);
+      s.kernel("cudnn_generated_fort_native_sdpa_sm80_flash_fprop", 940'000 / (copies ? 1 : repeats));
+    }
+  };
+}
+
+TEST(KernelCopies, OfRepeatedRowsAreNamedWithWhatReadsThem) {
+  const Told before = tell(decoder(8, true));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  const Fix& f = before.fixes.worth[0];
+  EXPECT_EQ(f.kind, FixKind::kernel_copies);
+  EXPECT_FALSE(f.ceiling);
+  EXPECT_EQ(before.verdict.id, "gpu_bound");
+  // Copies that repeated rows, and copies that only put them in another order.
+  for (const int repeats : {8, 1}) {
+    const double gain = before.step_ns / tell(decoder(repeats, false)).step_ns;
+    EXPECT_LE(f.low, gain);
+    EXPECT_GE(f.high, gain);
+  }
+}
+
+// What reads the copies and takes longer than they do has work of its own.
+TEST(KernelCopies, ThatAreShortPromiseTheirOwnTimeAlone) {
+  const Told told = tell(decoder(8, true, 100'000));
+  const Fix* f = find(told.fixes, FixKind::kernel_copies);
+  const double gain = told.step_ns / tell(decoder(1, false)).step_ns;
+  EXPECT_GE(f->high, gain);
+  EXPECT_LE(f->high, 1.15 * gain);
+  const Told hardly = tell(decoder(8, true, 20'000));
+  EXPECT_EQ(find(hardly.fixes, FixKind::kernel_copies)->speedup, 1) << "some copies have to be";
+}
+
+TEST(Transforms, OfAwkwardLengthsAreNamed) {
+  const auto program = [](const char* name, int64_t ns) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 3; ++i) {
+        s.kernel("cupy_multiply__complex64_complex64_complex64", 700'000);
+        for (int k = 0; k < 8; ++k) s.kernel(name, ns);
+      }
+    };
+  };
+  const Told before = tell(program("void multi_bluestein_fft<512u, EPT<8u>, 8u, 0u>", 840'000));
+  const Told after = tell(program("void regular_fft<256u, EPT<16u>, 16u, 0u>", 250'000));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::transforms);
+  expect_sound(before, FixKind::transforms, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::transforms)->speedup, 1);
+}
+
+}  // namespace
+}  // namespace saturate::observe
