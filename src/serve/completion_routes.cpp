@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "serve/generated_text.h"
+#include "serve/log_probabilities.h"
 #include "serve/openai.h"
 #include "serve/request_error.h"
 #include "serve/server.h"
@@ -25,6 +26,8 @@ class Completion {
     GeneratedText text;
     int64_t limit;  // tokens
     std::string whole = {}, reason = {};
+    size_t prompt_tokens = 0;
+    Json logprobs = {};
     int64_t tokens = 0;
     bool begun = false;
   };
@@ -32,6 +35,8 @@ class Completion {
   Completion(std::shared_ptr<Exchange> exchange, CompletionHead head, const CompletionRequest& r)
       : exchange_(std::move(exchange)),
         head_(std::move(head)),
+        logprobs_(r.logprobs),
+        echo_(r.echo),
         stream_(r.stream),
         include_usage_(r.include_usage) {}
 
@@ -50,6 +55,14 @@ class Completion {
     return false;
   }
 
+  void scored(size_t i, const data::Tokenizer& tokenizer, std::span<const int32_t> ids,
+              std::span<const train::TokenScore> scores) {
+    Choice& c = choices_[i];
+    const auto tokens = scored_tokens(tokenizer, ids, echo_ ? 0 : c.prompt_tokens, scores);
+    c.logprobs =
+        head_.chat ? chat_logprobs(tokens) : completion_logprobs(tokens, logprobs_.value_or(0) > 0);
+  }
+
   void done() {
     begin();
     for (size_t i = 0; i < choices_.size(); ++i) {
@@ -61,7 +74,8 @@ class Completion {
     }
     if (!stream_) {
       std::vector<CompletionChoice> all;
-      for (Choice& c : choices_) all.push_back({std::move(c.whole), c.reason});
+      for (Choice& c : choices_)
+        all.push_back({std::move(c.whole), c.reason, std::move(c.logprobs)});
       return exchange_->reply({.body = completion_answer(head_, all, usage_).dump() + "\n"});
     }
     if (include_usage_) exchange_->send(event(completion_usage_piece(head_, usage_)));
@@ -109,7 +123,8 @@ class Completion {
 
   const std::shared_ptr<Exchange> exchange_;
   const CompletionHead head_;
-  const bool stream_, include_usage_;
+  const std::optional<int64_t> logprobs_;
+  const bool echo_, stream_, include_usage_;
   bool begun_ = false;
   std::vector<Choice> choices_;
   std::vector<std::pair<size_t, std::string>> echoes_;
@@ -167,7 +182,8 @@ void Server::complete(const Shared& exchange, bool chat) {
     for (int64_t sample = 0; sample < r.samples; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));
       completion->add({.text = GeneratedText(tokenizer, ids, r.stops),
-                       .limit = std::min(most, engine.max_length() - std::ssize(ids))});
+                       .limit = std::min(most, engine.max_length() - std::ssize(ids)),
+                       .prompt_tokens = ids.size()});
       job.prompts.push_back(ids);
     }
   }
@@ -186,6 +202,12 @@ void Server::complete(const Shared& exchange, bool chat) {
     }
     return completion->token(i, id);
   };
+  if (r.logprobs) {
+    job.scores = GenerationJob::Scores{.of_prompts = r.echo, .likeliest = *r.logprobs};
+    job.scored = [completion, tokenizer](size_t i, auto ids, auto scores) {
+      completion->scored(i, tokenizer, ids, scores);
+    };
+  }
   job.done = [completion] { completion->done(); };
   job.failed = [completion](const std::string& why) { completion->failed(why); };
   if (const int64_t sequences = std::ssize(job.prompts); sequences > engine.queue()) {

@@ -96,6 +96,7 @@ bool GenerationEngine::take(std::vector<Sequence>& sequences) {
 
 void GenerationEngine::begin(Sequence sequence) {
   Open& open = *sequence.open;
+  if (open.job.sampling.max_tokens == 0) return close(sequence);
   model::SamplingOptions sampling = open.job.sampling;
   sampling.stream = static_cast<int32_t>(sequence.number);
   try {
@@ -111,14 +112,37 @@ void GenerationEngine::token(int64_t ticket, int32_t id) {
   if (at == under_way_.end()) return;
   ++tokens_;
   Open& open = *at->second.open;
+  if (open.job.scores) at->second.added.push_back(id);
   if (!open.cancelled() && open.job.token(at->second.number, id)) return;
   generator_->cancel(ticket);
   end(ticket);
 }
 
-void GenerationEngine::end(int64_t ticket) {
-  const Sequence sequence = std::move(under_way_.extract(ticket).mapped());
+void GenerationEngine::end(int64_t ticket) { close(under_way_.extract(ticket).mapped()); }
+
+void GenerationEngine::close(const Sequence& sequence) {
   Open& open = *sequence.open;
+  if (open.job.scores && !open.cancelled()) return to_score_.push_back(sequence);
+  ++ended_;
+  if (--open.left == 0 && !open.failed) open.job.done();
+}
+
+// What was read and made once, again in one pass: so prompts have scores too, and the step none to hand
+// over.
+void GenerationEngine::score(const Sequence& sequence) {
+  Open& open = *sequence.open;
+  try {
+    if (!scorer_) scorer_ = std::make_unique<train::TokenScorer>(model_);
+    const GenerationJob::Scores& wanted = *open.job.scores;
+    std::vector<int32_t> ids = open.job.prompts[sequence.number];
+    const size_t from = wanted.of_prompts ? 1 : ids.size();
+    ids.insert(ids.end(), sequence.added.begin(), sequence.added.end());
+    const std::vector<train::TokenScore> scores =
+        scorer_->score(ids, from, wanted.likeliest, open.job.sampling.adapter);
+    open.job.scored(sequence.number, ids, scores);
+  } catch (const Error& e) {
+    open.fail(e.what());
+  }
   ++ended_;
   if (--open.left == 0 && !open.failed) open.job.done();
 }
@@ -133,6 +157,7 @@ void GenerationEngine::step() {
                      }
                      end(ticket);
                    });
+  for (const Sequence& s : std::exchange(to_score_, {})) score(s);
   const std::lock_guard lock(mutex_);
   counts_.done += std::exchange(ended_, 0);
   counts_.tokens_out += std::exchange(tokens_, 0);
@@ -156,6 +181,7 @@ void GenerationEngine::work() {
       log_error(fmt::format("{}: {}", model_.folder, e.what()));
       fail_under_way(e.what());
       generator_.reset();
+      scorer_.reset();
       if (!std::exchange(failed_before, true)) continue;
       log_error(model_.folder + " failed twice in a row and is served no more");
       const std::lock_guard lock(mutex_);
@@ -169,11 +195,13 @@ void GenerationEngine::work() {
   waiting_.clear();
   counts_.waiting = counts_.running = 0;
   generator_.reset();
+  scorer_.reset();
 }
 
 void GenerationEngine::fail_under_way(const std::string& why) {
   for (const auto& [ticket, sequence] : under_way_) sequence.open->fail(why);
   under_way_.clear();
+  for (const Sequence& s : std::exchange(to_score_, {})) s.open->fail(why);
 }
 
 }  // namespace saturate::serve

@@ -7,12 +7,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "model/generator.h"
 #include "serve/engine.h"
+#include "train/token_scorer.h"
 #include "train/translation.h"
 
 namespace saturate::serve {
@@ -23,8 +26,20 @@ struct GenerationJob {
   std::vector<std::vector<int32_t>> prompts;  // at least one, none empty
   model::SamplingOptions sampling;
   std::function<bool()> cancelled;
-  // The next token of a continuation; false: it needs no more.
+  // The next token of a continuation; false: it needs no more. None where sampling.max_tokens is 0.
   std::function<bool(size_t prompt, int32_t id)> token;
+  // Log-probabilities that are wanted: of what is added, of the prompts as well; with so many of the
+  // likeliest tokens of each place.
+  struct Scores {
+    bool of_prompts = false;
+    int64_t likeliest = 0;
+  };
+  std::optional<Scores> scores = {};
+  // Then, once for each prompt, when its continuation has ended: all ids, and the scores of the last of
+  // them. Those of a prompt lack its first token, which follows nothing.
+  std::function<void(size_t prompt, std::span<const int32_t> ids,
+                     std::span<const train::TokenScore> scores)>
+      scored = {};
   std::function<void()> done;
   std::function<void(const std::string& why)> failed;
 };
@@ -58,6 +73,7 @@ class GenerationEngine {
   struct Sequence {
     std::shared_ptr<Open> open;
     size_t number;
+    std::vector<int32_t> added = {};  // where scores are wanted
   };
   model::GeneratorOptions generator_options() const;
   void work();  // the thread, as the next
@@ -66,11 +82,15 @@ class GenerationEngine {
   void step();
   void token(int64_t ticket, int32_t id);
   void end(int64_t ticket);
+  void close(const Sequence& sequence);
+  void score(const Sequence& sequence);
   void fail_under_way(const std::string& why);
 
   const train::LoadedModel model_;
   const Options options_;
   std::unique_ptr<model::Generator> generator_;
+  std::unique_ptr<train::TokenScorer> scorer_;  // once it was asked for
+  std::vector<Sequence> to_score_;              // of one step
   std::map<int64_t, Sequence> under_way_;  // by the generator's tickets
   uint64_t ended_ = 0, tokens_ = 0;        // of one step
 

@@ -88,8 +88,20 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
 void parse_length(JsonFields& fields, CompletionRequest& r, std::string_view key) {
   if (!fields.has(key)) return;
   r.max_tokens = fields.integer(key);
-  if (*r.max_tokens < 1 || *r.max_tokens > int64_t{1} << 20)
-    fields.fail(key, "it must be in 1 .. 1048576");
+  // Nothing, for the log-probabilities of a prompt alone.
+  const int64_t least = r.echo ? 0 : 1;
+  if (*r.max_tokens < least || *r.max_tokens > int64_t{1} << 20)
+    fields.fail(key, fmt::format("it must be in {} .. 1048576{}", least,
+                                 least > 0 && !r.chat ? " (0 only with echo)" : ""));
+}
+
+void parse_logprobs(JsonFields& fields, CompletionRequest& r, std::string_view key) {
+  constexpr int64_t kMost = 20;  // as OpenAI's chats
+  r.logprobs = fields.integer_or(key, 0);
+  if (*r.logprobs < 0 || *r.logprobs > kMost)
+    fields.fail(key, fmt::format("it must be in 0 .. {}", kMost));
+  if (r.stream)
+    fields.fail(key, "log-probabilities come when a text is whole; ask without \"stream\"");
 }
 
 void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
@@ -151,10 +163,10 @@ CompletionRequest parse_completion(const Json& body) {
   r.model = fields.text_or("model", "");
   parse_sampling(fields, body, r);
   parse_prompts(fields, body, r);
+  r.echo = fields.boolean_or("echo", false);
   parse_length(fields, r, "max_tokens");
   if (!r.max_tokens) r.max_tokens = 16;  // as OpenAI
-  r.echo = fields.boolean_or("echo", false);
-  refuse_unless(fields, "logprobs", body["logprobs"].is_null(), kUnsupported);
+  if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
   if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
     fields.fail("best_of", "only as many as n can be drawn");
@@ -187,8 +199,11 @@ CompletionRequest parse_chat(const Json& body) {
   if (r.messages.empty()) fields.fail("messages", "it is empty; give at least one message");
   parse_length(fields, r, "max_tokens");
   parse_length(fields, r, "max_completion_tokens");
-  refuse_unless(fields, "logprobs", body["logprobs"] == Json(false), kUnsupported);
-  for (const char* key : {"top_logprobs", "tool_choice", "function_call", "audio", "prediction",
+  const bool logprobs = fields.boolean_or("logprobs", false);
+  if (fields.has("top_logprobs") && !logprobs)
+    fields.fail("top_logprobs", "it needs \"logprobs\": true");
+  if (logprobs) parse_logprobs(fields, r, "top_logprobs");
+  for (const char* key : {"tool_choice", "function_call", "audio", "prediction",
                           "reasoning_effort", "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
   for (const char* key : {"tools", "functions"})
@@ -212,7 +227,7 @@ Json completion_answer(const CompletionHead& head, const std::vector<CompletionC
     } else {
       choice["text"] = choices[i].text;
     }
-    choice["logprobs"] = nullptr;
+    choice["logprobs"] = choices[i].logprobs;
     choice["finish_reason"] = choices[i].finish_reason;
     list.push_back(std::move(choice));
   }

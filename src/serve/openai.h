@@ -23,12 +23,14 @@ struct CompletionRequest {
   int64_t top_k = 0, samples = 1;  // top_k: not OpenAI's, as others have it
   std::optional<uint64_t> seed;
   std::vector<std::string> stops;
+  // Log-probabilities of the tokens, with so many of the likeliest in each place.
+  std::optional<int64_t> logprobs;
   bool chat = false, stream = false, include_usage = false, echo = false;
   bool ignore_eos = false;  // not OpenAI's: for measurements of equal lengths
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
-// for what is not done here (tools, logprobs, penalties) is refused, never passed over.
+// for what is not done here (tools, penalties) is refused, never passed over.
 CompletionRequest parse_completion(const Json& body);
 CompletionRequest parse_chat(const Json& body);
 
@@ -43,6 +45,7 @@ struct CompletionUsage {
 };
 struct CompletionChoice {
   std::string text, finish_reason;  // "stop" or "length"
+  Json logprobs = {};               // null, or as log_probabilities.h makes it
 };
 
 Json completion_answer(const CompletionHead& head, const std::vector<CompletionChoice>& choices,

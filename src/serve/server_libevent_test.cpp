@@ -369,6 +369,58 @@ TEST(Serve, StreamsAddUpToTheWholeAnswer) {
   EXPECT_NE(old.body.find("[DONE]"), std::string::npos);
 }
 
+TEST(Serve, LogProbabilitiesOfWhatIsGeneratedAndOfPrompts) {
+  struct Setup setup;
+  setup.adapters = true;
+  const Running s(setup);
+  const auto choice = [&](const std::string& more, const std::string& model = "lm") {
+    return json(s.post("/v1/completions",
+                       R"({"prompt":"to be, or ","temperature":0,"model":")" + model + "\"," + more +
+                           "}"))["choices"][0];
+  };
+  const Json made = choice(R"("max_tokens":6,"logprobs":2,"echo":true,"ignore_eos":true)");
+  const Json& scores = made["logprobs"];
+  ASSERT_EQ(scores["tokens"].size(), 16u);  // bytes
+  EXPECT_TRUE(scores["token_logprobs"][0].is_null());
+  EXPECT_TRUE(scores["top_logprobs"][0].is_null());
+  for (size_t i = 1; i < 16; ++i) {
+    const double own = scores["token_logprobs"][i].number().value();
+    EXPECT_LT(own, 0);
+    double best = -1e9;
+    for (const auto& [token, value] : *scores["top_logprobs"][i].if_object())
+      best = std::max(best, value.number().value());
+    EXPECT_GE(scores["top_logprobs"][i].size(), 2u);
+    EXPECT_LE(own, best) << i;
+    if (i >= 10) {
+      EXPECT_EQ(own, best) << "the likeliest was taken, " << i;
+    }
+  }
+  EXPECT_EQ(text_of(scores["tokens"][0]), "t");
+  EXPECT_EQ(*scores["text_offset"][9].if_int(), 9);
+
+  const Json alone = choice(R"("max_tokens":0,"logprobs":0,"echo":true)");
+  EXPECT_EQ(text_of(alone["text"]), "to be, or ");
+  EXPECT_TRUE(alone["logprobs"]["top_logprobs"].is_null());
+  ASSERT_EQ(alone["logprobs"]["token_logprobs"].size(), 10u);
+  for (size_t i = 0; i < 10; ++i)
+    EXPECT_EQ(alone["logprobs"]["token_logprobs"][i], scores["token_logprobs"][i]) << i;
+  EXPECT_EQ(choice(R"("max_tokens":0,"logprobs":0,"echo":true)", "idle"), alone);
+  EXPECT_NE(choice(R"("max_tokens":0,"logprobs":0,"echo":true)", "other"), alone);
+  EXPECT_EQ(choice(R"("max_tokens":6,"logprobs":2,"ignore_eos":true)")["logprobs"]["tokens"].size(),
+            6u);
+  EXPECT_TRUE(choice(R"("max_tokens":6)")["logprobs"].is_null());
+
+  const Json chat =
+      json(s.post("/v1/chat/completions",
+                  R"({"messages":[{"role":"user","content":"x"}],"model":"lm","max_tokens":3,)"
+                  R"("logprobs":true,"top_logprobs":3,"ignore_eos":true})"))["choices"][0];
+  ASSERT_EQ(chat["logprobs"]["content"].size(), 3u);
+  const Json& first = chat["logprobs"]["content"][0];
+  EXPECT_LT(first["logprob"].number().value(), 0);
+  EXPECT_EQ(first["top_logprobs"].size(), 3u);
+  EXPECT_EQ(first["bytes"].size(), text_of(first["token"]).size());
+}
+
 TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
   const Running s;
   const struct {
@@ -415,7 +467,10 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","n":1000})", "1 .. 128", 400},
       {"/v1/completions", R"({"prompt":"a","max_tokens":0})", "1 .. ", 400},
       {"/v1/completions", R"({"prompt":"a","stop":""})", "stop", 400},
-      {"/v1/completions", R"({"prompt":"a","logprobs":2})", "logprobs", 400},
+      {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},
+      {"/v1/completions", R"({"prompt":"a","logprobs":1,"stream":true})", "without", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})",
+       "\"logprobs\": true", 400},
       {"/v1/chat/completions", R"({"messages":[]})", "messages is []", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"tool","content":"x"}]})", "role", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user"}]})", "content is missing", 400},

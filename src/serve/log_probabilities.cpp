@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/log_probabilities.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/utf8.h"
+
+namespace saturate::serve {
+namespace {
+
+constexpr std::string_view kNoCharacter = "\xEF\xBF\xBD";  // U+FFFD, of part of a character
+constexpr size_t kBefore = 8;  // tokens: enough for the space between words
+
+// What `id` adds behind ids, whose text is `before`.
+TokenText text_behind(const data::Tokenizer& tokenizer, std::vector<int32_t>& ids,
+                      const std::string& before, int32_t id) {
+  ids.push_back(id);
+  const std::string all = tokenizer.decode(ids);
+  ids.pop_back();
+  const auto is_text = [](std::string_view t) { return find_invalid_utf8(t) == t.npos; };
+  if (!before.ends_with(kNoCharacter) && !all.ends_with(kNoCharacter) && all.starts_with(before)) {
+    std::string added = all.substr(before.size());
+    if (is_text(added)) return {std::move(added)};
+  }
+  const std::string& piece = tokenizer.piece(id);
+  if (is_text(piece)) return {piece, false};
+  std::string names;
+  for (const char c : piece) names += fmt::format("<0x{:02X}>", static_cast<unsigned char>(c));
+  return {names, false};
+}
+
+int64_t characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+Json bytes_of(const TokenText& token) {
+  if (!token.whole) return {};
+  Json list{Json::Array{}};
+  for (const char c : token.text) list.push_back(static_cast<int64_t>(static_cast<unsigned char>(c)));
+  return list;
+}
+
+}  // namespace
+
+std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
+                                       std::span<const int32_t> ids, size_t from,
+                                       std::span<const train::TokenScore> scores) {
+  std::vector<ScoredToken> tokens;
+  const size_t scored_from = ids.size() - scores.size();
+  for (size_t i = from; i < ids.size(); ++i) {
+    const std::span<const int32_t> last = ids.first(i).last(std::min(i, kBefore));
+    std::vector<int32_t> window(last.begin(), last.end());
+    const std::string before = tokenizer.decode(window);
+    ScoredToken& token = tokens.emplace_back();
+    token.token = text_behind(tokenizer, window, before, ids[i]);
+    token.first = i < scored_from;
+    if (token.first) continue;
+    const train::TokenScore& score = scores[i - scored_from];
+    token.log_probability = score.log_probability;
+    for (const auto& [id, log_probability] : score.likeliest)
+      token.likeliest.emplace_back(text_behind(tokenizer, window, before, id), log_probability);
+  }
+  return tokens;
+}
+
+Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
+  Json texts{Json::Array{}}, own{Json::Array{}}, top{Json::Array{}}, offsets{Json::Array{}};
+  int64_t at = 0;
+  for (const ScoredToken& t : tokens) {
+    texts.push_back(t.token.text);
+    own.push_back(t.first ? Json() : Json(t.log_probability));
+    offsets.push_back(at);
+    at += characters(t.token.text);
+    if (t.first) {
+      top.push_back(Json());
+      continue;
+    }
+    Json place{Json::Object{}};
+    place[t.token.text] = t.log_probability;
+    // Two tokens may have one text: the likelier one counts.
+    for (auto i = t.likeliest.rbegin(); i != t.likeliest.rend(); ++i) place[i->first.text] = i->second;
+    top.push_back(std::move(place));
+  }
+  return {{"tokens", std::move(texts)},
+          {"token_logprobs", std::move(own)},
+          {"top_logprobs", likeliest ? std::move(top) : Json()},
+          {"text_offset", std::move(offsets)}};
+}
+
+Json chat_logprobs(std::span<const ScoredToken> tokens) {
+  Json content{Json::Array{}};
+  const auto entry = [](const TokenText& token, double log_probability) {
+    return Json{
+        {"token", token.text}, {"logprob", log_probability}, {"bytes", bytes_of(token)}};
+  };
+  for (const ScoredToken& t : tokens) {
+    Json one = entry(t.token, t.log_probability), top{Json::Array{}};
+    for (const auto& [token, log_probability] : t.likeliest)
+      top.push_back(entry(token, log_probability));
+    one["top_logprobs"] = std::move(top);
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+}  // namespace saturate::serve
