@@ -193,6 +193,9 @@ void Server::complete(const Shared& exchange, bool chat) {
                   .max_tokens = most,
                   .seed = r.seed.value_or(std::random_device{}()),
                   .stop_at_eos = !r.ignore_eos,
+                  .repetition_penalty = static_cast<float>(r.repetition_penalty),
+                  .no_repeat_ngram = r.no_repeat_ngram_size,
+                  .min_tokens = r.min_tokens,
                   .adapter = target.adapter};
   job.cancelled = [exchange] { return exchange->cancelled(); };
   job.token = [this, completion, begun, first = true](size_t i, int32_t id) mutable {

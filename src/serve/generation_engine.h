@@ -91,8 +91,8 @@ class GenerationEngine {
   std::unique_ptr<model::Generator> generator_;
   std::unique_ptr<train::TokenScorer> scorer_;  // once it was asked for
   std::vector<Sequence> to_score_;              // of one step
-  std::map<int64_t, Sequence> under_way_;  // by the generator's tickets
-  uint64_t ended_ = 0, tokens_ = 0;        // of one step
+  std::map<int64_t, Sequence> under_way_;       // by the generator's tickets
+  uint64_t ended_ = 0, tokens_ = 0;             // of one step
 
   mutable std::mutex mutex_;  // of everything below but the thread
   std::condition_variable came_;

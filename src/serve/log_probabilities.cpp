@@ -41,7 +41,8 @@ int64_t characters(std::string_view text) {
 Json bytes_of(const TokenText& token) {
   if (!token.whole) return {};
   Json list{Json::Array{}};
-  for (const char c : token.text) list.push_back(static_cast<int64_t>(static_cast<unsigned char>(c)));
+  for (const char c : token.text)
+    list.push_back(static_cast<int64_t>(static_cast<unsigned char>(c)));
   return list;
 }
 
@@ -83,7 +84,8 @@ Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
     Json place{Json::Object{}};
     place[t.token.text] = t.log_probability;
     // Two tokens may have one text: the likelier one counts.
-    for (auto i = t.likeliest.rbegin(); i != t.likeliest.rend(); ++i) place[i->first.text] = i->second;
+    for (auto i = t.likeliest.rbegin(); i != t.likeliest.rend(); ++i)
+      place[i->first.text] = i->second;
     top.push_back(std::move(place));
   }
   return {{"tokens", std::move(texts)},
@@ -95,8 +97,7 @@ Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
 Json chat_logprobs(std::span<const ScoredToken> tokens) {
   Json content{Json::Array{}};
   const auto entry = [](const TokenText& token, double log_probability) {
-    return Json{
-        {"token", token.text}, {"logprob", log_probability}, {"bytes", bytes_of(token)}};
+    return Json{{"token", token.text}, {"logprob", log_probability}, {"bytes", bytes_of(token)}};
   };
   for (const ScoredToken& t : tokens) {
     Json one = entry(t.token, t.log_probability), top{Json::Array{}};

@@ -21,7 +21,8 @@ struct ScoredToken {
   TokenText token;
   bool first = false;  // of a text: nothing stands before it that could say how likely it is
   double log_probability = 0;
-  std::vector<std::pair<TokenText, double>> likeliest = {};  // best first, other tokens in its place
+  std::vector<std::pair<TokenText, double>> likeliest =
+      {};  // best first, other tokens in its place
 };
 
 // The tokens ids[from], ids[from + 1], ... and what each adds to the text of those before it. `scores` are

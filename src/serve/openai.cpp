@@ -57,6 +57,12 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
   r.top_p = within("top_p", fields.number_or("top_p", 1), 1e-6, 1);
   r.top_k = fields.integer_or("top_k", 0);
   within("top_k", static_cast<double>(r.top_k), 0, 1 << 20);
+  r.min_tokens = fields.integer_or("min_tokens", 0);
+  within("min_tokens", static_cast<double>(r.min_tokens), 0, 1 << 20);
+  r.no_repeat_ngram_size = fields.integer_or("no_repeat_ngram_size", 0);
+  within("no_repeat_ngram_size", static_cast<double>(r.no_repeat_ngram_size), 0, 1 << 20);
+  r.repetition_penalty =
+      within("repetition_penalty", fields.number_or("repetition_penalty", 1), 0.01, 100);
   r.samples = fields.integer_or("n", 1);
   within("n", static_cast<double>(r.samples), 1, kMostSamples);
   if (fields.has("seed")) r.seed = static_cast<uint64_t>(fields.integer("seed"));
@@ -203,8 +209,8 @@ CompletionRequest parse_chat(const Json& body) {
   if (fields.has("top_logprobs") && !logprobs)
     fields.fail("top_logprobs", "it needs \"logprobs\": true");
   if (logprobs) parse_logprobs(fields, r, "top_logprobs");
-  for (const char* key : {"tool_choice", "function_call", "audio", "prediction",
-                          "reasoning_effort", "web_search_options"})
+  for (const char* key : {"tool_choice", "function_call", "audio", "prediction", "reasoning_effort",
+                          "web_search_options"})
     refuse_unless(fields, key, body[key].is_null() || body[key] == Json("none"), kUnsupported);
   for (const char* key : {"tools", "functions"})
     refuse_unless(fields, key, body[key].size() == 0, kUnsupported);

@@ -20,7 +20,10 @@ struct CompletionRequest {
   std::vector<ChatMessage> messages;  // of a chat
   std::optional<int64_t> max_tokens;
   double temperature = 1, top_p = 1;
-  int64_t top_k = 0, samples = 1;  // top_k: not OpenAI's, as others have it
+  int64_t samples = 1;
+  // Not OpenAI's, by the names that vLLM has for them.
+  int64_t top_k = 0, min_tokens = 0, no_repeat_ngram_size = 0;
+  double repetition_penalty = 1;
   std::optional<uint64_t> seed;
   std::vector<std::string> stops;
   // Log-probabilities of the tokens, with so many of the likeliest in each place.

@@ -374,9 +374,8 @@ TEST(Serve, LogProbabilitiesOfWhatIsGeneratedAndOfPrompts) {
   setup.adapters = true;
   const Running s(setup);
   const auto choice = [&](const std::string& more, const std::string& model = "lm") {
-    return json(s.post("/v1/completions",
-                       R"({"prompt":"to be, or ","temperature":0,"model":")" + model + "\"," + more +
-                           "}"))["choices"][0];
+    return json(s.post("/v1/completions", R"({"prompt":"to be, or ","temperature":0,"model":")" +
+                                              model + "\"," + more + "}"))["choices"][0];
   };
   const Json made = choice(R"("max_tokens":6,"logprobs":2,"echo":true,"ignore_eos":true)");
   const Json& scores = made["logprobs"];
@@ -427,6 +426,29 @@ TEST(Serve, LogProbabilitiesOfWhatIsGeneratedAndOfPrompts) {
   }
 }
 
+TEST(Serve, RulesHoldForASequence) {
+  const Running s;
+  const auto tokens_of = [&](const std::string& more) {
+    const Json scores =
+        json(s.post("/v1/completions",
+                    completion(R"("temperature":0,"ignore_eos":true,"logprobs":0,)" + more)));
+    std::vector<std::string> tokens;
+    for (const Json& t : *scores["choices"][0]["logprobs"]["tokens"].if_array())
+      tokens.push_back(text_of(t));
+    return tokens;
+  };
+  const auto repeats = [](std::vector<std::string> tokens) {
+    std::sort(tokens.begin(), tokens.end());
+    return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end();
+  };
+  EXPECT_TRUE(repeats(tokens_of(R"("max_tokens":30)"))) << "the case shows nothing";
+  EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"no_repeat_ngram_size":1)")));
+  EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"repetition_penalty":100)")));
+  const Json long_enough =
+      json(s.post("/v1/completions", completion(R"("max_tokens":60,"min_tokens":60,"n":16)")));
+  EXPECT_EQ(*long_enough["usage"]["completion_tokens"].if_int(), 16 * 60);
+}
+
 TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
   const Running s;
   const struct {
@@ -473,6 +495,8 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","n":1000})", "1 .. 128", 400},
       {"/v1/completions", R"({"prompt":"a","max_tokens":0})", "1 .. ", 400},
       {"/v1/completions", R"({"prompt":"a","stop":""})", "stop", 400},
+      {"/v1/completions", R"({"prompt":"a","repetition_penalty":0})", "0.01 .. 100", 400},
+      {"/v1/completions", R"({"prompt":"a","min_tokens":-1})", "min_tokens", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":1,"stream":true})", "without", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})",

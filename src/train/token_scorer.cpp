@@ -71,18 +71,17 @@ struct TokenScorer::Impl {
         : rows(all),
           host(stream.device(), static_cast<size_t>(3 * all + 4) * sizeof(int32_t)),
           words(stream.device(), host.bytes()),
-          hidden(stream.device(), static_cast<size_t>(all * m.config.d_model) *
-                                      size_of(m.store->compute_type())),
+          hidden(stream.device(),
+                 static_cast<size_t>(all * m.config.d_model) * size_of(m.store->compute_type())),
           plan(*m.store, stream, false, "  scores of a text", "") {
       int32_t* const w = words.as<int32_t>();
-      const model::PackedSide side{
-          .tokens = {.ids = w,
-                     .positions = w + rows,
-                     .cu = w + 3 * rows,
-                     .valid = w + 3 * rows + 2,
-                     .rows = rows,
-                     .sequences = 1},
-          .max_length = rows};
+      const model::PackedSide side{.tokens = {.ids = w,
+                                              .positions = w + rows,
+                                              .cu = w + 3 * rows,
+                                              .valid = w + 3 * rows + 2,
+                                              .rows = rows,
+                                              .sequences = 1},
+                                   .max_length = rows};
       const model::AdapterRows adapters(w + 2 * rows, 1);
       Tape& tape = plan.tape();
       const Value out = m.transformer->decode(tape, side, {}, nullptr);
@@ -116,9 +115,7 @@ struct TokenScorer::Impl {
     fill_bytes(stream, some.data(), 0, some.bytes());
   }
 
-  Context context() const {
-    return {device, stream.native(), workspace.data(), workspace.bytes()};
-  }
+  Context context() const { return {device, stream.native(), workspace.data(), workspace.bytes()}; }
 
   // A power of two of rows, so that there are few passes; no more than the model takes.
   Pass& pass_for(int64_t length) {
@@ -187,8 +184,8 @@ std::vector<TokenScore> TokenScorer::score(std::span<const int32_t> ids, size_t 
     parallel_for(static_cast<int64_t>(rows), 1, [&](int64_t begin, int64_t end) {
       std::vector<float> z(vocabulary);
       for (int64_t r = begin; r < end; ++r) {
-        to_floats(m.logits.as<char>() + static_cast<size_t>(r * m.columns) * size_of(m.type), m.type,
-                  std::ssize(z), z.data());
+        to_floats(m.logits.as<char>() + static_cast<size_t>(r * m.columns) * size_of(m.type),
+                  m.type, std::ssize(z), z.data());
         const size_t i = done + static_cast<size_t>(r);
         if (!score_row(z, ids[from + i], most, scores[i])) finite = false;
       }

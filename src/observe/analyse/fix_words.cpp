@@ -421,18 +421,21 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       break;
     case FixKind::kernel_copies:
       f.evidence = fmt::format(
-          "{:.1f}% of the time kernels only copy: to other strides, several tensors into one, or one "
+          "{:.1f}% of the time kernels only copy: to other strides, several tensors into one, or "
+          "one "
           "several times",
           100 * kernels_share(d, is_copy));
       f.action =
-          torch ? "read it where it lies: a view or expand() in place of repeat(), contiguous() and "
-                  "reshape() of expanded tensors; a buffer of full size that is written in place of "
-                  "torch.cat each step; scaled_dot_product_attention(enable_gqa=True) for heads "
-                  "that share keys"
-                : "read it where it lies, or write it there at once in the order that is wanted";
+          torch
+              ? "read it where it lies: a view or expand() in place of repeat(), contiguous() and "
+                "reshape() of expanded tensors; a buffer of full size that is written in place of "
+                "torch.cat each step; scaled_dot_product_attention(enable_gqa=True) for heads "
+                "that share keys"
+              : "read it where it lies, or write it there at once in the order that is wanted";
       f.caveat = "a kernel that takes no such strides copies for itself; some copies have to be";
       f.assumes = fmt::format(
-          "from half of these copies to all of them, with what reads them taking a {}th of its time "
+          "from half of these copies to all of them, with what reads them taking a {}th of its "
+          "time "
           "where they repeat what it reads, and a tenth more",
           kMostRepeats);
       break;
@@ -442,7 +445,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "take a detour by longer ones (Bluestein's)",
           100 * kernels_share(d, is_detour_transform));
       f.action =
-          "pad with zeros to a length of small factors (2, 3, 5, 7): scipy.fft.next_fast_len() or a "
+          "pad with zeros to a length of small factors (2, 3, 5, 7): scipy.fft.next_fast_len() or "
+          "a "
           "power of two";
       f.caveat = "a padded transform has other frequencies; a convolution stays the same";
       f.assumes = "these kernels take from three quarters of their time to none of it";

@@ -25,7 +25,8 @@ TEST(KernelCopies, AreInTheNames) {
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<at::native::"})
     EXPECT_TRUE(is_copy(name)) << name;
   for (const char* name :
-       {"cupy_copy__float32_float64", "cupy_copy__int8_int32", "cupy_copy__", "loop_copy_add_fusion",
+       {"cupy_copy__float32_float64", "cupy_copy__int8_int32", "cupy_copy__",
+        "loop_copy_add_fusion",
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::",
         "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda",
         "void at::native::vectorized_gather_kernel<16, long>"})
@@ -41,7 +42,8 @@ Step decoder(int repeats, bool copies, int64_t copy_ns = 700'000) {
       s.kernel("nvjet_sm90_tst_64x32_64x16_2x1_v_bz_splitK_TNT", 11'000);
       if (copies)
         for (int k = 0; k < 2; ++k) s.kernel(kCopy, copy_ns, 7, 1'049'088);
-      s.kernel("cudnn_generated_fort_native_sdpa_sm80_flash_fprop", 940'000 / (copies ? 1 : repeats));
+      s.kernel("cudnn_generated_fort_native_sdpa_sm80_flash_fprop",
+               940'000 / (copies ? 1 : repeats));
     }
   };
 }

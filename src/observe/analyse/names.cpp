@@ -133,9 +133,7 @@ bool is_copy(std::string_view kernel) {
                      "wrapped_concatenate", "wrapped_broadcast"});
 }
 
-bool is_detour_transform(std::string_view kernel) {
-  return has_any(lower(kernel), {"bluestein"});
-}
+bool is_detour_transform(std::string_view kernel) { return has_any(lower(kernel), {"bluestein"}); }
 
 bool shows_elements(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"elementwise_kernel"});

@@ -38,7 +38,7 @@ struct ReplayOp {
   // A rounding directly before a product, in a program that trains nothing; and one of weights, as
   // its number of elements shows: find_weight_casts().
   bool of_operand = false, of_weight = false;
-  bool of_update = false;   // a large copy within the device, of what a part of is written then
+  bool of_update = false;  // a large copy within the device, of what a part of is written then
   // A kernel that only copies, by its name; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
   bool copies = false, reads_copies = false;

@@ -104,8 +104,9 @@ std::string shares_text(const FixReport& fixes, const Analysis& analysis) {
   for (const auto& [share, kind] : shares)
     out += fmt::format("  {:.1f}% of the time is for: {}\n", -100 * share, fix_info(kind).title);
   if (!fixes.possible.empty())
-    out += fmt::format("  all of them together: at most {:.2f}x, a device that never stands still\n",
-                       fixes.possible.front().high);
+    out +=
+        fmt::format("  all of them together: at most {:.2f}x, a device that never stands still\n",
+                    fixes.possible.front().high);
   return out;
 }
 
