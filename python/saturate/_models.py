@@ -47,6 +47,21 @@ class Generation:
         return self.text
 
 
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How likely a language model takes a text to be.
+
+    ``log_probability`` (natural logarithm) is the sum of ``token_log_probabilities``, of which the first is None: nothing stands before
+    a text. ``tokens`` is the text of each token ("<0xE2>" for part of a character); ``likeliest`` holds, for each, the likeliest tokens
+    in its place with their log-probabilities, as many as were asked for."""
+
+    log_probability: float
+    tokens: Sequence[str]
+    ids: Sequence[int]
+    token_log_probabilities: Sequence[Optional[float]]
+    likeliest: Sequence[Sequence[tuple[str, float]]]
+
+
 class TextStream(Iterator[str]):
     """A continuation that comes in parts. Dropping or closing it ends the generation."""
 
@@ -278,6 +293,44 @@ class Model:
                 pieces.clear()
             _raise(request)
 
+    # --- scores
+
+    @overload
+    def score(self, texts: str, **options: Any) -> Score: ...
+    @overload
+    def score(self, texts: Sequence[str], **options: Any) -> list[Score]: ...
+    def score(self, texts, **options):
+        """The log-probabilities of the tokens of texts, each given those before it, from the model's own distribution.
+
+        Parameters
+        ----------
+        texts : str, or list of str
+            The result is one :class:`Score`, or a list.
+        likeliest : int
+            So many of the likeliest tokens in each place, at most 1,024.
+
+        Raises
+        ------
+        As :meth:`translate`; ``ValueError`` also for a text without a token.
+
+        Example
+        -------
+        >>> -model.score("To be, or not to be").log_probability    # doctest: +SKIP
+        """
+        request = self._score(texts, None, **options)
+        _wait(request)
+        return _scores(request, isinstance(texts, str))
+
+    async def score_async(self, texts: Union[str, Sequence[str]], **options: Any) -> Any:
+        """:meth:`score` for ``await``."""
+        async with _Watch() as watch:
+            request = self._score(texts, watch.mailbox, **options)
+            await watch.until(request, lambda: request.finished)
+        return _scores(request, isinstance(texts, str))
+
+    def _score(self, texts, mailbox, *, likeliest=0):
+        return self._core.score(_texts("texts", texts), likeliest=_whole("score", "likeliest", likeliest, 0, 1024), mailbox=mailbox)
+
     def _generate(self, prompts, mailbox, keep_pieces, options):
         texts, named = _generate_arguments(prompts, **options)
         return self._core.generate(texts, keep_pieces=keep_pieces, mailbox=mailbox, **named)
@@ -438,6 +491,12 @@ def _wait(request: Any) -> None:
 def _generations(request: Any, single: bool) -> Any:
     _raise(request)
     found = [Generation(*one) for one in request.generations()]
+    return found[0] if single else found
+
+
+def _scores(request: Any, single: bool) -> Any:
+    _raise(request)
+    found = [Score(sum(each[1:]), tokens, ids, each, likeliest) for tokens, ids, each, likeliest in request.scores()]
     return found[0] if single else found
 
 

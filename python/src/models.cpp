@@ -138,6 +138,45 @@ class Model {
     return request;
   }
 
+  // One pass over each text; nothing is added to it.
+  std::shared_ptr<Request> score(const Lines& lines, int64_t likeliest,
+                                 std::shared_ptr<Mailbox> mailbox) {
+    if (loaded_.config.kind != model::ModelKind::decoder_only)
+      refuse("score", loaded_.folder + " translates; saturate eval --score scores translations");
+    const std::shared_ptr<GenerationEngine> engine = generation();
+    const data::Tokenizer& tokenizer = loaded_.tokenizers.target;
+    serve::GenerationJob job;
+    job.sampling.max_tokens = 0;
+    std::vector<Generated> texts;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      std::vector<int32_t>& ids = job.prompts.emplace_back();
+      tokenizer.encode(lines[i], ids);
+      if (ids.empty()) refuse("score", fmt::format("texts[{}] has no tokens", i));
+      if (std::ssize(ids) > engine->max_length()) {
+        refuse("score",
+               fmt::format("texts[{}] has {} tokens, and {} are taken; shorten it, or load "
+                           "with a larger max_length",
+                           i, ids.size(), engine->max_length()));
+      }
+      texts.push_back({.stream = serve::GeneratedText(tokenizer, ids, {}), .limit = 0});
+    }
+    const auto request = std::make_shared<Request>(std::move(mailbox));
+    request->expect(std::move(texts), false);
+    if (job.prompts.empty()) {
+      request->generated();
+      return request;
+    }
+    job.scores = serve::GenerationJob::Scores{.of_prompts = true, .likeliest = likeliest};
+    job.cancelled = [request] { return request->cancelled(); };
+    job.scored = [request, tokenizer](size_t text, std::span<const int32_t> ids, auto scores) {
+      request->scored(text, ids, serve::scored_tokens(tokenizer, ids, 0, scores));
+    };
+    job.done = [request] { request->generated(); };
+    job.failed = [request](const std::string& why) { request->failed(why); };
+    accept(engine->submit(std::move(job)), "score");
+    return request;
+  }
+
   // Ends the threads and gives the memory back; what is under way fails.
   void close() {
     check_process();
@@ -273,6 +312,24 @@ nb::list generations(const Request& request) {
   return out;
 }
 
+// Of each text: its tokens, ids, log-probabilities (None of the first) and what else was likely.
+nb::list scores(const Request& request) {
+  nb::list out;
+  for (const Generated& g : request.texts()) {
+    nb::list tokens, each, likeliest;
+    for (const serve::ScoredToken& t : g.scores) {
+      tokens.append(text_of(t.token.text));
+      each.append(t.first ? nb::none() : nb::cast(t.log_probability));
+      nb::list others;
+      for (const auto& [token, log_probability] : t.likeliest)
+        others.append(nb::make_tuple(text_of(token.text), log_probability));
+      likeliest.append(nb::tuple(others));
+    }
+    out.append(nb::make_tuple(tokens, g.ids, each, likeliest));
+  }
+  return out;
+}
+
 nb::list take_pieces(Request& request) {
   nb::list out;
   for (const Piece& p : request.take_pieces()) out.append(nb::make_tuple(p.text, text_of(p.shown)));
@@ -296,7 +353,8 @@ void bind_models(nb::module_& m) {
       .def("cancel", &Request::cancel)
       .def("take_pieces", &take_pieces)
       .def("translations", &translations)
-      .def("generations", &generations);
+      .def("generations", &generations)
+      .def("scores", &scores);
   nb::class_<Model>(m, "Model")
       .def(
           "__init__",
@@ -351,6 +409,8 @@ void bind_models(nb::module_& m) {
           nb::arg("top_k"), nb::arg("top_p"), nb::arg("seed").none(), nb::arg("stop"),
           nb::arg("repetition_penalty"), nb::arg("no_repeat_ngram"), nb::arg("min_tokens"),
           nb::arg("keep_pieces"), nb::arg("mailbox").none(), Unlocked())
+      .def("score", &Model::score, nb::arg("texts"), nb::kw_only(), nb::arg("likeliest"),
+           nb::arg("mailbox").none(), Unlocked())
       .def("close", &Model::close, Unlocked())
       .def("pieces", &Model::pieces, nb::arg("ids"))
       .def_prop_ro("folders", &Model::folders)

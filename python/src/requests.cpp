@@ -95,6 +95,12 @@ bool Request::token(size_t text, int32_t id) {
   return false;
 }
 
+void Request::scored(size_t text, std::span<const int32_t> ids,
+                     std::vector<serve::ScoredToken> scores) {
+  texts_[text].ids.assign(ids.begin(), ids.end());
+  texts_[text].scores = std::move(scores);
+}
+
 void Request::generated() {
   for (size_t i = 0; i < texts_.size(); ++i) {
     Generated& g = texts_[i];

@@ -8,11 +8,13 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "serve/generated_text.h"
 #include "serve/generation_engine.h"
+#include "serve/log_probabilities.h"
 #include "serve/translation_engine.h"
 
 namespace saturate::python {
@@ -51,7 +53,8 @@ struct Generated {
   int64_t limit;  // tokens
   std::string text = {};
   std::vector<int32_t> ids = {};
-  std::string ending = {};  // stop, length
+  std::string ending = {};                      // stop, length
+  std::vector<serve::ScoredToken> scores = {};  // of a text that is not continued but scored
 };
 
 /// One request. It begins when its job is submitted, and ends with finished().
@@ -65,6 +68,7 @@ class Request {
   bool cancelled() const noexcept { return cancelled_; }
   void translated(serve::TranslationJob::Lines lines);
   bool token(size_t text, int32_t id);  // false: the text needs no more
+  void scored(size_t text, std::span<const int32_t> ids, std::vector<serve::ScoredToken> scores);
   void generated();
   void failed(const std::string& why);
 

@@ -63,6 +63,23 @@ def test_continues_as_transformers(name):
     assert list(found.ids) == expected
 
 
+@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma2"])
+def test_scores_as_transformers(name):
+    target, greedy = golden(name)["target"], golden(name)["greedy"]
+    prompt = golden(name)["prompt"]
+    with saturate.load(MODELS / name, ids=True, device="cpu") as model:
+        said = model.score(words(target))
+        a, b = model.score([words(target), words(prompt + greedy)], likeliest=2)
+        assert asyncio.run(model.score_async(words(target))) == said
+    assert said.log_probability == pytest.approx(golden(name)["log_probability"], abs=2e-3)
+    assert list(said.ids) == target and said.token_log_probabilities[0] is None and len(said.tokens) == len(target)
+    assert a.token_log_probabilities == said.token_log_probabilities and not any(said.likeliest)
+    assert all(len(places) == 2 and places[0][1] >= places[1][1] for places in a.likeliest[1:])
+    # A greedy continuation is made of the likeliest tokens.
+    for own, places in list(zip(b.token_log_probabilities, b.likeliest))[-len(greedy):]:
+        assert own == places[0][1]
+
+
 def test_scores_and_alternatives(translator, sources):
     found = translator.translate(sources[0], beam=4, nbest=3, length_penalty=1.0)
     each = [found, *found.alternatives]
@@ -191,6 +208,15 @@ def test_says_what_is_wrong_with_models(translator, writer, tmp_path):
         translator.generate("1 2")
     with pytest.raises(ValueError, match="use generate"):
         writer.translate("1 2")
+    with pytest.raises(ValueError, match="saturate eval --score"):
+        translator.score("1 2")
+    with pytest.raises(ValueError, match=r"texts\[1\] has no tokens"):
+        writer.score(["1 2", ""])
+    with pytest.raises(ValueError, match="max_length"):
+        writer.score("3 " * 100000)
+    with pytest.raises(ValueError, match="likeliest is 5000"):
+        writer.score("1 2", likeliest=5000)
+    assert writer.score([]) == []
     with pytest.raises(ValueError, match="temperature is -1"):
         writer.generate("1 2", temperature=-1)
     with pytest.raises(ValueError, match="max_length"):
