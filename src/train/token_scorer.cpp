@@ -45,6 +45,7 @@ bool score_row(std::span<const float> z, int32_t id, int64_t most, TokenScore& s
   const double norm = double{top} + std::log(double{sum});
   if (!std::isfinite(norm)) return false;
   score.log_probability = z[static_cast<size_t>(id)] - norm;
+  if (most == 0) return true;
   std::vector<int32_t> best(z.size());
   std::iota(best.begin(), best.end(), 0);
   const auto end = best.begin() + std::min<std::ptrdiff_t>(most, std::ssize(best));
