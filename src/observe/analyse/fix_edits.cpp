@@ -267,12 +267,14 @@ void keep_ahead(ReplayEvent& e, ReplayOp* ops) {
   if (in && is_waiting_copy(e)) e.waits_for = kNone;
 }
 
-// Products go through tensor cores; at most with inputs of 16 bits, and what memory bounds between
+// Products go through tensor cores, but for those of float64, which no switch changes; at most with inputs of 16 bits, and what memory bounds between
 // them moves half of the bytes, in the order of memory that the products want.
 void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   for (uint32_t i = 0; i < e.ops; ++i) {
     double factor = 1;
-    if (ops[i].tf32)
+    if (ops[i].doubles)
+      factor = 1;
+    else if (ops[i].tf32)
       factor = 1 / (at_most ? kHalfOfTf32 : kSurelyOfTf32);
     else if (ops[i].leaf == Leaf::matrix)
       factor = 1 / (at_most ? s.half_ratio : s.tensor_ratio);
@@ -282,6 +284,16 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
       factor = 0.5;
     ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) * factor);
   }
+}
+
+// Of float64 to float32: half of the bytes, and products on tensor cores in TF32, surely at half of the
+// rate that these have.
+void narrow(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
+  const double products = std::max(2.0, at_most ? s.double_ratio : s.double_ratio / 2);
+  for (uint32_t i = 0; i < e.ops; ++i)
+    if (ops[i].doubles)
+      ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) /
+                                                (ops[i].product ? products : 2));
 }
 
 // Attention gets what the products beside it get; whole numbers go through a library's product of
@@ -383,6 +395,8 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
           if (ops[i].reads_copies) ops[i].duration_ns /= kMostRepeats;
         drop_kernels(e, ops, [](const ReplayOp& op) { return op.copies; });
       };
+    case FixKind::float64:
+      return [=](ReplayEvent& e, ReplayOp* ops) { narrow(e, ops, at_most, s); };
     case FixKind::transforms:
       return [at_most](ReplayEvent& e, ReplayOp* ops) {
         for (uint32_t i = 0; i < e.ops; ++i)
@@ -391,7 +405,12 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
     case FixKind::precision:
-      return scaled([](Leaf leaf) { return leaf == Leaf::matrix; }, 1 / s.tensor_ratio);
+      return [ratio = s.tensor_ratio](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].leaf == Leaf::matrix && !ops[i].doubles)
+            ops[i].duration_ns =
+                static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / ratio);
+      };
     case FixKind::mixed:
       return [=](ReplayEvent& e, ReplayOp* ops) { halve(e, ops, at_most, s); };
     case FixKind::layout:
@@ -456,6 +475,8 @@ EditSettings edit_settings(std::string_view device_name, const CopyRates& rates)
     s.in_bytes_per_ns = s.out_bytes_per_ns = kOfLink * peaks->link;
     if (peaks->fp32 > 0 && peaks->tf32 > 0)
       s.tensor_ratio = std::max(s.tensor_ratio, peaks->tf32 / peaks->fp32);
+    if (peaks->fp32 > 0 && peaks->fp64 > 0)
+      s.double_ratio = std::max(peaks->fp32, peaks->tf32) / peaks->fp64;
     if (peaks->fp32 > 0 && peaks->tensor16 > 0)
       s.half_ratio = std::max(s.half_ratio, peaks->tensor16 / peaks->fp32);
   }

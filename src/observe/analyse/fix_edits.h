@@ -36,6 +36,9 @@ struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device
   double tensor_ratio = 7.4;  // matrix products on tensor cores against those without
   double half_ratio = 14.8;   // and with inputs of 16 bits
+  // In TF32 against float64: chips for computing centres have tensor cores for both, others a unit of
+  // float64 for 32 to 64 of float32.
+  double double_ratio = 7.4;
   // Attention that reads a mask of numbers against attention that has none, and against a causal one,
   // which leaves out half of the products: 1.7 was measured for the first.
   double mask_ratio = 2, causal_ratio = 4;

@@ -258,6 +258,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.evidence =
           fmt::format("{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% with",
                       matrix, tensor);
+      if (const double doubles = 100 * kernels_share(d, is_double); doubles >= 1)
+        f.evidence += "; what computes in float64 stays as it is";
       f.action = torch ? "torch.set_float32_matmul_precision(\"high\"); "
                          "torch.backends.cudnn.allow_tf32 = True"
                        : "allow TF32 for the matrix products";
@@ -439,6 +441,21 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "where they repeat what it reads, and a tenth more",
           kMostRepeats);
       break;
+    case FixKind::float64:
+      f.evidence = fmt::format("{:.1f}% of the time is kernels that compute in float64",
+                               100 * kernels_share(d, is_double));
+      f.action = fmt::format(
+          "make it float32 where it begins: arrays of NumPy are float64 unless they are told{}; and "
+          "let products take TF32",
+          torch ? " (x.astype(np.float32), torch.from_numpy(x).float(); not "
+                  "torch.set_default_dtype(torch.float64))"
+          : jax ? " (jax_enable_x64 off)"
+                : "");
+      f.caveat = "7 digits instead of 16; sums of very many may want more";
+      f.assumes = fmt::format(
+          "half of the bytes; products {:.1f} to {:.1f} times as fast, in TF32, and a tenth more",
+          std::max(2.0, settings.double_ratio / 2), std::max(2.0, settings.double_ratio));
+      break;
     case FixKind::transforms:
       f.evidence = fmt::format(
           "{:.1f}% of the time is Fourier transforms whose length has a large prime factor: they "
@@ -600,6 +617,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::product_types:
     case FixKind::device_copies:
     case FixKind::kernel_copies:
+    case FixKind::float64:
     case FixKind::transforms:
       return 0;
     case FixKind::processes:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that only copy, and Fourier transforms of lengths that need a detour.
+// Kernels that only copy, that compute in float64, and Fourier transforms that take a detour.
 #include <gtest/gtest.h>
 
 #include "observe/analyse/names.h"
@@ -72,6 +72,43 @@ TEST(KernelCopies, ThatAreShortPromiseTheirOwnTimeAlone) {
   EXPECT_LE(f->high, 1.15 * gain);
   const Told hardly = tell(decoder(8, true, 20'000));
   EXPECT_EQ(find(hardly.fixes, FixKind::kernel_copies)->speedup, 1) << "some copies have to be";
+}
+
+TEST(Float64, IsInTheNames) {
+  for (const char* name :
+       {"sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x128x16", "cutlass_80_tensorop_d884gemm",
+        "cupy_add__float64_float64_float64",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>, "})
+    EXPECT_TRUE(is_double(name)) << name;
+  for (const char* name :
+       {"void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4,"
+        " normal_kernel(at::TensorBase const&, double, double, at::CUDAGeneratorImpl*)",
+        "nvjet_sm90_tst_128x256_64x4", "cupy_true_divide__float32_float_float32",
+        "FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false>, float const*, double, double, double>"})
+    EXPECT_FALSE(is_double(name)) << name;
+}
+
+// TF32's switches and autocast leave float64 as it is: they promise nothing for it.
+TEST(Float64, IsNamedAndNoSwitchIsOffered) {
+  const auto program = [](bool doubles) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 4; ++i) {
+        s.kernel(doubles ? "sm90_xmma_gemm_f64f64_f64f64_f64_tn_n" : "sm90_xmma_gemm_tf32f32_tf32f32",
+                 doubles ? 1'300'000 : 220'000);
+        s.kernel(doubles ? "distribution_elementwise_grid_stride_kernel<double, 2,"
+                         : "distribution_elementwise_grid_stride_kernel<float, 4,",
+                 doubles ? 230'000 : 120'000);
+        s.kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT", 1'660'000);
+      }
+    };
+  };
+  const Told before = tell(program(true)), after = tell(program(false));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::float64);
+  expect_sound(before, FixKind::float64, before.step_ns / after.step_ns);
+  EXPECT_LT(find(before.fixes, FixKind::precision)->speedup, 1.001);
+  EXPECT_LT(find(before.fixes, FixKind::mixed)->speedup, 1.001);
+  EXPECT_EQ(find(after.fixes, FixKind::float64)->speedup, 1);
 }
 
 TEST(Transforms, OfAwkwardLengthsAreNamed) {

@@ -135,6 +135,12 @@ bool is_copy(std::string_view kernel) {
 
 bool is_detour_transform(std::string_view kernel) { return has_any(lower(kernel), {"bluestein"}); }
 
+bool is_double(std::string_view kernel) {
+  const std::string_view n = kernel.substr(0, 512);
+  // Scalars of a call are double as well: only a first type counts.
+  return has_any(n, {"f64f64", "d884", "dgemm", "_f64_", "float64", "<double"});
+}
+
 bool shows_elements(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"elementwise_kernel"});
 }

@@ -42,6 +42,7 @@ struct ReplayOp {
   // A kernel that only copies, by its name; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
   bool copies = false, reads_copies = false;
+  bool doubles = false;     // computes in float64, by its name
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems

@@ -174,7 +174,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kInteger = 8192,
     kUpdates = 16384,
     kCopies = 32768,
-    kDetour = 65536
+    kDetour = 65536,
+    kDouble = 131072
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -261,6 +262,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_partial_update(name)) known |= kUpdates;
         if (op.kind == OpKind::kernel && is_copy(name)) known |= kCopies;
         if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
+        if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
@@ -278,6 +280,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.updates_part = known & kUpdates;
       r.copies = known & kCopies;
       r.detour = known & kDetour;
+      r.doubles = known & kDouble;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&

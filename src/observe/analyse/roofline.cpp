@@ -13,27 +13,29 @@ namespace {
 
 // From NVIDIA's data sheets of each product and, for GeForce, the architecture white papers
 // (Turing, GA102, Ada), at boost clock. Longer names first: "H100 PCIe" is an H100 as well. The
-// link is PCIe 3, 4 or 5 with 16 lanes (15.75, 31.5, 63 GB/s), 8 lanes on the RTX 2050.
+// link is PCIe 3, 4 or 5 with 16 lanes (15.75, 31.5, 63 GB/s), 8 lanes on the RTX 2050. float64 where
+// chips have tensor cores for it is with these; chips for graphics have 1 unit for 32 (Turing) or 64 of
+// float32.
 constexpr std::array kPeaks = {
-    DevicePeaks{"V100 PCIE", 112, 0, 14, 0, 900, 15.75},
-    DevicePeaks{"V100", 125, 0, 15.7, 0, 900, 15.75},
-    DevicePeaks{"T4", 65, 0, 8.1, 0, 320, 15.75},
-    DevicePeaks{"A100 80GB PCIE", 312, 156, 19.5, 0, 1935, 31.5},
-    DevicePeaks{"A100 SXM4 80GB", 312, 156, 19.5, 0, 2039, 31.5},
-    DevicePeaks{"A100", 312, 156, 19.5, 0, 1555, 31.5},
-    DevicePeaks{"A10", 125, 62.5, 31.2, 0, 600, 31.5},
-    DevicePeaks{"L40S", 362, 183, 91.6, 733, 864, 31.5},
-    DevicePeaks{"L4", 121, 60, 30.3, 242, 300, 31.5},
-    DevicePeaks{"H100 PCIE", 756, 378, 51, 1513, 2000, 63},
-    DevicePeaks{"H100 NVL", 835, 417, 60, 1671, 3900, 63},
-    DevicePeaks{"H100", 989, 494.7, 66.9, 1979, 3350, 63},
-    DevicePeaks{"H200 NVL", 835, 417, 60, 1671, 4800, 63},
-    DevicePeaks{"H200", 989, 494.7, 66.9, 1979, 4800, 63},
-    DevicePeaks{"B200", 2250, 1125, 75, 4500, 8000, 63},
-    DevicePeaks{"RTX 3090", 71, 35.6, 35.6, 0, 936, 31.5},
-    DevicePeaks{"RTX 4090", 165.2, 82.6, 82.6, 330.3, 1008, 31.5},
-    DevicePeaks{"GTX 1650", 0, 0, 2.98, 0, 192, 15.75},
-    DevicePeaks{"RTX 2050", 24.6, 12.3, 6.1, 0, 112, 15.75},
+    DevicePeaks{"V100 PCIE", 112, 0, 14, 0, 900, 15.75, 7},
+    DevicePeaks{"V100", 125, 0, 15.7, 0, 900, 15.75, 7.8},
+    DevicePeaks{"T4", 65, 0, 8.1, 0, 320, 15.75, 0.25},
+    DevicePeaks{"A100 80GB PCIE", 312, 156, 19.5, 0, 1935, 31.5, 19.5},
+    DevicePeaks{"A100 SXM4 80GB", 312, 156, 19.5, 0, 2039, 31.5, 19.5},
+    DevicePeaks{"A100", 312, 156, 19.5, 0, 1555, 31.5, 19.5},
+    DevicePeaks{"A10", 125, 62.5, 31.2, 0, 600, 31.5, 0.49},
+    DevicePeaks{"L40S", 362, 183, 91.6, 733, 864, 31.5, 1.43},
+    DevicePeaks{"L4", 121, 60, 30.3, 242, 300, 31.5, 0.47},
+    DevicePeaks{"H100 PCIE", 756, 378, 51, 1513, 2000, 63, 51},
+    DevicePeaks{"H100 NVL", 835, 417, 60, 1671, 3900, 63, 60},
+    DevicePeaks{"H100", 989, 494.7, 66.9, 1979, 3350, 63, 66.9},
+    DevicePeaks{"H200 NVL", 835, 417, 60, 1671, 4800, 63, 60},
+    DevicePeaks{"H200", 989, 494.7, 66.9, 1979, 4800, 63, 66.9},
+    DevicePeaks{"B200", 2250, 1125, 75, 4500, 8000, 63, 37},
+    DevicePeaks{"RTX 3090", 71, 35.6, 35.6, 0, 936, 31.5, 0.56},
+    DevicePeaks{"RTX 4090", 165.2, 82.6, 82.6, 330.3, 1008, 31.5, 1.29},
+    DevicePeaks{"GTX 1650", 0, 0, 2.98, 0, 192, 15.75, 0.093},
+    DevicePeaks{"RTX 2050", 24.6, 12.3, 6.1, 0, 112, 15.75, 0.095},
 };
 
 // Words in capitals with one blank around each: "Tesla V100-SXM2-16GB" is " TESLA V100 SXM2 16GB ".

@@ -13,6 +13,7 @@ struct DevicePeaks {
   double tensor16, tf32, fp32, tensor8;
   double memory;
   double link;  // to the host, one direction
+  double fp64;
 };
 
 // Null for a device that is not in the table.
