@@ -148,6 +148,7 @@ struct PanelsOptions {
 struct EvalOptions {
   ModelOptions model;             // empty when only a hypothesis file is scored
   std::vector<std::string> test;  // source and reference; the text of a language model
+  std::string format = "auto";    // of a language model's text
   bool score = false;             // log-probabilities of the lines of `test`
   std::string hypothesis, reference;
   std::string output;  // where translations go; empty: nowhere

@@ -2,15 +2,20 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/text_io.h"
 #include "base/counted.h"
 #include "base/error.h"
+#include "data/corpus.h"
 #include "train/bleu.h"
 #include "train/chrf.h"
 #include "train/line_translator.h"
+#include "train/run_settings.h"
 #include "train/scorer.h"
 
 namespace saturate::apps {
@@ -48,34 +53,105 @@ void print_model_scores(const EvalOptions& o, std::span<const train::TextScore> 
   out.close();
 }
 
-void print_perplexity(std::span<const train::TextScore> scores) {
+// How the text is read: as asked, by the file's name, or as the run was trained.
+data::CorpusFormat format_of(const EvalOptions& o) {
+  using data::CorpusFormat;
+  if (o.format == "stream") return CorpusFormat::stream;
+  if (o.format == "jsonl") return CorpusFormat::jsonl;
+  if (o.format == "lines") return CorpusFormat::lines;
+  const std::string& file = o.test.front();
+  for (const char* ending : {".jsonl", ".jsonl.gz", ".jsonl.zst"})
+    if (file.ends_with(ending)) return CorpusFormat::jsonl;
+  const std::filesystem::path folder = o.model.model;
+  for (const std::filesystem::path& run : {folder, folder / ".."}) {
+    if (const auto settings = train::read_run_settings(run.string()); settings)
+      return settings->data.format == "stream" ? CorpusFormat::stream : CorpusFormat::lines;
+  }
+  return CorpusFormat::lines;
+}
+
+// Documents as training has them. Another program's tokenizer sees a file in one piece, and nothing is
+// put behind it.
+std::vector<train::ScoredText> read_documents(const std::string& path, data::CorpusFormat format,
+                                              const data::Tokenizer& tokenizer) {
+  const bool stream = format == data::CorpusFormat::stream;
+  data::CorpusSpec spec;
+  spec.format = format;
+  spec.paths = {path};
+  spec.source_key.clear();
+  const std::unique_ptr<data::Corpus> corpus = data::open_corpus(spec);
+  std::vector<train::ScoredText> texts;
+  std::vector<int32_t> ids;
+  std::string whole;
+  data::SentencePair pair;
+  while (corpus->next(pair)) {
+    if (!stream) {
+      texts.push_back({{}, tokenizer.encode_sentence(pair.target)});
+      continue;
+    }
+    if (tokenizer.is_foreign()) {
+      whole += pair.target;
+    } else {
+      tokenizer.encode(pair.target, ids);
+    }
+    if (!pair.ends_document) continue;
+    if (tokenizer.is_foreign()) {
+      tokenizer.encode(whole, ids);
+    } else {
+      const std::span<const int32_t> end = tokenizer.sentence_end();
+      ids.insert(ids.end(), end.begin(), end.end());
+    }
+    texts.push_back({{}, std::exchange(ids, {})});
+    whole.clear();
+  }
+  return texts;
+}
+
+void print_perplexity(const EvalOptions& o, std::span<const train::TextScore> scores, bool stream,
+                      int64_t window) {
   double sum = 0;
-  int64_t tokens = 0;
+  int64_t tokens = 0, windows = 0;
   for (const train::TextScore& s : scores) {
     sum += s.log_probability;
     tokens += s.tokens;
+    windows += (s.tokens + window - 1) / window;
   }
-  const double loss = tokens > 0 ? -sum / static_cast<double>(tokens) : 0;
+  if (tokens == 0) {
+    throw Error(Errc::invalid_argument, "eval",
+                o.test.front() +
+                    ": no token follows another in one of its documents, so there is nothing to "
+                    "predict; give some text, or --format stream for a file that is one document");
+  }
+  const double loss = -sum / static_cast<double>(tokens);
   fmt::print("perplexity = {:.4f} (loss {:.4f} a token, {} in {})\n", std::exp(loss), loss,
-             counted(tokens, "token"), counted(scores.size(), "line"));
+             counted(tokens, "token"),
+             stream ? fmt::format("{} of {}", counted(windows, "window"), window)
+                    : counted(scores.size(), "line"));
 }
 
-int eval_language_model(const EvalOptions& o, const train::LoadedModel& m,
-                        std::span<const std::string> lines) {
+int eval_language_model(const EvalOptions& o, const train::LoadedModel& m) {
   if (o.test.size() != 1) {
     throw Error(Errc::invalid_argument, "eval",
                 m.folder + " is a language model; give --test one file, the text to score");
   }
-  std::vector<train::ScoredText> texts;
-  for (const std::string& line : lines) {
-    texts.push_back({{}, m.tokenizers.target.encode_sentence(line)});
+  if (!o.score && !o.output.empty()) {
+    throw Error(Errc::invalid_argument, "eval",
+                "--output is for translations, or with --score for scores; a perplexity goes to "
+                "standard output");
   }
+  if (o.model.ids && format_of(o) == data::CorpusFormat::stream) {
+    throw Error(Errc::invalid_argument, "eval",
+                "--format stream reads text, and --ids says that lines are ids; leave one out");
+  }
+  const data::CorpusFormat format = format_of(o);
+  const std::vector<train::ScoredText> texts =
+      read_documents(o.test.front(), format, m.tokenizers.target);
   const std::vector<train::TextScore> scores =
       train::score_texts(m, o.decode.batch_tokens.value_or(m.translate.batch_tokens), texts);
   if (o.score) {
     print_model_scores(o, scores);
   } else {
-    print_perplexity(scores);
+    print_perplexity(o, scores, format == data::CorpusFormat::stream, m.config.max_positions);
   }
   return 0;
 }
@@ -90,9 +166,11 @@ int run_eval(const EvalOptions& o) {
     print_scores(hypotheses, references);
     return 0;
   }
-  const std::vector<std::string> source = read_lines(o.test.at(0)),
-                                 reference = o.test.size() > 1 ? read_lines(o.test[1]) : source;
-  check_pairs(o.test.front(), source.size(), o.test.back(), reference.size());
+  std::vector<std::string> source, reference;
+  if (o.test.size() == 2) {
+    source = read_lines(o.test[0]), reference = read_lines(o.test[1]);
+    check_pairs(o.test[0], source.size(), o.test[1], reference.size());
+  }
   train::LoadHooks hooks;
   hooks.ids = o.model.ids;
   hooks.source_language = o.decode.source_language;
@@ -100,11 +178,16 @@ int run_eval(const EvalOptions& o) {
   const train::LoadedModel model =
       train::load_model(o.model.model, o.model.device, o.model.precision, hooks, o.model.adapter);
   if (model.config.kind != model::ModelKind::encoder_decoder) {
-    return eval_language_model(o, model, source);
+    return eval_language_model(o, model);
   }
   if (o.test.size() != 2) {
     throw Error(Errc::invalid_argument, "eval",
                 model.folder + " translates; give --test two files, source and reference");
+  }
+  if (o.format != "auto") {
+    throw Error(Errc::invalid_argument, "eval",
+                "--format is for a language model's text, and " + model.folder +
+                    " translates; leave it out");
   }
   if (!o.score || !o.model.ids) require_languages(model, o.model.ids);
   if (o.score) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,7 +95,10 @@ struct Running {
 std::string json_line(int64_t prompt, int64_t sample, const Running& r,
                       const data::Tokenizer& tokenizer) {
   Json::Array tokens, each;
-  for (const int32_t id : r.ids) tokens.emplace_back(tokenizer.piece(id));
+  // Models may have more rows than their tokenizers have pieces.
+  for (const int32_t id : r.ids)
+    tokens.emplace_back(id < tokenizer.vocab_size() ? tokenizer.piece(id)
+                                                    : fmt::format("<id {}>", id));
   for (const float p : r.log_probabilities) each.emplace_back(p);
   return Json{{"prompt", prompt},
               {"sample", sample},

@@ -197,8 +197,16 @@ Ctrl-C saves and stops; of a flag given twice the last one counts.)");
                               "language model")
                      ->type_name("FILE...")
                      ->expected(1, 2);
-    c.add_flag("--score", eval.score,
-               "a line for each of --test: its log-probability under the model, and its tokens")
+    c.add_option(
+         "--format", eval.format,
+         "how a language model's text is read: a document a line, a file, or under \"text\" in "
+         "JSONL; auto: .jsonl as JSONL, others as the run was trained on, else lines")
+        ->check(CLI::IsMember({"auto", "lines", "stream", "jsonl"}))
+        ->capture_default_str();
+    c.add_flag(
+         "--score", eval.score,
+         "a line for each of --test (of a document): its log-probability under the model, and its "
+         "tokens")
         ->needs(test);
     auto* hyp = c.add_option("--hyp", eval.hypothesis, "translation to score; needs no model")
                     ->type_name("FILE");
@@ -213,6 +221,7 @@ Ctrl-C saves and stops; of a flag given twice the last one counts.)");
   saturate eval --model runs/ende --test test.en test.de
   saturate eval --hyp test.out.de --ref test.de
   saturate eval --model runs/lm --test test.txt                 # perplexity
+  saturate eval --model gpt2 --test test.txt --format stream    # of the whole file
   saturate eval --model runs/ende --score --test test.en test.de
 BLEU and chrF are those of sacreBLEU; their signatures are printed with them. Without --beam
 and the like the model decodes as [translate] of its run says.)");

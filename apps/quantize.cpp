@@ -47,7 +47,9 @@ CLI::App* add_quantize_command(CLI::App& app, QuantizeOptions& o) {
   c->add_option("--out", o.out, "folder to write; it must not be there yet")
       ->type_name("DIR")
       ->required();
-  c->add_option("--test", o.test, "source and reference, to translate and score before and after")
+  c->add_option(
+       "--test", o.test,
+       "source and reference, to translate and score before and after (models that translate)")
       ->type_name("FILE FILE")
       ->expected(2);
   c->add_option("--threads", o.threads,
@@ -99,7 +101,9 @@ int run_quantize(const QuantizeOptions& o) {
     print_scores("before", from, "fp32", o, source, reference);
     print_scores("after", o.out, "int8", o, source, reference);
   }
-  log_info(fmt::format("next: saturate translate --model {} --device cpu", o.out));
+  const bool translates = model::read_model_config(from).kind == model::ModelKind::encoder_decoder;
+  log_info(fmt::format("next: saturate {} --model {} --device cpu",
+                       translates ? "translate" : "generate", o.out));
   return 0;
 }
 

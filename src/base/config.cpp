@@ -202,7 +202,7 @@ void check_config(const RunConfig& c) {
         "translate.max_length_factor and translate.max_length_offset are both 0, so that no "
         "translation could have a word; raise one of them");
   }
-  if (c.data.languages.size() != 0 && c.data.languages.size() != 2) {
+  if (c.data.languages.size() > 2) {
     reject(fmt::format("data.languages names {} languages; give the source and the target",
                        c.data.languages.size()));
   }

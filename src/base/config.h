@@ -111,7 +111,7 @@ struct TrainConfig {
   int64_t max_steps = 100000;
   int64_t max_epochs = 0;
   double max_seconds = 0;
-  double label_smoothing = 0.1;
+  std::optional<double> label_smoothing;
   bool graph = true;
   bool packing = true;
   bool prefetch = true;

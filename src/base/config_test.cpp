@@ -265,8 +265,9 @@ TEST(Config, ChecksRulesBetweenKeys) {
       "[config] schedule.kind = cosine needs an end; set train.max_steps or schedule.total_steps");
   EXPECT_EQ(problem({"schedule.kind=linear", "train.max_steps=100"}),
             "[config] schedule.warmup_steps = 4000 must be below the last step, 100");
-  EXPECT_EQ(problem({"data.languages=en"}),
-            "[config] data.languages names 1 languages; give the source and the target");
+  EXPECT_EQ(problem({"data.languages=en"}), "no error");  // the key of a language model's JSONL
+  EXPECT_EQ(problem({"data.languages=en,de,fr"}),
+            "[config] data.languages names 3 languages; give the source and the target");
 }
 
 TEST(Config, BothEndsOfARangeAreAllowedAndNothingBeyond) {

@@ -115,7 +115,7 @@ class JsonCorpus : public LineCorpus {
     if (text == nullptr)
       reader_->fail(
           fmt::format("the object has no string under \"{}\"; fix the line or name the keys "
-                      "with data.languages",
+                      "with data.languages (a language model's one key)",
                       key));
     dst = *text;
     if (dst.find('\0') != std::string::npos)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -22,6 +23,21 @@ namespace saturate::data {
 namespace {
 
 constexpr size_t kMaxSampleBytes = 4096;  // of one line; SentencePiece drops longer ones by default
+
+// What SentencePiece may see of a line next: all of it, or so much of a long one, up to a space where one
+// is near. Takes it off `line`.
+std::string_view next_piece(std::string_view& line) {
+  std::string_view piece = utf8_prefix(line, kMaxSampleBytes);
+  if (piece.empty()) piece = line.substr(0, kMaxSampleBytes);  // no UTF-8
+  if (piece.size() < line.size()) {
+    const size_t space = piece.find_last_of(" \t");
+    if (space != piece.npos && space > kMaxSampleBytes / 2) piece = piece.substr(0, space);
+  }
+  line.remove_prefix(piece.size());
+  return piece;
+}
+
+bool has_text(std::string_view line) { return line.find_first_not_of(" \t\r\n") != line.npos; }
 
 class SampleIterator : public sentencepiece::SentenceIterator {
  public:
@@ -103,15 +119,16 @@ std::vector<std::string> sample_lines(const std::function<bool(std::string_view&
       options.interrupt.check();
       if (options.progress) options.progress({.lines_read = read});
     }
-    line = utf8_prefix(line, kMaxSampleBytes);
-    if (line.empty()) continue;
-    uint64_t at = seen++;
-    if (at >= room) {
-      const Random4 r = philox4x32(options.seed, at, 0);
-      at = ((static_cast<uint64_t>(r.x[0]) << 32) | r.x[1]) % seen;
-      if (at < room) sample[at] = line;
-    } else {
-      sample.emplace_back(line);
+    while (!line.empty()) {
+      const std::string_view piece = next_piece(line);
+      uint64_t at = seen++;
+      if (at >= room) {
+        const Random4 r = philox4x32(options.seed, at, 0);
+        at = ((static_cast<uint64_t>(r.x[0]) << 32) | r.x[1]) % seen;
+        if (at < room) sample[at] = piece;
+      } else {
+        sample.emplace_back(piece);
+      }
     }
   }
   thin_out(sample, options.max_bytes);
@@ -149,7 +166,7 @@ Tokenizer Tokenizer::train(const std::function<bool(std::string_view&)>& next_li
                             options.vocab_size, options.max_lines, options.character_coverage));
   const auto job = std::make_shared<Job>();
   job->sample = sample_lines(next_line, options);
-  if (job->sample.empty())
+  if (std::ranges::none_of(job->sample, has_text))
     throw Error(Errc::invalid_argument, "tokenizer",
                 options.text_name + ": no line has text to train the tokenizer on; give some text");
   // num_threads is fixed because it decides the order of sums, and so the vocabulary.

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string_view>
 #include <utility>
 
 #include "base/utf8.h"
+#include "data/subword_model.h"
 
 namespace saturate::serve {
 namespace {
@@ -15,33 +17,59 @@ namespace {
 constexpr std::string_view kNoCharacter = "\xEF\xBF\xBD";  // U+FFFD, of part of a character
 constexpr size_t kBefore = 8;  // tokens: enough for the space between words
 
+bool is_text(std::string_view bytes) { return find_invalid_utf8(bytes) == bytes.npos; }
+
+// Bytes by their names. A piece that is a byte alone has its name already.
+std::string names_of(std::string_view bytes) {
+  std::string names;
+  for (const char c : bytes) names += data::byte_piece(static_cast<unsigned char>(c));
+  return names;
+}
+
+// The bytes that a piece stands for whose text is none by itself: "<0xE2>", bytes themselves, or
+// byte-level BPE's letters for them.
+std::string bytes_of(const std::string& piece) {
+  unsigned value = 0;
+  int read = 0;
+  if (std::sscanf(piece.c_str(), "<0x%2X>%n", &value, &read) == 1 && read == std::ssize(piece))
+    return {static_cast<char>(value)};
+  return is_text(piece) ? data::bytes_of_piece(piece) : piece;
+}
+
 // What `id` adds behind ids, whose text is `before`.
 TokenText text_behind(const data::Tokenizer& tokenizer, std::vector<int32_t>& ids,
                       const std::string& before, int32_t id) {
   ids.push_back(id);
   const std::string all = tokenizer.decode(ids);
   ids.pop_back();
-  const auto is_text = [](std::string_view t) { return find_invalid_utf8(t) == t.npos; };
-  if (!before.ends_with(kNoCharacter) && !all.ends_with(kNoCharacter) && all.starts_with(before)) {
+  const bool whole = !before.ends_with(kNoCharacter) && !all.ends_with(kNoCharacter);
+  if (whole && all.size() > before.size() && all.starts_with(before)) {
     std::string added = all.substr(before.size());
-    if (is_text(added)) return {std::move(added)};
+    if (is_text(added)) return {added, added};
   }
+  // Models have more rows than their tokenizers have pieces.
+  if (id >= tokenizer.vocab_size()) return {fmt::format("<id {}>", id), ""};
   const std::string& piece = tokenizer.piece(id);
-  if (is_text(piece)) return {piece, false};
-  std::string names;
-  for (const char c : piece) names += fmt::format("<0x{:02X}>", static_cast<unsigned char>(c));
-  return {names, false};
+  if (whole && all == before) return {piece, ""};  // what ends a text, or stands around one
+  std::string bytes = bytes_of(piece);
+  return {is_text(bytes) ? piece : names_of(bytes), bytes};
 }
 
-int64_t characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+// Whole ones of the bytes of a text's beginning.
+int64_t characters(std::string_view bytes) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const int64_t count = std::count_if(bytes.begin(), bytes.end(), begins);
+  const auto last = std::find_if(bytes.rbegin(), bytes.rend(), begins);
+  if (last == bytes.rend()) return count;
+  const auto lead = static_cast<unsigned char>(*last);
+  const int64_t needs = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  return count - (last - bytes.rbegin() + 1 < needs ? 1 : 0);
 }
 
-Json bytes_of(const TokenText& token) {
-  if (!token.whole) return {};
+Json list_of(const TokenText& token) {
+  if (token.bytes.empty()) return {};
   Json list{Json::Array{}};
-  for (const char c : token.text)
+  for (const char c : token.bytes)
     list.push_back(static_cast<int64_t>(static_cast<unsigned char>(c)));
   return list;
 }
@@ -71,12 +99,12 @@ std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
 
 Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
   Json texts{Json::Array{}}, own{Json::Array{}}, top{Json::Array{}}, offsets{Json::Array{}};
-  int64_t at = 0;
+  std::string said;
   for (const ScoredToken& t : tokens) {
     texts.push_back(t.token.text);
     own.push_back(t.first ? Json() : Json(t.log_probability));
-    offsets.push_back(at);
-    at += characters(t.token.text);
+    offsets.push_back(characters(said));
+    said += t.token.bytes;
     if (t.first) {
       top.push_back(Json());
       continue;
@@ -97,7 +125,7 @@ Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
 Json chat_logprobs(std::span<const ScoredToken> tokens) {
   Json content{Json::Array{}};
   const auto entry = [](const TokenText& token, double log_probability) {
-    return Json{{"token", token.text}, {"logprob", log_probability}, {"bytes", bytes_of(token)}};
+    return Json{{"token", token.text}, {"logprob", log_probability}, {"bytes", list_of(token)}};
   };
   for (const ScoredToken& t : tokens) {
     Json one = entry(t.token, t.log_probability), top{Json::Array{}};

@@ -14,8 +14,9 @@
 namespace saturate::serve {
 
 struct TokenText {
-  std::string text;
-  bool whole = true;  // else it is part of a character, and `text` its name ("<0xE2>")
+  std::string
+      text;  // of part of a character its bytes' names ("<0xE2>"), of what adds nothing its own
+  std::string bytes;  // that it adds to the text
 };
 struct ScoredToken {
   TokenText token;
@@ -35,7 +36,7 @@ std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
 // for. The token itself is among those in its place, as OpenAI has it. Offsets are characters of the text.
 Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest);
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}], "refusal": null}; bytes are null of
-// part of a character.
+// what adds nothing to a text.
 Json chat_logprobs(std::span<const ScoredToken> tokens);
 
 }  // namespace saturate::serve

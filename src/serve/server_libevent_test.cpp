@@ -419,10 +419,7 @@ TEST(Serve, LogProbabilitiesOfWhatIsGeneratedAndOfPrompts) {
   EXPECT_EQ(first["top_logprobs"].size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const Json& one = chat["logprobs"]["content"][i];
-    if (one["bytes"].is_null())
-      EXPECT_EQ(text_of(one["token"]).substr(0, 3), "<0x");
-    else
-      EXPECT_EQ(one["bytes"].size(), text_of(one["token"]).size());
+    EXPECT_EQ(one["bytes"].size(), 1u);
   }
 }
 

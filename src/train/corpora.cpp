@@ -47,14 +47,22 @@ CorpusSpec corpus_spec(const RunConfig& config, const std::vector<std::string>& 
     spec.source_key = config.data.languages[0];
     spec.target_key = config.data.languages[1];
   }
-  if (lm && spec.format == CorpusFormat::jsonl) spec.source_key.clear();
+  if (lm && spec.format == CorpusFormat::jsonl) {
+    spec.source_key.clear();
+    if (config.data.languages.size() == 1) spec.text_key = config.data.languages[0];
+  } else if (config.data.languages.size() == 1) {
+    throw Error(Errc::invalid_argument, "data",
+                "data.languages names one language; give the source and the target (one names the "
+                "text's key in the JSONL of a language model)");
+  }
   if (lm != spec.monolingual()) {
     throw Error(
         Errc::invalid_argument, "data",
         lm ? "a decoder-only model reads text (format lines, stream, or jsonl with \"text\"); "
              "this corpus has two sides"
            : "an encoder-decoder model needs source and target: two files, a .tsv or a .jsonl; for "
-             "standard input and other names say which with data.format");
+             "standard input and other names say which with data.format. For a language model give "
+             "its preset: --preset gpt2-124m");
   }
   return spec;
 }

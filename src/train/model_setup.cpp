@@ -246,7 +246,8 @@ StepOptions resolve_step(const RunConfig& config, const data::BatchShape& shape,
   // Without prefetch there is room for one step only, so a batch is made when the last one is done.
   s.slots = config.batch.accumulate * (config.train.prefetch ? 2 : 1);
   if (config.train.prefetch) s.slots = std::max(s.slots, config.data.prefetch);
-  s.label_smoothing = f(config.train.label_smoothing);
+  s.label_smoothing =
+      f(config.train.label_smoothing.value_or(is_language_model(config) ? 0.0 : 0.1));
   s.optimizer.beta1 = f(config.optimizer.beta1);
   s.optimizer.beta2 = f(config.optimizer.beta2);
   s.optimizer.eps = f(config.optimizer.eps);

@@ -34,9 +34,10 @@ class Run {
  private:
   using Clock = std::chrono::steady_clock;
   double elapsed() const;  // seconds of training, over all resumes
-  void start_or_resume();
+  bool start_or_resume();  // whether there was something to resume
   void start_validator();
   void start_loader();
+  void begin_output(bool resumed);
   bool submit_step();
   void tell_when_text_is_whole();
   void drain(bool until_idle);

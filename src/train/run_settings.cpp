@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <string_view>
 
 #include "base/config_keys.h"
 #include "base/durable_file.h"
@@ -68,6 +71,25 @@ std::string changed_settings(const std::string& folder, const RunConfig& now) {
                            is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was);
   }
   return changed;
+}
+
+constexpr std::string_view kOfTheVocabulary[] = {
+    "data.vocab_size", "data.tokenizer_type", "data.character_coverage", "data.shared_vocabulary",
+    "data.tokenizer_sentences"};
+
+void check_tokenizer_settings(const std::string& folder, const RunConfig& now) {
+  const std::optional<RunConfig> saved = read_run_settings(folder);
+  if (!saved) return;
+  for (const config::Key& key : config::keys()) {
+    const std::string_view name = key.name;
+    if (std::ranges::find(kOfTheVocabulary, name) == std::end(kOfTheVocabulary)) continue;
+    const std::string was = value_text(key, *saved), is = value_text(key, now);
+    if (was == is) continue;
+    throw Error(Errc::invalid_argument, "resume",
+                fmt::format("{} is {} and was {} when the run made its vocabulary, which it keeps; "
+                            "leave it out, or start a new run",
+                            name, is, was));
+  }
 }
 
 void check_text_is_there(const RunConfig& config) {

@@ -17,6 +17,10 @@ std::optional<RunConfig> read_run_settings(const std::string& folder);
 // Paths are written as absolute ones, so that a run can be resumed from any folder. Errors: io.
 void write_run_settings(const std::string& folder, const RunConfig& config);
 
+// Refuses what a run cannot take up any more: settings of the vocabulary that it made. Errors:
+// invalid_argument, naming the setting and both values.
+void check_tokenizer_settings(const std::string& folder, const RunConfig& now);
+
 // What the run goes on with that it had not when it was last started: "optimizer.lr 0.001 (was
 // 0.002), ..."; empty when nothing changed.
 std::string changed_settings(const std::string& folder, const RunConfig& now);

@@ -16,6 +16,7 @@
 #include "train/quantize.h"
 #include "train/rank_agreement.h"
 #include "train/run.h"
+#include "train/run_settings.h"
 #include "train/tuned_tables.h"
 #include "train/whole_folder.h"
 
@@ -101,6 +102,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   const StepMemory& plan = fitted_.memory;
   StepOptions options = resolve_step(config_, fitted_.rows.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
+  if (!config_.train.label_smoothing && model_config_.kind == model::ModelKind::decoder_only)
+    options.label_smoothing = 0;  // one that init.from gives as well
   model_.emplace(
       model_config_, store_, layout_,
       plan_pipeline(model_config_, options.shape, options.accumulate, options.parallel, layout_)
@@ -138,7 +141,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   tell_size(config_, model_config_, store_.count());
   if (output_ && layout_.extent(Layout::Axis::pp) > 1)
     tell_pipeline(config_.out, step_->pipeline());
-  start_or_resume();
+  const bool resumed = start_or_resume();
   start_validator();
   // Cores of a CPU belong to others too: what 0.3 s measure at the start is no ceiling of the run.
   throughput_.emplace(
@@ -151,6 +154,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
             : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
   text_told_ = corpora_.train.whole() != nullptr;
   start_loader();
+  begin_output(resumed);  // what is refused until here changes nothing of the run's folder
 }
 
 // The first rank judges whole weights. Where the layout cuts them for want of room they may not fit
@@ -178,7 +182,7 @@ void Run::start_validator() {
   validates_ = ranks_.all_reduce_max(validator_ ? 1 : 0) > 0;
 }
 
-void Run::start_or_resume() {
+bool Run::start_or_resume() {
   std::optional<Checkpoint> from;
   if (config_.resume) {
     std::vector<std::string> problems;
@@ -196,6 +200,7 @@ void Run::start_or_resume() {
   int64_t done = 0;
   if (from) {
     check_continues(from->folder, model_config_, corpora_);
+    if (!initial_) check_tokenizer_settings(config_.out, config_);
     if (!model_config_.lora.empty()) load_initial_weights(*initial_, store_, ranks_);
     progress_state_ = read_checkpoint(from->folder, *step_, store_);
     done = from->step;
@@ -224,13 +229,17 @@ void Run::start_or_resume() {
   done_ = logged_ = saved_ = validated_ = began_at_ = done;
   if (initial_ && done == 0) validated_ = -1;  // train() validates what it starts from
   epoch_ = progress_state_.loader.epoch;
+  return from.has_value();
+}
+
+void Run::begin_output(bool resumed) {
   if (output_) {
     // A resumed run fits its batch anew, from what was asked for.
     RunConfig asked = config_;
     asked.batch = asked_batch_;
     output_->begin(asked, header());
   }
-  if (!from) return;
+  if (!resumed) return;
   const bool lost = output_ && !output_->restore_model(progress_state_.best_step);
   if (ranks_.all_reduce_max(lost ? 1 : 0) == 0) return;
   progress_state_.best_step = -1;

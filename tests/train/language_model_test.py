@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,96 @@ class LanguageModel(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             for text in says:
                 self.assertIn(text, done.stderr)
+
+    def run_program(self, *arguments, code=0, stdin=""):
+        done = subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def perplexity(self, *arguments):
+        said = self.run_program("eval", "--model", f"{self.root}/run", "--device", "cpu", *arguments).stdout
+        found = re.fullmatch(r"perplexity = \S+ \(loss (\S+) a token, (\d+) tokens? in (.*)\)\n", said)
+        self.assertTrue(found, said)
+        return float(found[1]), int(found[2]), found[3]
+
+    STREAM = ["--set", "data.format=stream", "--set", "data.vocab_size=200", "--set", "data.max_length=32", "--set", "model.max_positions=32",
+              "--batch", "256"]
+
+    def test_eval_reads_text_as_the_run_did(self):
+        with open(self.text, encoding="utf8") as file:
+            lines = file.read().splitlines()[:40]
+        valid, by_line = f"{self.root}/valid.txt", f"{self.root}/valid.jsonl"
+        with open(valid, "w", encoding="utf8") as file:
+            file.write("\n".join(lines) + "\n")
+        with open(by_line, "w", encoding="utf8") as file:
+            file.writelines(json.dumps({"text": line}) + "\n" for line in lines)
+        said, _ = self.train(*self.STREAM, "--valid", valid, "--set", "validate.every_steps=1", "--set", "validate.metric=loss")
+        validation = float(re.search(r"valid at step 1: loss (\S+)", said)[1])
+        loss, tokens, windows = self.perplexity("--test", valid)
+        self.assertEqual(windows, f"{-(-tokens // 32)} windows of 32")
+        # Validation leaves out a rest that fills no window.
+        self.assertAlmostEqual(loss, validation, delta=0.01)
+        lines_loss, lines_tokens, documents = self.perplexity("--test", valid, "--format", "lines")
+        self.assertEqual(documents, "40 lines")
+        self.assertNotAlmostEqual(lines_loss, loss, delta=1e-4)
+        self.assertEqual(self.perplexity("--test", by_line), (lines_loss, lines_tokens, documents))
+        blank = f"{self.root}/blank.txt"
+        with open(blank, "w", encoding="utf8") as file:
+            file.write("\n\n")
+        model = ["eval", "--model", f"{self.root}/run", "--device", "cpu"]
+        self.assertIn("nothing to predict", self.run_program(*model, "--test", blank, "--format", "lines", code=2).stderr)
+        self.assertIn("--output is for", self.run_program(*model, "--test", valid, "--output", blank, code=2).stderr)
+
+    def test_a_refused_resume_leaves_the_run_as_it_was(self):
+        self.train(*self.STREAM)
+        with open(f"{self.root}/run/config.toml", encoding="utf8") as file:
+            before = file.read()
+        resume = ["train", "--resume", "--out", f"{self.root}/run", "--steps", "2", "--device", "cpu"]
+        for wrong, says in [("data.format=lines", "does not belong to this corpus"), ("data.vocab_size=150", "data.vocab_size is 150 and was 200"),
+                            ("data.tokenizer_type=bpe", 'data.tokenizer_type is "bpe" and was "unigram"')]:
+            self.assertIn(says, self.run_program(*resume, "--set", wrong, code=2).stderr)
+            with open(f"{self.root}/run/config.toml", encoding="utf8") as file:
+                self.assertEqual(file.read(), before, wrong)
+        self.assertIn("step 2/2", self.run_program(*resume).stderr)
+
+    def test_one_long_line_gives_the_vocabulary_of_many(self):
+        with open(self.text, encoding="utf8") as file:
+            text = file.read()
+        self.train(*self.STREAM, "--set", "data.vocab_size=300")
+        with open(self.text, "w", encoding="utf8") as file:
+            file.write(text.replace("\n", " "))
+        shutil.rmtree(f"{self.root}/run")
+        said, config = self.train(*self.STREAM, "--set", "data.vocab_size=300")
+        self.assertNotIn("not enough pieces", said)
+        self.assertEqual(config["vocab_size"], 300)
+        with open(self.text, "w", encoding="utf8") as file:
+            file.write("\n \n")
+        done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/blank", *SMALL, *self.STREAM, code=2)
+        self.assertIn("no line has text to train the tokenizer on", done.stderr)
+
+    def test_the_key_of_jsonl_has_any_name(self):
+        with open(self.text, encoding="utf8") as file:
+            lines = file.read().splitlines()
+        self.text = f"{self.root}/text.jsonl"
+        with open(self.text, "w", encoding="utf8") as file:
+            file.writelines(json.dumps({"content": line}) + "\n" for line in lines)
+        self.train("--set", "data.vocab_size=200", "--set", "data.max_length=32", "--set", "data.languages=content")
+        done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no", *SMALL, code=2)
+        self.assertIn("a language model's one key", done.stderr)
+        # Who forgets the preset is told of it.
+        done = self.run_program("train", "--train", self.text, "--set", "data.format=stream", "--out", f"{self.root}/no", code=2)
+        self.assertIn("--preset gpt2-124m", done.stderr)
+
+    def test_labels_are_not_smoothed_unless_asked_for(self):
+        losses = {}
+        for smoothing in (None, 0.0, 0.1):
+            shutil.rmtree(f"{self.root}/run", ignore_errors=True)
+            self.train(*self.STREAM, "--steps", "3", "--lr", "0.01", "--set", "schedule.warmup_steps=1",
+                       *(["--set", f"train.label_smoothing={smoothing}"] if smoothing is not None else []))
+            with open(f"{self.root}/run/model/model.safetensors", "rb") as file:
+                losses[smoothing] = file.read()
+        self.assertEqual(losses[None], losses[0.0])
+        self.assertNotEqual(losses[None], losses[0.1])
 
 
 if __name__ == "__main__":

@@ -533,6 +533,7 @@ Analysis Analyser::finish(const Trace& trace) {
       return is_float32_attention(name) || is_integer_product(name);
     });
     r.kernel_copy_lines = d.issued.of_names(trace, is_copy);
+    r.softmax_lines = d.issued.of_names(trace, is_softmax);
     r.double_lines = d.issued.of_names(trace, is_double);
     r.transform_lines = d.issued.of_names(trace, is_detour_transform);
     r.device_copy_lines = d.issued.device_copies(trace);

@@ -395,6 +395,15 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
           if (ops[i].reads_copies) ops[i].duration_ns /= kMostRepeats;
         drop_kernels(e, ops, [](const ReplayOp& op) { return op.copies; });
       };
+    case FixKind::one_attention:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        for (uint32_t i = 0; i < e.ops; ++i) {
+          if (ops[i].of_weights)
+            ops[i].duration_ns = at_most ? 0 : ops[i].duration_ns / 2;
+          else if (at_most && ops[i].of_attention)
+            ops[i].duration_ns /= 2;
+        }
+      };
     case FixKind::float64:
       return [=](ReplayEvent& e, ReplayOp* ops) { narrow(e, ops, at_most, s); };
     case FixKind::transforms:

@@ -441,11 +441,29 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "where they repeat what it reads, and a tenth more",
           kMostRepeats);
       break;
+    case FixKind::one_attention:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time is softmax{}", 100 * kernels_share(d, is_softmax),
+          f.speedup > 1 ? " between two products, with what scales, masks or drops beside it: an "
+                          "attention that writes the weight of every pair and reads it again"
+                        : "");
+      f.action =
+          torch
+              ? "torch.nn.functional.scaled_dot_product_attention in place of matmul, softmax and "
+                "matmul (attn_implementation=\"sdpa\" of transformers; "
+                "nn.MultiheadAttention(..., need_weights=False)), in 16 bits"
+              : "an attention kernel in place of two products and a softmax";
+      f.caveat = "who wants the weights themselves needs them written";
+      f.assumes =
+          "from half of what lies between the products to all of it and half of them, and a tenth "
+          "more";
+      break;
     case FixKind::float64:
       f.evidence = fmt::format("{:.1f}% of the time is kernels that compute in float64",
                                100 * kernels_share(d, is_double));
       f.action = fmt::format(
-          "make it float32 where it begins: arrays of NumPy are float64 unless they are told{}; and "
+          "make it float32 where it begins: arrays of NumPy are float64 unless they are told{}; "
+          "and "
           "let products take TF32",
           torch ? " (x.astype(np.float32), torch.from_numpy(x).float(); not "
                   "torch.set_default_dtype(torch.float64))"
@@ -617,6 +635,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::product_types:
     case FixKind::device_copies:
     case FixKind::kernel_copies:
+    case FixKind::one_attention:
     case FixKind::float64:
     case FixKind::transforms:
       return 0;

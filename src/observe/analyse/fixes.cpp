@@ -37,7 +37,7 @@ constexpr double kHostDiffers = 1.65;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 26> kInfo = {{
+constexpr std::array<FixInfo, 27> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -59,6 +59,7 @@ constexpr std::array<FixInfo, 26> kInfo = {{
     {"product_types", "products in a type that fast kernels take"},
     {"device_copies", "buffers changed where they lie"},
     {"kernel_copies", "no copies by kernels"},
+    {"one_attention", "attention in one kernel"},
     {"float64", "float32 in place of float64"},
     {"transforms", "Fourier transforms of lengths without large prime factors"},
     {"growth", "steps that do not grow"},
@@ -73,8 +74,8 @@ double removed(double speedup) { return 1 - 1 / std::max(1.0, speedup); }
 constexpr bool is_of_marked_kernels(FixKind kind) {
   return kind == FixKind::recompute || kind == FixKind::weight_casts ||
          kind == FixKind::product_types || kind == FixKind::device_copies ||
-         kind == FixKind::kernel_copies || kind == FixKind::float64 ||
-         kind == FixKind::transforms;
+         kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
+         kind == FixKind::float64 || kind == FixKind::transforms;
 }
 
 // Whether other threads take cores, locks or memory from the one that issues: it is kept from a
@@ -223,8 +224,8 @@ class Finder {
       set_sure_part(f, surely, step(kinds, Assume::ahead));
     } else if (kind == FixKind::kernel_copies) {
       set_sure_part(f, surely, step(kinds, Assume::ahead), kWorthCopies);
-    } else if (kind == FixKind::product_types || kind == FixKind::float64 ||
-               kind == FixKind::transforms) {
+    } else if (kind == FixKind::product_types || kind == FixKind::one_attention ||
+               kind == FixKind::float64 || kind == FixKind::transforms) {
       set_sure_part(f, surely, step(kinds, Assume::at_most));
     } else if (kind == FixKind::device_copies) {
       set_device_copies(f, surely);

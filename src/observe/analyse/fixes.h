@@ -32,6 +32,7 @@ enum class FixKind : uint8_t {
   product_types,  // products in a type that fast kernels take
   device_copies,  // buffers changed where they lie
   kernel_copies,  // what kernels copy, read where it lies
+  one_attention,  // attention in one kernel, which does not write its weights
   float64,        // float32 where nobody asked for more
   transforms,     // Fourier transforms of lengths that need no detour
   growth,         // steps as short as the first ones

@@ -135,6 +135,16 @@ bool is_copy(std::string_view kernel) {
 
 bool is_detour_transform(std::string_view kernel) { return has_any(lower(kernel), {"bluestein"}); }
 
+bool is_softmax(std::string_view kernel) {
+  const std::string n = lower(kernel);
+  return has_any(n, {"softmax"}) && !has_any(n, {"logsoftmax", "log_softmax"});
+}
+
+bool is_beside_attention(std::string_view kernel) {
+  return has_any(lower(kernel), {"norm", "embedding", "index", "gather", "nll_loss",
+                                 "cross_entropy", "logsoftmax", "log_softmax"});
+}
+
 bool is_double(std::string_view kernel) {
   const std::string_view n = kernel.substr(0, 512);
   // Scalars of a call are double as well: only a first type counts.

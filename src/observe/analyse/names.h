@@ -56,6 +56,11 @@ bool is_copy(std::string_view kernel);
 // Whether a kernel is of a Fourier transform whose length has a large prime factor: such lengths take
 // a detour by longer transforms (Bluestein's).
 bool is_detour_transform(std::string_view kernel);
+// Whether a kernel is a softmax, forward or backward, but not that of a loss (log-softmax).
+bool is_softmax(std::string_view kernel);
+// Of memory-bound kernels: whether it does not belong between the products of an attention: a norm, a
+// look-up, a loss.
+bool is_beside_attention(std::string_view kernel);
 // Whether a kernel computes in float64, as far as its name says (XLA's and Triton's do not).
 bool is_double(std::string_view kernel);
 // Whether a kernel works element by element with 4 to 16 elements a thread in blocks of one size, as

@@ -42,6 +42,9 @@ struct ReplayOp {
   // A kernel that only copies, by its name; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
   bool copies = false, reads_copies = false;
+  // A softmax, by its name; what lies with one between two products that are an attention's, and these
+  // products: find_written_attention().
+  bool softmax = false, beside_attention = false, of_weights = false, of_attention = false;
   bool doubles = false;     // computes in float64, by its name
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
@@ -171,6 +174,7 @@ class Replay {
   void find_weight_casts();
   void find_copies_of_updates();
   void find_readers_of_copies();
+  void find_written_attention();
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

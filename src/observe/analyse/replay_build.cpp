@@ -175,7 +175,9 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kUpdates = 16384,
     kCopies = 32768,
     kDetour = 65536,
-    kDouble = 131072
+    kDouble = 131072,
+    kSoftmax = 262144,
+    kBesideAttention = 524288
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -263,6 +265,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_copy(name)) known |= kCopies;
         if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
         if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
+        if ((known & kMemory) && is_softmax(name)) known |= kSoftmax;
+        if ((known & kMemory) && is_beside_attention(name)) known |= kBesideAttention;
       }
       r.memory_kernel = known & kMemory;
       r.pointwise = known & kPointwise;
@@ -281,6 +285,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.copies = known & kCopies;
       r.detour = known & kDetour;
       r.doubles = known & kDouble;
+      r.softmax = known & kSoftmax;
+      r.beside_attention = known & kBesideAttention;
       r.duration_ns = op.end_ns - op.start_ns;
       r.measured_start_ns = op.start_ns;
       if (op.kind == OpKind::copy &&
@@ -308,6 +314,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_reads();
   find_copies_of_updates();
   find_readers_of_copies();
+  find_written_attention();
 }
 
 // What may still be needed must not be changed: then a program that writes a few rows of a buffer
@@ -339,6 +346,35 @@ void Replay::find_readers_of_copies() {
     if (op.blocks == 0) continue;
     op.reads_copies = op.duration_ns <= ns;
     ns = 0;
+  }
+}
+
+// Two products with a softmax between them, and nothing else but what memory bounds (scale, mask, dropout,
+// another order): an attention that writes its weights and reads them again, as one kernel would not.
+// Backward it is the same, with the softmax's gradient.
+void Replay::find_written_attention() {
+  constexpr size_t kMost = 12;  // kernels between the products
+  struct Stream {
+    uint32_t product = kNone;
+    std::vector<uint32_t> between;
+    bool softmax = false;
+  };
+  std::map<uint32_t, Stream> streams;
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    Stream& s = streams[op.stream];
+    if (op.memory_kernel && !op.beside_attention && s.between.size() < kMost) {
+      s.between.push_back(i);
+      s.softmax = s.softmax || op.softmax;
+      continue;
+    }
+    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
+    if (op.product && s.softmax && s.product != kNone) {
+      for (const uint32_t k : s.between) ops_[k].of_weights = true;
+      ops_[s.product].of_attention = ops_[i].of_attention = true;
+    }
+    s = {};
+    if (op.product) s.product = i;
   }
 }
 

@@ -215,8 +215,8 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
         add_work(d.odd_product_lines, "of these products' time");
       if (first->kind == FixKind::device_copies) add_work(d.device_copy_lines, "of these copies");
       if (first->kind == FixKind::kernel_copies) add_work(d.kernel_copy_lines, "of these copies");
-      if (first->kind == FixKind::float64)
-        add_work(d.double_lines, "of what computes in float64");
+      if (first->kind == FixKind::one_attention) add_work(d.softmax_lines, "of the softmax");
+      if (first->kind == FixKind::float64) add_work(d.double_lines, "of what computes in float64");
       if (first->kind == FixKind::transforms) add_work(d.transform_lines, "of these transforms");
     }
     add_work(d.work_lines, "of the device's work");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that only copy, that compute in float64, and Fourier transforms that take a detour.
+// Kernels that only copy, that are parts of an attention, that compute in float64, and Fourier transforms that take a detour.
 #include <gtest/gtest.h>
 
 #include "observe/analyse/names.h"
@@ -74,6 +74,57 @@ TEST(KernelCopies, ThatAreShortPromiseTheirOwnTimeAlone) {
   EXPECT_EQ(find(hardly.fixes, FixKind::kernel_copies)->speedup, 1) << "some copies have to be";
 }
 
+// As PyTorch's names are: q k', scale, mask, softmax, dropout, times v; then a projection and a norm.
+Step layers_of(bool one_kernel, bool log_softmax = false) {
+  return [=](Simulator& s, int) {
+    for (int i = 0; i < 6; ++i) {
+      s.kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNN", 400'000);
+      if (one_kernel) {
+        s.kernel("flash_fwd_kernel", 260'000);
+      } else {
+        s.kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64", 150'000);
+        s.kernel("vectorized_elementwise_kernel<4, MulFunctor<float>", 160'000);
+        s.kernel("elementwise_kernel<128, masked_fill_kernel", 170'000);
+        s.kernel(log_softmax ? "cunn_SoftMaxForward<8, LogSoftMaxForwardEpilogue>"
+                             : "softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 10>",
+                 150'000);
+        s.kernel("fused_dropout_kernel_vec", 180'000);
+        s.kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_128x64_nn", 140'000);
+      }
+      s.kernel("vectorized_layer_norm_kernel", 40'000);
+    }
+  };
+}
+
+TEST(OneAttention, IsOfferedForAnAttentionThatWritesItsWeights) {
+  EXPECT_TRUE(is_softmax("triton_per_fused__softmax_add_2"));
+  EXPECT_FALSE(is_softmax("cunn_SoftMaxForward<LogSoftMaxForwardEpilogue>"));
+  const Told before = tell(layers_of(false)), after = tell(layers_of(true));
+  const Fix* f = find(before.fixes, FixKind::one_attention);
+  EXPECT_GT(f->speedup, 1.4);
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::one_attention);
+  expect_sound(before, FixKind::one_attention, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::one_attention)->speedup, 1);
+  EXPECT_EQ(find(tell(layers_of(false, true)).fixes, FixKind::one_attention)->speedup, 1)
+      << "a loss between two products";
+}
+
+// A router's softmax, which a choice follows; and one behind a look-up.
+TEST(OneAttention, IsNotOfferedForOtherSoftmaxes) {
+  for (const char* between : {"sbtopk::gatherTopK<float>", "vectorized_gather_kernel<16, long>",
+                              "vectorized_layer_norm_kernel"}) {
+    const Told told = tell([=](Simulator& s, int) {
+      for (int i = 0; i < 6; ++i) {
+        s.kernel("nvjet_sm90_tst_64x32_64x16_2x1_v_bz_splitK_TNT", 150'000);
+        s.kernel("softmax_warp_forward<float, float, float, 6>", 100'000);
+        s.kernel(between, 120'000);
+        s.kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNN", 150'000);
+      }
+    });
+    EXPECT_EQ(find(told.fixes, FixKind::one_attention)->speedup, 1) << between;
+  }
+}
+
 TEST(Float64, IsInTheNames) {
   for (const char* name :
        {"sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x128x16", "cutlass_80_tensorop_d884gemm",
@@ -81,10 +132,12 @@ TEST(Float64, IsInTheNames) {
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>, "})
     EXPECT_TRUE(is_double(name)) << name;
   for (const char* name :
-       {"void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4,"
+       {"void at::native::(anonymous "
+        "namespace)::distribution_elementwise_grid_stride_kernel<float, 4,"
         " normal_kernel(at::TensorBase const&, double, double, at::CUDAGeneratorImpl*)",
         "nvjet_sm90_tst_128x256_64x4", "cupy_true_divide__float32_float_float32",
-        "FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false>, float const*, double, double, double>"})
+        "FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false>, float const*, double, double, "
+        "double>"})
     EXPECT_FALSE(is_double(name)) << name;
 }
 
@@ -93,8 +146,9 @@ TEST(Float64, IsNamedAndNoSwitchIsOffered) {
   const auto program = [](bool doubles) {
     return [=](Simulator& s, int) {
       for (int i = 0; i < 4; ++i) {
-        s.kernel(doubles ? "sm90_xmma_gemm_f64f64_f64f64_f64_tn_n" : "sm90_xmma_gemm_tf32f32_tf32f32",
-                 doubles ? 1'300'000 : 220'000);
+        s.kernel(
+            doubles ? "sm90_xmma_gemm_f64f64_f64f64_f64_tn_n" : "sm90_xmma_gemm_tf32f32_tf32f32",
+            doubles ? 1'300'000 : 220'000);
         s.kernel(doubles ? "distribution_elementwise_grid_stride_kernel<double, 2,"
                          : "distribution_elementwise_grid_stride_kernel<float, 4,",
                  doubles ? 230'000 : 120'000);
