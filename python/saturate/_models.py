@@ -463,6 +463,8 @@ def _generate_arguments(prompts, *, max_tokens=128, temperature=1.0, top_k=0, to
     stops = _texts("stop", stop)
     if "" in stops:
         raise ValueError("stop holds an empty text, and every text ends there; leave it out")
+    if isinstance(min_tokens, int) and isinstance(max_tokens, int) and min_tokens > max_tokens:
+        raise ValueError(f"[{op}] min_tokens is {min_tokens} and max_tokens {max_tokens}: raise the second or lower the first")
     return _texts("prompts", prompts), dict(
         max_tokens=_whole(op, "max_tokens", max_tokens, 1, most), temperature=_real(op, "temperature", temperature, 0, 100),
         top_k=_whole(op, "top_k", top_k, 0, most), top_p=_real(op, "top_p", top_p, 1e-6, 1),

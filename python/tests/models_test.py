@@ -217,6 +217,8 @@ def test_says_what_is_wrong_with_models(translator, writer, tmp_path):
     with pytest.raises(ValueError, match="likeliest is 5000"):
         writer.score("1 2", likeliest=5000)
     assert writer.score([]) == []
+    with pytest.raises(ValueError, match="min_tokens is 9 and max_tokens 5"):
+        writer.generate("1 2", min_tokens=9, max_tokens=5)
     with pytest.raises(ValueError, match="temperature is -1"):
         writer.generate("1 2", temperature=-1)
     with pytest.raises(ValueError, match="max_length"):

@@ -62,6 +62,11 @@ void check(const SamplingOptions& s, const std::string& name) {
                     "must be above 0 and none of the others negative",
                     name, s.repetition_penalty, s.no_repeat_ngram, s.min_tokens));
   }
+  if (s.min_tokens > s.max_tokens) {
+    refuse(
+        fmt::format("{}: min_tokens is {} and max_tokens {}: raise the second or lower the first",
+                    name, s.min_tokens, s.max_tokens));
+  }
 }
 
 struct Sequence {

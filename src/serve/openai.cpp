@@ -101,6 +101,13 @@ void parse_length(JsonFields& fields, CompletionRequest& r, std::string_view key
                                  least > 0 && !r.chat ? " (0 only with echo)" : ""));
 }
 
+// With what is known of max_tokens.
+void check_lengths(JsonFields& fields, const CompletionRequest& r) {
+  if (r.max_tokens && r.min_tokens > *r.max_tokens)
+    fields.fail("min_tokens",
+                fmt::format("max_tokens is {}: raise it, or lower this one", *r.max_tokens));
+}
+
 void parse_logprobs(JsonFields& fields, CompletionRequest& r, std::string_view key) {
   constexpr int64_t kMost = 20;  // as OpenAI's chats
   r.logprobs = fields.integer_or(key, 0);
@@ -172,6 +179,7 @@ CompletionRequest parse_completion(const Json& body) {
   r.echo = fields.boolean_or("echo", false);
   parse_length(fields, r, "max_tokens");
   if (!r.max_tokens) r.max_tokens = 16;  // as OpenAI
+  check_lengths(fields, r);
   if (fields.has("logprobs")) parse_logprobs(fields, r, "logprobs");
   refuse_unless(fields, "suffix", body["suffix"].is_null(), kUnsupported);
   if (const int64_t best = fields.integer_or("best_of", r.samples); best != r.samples)
@@ -205,6 +213,7 @@ CompletionRequest parse_chat(const Json& body) {
   if (r.messages.empty()) fields.fail("messages", "it is empty; give at least one message");
   parse_length(fields, r, "max_tokens");
   parse_length(fields, r, "max_completion_tokens");
+  check_lengths(fields, r);
   const bool logprobs = fields.boolean_or("logprobs", false);
   if (fields.has("top_logprobs") && !logprobs)
     fields.fail("top_logprobs", "it needs \"logprobs\": true");

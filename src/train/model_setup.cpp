@@ -192,6 +192,11 @@ model::ModelConfig resolve_model(const RunConfig& config, const data::Tokenizer&
                               m.max_positions, longest));
     }
     m.max_positions = std::max(m.max_positions, longest);
+  } else if (config.data.max_length.value_or(0) > m.max_positions) {
+    throw Error(Errc::invalid_argument, "config",
+                fmt::format("data.max_length is {}, and the model takes {} tokens "
+                            "(model.max_positions); lower the one or raise the other",
+                            *config.data.max_length, m.max_positions));
   }
   model::validate(m);
   return m;

@@ -154,6 +154,9 @@ class LanguageModel(unittest.TestCase):
         self.train("--set", "data.vocab_size=200", "--set", "data.max_length=32", "--set", "data.languages=content")
         done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no", *SMALL, code=2)
         self.assertIn("a language model's one key", done.stderr)
+        done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no", *SMALL,
+                                "--set", "data.languages=content", "--set", "data.vocab_size=200", "--set", "data.max_length=4096", code=2)
+        self.assertIn("data.max_length is 4096, and the model takes 1024 tokens", done.stderr)
         # Who forgets the preset is told of it.
         done = self.run_program("train", "--train", self.text, "--set", "data.format=stream", "--out", f"{self.root}/no", code=2)
         self.assertIn("--preset gpt2-124m", done.stderr)
