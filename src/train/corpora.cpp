@@ -332,10 +332,14 @@ data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, co
 }  // namespace
 
 std::string text_summary(const char* what, const data::CacheStats& s) {
+  // A document is a line, or a file that is read by lines; of either nothing is too long.
+  if (s.monolingual != 0)
+    return fmt::format("{}: {} of {} kept ({} empty), {} tokens", what, s.counts.kept,
+                       counted(s.counts.read, "line"), s.counts.empty, s.target_tokens);
   return fmt::format(
-      "{}: {} of {} {} kept ({} empty, {} too long, {} by ratio), {} source and {} target tokens",
-      what, s.counts.kept, s.counts.read, s.monolingual != 0 ? "documents" : "pairs",
-      s.counts.empty, s.counts.too_long, s.counts.ratio, s.source_tokens, s.target_tokens);
+      "{}: {} of {} pairs kept ({} empty, {} too long, {} by ratio), {} source and {} target tokens",
+      what, s.counts.kept, s.counts.read, s.counts.empty, s.counts.too_long, s.counts.ratio,
+      s.source_tokens, s.target_tokens);
 }
 
 void report_bad_lines(const char* what, const data::BadLines& bad) {
