@@ -337,7 +337,8 @@ std::string text_summary(const char* what, const data::CacheStats& s) {
     return fmt::format("{}: {} of {} kept ({} empty), {} tokens", what, s.counts.kept,
                        counted(s.counts.read, "line"), s.counts.empty, s.target_tokens);
   return fmt::format(
-      "{}: {} of {} pairs kept ({} empty, {} too long, {} by ratio), {} source and {} target tokens",
+      "{}: {} of {} pairs kept ({} empty, {} too long, {} by ratio), {} source and {} target "
+      "tokens",
       what, s.counts.kept, s.counts.read, s.counts.empty, s.counts.too_long, s.counts.ratio,
       s.source_tokens, s.target_tokens);
 }
