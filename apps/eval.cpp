@@ -53,7 +53,7 @@ void print_model_scores(const EvalOptions& o, std::span<const train::TextScore> 
   out.close();
 }
 
-// How the text is read: as asked, by the file's name, or as the run was trained.
+// How the text is read: as asked, by the file's name, or as the run was trained; scores are of lines.
 data::CorpusFormat format_of(const EvalOptions& o) {
   using data::CorpusFormat;
   if (o.format == "stream") return CorpusFormat::stream;
@@ -65,7 +65,8 @@ data::CorpusFormat format_of(const EvalOptions& o) {
   const std::filesystem::path folder = o.model.model;
   for (const std::filesystem::path& run : {folder, folder / ".."}) {
     if (const auto settings = train::read_run_settings(run.string()); settings)
-      return settings->data.format == "stream" ? CorpusFormat::stream : CorpusFormat::lines;
+      return settings->data.format == "stream" && !o.score ? CorpusFormat::stream
+                                                           : CorpusFormat::lines;
   }
   return CorpusFormat::lines;
 }

@@ -200,7 +200,8 @@ Ctrl-C saves and stops; of a flag given twice the last one counts.)");
     c.add_option(
          "--format", eval.format,
          "how a language model's text is read: a document a line, a file, or under \"text\" in "
-         "JSONL; auto: .jsonl as JSONL, others as the run was trained on, else lines")
+         "JSONL; auto: .jsonl as JSONL, others as the run was trained on, else (and for --score) "
+         "lines")
         ->check(CLI::IsMember({"auto", "lines", "stream", "jsonl"}))
         ->capture_default_str();
     c.add_flag(

@@ -86,7 +86,11 @@ void tokenize_chunk(const TokenCacheSpec& spec, Chunk& chunk) {
       chunk.ids.push_back(spec.source.eos_id());
       e.source = static_cast<uint32_t>(chunk.ids.size() - begin);
     }
-    spec.target.encode(pair.target, chunk.ids);
+    if (spec.corpus.format == CorpusFormat::stream) {
+      spec.target.encode_text(pair.target, chunk.ids);
+    } else {
+      spec.target.encode(pair.target, chunk.ids);
+    }
     if (pair.ends_document) chunk.ids.push_back(spec.target.eos_id());
     e.target = static_cast<uint32_t>(chunk.ids.size() - begin - e.source);
     const auto counter = verdict(spec, e);

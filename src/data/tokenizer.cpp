@@ -103,6 +103,8 @@ Tokenizer Tokenizer::framed(std::vector<int32_t> before, int64_t eos, int64_t pa
   if (!after.empty()) impl->after = std::move(after);
   if (!impl->after.empty() && std::ranges::count(impl->after, impl->eos) == 0)
     impl->after.push_back(impl->eos);
+  // The end alone is what there is without a frame: one form, so that one fingerprint.
+  if (impl->after.size() == 1) impl->after.clear();
   impl->framed = true;
   const std::string frame = fmt::format("{} {} {} {}", fmt::join(impl->before, ","), eos, pad,
                                         fmt::join(impl->after, ","));
@@ -322,6 +324,7 @@ int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
 int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
 const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
 bool Tokenizer::is_bytes() const noexcept { return !impl_->spm && !is_ids() && !impl_->json; }
+bool Tokenizer::is_json() const noexcept { return impl_->json != nullptr; }
 bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->json; }
 bool Tokenizer::is_ids() const noexcept { return impl_->plain_ids > 0; }
 bool Tokenizer::has_own_ids() const noexcept { return impl_->own_ids; }

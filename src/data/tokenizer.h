@@ -91,6 +91,8 @@ class Tokenizer {
   // ids are those of a vocab.json and it has the piece, ">>xx<<" at the start of a text is that one
   // piece (OPUS-MT's mark of the target language).
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // The same without what begins a text: for a part of a longer one.
+  void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
   // Ids of `text` followed by eos_id(); of ids() these alone. Errors: invalid_argument for text that is
   // no list of ids.
   std::vector<int32_t> encode_sentence(std::string_view text) const;
@@ -112,6 +114,7 @@ class Tokenizer {
   const std::vector<std::string>& pieces() const noexcept;  // by id: what vocab.json lists
   const std::string& piece(int32_t id) const;               // Errors: invalid_argument
   bool is_bytes() const noexcept;
+  bool is_json() const noexcept;  // a tokenizer.json
   bool is_ids() const noexcept;
   // Whether it is of a kind that a run does not keep beside its checkpoints: framed, or a tokenizer.json.
   bool is_foreign() const noexcept;
@@ -122,7 +125,6 @@ class Tokenizer {
 
  private:
   struct Impl;
-  void encode_text(std::string_view text, std::vector<int32_t>& ids) const;
   static Tokenizer parse_spm(const std::string& serialized, const std::string& name);
   explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;  // shared: joint vocabularies use one tokenizer on both sides

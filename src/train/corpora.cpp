@@ -377,7 +377,24 @@ bool same_bytes(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+// What stands around texts of a tokenizer.json, and which ids end and fill them: its model's
+// config.json says so, which a run has beside its checkpoints only.
+constexpr const char* kFrameFile = "/tokenizer_frame.json";
+
 void save_tokenizers(const std::string& folder, const Tokenizer& source, const Tokenizer& target) {
+  if (target.is_json()) {  // of a language model, which has one
+    const auto list = [](std::span<const int32_t> ids) {
+      Json::Array all;
+      for (const int32_t id : ids) all.emplace_back(id);
+      return all;
+    };
+    target.save(folder + "/tokenizer.json");
+    write_json_file(folder + kFrameFile, {{"before", list(target.sentence_begin())},
+                                          {"after", list(target.sentence_end())},
+                                          {"eos", target.eos_id()},
+                                          {"pad", target.pad_id()}});
+    return;
+  }
   if (target.is_bytes()) {  // load_tokenizers takes bytes when there is no model
     fs::remove(folder + "/source.spm");
     fs::remove(folder + "/target.spm");
@@ -398,6 +415,24 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
 
 Tokenizers load_tokenizers(const std::string& folder) {
   const auto path = [&](const char* name) { return folder + "/" + name; };
+  if (fs::exists(folder + kFrameFile)) {
+    const Json json = read_json_file(folder + kFrameFile);
+    JsonFields frame(json, "tokenizer", folder + kFrameFile);
+    const auto ids = [&](const char* key) {
+      std::vector<int32_t> all;
+      for (const Json& id : frame.list(key)) {
+        const int64_t* value = id.if_int();
+        if (value == nullptr || *value < 0 || *value > INT32_MAX)
+          frame.fail(key, "it must be a list of ids; restore the file");
+        all.push_back(static_cast<int32_t>(*value));
+      }
+      return all;
+    };
+    const Tokenizer t =
+        Tokenizer::load(path("tokenizer.json"))
+            .framed(ids("before"), frame.integer("eos"), frame.integer("pad"), ids("after"));
+    return {t, t};
+  }
   if (!fs::exists(path("target.spm"))) return {Tokenizer::bytes(), Tokenizer::bytes()};
   const auto vocab = [&](const char* name) {
     return fs::exists(path(name)) ? path(name) : std::string();
@@ -459,7 +494,7 @@ Corpora prepare_corpora(const RunConfig& config, const std::string& folder, bool
     if (validated) text = read_validation(valid, config.validate.max_sentences, interrupt);
     for (FurtherSet& f : further) f.lines = read_validation(f.spec, f.most, interrupt);
     // A resumed run keeps the tokenizer it began with, whatever has become of the text.
-    const bool known = made && fs::exists(data + "/target.spm");
+    const bool known = made && (fs::exists(data + "/target.spm") || fs::exists(data + kFrameFile));
     const Tokenizers t = given   ? *given
                          : known ? load_tokenizers(data)
                                  : make_tokenizers(config, train, lm, stage);

@@ -183,11 +183,13 @@ InitialModel open_folder(const RunConfig& config, const std::string& from) {
                        .weights = {},
                        .config = found,
                        .tokenizers = load_tokenizers_of(folder, found)};
-  if (initial.tokenizers.target.is_foreign()) {
+  const bool kept =
+      initial.tokenizers.target.is_json() && found.kind == model::ModelKind::decoder_only;
+  if (initial.tokenizers.target.is_foreign() && !kept) {
     refuse(fmt::format(
         "{} has a tokenizer that a run does not keep beside its checkpoints yet "
-        "(tokenizer.json, tokenizer.model or spiece.model); such a model can be run and "
-        "evaluated",
+        "(tokenizer.model, spiece.model, or the tokenizer.json of a model that translates); such "
+        "a model can be run and evaluated",
         folder));
   }
   check_tokenizer_keys(config, folder, initial.tokenizers);

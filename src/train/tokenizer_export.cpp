@@ -43,6 +43,18 @@ void write_fast_tokenizer(const std::string& folder, const model::ModelConfig& c
 
 void export_tokenizer(const std::string& folder, const model::ModelConfig& config,
                       const Tokenizer& source, const Tokenizer& target) {
+  if (target.is_json()) {  // save_tokenizers() has written it
+    const auto name = [&](int32_t id) {
+      return id >= 0 && id < target.vocab_size() ? Json(target.piece(id)) : Json();
+    };
+    Json out = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                {"eos_token", name(target.eos_id())},
+                {"clean_up_tokenization_spaces", false},
+                {"model_input_names", Json::Array{"input_ids", "attention_mask"}},
+                {"model_max_length", config.max_positions}};
+    if (target.pad_id() >= 0) out.add("pad_token", name(target.pad_id()));
+    return write_json_file(folder + "/tokenizer_config.json", out);
+  }
   const bool joint = source.pieces() == target.pieces();
   if (model::nearest_hf_class(config) == model::HfClass::marian && !target.is_bytes()) {
     model::save_marian_tokenizer(

@@ -228,7 +228,7 @@ std::vector<Case> cases_of(Bench& b) {
                             .cols = kCols,
                             .rng = {}});
        }},
-      {"adamw", "copy", copy, 6.0,
+      {"adamw", "copy", copy, 6.6,
        [&b, ctx] {
          adamw(ctx, {.master = b.master.data(),
                      .m = b.m.data(),
@@ -240,8 +240,8 @@ std::vector<Case> cases_of(Bench& b) {
                      .schedule = {.kind = ScheduleKind::constant, .peak_lr = 1e-6f},
                      .state = &b.state});
        }},
-      {"tokenizer", "sort", sort, 0.25, [&b] { b.ids.clear(), b.tokenizer.encode(b.text, b.ids); }},
-      {"json_tokens", "sort", sort, 0.19, [&b] { b.read_json(); }},
+      {"tokenizer", "sort", sort, 0.30, [&b] { b.ids.clear(), b.tokenizer.encode(b.text, b.ids); }},
+      {"json_tokens", "sort", sort, 0.24, [&b] { b.read_json(); }},
       {"batches", "sort", sort, 0.68, [&b] { b.loader(); }},
   };
 }

@@ -172,6 +172,34 @@ class LanguageModel(unittest.TestCase):
         self.assertEqual(losses[None], losses[0.0])
         self.assertNotEqual(losses[None], losses[0.1])
 
+    def test_a_tokenizer_json_goes_along_with_the_run(self):
+        valid = f"{self.root}/valid.txt"
+        with open(self.text, encoding="utf8") as file, open(valid, "w", encoding="utf8") as out:
+            out.writelines(file.readlines()[:40])
+        self.train(*self.STREAM)
+        base = f"{self.root}/base"
+        shutil.move(f"{self.root}/run/model", base)
+        shutil.rmtree(f"{self.root}/run")
+        for name in ("source.spm", "target.spm", "manifest.json"):  # as others publish models
+            os.remove(f"{base}/{name}")
+        self.run_program("eval", "--model", base, "--device", "cpu", "--test", valid, "--score")
+        tune = ["train", "--init-from", base, "--train", self.text, "--valid", valid, "--set", "data.format=stream", "--out", f"{self.root}/tuned",
+                "--steps", "3", "--lr", "0.001", "--set", "schedule.warmup_steps=1", "--set", "validate.every_steps=3", "--batch", "256",
+                "--device", "cpu"]
+        first = float(re.search(r"valid at step 0: loss (\S+)", self.run_program(*tune).stderr)[1])
+        with open(valid, encoding="utf8") as file:
+            self.assertGreater(len(file.read()), 1000)
+        found = re.search(r"loss (\S+) a token", self.run_program("eval", "--model", base, "--device", "cpu", "--test", valid,
+                                                                  "--format", "stream").stdout)
+        self.assertAlmostEqual(first, float(found[1]), delta=0.02)  # the end of the text is predicted in one of them
+        with open(f"{base}/tokenizer.json", "rb") as before, open(f"{self.root}/tuned/model/tokenizer.json", "rb") as after:
+            self.assertEqual(before.read(), after.read())
+        again = self.run_program("train", "--resume", "--out", f"{self.root}/tuned", "--steps", "5", "--device", "cpu").stderr
+        self.assertIn("resumed from", again)
+        self.assertIn("step 5/5", again)
+        text = self.run_program("generate", "--model", f"{self.root}/tuned", "--device", "cpu", "--prompt", "ab", "--max-tokens", "5").stdout
+        self.assertTrue(text.startswith("ab"), text)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
