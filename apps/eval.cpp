@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -53,6 +54,18 @@ void print_model_scores(const EvalOptions& o, std::span<const train::TextScore> 
   out.close();
 }
 
+// The run that a model lies in: the folder given, or that of its model/ or of a checkpoint. Other folders
+// may hold a config.toml of another program.
+std::optional<std::string> run_of(const std::string& model) {
+  namespace fs = std::filesystem;
+  const fs::path folder = (fs::absolute(model) / "").lexically_normal().parent_path();
+  if (folder.filename() == "model") return folder.parent_path().string();
+  if (folder.parent_path().filename() == "checkpoints")
+    return folder.parent_path().parent_path().string();
+  if (fs::exists(folder / "model") || fs::exists(folder / "checkpoints")) return folder.string();
+  return std::nullopt;
+}
+
 // How the text is read: as asked, by the file's name, or as the run was trained; scores are of lines.
 data::CorpusFormat format_of(const EvalOptions& o) {
   using data::CorpusFormat;
@@ -62,13 +75,9 @@ data::CorpusFormat format_of(const EvalOptions& o) {
   const std::string& file = o.test.front();
   for (const char* ending : {".jsonl", ".jsonl.gz", ".jsonl.zst"})
     if (file.ends_with(ending)) return CorpusFormat::jsonl;
-  const std::filesystem::path folder = o.model.model;
-  for (const std::filesystem::path& run : {folder, folder / ".."}) {
-    if (const auto settings = train::read_run_settings(run.string()); settings)
-      return settings->data.format == "stream" && !o.score ? CorpusFormat::stream
-                                                           : CorpusFormat::lines;
-  }
-  return CorpusFormat::lines;
+  const std::optional<std::string> run = run_of(o.model.model);
+  const auto settings = run && !o.score ? train::read_run_settings(*run) : std::nullopt;
+  return settings && settings->data.format == "stream" ? CorpusFormat::stream : CorpusFormat::lines;
 }
 
 // Documents as training has them. Another program's tokenizer sees a file in one piece, and nothing is
@@ -140,11 +149,11 @@ int eval_language_model(const EvalOptions& o, const train::LoadedModel& m) {
                 "--output is for translations, or with --score for scores; a perplexity goes to "
                 "standard output");
   }
-  if (o.model.ids && format_of(o) == data::CorpusFormat::stream) {
+  const data::CorpusFormat format = format_of(o);
+  if (o.model.ids && format == data::CorpusFormat::stream) {
     throw Error(Errc::invalid_argument, "eval",
                 "--format stream reads text, and --ids says that lines are ids; leave one out");
   }
-  const data::CorpusFormat format = format_of(o);
   const std::vector<train::ScoredText> texts =
       read_documents(o.test.front(), format, m.tokenizers.target);
   const std::vector<train::TextScore> scores =

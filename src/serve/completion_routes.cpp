@@ -168,6 +168,9 @@ void Server::complete(const Shared& exchange, bool chat) {
                             .chat = chat};
   const auto completion = std::make_shared<Completion>(exchange, head, r);
   const int64_t most = r.max_tokens.value_or(engine.max_length());
+  if (r.min_tokens > most)
+    throw RequestError(400, fmt::format("min_tokens is {}, and an answer may have {} tokens here",
+                                        r.min_tokens, most));
   GenerationJob job;
   for (const auto& prompt : r.prompts) {
     std::vector<int32_t> ids;

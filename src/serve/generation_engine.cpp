@@ -140,7 +140,7 @@ void GenerationEngine::score(const Sequence& sequence) {
     const std::vector<train::TokenScore> scores =
         scorer_->score(ids, from, wanted.likeliest, open.job.sampling.adapter);
     open.job.scored(sequence.number, ids, scores);
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {  // of any kind: the others to score go on
     open.fail(e.what());
   }
   ++ended_;

@@ -499,6 +499,8 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","logprobs":1,"stream":true})", "without", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"top_logprobs":2})",
        "\"logprobs\": true", 400},
+      {"/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"min_tokens":99999})",
+       "an answer may have", 400},
       {"/v1/chat/completions", R"({"messages":[]})", "messages is []", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"tool","content":"x"}]})", "role", 400},
       {"/v1/chat/completions", R"({"messages":[{"role":"user"}]})", "content is missing", 400},

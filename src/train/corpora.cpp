@@ -428,9 +428,10 @@ Tokenizers load_tokenizers(const std::string& folder) {
       }
       return all;
     };
-    const Tokenizer t =
-        Tokenizer::load(path("tokenizer.json"))
-            .framed(ids("before"), frame.integer("eos"), frame.integer("pad"), ids("after"));
+    const int64_t eos = frame.integer("eos");
+    if (eos < 0 || eos > INT32_MAX) frame.fail("eos", "it must be an id; restore the file");
+    const Tokenizer t = Tokenizer::load(path("tokenizer.json"))
+                            .framed(ids("before"), eos, frame.integer("pad"), ids("after"));
     return {t, t};
   }
   if (!fs::exists(path("target.spm"))) return {Tokenizer::bytes(), Tokenizer::bytes()};

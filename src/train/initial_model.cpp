@@ -192,6 +192,12 @@ InitialModel open_folder(const RunConfig& config, const std::string& from) {
         "a model can be run and evaluated",
         folder));
   }
+  if (initial.tokenizers.target.eos_id() < 0) {
+    refuse(
+        fmt::format("{}/config.json has no eos_token_id, which training puts behind every text; "
+                    "add the id of its end-of-text token there",
+                    folder));
+  }
   check_tokenizer_keys(config, folder, initial.tokenizers);
   if (found.kind == model::ModelKind::encoder_decoder && found.shared_embeddings &&
       !config.data.shared_vocabulary) {

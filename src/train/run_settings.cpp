@@ -85,10 +85,11 @@ void check_tokenizer_settings(const std::string& folder, const RunConfig& now) {
     if (std::ranges::find(kOfTheVocabulary, name) == std::end(kOfTheVocabulary)) continue;
     const std::string was = value_text(key, *saved), is = value_text(key, now);
     if (was == is) continue;
-    throw Error(Errc::invalid_argument, "resume",
-                fmt::format("{} is {} and was {} when the run made its vocabulary, which it keeps; "
-                            "leave it out, or start a new run",
-                            name, is, was));
+    throw Error(
+        Errc::invalid_argument, "resume",
+        fmt::format("{} is {} and was {} when the run made its vocabulary, which it keeps; "
+                    "leave it out, or start a new run",
+                    name, is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was));
   }
 }
 

@@ -183,6 +183,17 @@ class LanguageModel(unittest.TestCase):
         for name in ("source.spm", "target.spm", "manifest.json"):  # as others publish models
             os.remove(f"{base}/{name}")
         self.run_program("eval", "--model", base, "--device", "cpu", "--test", valid, "--score")
+        with open(f"{base}/config.json", encoding="utf8") as file:
+            config = json.load(file)
+        with open(f"{base}/config.json", "w", encoding="utf8") as file:
+            json.dump({**config, "eos_token_id": -1}, file)
+        done = self.run_program("train", "--init-from", base, "--train", self.text, "--out", f"{self.root}/no", "--device", "cpu", "--steps", "1", code=2)
+        self.assertIn("eos_token_id", done.stderr)
+        with open(f"{base}/config.json", "w", encoding="utf8") as file:
+            json.dump(config, file)
+        # A config.toml of another program beside the model is nobody's run.
+        with open(f"{self.root}/config.toml", "w", encoding="utf8") as file:
+            file.write("[server]\nport = 1\n")
         tune = ["train", "--init-from", base, "--train", self.text, "--valid", valid, "--set", "data.format=stream", "--out", f"{self.root}/tuned",
                 "--steps", "3", "--lr", "0.001", "--set", "schedule.warmup_steps=1", "--set", "validate.every_steps=3", "--batch", "256",
                 "--device", "cpu"]
