@@ -67,28 +67,32 @@ std::optional<std::string> run_of(const std::string& model) {
 }
 
 // How the text is read: as asked, by the file's name, or as the run was trained; scores are of lines.
-data::CorpusFormat format_of(const EvalOptions& o) {
+// The key of JSONL is the run's.
+data::CorpusSpec spec_of(const EvalOptions& o) {
   using data::CorpusFormat;
-  if (o.format == "stream") return CorpusFormat::stream;
-  if (o.format == "jsonl") return CorpusFormat::jsonl;
-  if (o.format == "lines") return CorpusFormat::lines;
   const std::string& file = o.test.front();
-  for (const char* ending : {".jsonl", ".jsonl.gz", ".jsonl.zst"})
-    if (file.ends_with(ending)) return CorpusFormat::jsonl;
   const std::optional<std::string> run = run_of(o.model.model);
-  const auto settings = run && !o.score ? train::read_run_settings(*run) : std::nullopt;
-  return settings && settings->data.format == "stream" ? CorpusFormat::stream : CorpusFormat::lines;
+  const auto settings = run ? train::read_run_settings(*run) : std::nullopt;
+  std::string format = o.format;
+  for (const char* ending : {".jsonl", ".jsonl.gz", ".jsonl.zst"})
+    if (format == "auto" && file.ends_with(ending)) format = "jsonl";
+  if (format == "auto" && settings && !o.score) format = settings->data.format;
+  data::CorpusSpec spec;
+  spec.format = format == "stream"  ? CorpusFormat::stream
+                : format == "jsonl" ? CorpusFormat::jsonl
+                                    : CorpusFormat::lines;
+  spec.paths = {file};
+  spec.source_key.clear();
+  if (settings && settings->data.languages.size() == 1)
+    spec.text_key = settings->data.languages.front();
+  return spec;
 }
 
-// Documents as training has them. Another program's tokenizer sees a file in one piece, and nothing is
-// put behind it.
-std::vector<train::ScoredText> read_documents(const std::string& path, data::CorpusFormat format,
+// Documents as training has them, but that another program's tokenizer sees a file in one piece, as its
+// program has it, and nothing is put behind it.
+std::vector<train::ScoredText> read_documents(const data::CorpusSpec& spec,
                                               const data::Tokenizer& tokenizer) {
-  const bool stream = format == data::CorpusFormat::stream;
-  data::CorpusSpec spec;
-  spec.format = format;
-  spec.paths = {path};
-  spec.source_key.clear();
+  const bool stream = spec.format == data::CorpusFormat::stream;
   const std::unique_ptr<data::Corpus> corpus = data::open_corpus(spec);
   std::vector<train::ScoredText> texts;
   std::vector<int32_t> ids;
@@ -149,19 +153,19 @@ int eval_language_model(const EvalOptions& o, const train::LoadedModel& m) {
                 "--output is for translations, or with --score for scores; a perplexity goes to "
                 "standard output");
   }
-  const data::CorpusFormat format = format_of(o);
-  if (o.model.ids && format == data::CorpusFormat::stream) {
+  const data::CorpusSpec spec = spec_of(o);
+  const bool stream = spec.format == data::CorpusFormat::stream;
+  if (o.model.ids && stream) {
     throw Error(Errc::invalid_argument, "eval",
                 "--format stream reads text, and --ids says that lines are ids; leave one out");
   }
-  const std::vector<train::ScoredText> texts =
-      read_documents(o.test.front(), format, m.tokenizers.target);
+  const std::vector<train::ScoredText> texts = read_documents(spec, m.tokenizers.target);
   const std::vector<train::TextScore> scores =
       train::score_texts(m, o.decode.batch_tokens.value_or(m.translate.batch_tokens), texts);
   if (o.score) {
     print_model_scores(o, scores);
   } else {
-    print_perplexity(o, scores, format == data::CorpusFormat::stream, m.config.max_positions);
+    print_perplexity(o, scores, stream, m.config.max_positions);
   }
   return 0;
 }

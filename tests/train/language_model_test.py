@@ -152,6 +152,7 @@ class LanguageModel(unittest.TestCase):
         with open(self.text, "w", encoding="utf8") as file:
             file.writelines(json.dumps({"content": line}) + "\n" for line in lines)
         self.train("--set", "data.vocab_size=200", "--set", "data.max_length=32", "--set", "data.languages=content")
+        self.assertEqual(self.perplexity("--test", self.text)[2], f"{len(lines)} lines")
         done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no", *SMALL, code=2)
         self.assertIn("a language model's one key", done.stderr)
         done = self.run_program("train", "--train", self.text, "--preset", "gpt2-124m", "--out", f"{self.root}/no", *SMALL,
