@@ -35,7 +35,7 @@
 #include "kernels/gemm/sgemm/sgemm.h"
 #include "kernels/gemm/tune/sgemm_jit.h"
 #include "kernels/gemm/tune/table.h"
-#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "kernels/gemm/wgmma/matmul_fp16x3.h"
 #include "kernels/gemm/wgmma/matmul_group.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
@@ -389,9 +389,9 @@ const ProductRow kProducts[] = {
      product, WITH(x.epilogue = {EpilogueKind::derivative, ActivationKind::relu, any(), 256,
                                  reinterpret_cast<float*>(any())},
                    x.tb = Transpose::no, x.m = k1 << 20)},
-    {matmul_bf16x6_cuda_fits, "multiplies f32 only", product, WITH()},
-    {matmul_bf16x6_cuda_fits, "a size exceeds 2^28", product_f32, WITH(x.n = k1 << 28)},
-    {matmul_bf16x6_cuda_fits, "the workspace has no room for parts of 256 values of k, 6 bytes an element of A and B",
+    {matmul_fp16x3_cuda_fits, "multiplies f32 only", product, WITH()},
+    {matmul_fp16x3_cuda_fits, "a size exceeds 2^28", product_f32, WITH(x.n = k1 << 28)},
+    {matmul_fp16x3_cuda_fits, "the workspace has no room for parts of 256 values of k, 4 bytes an element of A and B",
      product_f32, WITH(ctx.workspace_bytes = 1000)},
     {matmul_tf32_cuda_fits, "multiplies f32 with allow_tf32 only", product_f32, WITH()},
     {matmul_tf32_cuda_fits, "m or n exceeds 2^22, or k 2^28", product_f32, WITH(x.allow_tf32 = true, x.m = k1 << 22)},
@@ -455,9 +455,9 @@ void provoke_products(Reasons& reasons) {
   tuned("it is for another device", "matmul_mma_cuda");
   const Context ctx{.device = kGpu, .workspace_bytes = size_t{1} << 30, .capability = &kHopper};
   MatmulArgs small = product_f32();
-  reasons.expect("too small to pay for the cutting", matmul_bf16x6_cuda_pays(ctx, small), "bf16x6");
+  reasons.expect("too small to pay for the cutting", matmul_fp16x3_cuda_pays(ctx, small), "fp16x3");
   small.allow_tf32 = true;
-  reasons.expect("TF32 is allowed, which is faster", matmul_bf16x6_cuda_pays(ctx, small), "bf16x6");
+  reasons.expect("TF32 is allowed, which is faster", matmul_fp16x3_cuda_pays(ctx, small), "fp16x3");
   provoke_plans(reasons);
   const GroupedGemmArgs group{.a = any(),
                               .b = any(),

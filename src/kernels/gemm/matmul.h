@@ -49,7 +49,7 @@ struct MatmulArgs {
 };
 
 // The most bytes of workspace that products of `type` on the device have a use for: 0 on the CPU; on
-// Hopper 512 MiB for f32, for the parts of operands (gemm/wgmma/matmul_bf16x6.h). A plan
+// Hopper 512 MiB for f32, for the parts of operands (gemm/wgmma/matmul_fp16x3.h). A plan
 // (matmul_plan.h) says what one product takes.
 size_t matmul_workspace_bytes(Device device, DType type);
 

@@ -5,7 +5,7 @@
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/ordered/matmul_ordered_cpu.h"
-#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "kernels/gemm/wgmma/matmul_fp16x3.h"
 #include "kernels/gemm/wgmma/matmul_tf32.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
 #include "kernels/gemm/wgmma/matmul_wgmma_activation.h"
@@ -23,8 +23,8 @@ PreparedMatmul prepare(const Context& ctx, const MatmulArgs& x) {
 bool always(const Context&, const MatmulArgs&) noexcept { return true; }
 
 #if SATURATE_WITH_CUDA
-size_t bf16x6_workspace(const Context& ctx, const MatmulArgs& x) {
-  return std::min(ctx.workspace_bytes, matmul_bf16x6_workspace(x));  // less runs in pieces
+size_t fp16x3_workspace(const Context& ctx, const MatmulArgs& x) {
+  return std::min(ctx.workspace_bytes, matmul_fp16x3_workspace(x));  // less runs in pieces
 }
 size_t tf32_workspace(const Context&, const MatmulArgs& x) { return matmul_tf32_workspace(x); }
 
@@ -40,7 +40,7 @@ PreparedMatmul prepare_wgmma(const Context& ctx, const MatmulArgs& x) {
 
 // clang-format off
 constexpr MatmulImpl kImpls[] = {
-    SAT_CUDA_IMPL({"matmul_bf16x6_cuda", DeviceKind::cuda, matmul_bf16x6_cuda_pays, prepare<matmul_bf16x6_cuda, bf16x6_workspace>})
+    SAT_CUDA_IMPL({"matmul_fp16x3_cuda", DeviceKind::cuda, matmul_fp16x3_cuda_pays, prepare<matmul_fp16x3_cuda, fp16x3_workspace>})
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, prepare_cublaslt})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, prepare_wgmma})
     SAT_CUDA_IMPL({"matmul_tf32_cuda", DeviceKind::cuda, matmul_tf32_cuda_fits, prepare<matmul_tf32_cuda, tf32_workspace>})

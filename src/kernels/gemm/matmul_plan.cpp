@@ -10,7 +10,7 @@
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/tune/configured.h"
 #include "kernels/gemm/tune/table.h"
-#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "kernels/gemm/wgmma/matmul_fp16x3.h"
 
 namespace saturate::kernels {
 namespace {
@@ -213,7 +213,7 @@ size_t matmul_workspace_bytes(Device device, DType type) {
 size_t matmul_workspace_limit(Device device, const MatmulArgs& x) {
   const size_t most = matmul_workspace_bytes(device, x.ab_type);
 #if SATURATE_WITH_CUDA
-  if (most > kWorkspaceBytes) return std::clamp(matmul_bf16x6_workspace(x), kWorkspaceBytes, most);
+  if (most > kWorkspaceBytes) return std::clamp(matmul_fp16x3_workspace(x), kWorkspaceBytes, most);
 #else
   static_cast<void>(x);
 #endif

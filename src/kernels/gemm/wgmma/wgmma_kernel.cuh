@@ -13,6 +13,7 @@
 //
 // The order of every sum is fixed by the shape, so results repeat bit for bit.
 #pragma once
+#include "kernels/gemm/wgmma/wgmma_parts.cuh"
 #include "kernels/gemm/wgmma/wgmma_problem.h"
 #include "kernels/gemm/wgmma/wgmma_result.cuh"
 #include "kernels/hopper/wgmma.cuh"
@@ -23,7 +24,7 @@ constexpr int kThreads = 384;  // a producer and two consumer warpgroups
 constexpr int kCluster = 2;
 
 // Shape and schedule of a tile. kKMajorX: consecutive elements of the operand in memory follow k.
-// kParts: 3 for fp32 operands cut in three, see multiply_parts().
+// kParts: 2 for fp32 operands cut in two, see multiply_parts().
 template <class T_, class Out_, int kM_, int kN_, int kStages_, bool kPingPong_, bool kKMajorA_,
           bool kKMajorB_, int kParts_ = 1>
 struct Tile {
@@ -179,42 +180,43 @@ __device__ inline void multiply(float (&sum)[P::kMmas][P::kN / 2], int blocks, u
   for (int q = 0; q < P::kMmas; ++q) settle(sum[q]);
 }
 
-// The same for operands in three bf16 parts, high, middle and low: x = h + m + l to 24 bits. Of the
-// nine products those below 2^-22 of the whole are left out. The tensor cores cut sums off instead
-// of rounding them, an error that grows with the sum; so every block of k is summed from zero,
-// small products first, and added here. While one consumer adds, the other multiplies.
+// The same for operands in two parts. Of the four products of parts that of both low ones, below 2^-22 of
+// the whole, is left out. The tensor cores cut sums off instead of rounding them, an error that
+// grows with the sum; so every block of k is summed from zero, high products apart from the others,
+// and added here. While one consumer adds, the other multiplies.
 template <class P>
 __device__ inline void multiply_parts(float (&sum)[P::kN / 2], int blocks, uint32_t step, int row,
                                       uint32_t tiles, uint32_t full, uint32_t empty) {
   constexpr uint32_t kStepA = P::kKMajorA ? 32 : 2048, kStepB = P::kKMajorB ? 32 : 2048;
-  constexpr int kPairs[6][2] = {{2, 0}, {0, 2}, {1, 1}, {1, 0}, {0, 1}, {0, 0}};  // parts of A, B
   const uint32_t a0 = descriptor_low(tiles + row * 128, P::kKMajorA ? 16 : 8192);
-  const uint32_t b0 = descriptor_low(tiles + 3 * P::kBytesA, P::kKMajorB ? 16 : 8192);
-  float part[P::kN / 2];
+  const uint32_t b0 = descriptor_low(tiles + 2 * P::kBytesA, P::kKMajorB ? 16 : 8192);
+  float high[P::kN / 2], cross[P::kN / 2];
 #pragma unroll
   for (int j = 0; j < P::kN / 2; ++j) sum[j] = 0;
   for (int i = 0; i < blocks; ++i, ++step) {
     const uint32_t stage = step % P::kStages, at = stage * (P::kStageBytes / 16);
     barrier_wait(full + stage * 8, step / P::kStages & 1);
     mma_fence();
+    const auto product = [&](float(&to)[P::kN / 2], int part_a, int part_b, int kk, int add) {
+      const uint32_t a = a0 + at + (part_a * P::kBytesA + kk * kStepA) / 16;
+      const uint32_t b = b0 + at + (part_b * P::kBytesB + kk * kStepB) / 16;
+      mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(to, descriptor(a, 1024),
+                                                            descriptor(b, 1024), add);
+    };
 #pragma unroll
-    for (int pair = 0; pair < 6; ++pair) {
-      const uint32_t a1 = a0 + at + kPairs[pair][0] * P::kBytesA / 16;
-      const uint32_t b1 = b0 + at + kPairs[pair][1] * P::kBytesB / 16;
-#pragma unroll
-      for (int kk = 0; kk < kTileK / 16; ++kk) {
-        mma<typename P::T, P::kN, !P::kKMajorA, !P::kKMajorB>(
-            part, descriptor(a1 + kk * kStepA / 16, 1024), descriptor(b1 + kk * kStepB / 16, 1024),
-            pair | kk);
-      }
+    for (int kk = 0; kk < kTileK / 16; ++kk) {
+      product(cross, 0, 1, kk, kk);
+      product(cross, 1, 0, kk, 1);
+      product(high, 0, 0, kk, kk);
     }
     mma_commit();
     mma_wait<0>();
     release<P>(empty, step);
 #pragma unroll
     for (int j = 0; j < P::kN / 2; ++j) {
-      asm volatile("" : "+f"(part[j])::"memory");  // final from here: no read of it may move up
-      sum[j] += part[j];
+      // Final from here: no read of them may move up.
+      asm volatile("" : "+f"(high[j]), "+f"(cross[j])::"memory");
+      sum[j] += fmaf(cross[j], 1.0f / kLowScale, high[j]);
     }
   }
 }
@@ -261,6 +263,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
         } else {
           multiply_parts<P>(sum[0], blocks, step, row, tiles, full, empty);
+          unscale<P>(p, sum[0], x, row);
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
         if constexpr (requires { P::kDerivative; }) {

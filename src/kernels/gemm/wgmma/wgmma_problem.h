@@ -21,12 +21,13 @@ struct Problem {
   int64_t ldc, ldd;
   float alpha, beta;
   int m, n;
-  int k_blocks, split_blocks;  // of 64 (tf32: 32) values: in all, and in one split
-  int part_k;                  // operands in three parts: values of k from one to the next
-  int pairs_m, tiles_n;        // tiles: pairs of rows of tiles, columns of tiles
-  int units;                   // pairs of tiles times splits
-  int band;                    // pairs of rows that are walked together
-  int classes;                 // launch_exponentials(): columns that count
+  int k_blocks, split_blocks;         // of 64 (tf32: 32) values: in all, and in one split
+  int part_k;                         // operands in two parts: values of k from one to the next
+  const uint32_t *peaks_a, *peaks_b;  // operands in two parts: what cut_in_parts() found
+  int pairs_m, tiles_n;               // tiles: pairs of rows of tiles, columns of tiles
+  int units;                          // pairs of tiles times splits
+  int band;                           // pairs of rows that are walked together
+  int classes;                        // launch_exponentials(): columns that count
 };
 
 // Tiles of products that end in work on their results: shared by both consumers where a block has few tiles, of one
@@ -55,13 +56,24 @@ cudaError_t launch_form(Shape shape, const Problem& p, int blocks, cudaStream_t 
 void add_partials(const float* partial, int count, float* d, int64_t ldd, int m, int n,
                   cudaStream_t stream);
 
-// The fp32 matrix `from` (rows, cols) as three bf16 matrices (padded_rows, padded_cols), zeros
-// where it ends; part q begins q to_part elements behind `to`, its rows are to_ld apart.
-// padded_cols, to_ld and to_part are even.
-cudaError_t cut_in_parts(const float* from, int64_t rows, int64_t cols, int64_t ld, void* to,
-                         int64_t padded_rows, int64_t padded_cols, int64_t to_ld, int64_t to_part,
+// An fp32 operand: k along its rows (k_major) or along its columns.
+struct PartsIn {
+  const float* data;
+  bool k_major;
+  int64_t rows, cols, ld;
+};
+// Its two fp16 parts, (rows, cols) each with zeros where the operand ends; the second begins `part`
+// elements behind `data`, rows are `ld` apart. cols, ld and part are multiples of 4, data of 8 bytes.
+struct PartsOut {
+  void* data;
+  int64_t rows, cols, ld, part;
+};
+// `peaks` gets the bits of the largest magnitude of each row (k_major) or column, which the parts are scaled by. Two
+// launches more where k goes along the columns. Returns the launches' error.
+cudaError_t cut_in_parts(const PartsIn& from, const PartsOut& to, uint32_t* peaks,
                          cudaStream_t stream);
-// The product of operands in three parts, in tiles of 128 x 128; results, C and bias in fp32.
+// The product of operands in two parts, in square tiles; results, C and bias in fp32.
+constexpr int kPartsTile = 128;
 cudaError_t launch_parts(Form form, const Problem& p, int blocks, cudaStream_t stream);
 
 // fp32 operands, both with k innermost and rounded to tf32 by their maps; results, C and bias in

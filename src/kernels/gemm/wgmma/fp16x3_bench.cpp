@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fp32 products on bf16 tensor cores against cuBLASLt's fp32 and TF32: speed in one process, in
 // turns, and error against double precision of 16 rows. One JSON line a cube. usage:
-// saturate_bf16x6_bench
+// saturate_fp16x3_bench
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <random>
 
 #include "kernels/gemm/matmul_impl.h"
-#include "kernels/gemm/wgmma/matmul_bf16x6.h"
+#include "kernels/gemm/wgmma/matmul_fp16x3.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
@@ -57,14 +57,14 @@ void measure(const Stream& stream, int64_t n) {
                   .tb = Transpose::yes};
   MatmulArgs tf32 = args;
   tf32.allow_tf32 = true;
-  const Buffer workspace(stream.device(), matmul_bf16x6_workspace(args));
+  const Buffer workspace(stream.device(), matmul_fp16x3_workspace(args));
   const Context ctx{stream.device(), stream.native(), workspace.data(), workspace.bytes()};
-  if (const Fit fit = matmul_bf16x6_cuda_fits(ctx, args); !fit) {
-    fmt::print(stderr, "saturate_bf16x6_bench: {}\n", fit.reason);
+  if (const Fit fit = matmul_fp16x3_cuda_fits(ctx, args); !fit) {
+    fmt::print(stderr, "saturate_fp16x3_bench: {}\n", fit.reason);
     std::exit(1);
   }
   std::array<Candidate, 3> all{{{"fp32", [&] { matmul_cublaslt_cuda(ctx, args); }},
-                                {"bf16x6", [&] { matmul_bf16x6_cuda(ctx, args); }},
+                                {"fp16x3", [&] { matmul_fp16x3_cuda(ctx, args); }},
                                 {"tf32", [&] { matmul_cublaslt_cuda(ctx, tf32); }}}};
   std::vector<double> expected(static_cast<size_t>(kRows * n));
   for (int64_t i = 0; i < kRows; ++i) {
@@ -114,7 +114,7 @@ void measure(const Stream& stream, int64_t n) {
 
 int main() {
   if (cuda_device_count() == 0) {
-    fmt::print(stderr, "saturate_bf16x6_bench: no GPU\n");
+    fmt::print(stderr, "saturate_fp16x3_bench: no GPU\n");
     return 1;
   }
   const Stream stream({DeviceKind::cuda, 0});
