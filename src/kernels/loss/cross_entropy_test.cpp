@@ -181,7 +181,7 @@ TEST_P(CrossEntropyParts, JoinToTheWhole) {
   constexpr int64_t kParts = 4, kRows = 11, kColumns = 64;
   for (const float smoothing : {0.0f, 0.1f}) {
     const Case c{"", dtype(), kRows, 150, kParts * kColumns, smoothing};
-    const TestContext t(Device{GetParam().kind, 0});
+    const TestContext& t = context();  // one stream for what is copied and what is computed
     const Problem whole(t, c);
     const Reference want(c, whole.z, whole.targets);
     const std::vector<double> z = whole.logits.values();  // NaN beyond the vocabulary

@@ -85,6 +85,7 @@ class OnTarget : public ::testing::TestWithParam<Target> {
   DType wide() const { return wide_of(GetParam().dtype); }
   double unit() const { return epsilon_of(dtype()); }      // of what is stored
   double wide_unit() const { return epsilon_of(wide()); }  // of the arithmetic
+  const TestContext& context() const { return *context_; }
   Context ctx() const { return context_->get(); }
   const Stream& stream() const { return context_->stream; }
   Guarded array(const Values& v) const { return Guarded(stream(), dtype(), v); }
