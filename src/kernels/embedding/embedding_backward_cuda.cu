@@ -11,7 +11,7 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kShortestChunk = 32;
+constexpr int kTile = 32;  // entries whose row numbers and ids a block fetches together
 
 // Partial sums of chunk b: of the run that came in from chunk b - 1, and of the one that goes on to
 // b + 1.
@@ -33,10 +33,10 @@ struct Runs {
   }
 };
 
-// Row of the table for an id, -1 when the table does not have it.
-__device__ __forceinline__ int64_t table_row(const EmbeddingArgs& f, int32_t id) {
-  const int64_t row = id - f.first_id;
-  return row >= 0 && row < f.vocab ? row : -1;
+// Row of the table that gets the gradient of an id, -1 when there is none.
+__device__ __forceinline__ int64_t table_row(const EmbeddingBackwardArgs& x, int32_t id) {
+  const int64_t row = id - x.forward.first_id;
+  return row >= 0 && row < x.forward.vocab && row != x.zero_row ? row : -1;
 }
 
 // One thread of the whole launch adds to an element, so the order is fixed; the atomic is there
@@ -58,20 +58,24 @@ template <class T, int N>
 __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch scratch,
                                                 int chunk) {
   constexpr int kAhead = 4;
-  __shared__ int32_t rows[kShortestChunk], ids[kShortestChunk + 1];  // row -1: another rank's
+  __shared__ int32_t rows[kTile], ids[kTile + 1];  // row -1: another rank's
   const EmbeddingArgs& f = x.forward;
   const Runs runs = runs_of(x);
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * chunk;
   const int64_t end = begin + chunk < runs.valid ? begin + chunk : runs.valid;
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
-  if (begin >= end) return;
   const bool active = c < f.cols;
+  if (blockIdx.x == 0 && x.zero_row >= 0 && active) {
+    const float zeros[N] = {};  // nobody adds to it: table_row()
+    store(static_cast<float*>(x.d_table) + x.zero_row * f.cols + c, zeros);
+  }
+  if (begin >= end) return;
   const Dropout dropout(f.rng, f.dropout);
   const bool comes_in = runs.continues(begin), goes_on = runs.continues(end);
   bool first_run = true;
   float sum[N] = {};
-  for (int64_t tile = begin; tile < end; tile += kShortestChunk) {
-    const int entries = static_cast<int>(end - tile < kShortestChunk ? end - tile : kShortestChunk);
+  for (int64_t tile = begin; tile < end; tile += kTile) {
+    const int entries = static_cast<int>(end - tile < kTile ? end - tile : kTile);
     __syncthreads();  // the previous tile has been read
     if (threadIdx.x < entries) {
       const int32_t row = runs.order[tile + threadIdx.x];
@@ -106,7 +110,7 @@ __global__ void embedding_backward_chunk_kernel(EmbeddingBackwardArgs x, Scratch
               store(scratch.at(blockIdx.x, Scratch::incoming) + c, sum);
             } else if (last && goes_on) {
               store(scratch.at(blockIdx.x, Scratch::outgoing) + c, sum);
-            } else if (const int64_t row = table_row(f, id); row >= 0) {
+            } else if (const int64_t row = table_row(x, id); row >= 0) {
               add_to(static_cast<float*>(x.d_table) + row * f.cols + c, sum);
             }
             first_run = false;
@@ -148,7 +152,7 @@ __global__ void embedding_backward_join_kernel(EmbeddingBackwardArgs x, Scratch 
 #pragma unroll
     for (int j = 0; j < N; ++j) sum[j] += v[j];
   }
-  if (const int64_t row = table_row(f, id); row >= 0)
+  if (const int64_t row = table_row(x, id); row >= 0)
     add_to(static_cast<float*>(x.d_table) + row * f.cols + c, sum);
 }
 
@@ -199,9 +203,12 @@ void launch(const Context& ctx, const EmbeddingBackwardArgs& x) {
   const unsigned threads = groups >= 128 ? 128 : static_cast<unsigned>((groups + 31) / 32 * 32);
   const auto tiles = static_cast<unsigned>((groups + threads - 1) / threads);
 
-  // The shortest chunks whose partial sums fit the workspace; one chunk needs none.
-  int64_t chunk = kShortestChunk;
+  // Tiles, or as short as fills the chip; longer where partial sums would not fit the workspace. One
+  // chunk needs none.
+  constexpr int64_t kShortest = 8, kBlocks = 264;
+  int64_t chunk = kTile;
   const auto chunks = [&] { return (x.batch_rows + chunk - 1) / chunk; };
+  while (chunk > kShortest && chunks() * tiles < kBlocks) chunk /= 2;
   const int64_t bytes_per_chunk = 2 * f.cols * static_cast<int64_t>(sizeof(float));
   while (chunks() > 1 && chunks() * bytes_per_chunk > static_cast<int64_t>(ctx.workspace_bytes))
     chunk *= 2;
@@ -241,7 +248,7 @@ void embedding_backward_cuda(const Context& ctx, const EmbeddingBackwardArgs& x)
                   static_cast<const char*>(ctx.workspace));
     wide ? launch<T, 4>(ctx, x) : launch<T, 1>(ctx, x);
   });
-  if (x.d_table != nullptr && x.zero_row >= 0) {
+  if (x.d_table != nullptr && x.zero_row >= 0 && x.forward.rows == 0) {
     float* row = static_cast<float*>(x.d_table) + x.zero_row * x.forward.cols;
     const auto bytes = static_cast<size_t>(x.forward.cols) * sizeof(float);
     SAT_CUDA(cudaMemsetAsync(row, 0, bytes, cuda::stream_of(ctx)));
