@@ -162,6 +162,7 @@ void Run::log_progress() {
 void Run::validate() {
   drain(true);
   if (validated_ == done_) return;
+  join_best();
   const Doing validation(ranks_, "validating");
   validated_ = done_;
   throughput_->pause();
@@ -217,6 +218,7 @@ void Run::validate() {
 
 void Run::save(Failure failure) {
   drain(true);
+  join_best();
   last_save_ = Clock::now();
   const Doing saving(ranks_, "saving a checkpoint");
   // The first rank alone knows of a validation since.
@@ -242,8 +244,15 @@ bool Run::patience_is_over() const {
          progress_state_.validations_without_gain >= config_.validate.patience;
 }
 
-// Joins a validation's score to the run's. True when it is the best so far and its model was
-// written.
+// The best model is written while training goes on, from the validator's copy of the weights.
+void Run::join_best() {
+  if (!output_ || output_->join_model() || !before_best_) return;
+  progress_state_.best_score = before_best_->best_score;
+  progress_state_.best_step = before_best_->best_step;
+}
+
+// Joins a validation's score to the run's. True when it is the best so far; its model is being
+// written then, until join_best().
 bool Run::take_if_best(double score) {
   if (saved_ == done_) saved_ = -1;  // that checkpoint does not know of this validation
   RunProgress& p = progress_state_;
@@ -251,10 +260,11 @@ bool Run::take_if_best(double score) {
     ++p.validations_without_gain;
     return false;
   }
-  const auto write = [&](const std::string& folder) {
+  const auto write = [this](const std::string& folder) {
     write_model(folder, model_config_, config_.translate, validator_->weights(), corpora_);
   };
-  if (!output_->model(done_, write)) return false;
+  before_best_ = p;
+  output_->begin_model(done_, write);
   p.best_score = score;
   p.best_step = done_;
   p.validations_without_gain = 0;

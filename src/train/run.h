@@ -29,6 +29,11 @@ class Run {
   // `initial`: what init.from named, or none.
   Run(const RunConfig& config, std::optional<InitialModel> initial, Device device,
       parallel::Communicator& ranks, const std::atomic<int>& signal);
+  // What writes the best model reads the validator's weights.
+  ~Run() {
+    if (output_) output_->await_model();
+  }
+  Run(const Run&) = delete;
   TrainEnd train();
 
  private:
@@ -44,6 +49,7 @@ class Run {
   void account(const StepRecord& record);
   void log_progress();
   void validate();
+  void join_best();
   bool take_if_best(double score);
   void validate_further();  // run_sets.cpp
   void evaluate_tests();    // run_sets.cpp
@@ -80,6 +86,7 @@ class Run {
   bool validates_ = false;                   // the same on all ranks
   std::optional<data::BatchLoader> loader_;
   RunProgress progress_state_;
+  std::optional<RunProgress> before_best_;  // what counted before the model that is being written
   std::optional<Throughput> throughput_;
 
   Clock::time_point began_ = Clock::now(), last_save_ = Clock::now();

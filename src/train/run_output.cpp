@@ -48,6 +48,19 @@ RunLock lock_folder(const RunConfig& config) {
   return lock;
 }
 
+// Why the file system did not let `action` be done, if it did not.
+std::optional<std::string> io_failure(const std::function<void()>& action) {
+  try {
+    action();
+    return std::nullopt;
+  } catch (const Error& e) {
+    if (e.code() != Errc::io) throw;
+    return e.what();
+  } catch (const fs::filesystem_error& e) {
+    return e.what();
+  }
+}
+
 constexpr const char* kNoChecksums = "has no checksums";
 
 // Metrics of a run that ended before its first checkpoint are kept under another name when it is
@@ -81,6 +94,7 @@ RunOutput::RunOutput(const RunConfig& config, BeforeReport before_report)
 
 // Of a run that failed before it kept anything nothing stays.
 RunOutput::~RunOutput() {
+  await_model();
   std::error_code failed;
   if (lock_->made_folder()) fs::remove(folder_ + "/data", failed);  // where it is empty
 }
@@ -141,21 +155,15 @@ void RunOutput::recover_folder() {
 }
 
 // Runs `action`; true when it was done. What no disk can be blamed for is thrown on.
+void RunOutput::report(const std::string& failure, const char* consequence) {
+  before_report_();
+  log_warning(fmt::format("{}. Training goes on; {}", failure, consequence));
+}
+
 bool RunOutput::attempt(const char* consequence, const std::function<void()>& action) {
-  const auto report = [&](const char* what) {
-    before_report_();
-    log_warning(fmt::format("{}. Training goes on; {}", what, consequence));
-  };
-  try {
-    action();
-    return true;
-  } catch (const Error& e) {
-    if (e.code() != Errc::io) throw;
-    report(e.what());
-  } catch (const fs::filesystem_error& e) {
-    report(e.what());
-  }
-  return false;
+  const auto failure = io_failure(action);
+  if (failure) report(*failure, consequence);
+  return !failure;
 }
 
 void RunOutput::write_row(const MetricsRow& row) {
@@ -216,19 +224,29 @@ void RunOutput::prune_models(int64_t best_step) {
   checkpoints_.prune_models(named);
 }
 
-bool RunOutput::model(int64_t step, const Write& write) {
-  constexpr const char* kThen = "the next better model is written";
-  const bool kept = attempt(kThen, [&] {
-    recover_folder();
-    if (keep_.keep_best == 0) return write_whole_folder(model_folder(), step, write);
-    checkpoints_.keep_model(step, write);
+void RunOutput::begin_model(int64_t step, Write write) {
+  SAT_ASSERT(!model_.valid());
+  model_ = std::async(std::launch::async, [this, step, write = std::move(write)] {
+    ModelFailures f;
+    f.folder = io_failure([&] {
+      if (keep_.keep_best == 0) return write_whole_folder(model_folder(), step, write);
+      checkpoints_.keep_model(step, write);
+    });
+    if (f.folder || keep_.keep_best == 0) return f;
+    f.copy = io_failure([&] {
+      if (const auto from = checkpoints_.best()) copy_model(*from);
+      prune_models(step);
+    });
+    return f;
   });
-  if (!kept || keep_.keep_best == 0) return kept;
-  attempt("model/ is made at the end or after --resume", [&] {
-    if (const auto from = checkpoints_.best()) copy_model(*from);
-    prune_models(step);
-  });
-  return true;
+}
+
+bool RunOutput::join_model() {
+  if (!model_.valid()) return true;
+  const ModelFailures f = model_.get();
+  if (f.folder) report(*f.folder, "the next better model is written");
+  if (f.copy) report(*f.copy, "model/ is made at the end or after --resume");
+  return !f.folder;
 }
 
 void RunOutput::copy_model(const Checkpoint& from) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 
@@ -44,10 +45,17 @@ class RunOutput {
   // The part of the other ranks, which hold no folder.
   static bool join_checkpoint(const std::string& run_folder, int64_t step, const Write& write,
                               Failure failure, const Together& ranks);
-  // The model of `step` is the best now: `write` fills its folder in checkpoints/ and model/ is made
-  // from that; with keep_best 0 it fills model/. False when it could not; a model that was there
-  // before stays.
-  bool model(int64_t step, const Write& write);
+  // The model of `step` is the best now: a thread of its own calls `write` to fill its folder in
+  // checkpoints/ and makes model/ from that; with keep_best 0 it fills model/. Nothing but metrics
+  // may be written until join_model().
+  void begin_model(int64_t step, Write write);
+  // Waits for what begin_model() began. False when it could not be written, which is reported then; a
+  // model that was there before stays. Errors: what `write` throws other than io.
+  bool join_model();
+  // The same without a word, for who leaves because of an error.
+  void await_model() noexcept {
+    if (model_.valid()) model_.wait();
+  }
   // After a resume: model/ is the model of `best_step` (-1: none is the best yet), written anew
   // from what was kept when it is damaged, missing or of another step. False when that is not whole
   // either: then nothing is known to be the best. Errors: io.
@@ -67,6 +75,7 @@ class RunOutput {
 
  private:
   bool attempt(const char* consequence, const std::function<void()>& action);
+  void report(const std::string& failure, const char* consequence);
   void write_row(const MetricsRow& row);
   void open_logs(bool resumed);
   void recover_folder();
@@ -85,6 +94,11 @@ class RunOutput {
   std::optional<MetricsLog> metrics_;
   std::optional<TensorBoardLog> tensorboard_;
   bool rows_missing_ = false;  // the last row could not be written
+  // What could not be done: the best model's folder, and model/ made from it.
+  struct ModelFailures {
+    std::optional<std::string> folder, copy;
+  };
+  std::future<ModelFailures> model_;  // the last member: it waits before others go
 };
 
 }  // namespace saturate::train

@@ -7,9 +7,9 @@
 // warp takes 16 queries for d_q = d_s k. The sum d_o . o (delta) is made on the way, so no other
 // kernel runs before.
 //
-// Sequences longer than a tile are right but slow: when there are several tiles of keys, d_q gets a
-// second round of its own, since no block may add to it in an order that is not fixed. So dispatch
-// comes here only where the longest is bounded (attention.cpp).
+// Sequences of several tiles of keys are cut in tasks, a tile of keys or of queries each, which blocks
+// of their own take: one block would be at work long after all others. Their scores are computed twice,
+// since no block may add to d_q in an order that is not fixed.
 #pragma once
 #include <math_constants.h>
 
@@ -158,14 +158,15 @@ __device__ __forceinline__ void store_score_gradients(unsigned char* tile, int p
   }
 }
 
-// Gradients of the rows after the last sequence become zero; `part` of gridDim.y of them.
+// Gradients of the rows after the last sequence become zero; `part` of `parts` blocks of a head.
 template <class T>
-__device__ void zero_gradient_tail(const AttentionBackwardArgs& b, int kv) {
+__device__ void zero_gradient_tail(const AttentionBackwardArgs& b, int kv, int part, int parts) {
   const AttentionArgs& a = b.forward;
   const int64_t group = a.heads / a.kv_heads, D = a.head_size;
   const auto clear = [&](void* base, int64_t from, int64_t rows, int64_t stride, int64_t head,
                          int64_t width) {
-    for (int64_t n = threadIdx.x; n < (rows - from) * width; n += blockDim.x)
+    const int64_t step = int64_t{blockDim.x} * parts;
+    for (int64_t n = int64_t{blockDim.x} * part + threadIdx.x; n < (rows - from) * width; n += step)
       row_of<T>(base, from + n / width, stride, head, D)[n % width] = from_float<T>(0.0f);
   };
   const int64_t q_used = a.cu_q[a.sequences], k_used = a.cu_k[a.sequences];
@@ -260,7 +261,7 @@ struct ShortBlock {
   }
 };
 
-// One tile of keys and one of queries. Apart from the loops of many_tiles(), or the compiler would
+// One tile of keys and one of queries. Apart from the loops of key_tile(), or the compiler would
 // compute the places of all fragments ahead of them, which does not fit in the registers.
 template <class P>
 __device__ __forceinline__ void one_tile(const ShortBlock<P>& x) {
@@ -275,79 +276,164 @@ __device__ __forceinline__ void one_tile(const ShortBlock<P>& x) {
   x.write_keys(0, d_k, d_v);
 }
 
+// d_k and d_v of tile `kt` of the keys, and where it is the only one d_q.
 template <class P>
-__device__ __noinline__ void many_tiles(const ShortBlock<P>& x) {
+__device__ __forceinline__ void key_tile(const ShortBlock<P>& x, int kt, int key_tiles) {
   constexpr int kD = P::kD, kRows = P::kRows;
   const AttentionArgs& a = x.b.forward;
   const int group = static_cast<int>(a.heads / a.kv_heads);
-  const int key_tiles = (x.k.count + kRows - 1) / kRows;
   const int query_tiles = (x.q.count + kRows - 1) / kRows;
-  for (int kt = 0; kt < key_tiles; ++kt) {
-    x.fetch_keys(kt * kRows);
-    float d_k[kD / 8][4] = {}, d_v[kD / 8][4] = {};
-    const int begin = a.causal ? kt : 0, per_head = max(0, query_tiles - begin);
-    for (int n = 0; n < per_head * group; ++n) {
-      const int head = x.kv * group + n / per_head, first = (begin + n % per_head) * kRows;
-      x.bring_queries(head, first);
-      x.template step<true>(d_k, d_v, head, kt * kRows, first);
-      if (key_tiles == 1) {
-        float d_q[kD / 8][4] = {};
-        add_query_gradient<P>(d_q, x.tiles + 4 * P::kBytes, x.tiles);
-        x.write_queries(head, first, d_q);
-        __syncthreads();  // d_s and the tile of queries are free again
-      }
-    }
-    copy_wait<0>();
-    __syncthreads();  // the tiles of keys are there (if no query was) and have been read
-    x.write_keys(kt * kRows, d_k, d_v);
-    __syncthreads();
-  }
-  if (key_tiles == 1) return;
-  for (int n = 0; n < query_tiles * group; ++n) {
-    const int head = x.kv * group + n / query_tiles, first = n % query_tiles * kRows;
-    float d_q[kD / 8][4] = {};
-    const int end = a.causal ? min(key_tiles, n % query_tiles + 1) : key_tiles;
-    for (int kt = 0; kt < end; ++kt) {
-      x.fetch_keys(kt * kRows);
-      x.bring_queries(head, first);
-      x.template step<false>(d_q, d_q, head, kt * kRows, first);
+  const int begin = a.causal ? kt : 0, per_head = max(0, query_tiles - begin);
+  x.fetch_keys(kt * kRows);
+  float d_k[kD / 8][4] = {}, d_v[kD / 8][4] = {};
+  for (int n = 0; n < per_head * group; ++n) {
+    const int head = x.kv * group + n / per_head, first = (begin + n % per_head) * kRows;
+    x.bring_queries(head, first);
+    x.template step<true>(d_k, d_v, head, kt * kRows, first);
+    if (key_tiles == 1) {
+      float d_q[kD / 8][4] = {};
       add_query_gradient<P>(d_q, x.tiles + 4 * P::kBytes, x.tiles);
-      __syncthreads();
+      x.write_queries(head, first, d_q);
+      __syncthreads();  // d_s and the tile of queries are free again
     }
-    x.write_queries(head, first, d_q);
+  }
+  copy_wait<0>();
+  __syncthreads();  // the tiles of keys are there (if no query was) and have been read
+  x.write_keys(kt * kRows, d_k, d_v);
+  __syncthreads();
+}
+
+// d_q of tile n of the queries, which counts through the heads that share the keys.
+template <class P>
+__device__ __forceinline__ void query_tile(const ShortBlock<P>& x, int n, int key_tiles) {
+  constexpr int kRows = P::kRows;
+  const AttentionArgs& a = x.b.forward;
+  const int query_tiles = (x.q.count + kRows - 1) / kRows;
+  const int head = x.kv * static_cast<int>(a.heads / a.kv_heads) + n / query_tiles;
+  const int first = n % query_tiles * kRows;
+  float d_q[P::kD / 8][4] = {};
+  const int end = a.causal ? min(key_tiles, n % query_tiles + 1) : key_tiles;
+  for (int kt = 0; kt < end; ++kt) {
+    x.fetch_keys(kt * kRows);
+    x.bring_queries(head, first);
+    x.template step<false>(d_q, d_q, head, kt * kRows, first);
+    add_query_gradient<P>(d_q, x.tiles + 4 * P::kBytes, x.tiles);
     __syncthreads();
   }
+  x.write_queries(head, first, d_q);
+  __syncthreads();
 }
 
 template <class P>
+__device__ __forceinline__ ShortBlock<P> short_block(const AttentionBackwardArgs& b,
+                                                     unsigned char* shared, int sequence, int kv) {
+  const AttentionArgs& a = b.forward;
+  return {b,
+          shared,
+          static_cast<uint32_t>(__cvta_generic_to_shared(shared)),
+          rows_of(a.cu_q, sequence),
+          rows_of(a.cu_k, sequence),
+          kv,
+          DropoutBits(a.rng, a.dropout, P::kDrops)};
+}
+
+// A sequence of at most one tile of keys.
+template <class P>
+__device__ __noinline__ void one_tile_of_keys(const ShortBlock<P>& x) {
+  if (x.k.count > 0) return key_tile(x, 0, 1);
+  const int group = static_cast<int>(x.b.forward.heads / x.b.forward.kv_heads);
+  const int tiles = (x.q.count + P::kRows - 1) / P::kRows * group;
+  for (int n = 0; n < tiles; ++n) query_tile(x, n, 0);
+}
+
+// Task `task` of a sequence of several tiles of keys: those first, then the tiles of queries.
+template <class P>
+__device__ __noinline__ void one_task(const ShortBlock<P>& x, int task) {
+  const int key_tiles = (x.k.count + P::kRows - 1) / P::kRows;
+  task < key_tiles ? key_tile(x, task, key_tiles) : query_tile(x, task - key_tiles, key_tiles);
+}
+
+// Every `helpers`-th task of all sequences of several tiles of keys, from number `helper` on. The
+// block looks for them: lengths are on the device only.
+template <class P>
+__device__ __noinline__ void many_tiles(const AttentionBackwardArgs& b, unsigned char* shared,
+                                        int kv, int helper, int helpers) {
+  __shared__ int of_warp[P::kWarps], found[2];
+  const AttentionArgs& a = b.forward;
+  const int group = static_cast<int>(a.heads / a.kv_heads);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  int next = helper;  // in the tasks that are still to come
+  for (int64_t s0 = 0; s0 < a.sequences; s0 += P::kThreads) {
+    const int64_t s = s0 + threadIdx.x;
+    int tasks = 0;
+    if (s < a.sequences) {
+      const int keys = rows_of(a.cu_k, static_cast<int>(s)).count;
+      const int queries = rows_of(a.cu_q, static_cast<int>(s)).count;
+      if (keys > P::kRows)
+        tasks = (keys + P::kRows - 1) / P::kRows + (queries + P::kRows - 1) / P::kRows * group;
+    }
+    if (!__syncthreads_or(tasks)) continue;
+    int end = tasks;  // of this sequence's tasks in those of these sequences
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int before = __shfl_up_sync(~0u, end, offset);
+      if (lane() >= offset) end += before;
+    }
+    if (lane() == 31) of_warp[warp] = end;
+    __syncthreads();
+    int total = 0;
+    for (int w = 0; w < P::kWarps; ++w) {
+      if (w < warp) end += of_warp[w];
+      total += of_warp[w];
+    }
+    for (; next < total; next += helpers) {
+      if (next >= end - tasks && next < end) {
+        found[0] = static_cast<int>(s);
+        found[1] = next - (end - tasks);
+      }
+      __syncthreads();  // the task is there
+      const int sequence = found[0], task = found[1];
+      __syncthreads();  // all have read it
+      one_task(short_block<P>(b, shared, sequence, kv), task);
+    }
+    next -= total;
+    __syncthreads();  // of_warp has been read
+  }
+}
+
+// Blocks of a key head: `helpers`, then one a sequence, then one for what follows the sequences.
+template <class P>
 __global__ __launch_bounds__(P::kThreads, P::kBlocks) void attention_backward_short_kernel(
-    const __grid_constant__ AttentionBackwardArgs b) {
+    const __grid_constant__ AttentionBackwardArgs b, int helpers) {
 #if __CUDA_ARCH__ >= 800
   const AttentionArgs& a = b.forward;
-  const int sequence = static_cast<int>(blockIdx.x), kv = static_cast<int>(blockIdx.y);
-  if (sequence == a.sequences) return zero_gradient_tail<typename P::T>(b, kv);
+  const auto kv_heads = static_cast<unsigned>(a.kv_heads);
+  const int at = static_cast<int>(blockIdx.x / kv_heads) - helpers;
+  const int kv = static_cast<int>(blockIdx.x % kv_heads);
   extern __shared__ __align__(128) unsigned char shared[];
-  const ShortBlock<P> x{b,
-                        shared,
-                        static_cast<uint32_t>(__cvta_generic_to_shared(shared)),
-                        rows_of(a.cu_q, sequence),
-                        rows_of(a.cu_k, sequence),
-                        kv,
-                        DropoutBits(a.rng, a.dropout, P::kDrops)};
-  const bool one = x.q.count > 0 && x.q.count <= P::kRows && x.k.count > 0 &&
-                   x.k.count <= P::kRows && a.heads == a.kv_heads;
-  one ? one_tile(x) : many_tiles(x);
+  if (at < 0) {
+    zero_gradient_tail<typename P::T>(b, kv, at + helpers, helpers + 1);
+    return many_tiles<P>(b, shared, kv, at + helpers, helpers);
+  }
+  if (at == a.sequences) return zero_gradient_tail<typename P::T>(b, kv, helpers, helpers + 1);
+  const ShortBlock<P> x = short_block<P>(b, shared, at, kv);
+  if (x.k.count > P::kRows) return;  // the helpers'
+  const bool one = x.q.count > 0 && x.q.count <= P::kRows && x.k.count > 0 && a.heads == a.kv_heads;
+  one ? one_tile(x) : one_tile_of_keys(x);
 #endif
 }
 
 template <class P>
 void launch_short_tile(const Context& ctx, const AttentionBackwardArgs& b) {
+  constexpr int64_t kHelpers =
+      32;  // of a key head: a batch has few sequences that much above the mean
   const auto kernel = attention_backward_short_kernel<P>;
   SAT_CUDA(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kSharedBytes));
-  const dim3 grid(static_cast<unsigned>(b.forward.sequences + 1),
-                  static_cast<unsigned>(b.forward.kv_heads));
-  kernel<<<grid, P::kThreads, P::kSharedBytes, cuda::stream_of(ctx)>>>(b);
+  const AttentionArgs& a = b.forward;
+  const int64_t helpers = a.max_k > P::kRows ? kHelpers : 0;
+  kernel<<<static_cast<unsigned>((helpers + a.sequences + 1) * a.kv_heads), P::kThreads,
+           P::kSharedBytes, cuda::stream_of(ctx)>>>(b, static_cast<int>(helpers));
   SAT_CUDA_LAUNCHED("attention_backward_short_kernel");
 }
 
