@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,6 +75,7 @@ class Run {
   Progress progress_;
   std::unique_ptr<RunOutput> output_;  // of the first rank
   std::optional<InitialModel> initial_;
+  std::future<void> opening_;  // of the device, until store_ is there
   Corpora corpora_;
   ParameterStore store_;
   ParameterStore all_;  // every parameter of the model, without memory: what files hold

@@ -10,6 +10,7 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "kernels/gemm/matmul.h"
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
 #include "train/model_setup.h"
@@ -25,6 +26,22 @@ namespace {
 
 ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
   return {.style = detect_progress_style(2, config.quiet || !first_rank), .color = detect_color()};
+}
+
+// Opens the device in a thread of its own, which takes as long as a small text.
+std::future<void> open_device(Device device) {
+  return std::async(std::launch::async, [device] {
+    use_device(device);
+    try {
+      kernels::load_matmul_library(device);
+    } catch (const Error&) {  // who needs it says so
+    }
+  });
+}
+Device opened(std::future<void>& opening, Device device) {
+  opening.get();
+  use_device(device);
+  return device;
 }
 
 // Tables first: how much memory a step takes depends on the kernels that they choose.
@@ -88,11 +105,12 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
                   ? std::make_unique<RunOutput>(config, [this] { progress_.finish(); })
                   : nullptr),
       initial_(std::move(initial)),
+      opening_(open_device(device)),
       corpora_((require_shared_folder(config.out, together_),
                 prepare_corpora(config, config.out, trains_language_model(config, initial_),
                                 initial_ ? &initial_->tokenizers : nullptr, ranks,
                                 Interrupt(signal), progress_))),
-      store_(device, resolve_precision(config.train.precision, device)),
+      store_(opened(opening_, device), resolve_precision(config.train.precision, device)),
       all_(device, store_.compute_type()),
       model_config_(initial_ ? resolve_initial(config, *initial_)
                              : resolve_model(config, corpora_.source, corpora_.target)),

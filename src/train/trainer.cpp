@@ -62,7 +62,7 @@ TrainEnd run_training(const RunConfig& given, const ChooseLayout& choose) {
     further_validation_texts(config);
     test_texts(config);
     require_agreement(settings, *ranks);
-    use_device(device);
+    if (ranks->size() > 1) use_device(device);  // alone, the run opens it beside the text
     return Run(config, std::move(initial), device, *ranks, g_signal).train();
   } catch (const Interrupted& e) {
     ranks->report_failure(e);

@@ -53,6 +53,10 @@ struct MatmulArgs {
 // (matmul_plan.h) says what one product takes.
 size_t matmul_workspace_bytes(Device device, DType type);
 
+// Loads the library that the device's first product would load (cuBLASLt, 0.1 s). Any thread may
+// call, whose current device it is then. Errors: unsupported without the library; device.
+void load_matmul_library(Device device);
+
 // Plans the product for the workspace of `ctx`, without tuned choices, and runs it. Who repeats a
 // product keeps the plan instead.
 void matmul(const Context& ctx, const MatmulArgs& args);

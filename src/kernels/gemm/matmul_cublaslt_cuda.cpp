@@ -227,6 +227,8 @@ class Timer {
 
 }  // namespace
 
+void matmul_cublaslt_load(Device device) { library().handle(device.index); }
+
 Fit matmul_cublaslt_cuda_fits(const Context&, const MatmulArgs& x) noexcept {
   if (x.ab_type == DType::f64) return {"f64 runs on the CPU only"};
   if (!x.epilogue.is_plain()) return {"cuBLASLt is asked for no epilogue beyond the bias"};

@@ -46,6 +46,8 @@ void matmul_blas_cpu(const Context& ctx, const MatmulArgs& args);
 
 Fit matmul_cublaslt_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
 void matmul_cublaslt_cuda(const Context& ctx, const MatmulArgs& args);
+// Its library and the device's handle. The device is the current one. Errors: unsupported; device.
+void matmul_cublaslt_load(Device device);
 
 // cuBLASLt's algorithms as configurations (tune/configured.h): up to `wanted` (at most 64) that its
 // heuristics offer, best estimate first; "" is the first of them. Errors: unsupported.

@@ -210,6 +210,16 @@ size_t matmul_workspace_bytes(Device device, DType type) {
   return in_parts ? size_t{512} << 20 : kWorkspaceBytes;
 }
 
+void load_matmul_library(Device device) {
+#if SATURATE_WITH_CUDA
+  if (!device.is_cuda()) return;
+  use_device(device);
+  matmul_cublaslt_load(device);
+#else
+  static_cast<void>(device);
+#endif
+}
+
 size_t matmul_workspace_limit(Device device, const MatmulArgs& x) {
   const size_t most = matmul_workspace_bytes(device, x.ab_type);
 #if SATURATE_WITH_CUDA
