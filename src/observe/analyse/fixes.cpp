@@ -15,6 +15,7 @@
 #include "observe/analyse/fix_edits.h"
 #include "observe/analyse/fix_words.h"
 #include "observe/analyse/growth.h"
+#include "observe/analyse/names.h"
 #include "observe/analyse/obstacles.h"
 
 namespace saturate::observe {
@@ -220,12 +221,16 @@ class Finder {
                  step(kinds, Assume::likely));
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
-    } else if (kind == FixKind::weight_casts) {
+    } else if (kind == FixKind::weight_casts || kind == FixKind::one_attention) {
       set_sure_part(f, surely, step(kinds, Assume::ahead));
     } else if (kind == FixKind::kernel_copies) {
-      set_sure_part(f, surely, step(kinds, Assume::ahead), kWorthCopies);
-    } else if (kind == FixKind::product_types || kind == FixKind::one_attention ||
-               kind == FixKind::float64 || kind == FixKind::transforms) {
+      // What their launches cost is the launches' matter.
+      const double copies =
+          replay_.serial_ns([](const ReplayOp& op) { return op.copies ? op.duration_ns : 0; });
+      set_sure_part(f, base_ / (base_ - copies) < kWorthCopies ? base_ : surely,
+                    step(kinds, Assume::ahead), kWorthCopies);
+    } else if (kind == FixKind::product_types || kind == FixKind::float64 ||
+               kind == FixKind::transforms) {
       set_sure_part(f, surely, step(kinds, Assume::at_most));
     } else if (kind == FixKind::device_copies) {
       set_device_copies(f, surely);
@@ -269,6 +274,11 @@ class Finder {
       widen(f, sure, base_ / step(kinds, Assume::ahead));
       if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
       f.step_ns = base_ / f.speedup;
+    }
+    // Graphs may hold what was computed before they were made.
+    if (kind == FixKind::float64 && f.speedup == 1) {
+      f.high = base_ / step(kinds, Assume::at_most);
+      f.unsure = f.high >= kWorthPossible;
     }
     // Whether its kernels read a mask does not show: their names are the same.
     if (kind == FixKind::attention) f.unsure = true;
@@ -328,9 +338,24 @@ class Finder {
     f.high = std::max(f.high, f.speedup);
     f.ceiling = false;
     f.unsure = surely < kWorthFusion && likely >= kWorthFusion;
-    if (likely >= kWorthFusion) return;
-    f.speedup = std::max(1.0, likely);
-    f.step_ns = base_ / f.speedup;
+    if (likely < kWorthFusion) {
+      f.speedup = std::max(1.0, likely);
+      f.step_ns = base_ / f.speedup;
+    } else if (f.unsure && of_arrays()) {
+      const double most = f.high;
+      f.unsure = false;
+      set_sure_part(f, base_ / half_of_time(likely), base_ / likely);
+      f.high = std::max(f.high, most);
+    }
+  }
+  // Whether most of what works element by element is operations on arrays without a backward pass.
+  bool of_arrays() const {
+    int64_t arrays = 0, all = 0;
+    for (const KernelStat& k : analysis_.devices.front().kernels) {
+      all += is_pointwise(k.name) ? k.total_ns : 0;
+      arrays += is_array_operation(k.name) ? k.total_ns : 0;
+    }
+    return 2 * arrays > all;
   }
   void set_unsure(Fix& f) const {
     f.high = std::max(f.high, f.speedup);
