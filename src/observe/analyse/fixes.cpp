@@ -243,7 +243,8 @@ class Finder {
       const bool generous = !relieved || base_ / surely >= kWorth;
       set_bound(f, base_, surely, generous ? step(kinds, Assume::at_most) : surely);
     }
-    if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
+    if (kind == FixKind::loader && (paced() || (f.ceiling && waits_much())) &&
+        f.speedup >= kWorth) {
       // What others deliver differs from run to run, and so does how much more they could.
       f.low = 1 + (f.speedup - 1) / 2;
       f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
@@ -380,6 +381,13 @@ class Finder {
       any = any || (e.loader_ns > 0 && e.arrival_ns >= 0);
     });
     return any;
+  }
+  // Whether a good part of the time is waiting for data, if not again and again: of several workers one
+  // may be slow.
+  bool waits_much() const {
+    constexpr double kMuch = 0.25;
+    const Budget& b = analysis_.devices.front().budget;
+    return static_cast<double>(b[Leaf::loader]) >= kMuch * static_cast<double>(b.total_ns());
   }
   // Batches that were ready before the first step run out: a longer run waits in all of its steps
   // as these do after that. The stock is what came without a wait at first, beyond what comes so
