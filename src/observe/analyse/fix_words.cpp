@@ -235,7 +235,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           torch ? "keep shapes equal (pad to one length or to few), or mark what varies: "
                   "torch.compile(dynamic=True), torch._dynamo.mark_dynamic; "
                   "TORCH_LOGS=recompiles says why"
-          : jax ? "keep shapes and static arguments equal; "
+          : jax ? "keep shapes and static arguments equal, and call jit once: a lambda or a local "
+                  "function is a new one each time; "
                   "jax.config.update(\"jax_explain_cache_misses\", "
                   "True) says why; a cache on the disk (jax_compilation_cache_dir) for the start"
                 : "keep shapes and constants equal so that nothing is compiled again";
