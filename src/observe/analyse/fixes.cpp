@@ -243,13 +243,7 @@ class Finder {
       const bool generous = !relieved || base_ / surely >= kWorth;
       set_bound(f, base_, surely, generous ? step(kinds, Assume::at_most) : surely);
     }
-    if (kind == FixKind::loader && (paced() || (f.ceiling && waits_much())) &&
-        f.speedup >= kWorth) {
-      // What others deliver differs from run to run, and so does how much more they could.
-      f.low = 1 + (f.speedup - 1) / 2;
-      f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
-      f.ceiling = false;
-    }
+    if (kind == FixKind::loader && paced() && f.speedup >= kWorth) widen_by_deliveries(f);
     const double sure = base_ / std::max(1.0, surely);
     if (kind == FixKind::loader && settings_.prepared > 0 && sure >= kWorth) {
       f.low = 1 + (sure - 1) / 2;
@@ -260,6 +254,8 @@ class Finder {
     // Steps without the program's own work may be those in which nothing was compiled.
     if (sure >= kWorth && (kind == FixKind::loader || (kind == FixKind::host_work && !compiles())))
       set_as_measured(f, sure);
+    if (kind == FixKind::loader && f.ceiling && f.speedup >= kWorth && waits_much())
+      widen_by_deliveries(f);
     // Data may be there earlier without being there in time.
     if (kind == FixKind::loader && !f.ceiling) f.low = std::min(f.low, kLeastOfLoader);
     // Many short pieces of the host's code go along with its long ones.
@@ -381,6 +377,12 @@ class Finder {
       any = any || (e.loader_ns > 0 && e.arrival_ns >= 0);
     });
     return any;
+  }
+  // What others deliver differs from run to run, and so does how much more they could.
+  void widen_by_deliveries(Fix& f) const {
+    f.low = 1 + (f.speedup - 1) / 2;
+    f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
+    f.ceiling = false;
   }
   // Whether a good part of the time is waiting for data, if not again and again: of several workers one
   // may be slow.
