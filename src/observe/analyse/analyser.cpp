@@ -95,7 +95,8 @@ struct Analyser::State {
   StepRule rule;
   std::vector<int64_t> begins;  // of steps, on the device of the rule
   std::vector<bool> regular;
-  std::vector<Budget> budgets;  // by step, on that device; at most kMaxSteps
+  std::vector<Budget> budgets;   // by step, on that device; at most kMaxSteps
+  std::vector<int64_t> kernels;  // as many, or fewer
   size_t warm_up = 0;
   int64_t from_ns = 0, first_start_ns = INT64_MAX, last_end_ns = INT64_MIN;
   int64_t records = 0;
@@ -337,6 +338,16 @@ void Analyser::add_waits(const Trace& window, const HostTimeline& host, Device& 
   }
 }
 
+// Of the step in which it began.
+void Analyser::count_kernel(int64_t start_ns) {
+  State& s = *state_;
+  const auto step = static_cast<size_t>(
+      std::upper_bound(s.begins.begin(), s.begins.end(), start_ns) - s.begins.begin());
+  if (step < 1 || step > kMaxSteps) return;
+  if (s.kernels.size() < step) s.kernels.resize(step);
+  ++s.kernels[step - 1];
+}
+
 void Analyser::process(const Trace& window, const HostTimeline& host, Device& d, int64_t to_ns) {
   State& s = *state_;
   if (to_ns <= d.done_ns) return;
@@ -423,6 +434,7 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       c.small_ns += op.size < kSmallCopy ? ns : 0;
     }
     if (op.kind == OpKind::kernel || op.kind == OpKind::graph) {
+      if (bounds_steps) count_kernel(op.start_ns);
       const uint32_t call = host.issuer(op);
       if (call != kNone && !counted[call]) {
         counted[call] = true;
@@ -557,7 +569,9 @@ Analysis Analyser::finish(const Trace& trace) {
     }
     ++st.count;
     durations.push_back(s.begins[i + 1] - s.begins[i]);
-    if (i < s.budgets.size()) st.steps.push_back({s.begins[i], s.begins[i + 1], s.budgets[i]});
+    if (i < s.budgets.size())
+      st.steps.push_back(
+          {s.begins[i], s.begins[i + 1], s.budgets[i], i < s.kernels.size() ? s.kernels[i] : 0});
   }
   if (durations.empty()) {
     st.found = false;

@@ -50,6 +50,7 @@ class Analyser {
                                 std::vector<bool>& keep);
   static void add_waits(const Trace& window, const HostTimeline& host, Device& device,
                         int64_t to_ns);
+  void count_kernel(int64_t start_ns);
   void process(const Trace& window, const HostTimeline& host, Device& device, int64_t to_ns);
   std::unique_ptr<State> state_;
 };

@@ -26,6 +26,7 @@ constexpr int64_t kSmallCopy = 64 << 10;  // bytes; below, PCIe latency outweigh
 struct StepStat {
   int64_t start_ns = 0, end_ns = 0;
   Budget budget;
+  int64_t kernels = 0;  // and graphs, that began in it
 };
 
 struct NamedTime {

@@ -179,7 +179,8 @@ class TransfersEdit {
 // Of each run of neighbouring kernels that work element by element, at most of all that are bound by
 // memory, one launch stays; likely, also one pass over the memory, the longest. Surely they move the
 // bytes that they do now: what the backward pass reads has to be written. Two of the same name in a
-// row work on different data.
+// row work on different data. So do, likely, runs that repeat: one launch, but as many passes. Tiny ones
+// take their time to start, not for memory.
 class FusionEdit {
  public:
   explicit FusionEdit(Assume assume) : assume_(assume) {}
@@ -193,7 +194,9 @@ class FusionEdit {
       // A longer one pays only what it is longer: the run then costs as much as its longest.
       const int64_t ns = ops[i].duration_ns;
       const bool first = longest_ == 0 || ops[i].name == last_name_;
-      if (first) longest_ = 0;
+      const bool other_data =
+          assume_ == Assume::likely && ops[i].repeats && ops[i].leaf != Leaf::tiny;
+      if (first || other_data) longest_ = 0;
       last_name_ = ops[i].name;
       if (assume_ != Assume::surely) ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
       longest_ = std::max(longest_, ns);
@@ -287,13 +290,14 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
 }
 
 // Of float64 to float32: half of the bytes, and products on tensor cores in TF32, surely at half of the
-// rate that these have.
+// rate that these have; at most also graphs that may hold such products.
 void narrow(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   const double products = std::max(2.0, at_most ? s.double_ratio : s.double_ratio / 2);
   for (uint32_t i = 0; i < e.ops; ++i)
-    if (ops[i].doubles)
-      ops[i].duration_ns = static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) /
-                                                (ops[i].product ? products : 2));
+    if (ops[i].doubles || (at_most && ops[i].may_double))
+      ops[i].duration_ns =
+          static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) /
+                               (ops[i].product || ops[i].may_double ? products : 2));
 }
 
 // Attention gets what the products beside it get; whole numbers go through a library's product of
@@ -396,13 +400,12 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         drop_kernels(e, ops, [](const ReplayOp& op) { return op.copies; });
       };
     case FixKind::one_attention:
-      return [at_most](ReplayEvent& e, ReplayOp* ops) {
-        for (uint32_t i = 0; i < e.ops; ++i) {
-          if (ops[i].of_weights)
-            ops[i].duration_ns = at_most ? 0 : ops[i].duration_ns / 2;
-          else if (at_most && ops[i].of_attention)
-            ops[i].duration_ns /= 2;
-        }
+      return [at_most, ratio = s.written_ratio](ReplayEvent& e, ReplayOp* ops) {
+        drop_kernels(e, ops, [](const ReplayOp& op) { return op.of_weights; });
+        for (uint32_t i = 0; at_most && i < e.ops; ++i)
+          if (ops[i].of_attention)
+            ops[i].duration_ns =
+                static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / ratio);
       };
     case FixKind::float64:
       return [=](ReplayEvent& e, ReplayOp* ops) { narrow(e, ops, at_most, s); };

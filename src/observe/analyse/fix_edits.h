@@ -42,6 +42,9 @@ struct EditSettings {
   // Attention that reads a mask of numbers against attention that has none, and against a causal one,
   // which leaves out half of the products: 1.7 was measured for the first.
   double mask_ratio = 2, causal_ratio = 4;
+  // Products of an attention that writes its weights against those inside one kernel: these leave out
+  // half under a causal mask, and neither write nor read the weights, which bound such products.
+  double written_ratio = 4;
   // Attention that multiplies fp32 as exactly as tensor cores can against one of 16 bits: three
   // products in TF32, which go at half of the rate. As its kernels are, half of that to twice.
   double attention_surely = 3, attention_at_most = 12;

@@ -235,7 +235,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           torch ? "keep shapes equal (pad to one length or to few), or mark what varies: "
                   "torch.compile(dynamic=True), torch._dynamo.mark_dynamic; "
                   "TORCH_LOGS=recompiles says why"
-          : jax ? "keep shapes and static arguments equal; "
+          : jax ? "keep shapes and static arguments equal, and call jit once: a lambda or a local "
+                  "function is a new one each time; "
                   "jax.config.update(\"jax_explain_cache_misses\", "
                   "True) says why; a cache on the disk (jax_compilation_cache_dir) for the start"
                 : "keep shapes and constants equal so that nothing is compiled again";
@@ -455,19 +456,24 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
               : "an attention kernel in place of two products and a softmax";
       f.caveat = "who wants the weights themselves needs them written";
       f.assumes =
-          "from half of what lies between the products to all of it and half of them, and a tenth "
-          "more";
+          "from half of what lies between the products to all of it and three quarters of these, "
+          "for "
+          "a kernel of attention leaves out what a causal mask hides and does not write the "
+          "weights; "
+          "and a tenth more";
       break;
     case FixKind::float64:
-      f.evidence = fmt::format("{:.1f}% of the time is kernels that compute in float64",
-                               100 * kernels_share(d, is_double));
+      f.evidence = f.unsure ? "the last products before the graphs of the steps were of float64; "
+                              "what these graphs hold does not show"
+                            : fmt::format("{:.1f}% of the time is kernels that compute in float64",
+                                          100 * kernels_share(d, is_double));
       f.action = fmt::format(
           "make it float32 where it begins: arrays of NumPy are float64 unless they are told{}; "
           "and "
           "let products take TF32",
           torch ? " (x.astype(np.float32), torch.from_numpy(x).float(); not "
                   "torch.set_default_dtype(torch.float64))"
-          : jax ? " (jax_enable_x64 off)"
+          : jax ? " (x.astype(np.float32); or jax_enable_x64 off)"
                 : "");
       f.caveat = "7 digits instead of 16; sums of very many may want more";
       f.assumes = fmt::format(

@@ -15,6 +15,7 @@
 #include "observe/analyse/fix_edits.h"
 #include "observe/analyse/fix_words.h"
 #include "observe/analyse/growth.h"
+#include "observe/analyse/names.h"
 #include "observe/analyse/obstacles.h"
 
 namespace saturate::observe {
@@ -220,12 +221,16 @@ class Finder {
                  step(kinds, Assume::likely));
     } else if (kind == FixKind::recompute) {
       set_recompute(f, surely);
-    } else if (kind == FixKind::weight_casts) {
+    } else if (kind == FixKind::weight_casts || kind == FixKind::one_attention) {
       set_sure_part(f, surely, step(kinds, Assume::ahead));
     } else if (kind == FixKind::kernel_copies) {
-      set_sure_part(f, surely, step(kinds, Assume::ahead), kWorthCopies);
-    } else if (kind == FixKind::product_types || kind == FixKind::one_attention ||
-               kind == FixKind::float64 || kind == FixKind::transforms) {
+      // What their launches cost is the launches' matter.
+      const double copies =
+          replay_.serial_ns([](const ReplayOp& op) { return op.copies ? op.duration_ns : 0; });
+      set_sure_part(f, base_ / (base_ - copies) < kWorthCopies ? base_ : surely,
+                    step(kinds, Assume::ahead), kWorthCopies);
+    } else if (kind == FixKind::product_types || kind == FixKind::float64 ||
+               kind == FixKind::transforms) {
       set_sure_part(f, surely, step(kinds, Assume::at_most));
     } else if (kind == FixKind::device_copies) {
       set_device_copies(f, surely);
@@ -238,12 +243,7 @@ class Finder {
       const bool generous = !relieved || base_ / surely >= kWorth;
       set_bound(f, base_, surely, generous ? step(kinds, Assume::at_most) : surely);
     }
-    if (kind == FixKind::loader && paced() && f.speedup >= kWorth) {
-      // What others deliver differs from run to run, and so does how much more they could.
-      f.low = 1 + (f.speedup - 1) / 2;
-      f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
-      f.ceiling = false;
-    }
+    if (kind == FixKind::loader && paced() && f.speedup >= kWorth) widen_by_deliveries(f);
     const double sure = base_ / std::max(1.0, surely);
     if (kind == FixKind::loader && settings_.prepared > 0 && sure >= kWorth) {
       f.low = 1 + (sure - 1) / 2;
@@ -254,6 +254,8 @@ class Finder {
     // Steps without the program's own work may be those in which nothing was compiled.
     if (sure >= kWorth && (kind == FixKind::loader || (kind == FixKind::host_work && !compiles())))
       set_as_measured(f, sure);
+    if (kind == FixKind::loader && f.ceiling && f.speedup >= kWorth && waits_much())
+      widen_by_deliveries(f);
     // Data may be there earlier without being there in time.
     if (kind == FixKind::loader && !f.ceiling) f.low = std::min(f.low, kLeastOfLoader);
     // Many short pieces of the host's code go along with its long ones.
@@ -269,6 +271,11 @@ class Finder {
       widen(f, sure, base_ / step(kinds, Assume::ahead));
       if (!f.ceiling) f.speedup = std::sqrt(sure * f.high);
       f.step_ns = base_ / f.speedup;
+    }
+    // Graphs may hold what was computed before they were made.
+    if (kind == FixKind::float64 && f.speedup == 1) {
+      f.high = base_ / step(kinds, Assume::at_most);
+      f.unsure = f.high >= kWorthPossible;
     }
     // Whether its kernels read a mask does not show: their names are the same.
     if (kind == FixKind::attention) f.unsure = true;
@@ -328,9 +335,24 @@ class Finder {
     f.high = std::max(f.high, f.speedup);
     f.ceiling = false;
     f.unsure = surely < kWorthFusion && likely >= kWorthFusion;
-    if (likely >= kWorthFusion) return;
-    f.speedup = std::max(1.0, likely);
-    f.step_ns = base_ / f.speedup;
+    if (likely < kWorthFusion) {
+      f.speedup = std::max(1.0, likely);
+      f.step_ns = base_ / f.speedup;
+    } else if (f.unsure && of_arrays()) {
+      const double most = f.high;
+      f.unsure = false;
+      set_sure_part(f, base_ / half_of_time(likely), base_ / likely);
+      f.high = std::max(f.high, most);
+    }
+  }
+  // Whether most of what works element by element is operations on arrays without a backward pass.
+  bool of_arrays() const {
+    int64_t arrays = 0, all = 0;
+    for (const KernelStat& k : analysis_.devices.front().kernels) {
+      all += is_pointwise(k.name) ? k.total_ns : 0;
+      arrays += is_array_operation(k.name) ? k.total_ns : 0;
+    }
+    return 2 * arrays > all;
   }
   void set_unsure(Fix& f) const {
     f.high = std::max(f.high, f.speedup);
@@ -355,6 +377,19 @@ class Finder {
       any = any || (e.loader_ns > 0 && e.arrival_ns >= 0);
     });
     return any;
+  }
+  // What others deliver differs from run to run, and so does how much more they could.
+  void widen_by_deliveries(Fix& f) const {
+    f.low = 1 + (f.speedup - 1) / 2;
+    f.high = std::max(f.high, kPaceDiffers * without_stock(f.speedup));
+    f.ceiling = false;
+  }
+  // Whether a good part of the time is waiting for data, if not again and again: of several workers one
+  // may be slow.
+  bool waits_much() const {
+    constexpr double kMuch = 0.25;
+    const Budget& b = analysis_.devices.front().budget;
+    return static_cast<double>(b[Leaf::loader]) >= kMuch * static_cast<double>(b.total_ns());
   }
   // Batches that were ready before the first step run out: a longer run waits in all of its steps
   // as these do after that. The stock is what came without a wait at first, beyond what comes so

@@ -92,7 +92,7 @@ constexpr double kWorth = 1.03;
 constexpr double kWorthProcesses = 1.2;
 // Of fusing: a compiler has to be brought in, and joins less than could be.
 constexpr double kWorthFusion = 1.2;
-// Of copies by kernels, for some have to be: what comes next wants another order, or one piece.
+// Of copies by kernels, by the time that they take of the device, for some have to be: what comes next wants another order, or one piece.
 constexpr double kWorthCopies = 1.1;
 // Of graphs that only shorten the gaps between the kernels of a device that is busy.
 constexpr double kWorthGaps = 1.05, kBusy = 0.9;

@@ -8,7 +8,8 @@ namespace saturate::observe {
 struct Growth {
   // Each quarter's median is above the one before, by 1.1 and more in all, and nearly all steps are
   // longer than those an eighth of the run before; what sets in at one moment does not grow, nor do
-  // waits for a lock or a core.
+  // waits for a lock or a core. Or the same of the kernels of a step, whose number no other program
+  // disturbs; the time has then only grown in all.
   bool found = false;
   double mean_ns = 0;   // of a step
   double early_ns = 0;  // the first quarter's median

@@ -42,6 +42,17 @@ TEST(Growth, AJumpBetweenWindowsIsGrowth) {
   EXPECT_TRUE(find_growth(steps_of([](int i) { return 10 + 0.4 * i + (i >= 30 ? 20 : 0); })).found);
 }
 
+// Another program makes the middle of the run slow; what each step computes says that it grows.
+TEST(Growth, MoreAndMoreKernelsAreGrowthHoweverTheTimesScatter) {
+  StepAnalysis s = steps_of([](int i) { return 10 + 0.1 * i + (i >= 20 && i < 50 ? 8 : 0); });
+  EXPECT_FALSE(find_growth(s).found);
+  for (size_t i = 0; i < s.steps.size(); ++i)
+    s.steps[i].kernels = 100 + 4 * static_cast<int64_t>(i);
+  EXPECT_TRUE(find_growth(s).found);
+  for (StepStat& one : s.steps) one.kernels = 100;
+  EXPECT_FALSE(find_growth(s).found);
+}
+
 TEST(Growth, WhatSetsInAtOneMomentIsNone) {
   const auto noise = [](int i) { return 0.3 * ((i * 3) % 7) + 0.01 * i; };
   EXPECT_FALSE(find_growth(steps_of([&](int i) {

@@ -159,6 +159,29 @@ TEST(HostLines, WorkersThatWaitComeLast) {
   EXPECT_EQ(h.workers[1].remark, "a loader's worker without work");
 }
 
+// The loader's own line does nothing but ask for items: it goes with the line of the item.
+TEST(HostLines, WhatTheLoaderTakesToFetchIsTheItems) {
+  const std::string fetch = std::string(kTorch) + "utils/data/_utils/fetch.py",
+                    worker = std::string(kTorch) + "utils/data/_utils/worker.py";
+  const auto first = [&](bool with_items) {
+    Trace t = program();
+    const uint32_t main = stack_of(t, {{"main", "/train.py", 7, "next(batches)"}});
+    add_samples(t, 0, main, main, HostState::blocked);
+    const uint32_t asks = stack_of(t, {{"_worker_loop", worker.c_str(), 275},
+                                       {"fetch", fetch.c_str(), 54, "self.dataset[idx]"}});
+    const uint32_t item = stack_of(t, {{"_worker_loop", worker.c_str(), 275},
+                                       {"fetch", fetch.c_str(), 54, "self.dataset[idx]"},
+                                       {"Table.__getitem__", "/table.py", 30, "self.x[i]"}});
+    t.parents = {{5, 4}, {4, 0}};
+    for (int twice = 0; twice < 2; ++twice) add_samples(t, t.threads.add({5, 5}), asks, asks);
+    if (with_items) add_samples(t, t.threads.add({5, 5}), item, item);
+    return diagnose(*make_capture(t), "x").device().host_lines.workers.at(0);
+  };
+  EXPECT_EQ(first(true).at.where(), "table.py:30");
+  EXPECT_NEAR(first(true).share, 1, 1e-9);
+  EXPECT_EQ(first(false).at.where(), "torch/utils/data/_utils/fetch.py:54");
+}
+
 // Work that the line below a wait calls needs what was waited for; the next batch, made further up,
 // does not.
 TEST(HostLines, WorkBelowAWaitNeedsItsValue) {

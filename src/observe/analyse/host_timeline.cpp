@@ -6,6 +6,7 @@
 #include <bit>
 #include <optional>
 
+#include "observe/analyse/compile_times.h"
 #include "observe/analyse/names.h"
 
 namespace saturate::observe {
@@ -191,9 +192,14 @@ void HostTimeline::cut_pieces() {
     intervals[call.thread].push_back({call.start_ns, call.end_ns, call.name, used});
   }
   std::vector<bool> with_spans(trace_.threads.size());
+  // Who makes code, in threads or processes of its own too, waits for the code and for nothing else.
+  const CompileTimes compiling(trace_);
   for (const HostSpan& span : trace_.spans) {
-    const auto leaf = leaf_of(span, trace_.names[span.name]);
+    auto leaf = leaf_of(span, trace_.names[span.name]);
     if (!leaf) continue;
+    if ((span.kind == SpanKind::loader || (is_host_wait(*leaf) && *leaf != Leaf::gil)) &&
+        compiling.at(trace_.threads[span.thread].process, span.start_ns, span.end_ns))
+      leaf = Leaf::code_load;
     intervals[span.thread].push_back(
         {span.start_ns, span.end_ns, span.name, static_cast<uint8_t>(rank_of(*leaf))});
     with_spans[span.thread] = true;

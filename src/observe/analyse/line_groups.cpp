@@ -82,6 +82,31 @@ Function half_of_all(const Trace& trace, const std::vector<CountedSamples>& coun
   return best;
 }
 
+bool is_fetch(const Trace& trace, uint32_t node) {
+  return trace.names[trace.stacks[node].file].ends_with("torch/utils/data/_utils/fetch.py");
+}
+
+// PyTorch's loader asks for one item after the other, in a line that does nothing else. What is found in
+// that line itself, a call that begins or objects that are thrown away, goes with the items: a stack in
+// the line of the program that most is found in below it, or none.
+uint32_t item_line(const Trace& trace, const std::vector<CountedSamples>& counted) {
+  std::map<LineId, std::pair<double, uint32_t>> below;  // time, and a stack
+  for (const CountedSamples& c : counted) {
+    bool program = false;
+    for (uint32_t f = c.key.stack; f != kNoStack; f = trace.stacks[f].caller) {
+      program = program || owner_of(trace.names[trace.stacks[f].file]) == CodeOwner::program;
+      if (!is_fetch(trace, f)) continue;
+      if (!program) break;
+      auto& [ns, stack] = below[line_of(trace, c.key.stack)];
+      ns += c.ns;
+      stack = c.key.stack;
+      break;
+    }
+  }
+  const auto most = most_of(below, [](const auto& line) { return line.first; });
+  return most == below.end() ? kNoStack : most->second.second;
+}
+
 HostLine to_line(const Trace& trace, const Group& group, const Sum& sum, double all_ns) {
   const Alike& most = most_of(sum.alike, [](const Alike& a) { return a.samples; })->second;
   HostLine line;
@@ -125,8 +150,13 @@ std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
   std::map<Group, Sum> groups;
   std::map<Group, uint32_t> functions;  // a stack node of the group's own place
   double backward_ns = 0;
+  const uint32_t item = item_line(trace, counted);
   for (const CountedSamples& c : counted) {
-    const LineKey& key = c.key;
+    LineKey key = c.key;
+    if (item != kNoStack) {
+      const uint32_t node = stack_words(trace, key.stack).node;
+      if (node != kNoStack && is_fetch(trace, node)) key.stack = item;
+    }
     const StackWords words = stack_words(trace, key.stack);
     StackWords holder;
     Group g{words.file, words.at.line, key.state == HostState::lock, 0, 0};

@@ -147,8 +147,28 @@ bool is_beside_attention(std::string_view kernel) {
 
 bool is_double(std::string_view kernel) {
   const std::string_view n = kernel.substr(0, 512);
-  // Scalars of a call are double as well: only a first type counts.
-  return has_any(n, {"f64f64", "d884", "dgemm", "_f64_", "float64", "<double"});
+  // Scalars of a call are double as well: only a first type counts, behind a number or not; and the
+  // first that an operation on each element takes.
+  if (has_any(n, {"f64f64", "d884", "dgemm", "_f64_", "float64", "<double", "{lambda(double"}))
+    return true;
+  for (size_t at = n.find('<'); at != std::string_view::npos; at = n.find('<', at + 1)) {
+    const size_t after = n.find_first_not_of("0123456789", at + 1);
+    if (after != std::string_view::npos && after > at + 1 &&
+        n.substr(after).starts_with(", double"))
+      return true;
+  }
+  return false;
+}
+
+bool is_array_operation(std::string_view kernel) {
+  return kernel.starts_with("cupy_") && is_pointwise(kernel);
+}
+
+bool says_type_of_products(std::string_view kernel) {
+  if (has_any(kernel.substr(0, 512), {"xla_fp_comparison"})) return true;
+  const KernelClass kind = classify_kernel(kernel);
+  return (kind == KernelClass::tensor || kind == KernelClass::matrix) &&
+         !has_any(kernel.substr(0, 512), {"fusion", "triton"});
 }
 
 bool shows_elements(std::string_view kernel) {

@@ -63,6 +63,12 @@ bool is_softmax(std::string_view kernel);
 bool is_beside_attention(std::string_view kernel);
 // Whether a kernel computes in float64, as far as its name says (XLA's and Triton's do not).
 bool is_double(std::string_view kernel);
+// Whether a kernel's name says in which type products are: those of libraries, not what a compiler
+// wrote; and XLA's comparison of what it tries.
+bool says_type_of_products(std::string_view kernel);
+// Whether a kernel is one operation on arrays of a library that keeps nothing for a backward pass
+// (CuPy's): what it writes for the next one is as a rule nobody else's.
+bool is_array_operation(std::string_view kernel);
 // Whether a kernel works element by element with 4 to 16 elements a thread in blocks of one size, as
 // PyTorch's do: blocks then say how many elements there are, within a factor of 4.
 bool shows_elements(std::string_view kernel);

@@ -42,10 +42,12 @@ struct ReplayOp {
   // A kernel that only copies, by its name; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
   bool copies = false, reads_copies = false;
-  // A softmax, by its name; what lies with one between two products that are an attention's, and these
+  // A softmax, by its name; what lies with one between two products that are an attention's, and its
   // products: find_written_attention().
   bool softmax = false, beside_attention = false, of_weights = false, of_attention = false;
   bool doubles = false;     // computes in float64, by its name
+  bool may_double = false;  // a graph, which does not show it: find_doubles_before()
+  bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
@@ -175,6 +177,8 @@ class Replay {
   void find_copies_of_updates();
   void find_readers_of_copies();
   void find_written_attention();
+  void find_repeats();
+  void find_doubles_before(const Trace& trace, size_t first_op);
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

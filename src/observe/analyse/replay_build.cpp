@@ -222,7 +222,9 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
           if (trace.names[pieces[p].name].find("SingleProcess") == std::string::npos)
             e.arrival_ns = std::min(pieces[p].end_ns, c->start_ns) - process_start_ns_[e.process];
         }
-        if (is_host_wait(pieces[p].leaf) || pieces[p].leaf == Leaf::gil) e.blocked_ns += ns;
+        if (is_host_wait(pieces[p].leaf) || pieces[p].leaf == Leaf::gil ||
+            pieces[p].leaf == Leaf::code_load)
+          e.blocked_ns += ns;
         if (pieces[p].leaf == Leaf::runnable) e.no_core_ns += ns;
       }
       e.host_ns =
@@ -315,6 +317,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_copies_of_updates();
   find_readers_of_copies();
   find_written_attention();
+  find_repeats();
+  find_doubles_before(trace, first_op);
 }
 
 // What may still be needed must not be changed: then a program that writes a few rows of a buffer
@@ -346,35 +350,6 @@ void Replay::find_readers_of_copies() {
     if (op.blocks == 0) continue;
     op.reads_copies = op.duration_ns <= ns;
     ns = 0;
-  }
-}
-
-// Two products with a softmax between them, and nothing else but what memory bounds (scale, mask, dropout,
-// another order): an attention that writes its weights and reads them again, as one kernel would not.
-// Backward it is the same, with the softmax's gradient.
-void Replay::find_written_attention() {
-  constexpr size_t kMost = 12;  // kernels between the products
-  struct Stream {
-    uint32_t product = kNone;
-    std::vector<uint32_t> between;
-    bool softmax = false;
-  };
-  std::map<uint32_t, Stream> streams;
-  for (uint32_t i = 0; i < ops_.size(); ++i) {
-    const ReplayOp& op = ops_[i];
-    Stream& s = streams[op.stream];
-    if (op.memory_kernel && !op.beside_attention && s.between.size() < kMost) {
-      s.between.push_back(i);
-      s.softmax = s.softmax || op.softmax;
-      continue;
-    }
-    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
-    if (op.product && s.softmax && s.product != kNone) {
-      for (const uint32_t k : s.between) ops_[k].of_weights = true;
-      ops_[s.product].of_attention = ops_[i].of_attention = true;
-    }
-    s = {};
-    if (op.product) s.product = i;
   }
 }
 

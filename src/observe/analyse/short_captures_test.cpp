@@ -74,5 +74,20 @@ TEST(ShortCaptures, AStockOfBatchesRunsOut) {
   EXPECT_GT(with.high, without.speedup);
 }
 
+// Workers deliver at another pace in another run, and no less where one of them is late with each of its
+// batches and the others are not.
+TEST(ShortCaptures, WhatOneSlowWorkerDeliversIsNoCeiling) {
+  const Told told = tell([](Simulator& s, int step) {
+    if (step % 4 == 3) s.wait(SpanKind::loader, "_MultiProcessingDataLoaderIter", 24'000'000);
+    s.copy_in(1 << 20, 30'000, false);
+    s.kernel("sm90_gemm_bf16bf16", 4'000'000);
+    s.synchronize();
+  });
+  const Fix* f = find(told.fixes, FixKind::loader);
+  EXPECT_FALSE(f->ceiling);
+  EXPECT_GT(f->speedup, 2);
+  EXPECT_GT(f->high, 1.15 * f->speedup);
+}
+
 }  // namespace
 }  // namespace saturate::observe

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that only copy, that are parts of an attention, that compute in float64, and Fourier transforms that take a detour.
+// Kernels that only copy, that are parts of an attention or a formula, that compute in float64, and Fourier
+// transforms that take a detour.
 #include <gtest/gtest.h>
 
 #include "observe/analyse/names.h"
@@ -74,6 +75,18 @@ TEST(KernelCopies, ThatAreShortPromiseTheirOwnTimeAlone) {
   EXPECT_EQ(find(hardly.fixes, FixKind::kernel_copies)->speedup, 1) << "some copies have to be";
 }
 
+// What short copies cost a host that launches all the time is the launching.
+TEST(KernelCopies, ThatOnlyTakeLaunchesAreNoCause) {
+  const Told told = tell([](Simulator& s, int) {
+    for (int i = 0; i < 100; ++i) {
+      s.host(20'000);
+      s.kernel(i % 2 == 0 ? kCopy : "nvjet_sm90_tst_64x32_64x16_2x1_v_bz_splitK_TNT", 2'000);
+    }
+  });
+  EXPECT_EQ(told.verdict.id, "launch_bound");
+  EXPECT_EQ(find(told.fixes, FixKind::kernel_copies)->speedup, 1);
+}
+
 // As PyTorch's names are: q k', scale, mask, softmax, dropout, times v; then a projection and a norm.
 Step layers_of(bool one_kernel, bool log_softmax = false) {
   return [=](Simulator& s, int) {
@@ -109,6 +122,36 @@ TEST(OneAttention, IsOfferedForAnAttentionThatWritesItsWeights) {
       << "a loss between two products";
 }
 
+// Backward each product has two gradients, and a mask that is filled in copies the weights first. A
+// kernel of attention has none of that, nor its launches.
+TEST(OneAttention, CountsItsBackwardPassItsCopiesAndItsLaunches) {
+  const auto program = [](bool one_kernel) {
+    return [=](Simulator& s, int) {
+      for (int i = 0; i < 6; ++i) {
+        s.kernel("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNN", 300'000);
+        s.kernel("vectorized_layer_norm_kernel", 40'000);
+        if (one_kernel) {
+          s.kernel("flash_bwd_kernel", 90'000);
+          continue;
+        }
+        for (int k = 0; k < 2; ++k) s.kernel("nvjet_sm90_tst_64x512_64x2_1x2_h_bz_NTT", 80'000);
+        for (const char* name : {"vectorized_elementwise_kernel<8, masked_scale_kernel<bool",
+                                 "softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 10>",
+                                 "elementwise_kernel<128, masked_fill_kernel"}) {
+          s.host(60'000);
+          s.kernel(name, 50'000);
+        }
+        for (int k = 0; k < 2; ++k) s.kernel("nvjet_sm90_tst_512x64_64x2_2x1_v_bz_NTN", 80'000);
+      }
+    };
+  };
+  const Told before = tell(program(false)), after = tell(program(true));
+  const Fix& f = *find(before.fixes, FixKind::one_attention);
+  const double gain = before.step_ns / after.step_ns;
+  EXPECT_LE(gain, f.high);
+  EXPECT_GE(gain, f.speedup) << "nearly all that can go goes here";
+}
+
 // A router's softmax, which a choice follows; and one behind a look-up.
 TEST(OneAttention, IsNotOfferedForOtherSoftmaxes) {
   for (const char* between : {"sbtopk::gatherTopK<float>", "vectorized_gather_kernel<16, long>",
@@ -129,6 +172,9 @@ TEST(Float64, IsInTheNames) {
   for (const char* name :
        {"sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x128x16", "cutlass_80_tensorop_d884gemm",
         "cupy_add__float64_float64_float64",
+        "cunn_SoftMaxForward<2, double, double, double, SoftMaxForwardEpilogue>",
+        "unrolled_elementwise_kernel<direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}"
+        "::operator()() const::{lambda()#6}::operator()() const::{lambda(double)#1}",
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>, "})
     EXPECT_TRUE(is_double(name)) << name;
   for (const char* name :
@@ -163,6 +209,65 @@ TEST(Float64, IsNamedAndNoSwitchIsOffered) {
   EXPECT_LT(find(before.fixes, FixKind::precision)->speedup, 1.001);
   EXPECT_LT(find(before.fixes, FixKind::mixed)->speedup, 1.001);
   EXPECT_EQ(find(after.fixes, FixKind::float64)->speedup, 1);
+}
+
+// A graph does not show what it holds; what was tried before it was made does.
+TEST(Float64, MayBeInGraphsAfterProductsOfIt) {
+  const auto program = [](const char* tried) {
+    Simulator s;
+    for (const char* name :
+         {"sm90_xmma_gemm_f64f64_f64f64_f64_tn_n", tried, "gemm_fusion_dot_general_27"})
+      s.kernel(name, 400'000);
+    for (int i = 0; i < 24; ++i) {
+      s.begin_step(i);
+      s.graph(1, 9'000'000);
+      s.synchronize();
+    }
+    Trace trace = s.take();
+    const Analysis analysis = analyse(trace);
+    return find_fixes(testing::replay_of(trace, analysis), analysis);
+  };
+  const FixReport doubles = program("sm90_xmma_gemm_f64f64_f64f64_f64_nt_n"),
+                  others = program("sm90_xmma_gemm_tf32f32_tf32f32_f32_nt_n");
+  const auto possible = [](const FixReport& fixes) {
+    const auto& all = fixes.possible;
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [](const Fix& f) { return f.kind == FixKind::float64; });
+    return at == all.end() ? nullptr : &*at;
+  };
+  ASSERT_NE(possible(doubles), nullptr);
+  EXPECT_EQ(possible(doubles)->speedup, 1) << "how much of them is, nothing shows";
+  EXPECT_GT(possible(doubles)->high, 4);
+  EXPECT_EQ(possible(others), nullptr);
+}
+
+// A formula for four arrays, an operation at a time: one pass over memory for each array does it, and
+// likely not one for all. Elsewhere the backward pass may read what lies between.
+TEST(Fusion, OfOperationsOnArraysIsNoGuess) {
+  const auto program = [](bool fused, const std::string& library) {
+    return tell([=](Simulator& s, int) {
+      for (int i = 0; i < 4; ++i) {
+        if (fused) {
+          s.kernel("tapered", 300'000);
+          continue;
+        }
+        for (const char* name : {"multiply", "cos", "subtract", "multiply_2", "add"})
+          s.kernel(library + name, 250'000);
+      }
+      s.kernel("nvjet_sm90_hsh_192x192_64x3_2x1_v_bz_coopB_NNN", 1'000'000);
+    });
+  };
+  const Told before = program(false, "cupy_"), after = program(true, "");
+  const Fix* f = find(before.fixes, FixKind::fusion);
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::fusion);
+  const double gain = before.step_ns / after.step_ns;
+  EXPECT_LT(f->low, gain);
+  EXPECT_GT(f->high, gain);
+  EXPECT_LT(f->speedup, gain) << "arrays share no data";
+  const Told torch = program(false, "elementwise_");
+  ASSERT_FALSE(torch.fixes.possible.empty());
+  EXPECT_EQ(torch.fixes.possible[0].kind, FixKind::fusion);
 }
 
 TEST(Transforms, OfAwkwardLengthsAreNamed) {

@@ -49,6 +49,28 @@ TEST(VerdictOfStacks, WhatIsCompiledAgainIsTheCompilers) {
   EXPECT_EQ(new_shapes(kSorts).verdict.id, "host_bound");
 }
 
+// A compiler may have threads or processes of its own, for which its caller sleeps.
+TEST(VerdictOfStacks, AWaitForTheCompilerIsNoneForData) {
+  const std::vector<Frame> xla = {
+      {"step", "/home/a/train.py", 66, "update(x)"},
+      {"backend_compile_and_load", "/v/lib/python3.12/site-packages/jax/_src/compiler.py", 395}};
+  const auto program = [&](const std::vector<Frame>& work, bool planted) {
+    Phases phases;
+    const Step step = [&](Simulator& s, int number) {
+      if (planted && number % 3 == 2) phases.wait(s, 60 * kMs, work);
+      s.copy_in(4, 2'000, false);
+      layers(s, 20, 500'000, 5'000);
+      s.synchronize();
+    };
+    return tell(step, [&](Trace& t) { phases.sample(t); });
+  };
+  const Told before = program(xla, true);
+  EXPECT_EQ(before.verdict.id, "load_bound");
+  expect_sound(before, FixKind::code_load, before.step_ns / program(xla, false).step_ns);
+  EXPECT_LT(find(before.fixes, FixKind::loader)->speedup, kWorth);
+  EXPECT_EQ(program(kSorts, true).verdict.id, "input_bound");
+}
+
 // Where nothing can be promised, what code that is made took is an answer, in whichever leaves it lies:
 // here a third longer than the largest other one.
 TEST(VerdictOfStacks, CompilingIsACauseWithoutNumbersToo) {

@@ -66,6 +66,11 @@ class Phases {
     phases_.push_back({s.now_ns(), s.now_ns() + ns, std::move(frames)});
     s.host(ns);
   }
+  // The same while the host sleeps, until data come as it seems.
+  void wait(Simulator& s, int64_t ns, std::vector<Frame> frames) {
+    phases_.push_back({s.now_ns(), s.now_ns() + ns, std::move(frames)});
+    s.wait(SpanKind::loader, "another thread", ns);
+  }
   void sample(Trace& t) const {
     std::vector<uint32_t> stacks;
     for (const Phase& p : phases_) stacks.push_back(stack_of(t, p.frames));

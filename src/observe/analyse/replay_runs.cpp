@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs of neighbouring kernels are parts of: an attention that is written out, the same formula
+// for several tensors.
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "observe/analyse/names.h"
+#include "observe/analyse/replay.h"
+
+namespace saturate::observe {
+
+// Two products with a softmax between them, and nothing else but what memory bounds (scale, mask, dropout,
+// another order, a copy): an attention that writes its weights and reads them again, as one kernel would
+// not. Backward it is the same, with the softmax's gradient, and each of the products is one of two: the
+// gradients of both factors, of which the other comes directly before or behind.
+void Replay::find_written_attention() {
+  constexpr size_t kMost = 12;  // operations between the products
+  struct Stream {
+    uint32_t product = kNone, before = kNone;  // the last product, and one directly before it
+    std::vector<uint32_t> between;
+    bool softmax = false, backward = false;
+    bool pairs =
+        false;  // the last product is an attention's, and the next one may be its other half
+  };
+  std::map<uint32_t, Stream> streams;
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    Stream& s = streams[op.stream];
+    const bool copy = op.leaf == Leaf::copy_device;
+    if (((op.memory_kernel && !op.beside_attention) || copy) && s.between.size() < kMost) {
+      s.between.push_back(i);
+      s.softmax = s.softmax || op.softmax;
+      s.backward = s.backward || (op.softmax && op.backward);
+      continue;
+    }
+    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
+    Stream next;
+    if (op.product && s.softmax && s.product != kNone) {
+      for (const uint32_t k : s.between) ops_[k].of_weights = true;
+      ops_[s.product].of_attention = ops_[i].of_attention = true;
+      if (s.backward && s.before != kNone) ops_[s.before].of_attention = true;
+      next.pairs = s.backward;
+    } else if (op.product && s.pairs && s.between.empty()) {
+      ops_[i].of_attention = true;
+    }
+    if (op.product) {
+      next.product = i;
+      next.before = s.between.empty() ? s.product : kNone;
+    }
+    s = std::move(next);
+  }
+}
+
+// A formula that is reckoned for several tensors, one after the other, is a run of kernels that begins
+// anew with each: they share no data, so that one pass over memory cannot do for all. So is one that is
+// reckoned again with what it gave, which a run does not show.
+void Replay::find_repeats() {
+  const auto same = [&](uint32_t a, uint32_t b) {
+    return ops_[a].name == ops_[b].name && ops_[a].blocks == ops_[b].blocks;
+  };
+  // The smallest part that the run is repeats of, by the borders of its beginnings (Knuth, Morris and
+  // Pratt); the last one may be cut off.
+  const auto mark = [&](const std::vector<uint32_t>& run) {
+    std::vector<size_t> border(run.size() + 1, 0);
+    for (size_t i = 1, k = 0; i < run.size(); ++i) {
+      while (k > 0 && !same(run[i], run[k])) k = border[k];
+      k += same(run[i], run[k]) ? 1 : 0;
+      border[i + 1] = k;
+    }
+    const size_t part = run.size() - border[run.size()];
+    if (part < 2 || 2 * part > run.size()) return;
+    for (size_t i = part; i < run.size(); i += part) ops_[run[i]].repeats = true;
+  };
+  std::map<uint32_t, std::vector<uint32_t>> runs;  // by stream
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    std::vector<uint32_t>& run = runs[ops_[i].stream];
+    if (ops_[i].pointwise) {
+      run.push_back(i);
+      continue;
+    }
+    if (ops_[i].blocks == 0 && ops_[i].leaf != Leaf::graph) continue;
+    mark(run);
+    run.clear();
+  }
+  for (const auto& [stream, run] : runs) mark(run);
+}
+
+// What a graph holds does not show, but what was computed or tried before it was made does: where the
+// last products before the window were of float64, its own may be.
+void Replay::find_doubles_before(const Trace& trace, size_t first_op) {
+  bool doubles = false;
+  for (size_t i = first_op; i-- > 0;) {
+    const DeviceOp& op = trace.ops[i];
+    if (op.kind != OpKind::kernel || !says_type_of_products(trace.names[op.name])) continue;
+    doubles = is_double(trace.names[op.name]);
+    break;
+  }
+  for (ReplayOp& op : ops_) op.may_double = doubles && op.leaf == Leaf::graph;
+}
+
+}  // namespace saturate::observe
