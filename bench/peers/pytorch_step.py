@@ -3,10 +3,11 @@
 
 usage: pytorch_step.py [--device cpu|cuda] [--preset tiny|base|big|gpt2-124m|gpt2-355m|gpt2-1558m] [--batch TOKENS] [--length N]
                        [--vocab N] [--mode eager|compile|graphs] [--repeats N]
-                       [--precision fp32|bf16|fp16|fp8] [--recipe tensorwise|rowwise|rowwise_with_gw_hp] [--convert all|auto]
+                       [--precision fp32|bf16|fp16|fp8] [--exact] [--recipe tensorwise|rowwise|rowwise_with_gw_hp] [--convert all|auto]
                        [--micro-batches N] [--checkpoint] [--memory GIB]
 
---precision is autocast's: bf16 on a GPU and fp32 (none) on the CPU unless given. fp8 is bf16 in which torchao's Float8Linear takes the
+--precision is autocast's: bf16 on a GPU and fp32 (none) on the CPU unless given. fp32 products of a GPU may round their operands to
+TF32 unless --exact forbids it. fp8 is bf16 in which torchao's Float8Linear takes the
 place of linear layers: by --convert all those whose sides are multiples of 16, or auto, those that torchao expects to gain. The output
 layer shares the embedding's table and stays in bf16, as in `saturate bench step --precision fp8`. On the CPU torchao emulates its
 products, for a look at losses; times say nothing there.
@@ -36,6 +37,7 @@ a.add_argument("--vocab", type=int, default=32000)
 a.add_argument("--mode", default="graphs")
 a.add_argument("--repeats", type=int, default=20)
 a.add_argument("--precision", choices=("fp32", "bf16", "fp16", "fp8"))
+a.add_argument("--exact", action="store_true")
 a.add_argument("--recipe", choices=("tensorwise", "rowwise", "rowwise_with_gw_hp"), default="tensorwise")
 a.add_argument("--convert", choices=("all", "auto"), default="all")
 a.add_argument("--micro-batches", type=int, default=1)
@@ -140,7 +142,7 @@ def convert_to_fp8(model):
     return sum(isinstance(m, Float8Linear) for m in model.modules()), linear
 
 
-torch.set_float32_matmul_precision("high")
+torch.set_float32_matmul_precision("highest" if a.exact else "high")
 if RANKS > 1:
     torch.distributed.init_process_group("nccl")
 model = Model().to(a.device)

@@ -207,10 +207,11 @@ bool rounds_operands(const std::string& precision) {
 }
 
 DType resolve_precision(const std::string& precision, Device device) {
-  const DeviceInfo info = device.is_cuda() ? device_info(device) : DeviceInfo{};
+  // Not device_info(), which makes a context: a run does that beside its work on the text.
+  const Capability& chip = capability_of(device);
   if (precision == "auto") {
     if (!device.is_cuda()) return DType::f32;
-    return info.compute_major >= 8 ? DType::bf16 : DType::f16;
+    return chip.major >= 8 ? DType::bf16 : DType::f16;
   }
   const bool rounds = rounds_operands(precision);
   if (precision == "fp32" || (rounds && !device.is_cuda())) return DType::f32;
@@ -229,12 +230,12 @@ DType resolve_precision(const std::string& precision, Device device) {
   if (refusal != nullptr) {
     throw Error(Errc::unsupported, "config",
                 fmt::format("precision {}: {}, {} has {}.{}; use bf16 or fp16", precision, refusal,
-                            info.name, info.compute_major, info.compute_minor));
+                            device_info(device).name, chip.major, chip.minor));
   }
-  if (info.compute_major < 8) {
+  if (chip.major < 8) {
     throw Error(Errc::unsupported, "config",
                 fmt::format("precision bf16 needs compute capability 8.0, {} has {}.{}; use fp16",
-                            info.name, info.compute_major, info.compute_minor));
+                            device_info(device).name, chip.major, chip.minor));
   }
   return DType::bf16;
 }
