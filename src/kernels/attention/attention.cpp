@@ -76,10 +76,10 @@ Fit fits_cpu_backward(const Context& c, const AttentionBackwardArgs& b) noexcept
   const AttentionArgs& a = b.forward;
   if (a.head_size != 32 && a.head_size != 64) return {"head size is neither 32 nor 64"};
   if (attention_mean_length(a) > 64) return {"sequences are longer than 64 rows in the mean"};
-  // A block goes through its sequence alone, in a time that grows with the square of its length:
-  // one long sequence would end last, after all the others.
+  // A block goes through all queries of a tile of keys alone, and scores of several tiles are
+  // computed twice: a long sequence would end last, after all the others.
   if (a.max_q > 128 || a.max_k > 128) return {"a sequence may be longer than 128 rows"};
-  if (a.kv_heads > 65535) return {"more than 65535 key heads (second grid dimension)"};
+  if (a.kv_heads > INT32_MAX / (a.sequences + 64)) return {"more than 2^31 blocks (grid size)"};
   return fits_mma_backward(c, b);
 }
 

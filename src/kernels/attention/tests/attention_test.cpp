@@ -13,11 +13,20 @@ namespace {
 
 constexpr FeatureSet kValues128 = {.v_head_size = 128};
 
+// As sentences are: most below a tile of 32 rows, a few of two to four.
+std::vector<int32_t> with_few_long(int32_t count) {
+  std::vector<int32_t> lengths;
+  for (int32_t i = 0; i < count; ++i) lengths.push_back(i % 47 == 5 ? 128 - i / 3 : 1 + i * 7 % 23);
+  return lengths;
+}
+
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = {
       {"one_by_one", {1}, {1}, 1, 1, 64},
       {"sentences", {7, 32, 19, 1, 33}, {7, 32, 19, 1, 33}, 2, 2, 64, false, 0.0f, true, 5, 5},
       {"sentences_causal", {7, 32, 19, 1, 33}, {7, 32, 19, 1, 33}, 2, 2, 64, true, 0.0f, true},
+      {"few_long", with_few_long(150), with_few_long(150), 4, 2, 64, true, 0.1f, true, 2, 2},
+      {"few_long_cross", with_few_long(80), with_few_long(80), 2, 2, 32, false, 0.0f, false, 1, 3},
       {"cross", {5, 64, 16, 3}, {17, 1, 40, 65}, 2, 2, 32, false, 0.0f, false, 3, 9},
       {"empty", {0, 9, 0, 4, 0}, {3, 0, 0, 12, 5}, 2, 2, 64, false, 0.0f, false, 2, 1},
       {"dropout", {37, 11}, {50, 21}, 2, 2, 64, false, 0.3f},
