@@ -80,6 +80,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> before, after;  // of a sentence; without after: eos
   std::vector<char> silent;            // by id: no text
   bool framed = false;
+  std::string chat_template;
   std::unordered_map<std::string, int32_t> languages;  // ">>xx<<"
   uint64_t fingerprint = 0;
 };
@@ -324,6 +325,13 @@ int32_t Tokenizer::unk_id() const noexcept { return impl_->unk; }
 int32_t Tokenizer::pad_id() const noexcept { return impl_->pad; }
 const std::vector<std::string>& Tokenizer::pieces() const noexcept { return impl_->pieces; }
 bool Tokenizer::is_bytes() const noexcept { return !impl_->spm && !is_ids() && !impl_->json; }
+Tokenizer Tokenizer::with_chat_template(std::string text) const {
+  auto impl = std::make_shared<Impl>(*impl_);
+  impl->chat_template = std::move(text);
+  return Tokenizer(std::move(impl));
+}
+const std::string& Tokenizer::chat_template() const noexcept { return impl_->chat_template; }
+
 bool Tokenizer::is_json() const noexcept { return impl_->json != nullptr; }
 bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->json; }
 bool Tokenizer::is_ids() const noexcept { return impl_->plain_ids > 0; }

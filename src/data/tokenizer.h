@@ -76,6 +76,9 @@ class Tokenizer {
   // what ended it before, eos at least.
   Tokenizer framed(std::vector<int32_t> before, int64_t eos, int64_t pad,
                    std::vector<int32_t> after = {}) const;
+  // The same with the text (Jinja) that makes a prompt of a chat, which goes along unread; empty: none.
+  Tokenizer with_chat_template(std::string text) const;
+  const std::string& chat_template() const noexcept;
   // A SentencePiece model's tokenizer with other ids: pieces[i] is that of id i, and what has no place
   // there is <unk>. `silent` ones are no text. Errors: invalid_argument, naming `name`, where </s>,
   // <unk> or <pad> is missing.

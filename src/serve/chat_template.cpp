@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include "base/json.h"
 #include "base/log.h"
+#include "train/corpora.h"
 
 namespace saturate::serve {
 namespace {
@@ -58,19 +55,6 @@ const ChatTemplate kTemplates[] = {
      .stop = "[INST]"},
 };
 
-std::string read_template(const std::string& folder) {
-  if (std::ifstream file(folder + "/chat_template.jinja"); file) {
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-  const std::string path = folder + "/tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return {};
-  const Json config = read_json_file(path);
-  const Json* found = config.find("chat_template");
-  return found == nullptr || found->is_null() ? std::string() : found->dump();
-}
-
 }  // namespace
 
 const ChatTemplate* find_chat_template(std::string_view name) {
@@ -86,7 +70,7 @@ std::vector<std::string> chat_template_names() {
 }
 
 const ChatTemplate& chat_template_of(const std::string& folder) {
-  const std::string text = read_template(folder);
+  const std::string text = train::chat_template_text(folder);
   for (const ChatTemplate& t : kTemplates)
     if (!t.mark.empty() && text.find(t.mark) != std::string::npos) return t;
   if (!text.empty()) {

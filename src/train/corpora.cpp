@@ -9,8 +9,10 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <sstream>
 
 #include "base/counted.h"
+#include "base/durable_file.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -380,6 +382,7 @@ bool same_bytes(const std::string& a, const std::string& b) {
 // What stands around texts of a tokenizer.json, and which ids end and fill them: its model's
 // config.json says so, which a run has beside its checkpoints only.
 constexpr const char* kFrameFile = "/tokenizer_frame.json";
+constexpr const char* kChatTemplate = "/chat_template.jinja";
 
 void save_tokenizers(const std::string& folder, const Tokenizer& source, const Tokenizer& target) {
   if (target.is_json()) {  // of a language model, which has one
@@ -393,6 +396,8 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
                                           {"after", list(target.sentence_end())},
                                           {"eos", target.eos_id()},
                                           {"pad", target.pad_id()}});
+    if (!target.chat_template().empty())
+      write_durable_file(folder + kChatTemplate, target.chat_template());
     return;
   }
   if (target.is_bytes()) {  // load_tokenizers takes bytes when there is no model
@@ -413,6 +418,29 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
   save_ids("target_vocab.json", target);
 }
 
+std::string chat_template_text(const std::string& folder) {
+  if (std::ifstream file(folder + kChatTemplate); file) {
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  const std::string path = folder + "/tokenizer_config.json";
+  if (!fs::exists(path)) return {};
+  const Json config = read_json_file(path);
+  const Json* found = config.find("chat_template");
+  if (found == nullptr) return {};
+  // Several have names; "default" is meant where none is asked for.
+  if (const Json::Array* several = found->if_array()) {
+    found = nullptr;
+    for (const Json& one : *several) {
+      const std::string* name = one["name"].if_string();
+      if (found == nullptr || (name != nullptr && *name == "default")) found = &one["template"];
+    }
+  }
+  const std::string* text = found != nullptr ? found->if_string() : nullptr;
+  return text != nullptr ? *text : std::string();
+}
+
 Tokenizers load_tokenizers(const std::string& folder) {
   const auto path = [&](const char* name) { return folder + "/" + name; };
   if (fs::exists(folder + kFrameFile)) {
@@ -431,7 +459,8 @@ Tokenizers load_tokenizers(const std::string& folder) {
     const int64_t eos = frame.integer("eos");
     if (eos < 0 || eos > INT32_MAX) frame.fail("eos", "it must be an id; restore the file");
     const Tokenizer t = Tokenizer::load(path("tokenizer.json"))
-                            .framed(ids("before"), eos, frame.integer("pad"), ids("after"));
+                            .framed(ids("before"), eos, frame.integer("pad"), ids("after"))
+                            .with_chat_template(chat_template_text(folder));
     return {t, t};
   }
   if (!fs::exists(path("target.spm"))) return {Tokenizer::bytes(), Tokenizer::bytes()};

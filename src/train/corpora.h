@@ -40,6 +40,10 @@ void report_bad_lines(const char* what, const data::BadLines& bad);
 std::string copy_of_text(const std::string& folder, const std::string& which, size_t index,
                          const std::string& path);
 
+// The program (Jinja) by which a model folder makes a prompt of a chat: its chat_template.jinja, or what its
+// tokenizer_config.json says; empty without. Errors: those of read_json_file.
+std::string chat_template_text(const std::string& folder);
+
 // The tokenizers a run or model folder holds (source.spm, target.spm, vocab.json, or bytes).
 struct Tokenizers {
   data::Tokenizer source, target;

@@ -194,6 +194,13 @@ class LanguageModel(unittest.TestCase):
         self.assertIn("eos_token_id", done.stderr)
         with open(f"{base}/config.json", "w", encoding="utf8") as file:
             json.dump(config, file)
+        # What makes a prompt of a chat goes along as well; of several the one that is meant without a name.
+        template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}é"
+        with open(f"{base}/tokenizer_config.json", encoding="utf8") as file:
+            settings = json.load(file)
+        settings["chat_template"] = [{"name": "tools", "template": "no"}, {"name": "default", "template": template}]
+        with open(f"{base}/tokenizer_config.json", "w", encoding="utf8") as file:
+            json.dump(settings, file)
         # A config.toml of another program beside the model is nobody's run.
         with open(f"{self.root}/config.toml", "w", encoding="utf8") as file:
             file.write("[server]\nport = 1\n")
@@ -208,9 +215,14 @@ class LanguageModel(unittest.TestCase):
         self.assertAlmostEqual(first, float(found[1]), delta=0.02)  # the end of the text is predicted in one of them
         with open(f"{base}/tokenizer.json", "rb") as before, open(f"{self.root}/tuned/model/tokenizer.json", "rb") as after:
             self.assertEqual(before.read(), after.read())
+        with open(f"{self.root}/tuned/model/chat_template.jinja", encoding="utf8") as file:
+            self.assertEqual(file.read(), template)
+        os.remove(f"{self.root}/tuned/model/chat_template.jinja")
         again = self.run_program("train", "--resume", "--out", f"{self.root}/tuned", "--steps", "5", "--device", "cpu").stderr
         self.assertIn("resumed from", again)
         self.assertIn("step 5/5", again)
+        with open(f"{self.root}/tuned/model/chat_template.jinja", encoding="utf8") as file:
+            self.assertEqual(file.read(), template)
         text = self.run_program("generate", "--model", f"{self.root}/tuned", "--device", "cpu", "--prompt", "ab", "--max-tokens", "5").stdout
         self.assertTrue(text.startswith("ab"), text)
 
