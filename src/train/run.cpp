@@ -249,6 +249,7 @@ void Run::join_best() {
   if (!output_ || output_->join_model() || !before_best_) return;
   progress_state_.best_score = before_best_->best_score;
   progress_state_.best_step = before_best_->best_step;
+  progress_state_.validations_without_gain = before_best_->validations_without_gain;
 }
 
 // Joins a validation's score to the run's. True when it is the best so far; its model is being
