@@ -39,7 +39,7 @@ if python3 -c 'import torch' 2>/dev/null; then
   done
   rm -r "$truth"
 fi
-# Programs of single families, where they were built (ninja saturate_gemm_bench saturate_bf16x6_bench ...).
+# Programs of single families, where they were built (ninja saturate_gemm_bench saturate_fp16x3_bench ...).
 benches="$(dirname "$program")/../bench"
 for bench in "$benches"/saturate_*_bench; do
   [[ -x $bench ]] || continue

@@ -139,7 +139,8 @@ TEST(MatmulFp16x3Range, KeepsTheLargestValue) {
   EXPECT_EQ(got[5], 0.5);
 }
 
-// Rows of A and columns of B of any size count alike, and small values beside a large one.
+// Rows of A and columns of B of any size count alike, and small values beside a large one. At 2^-29 of the largest 21
+// bits are left: 2^-21 for a small value, 2^-22 for a large one and as much for what is left out make 2^-20.
 TEST(MatmulFp16x3Range, ScalesRowsAndColumns) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const TestContext t({DeviceKind::cuda, 0});
