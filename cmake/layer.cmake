@@ -53,7 +53,8 @@ function(layer name)
   add_library(saturate::${name} ALIAS saturate_${name})
   foreach(source ${sources})
     if(source MATCHES "_cpu\\.cpp$" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=${SATURATE_CPU_ARCH};-fno-trapping-math")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-march=${SATURATE_CPU_ARCH};-fno-trapping-math"
+                                  SKIP_PRECOMPILE_HEADERS ON)
     endif()
     # Chosen at run time (kernels/gemm/packed). GCC 12 takes its own intrinsics for uninitialised (its bug 105593).
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND source MATCHES "_(avx512|vnni|bf16|amx)\\.cpp$")
@@ -78,6 +79,9 @@ function(layer name)
     endif()
   endforeach()
   target_link_libraries(saturate_${name} PRIVATE $<BUILD_INTERFACE:saturate_flags> ${A_LIBS})
+  if(NOT name MATCHES "^(base|runtime|kernels)$")  # whose headers are few
+    precompile(saturate_${name} LIBRARY)
+  endif()
   set_property(GLOBAL APPEND PROPERTY SATURATE_LAYERS saturate_${name})
 
   # Every *_bench.cpp or .cu is a program of its own, saturate_<name>_bench, built when asked for.
@@ -118,11 +122,13 @@ function(saturate_test target)
   foreach(l ${T_LAYERS})
     target_link_libraries(${target} PRIVATE saturate_${l})
   endforeach()
-  target_link_libraries(${target} PRIVATE saturate_flags GTest::gtest GTest::gtest_main ${T_LIBS})
+  target_link_libraries(${target} PRIVATE saturate_flags fmt::fmt GTest::gtest GTest::gtest_main ${T_LIBS})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/include)  # <layer>/testing/*.h
   target_compile_definitions(${target} PRIVATE
                              SATURATE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SATURATE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  precompile(${target} TEST HEADERS gtest/gtest.h)
+  optimise_test(${target})
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_labels.cmake
        "include(${CMAKE_SOURCE_DIR}/cmake/test_labels.cmake)\nsaturate_label_tests(\"${T_LAYERS}\" \${${target}_TESTS})\n")

@@ -38,7 +38,10 @@ Layout::Layout(parallel::Communicator& ranks, const parallel::MeshExtents& exten
       transfers_(transfers) {
   for (const std::vector<Axis>& axes : kSets) {
     std::string names;
-    for (const Axis axis : axes) names += (names.empty() ? "" : "-") + std::string(name_of(axis));
+    for (const Axis axis : axes) {
+      if (!names.empty()) names += '-';
+      names += name_of(axis);
+    }
     of_axes_.emplace(bits(axes), make(partition(axes), std::move(names)));
   }
   for (const std::vector<Axis>& axes : kShared) split(axes);

@@ -82,8 +82,11 @@ std::string to_text(const Action& a) {
 std::string to_text(const Schedule& s) {
   std::string text;
   for (const auto& list : s.actions) {
-    for (size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + to_text(list[i]);
-    text += "\n";
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (i > 0) text += ',';
+      text += to_text(list[i]);
+    }
+    text += '\n';
   }
   return text;
 }
