@@ -146,6 +146,7 @@ struct ValidateConfig {
   int64_t patience = 10;
   int64_t beam = 1;
   int64_t max_sentences = 0;
+  std::string beside = "auto";
   friend bool operator==(const ValidateConfig&, const ValidateConfig&) = default;
 };
 

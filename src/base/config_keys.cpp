@@ -136,6 +136,7 @@ const Key kKeys[] = {
     {AT(validate.patience), "stop after this many validations without a new best; 0: never", 0, kUnbounded},
     {AT(validate.beam), "beam width of validation", 1, 64},
     {AT(validate.max_sentences), "translate only the first sentences; 0: all", 0, kUnbounded},
+    {AT(validate.beside), "while training goes on; auto: on a GPU", 0, 0, "auto|on|off"},
 
     {AT(checkpoint.every_steps), "steps between checkpoints; 0: by time only", 0, kUnbounded},
     {AT(checkpoint.every_minutes), "minutes between checkpoints; 0: by steps only", 0, 1e6},

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/timed_part.h"
 #include "data/corpus.h"
 #include "data/spool.h"
 #include "data/token_cache_builder.h"
@@ -209,6 +210,7 @@ struct Stage {
 
 Tokenizer train_tokenizer(const RunConfig& config, const CorpusSpec& spec, Sides sides,
                           const Stage& stage) {
+  const TimedPart part("tokenizer learnt");
   data::TokenizerTraining options = tokenizer_options(config, spec);
   const Phase phase(stage.progress, "tokenizer");
   options.interrupt = stage.interrupt;
@@ -322,6 +324,7 @@ void tell(const char* what, const data::TokenCache& cache, data::CacheOrigin ori
 data::TokenCache build_cache(const RunConfig& config, const CorpusSpec& spec, const Tokenizers& t,
                              const std::string& path, const char* what, bool whole,
                              const Stage& stage) {
+  const TimedPart part(what);
   const Phase phase(stage.progress, what);
   const data::TokenCacheSpec made = cache_spec(config, spec, t, path, stage, phase);
   data::CacheOrigin origin{};

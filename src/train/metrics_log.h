@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// metrics.jsonl: everything a run measured, one JSON object a line, in order of step. The report
-// and the TensorBoard files are made from the same rows.
+// metrics.jsonl: everything a run measured, one JSON object a line, in order of step; a validation
+// that ran beside training stands behind the rows of the steps it ran beside. The report and the
+// TensorBoard files are made from the same rows.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/timed_part.h"
+#include "train/rank_action.h"
 
 namespace saturate::train {
 namespace {
@@ -21,22 +23,6 @@ double resident_bytes() {
   in >> total >> resident;
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
-
-// What the ranks are at for as long as this lives; training again afterwards.
-class Doing {
- public:
-  Doing(parallel::Communicator& ranks, const char* action) : ranks_(ranks) {
-    ranks_.set_action(action, parallel::Pace::any);
-  }
-  ~Doing() {
-    if (std::uncaught_exceptions() == 0) ranks_.set_action(kTraining, parallel::Pace::steady);
-  }
-  Doing(const Doing&) = delete;
-  static constexpr char kTraining[] = "training";
-
- private:
-  parallel::Communicator& ranks_;
-};
 
 double seconds_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - t).count();
@@ -159,68 +145,12 @@ void Run::log_progress() {
   logged_ = done_;
 }
 
-void Run::validate() {
-  drain(true);
-  if (validated_ == done_) return;
-  join_best();
-  const Doing validation(ranks_, "validating");
-  validated_ = done_;
-  throughput_->pause();
-  const std::vector<RoutingRow> routing = step_->take_routing();
-  if (output_ && !routing.empty()) {
-    for (const RoutingRow& row : routing) output_->write(row);
-    progress_.message(fmt::format("experts up to step {}: {}", done_, routing_text(routing)));
-  }
-  if (validator_) {
-    if (gathered_)
-      validator_->take_weights(*step_, *gathered_);
-    else
-      validator_->take_weights(*step_, store_);
-    const ValidationResult v = validator_->run(validator_->sets().at(0));
-    ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
-    row.set = config_.data.valid_name;
-    // What the run starts from is shown, so that one sees what is gained or forgotten; it is no
-    // candidate for the best.
-    const bool start = done_ == 0;
-    std::string line = fmt::format("{} at step {}: loss {:.4f}", row.set, done_, v.loss);
-    if (v.translated) {
-      row.bleu = v.bleu;
-      row.chrf = v.chrf;
-      line += fmt::format(", BLEU {:.2f}, chrF {:.2f}", v.bleu, v.chrf);
-      for (size_t i = 0; i < v.hypotheses.size() && i < 8; ++i) {
-        output_->write(SampleRow{done_, static_cast<int64_t>(i), corpora_.valid_source[i],
-                                 v.hypotheses[i], corpora_.valid_reference[i]});
-      }
-    }
-    output_->write(row);
-    const double score = !v.translated || config_.validate.metric == "loss" ? -v.loss
-                         : config_.validate.metric == "chrf"                ? v.chrf
-                                                                            : v.bleu;
-    if (!std::isfinite(score)) line += " (not finite: never the best)";
-    if (start) {
-      line += " (before training)";
-    } else if (take_if_best(score)) {
-      line += " (best)";
-    }
-    progress_.message(fmt::format("{}, {:.1f} s", line, elapsed()));
-    validate_further();
-  }
-  if (!validator_ && validates_) {  // what the first rank takes
-    if (gathered_)
-      gathered_->gather(step_->stream(), {});
-    else
-      store_.visit(step_->stream(), store_.shipped(), {});
-  }
-  // The first rank alone knows the scores.
-  stop_early_ = ranks_.all_reduce_max(output_ && patience_is_over() ? 1 : 0) > 0;
-  throughput_->resume();
-}
-
 void Run::save(Failure failure) {
   drain(true);
+  join_validation();
   join_best();
   last_save_ = Clock::now();
-  const Doing saving(ranks_, "saving a checkpoint");
+  const RankAction saving(ranks_, "saving a checkpoint");
   // The first rank alone knows of a validation since.
   if (ranks_.all_reduce_max(saved_ != done_ ? 1 : 0) == 0) return;
   throughput_->pause();
@@ -237,39 +167,6 @@ void Run::save(Failure failure) {
               : RunOutput::join_checkpoint(config_.out, done_, write, failure, together_);
   if (saved) saved_ = done_;
   throughput_->resume();
-}
-
-bool Run::patience_is_over() const {
-  return config_.validate.patience > 0 &&
-         progress_state_.validations_without_gain >= config_.validate.patience;
-}
-
-// The best model is written while training goes on, from the validator's copy of the weights.
-void Run::join_best() {
-  if (!output_ || output_->join_model() || !before_best_) return;
-  progress_state_.best_score = before_best_->best_score;
-  progress_state_.best_step = before_best_->best_step;
-  progress_state_.validations_without_gain = before_best_->validations_without_gain;
-}
-
-// Joins a validation's score to the run's. True when it is the best so far; its model is being
-// written then, until join_best().
-bool Run::take_if_best(double score) {
-  if (saved_ == done_) saved_ = -1;  // that checkpoint does not know of this validation
-  RunProgress& p = progress_state_;
-  if (!std::isfinite(score) || (p.best_step >= 0 && score <= p.best_score)) {
-    ++p.validations_without_gain;
-    return false;
-  }
-  const auto write = [this](const std::string& folder) {
-    write_model(folder, model_config_, config_.translate, validator_->weights(), corpora_);
-  };
-  before_best_ = p;
-  output_->begin_model(done_, write);
-  p.best_score = score;
-  p.best_step = done_;
-  p.validations_without_gain = 0;
-  return true;
 }
 
 // Signals and clocks differ between ranks: all do it when one wants to. Asked every few steps only,
@@ -302,7 +199,8 @@ TrainEnd Run::train() {
   int64_t epoch = progress_state_.loader.epoch;
   if (initial_ && done_ == 0) validate();
   stop_early_ = began_at_ > 0 && patience_is_over();  // every rank has read the same checkpoint
-  ranks_.set_action(Doing::kTraining, parallel::Pace::steady);
+  ranks_.set_action(RankAction::kTraining, parallel::Pace::steady);
+  std::optional<TimedPart> first(std::in_place, "first step, as the host sees it");
   while (!stop_early_) {
     if (config_.train.max_steps > 0 && step_->submitted() >= config_.train.max_steps) break;
     if ((stopped = agreed(time_is_over()))) break;
@@ -315,7 +213,9 @@ TrainEnd Run::train() {
       stopped = true;
       break;
     }
+    first.reset();
     drain(!config_.train.prefetch);
+    tell_validation_when_done();
     const int64_t at = step_->submitted();
     if (epoch_validation_is_due(epoch) || every(config_.validate.every_steps, at)) validate();
     if (agreed(checkpoint_is_due()) || every(config_.checkpoint.every_steps, at)) {

@@ -49,17 +49,21 @@ class Run {
   void drain(bool until_idle);
   void account(const StepRecord& record);
   void log_progress();
-  void validate();
+  void validate();  // with all that follows up to take_if_best(): run_validation.cpp
+  void begin_validation();
+  void tell_validation_when_done();
+  void join_validation();
+  void tell_validation(size_t set, const ValidationResult& result);
   void join_best();
-  bool take_if_best(double score);
-  void validate_further();  // run_sets.cpp
-  void evaluate_tests();    // run_sets.cpp
+  bool take_if_best(int64_t step, double score);
+  bool patience_is_over() const;
+  bool patience_may_end() const;
+  void evaluate_tests();  // run_sets.cpp
   void save(Failure failure);
   bool agreed(bool mine);
   bool time_is_over() const;
   bool checkpoint_is_due() const;
   bool epoch_validation_is_due(int64_t& epoch) const;
-  bool patience_is_over() const;
   void finish(TrainEnd end);  // run_end.cpp
   RunHeader header() const;
   std::string layout_text() const;
@@ -86,6 +90,10 @@ class Run {
   std::optional<GatheredWeights> gathered_;  // where the layout cuts the weights
   std::optional<Validator> validator_;       // of the first rank
   bool validates_ = false;                   // the same on all ranks
+  struct Validation {  // of the first rank, from the step whose weights it has until it is told
+    int64_t step = 0, epoch = 0;
+    std::future<std::vector<ValidationResult>> results;  // by set; its end waits for its thread
+  } validation_;
   std::optional<data::BatchLoader> loader_;
   RunProgress progress_state_;
   std::optional<RunProgress> before_best_;  // what counted before the model that is being written

@@ -83,6 +83,7 @@ std::string last_line(const RunSummary& run) {
 void Run::finish(TrainEnd end) {
   progress_.finish();
   if (!output_) return;
+  join_validation();
   join_best();
   const bool lm = model_config_.kind == model::ModelKind::decoder_only;
   RunSummary summary{.end = end,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation sets after the first, which judge nothing, and the test sets at the end of a run.
+// The test sets at the end of a run.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,22 +11,6 @@
 #include "train/run.h"
 
 namespace saturate::train {
-
-void Run::validate_further() {
-  for (size_t i = 0; i < corpora_.more_valid.size(); ++i) {
-    const ValidationResult v = validator_->run(validator_->sets().at(i + 1));
-    ValidRow row{.step = done_, .epoch = epoch_, .elapsed_s = elapsed(), .loss = v.loss};
-    row.set = corpora_.more_valid[i].name;
-    std::string line = fmt::format("{} at step {}: loss {:.4f}", row.set, done_, v.loss);
-    if (v.translated) {
-      row.bleu = v.bleu;
-      row.chrf = v.chrf;
-      line += fmt::format(", BLEU {:.2f}, chrF {:.2f}", v.bleu, v.chrf);
-    }
-    output_->write(row);
-    progress_.message(line);
-  }
-}
 
 // Never costs the run what it has reached: what cannot be measured is reported.
 void Run::evaluate_tests() {

@@ -10,6 +10,7 @@
 #include "base/features.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/timed_part.h"
 #include "kernels/gemm/matmul.h"
 #include "train/checkpoint_store.h"
 #include "train/frozen.h"
@@ -31,6 +32,7 @@ ProgressOptions progress_options(const RunConfig& config, bool first_rank) {
 // Opens the device in a thread of its own, which takes as long as a small text.
 std::future<void> open_device(Device device) {
   return std::async(std::launch::async, [device] {
+    const TimedPart part("device: driver, context and its library of products");
     use_device(device);
     try {
       kernels::load_matmul_library(device);
@@ -48,6 +50,7 @@ Device opened(std::future<void>& opening, Device device) {
 FittedBatch fit_with_tables(const RunConfig& config, const data::TokenCache& cache,
                             const model::ModelConfig& model, ParameterStore& store,
                             parallel::Communicator& ranks, const Layout& layout) {
+  const TimedPart part("tables and the batch that fits");
   store.set_kernels(kernel_options_of_run(config, store.device(), ranks));
   const auto rows_of = [&](const RunConfig& c) { return resolve_shape(c, cache, model); };
   return fit_batch(config, rows_of, model, store, layout, ranks);
@@ -117,6 +120,8 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
       fitted_(fit_with_tables(config, corpora_.train, model_config_, store_, ranks, layout_)) {
   require_agreement(plan_of(corpora_, fitted_), ranks);
   config_.batch = fitted_.batch;
+  std::optional<TimedPart> part;
+  part.emplace("memory and plan of the step");
   const StepMemory& plan = fitted_.memory;
   StepOptions options = resolve_step(config_, fitted_.rows.shape, ranks.size());
   options.recompute_units = fitted_.recompute_units;
@@ -159,8 +164,11 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   tell_size(config_, model_config_, store_.count());
   if (output_ && layout_.extent(Layout::Axis::pp) > 1)
     tell_pipeline(config_.out, step_->pipeline());
+  part.emplace("weights");
   const bool resumed = start_or_resume();
+  part.emplace("validator");
   start_validator();
+  part.emplace("ceiling of products");
   // Cores of a CPU belong to others too: what 0.3 s measure at the start is no ceiling of the run.
   throughput_.emplace(
       device.is_cuda() ? matmul_ceiling(device, store_.compute_type(), store_.kernels()) : 0);
@@ -170,6 +178,7 @@ Run::Run(const RunConfig& config, std::optional<InitialModel> initial, Device de
   pairs_per_token_ =
       whole ? static_cast<double>(fitted_.rows.shape.max_target)
             : static_cast<double>(stats.target_tokens) / static_cast<double>(stats.counts.kept);
+  part.reset();
   text_told_ = corpora_.train.whole() != nullptr;
   start_loader();
   begin_output(resumed);  // what is refused until here changes nothing of the run's folder

@@ -12,16 +12,24 @@ namespace saturate::train {
 
 Buffer random_buffer(const Context& ctx, const Stream& stream, int64_t count, DType type,
                      uint64_t key) {
-  std::vector<float> host(static_cast<size_t>(count));
+  // A prime, so that no two rows of a matrix begin alike. More would only take the host's time.
+  constexpr int64_t kPeriod = 1048573;
+  std::vector<float> host(static_cast<size_t>(std::min(count, kPeriod)));
   for (size_t i = 0; i < host.size(); ++i) {
     host[i] = static_cast<float>(philox4x32(key, i, 0).x[0]) * 0x1p-31f - 1.0f;
   }
+  const size_t size = size_of(type), bytes = static_cast<size_t>(count) * size;
   Buffer wide(ctx.device, host.size() * sizeof(float));
-  Buffer out(ctx.device, host.size() * size_of(type));
+  Buffer out(ctx.device, bytes);
   copy_to_device(stream, wide.data(), host.data(), wide.bytes());
-  kernels::cast(
-      ctx,
-      {.x = wide.data(), .y = out.data(), .count = count, .x_type = DType::f32, .y_type = type});
+  kernels::cast(ctx, {.x = wide.data(),
+                      .y = out.data(),
+                      .count = std::ssize(host),
+                      .x_type = DType::f32,
+                      .y_type = type});
+  for (size_t filled = host.size() * size; filled < bytes; filled *= 2)
+    copy_on_device(stream, out.as<std::byte>() + filled, out.data(),
+                   std::min(filled, bytes - filled));
   stream.synchronize();
   return out;
 }

@@ -61,6 +61,7 @@ Validator::Validator(const RunConfig& config, const model::ModelConfig& model,
       layout_(shape_for(shape, options_.sets)),
       stream_(training.device()),
       batch_(training.device(), static_cast<size_t>(layout_.words) * sizeof(int32_t)),
+      host_(training.device(), batch_.bytes()),
       totals_(training.device(), 4 * sizeof(double)),
       workspace_(training.device(), training.device().is_cuda() ? kWorkspaceBytes : 0),
       tape_(store_, TapeMode::inference, nullptr) {
@@ -108,12 +109,11 @@ double Validator::loss(const data::TokenCache& tokens) {
                                     .epochs = 1};
   data::Packer packer(tokens, options);
   data::BatchFiller filler(tokens, options);
-  HostBuffer host(store_.device(), batch_.bytes());
   const Context ctx{store_.device(), stream_.native(), workspace_.data(), workspace_.bytes()};
   std::vector<data::PackedItem> items;
   while (packer.next(items)) {
-    filler.fill(items, host.as<int32_t>());
-    copy_to_device(stream_, batch_.data(), host.data(), batch_.bytes());
+    filler.fill(items, host_.as<int32_t>());
+    copy_to_device(stream_, batch_.data(), host_.data(), batch_.bytes());
     tape_.run(ctx, arena_.data(), false);
     stream_.synchronize();  // before the host block is filled again
   }

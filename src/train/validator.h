@@ -36,7 +36,8 @@ struct ValidatorOptions {
 };
 
 // Judges the weights a run would ship: its average where there is one, else its masters. Holds its
-// own inference copy of them, so training's memory is not touched.
+// own inference copy of them, so training's memory is not touched: run() may go on in another thread
+// while training does, on a stream of its own.
 class Validator {
  public:
   Validator(const RunConfig& config, const model::ModelConfig& model, const Corpora& corpora,
@@ -65,7 +66,9 @@ class Validator {
   model::Transformer model_;
   data::BatchLayout layout_;
   Stream stream_;
-  Buffer batch_, totals_, arena_, workspace_;
+  Buffer batch_;
+  HostBuffer host_;  // a batch on its way to batch_
+  Buffer totals_, arena_, workspace_;
   Tape tape_;
   std::unique_ptr<model::Translator> translator_;
 };

@@ -53,6 +53,32 @@ class Sets(unittest.TestCase):
         with open(f"{self.out}/{name}", encoding="utf8", errors="replace") as file:
             return file.read()
 
+    def test_validation_beside_training_changes_nothing(self):
+        def run(beside, *more):
+            self.out = f"{tempfile.mkdtemp(dir=self.base)}/run"
+            said = self.train("--valid", *self.pair("valid"), "--valid", f"other={self.data}/test.en",
+                              f"{self.data}/test.pt", *more, settings={"validate.beside": beside, "validate.every_steps": 4,
+                                                                       "train.log_every": 1})
+            rows = [{k: v for k, v in row.items() if k != "elapsed_s"} for row in self.rows("valid")]
+            files = {}
+            for name in ("model/model.safetensors", "checkpoints/step-00000020/model.safetensors"):
+                with open(f"{self.out}/{name}", "rb") as file:
+                    files[name] = file.read()
+            return rows, self.rows("sample"), files, re.findall(r"\(best\)", said)
+
+        before, beside = run("off"), run("on")
+        self.assertEqual([row["step"] for row in before[0]], [4, 4, 8, 8, 12, 12, 16, 16, 20, 20])
+        self.assertEqual(before, beside)
+        # Patience ends both at the same step, whatever validation was not waited for.
+        still = ("--set", "optimizer.lr=1e-12", "--set", "validate.patience=2", "--steps", "200")
+        ends = []
+        for way in ("off", "on"):
+            self.out = f"{tempfile.mkdtemp(dir=self.base)}/run"
+            self.train("--valid", *self.pair("valid"), *still,
+                       settings={"validate.beside": way, "validate.every_steps": 4, "optimizer.lr": 1e-12})
+            ends.append(self.rows("end")[0]["step"])
+        self.assertEqual(ends, [12, 12])
+
     def test_each_set_has_its_name_in_every_report(self):
         test = self.pair("test")
         said = self.train("--valid", *self.pair("valid"), "--valid", f"other={test[0]}", test[1],
