@@ -149,9 +149,12 @@ int run_generate(const GenerateOptions& o) {
     generator.add(p.ids, {.temperature = static_cast<float>(o.temperature),
                           .top_k = o.top_k,
                           .top_p = static_cast<float>(o.top_p),
+                          .min_p = static_cast<float>(o.min_p),
                           .max_tokens = o.max_tokens,
                           .seed = o.seed,
                           .repetition_penalty = static_cast<float>(o.repetition_penalty),
+                          .presence_penalty = static_cast<float>(o.presence_penalty),
+                          .frequency_penalty = static_cast<float>(o.frequency_penalty),
                           .no_repeat_ngram = o.no_repeat_ngram,
                           .min_tokens = o.min_tokens,
                           .log_probabilities = o.json});

@@ -28,6 +28,10 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   c.add_option("--top-p", generate.top_p, "draw among the likeliest tokens with this share")
       ->check(real_range(1e-6, 1.0))
       ->capture_default_str();
+  c.add_option("--min-p", generate.min_p,
+               "draw among tokens this many times as likely as the likeliest; 0: all")
+      ->check(real_range(0.0, 1.0))
+      ->capture_default_str();
   c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")
       ->check(whole_range(1, 1 << 20))
       ->capture_default_str();
@@ -40,6 +44,14 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
   c.add_option("--repetition-penalty", generate.repetition_penalty,
                "above 1: what was said, the prompt too, becomes less likely")
       ->check(real_range(0.01, 100.0))
+      ->capture_default_str();
+  c.add_option("--presence-penalty", generate.presence_penalty,
+               "taken from the logits of what was said, the prompt not counted")
+      ->check(real_range(-100.0, 100.0))
+      ->capture_default_str();
+  c.add_option("--frequency-penalty", generate.frequency_penalty,
+               "the same, once for each time that it was said")
+      ->check(real_range(-100.0, 100.0))
       ->capture_default_str();
   c.add_option("--no-repeat-ngram", generate.no_repeat_ngram,
                "no so many tokens in a row twice, the prompt counted; 0: any")

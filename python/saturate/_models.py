@@ -242,12 +242,16 @@ class Model:
             Draw among the k likeliest tokens; 0: all.
         top_p : float
             Draw among the likeliest tokens with this share.
+        min_p : float
+            Draw among tokens this many times as likely as the likeliest; 0: all.
         seed : int, optional
             Start of the random numbers: the same seed draws the same tokens. Left out: a new one.
         stop : str, or list of str
             End before this text.
         repetition_penalty, no_repeat_ngram, min_tokens
             As in :meth:`translate`, the prompt counted; no end before min_tokens.
+        presence_penalty, frequency_penalty : float
+            Taken from the logits of what was said, the prompt not counted: once, and once for each time.
 
         Raises
         ------
@@ -457,8 +461,8 @@ def _translate_arguments(texts, *, beam=None, nbest=1, length_penalty=None, pref
         max_length=_whole(op, "max_length", max_length, 0, most))
 
 
-def _generate_arguments(prompts, *, max_tokens=128, temperature=1.0, top_k=0, top_p=1.0, seed=None, stop=(), repetition_penalty=1.0,
-                        no_repeat_ngram=0, min_tokens=0):
+def _generate_arguments(prompts, *, max_tokens=128, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, stop=(),
+                        repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0, no_repeat_ngram=0, min_tokens=0):
     op, most = "generate", 1 << 20
     stops = _texts("stop", stop)
     if "" in stops:
@@ -468,6 +472,8 @@ def _generate_arguments(prompts, *, max_tokens=128, temperature=1.0, top_k=0, to
     return _texts("prompts", prompts), dict(
         max_tokens=_whole(op, "max_tokens", max_tokens, 1, most), temperature=_real(op, "temperature", temperature, 0, 100),
         top_k=_whole(op, "top_k", top_k, 0, most), top_p=_real(op, "top_p", top_p, 1e-6, 1),
+        min_p=_real(op, "min_p", min_p, 0, 1), presence_penalty=_real(op, "presence_penalty", presence_penalty, -100, 100),
+        frequency_penalty=_real(op, "frequency_penalty", frequency_penalty, -100, 100),
         seed=None if seed is None else _whole(op, "seed", seed, 0, 2**64 - 1), stop=stops,
         repetition_penalty=_real(op, "repetition_penalty", repetition_penalty, 0.01, 100),
         no_repeat_ngram=_whole(op, "no_repeat_ngram", no_repeat_ngram, 0, most), min_tokens=_whole(op, "min_tokens", min_tokens, 0, most))

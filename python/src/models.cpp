@@ -392,22 +392,27 @@ void bind_models(nb::module_& m) {
       .def(
           "generate",
           [](Model& self, const Lines& prompts, int64_t max_tokens, float temperature,
-             int64_t top_k, float top_p, std::optional<uint64_t> seed, const Lines& stop,
-             float repetition_penalty, int64_t no_repeat_ngram, int64_t min_tokens,
-             bool keep_pieces, std::shared_ptr<Mailbox> mailbox) {
+             int64_t top_k, float top_p, float min_p, std::optional<uint64_t> seed,
+             const Lines& stop, float repetition_penalty, float presence_penalty,
+             float frequency_penalty, int64_t no_repeat_ngram, int64_t min_tokens, bool keep_pieces,
+             std::shared_ptr<Mailbox> mailbox) {
             return self.generate(prompts,
                                  {.temperature = temperature,
                                   .top_k = top_k,
                                   .top_p = top_p,
+                                  .min_p = min_p,
                                   .max_tokens = max_tokens,
                                   .repetition_penalty = repetition_penalty,
+                                  .presence_penalty = presence_penalty,
+                                  .frequency_penalty = frequency_penalty,
                                   .no_repeat_ngram = no_repeat_ngram,
                                   .min_tokens = min_tokens},
                                  seed, stop, keep_pieces, std::move(mailbox));
           },
           nb::arg("prompts"), nb::kw_only(), nb::arg("max_tokens"), nb::arg("temperature"),
-          nb::arg("top_k"), nb::arg("top_p"), nb::arg("seed").none(), nb::arg("stop"),
-          nb::arg("repetition_penalty"), nb::arg("no_repeat_ngram"), nb::arg("min_tokens"),
+          nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("seed").none(),
+          nb::arg("stop"), nb::arg("repetition_penalty"), nb::arg("presence_penalty"),
+          nb::arg("frequency_penalty"), nb::arg("no_repeat_ngram"), nb::arg("min_tokens"),
           nb::arg("keep_pieces"), nb::arg("mailbox").none(), Unlocked())
       .def("score", &Model::score, nb::arg("texts"), nb::kw_only(), nb::arg("likeliest"),
            nb::arg("mailbox").none(), Unlocked())

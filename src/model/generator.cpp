@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -50,17 +51,22 @@ GeneratorOptions checked(GeneratorOptions o, const ModelConfig& c) {
 
 void check(const SamplingOptions& s, const std::string& name) {
   if (!(s.temperature >= 0.0f) || s.top_k < 0 || !(s.top_p > 0.0f) || !(s.top_p <= 1.0f) ||
-      s.max_tokens < 0) {
+      !(s.min_p >= 0.0f && s.min_p <= 1.0f) || s.max_tokens < 0) {
     refuse(
-        fmt::format("{}: temperature is {}, top_k {}, top_p {}, max_tokens {}: temperature, "
-                    "top_k and max_tokens must not be negative and top_p must be in (0, 1]",
-                    name, s.temperature, s.top_k, s.top_p, s.max_tokens));
+        fmt::format("{}: temperature is {}, top_k {}, top_p {}, min_p {}, max_tokens {}: "
+                    "temperature, top_k and "
+                    "max_tokens must not be negative, top_p must be in (0, 1] and min_p in 0 .. 1",
+                    name, s.temperature, s.top_k, s.top_p, s.min_p, s.max_tokens));
   }
   if (!(s.repetition_penalty > 0.0f) || s.no_repeat_ngram < 0 || s.min_tokens < 0) {
     refuse(
         fmt::format("{}: repetition_penalty is {}, no_repeat_ngram {}, min_tokens {}: the first "
                     "must be above 0 and none of the others negative",
                     name, s.repetition_penalty, s.no_repeat_ngram, s.min_tokens));
+  }
+  if (!std::isfinite(s.presence_penalty) || !std::isfinite(s.frequency_penalty)) {
+    refuse(fmt::format("{}: presence_penalty is {} and frequency_penalty {}: they must be numbers",
+                       name, s.presence_penalty, s.frequency_penalty));
   }
   if (s.min_tokens > s.max_tokens) {
     refuse(
@@ -174,11 +180,14 @@ Sequence Generator::Impl::make(std::vector<int32_t> prompt, const SamplingOption
             .temperature = sampling.temperature,
             .top_p = sampling.top_p,
             .top_k = static_cast<int32_t>(std::min(sampling.top_k, c.vocab_target)),
+            .min_p = sampling.min_p,
             .prompt = static_cast<int32_t>(length),
             .limit = static_cast<int32_t>(length + most),
             .wants_scores = sampling.log_probabilities ? 1 : 0,
             .adapter = sampling.adapter,
             .rules = {.repetition_penalty = sampling.repetition_penalty,
+                      .presence_penalty = sampling.presence_penalty,
+                      .frequency_penalty = sampling.frequency_penalty,
                       .no_repeat_ngram = static_cast<int32_t>(
                           std::min(sampling.no_repeat_ngram, options.max_length)),
                       .least = static_cast<int32_t>(std::min(sampling.min_tokens, most))}};

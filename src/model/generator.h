@@ -26,6 +26,7 @@ struct SamplingOptions {
   float temperature = 1.0f;  // 0: always the likeliest token
   int64_t top_k = 0;         // draw among the k likeliest tokens; 0: all
   float top_p = 1.0f;        // draw among the likeliest tokens with this share, in (0, 1]
+  float min_p = 0.0f;        // and among those at least so many times as likely as the likeliest
   int64_t max_tokens = 128;  // a continuation has no more
   uint64_t seed = 1;
   bool stop_at_eos = true;
@@ -35,6 +36,7 @@ struct SamplingOptions {
   // Changes of the logits before all of the above, of prompt and continuation together, as
   // transformers' and CTranslate2's (kernels/decode/token_rules.h).
   float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;  // of the continuation alone
   int64_t no_repeat_ngram = 0;
   int64_t min_tokens = 0;  // no end before so many
   int32_t adapter = -1;    // of the model's side by side (Lora::side_by_side); -1: none

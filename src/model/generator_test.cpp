@@ -122,8 +122,11 @@ TEST(Generator, FollowsTheWishesOfEachSequence) {
     return o;
   };
   const std::vector<SamplingOptions> wishes{
-      wish({.stop_ids = {9, 17}}), wish({.repetition_penalty = 1.6f}), wish({.no_repeat_ngram = 1}),
+      wish({.stop_ids = {9, 17}}),
+      wish({.repetition_penalty = 1.6f}),
+      wish({.no_repeat_ngram = 1}),
       wish({.no_repeat_ngram = 2, .min_tokens = 15}),
+      wish({.presence_penalty = 0.5f, .frequency_penalty = 0.25f}),
       wish({.stop_ids = {9, 17, 8, 7, 6}, .min_tokens = 6})};
   Generator generator(m.model, m.store, {.sequences = 4, .max_length = 30, .suppressed = {11}});
   for (size_t i = 0; i < prompts.size(); ++i) generator.add(prompts[i], wishes[i]);
@@ -151,6 +154,9 @@ TEST(Generator, FollowsTheWishesOfEachSequence) {
         const bool known = std::ranges::find(said, c) != said.end();
         const auto penalty = static_cast<double>(w.repetition_penalty);
         if (known) x = x > 0 ? x / penalty : x * penalty;
+        if (const auto times = std::ranges::count(want, c); times > 0)
+          x -= static_cast<double>(w.presence_penalty) +
+               static_cast<double>(times) * static_cast<double>(w.frequency_penalty);
         if (known && w.no_repeat_ngram == 1) x = -INFINITY;
         for (size_t j = 0; w.no_repeat_ngram == 2 && j + 1 < said.size(); ++j)
           if (said[j] == said.back() && said[j + 1] == c) x = -INFINITY;

@@ -193,10 +193,13 @@ void Server::complete(const Shared& exchange, bool chat) {
   job.sampling = {.temperature = static_cast<float>(r.temperature),
                   .top_k = r.top_k,
                   .top_p = static_cast<float>(r.top_p),
+                  .min_p = static_cast<float>(r.min_p),
                   .max_tokens = most,
                   .seed = r.seed.value_or(std::random_device{}()),
                   .stop_at_eos = !r.ignore_eos,
                   .repetition_penalty = static_cast<float>(r.repetition_penalty),
+                  .presence_penalty = static_cast<float>(r.presence_penalty),
+                  .frequency_penalty = static_cast<float>(r.frequency_penalty),
                   .no_repeat_ngram = r.no_repeat_ngram_size,
                   .min_tokens = r.min_tokens,
                   .adapter = target.adapter};

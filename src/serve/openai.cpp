@@ -29,8 +29,6 @@ void refuse_unless(JsonFields& fields, std::string_view key, bool nothing, std::
   if (fields.has(key) && !nothing) fields.fail(key, why);
 }
 
-bool is_zero(const Json& v) { return v.is_null() || v.number() == 0.0; }
-
 std::string text_of(JsonFields& fields, std::string_view key, const Json& value) {
   if (const std::string* text = value.if_string()) return *text;
   // Parts, of which only those of text can be read.
@@ -84,8 +82,10 @@ void parse_sampling(JsonFields& fields, const Json& body, CompletionRequest& r) 
       r.stops.push_back(*text);
     }
   }
-  for (const std::string_view key : {"presence_penalty", "frequency_penalty"})
-    refuse_unless(fields, key, is_zero(body[key]), kUnsupported);
+  r.presence_penalty = within("presence_penalty", fields.number_or("presence_penalty", 0), -2, 2);
+  r.frequency_penalty =
+      within("frequency_penalty", fields.number_or("frequency_penalty", 0), -2, 2);
+  r.min_p = within("min_p", fields.number_or("min_p", 0), 0, 1);
   refuse_unless(fields, "logit_bias", body["logit_bias"].size() == 0, kUnsupported);
   for (const std::string_view key : kWithoutEffect) static_cast<void>(fields.has(key));
 }

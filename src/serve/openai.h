@@ -19,11 +19,11 @@ struct CompletionRequest {
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   std::vector<ChatMessage> messages;  // of a chat
   std::optional<int64_t> max_tokens;
-  double temperature = 1, top_p = 1;
+  double temperature = 1, top_p = 1, presence_penalty = 0, frequency_penalty = 0;
   int64_t samples = 1;
   // Not OpenAI's, by the names that vLLM has for them.
   int64_t top_k = 0, min_tokens = 0, no_repeat_ngram_size = 0;
-  double repetition_penalty = 1;
+  double repetition_penalty = 1, min_p = 0;
   std::optional<uint64_t> seed;
   std::vector<std::string> stops;
   // Log-probabilities of the tokens, with so many of the likeliest in each place.
@@ -33,7 +33,7 @@ struct CompletionRequest {
 };
 
 // Errors: invalid_argument, naming the field, what it holds and what it may hold. A field that asks
-// for what is not done here (tools, penalties) is refused, never passed over.
+// for what is not done here (tools, logit_bias) is refused, never passed over.
 CompletionRequest parse_completion(const Json& body);
 CompletionRequest parse_chat(const Json& body);
 

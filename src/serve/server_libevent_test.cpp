@@ -441,6 +441,10 @@ TEST(Serve, RulesHoldForASequence) {
   EXPECT_TRUE(repeats(tokens_of(R"("max_tokens":30)"))) << "the case shows nothing";
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"no_repeat_ngram_size":1)")));
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"repetition_penalty":100)")));
+  // What was said has no chance against what was not, and a draw among equals is none.
+  EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":8,"presence_penalty":2,"frequency_penalty":2)")));
+  EXPECT_EQ(tokens_of(R"("max_tokens":30,"temperature":2,"min_p":1,"seed":3)"),
+            tokens_of(R"("max_tokens":30)"));
   const Json long_enough =
       json(s.post("/v1/completions", completion(R"("max_tokens":60,"min_tokens":60,"n":16)")));
   EXPECT_EQ(*long_enough["usage"]["completion_tokens"].if_int(), 16 * 60);
@@ -493,6 +497,9 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/completions", R"({"prompt":"a","max_tokens":0})", "1 .. ", 400},
       {"/v1/completions", R"({"prompt":"a","stop":""})", "stop", 400},
       {"/v1/completions", R"({"prompt":"a","repetition_penalty":0})", "0.01 .. 100", 400},
+      {"/v1/completions", R"({"prompt":"a","presence_penalty":3})", "-2 .. 2", 400},
+      {"/v1/completions", R"({"prompt":"a","frequency_penalty":"much"})", "frequency_penalty", 400},
+      {"/v1/completions", R"({"prompt":"a","min_p":1.5})", "0 .. 1", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":-1})", "min_tokens", 400},
       {"/v1/completions", R"({"prompt":"a","min_tokens":17})", "max_tokens is 16", 400},
       {"/v1/completions", R"({"prompt":"a","logprobs":21})", "0 .. 20", 400},

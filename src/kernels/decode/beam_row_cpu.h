@@ -46,7 +46,7 @@ inline int32_t said_token(const BeamState& b, int64_t row, int64_t j) {
 template <class T, class Args>
 void apply_sentence_rules(const Args& a, int64_t row, const LogitsRow<T>& logits) {
   apply_rules<T>(
-      a.state.sentences[row / a.beam].rules, a.suppressed, {&a.eos, 1}, a.state.positions[row],
+      a.state.sentences[row / a.beam].rules, a.suppressed, {&a.eos, 1}, 0, a.state.positions[row],
       [&](int64_t j) { return said_token(a.state, row, j); },
       [&](int32_t id) { return logits.logit(id); });
 }

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
     return j + 1 == t ? b.ids[row] : b.tokens[b.slots[start + j + 1]];
   };
   const float* const log_sums = static_cast<const float*>(a.log_sums);
-  if (log_sums == nullptr) apply_rules(sentence.rules, a.suppressed, ends, 1, t, said, z);
+  if (log_sums == nullptr) apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, z);
   RowScan scan = scan_row<T, N>(z, static_cast<int>(a.vocab), a.banned);
   float shift;
   if (log_sums == nullptr) {

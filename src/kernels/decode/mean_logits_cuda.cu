@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(512)
   double sums = 0;
   for (int m = 0; m < models; ++m) {
     T* const z = static_cast<T*>(a.logits[m]) + row * a.ld;
-    apply_rules(sentence.rules, a.suppressed, ends, 1, t, said, z);
+    apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, z);
     const RowScan scan = scan_row<T, N>(z, vocab, -1);
     const float top = block_max(scan.top, scratch);
     const float sum = block_sum(scan.sum * __expf(scan.top - top), scratch);

@@ -19,6 +19,7 @@ struct SampleSequence {
   float temperature = 1.0f;      // 0: the likeliest token
   float top_p = 1.0f;            // in (0, 1]; 1: all
   int32_t top_k = 0;             // 0: all
+  float min_p = 0.0f;            // in [0, 1]; 0: all
   int32_t ends[kMostEnds] = {};  // ids that end it
   int32_t end_count = 0;
   int32_t prompt = 1;        // tokens of its prompt, at least 1
@@ -56,7 +57,8 @@ struct SampleResult {
 
 // Chooses the token after each unfinished row's position: the prompt's while there is one,
 // otherwise drawn from softmax(logits / temperature) cut to the top_k likeliest tokens, of these to
-// the smallest set of the likeliest with a share of at least top_p.
+// the smallest set of the likeliest with a share of at least top_p, of these to those at least min_p
+// times as likely as the likeliest.
 //
 // Draw      as token_draw.h says, sample 0 of the stream.
 // Result    a log-probability is that of softmax(logits), as the rules leave them, without

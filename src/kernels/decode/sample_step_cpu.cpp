@@ -32,8 +32,9 @@ Drawn draw(const SampleStepArgs& a, int64_t row) {
   TokenRules rules = c.rules;
   rules.least += c.prompt;
   apply_rules<T>(
-      rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, a.state.positions[row] + 1,
-      [said](int64_t j) { return said[j]; }, [z](int32_t id) { return z + id; });
+      rules, a.suppressed, {c.ends, static_cast<size_t>(c.end_count)}, c.prompt,
+      a.state.positions[row] + 1, [said](int64_t j) { return said[j]; },
+      [z](int32_t id) { return z + id; });
   const int32_t likeliest = likeliest_token(z, a.vocab);
   if (likeliest < 0 || !std::isfinite(z[likeliest])) return {};
   const T top = z[likeliest];

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
   TokenRules rules = c.rules;
   rules.least += c.prompt;
   apply_rules(
-      rules, a.suppressed, c.ends, c.end_count, position + 1, [said](int j) { return said[j]; }, z);
+      rules, a.suppressed, c.ends, c.end_count, c.prompt, position + 1,
+      [said](int j) { return said[j]; }, z);
   uint64_t mine = 0;
   for (int i = threadIdx.x; i < vocab; i += kThreads)
     mine = larger(mine, rank_of(to_float(z[i]), i));

@@ -8,7 +8,7 @@ namespace saturate::kernels {
 
 // What draws the tokens of a sequence.
 SAT_HD TokenDraw draw_of(const SampleSequence& s) {
-  return {s.seed, s.stream, 0, s.temperature, s.top_p, s.top_k};
+  return {s.seed, s.stream, 0, s.temperature, s.top_p, s.top_k, s.min_p};
 }
 
 // Moves one row on after its token is known: `drawn` is -1 for a row that has nothing to draw from,

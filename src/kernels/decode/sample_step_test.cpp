@@ -85,7 +85,7 @@ class SampleStep : public testing::OnTarget {
 
   // The tokens that may be drawn and their shares, by plain sorting.
   static std::map<int, double> shares(const Values& z, double temperature, size_t top_k,
-                                      double top_p) {
+                                      double top_p, double min_p = 0) {
     std::vector<int> order(z.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -98,6 +98,7 @@ class SampleStep : public testing::OnTarget {
     std::map<int, double> kept;
     double sum = 0, share = 0;
     for (size_t i = 0; i < p.size() && (i == 0 || sum < top_p * total); ++i) {
+      if (p[i] < min_p * p[0]) break;
       sum += p[i];
       kept[order[i]] = p[i];
     }
@@ -114,17 +115,21 @@ TEST_P(SampleStep, DrawsInTheRightShares) {
   struct Cut {
     float temperature, top_p;
     int32_t top_k;
+    float min_p = 0.0f;
   };
   for (const Cut cut : {Cut{1.0f, 1.0f, 0}, Cut{0.7f, 1.0f, 5}, Cut{1.5f, 0.6f, 0},
-                        Cut{1.0f, 0.8f, 10}, Cut{1.0f, 1.0f, 100}}) {
-    const auto want = shares(z, static_cast<double>(cut.temperature),
-                             static_cast<size_t>(cut.top_k), static_cast<double>(cut.top_p));
+                        Cut{1.0f, 0.8f, 10}, Cut{1.0f, 1.0f, 100}, Cut{1.0f, 1.0f, 0, 0.2f},
+                        Cut{1.5f, 0.9f, 30, 0.1f}, Cut{1.0f, 1.0f, 0, 1.0f}}) {
+    const auto want =
+        shares(z, static_cast<double>(cut.temperature), static_cast<size_t>(cut.top_k),
+               static_cast<double>(cut.top_p), static_cast<double>(cut.min_p));
     std::map<int, int> counts;
     for (const int id : draw(z, kRows,
                              {.seed = 11,
                              .temperature = cut.temperature,
                              .top_p = cut.top_p,
-                             .top_k = cut.top_k})) {
+                             .top_k = cut.top_k,
+                             .min_p = cut.min_p})) {
       ASSERT_TRUE(want.contains(id)) << id;
       ++counts[id];
     }
@@ -191,6 +196,8 @@ TEST_P(SampleStep, FollowsTheWishesOfEachSequence) {
       {{3, 4, 5}, wish({.repetition_penalty = 1.7f}, kMost, {})},
       {{3, 4, 3, 4, 3}, wish({.no_repeat_ngram = 2}, kMost, {})},
       {{9, 8}, wish({.no_repeat_ngram = 1, .least = 6}, kMost, {1, 2, 6, 7, 10, 11, 12, 13})},
+      {{3, 4, 4}, wish({.presence_penalty = 0.4f, .frequency_penalty = 0.3f}, kMost, {})},
+      {{5, 5}, wish({.repetition_penalty = 1.3f, .frequency_penalty = -0.5f}, kMost, {})},
       {{9, 8}, wish({}, kMost, {1, 2, 6, 7, 10, 11, 12, 13})}};
   const std::vector<int32_t> never{20, 21};
   const auto logits = [&](size_t sequence, int32_t position, int32_t before) {
@@ -275,6 +282,12 @@ TEST_P(SampleStep, FollowsTheWishesOfEachSequence) {
         double& x = v[static_cast<size_t>(c)];
         const bool known = std::find(said.begin(), said.end(), c) != said.end();
         if (known) x = testing::rounded(x > 0 ? x / penalty : x * penalty, dtype());
+        const auto times = std::count(said.begin() + static_cast<int64_t>(prompt), said.end(), c);
+        if (times > 0)
+          x = testing::rounded(
+              x - static_cast<double>(rules.presence_penalty) -
+                  static_cast<double>(times) * static_cast<double>(rules.frequency_penalty),
+              dtype());
         const int32_t last = said.back();
         for (size_t j = 0; rules.no_repeat_ngram == 2 && j + 1 < said.size(); ++j)
           if (said[j] == last && said[j + 1] == c) x = -INFINITY;

@@ -71,15 +71,18 @@ __device__ __forceinline__ unsigned long long weight_of(float v, float top, floa
   return static_cast<unsigned long long>(__expf((v - top) * inverse) * kWeightOne);
 }
 
-// All threads call and each gets the result.
+// Of those that weigh at least `least`. All threads call and each gets the result.
 template <class T>
-__device__ uint64_t sum_of_weights(const T* z, int vocab, float top, float inverse, Bins& bins) {
+__device__ uint64_t sum_of_weights(const T* z, int vocab, float top, float inverse, uint64_t least,
+                                   Bins& bins) {
+  __syncthreads();  // the bins have been read
   if (threadIdx.x == 0) bins.weight[0] = 0;
   __syncthreads();  // the sum is zero
   unsigned long long mine = 0;
   for (int c = threadIdx.x; c < vocab; c += static_cast<int>(blockDim.x)) {
     const float v = to_float(z[c]);
-    if (v == v) mine += weight_of(v, top, inverse);
+    const unsigned long long weight = v == v ? weight_of(v, top, inverse) : 0;
+    if (weight >= least) mine += weight;
   }
   atomicAdd(&bins.weight[0], mine);
   __syncthreads();  // the sum is complete
@@ -131,9 +134,13 @@ __device__ int draw_token(const T* z, int vocab, float top, const TokenDraw& d, 
   uint64_t total =
       d.top_k > 0 && d.top_k < vocab
           ? select(z, vocab, top, inverse, static_cast<uint64_t>(d.top_k), 0, bins).weight
-          : sum_of_weights(z, vocab, top, inverse, bins);
+          : sum_of_weights(z, vocab, top, inverse, 0, bins);
   if (d.top_p < 1.0f)
     total = select(z, vocab, top, inverse, 0, share_target(d.top_p, total), bins).weight;
+  if (d.min_p > 0.0f) {
+    const uint64_t likely = sum_of_weights(z, vocab, top, inverse, least_weight(d.min_p), bins);
+    total = total < likely ? total : likely;  // both are sums over the likeliest
+  }
   return select(z, vocab, top, inverse, 0, draw_target(d, position, total), bins).index;
 }
 

@@ -37,10 +37,12 @@ int32_t draw_token(const T* z, int64_t vocab, T top, const TokenDraw& d, int32_t
       d.top_k > 0 ? std::min<size_t>(tokens.size(), static_cast<size_t>(d.top_k)) : tokens.size();
   std::partial_sort(tokens.begin(), tokens.begin() + static_cast<int64_t>(kept), tokens.end(),
                     before);
-  uint64_t sum = 0;
+  uint64_t sum = 0, likely = 0;
   for (size_t i = 0; i < kept; ++i) {
     const T weight = std::exp((z[tokens[i].id] - top) / static_cast<T>(d.temperature));
-    sum += static_cast<uint64_t>(weight * static_cast<T>(kWeightOne));
+    const auto whole = static_cast<uint64_t>(weight * static_cast<T>(kWeightOne));
+    sum += whole;
+    if (whole >= least_weight(d.min_p)) likely = sum;
     tokens[i].sum = sum;
   }
   const auto reaches = [&](uint64_t target) {
@@ -48,6 +50,7 @@ int32_t draw_token(const T* z, int64_t vocab, T top, const TokenDraw& d, int32_t
                                 [target](const Weighted& w) { return w.sum < target; });
   };
   if (d.top_p < 1.0f) sum = reaches(share_target(d.top_p, sum))->sum;
+  sum = std::min(sum, likely);
   return reaches(draw_target(d, position, sum))->id;
 }
 

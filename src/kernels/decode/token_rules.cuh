@@ -9,14 +9,16 @@
 namespace saturate::kernels {
 
 // All threads of the block call; afterwards each sees the row as it is left. token(j) is the
-// sequence's j-th token, j < length. `ends` lists `end_count` ids that end a sequence.
+// sequence's j-th token, j < length; it says them from `said` on. `ends` lists `end_count` ids that end
+// a sequence.
 template <class T, class Token>
 __device__ void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
-                            const int32_t* ends, int end_count, int length, const Token& token,
-                            T* z) {
+                            const int32_t* ends, int end_count, int said, int length,
+                            const Token& token, T* z) {
   const int n = rules.no_repeat_ngram;
   const bool repeats = rules.repetition_penalty != 1.0f, too_short = length < rules.least;
-  if (!repeats && n <= 0 && !too_short && suppressed.count == 0) return;
+  const bool counts = rules.presence_penalty != 0.0f || rules.frequency_penalty != 0.0f;
+  if (!repeats && !counts && n <= 0 && !too_short && suppressed.count == 0) return;
   const T never = from_float<T>(-CUDART_INF_F);
   if (repeats) {
     for (int j = threadIdx.x; j < length; j += blockDim.x) {
@@ -27,7 +29,20 @@ __device__ void apply_rules(const TokenRules& rules, const SuppressedTokens& sup
       const float v = to_float(z[id]);
       z[id] = from_float<T>(v > 0.0f ? v / rules.repetition_penalty : v * rules.repetition_penalty);
     }
-    __syncthreads();  // what is forbidden below stays so
+    __syncthreads();  // what is counted or forbidden below stays so
+  }
+  if (counts) {
+    for (int j = said + threadIdx.x; j < length; j += blockDim.x) {
+      const int32_t id = token(j);
+      bool first = true;
+      for (int i = said; i < j && first; ++i) first = token(i) != id;
+      if (!first) continue;
+      int times = 1;
+      for (int i = j + 1; i < length; ++i) times += token(i) == id ? 1 : 0;
+      z[id] = from_float<T>(to_float(z[id]) - rules.presence_penalty -
+                            static_cast<float>(times) * rules.frequency_penalty);
+    }
+    __syncthreads();
   }
   if (n > 0) {
     for (int j = threadIdx.x; j + n <= length; j += blockDim.x) {

@@ -10,14 +10,19 @@ namespace saturate::kernels {
 //
 //   repetition_penalty  z / penalty where z > 0, else z * penalty, once for each token that the
 //                       sequence holds
+//   presence_penalty,   z - presence - n frequency for each token that the sequence said n > 0 times,
+//   frequency_penalty   its prompt not counted, as OpenAI's interface has it
 //   no_repeat_ngram     n: minus infinity for each token that would end n tokens which the sequence
 //                       holds already; 1: no token twice
 //   least               minus infinity for every end while the sequence has fewer tokens
 //
+// What the sequence said begins at a place that its caller gives.
+//
 // Source  Keskar et al., arXiv:1909.05858 (penalty); Paulus et al., arXiv:1705.04304 (n-grams).
 struct TokenRules {
   float repetition_penalty = 1.0f;  // positive
-  int32_t no_repeat_ngram = 0;      // 0: any may be repeated
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;
+  int32_t no_repeat_ngram = 0;  // 0: any may be repeated
   int32_t least = 0;
 };
 

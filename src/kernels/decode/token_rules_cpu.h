@@ -10,18 +10,19 @@
 
 namespace saturate::kernels {
 
-// token(j) is the sequence's j-th token, j < length; `ends` the ids that end it; logit(id) points to what
+// token(j) is the sequence's j-th token, j < length, said from `begin` on; `ends` the ids that end it; logit(id) points to what
 // the token has, null for one that cannot come.
 template <class T, class Token, class Logit>
 void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
-                 std::span<const int32_t> ends, int64_t length, const Token& token,
+                 std::span<const int32_t> ends, int64_t begin, int64_t length, const Token& token,
                  const Logit& logit) {
   const auto never = [&](int32_t id) {
     if (T* const z = logit(id)) *z = -std::numeric_limits<T>::infinity();
   };
   const int64_t n = rules.no_repeat_ngram;
   const bool repeats = rules.repetition_penalty != 1.0f;
-  if ((repeats || n > 0) && length > 0) {
+  const bool counts = rules.presence_penalty != 0.0f || rules.frequency_penalty != 0.0f;
+  if ((repeats || counts || n > 0) && length > 0) {
     std::vector<int32_t> said(static_cast<size_t>(length));
     for (int64_t j = 0; j < length; ++j) said[static_cast<size_t>(j)] = token(j);
     std::vector<int32_t> banned;
@@ -29,12 +30,23 @@ void apply_rules(const TokenRules& rules, const SuppressedTokens& suppressed,
       if (std::equal(said.begin() + j, said.begin() + j + n - 1, said.end() - (n - 1)))
         banned.push_back(said[static_cast<size_t>(j + n - 1)]);
     }
+    std::vector<int32_t> counted(said.begin() + std::min(begin, length), said.end());
     if (repeats) {
       std::sort(said.begin(), said.end());
       said.erase(std::unique(said.begin(), said.end()), said.end());
       const T penalty = static_cast<T>(rules.repetition_penalty);
       for (const int32_t id : said) {
         if (T* const z = logit(id)) *z = *z > 0 ? *z / penalty : *z * penalty;
+      }
+    }
+    if (counts) {
+      std::sort(counted.begin(), counted.end());
+      for (auto at = counted.begin(); at != counted.end();) {
+        const auto end = std::upper_bound(at, counted.end(), *at);
+        if (T* const z = logit(*at))
+          *z -= static_cast<T>(rules.presence_penalty) +
+                static_cast<T>(end - at) * static_cast<T>(rules.frequency_penalty);
+        at = end;
       }
     }
     for (const int32_t id : banned) never(id);
