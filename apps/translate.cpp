@@ -127,7 +127,7 @@ train::LineOptions line_options(const TranslateOptions& o, const data::Tokenizer
     lines.search.draw = {.seed = o.seed,
                          .temperature = static_cast<float>(o.temperature),
                          .top_p = static_cast<float>(o.top_p),
-                         .top_k = o.top_k};
+                         .top_k = static_cast<int32_t>(o.top_k)};
   } else {
     lines.search.groups = static_cast<int>(o.beam_groups);
     if (o.beam_groups > 1) lines.search.diversity = static_cast<float>(o.diversity_penalty);

@@ -22,7 +22,7 @@ struct TokenDraw {
   int32_t sample = 0;        // and which of the stream's samples
   float temperature = 1.0f;  // positive
   float top_p = 1.0f;        // in (0, 1]; 1: all
-  int64_t top_k = 0;         // 0: all
+  int32_t top_k = 0;         // 0: all
   float min_p = 0.0f;        // in [0, 1]; 0: all
 };
 
