@@ -175,6 +175,11 @@ def test_seeds_and_stops(writer):
     cut = writer.generate(prompt, temperature=0, max_tokens=8, stop=f" {third}")
     assert cut.ending == "stop" and f" {third}" not in cut.text and whole.text.startswith(cut.text)
     assert whole.ending == "length"
+    assert writer.generate(prompt, temperature=2, min_p=1, max_tokens=8).ids == whole.ids  # the likeliest alone is left
+    said = writer.generate(prompt, temperature=0, max_tokens=8, presence_penalty=100).ids
+    assert len(set(said)) == len(said)
+    with pytest.raises(ValueError, match="min_p is 2"):
+        writer.generate(prompt, min_p=2)
 
 
 WRONG = {
