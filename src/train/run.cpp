@@ -147,10 +147,10 @@ void Run::log_progress() {
 
 void Run::save(Failure failure) {
   drain(true);
+  const RankAction saving(ranks_, "saving a checkpoint");  // the others wait while this rank joins
   join_validation();
   join_best();
   last_save_ = Clock::now();
-  const RankAction saving(ranks_, "saving a checkpoint");
   // The first rank alone knows of a validation since.
   if (ranks_.all_reduce_max(saved_ != done_ ? 1 : 0) == 0) return;
   throughput_->pause();

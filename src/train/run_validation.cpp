@@ -18,9 +18,9 @@ namespace saturate::train {
 void Run::validate() {
   drain(true);
   if (validated_ == done_) return;
+  const RankAction validation(ranks_, "validating");  // the others wait while this rank joins
   join_validation();
   join_best();
-  const RankAction validation(ranks_, "validating");
   validated_ = done_;
   throughput_->pause();
   const std::vector<RoutingRow> routing = step_->take_routing();
