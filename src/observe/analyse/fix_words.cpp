@@ -230,6 +230,15 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.action =
           "warm up before measuring; CUDA_MODULE_LOADING=EAGER; keep shapes equal so that nothing "
           "is compiled again";
+      if (!f.ceiling && host_share(d, d.host_lines.compiling_ns) < 0.01) {
+        f.action =
+            "find what is made anew in each step (a plan, a kernel), and keep it: a larger cache, "
+            "equal shapes and constants";
+        f.assumes =
+            "between half of what is loaded and all of it with the host's work around it, which "
+            "may "
+            "be what makes it";
+      }
       if (host_share(d, d.host_lines.compiling_ns) < 0.01) break;
       f.action =
           torch ? "keep shapes equal (pad to one length or to few), or mark what varies: "
