@@ -60,7 +60,7 @@ def main():
         activation_dropout=0.0, attention_dropout=0.0, feat_proj_dropout=0.0, mask_time_prob=MASKED,
         mask_time_length=SPAN)
     with torch.device(device):
-        model = Wav2Vec2Model(config).to(torch.bfloat16).train()
+        model = Wav2Vec2Model(config).to(device, torch.bfloat16).train()  # one of its lies on the host
         head = nn.Linear(width, 64, bias=False).to(torch.bfloat16)
         sounds = [torch.randn(rows, samples).to(torch.bfloat16) for _ in range(4)]
     model.freeze_feature_encoder()
