@@ -442,7 +442,7 @@ TEST(Serve, RulesHoldForASequence) {
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"no_repeat_ngram_size":1)")));
   EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"repetition_penalty":100)")));
   // What was said has no chance against what was not, and a draw among equals is none.
-  EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":8,"presence_penalty":2,"frequency_penalty":2)")));
+  EXPECT_FALSE(repeats(tokens_of(R"("max_tokens":30,"presence_penalty":2,"frequency_penalty":2)")));
   EXPECT_EQ(tokens_of(R"("max_tokens":30,"min_p":1)", "2"), tokens_of(R"("max_tokens":30)"));
   const Json long_enough =
       json(s.post("/v1/completions", completion(R"("max_tokens":60,"min_tokens":60,"n":16)")));
