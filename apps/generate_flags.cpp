@@ -29,7 +29,7 @@ CLI::App* define_generate(CLI::App& app, GenerateOptions& generate) {
       ->check(real_range(1e-6, 1.0))
       ->capture_default_str();
   c.add_option("--min-p", generate.min_p,
-               "draw among tokens this many times as likely as the likeliest; 0: all")
+               "draw among tokens at least so many times as likely as the likeliest; 0: all")
       ->check(real_range(0.0, 1.0))
       ->capture_default_str();
   c.add_option("--max-tokens", generate.max_tokens, "tokens to add at most")

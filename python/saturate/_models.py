@@ -243,7 +243,7 @@ class Model:
         top_p : float
             Draw among the likeliest tokens with this share.
         min_p : float
-            Draw among tokens this many times as likely as the likeliest; 0: all.
+            Draw among tokens at least so many times as likely as the likeliest; 0: all.
         seed : int, optional
             Start of the random numbers: the same seed draws the same tokens. Left out: a new one.
         stop : str, or list of str
