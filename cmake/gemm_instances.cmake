@@ -25,6 +25,9 @@ kernel_instances(gemm/wgmma/wgmma_loss NAMESPACE saturate::kernels::wgmma INCLUD
 kernel_instances(gemm/grouped/grouped_wgmma NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/grouped/grouped_wgmma.cuh AXES "${forms}" "${types}"
                  TEXT "template cudaError_t launch_grouped<@2@, GroupedForm::@1@>(const GroupedProblem&, int, cudaStream_t);")
+kernel_instances(gemm/few_rows/few_rows NAMESPACE saturate::kernels::few_rows
+                 INCLUDE kernels/gemm/few_rows/few_rows_kernel.cuh AXES "${types}"
+                 TEXT "template cudaError_t launch<@1@>(const MatmulArgs&, const Plan&, bool, cudaStream_t);")
 kernel_instances(gemm/mma/mma_gemm NAMESPACE saturate::kernels::mma INCLUDE kernels/gemm/mma/mma_gemm.cuh
                  AXES "${types}" "nn=no,no nt=no,yes tn=yes,no tt=yes,yes"
                  TEXT "template void launch<@1@, Transpose::@2@, Transpose::@3@>(const Context&, const MatmulArgs&, const Plan&);")

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
+#include "kernels/gemm/few_rows/matmul_few_rows.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/ordered/matmul_ordered_cpu.h"
 #include "kernels/gemm/wgmma/matmul_fp16x3.h"
@@ -41,6 +42,7 @@ PreparedMatmul prepare_wgmma(const Context& ctx, const MatmulArgs& x) {
 // clang-format off
 constexpr MatmulImpl kImpls[] = {
     SAT_CUDA_IMPL({"matmul_fp16x3_cuda", DeviceKind::cuda, matmul_fp16x3_cuda_pays, prepare<matmul_fp16x3_cuda, fp16x3_workspace>})
+    SAT_CUDA_IMPL({"matmul_few_rows_cuda", DeviceKind::cuda, matmul_few_rows_cuda_pays, prepare<matmul_few_rows_cuda, no_workspace>, matmul_few_rows_epilogue_pays})
     SAT_CUDA_IMPL({"matmul_cublaslt_cuda", DeviceKind::cuda, matmul_cublaslt_cuda_fits, prepare_cublaslt})
     SAT_CUDA_IMPL({"matmul_wgmma_cuda", DeviceKind::cuda, matmul_wgmma_cuda_fits, prepare_wgmma})
     SAT_CUDA_IMPL({"matmul_tf32_cuda", DeviceKind::cuda, matmul_tf32_cuda_fits, prepare<matmul_tf32_cuda, tf32_workspace>})
