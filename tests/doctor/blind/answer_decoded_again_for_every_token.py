@@ -72,7 +72,7 @@ def make_tokenizer(words):
 
 @torch.no_grad()
 def main():
-    loop = blind.Loop("answer_decoded_again_for_every_token", "growth", steps=5000)
+    loop = blind.Loop("answer_decoded_again_for_every_token", "growth", steps=2000)
     device = loop.device()
     if loop.variant == "healthy":
         loop.steps = min(loop.steps, 300)
