@@ -44,7 +44,7 @@ int64_t position_bound(Device device, int64_t most, int64_t needed, bool always_
 }
 
 int64_t pass_size(Device device, int64_t all, int64_t tokens, bool always_all) {
-  constexpr int64_t kLeast = 64;
+  constexpr int64_t kLeast = 32;  // rows of which products have kernels of their own (few_rows)
   if (tokens == 0) return 0;
   if (!device.is_cuda()) return (tokens + 7) / 8 * 8;
   int64_t size = all;

@@ -9,7 +9,8 @@
 namespace saturate::kernels {
 
 Fit matmul_few_rows_cuda_fits(const Context& ctx, const MatmulArgs& args) noexcept;
-// The same where it was measured faster than the others: up to 16 rows, and up to 8 of wide ones.
+// The same where it was measured to be as fast as others: up to 32 rows of up to a million weights,
+// 16 of four million, 8 of more. A start then needs no cuBLASLt.
 Fit matmul_few_rows_cuda_pays(const Context& ctx, const MatmulArgs& args) noexcept;
 // Its activation costs nothing beside the weights.
 bool matmul_few_rows_epilogue_pays(const Context& ctx, const MatmulArgs& args) noexcept;

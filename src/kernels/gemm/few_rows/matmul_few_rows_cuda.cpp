@@ -11,13 +11,24 @@
 namespace saturate::kernels {
 namespace few_rows {
 
+namespace {
+
+// As measured (LADDER.md): with more rows A is worth reading for more columns.
+int columns8_of(const MatmulArgs& x, int rows8) {
+  if (rows8 == 1) return x.n >= 768 && x.n <= 4096 && x.k <= 1024 ? 2 : 1;
+  if (rows8 == 4 && x.n >= 8192) return 4;
+  return rows8 == 8 || x.n >= 768 || (rows8 == 4 && x.k >= 2048) ? 2 : 1;
+}
+
+}  // namespace
+
 Plan plan_for(const MatmulArgs& x, int multiprocessors) {
   Plan p;
   while (8 * p.rows8 < x.m) p.rows8 *= 2;
-  // As wide a block as leaves no multiprocessor without one; then all that k allows.
-  const auto fills = [&](int columns) { return x.n >= int64_t{columns} * multiprocessors; };
-  while (p.warps_k > 2 && fills(2 * columns_of_block(p))) p.warps_k /= 2;
-  while (p.columns8 < (p.rows8 == 8 ? 2 : 4) && fills(2 * columns_of_block(p))) p.columns8 *= 2;
+  p.columns8 = columns8_of(x, p.rows8);
+  if (p.rows8 == 1 && x.k <= 512) p.warps_k = 4;
+  // As wide a block as leaves no multiprocessor without one.
+  while (p.warps_k > 1 && x.n >= int64_t{2} * columns_of_block(p) * multiprocessors) p.warps_k /= 2;
   return p;
 }
 
@@ -46,8 +57,10 @@ Fit matmul_few_rows_cuda_fits(const Context& ctx, const MatmulArgs& x) noexcept 
 
 Fit matmul_few_rows_cuda_pays(const Context& ctx, const MatmulArgs& x) noexcept {
   if (const Fit fit = matmul_few_rows_cuda_fits(ctx, x); !fit) return fit;
-  constexpr int64_t kManyWeights = int64_t{1} << 22;  // of one product, measured: LADDER.md
-  if (x.m > (x.n * x.k > kManyWeights ? 8 : 16)) return {"others are faster with so many rows"};
+  constexpr int64_t kFewWeights = int64_t{1} << 20, kManyWeights = int64_t{1} << 22;  // LADDER.md
+  const int64_t weights = x.n * x.k;
+  const int64_t most = weights <= kFewWeights ? 32 : weights <= kManyWeights ? 16 : 8;
+  if (x.m > most) return {"others are faster with so many rows"};
   return {};
 }
 
