@@ -117,10 +117,20 @@ Value record_packed(Tape& t, Value x, const kernels::PackedView& w, Value bias,
 
 Value activated_linear(Tape& tape, Value x, Value w, Value bias, kernels::ActivationKind kind) {
   const kernels::PackedWeights* const packed = tape.packed(w);
-  if (packed == nullptr) return {};
   const Tape::Info wi = tape.info(w);
   require_inner("activated_linear", tape.info(x), wi, bias ? tape.info(bias).cols : wi.rows);
-  return record_packed(tape, x, packed->view(), bias, kind);
+  if (packed != nullptr) return record_packed(tape, x, packed->view(), bias, kind);
+  if (tape.training() || !tape.device().is_cuda() || multiplies_in_fp8(tape, w) ||
+      block_format_of(tape, w))
+    return {};
+  Product p = product_of(tape, x, w, bias, x);  // a result is aligned as x is
+  p.args.epilogue = {.kind = kernels::EpilogueKind::activation, .activation = kind};
+  if (!p.choose(tape).epilogue_pays) return {};
+  p.d = tape.make("linear_activation", tape.info(x).dtype, tape.info(x).rows, wi.rows);
+  tape.record(
+      "linear_activation", {x, w, bias}, {p.d},
+      [p, plan = p.plan(tape, w)](const Run& r) { p.run(r, plan); }, {}, p.traits());
+  return p.d;
 }
 
 Value linear(Tape& tape, Value x, Value w, Value bias) {

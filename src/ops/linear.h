@@ -17,13 +17,13 @@ namespace saturate::ops {
 //           (ParameterStore::pack)
 Value linear(Tape& tape, Value x, Value w, Value bias = {});
 
-// y = f(x w^T + bias) as one operation, for inference with packed weights; none where there are no
-// such (Tape::packed): linear() and activation() are for that.
+// y = f(x w^T + bias) as one operation, for inference: with packed weights (Tape::packed), and on a GPU
+// where a kernel is faster so. None elsewhere: linear() and activation() are for that.
 //
 // Shapes    as linear().
 // Backward  none.
 // Errors    as linear().
-// Kernel    kernels/gemm/packed/packed_linear.h
+// Kernel    kernels/gemm/packed/packed_linear.h, kernels/gemm/matmul.h
 Value activated_linear(Tape& tape, Value x, Value w, Value bias, kernels::ActivationKind kind);
 
 // Rows [from, from + rows) of x make those of y from `to` on.

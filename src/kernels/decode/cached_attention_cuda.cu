@@ -3,6 +3,7 @@
 
 #include "kernels/decode/cached_attention_device.cuh"
 #include "kernels/decode/cached_attention_impl.h"
+#include "kernels/device/early_launch.cuh"
 #include "runtime/cuda/check.h"
 
 namespace saturate::kernels {
@@ -23,6 +24,7 @@ template <class T, int kVec, int kChunks>
 __global__ void __launch_bounds__(256)
     cached_attention_kernel(CachedAttentionArgs a, int group_lanes, Parts parts) {
   static_assert(kVec * kChunks <= kPerLane);
+  change_over();
   extern __shared__ float shared[];  // (groups, head_size) sums, then (groups) tops, (groups) sums
   const int64_t row = blockIdx.x;
   const int head = blockIdx.y, size = static_cast<int>(a.head_size);
@@ -226,6 +228,7 @@ __global__ void __launch_bounds__(kShortThreads, kShortBlocks)
 // o from the parts of one row and head, in their order.
 template <class T>
 __global__ void cached_attention_join_kernel(CachedAttentionArgs a, Parts parts) {
+  change_over();
   const int64_t row = blockIdx.x, head = blockIdx.y;
   const int size = static_cast<int>(a.head_size);
   T* const out = static_cast<T*>(a.o) + (row * a.heads + head) * size;
@@ -248,7 +251,10 @@ __global__ void cached_attention_join_kernel(CachedAttentionArgs a, Parts parts)
 // Blocks for each of `items` that share up to max_positions: enough to put two on every
 // multiprocessor, as far as each gets kLeast positions.
 int splits_of(const Context& ctx, const CachedAttentionArgs& a, int64_t items) {
-  constexpr int64_t kLeast = 256;  // a block's start and the join cost about as much as these
+  // A block's start and the join cost about as much as 256 positions of one that walks them by eight;
+  // but where few rows leave multiprocessors without a block, a walk of 64 is over sooner.
+  constexpr int64_t kLeast = 64, kWhole = 256;
+  if (a.max_positions < 2 * kWhole) return 1;
   int multiprocessors = 0;
   SAT_CUDA(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ctx.device.index));
@@ -307,13 +313,16 @@ void launch(const Context& ctx, CachedAttentionArgs a) {
   const Parts parts{static_cast<float*>(ctx.workspace), splits + prefix_splits};
   const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(splits));
-  cached_attention_kernel<T, kVec, kChunks>
-      <<<grid, threads, shared, cuda::stream_of(ctx)>>>(a, group_lanes, parts);
+  const bool early = starts_early(ctx, a.rows);
+  SAT_CUDA(launch_kernel(early, cached_attention_kernel<T, kVec, kChunks>, grid,
+                         dim3(static_cast<unsigned>(threads)), shared, cuda::stream_of(ctx), a,
+                         group_lanes, parts));
   SAT_CUDA_LAUNCHED("cached_attention_kernel");
   if (prefix_splits > 0) cached_attention_prefix_cuda(ctx, a, parts.sums, splits, prefix_splits);
   if (parts.count == 1) return;
   const dim3 join(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
-  cached_attention_join_kernel<T><<<join, 64, 0, cuda::stream_of(ctx)>>>(a, parts);
+  SAT_CUDA(launch_kernel(early, cached_attention_join_kernel<T>, join, dim3(64), 0,
+                         cuda::stream_of(ctx), a, parts));
   SAT_CUDA_LAUNCHED("cached_attention_join_kernel");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/device/dropout.cuh"
+#include "kernels/device/early_launch.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/device/vector.cuh"
 #include "kernels/norm/norm_impl.h"
@@ -37,8 +38,16 @@ __global__ void __launch_bounds__(kTeam == Team::warp ? kWarpsPerBlock * kWarp :
   const int64_t r = kTeam == Team::warp
                         ? static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp
                         : static_cast<int64_t>(blockIdx.x);
-  if (r >= a.rows) return;  // whole teams leave
   const int cols = static_cast<int>(a.cols);
+  if (a.rows <= kFewRows) {
+    // What stage 3 reads, while the kernel before this one still runs.
+    for (int c = member * kVec; c < cols; c += size * kVec) {
+      prefetch_to_l2(static_cast<const float*>(a.weight) + c);
+      if (a.bias != nullptr) prefetch_to_l2(static_cast<const float*>(a.bias) + c);
+    }
+    change_over();
+  }
+  if (r >= a.rows) return;  // whole teams leave
   const int64_t row = r * a.cols;
 
   // Stage 1: all loads, then dropout, sum and the row's mean.
@@ -141,9 +150,9 @@ void launch(const Context& ctx, const NormForwardArgs& a) {
   const int64_t packs = (a.cols / kVec + kPacks - 1) / kPacks;
   const int64_t threads =
       kTeam == Team::warp ? kWarpsPerBlock * kWarp : (packs + kWarp - 1) / kWarp * kWarp;
-  norm_forward_kernel<T, kTeam, kPacks>
-      <<<static_cast<unsigned>((a.rows + per_block - 1) / per_block),
-         static_cast<unsigned>(threads), 0, cuda::stream_of(ctx)>>>(a);
+  SAT_CUDA(launch_kernel(starts_early(ctx, a.rows), norm_forward_kernel<T, kTeam, kPacks>,
+                         dim3(static_cast<unsigned>((a.rows + per_block - 1) / per_block)),
+                         dim3(static_cast<unsigned>(threads)), 0, cuda::stream_of(ctx), a));
   SAT_CUDA_LAUNCHED("norm_forward_kernel");
 }
 

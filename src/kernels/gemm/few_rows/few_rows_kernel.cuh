@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "kernels/device/early_launch.cuh"
 #include "kernels/device/mma.cuh"
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/few_rows/few_rows.h"
@@ -39,17 +40,6 @@ __device__ __forceinline__ Chunk read_once(const void* from, bool valid) {
                  : "=r"(c.v[0]), "=r"(c.v[1]), "=r"(c.v[2]), "=r"(c.v[3])
                  : "l"(from));
   return c;
-}
-
-__device__ __forceinline__ void prefetch_to_l2(const void* line) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-}
-
-// Lets the next kernel of the stream come, then awaits the one before this.
-__device__ __forceinline__ void change_over() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 // kStep of k a turn, kAhead turns asked for before they are multiplied: as many as registers hold.
@@ -108,7 +98,8 @@ struct Turn {
 };
 
 template <class T, int kRows8, int kColumns8>
-__global__ void __launch_bounds__(kThreads) matmul_few_rows_kernel(const __grid_constant__ Args p) {
+__global__ void __launch_bounds__(kThreads)
+    matmul_few_rows_mma_kernel(const __grid_constant__ Args p) {
   using S = Shape<kRows8, kColumns8>;
   __shared__ float parts[kWarps][8 * kRows8][S::kSumLd];
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -180,16 +171,8 @@ __global__ void __launch_bounds__(kThreads) matmul_few_rows_kernel(const __grid_
 
 template <class T, int kRows8, int kColumns8>
 cudaError_t launch_shape(const Args& args, int blocks, bool early, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = early ? 1 : 0;
-  return cudaLaunchKernelEx(&config, matmul_few_rows_kernel<T, kRows8, kColumns8>, args);
+  return launch_kernel(early, matmul_few_rows_mma_kernel<T, kRows8, kColumns8>,
+                       dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, args);
 }
 
 template <class T, int kRows8>
