@@ -65,7 +65,8 @@ configure_and_build() {
   shift 2
   [[ -d /usr/local/cuda/bin ]] && PATH="$PATH:/usr/local/cuda/bin"
   say "build (SATURATE_CUDA=$cuda)"
-  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;90a-real}" "$@"
+  cmake --preset default -DSATURATE_CUDA="$cuda" -DCMAKE_CUDA_ARCHITECTURES="${architectures:-75-real;80-real;90a-real}" \
+    -DSATURATE_CUDA_QUICK=OFF "$@"
   cmake --build build -j "${JOBS:-$(nproc)}" "${targets[@]}"
 }
 
@@ -122,6 +123,8 @@ run_tests() {
       echo "saturate.sh: the attention kernel written with CuTe is not compiled: PyPI (nvidia-cutlass) is out of reach" >&2
     fi
   fi
+  # Without a GPU its code is only compiled and linked.
+  [[ -n "$architecture" ]] || options+=(-DSATURATE_CUDA_QUICK=ON)
   configure_and_build AUTO "${architecture:-90a-real}" "${options[@]}"
   allow_small_machines
   say "test"
@@ -141,6 +144,7 @@ quickstart() {
   architecture="$(gpu_architecture)"
   if [[ -f build/build.ninja && -z "${SATURATE_CUDA:-}" ]]; then
     say "build"
+    cmake -DSATURATE_CUDA_QUICK=OFF build >/dev/null
     cmake --build build -j "${JOBS:-$(nproc)}" "${targets[@]}"
   elif [[ -n "$architecture" ]]; then
     configure_and_build AUTO "$architecture"
