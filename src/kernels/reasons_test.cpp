@@ -28,6 +28,7 @@
 #include "kernels/fp8/fp8.h"
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
 #include "kernels/gemm/grouped/grouped_gemm_impl.h"
+#include "kernels/gemm/few_rows/matmul_few_rows.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/ordered/matmul_ordered_cpu.h"
@@ -348,6 +349,19 @@ const ProductRow kProducts[] = {
      product, WITH(x.ta = Transpose::yes, x.tb = Transpose::no, x.bias = any())},
     {matmul_group_fits, "groups run on GPUs",
      product, WITH(x.ta = Transpose::yes, x.tb = Transpose::no, ctx.device = kCpu)},
+    {matmul_few_rows_cuda_fits, "a and b are neither bf16 nor f16", product_f32, WITH(x.m = 64)},
+    {matmul_few_rows_cuda_fits, "more than 64 rows", product, WITH(x.m = 65)},
+    {matmul_few_rows_cuda_fits, "only A B^T is built", product, WITH(x.m = 64, x.tb = Transpose::no)},
+    {matmul_few_rows_cuda_fits, "one product at a time", product, WITH(x.m = 64, x.batch = 2)},
+    {matmul_few_rows_cuda_fits, "no epilogue but bias, residual and activation",
+     product, WITH(x.m = 64, x.epilogue.kind = EpilogueKind::derivative)},
+    {matmul_few_rows_cuda_fits, "A or B is not aligned to 16 bytes in every row",
+     product, WITH(x.m = 64, x.k = 252)},
+    {matmul_few_rows_cuda_fits, "nothing to multiply (k = 0)", product, WITH(x.m = 64, x.k = 0)},
+    {matmul_few_rows_cuda_fits, "a size exceeds 2^30", product, WITH(x.m = 64, x.n = k1 << 30)},
+    {matmul_few_rows_cuda_fits, "the GPU is older than compute capability 8.0 (7.5 for f16)",
+     product, WITH(x.m = 64, gpu.major = 7)},
+    {matmul_few_rows_cuda_pays, "others are faster with so many rows", product, WITH(x.m = 33)},
     {matmul_wgmma_cuda_fits, "multiplies bf16 and f16 only", product_f32, WITH()},
     {matmul_wgmma_cuda_fits, "op(A) and op(B) both transposed", product, WITH(x.ta = Transpose::yes)},
     {matmul_wgmma_cuda_fits, "a transposed A needs results in f32",

@@ -29,7 +29,7 @@ __device__ __forceinline__ void prefetch_to_l2(const void* line) {
 
 // Whether kernels over so many rows are launched early.
 inline bool starts_early(const Context& ctx, int64_t rows) {
-  return rows <= kFewRows && capability_of(ctx.device).major >= 9;
+  return rows <= kFewRows && capability_of(ctx).major >= 9;
 }
 
 // kernel<<<grid, block, shared, stream>>>(arguments...), early where asked for. The kernel calls

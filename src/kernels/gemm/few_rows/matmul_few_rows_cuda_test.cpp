@@ -158,25 +158,5 @@ TEST(MatmulFewRowsPlans, AgreeAndRepeat) {
   }
 }
 
-TEST(MatmulFewRowsRules, SaysWhyItDoesNotFit) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
-  const TestContext t({DeviceKind::cuda, 0});
-  MatmulArgs x{.m = 65, .n = 8, .k = 12, .lda = 16, .ldb = 16, .ab_type = bf16, .d_type = bf16};
-  const auto reason = [&] { return std::string(matmul_few_rows_cuda_fits(t.get(), x).reason); };
-  EXPECT_EQ(reason(), "more than 64 rows");
-  x.m = 64;
-  EXPECT_EQ(reason(), "only A B^T is built");
-  x.tb = Transpose::yes;
-  EXPECT_EQ(reason(), "A or B is not aligned to 16 bytes in every row");
-  x.k = 0;
-  EXPECT_EQ(reason(), "nothing to multiply (k = 0)");
-  x.batch = 2;
-  EXPECT_EQ(reason(), "one product at a time");
-  x.batch = 1, x.epilogue.kind = EpilogueKind::derivative;
-  EXPECT_EQ(reason(), "no epilogue but bias, residual and activation");
-  x.ab_type = x.d_type = f32;
-  EXPECT_EQ(reason(), "a and b are neither bf16 nor f16");
-}
-
 }  // namespace
 }  // namespace saturate::kernels
