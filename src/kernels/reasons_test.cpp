@@ -27,8 +27,8 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/fp8/fp8.h"
 #include "kernels/gemm/bf16/matmul_bf16_cpu.h"
-#include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/few_rows/matmul_few_rows.h"
+#include "kernels/gemm/grouped/grouped_gemm_impl.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/matmul_plan.h"
 #include "kernels/gemm/ordered/matmul_ordered_cpu.h"
@@ -514,7 +514,8 @@ void other(Reasons& reasons, const char* reason, const char* impl, void (*change
     args.dtype = DType::bf16;
   change(args);
   const bool cpu = std::string(impl).ends_with("_cpu");
-  const Context ctx{.device = cpu ? kCpu : kGpu, .capability = &gpu};
+  const Context ctx{
+      .device = cpu ? kCpu : kGpu, .workspace_bytes = kWorkspaceBytes, .capability = &gpu};
   reasons.expect(reason, refusal(impls_of<Args>(), impl, ctx, args), impl);
 }
 
@@ -639,6 +640,29 @@ void provoke_others(Reasons& r) {
                         [](auto& a) { a.ld = k1 << 24; });
   other<CachedAttentionArgs>(r, "head_size > 256 (eight channels a lane)", "cached_attention_cuda",
                              [](auto& a) { a.head_size = 257; });
+  static const auto as_mma = [](CachedAttentionArgs& a) {
+    a.dtype = DType::bf16, a.head_size = 64;
+  };
+  constexpr const char* kMma = "cached_attention_mma_cuda";
+  other<CachedAttentionArgs>(r, "dtype is neither bf16 nor f16", kMma,
+                             [](auto& a) { a.dtype = DType::f32, a.head_size = 64; });
+  other<CachedAttentionArgs>(r, "head_size is neither 64 nor 128", kMma,
+                             [](auto& a) { as_mma(a), a.head_size = 96; });
+  other<CachedAttentionArgs>(r, "the GPU is older than compute capability 8.0", kMma,
+                             [](auto& a) { as_mma(a); }, {.major = 7, .minor = 5});
+  other<CachedAttentionArgs>(r, "qkv, cache or o is not aligned to 16 bytes", kMma,
+                             [](auto& a) { as_mma(a), a.qkv = any(8); });
+  other<CachedAttentionArgs>(r, "a shared prefix is read once for all beams", kMma, [](auto& a) {
+    static constexpr int32_t kShared = 0;
+    as_mma(a), a.rows = a.heads = 1;
+    a.shared_positions = &kShared, a.max_positions = 1024;
+  });
+  other<CachedAttentionArgs>(
+      r, "others are faster with short histories and a query for each key head", kMma,
+      [](auto& a) { as_mma(a), a.heads = a.kv_heads = 8, a.max_positions = 256; });
+  other<CachedAttentionArgs>(r, "2^31 or more rows and heads (grid)", kMma, [](auto& a) {
+    as_mma(a), a.rows = k1 << 30, a.heads = a.kv_heads = 4;
+  });
   other<MemoryWeightsArgs>(r, "max_positions > 6000 (two numbers each in shared memory)",
                            "memory_weights_cuda", [](auto& a) { a.max_positions = 6001; });
   other<CachedAttentionArgs>(r, "more than 65535 heads (grid)", "cached_attention_cuda",
@@ -655,7 +679,7 @@ void provoke_others(Reasons& r) {
   other<Conv2dBackwardArgs>(r, "the workspace is smaller than the weight gradient in fp32",
                             "conv2d_backward_cuda", [](auto& b) {
                               Conv2dArgs& a = b.forward;
-                              a.batch = a.height = a.width = a.channels = a.filters = 8;
+                              a.batch = a.height = a.width = 8, a.channels = a.filters = 4096;
                               b.d_w = any();
                             });
 #endif

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/decode/cached_attention_impl.h"
 #include "kernels/dispatch.h"
 #include "kernels/host/validate.h"
@@ -18,11 +20,32 @@ Fit cuda_fits(const Context&, const CachedAttentionArgs& a) noexcept {
   if (a.heads > 65535) return {"more than 65535 heads (grid)"};
   return fits_cuda(a.dtype, a.rows);
 }
+
+Fit mma_fits(const Context& ctx, const CachedAttentionArgs& a) noexcept {
+  if (a.dtype != DType::bf16 && a.dtype != DType::f16) return {"dtype is neither bf16 nor f16"};
+  if (a.head_size != 64 && a.head_size != 128) return {"head_size is neither 64 nor 128"};
+  if (capability_of(ctx).major < 8) return {"the GPU is older than compute capability 8.0"};
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  if (!aligned(a.qkv) || !aligned(a.cache) || !aligned(a.o))
+    return {"qkv, cache or o is not aligned to 16 bytes"};
+  if (may_share_prefix(a) && room_for_parts(ctx, a) >= 2)
+    return {"a shared prefix is read once for all beams"};
+  if (a.rows * a.heads > INT32_MAX) return {"2^31 or more rows and heads (grid)"};
+  return {};
+}
+
+Fit mma_pays(const Context&, const CachedAttentionArgs& a) noexcept {
+  if (a.heads == a.kv_heads && a.max_positions <= kShortHistory)
+    return {"others are faster with short histories and a query for each key head"};
+  return {};
+}
 #endif
 
-constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {
-    SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits, cached_attention_cuda}){
-        "cached_attention_cpu", DeviceKind::cpu, cpu_fits, cached_attention_cpu}};
+constexpr Impl<CachedAttentionArgs> kCachedAttention[] = {SAT_CUDA_IMPL(
+    {"cached_attention_mma_cuda", DeviceKind::cuda, mma_fits, cached_attention_mma_cuda, nullptr,
+     mma_pays}) SAT_CUDA_IMPL({"cached_attention_cuda", DeviceKind::cuda, cuda_fits,
+                               cached_attention_cuda}){"cached_attention_cpu", DeviceKind::cpu,
+                                                       cpu_fits, cached_attention_cpu}};
 
 void check_pages(const char* op, const CachedAttentionArgs& a) {
   if (a.starts != nullptr || a.slots != nullptr)
@@ -60,6 +83,22 @@ void check_groups(const char* op, const CachedAttentionArgs& a) {
 }
 
 }  // namespace
+
+int64_t room_for_parts(const Context& ctx, const CachedAttentionArgs& a) {
+  constexpr int64_t kTopAndDenominator = 2;
+  const int64_t bytes = (a.head_size + kTopAndDenominator) * int64_t{sizeof(float)};
+  return static_cast<int64_t>(ctx.workspace_bytes) / std::max<int64_t>(1, a.rows * a.heads * bytes);
+}
+
+int mma_splits(const Context& ctx, const CachedAttentionArgs& a) {
+  constexpr int64_t kLeast = 64, kMost = 64;  // positions of a split; splits
+  constexpr int64_t kBlocks = 4;              // of a multiprocessor: enough to hide its reads
+  if (a.max_positions < 2 * kLeast) return 1;
+  const int64_t items = a.rows * a.kv_heads * mma_bundles(a);
+  const int64_t wanted = kBlocks * capability_of(ctx).multiprocessors / items;
+  const int64_t most = std::min({wanted, a.max_positions / kLeast, kMost, room_for_parts(ctx, a)});
+  return static_cast<int>(std::max<int64_t>(1, most));
+}
 
 template <>
 std::span<const Impl<CachedAttentionArgs>> impls_of() noexcept {

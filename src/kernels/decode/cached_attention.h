@@ -51,7 +51,9 @@ namespace saturate::kernels {
 // Long caches: with few rows and heads a GPU shares the positions of each out among several blocks;
 // their parts meet in ctx.workspace, whose size bounds how many there are (none: one block each).
 //
-// Types: qkv, cache, o in dtype; softmax and sums in wide_of(dtype). Aliasing: none.
+// Types: qkv, cache, o in dtype; softmax and sums in wide_of(dtype). In 16 bits, with head_size 64 or 128
+// and query heads that share a key head or histories above 256 positions, a GPU of compute capability
+// 8.0 or later rounds the weights of values to dtype (tensor cores). Aliasing: none.
 //
 // Stream: enqueued on ctx.stream; the grid depends on rows, heads, max_positions and the device
 // alone (graph-capturable). Order: bitwise repeatable.

@@ -12,8 +12,6 @@ namespace {
 using namespace cached;
 
 constexpr int kShortThreads = 128, kShortBlocks = 7;  // of these so many on a multiprocessor
-// Positions up to which a warp is enough for a row and head, where these fill the device.
-constexpr int64_t kShort = 256;
 
 // One block, one row and head and, of gridDim.z splits, one share of the positions behind those
 // that its group shares. A group of lanes shares the channels of one key, so that a key is one
@@ -263,21 +261,10 @@ int splits_of(const Context& ctx, const CachedAttentionArgs& a, int64_t items) {
       std::max<int64_t>(1, std::min({wanted, a.max_positions / kLeast, int64_t{64}})));
 }
 
-// Reading shared positions once takes two more launches: below this it costs more than it saves
-// (one H200, bf16, 5 beams: 27 against 12 us at 128 positions; 4 beams: 133 against 152 us at
-// 4096).
-constexpr int64_t kLeastShared = 1024;
-
-// Parts of each row and head that the workspace holds.
-int64_t room_for_parts(const Context& ctx, const CachedAttentionArgs& a) {
-  const int64_t bytes = a.head_size * int64_t{sizeof(float)} + int64_t{sizeof(Part)};
-  return static_cast<int64_t>(ctx.workspace_bytes) / (a.rows * a.heads * bytes);
-}
-
 // Whether every multiprocessor gets warps enough of one row and head each. Slots are 32-bit there, which
 // those of pages need not be.
 bool is_short(const Context& ctx, const CachedAttentionArgs& a) {
-  return a.max_positions <= kShort && a.page_table == nullptr && aligned16(a.o) &&
+  return a.max_positions <= kShortHistory && a.page_table == nullptr && aligned16(a.o) &&
          a.rows * a.heads >= int64_t{8} * capability_of(ctx.device).multiprocessors;
 }
 
@@ -301,8 +288,7 @@ void launch(const Context& ctx, CachedAttentionArgs a) {
       static_cast<size_t>(groups) * static_cast<size_t>(a.head_size + 2) * sizeof(float);
   int splits = splits_of(ctx, a, a.rows * a.heads), prefix_splits = 0;
   const int64_t room = room_for_parts(ctx, a);
-  const bool plain = a.window == 0 && a.soft_cap == 0.0f && a.bias == nullptr;
-  if (plain && a.shared_positions != nullptr && a.max_positions >= kLeastShared && room >= 2) {
+  if (may_share_prefix(a) && room >= 2) {
     const int64_t items = prefix_blocks(a);
     splits = static_cast<int>(std::min<int64_t>(splits, room - 1));
     prefix_splits = static_cast<int>(std::min<int64_t>(splits_of(ctx, a, items), room - splits));
@@ -319,14 +305,21 @@ void launch(const Context& ctx, CachedAttentionArgs a) {
                          group_lanes, parts));
   SAT_CUDA_LAUNCHED("cached_attention_kernel");
   if (prefix_splits > 0) cached_attention_prefix_cuda(ctx, a, parts.sums, splits, prefix_splits);
-  if (parts.count == 1) return;
-  const dim3 join(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
-  SAT_CUDA(launch_kernel(early, cached_attention_join_kernel<T>, join, dim3(64), 0,
-                         cuda::stream_of(ctx), a, parts));
-  SAT_CUDA_LAUNCHED("cached_attention_join_kernel");
+  if (parts.count > 1) cached_attention_join_cuda(ctx, a, parts.count);
 }
 
 }  // namespace
+
+void cached_attention_join_cuda(const Context& ctx, const CachedAttentionArgs& a, int count) {
+  const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
+  const Parts parts{static_cast<float*>(ctx.workspace), count};
+  with_device_type(a.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    SAT_CUDA(launch_kernel(starts_early(ctx, a.rows), cached_attention_join_kernel<T>, grid,
+                           dim3(64), 0, cuda::stream_of(ctx), a, parts));
+  });
+  SAT_CUDA_LAUNCHED("cached_attention_join_kernel");
+}
 
 void cached_attention_cuda(const Context& ctx, const CachedAttentionArgs& a) {
   with_device_type(a.dtype, [&](auto tag) {

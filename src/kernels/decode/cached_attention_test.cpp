@@ -19,10 +19,14 @@ struct Shape {
 
 class CachedAttention : public testing::OnTarget {
  protected:
+  // Weights of values up to `largest` may be rounded to dtype before they are summed.
+  double rounded_weights(double largest) const {
+    return dtype() == DType::f32 ? 0 : unit() * largest;
+  }
   Guarded ints(const std::vector<int32_t>& v) const {
     return Guarded(stream(), DType::i32, Values(v.begin(), v.end()));
   }
-  void masks_caps_and_biases(int64_t heads, int64_t most);
+  void masks_caps_and_biases(int64_t heads, int64_t size, int64_t most);
 };
 INSTANTIATE_TEST_SUITE_P(Targets, CachedAttention, testing::all_targets(), testing::target_name);
 
@@ -108,7 +112,9 @@ TEST_P(CachedAttention, MatchesReference) {
   for (const Shape s :
        {Shape{1, 1, 1, 3}, Shape{4, 4, 64, 40}, Shape{6, 2, 40, 70}, Shape{4, 1, 128, 300},
         Shape{2, 2, 33, 17}, Shape{2, 1, 256, 20}, Shape{2, 1, 64, 2100}, Shape{3, 3, 40, 777},
-        Shape{264, 8, 64, 40}, Shape{264, 132, 16, 9}, Shape{264, 4, 40, 50}}) {
+        Shape{264, 8, 64, 40}, Shape{264, 132, 16, 9}, Shape{264, 4, 40, 50}, Shape{24, 2, 64, 300},
+        Shape{8, 2, 128, 1100}, Shape{3, 3, 64, 31}, Shape{16, 1, 128, 20},
+        Shape{220, 220, 64, 40}}) {
     for (const Layout layout : {Layout::contiguous, Layout::slots, Layout::paged}) {
       SCOPED_TRACE(::testing::Message() << "max_positions " << s.max_positions << " layout "
                                         << static_cast<int>(layout));
@@ -151,7 +157,8 @@ TEST_P(CachedAttention, MatchesReference) {
       for (const double v : qkv) largest = std::max(largest, std::fabs(v));
       const double score = largest * largest * std::sqrt(static_cast<double>(s.head_size));
       const double slack =
-          wide_unit() * largest * (4 + score + std::sqrt(static_cast<double>(s.max_positions)));
+          wide_unit() * largest * (4 + score + std::sqrt(static_cast<double>(s.max_positions))) +
+          rounded_weights(largest);
       testing::expect_close("o", o.values(), want, unit(), Values(want.size(), slack));
       testing::expect_close("cache", cache.values(), cached, 0.0);
       const auto first = o.bytes();
@@ -206,9 +213,9 @@ TEST_P(CachedAttention, ReadsAMemory) {
 }
 
 // A window and a cap and a bias of distances, each by itself and together, against plain sums.
-void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t most) {
-  constexpr int64_t kSize = 16;
-  const int64_t width = heads * kSize;
+void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t size, int64_t most) {
+  const int64_t width = heads * size;
+  const auto scale = static_cast<float>(2 / std::sqrt(static_cast<double>(size)));
   const Cache where(Layout::contiguous, most);
   const Values qkv = random(kRows * 3 * width, 1), old = random(kRows * most * 2 * width, 2),
                biases = wide_random(heads * most, 3);
@@ -228,10 +235,10 @@ void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t most) {
                              .rows = kRows,
                              .heads = heads,
                              .kv_heads = heads,
-                             .head_size = kSize,
+                             .head_size = size,
                              .max_positions = most,
                              .dtype = dtype(),
-                             .scale = 0.5f,
+                             .scale = scale,
                              .window = window,
                              .soft_cap = cap,
                              .bias = biased ? bias.data() : nullptr,
@@ -241,31 +248,33 @@ void CachedAttention::masks_caps_and_biases(int64_t heads, int64_t most) {
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t last = where.positions[static_cast<size_t>(r)];
         double sum = 0;
-        Values o_head(kSize);
+        Values o_head(static_cast<size_t>(size));
         for (int64_t j = window > 0 ? std::max<int64_t>(0, last + 1 - window) : 0; j <= last; ++j) {
-          const double* q = &qkv[static_cast<size_t>(r * 3 * width + h * kSize)];
+          const double* q = &qkv[static_cast<size_t>(r * 3 * width + h * size)];
           const double* k = j == last
                                 ? q + width
-                                : &old[static_cast<size_t>((r * most + j) * 2 * width + h * kSize)];
-          double s = 0.5 * std::inner_product(q, q + kSize, k, 0.0);
+                                : &old[static_cast<size_t>((r * most + j) * 2 * width + h * size)];
+          double s = double{scale} * std::inner_product(q, q + size, k, 0.0);
           if (cap > 0) s = cap * std::tanh(s / cap);
           if (biased) s += biases[static_cast<size_t>(h * most + last - j)];
           sum += std::exp(s);
-          for (int64_t c = 0; c < kSize; ++c)
+          for (int64_t c = 0; c < size; ++c)
             o_head[static_cast<size_t>(c)] += std::exp(s) * k[width + c];
         }
-        for (int64_t c = 0; c < kSize; ++c)
-          want[static_cast<size_t>(r * width + h * kSize + c)] =
+        for (int64_t c = 0; c < size; ++c)
+          want[static_cast<size_t>(r * width + h * size + c)] =
               o_head[static_cast<size_t>(c)] / sum;
       }
-    // As in MatchesReference, with values up to 5 and 16 channels; the bias adds to the scores.
-    const double slack = wide_unit() * 5 * (4 + 25 * 4 + 25);
+    // As in MatchesReference, with values up to 5 and up to 64 channels; the bias adds to the scores.
+    const double slack = wide_unit() * 5 * (4 + 25 * 8 + 25) + rounded_weights(5);
     testing::expect_close("o", o.values(), want, unit(), Values(want.size(), slack));
   }
 }
 TEST_P(CachedAttention, MasksCapsAndBiasesScores) {
-  masks_caps_and_biases(3, 600);
-  masks_caps_and_biases(220, 40);  // a warp each
+  for (const int64_t size : {16, 64}) {
+    masks_caps_and_biases(3, size, 600);
+    masks_caps_and_biases(220, size, 40);  // a warp each
+  }
 }
 
 // Without a workspace one block reads all positions: the answer is the same but for rounding.
@@ -295,7 +304,7 @@ TEST_P(CachedAttention, NeedsNoWorkspace) {
   args.o = whole.data();
   cached_attention(bare, args);
   // Values lie in a few standard deviations: 8 bounds them and their weighted sum.
-  const double slack = wide_unit() * 8 * (4 + 64 + std::sqrt(3000.0));
+  const double slack = wide_unit() * 8 * (4 + 64 + std::sqrt(3000.0)) + rounded_weights(8);
   testing::expect_close("o", split.values(), whole.values(), 2 * unit(),
                         Values(static_cast<size_t>(kRows * q_width), slack));
 }
@@ -349,7 +358,8 @@ TEST_P(CachedAttention, ReadsASharedPrefix) {
       step(cache, o);
       step(cache, again);
       const double slack =
-          wide_unit() * 8 * (4 + 64 + std::sqrt(static_cast<double>(s.max_positions)));
+          wide_unit() * 8 * (4 + 64 + std::sqrt(static_cast<double>(s.max_positions))) +
+          rounded_weights(8);
       testing::expect_close("o", o.values(), alone.values(), 2 * unit(),
                             Values(static_cast<size_t>(kBeams * q_width), slack));
       testing::expect_close("cache", cache.values(), alone_cache.values(), 0.0);
