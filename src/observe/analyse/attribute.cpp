@@ -227,7 +227,7 @@ Leaf BusyLeaves::of(const DeviceOp& op, int64_t multiprocessors) {
     case OpKind::fill:
       return Leaf::fill;
     case OpKind::graph:
-      return Leaf::graph;
+      return op.end_ns - op.start_ns < kTinyKernelNs ? Leaf::tiny : Leaf::graph;
     case OpKind::kernel:
       break;
   }

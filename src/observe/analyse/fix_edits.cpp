@@ -87,14 +87,24 @@ class GraphsEdit {
 
 // Of each run of short kernels, those that are no products become one, as long as the longest, and
 // products of one name become one, as long as the longest of these: what a remedy makes of them that
-// writes them anew, beyond issuing them at once. At most, for a batch of products has more work.
+// writes them anew, beyond issuing them at once. At most, for a batch of products has more work. Small
+// fills go along. Short graphs, one after the other, are steps of a loop, of which kUnrolled become one.
 class TinyEdit {
  public:
   void operator()(ReplayEvent& e, ReplayOp* ops) {
+    constexpr int64_t kUnrolled = 32;
     for (uint32_t i = 0; i < e.ops; ++i) {
+      if (ops[i].leaf == Leaf::fill && ops[i].bytes < kSmallCopy && !longest_.empty()) {
+        ops[i].duration_ns = 0;
+        ops[i].back_to_back = true;
+        continue;
+      }
+      if (ops[i].leaf == Leaf::tiny && ops[i].graph) {
+        ops[i].duration_ns /= kUnrolled;
+        continue;
+      }
       if (ops[i].leaf != Leaf::tiny) {
-        if (ops[i].blocks > 0 || is_in(ops[i]) || is_out(ops[i]) || ops[i].leaf == Leaf::graph)
-          longest_.clear();
+        if (ops[i].blocks > 0 || is_in(ops[i]) || is_out(ops[i]) || ops[i].graph) longest_.clear();
         continue;
       }
       int64_t& longest = longest_[ops[i].product ? ops[i].name : kNone];
@@ -179,27 +189,34 @@ class TransfersEdit {
 // Of each run of neighbouring kernels that work element by element, at most of all that are bound by
 // memory, one launch stays; likely, also one pass over the memory, the longest. Surely they move the
 // bytes that they do now: what the backward pass reads has to be written. Two of the same name in a
-// row work on different data. So do, likely, runs that repeat: one launch, but as many passes. Tiny ones
-// take their time to start, not for memory.
+// row work on different data, but for the parts of an operation on 2^28 elements or more, which are
+// indexed by 32 bits. So do, likely, runs that repeat: one launch, but as many passes. Tiny ones take their
+// time to start, not for memory.
 class FusionEdit {
  public:
   explicit FusionEdit(Assume assume) : assume_(assume) {}
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     for (uint32_t i = 0; i < e.ops; ++i) {
-      if (!(assume_ >= Assume::at_most ? ops[i].memory_kernel : ops[i].pointwise)) {
+      const bool moves = ops[i].leaf == Leaf::copy_device && assume_ != Assume::surely;
+      if (!moves && !(assume_ >= Assume::at_most ? ops[i].memory_kernel : ops[i].pointwise)) {
         longest_ = 0;
         last_name_ = kNone;
+        in_parts_ = false;
         continue;
       }
       // A longer one pays only what it is longer: the run then costs as much as its longest.
       const int64_t ns = ops[i].duration_ns;
-      const bool first = longest_ == 0 || ops[i].name == last_name_;
+      in_parts_ = in_parts_ || ops[i].blocks >= kLeastOfParts;
+      const bool again = ops[i].name == last_name_, part = again && in_parts_;
+      const bool first = longest_ == 0 || (again && !part);
       const bool other_data =
           assume_ == Assume::likely && ops[i].repeats && ops[i].leaf != Leaf::tiny;
       if (first || other_data) longest_ = 0;
       last_name_ = ops[i].name;
-      if (assume_ != Assume::surely) ops[i].duration_ns = std::max<int64_t>(0, ns - longest_);
-      longest_ = std::max(longest_, ns);
+      all_parts_ = ns + (part ? all_parts_ : 0);
+      if (assume_ != Assume::surely)
+        ops[i].duration_ns = std::min(ns, std::max<int64_t>(0, all_parts_ - longest_));
+      longest_ = std::max(longest_, all_parts_);
       if (!first && e.ops == 1) {
         ops[i].back_to_back = true;
         e.call_ns = 0;
@@ -209,9 +226,11 @@ class FusionEdit {
   }
 
  private:
+  static constexpr int64_t kLeastOfParts = int64_t{1} << 19;  // blocks, of 512 elements each
   Assume assume_;
-  int64_t longest_ = 0;
+  int64_t longest_ = 0, all_parts_ = 0;  // of a run; of the operation whose parts come
   uint32_t last_name_ = kNone;
+  bool in_parts_ = false;  // the run has an operation that comes in parts
 };
 
 // A wait goes; with it, at most, what reads the value: its copy, its calls and their host code. What

@@ -115,7 +115,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.action =
           torch ? "torch.compile(model, mode=\"reduce-overhead\"), or capture the step with "
                   "torch.cuda.graph"
-          : jax ? "put the whole step under one jax.jit"
+          : jax ? "put the whole step under one jax.jit; a loop of short steps (lax.scan, "
+                  "fori_loop): "
+                  "unroll=8 or more, or lax.associative_scan"
                 : "capture the step: cudaStreamBeginCapture ... EndCapture, then cudaGraphLaunch";
       f.caveat =
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "

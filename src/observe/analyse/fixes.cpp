@@ -154,7 +154,7 @@ double computing_share(const Replay& replay) {
   int64_t ns = 0;
   replay.visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t) {
     for (uint32_t i = 0; i < e.ops; ++i)
-      if (ops[i].blocks > 0 || ops[i].leaf == Leaf::graph) ns += ops[i].duration_ns;
+      if (ops[i].blocks > 0 || ops[i].graph) ns += ops[i].duration_ns;
   });
   return static_cast<double>(ns) /
          static_cast<double>(std::max<int64_t>(1, replay.measured().total_ns));

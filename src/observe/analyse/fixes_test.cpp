@@ -375,6 +375,25 @@ TEST(Fixes, WhatIsAGraphIsNotPromisedOne) {
   EXPECT_LT(promise(OpKind::graph), 1.01);
 }
 
+// Graphs of a few microseconds are steps of a loop: launches, most of which one long graph needs not.
+TEST(Fixes, ShortGraphsAreLaunches) {
+  const auto told = [](int64_t graph_ns) {
+    return run([=](Simulator& s) {
+             for (int k = 0; k < 50; ++k) {
+               s.host(3'000);
+               s.graph(1, graph_ns);
+             }
+           })
+        .fixes;
+  };
+  const FixReport brief = told(6'000), whole = told(60'000);
+  ASSERT_FALSE(brief.worth.empty());
+  EXPECT_EQ(brief.worth[0].kind, FixKind::graphs);
+  EXPECT_GT(brief.worth[0].high, 4) << "an unrolled loop has fewer and longer ones";
+  const Fix* other = find(whole, FixKind::graphs);
+  EXPECT_LT(other->speedup, kWorth);
+}
+
 // XLA's threads wait for the one that calls them: what looks like data that is late goes with the calls.
 TEST(Fixes, OneProgramOfJaxMayLeaveTheDevicesWorkAlone) {
   Simulator s{Machine{}};

@@ -19,7 +19,7 @@ constexpr std::array<LeafInfo, kLeaves> kInfo = {{
     {"low_grid", "low-grid kernels",
      "Kernels with fewer blocks than three quarters of the device's multiprocessors."},
     {"tiny", "tiny kernels",
-     "Kernels shorter than 10 us: starting them costs about as much as running them."},
+     "Kernels and graphs shorter than 10 us: starting them costs about as much as running them."},
     {"communication", "exposed communication",
      "Collectives and transfers between devices while nothing was computed."},
     {"copy_in_pageable", "exposed copy to device, pageable",

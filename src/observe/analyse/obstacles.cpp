@@ -14,7 +14,7 @@ constexpr double kPlaces = 1.5;
 constexpr double kOften = 0.5;  // a step
 
 bool is_kernel(const ReplayOp& op) {
-  return op.leaf <= Leaf::communication && op.leaf != Leaf::graph;
+  return op.leaf <= Leaf::communication && !op.graph;
 }
 
 }  // namespace

@@ -270,7 +270,7 @@ void Replay::remove_cost(double slowdown) {
 
 bool Replay::computes() const {
   return std::any_of(ops_.begin(), ops_.end(),
-                     [](const ReplayOp& op) { return op.blocks > 0 || op.leaf == Leaf::graph; });
+                     [](const ReplayOp& op) { return op.blocks > 0 || op.graph; });
 }
 
 Replay::WithoutPart Replay::step_without(
@@ -406,7 +406,7 @@ ReplayTimes Replay::times_of(const std::vector<int64_t>& starts) const {
 bool Replay::begins_beside_work() const {
   const uint32_t stream = ops_[marks_.front()].stream;
   return std::none_of(ops_.begin(), ops_.end(), [&](const ReplayOp& op) {
-    return op.stream == stream && (op.blocks > 0 || op.leaf == Leaf::graph);
+    return op.stream == stream && (op.blocks > 0 || op.graph);
   });
 }
 

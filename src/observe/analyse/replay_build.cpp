@@ -239,6 +239,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.device = trace.streams[op.stream].device;
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
       r.blocks = op.kind == OpKind::kernel ? op.size : 0;
+      r.graph = op.kind == OpKind::graph;
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;
       r.has_room = r.blocks > 0 && 2 * r.blocks <= multiprocessors;
       r.leaf = leaves.of(op, multiprocessors);
@@ -330,7 +331,7 @@ void Replay::find_copies_of_updates() {
     const ReplayOp& op = ops_[i];
     std::vector<uint32_t>& copies = copied[op.stream];
     if (op.leaf == Leaf::copy_device && op.bytes >= kLarge) copies.push_back(i);
-    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
+    if (op.blocks == 0 && !op.graph) continue;
     for (const uint32_t c : copies)
       ops_[c].of_update = op.updates_part && op.duration_ns < ops_[c].duration_ns;
     copies.clear();
@@ -467,7 +468,7 @@ void Replay::find_reads() {
     };
     kernels += is_kernel(e) ? 1 : 0;
     for (uint32_t o = e.first_op; o < e.first_op + e.ops; ++o)
-      kernels += ops_[o].leaf == Leaf::graph ? kOfAGraph : 0;
+      kernels += ops_[o].graph ? kOfAGraph : 0;
     if (e.ops != 1) continue;
     const ReplayOp& copy = ops_[e.first_op];
     if ((copy.leaf != Leaf::copy_out && copy.leaf != Leaf::copy_out_pageable) ||

@@ -35,7 +35,7 @@ void Replay::find_written_attention() {
       s.backward = s.backward || (op.softmax && op.backward);
       continue;
     }
-    if (op.blocks == 0 && op.leaf != Leaf::graph) continue;
+    if (op.blocks == 0 && !op.graph) continue;
     Stream next;
     if (op.product && s.softmax && s.product != kNone) {
       for (const uint32_t k : s.between) ops_[k].of_weights = true;
@@ -80,7 +80,7 @@ void Replay::find_repeats() {
       run.push_back(i);
       continue;
     }
-    if (ops_[i].blocks == 0 && ops_[i].leaf != Leaf::graph) continue;
+    if (ops_[i].blocks == 0 && !ops_[i].graph) continue;
     mark(run);
     run.clear();
   }
@@ -97,7 +97,7 @@ void Replay::find_doubles_before(const Trace& trace, size_t first_op) {
     doubles = is_double(trace.names[op.name]);
     break;
   }
-  for (ReplayOp& op : ops_) op.may_double = doubles && op.leaf == Leaf::graph;
+  for (ReplayOp& op : ops_) op.may_double = doubles && op.graph;
 }
 
 }  // namespace saturate::observe

@@ -270,6 +270,23 @@ TEST(Fusion, OfOperationsOnArraysIsNoGuess) {
   EXPECT_EQ(torch.fixes.possible[0].kind, FixKind::fusion);
 }
 
+// An operation on more than 2^31 bytes comes in parts of one name, which are no passes over other data.
+TEST(Fusion, JoinsThePartsOfLargeOperations) {
+  const auto highest = [](int64_t blocks) {
+    const Told t = tell([=](Simulator& s, int) {
+      for (const char* name : {"elementwise_equal", "elementwise_less", "elementwise_and"})
+        for (int part = 0; part < 4; ++part) s.kernel(name, 500'000, 7, blocks);
+      s.kernel("nvjet_sm90_hsh_192x192_64x3_2x1_v_bz_coopB_NNN", 1'000'000);
+    });
+    const auto& all = t.fixes.possible;
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [](const Fix& f) { return f.kind == FixKind::fusion; });
+    return at == all.end() ? 1.0 : at->high;
+  };
+  EXPECT_NEAR(highest(int64_t{1} << 19), 7.0 / 3, 0.05) << "one pass of four parts";
+  EXPECT_LT(highest(1 << 12), 2) << "other data: four passes, joined only where they meet";
+}
+
 TEST(Transforms, OfAwkwardLengthsAreNamed) {
   const auto program = [](const char* name, int64_t ns) {
     return [=](Simulator& s, int) {
