@@ -548,6 +548,7 @@ Analysis Analyser::finish(const Trace& trace) {
     r.softmax_lines = d.issued.of_names(trace, is_softmax);
     r.double_lines = d.issued.of_names(trace, is_double);
     r.transform_lines = d.issued.of_names(trace, is_detour_transform);
+    r.sort_lines = d.issued.of_names(trace, is_sort);
     r.device_copy_lines = d.issued.device_copies(trace);
     a.devices.push_back(std::move(r));
   }

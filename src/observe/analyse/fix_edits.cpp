@@ -433,6 +433,12 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         for (uint32_t i = 0; i < e.ops; ++i)
           if (ops[i].detour) ops[i].duration_ns = at_most ? 0 : ops[i].duration_ns / 2;
       };
+    case FixKind::sorts:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        if (at_most) return drop_kernels(e, ops, [](const ReplayOp& op) { return op.sorts; });
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].sorts) ops[i].duration_ns /= 2;
+      };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
     case FixKind::precision:

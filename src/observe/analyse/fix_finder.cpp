@@ -88,14 +88,27 @@ Fix FixFinder::find(FixKind kind) const {
                step(kinds, Assume::likely));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
-  } else if (kind == FixKind::weight_casts || kind == FixKind::one_attention) {
+  } else if (kind == FixKind::weight_casts) {
     set_sure_part(f, surely, step(kinds, Assume::ahead));
-  } else if (kind == FixKind::kernel_copies) {
+  } else if (kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
+             kind == FixKind::sorts) {
     // What their launches cost is the launches' matter.
-    const double copies =
-        replay_.serial_ns([](const ReplayOp& op) { return op.copies ? op.duration_ns : 0; });
-    set_sure_part(f, base_ / (base_ - copies) < kWorthCopies ? base_ : surely,
-                  step(kinds, Assume::ahead), kWorthCopies);
+    const double marked = replay_.serial_ns([=](const ReplayOp& op) {
+      const bool is_one = kind == FixKind::kernel_copies   ? op.copies
+                          : kind == FixKind::one_attention ? op.of_weights
+                                                           : op.sorts;
+      return is_one ? op.duration_ns : 0;
+    });
+    set_sure_part(f, base_ / std::max(1.0, base_ - marked) < kWorthCopies ? base_ : surely,
+                  step(kinds, Assume::ahead),
+                  kind == FixKind::one_attention ? kWorth : kWorthCopies);
+    // Rows picked by indices may be a look-up, or a copy in another order.
+    if (kind == FixKind::kernel_copies && f.speedup == 1) {
+      const double picked = replay_.serial_ns(
+          [](const ReplayOp& op) { return op.copies || op.gathers ? op.duration_ns : 0; });
+      f.high = kSameBound * base_ / std::max(1.0, base_ - picked);
+      f.unsure = f.high >= kWorthPossible;
+    }
   } else if (kind == FixKind::product_types || kind == FixKind::float64 ||
              kind == FixKind::transforms) {
     set_sure_part(f, surely, step(kinds, Assume::at_most));

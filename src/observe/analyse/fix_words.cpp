@@ -54,13 +54,16 @@ double host_share(const DeviceAnalysis& d, const std::array<double, kLeaves>& ns
 
 // The share of the time in kernels whose names `which` takes.
 double kernels_share(const DeviceAnalysis& d, bool (*which)(std::string_view)) {
-  int64_t ns = 0, kernels = 0;
+  int64_t ns = 0, kernels = 0, others = 0;
   for (const KernelStat& k : d.kernels) {
     kernels += k.total_ns;
     if (which(k.name)) ns += k.total_ns;
   }
+  for (const Leaf leaf : {Leaf::graph, Leaf::copy_in_pageable, Leaf::copy_in,
+                          Leaf::copy_out_pageable, Leaf::copy_out, Leaf::copy_device, Leaf::fill})
+    others += d.budget[leaf];
   return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, kernels)) *
-         static_cast<double>(d.budget.busy_ns()) /
+         static_cast<double>(d.budget.busy_ns() - others) /
          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
@@ -436,9 +439,18 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
     case FixKind::kernel_copies:
       f.evidence = fmt::format(
           "{:.1f}% of the time kernels only copy: to other strides, several tensors into one, or "
-          "one "
-          "several times",
+          "one several times",
           100 * kernels_share(d, is_copy));
+      if (f.unsure) {
+        f.evidence += fmt::format("; in {:.1f}% rows are picked by their indices",
+                                  100 * kernels_share(d, is_gather));
+        f.action =
+            "indices in place of rows in another order; no copy of what stays as it is, such "
+            "as what the beams of a text share, and none of what is picked again later";
+        f.caveat = "brings nothing where rows have to be looked up: in tables, in lists of samples";
+        f.assumes = "all of these copies and picks go, and the device's other work stays";
+        break;
+      }
       f.action =
           torch
               ? "read it where it lies: a view or expand() in place of repeat(), contiguous() and "
@@ -502,6 +514,24 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "power of two";
       f.caveat = "a padded transform has other frequencies; a convolution stays the same";
       f.assumes = "these kernels take from three quarters of their time to none of it";
+      break;
+    case FixKind::sorts:
+      f.evidence =
+          fmt::format("{:.1f}% of the time is sorting, or merging what a sort brought together",
+                      100 * kernels_share(d, is_sort));
+      f.action =
+          torch
+              ? "keep what comes out of it: a sparse matrix in rows (to_sparse_csr()) or coalesced "
+                "once, torch.unique and argsort before the loop; topk for a few of many; randint "
+                "in place of randperm(n)[:k]; an embedding's gradient sorts its indices"
+          : jax ? "draw with replacement (jax.random.randint, choice(replace=True)) in place of "
+                  "permutation(n)[:k]; lax.top_k for a few of many; sort once before the loop"
+                : "keep what comes out of it, pick a few of many without a full sort, draw with "
+                  "replacement in place of permuting";
+      f.caveat = "an order that is new in each step has to be made";
+      f.assumes =
+          "these kernels take from three quarters of their time to none of it, and a tenth "
+          "more";
       break;
     case FixKind::attention: {
       const double part = f.share;
@@ -655,6 +685,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::one_attention:
     case FixKind::float64:
     case FixKind::transforms:
+    case FixKind::sorts:
       return 0;
     case FixKind::processes:
     case FixKind::batch:

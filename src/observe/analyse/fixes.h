@@ -35,6 +35,7 @@ enum class FixKind : uint8_t {
   one_attention,  // attention in one kernel, which does not write its weights
   float64,        // float32 where nobody asked for more
   transforms,     // Fourier transforms of lengths that need no detour
+  sorts,          // an order that is made once, or none
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput

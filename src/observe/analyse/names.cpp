@@ -133,6 +133,18 @@ bool is_copy(std::string_view kernel) {
                      "wrapped_concatenate", "wrapped_broadcast"});
 }
 
+bool is_gather(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512),
+                 {"vectorized_gather_kernel", "indexSelect", "index_select"});
+}
+
+bool is_sort(std::string_view kernel) {
+  return has_any(
+      lower(kernel.substr(0, 512)),
+      {"radix_sort", "radixsort", "merge_sort", "mergesort", "bitonicsort", "segmentedsort",
+       "segmented_sort", "devicesegmentedsort", "coalescevalues", "unique_by_key"});
+}
+
 bool is_detour_transform(std::string_view kernel) { return has_any(lower(kernel), {"bluestein"}); }
 
 bool is_softmax(std::string_view kernel) {

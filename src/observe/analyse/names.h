@@ -53,6 +53,10 @@ bool is_rounding(std::string_view kernel);
 // Whether a kernel writes elsewhere what it reads and does nothing else: other strides, several as
 // one, one several times. Not a look-up by indices, nor one that changes the type.
 bool is_copy(std::string_view kernel);
+// Whether a kernel picks rows by their indices: a look-up, or a copy in another order.
+bool is_gather(std::string_view kernel);
+// Whether a kernel is of a sort, or merges what a sort has brought together.
+bool is_sort(std::string_view kernel);
 // Whether a kernel is of a Fourier transform whose length has a large prime factor: such lengths take
 // a detour by longer transforms (Bluestein's).
 bool is_detour_transform(std::string_view kernel);

@@ -13,9 +13,7 @@ namespace {
 constexpr double kPlaces = 1.5;
 constexpr double kOften = 0.5;  // a step
 
-bool is_kernel(const ReplayOp& op) {
-  return op.leaf <= Leaf::communication && !op.graph;
-}
+bool is_kernel(const ReplayOp& op) { return op.leaf <= Leaf::communication && !op.graph; }
 
 }  // namespace
 

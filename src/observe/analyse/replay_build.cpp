@@ -177,7 +177,9 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kDetour = 65536,
     kDouble = 131072,
     kSoftmax = 262144,
-    kBesideAttention = 524288
+    kBesideAttention = 524288,
+    kSorts = 1048576,
+    kGathers = 2097152
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -267,6 +269,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_partial_update(name)) known |= kUpdates;
         if (op.kind == OpKind::kernel && is_copy(name)) known |= kCopies;
         if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
+        if (op.kind == OpKind::kernel && is_sort(name)) known |= kSorts;
+        if (op.kind == OpKind::kernel && is_gather(name)) known |= kGathers;
         if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
         if ((known & kMemory) && is_softmax(name)) known |= kSoftmax;
         if ((known & kMemory) && is_beside_attention(name)) known |= kBesideAttention;
@@ -287,6 +291,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.updates_part = known & kUpdates;
       r.copies = known & kCopies;
       r.detour = known & kDetour;
+      r.sorts = known & kSorts;
+      r.gathers = known & kGathers;
       r.doubles = known & kDouble;
       r.softmax = known & kSoftmax;
       r.beside_attention = known & kBesideAttention;

@@ -287,6 +287,59 @@ TEST(Fusion, JoinsThePartsOfLargeOperations) {
   EXPECT_LT(highest(1 << 12), 2) << "other data: four passes, joined only where they meet";
 }
 
+// Indices that are sorted in each step, to draw some of them or to merge what is equal.
+TEST(Sorts, AreNamedWithTheirRange) {
+  constexpr const char* kSort =
+      "void cub::_V_300200_SM_900::detail::radix_sort::DeviceRadixSortOnesweepKernel<";
+  EXPECT_TRUE(is_sort(kSort));
+  EXPECT_TRUE(is_sort("void at::native::apply::coalesceValuesKernel<float, float>(l"));
+  EXPECT_FALSE(is_sort("nvjet_sm90_hsh_192x192_64x3_2x1_v_bz_coopB_NNN"));
+  const auto program = [=](bool sorted) {
+    return [=](Simulator& s, int) {
+      for (int k = 0; sorted && k < 4; ++k) s.kernel(kSort, 500'000);
+      for (int k = 0; k < 5; ++k) s.kernel("sm90_gemm_bf16bf16", 400'000);
+    };
+  };
+  const Told before = tell(program(true)), after = tell(program(false));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::sorts);
+  expect_sound(before, FixKind::sorts, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::sorts)->speedup, 1);
+}
+
+// Rows that are picked by indices: caches that are put in another order, or look-ups, which have to be.
+TEST(KernelCopies, OfPickedRowsArePossible) {
+  constexpr const char* kPick = "void at::native::vectorized_gather_kernel<16, long>(char*, c";
+  const auto possible = [](bool picks) {
+    const Told t = tell([=](Simulator& s, int) {
+      for (int k = 0; picks && k < 6; ++k) s.kernel(kPick, 200'000);
+      for (int k = 0; k < 6; ++k) s.kernel("sm90_gemm_bf16bf16", 200'000);
+    });
+    const auto& all = t.fixes.possible;
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [](const Fix& f) { return f.kind == FixKind::kernel_copies; });
+    return at == all.end() ? 1.0 : at->high;
+  };
+  EXPECT_NEAR(possible(true), 2.2, 0.1);
+  EXPECT_EQ(possible(false), 1);
+}
+
+// Softmax that only costs launches is the launches' matter.
+TEST(OneAttention, IsNoCauseWhereTheDeviceWaitsForLaunches) {
+  const Told t = tell([](Simulator& s, int) {
+    for (int i = 0; i < 12; ++i) {
+      for (const char* name : {"nvjet_sm90_tst_64x32_64x16_2x1_v_bz_TNT", "cunn_SoftMaxForward",
+                               "nvjet_sm90_tst_64x32_64x16_2x1_v_bz_TNN"}) {
+        s.host(20'000);
+        s.kernel(name, 2'000);
+      }
+    }
+  });
+  EXPECT_EQ(find(t.fixes, FixKind::one_attention)->speedup, 1);
+  ASSERT_FALSE(t.fixes.worth.empty());
+  EXPECT_EQ(t.fixes.worth[0].kind, FixKind::graphs);
+}
+
 TEST(Transforms, OfAwkwardLengthsAreNamed) {
   const auto program = [](const char* name, int64_t ns) {
     return [=](Simulator& s, int) {

@@ -218,6 +218,7 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
       if (first->kind == FixKind::one_attention) add_work(d.softmax_lines, "of the softmax");
       if (first->kind == FixKind::float64) add_work(d.double_lines, "of what computes in float64");
       if (first->kind == FixKind::transforms) add_work(d.transform_lines, "of these transforms");
+      if (first->kind == FixKind::sorts) add_work(d.sort_lines, "of the sorting");
     }
     add_work(d.work_lines, "of the device's work");
   } else if (id == "growth_bound" || h.idle_ns >= 0.1 * static_cast<double>(d.budget.total_ns())) {
