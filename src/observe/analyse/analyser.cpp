@@ -549,6 +549,9 @@ Analysis Analyser::finish(const Trace& trace) {
     r.double_lines = d.issued.of_names(trace, is_double);
     r.transform_lines = d.issued.of_names(trace, is_detour_transform);
     r.sort_lines = d.issued.of_names(trace, is_sort);
+    r.communication_lines = d.issued.of_names(trace, [](std::string_view name) {
+      return classify_kernel(name) == KernelClass::communication;
+    });
     r.device_copy_lines = d.issued.device_copies(trace);
     a.devices.push_back(std::move(r));
   }

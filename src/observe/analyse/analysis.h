@@ -84,7 +84,8 @@ struct DeviceAnalysis {
   // Lines that gave the device its work; those that copied, those of products that could have fewer
   // bits, and of what other fixes take away.
   WorkLines work_lines, copy_lines, product_lines, odd_product_lines, device_copy_lines,
-      kernel_copy_lines, softmax_lines, double_lines, transform_lines, sort_lines;
+      kernel_copy_lines, softmax_lines, double_lines, transform_lines, sort_lines,
+      communication_lines;
   // Of the time in which the launching thread waited for data or was blocked, half a millisecond or
   // more at a time: all of it, and what other threads waited for meanwhile, by kind and name.
   int64_t waited_ns = 0;

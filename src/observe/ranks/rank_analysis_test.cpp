@@ -229,6 +229,47 @@ TEST(RankAnalysis, EqualKernelsAreNoCause) {
   }
 }
 
+// Two ranks that are late in turn at small collectives, as a value that is reduced for a log in each
+// micro-batch makes them: neither holds the other up, and fewer collectives would wait less.
+TEST(RankAnalysis, SmallCollectivesInEachMicroBatch) {
+  std::vector<RankTrace> ranks(2);
+  for (int64_t r = 0; r < 2; ++r) {
+    RankTrace& rank = ranks[static_cast<size_t>(r)];
+    Trace& t = rank.trace;
+    rank.rank = r;
+    rank.name = "by hand";
+    const uint32_t thread = t.threads.add({static_cast<uint32_t>(r), 1});
+    const auto op = [&](const char* name, int64_t start, int64_t end) {
+      DeviceOp o;
+      o.correlation = static_cast<int64_t>(t.ops.size()) + 1;
+      o.start_ns = start;
+      o.end_ns = end;
+      o.size = 512;
+      o.name = t.names.add(name);
+      o.stream = t.streams.add({static_cast<uint32_t>(r), 0, 1, 7});
+      t.ops.push_back(o);
+      t.calls.push_back(
+          {start - 20'000, start - 16'000, o.correlation, t.names.add("cudaLaunchKernel"), thread});
+    };
+    for (int64_t step = 0; step < 40; ++step) {
+      int64_t at = 1'000'000 + step * 2'000'000;
+      t.spans.push_back({at, at + 1'999'000, t.names.add("ProfilerStep#" + std::to_string(step)),
+                         thread, SpanKind::range});
+      for (int64_t batch = 0; batch < 4; ++batch, at += 490'000) {
+        const int64_t late = batch % 2 == r ? 150'000 : 0;
+        op("sm90_gemm_bf16bf16", at, at + 300'000 + late);
+        op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 300'000 + late, at + 455'000);
+      }
+    }
+    t.sort();
+  }
+  const Diagnosis g = diagnose_ranks(ranks, "by hand");
+  EXPECT_EQ(g.verdict.id, "imbalance_bound");
+  EXPECT_NE(g.verdict.why.find("4.0 all-reduce a step wait"), std::string::npos) << g.verdict.why;
+  EXPECT_NE(g.verdict.next.find("fewer collectives"), std::string::npos) << g.verdict.next;
+  EXPECT_NEAR(g.verdict.cause_ns, 300'000, 15'000) << "what a rank waits in a step";
+}
+
 // A CUDA graph runs each collective of a step on a stream of its own.
 TEST(RankAnalysis, StreamsOfAGraphAreOneLine) {
   std::vector<RankTrace> ranks(2);

@@ -257,6 +257,25 @@ namespace {
 
 // Waits for other ranks are the cause where what they cost is not small beside what the rank's own
 // first cause does: they are what the time is spent on.
+// Of the waiting, what makes one of so many ranks the one that holds the others up: of two, one has half
+// of it by chance.
+double least_of_straggler(size_t ranks) {
+  return std::max(0.5, 0.4 + 0.6 / static_cast<double>(std::max<size_t>(1, ranks)));
+}
+
+// A communicator whose collectives, several a step, hold most of the exposed waiting and carry hardly
+// anything: what is reduced for a log, a check or a flag.
+const CommunicatorUse* small_talk(const RankReport& r) {
+  constexpr double kMost = 0.5, kHardly = 0.1, kSeveral = 2;
+  double waiting = 0;
+  for (const CommunicatorUse& c : r.communicators) waiting += c.exposed_waiting_ns;
+  for (const CommunicatorUse& c : r.communicators)
+    if (r.steps > 0 && static_cast<double>(c.collectives) >= kSeveral * r.steps &&
+        c.exposed_waiting_ns > kMost * waiting && c.transfer_ns < kHardly * c.exposed_waiting_ns)
+      return &c;
+  return nullptr;
+}
+
 void judge_ranks(Diagnosis& g) {
   const RankReport& r = *g.ranks;
   if (r.straggler < 0 || r.wall_ns() <= 0 || r.gain(r.saved_all_ns) < kWorth) return;
@@ -267,7 +286,7 @@ void judge_ranks(Diagnosis& g) {
   if (r.saved_all_ns / r.wall_ns() < 0.5 * own) return;
   Verdict& v = g.verdict;
   const RankUse& use = r.ranks[static_cast<size_t>(r.straggler)];
-  if (r.straggler_share >= 0.5) {
+  if (r.straggler_share >= least_of_straggler(r.ranks.size())) {
     v.id = "straggler_bound";
     v.headline = fmt::format("held up by rank {}", use.rank);
     v.why = r.evidence;
@@ -276,6 +295,7 @@ void judge_ranks(Diagnosis& g) {
   } else {
     double caused = 0;
     for (const RankUse& u : r.ranks) caused += u.caused_ns;
+    caused *= 1 - 1 / static_cast<double>(r.ranks.size());  // no rank waits for itself
     v.id = "imbalance_bound";
     v.headline = "ranks wait for each other in turn";
     v.why = fmt::format(
@@ -286,6 +306,17 @@ void judge_ranks(Diagnosis& g) {
     v.next =
         "equal work for all ranks in each step: batches by tokens rather than rows, sorted lengths "
         "dealt out evenly";
+    if (const CommunicatorUse* c = small_talk(r)) {
+      v.why +=
+          fmt::format("; {:.1f} {} a step wait {:.3g} ms for {:.3g} ms of transfer",
+                      static_cast<double>(c->collectives) / r.steps,
+                      c->communicator.what.empty() ? "collectives" : c->communicator.what,
+                      1e-6 * r.per_step(c->exposed_waiting_ns), 1e-6 * r.per_step(c->transfer_ns));
+      v.next =
+          "fewer collectives: each makes every rank as late as the last; reduce what is only "
+          "logged or "
+          "checked once in many steps, several values at once, or without waiting for it";
+    }
     v.cause_ns = r.per_step(caused);
   }
   const bool whole = !r.whole_graphs && 20 * r.unmatched <= r.parts;

@@ -205,6 +205,8 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   if (id == "sync_bound") all.push_back({&h.waits, h.wait_samples, "of the waits for the device"});
   if (id == "load_bound") all.push_back({&h.compiling, h.compiling_samples, "of the compiling"});
   if (id == "copy_bound") add_work(d.copy_lines, "of the copies");
+  if (id == "communication_bound" || id == "imbalance_bound")
+    add_work(d.communication_lines, "of the communication");
   if (id == "gpu_bound") {
     const auto first = std::find_if(g.fixes.worth.begin(), g.fixes.worth.end(),
                                     [](const Fix& f) { return f.cures; });
