@@ -155,6 +155,17 @@ HostLines HostLineCounts::finish(
   }
   result.compiling = group_lines(trace, kinds, compiling, all_compiling_ns, {});
 
+  std::map<LineKey, int64_t> holders;
+  for (const auto& [key, points] : c.points) {
+    if (key.state != HostState::lock || key.holder_stack == kNoStack) continue;
+    holders[{Leaf::gil, key.holder, key.holder_stack, 0, 0, kNoStack, HostState::running}] +=
+        points;
+    result.holder_samples += points;
+  }
+  result.holders = group_lines(trace, kinds, counted(holders, one_each),
+                               static_cast<double>(result.holder_samples), {});
+  for (HostLine& line : result.holders) line.ns = 0;
+
   std::map<uint32_t, uint32_t> first_threads;  // by process
   for (const auto& [key, points] : c.worker_points) {
     const auto [at, fresh] =

@@ -64,6 +64,9 @@ struct HostLines {
   // Lines in which the host waited for the device, idle or not: shares of those samples.
   std::vector<HostLine> waits;
   int64_t wait_samples = 0;
+  // Lines that held the interpreter's lock while the host waited for it: shares of those samples.
+  std::vector<HostLine> holders;
+  int64_t holder_samples = 0;
   // Of the host code after a wait: what works on the value waited for, in lines that wait
   // themselves, in what the two lines below them call, or where values are printed.
   double needs_value_ns = 0;

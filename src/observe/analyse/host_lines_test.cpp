@@ -106,6 +106,29 @@ TEST(HostLines, TheHolderOfTheLockIsNamed) {
       << g.verdict.why;
 }
 
+// Where the lock is most of what the device waits for, who holds it is the line, not who waits.
+TEST(HostLines, WhereTheLockIsTheCauseItsHolderIsTheLine) {
+  testing::Simulator s;
+  for (int i = 0; i < 30; ++i) {
+    s.begin_step(i);
+    s.wait(SpanKind::gil, "interpreter lock", 6 * kMs);
+    s.kernel("sm90_gemm", 4 * kMs);
+    s.synchronize();
+  }
+  Trace t = s.take();
+  const uint32_t main = stack_of(t, {{"main", "/train.py", 7, "loss.backward()"}});
+  const uint32_t hog = stack_of(t, {{"hog", "/log.py", 3, "sum(range(n))"}});
+  add_samples(t, 0, main, main, HostState::lock, t.threads.add({0, 200}), hog);
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  ASSERT_EQ(g.verdict.id, "host_bound") << g.verdict.why;
+  ASSERT_TRUE(g.verdict.line.has_value()) << g.verdict.why;
+  EXPECT_EQ(g.verdict.line->at.where(), "log.py:3");
+  EXPECT_NE(g.verdict.why.find("holds the interpreter's lock meanwhile is sum(range(n))"),
+            std::string::npos)
+      << g.verdict.why;
+  EXPECT_NE(g.verdict.next.find("a process of its own"), std::string::npos) << g.verdict.next;
+}
+
 TEST(HostLines, WorkersAreThoseOfTheProcessThatWaits) {
   Trace t = program();
   const std::string loader = std::string(kTorch) + "utils/data/dataloader.py";

@@ -192,6 +192,14 @@ struct Named {
 
 bool is_product_fix(FixKind kind) { return kind == FixKind::precision || kind == FixKind::mixed; }
 
+// Whether the host waits longer for the interpreter's lock than for anything else.
+bool waits_for_lock(const DeviceAnalysis& d) {
+  const int64_t gil = d.budget[Leaf::gil];
+  for (size_t l = kBusyLeaves; l < kLeaves; ++l)
+    if (static_cast<Leaf>(l) != Leaf::gil && d.budget.ns[l] > gil) return false;
+  return gil > 0;
+}
+
 // The first that names a line: of what the verdict is about, then of what the device waits for.
 std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   constexpr double kKnown = 0.5;  // of the whole: shares are of that part
@@ -202,6 +210,8 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   const auto add_work = [&](const WorkLines& w, const char* what) {
     if (w.known >= kKnown) all.push_back({&w.lines, w.samples, what});
   };
+  if (id == "host_bound" && waits_for_lock(d))
+    all.push_back({&h.holders, h.holder_samples, "of what holds the interpreter's lock meanwhile"});
   if (id == "sync_bound") all.push_back({&h.waits, h.wait_samples, "of the waits for the device"});
   if (id == "load_bound") all.push_back({&h.compiling, h.compiling_samples, "of the compiling"});
   if (id == "copy_bound") add_work(d.copy_lines, "of the copies");
@@ -247,6 +257,11 @@ void name_line(Diagnosis& g) {
     g.verdict.why +=
         fmt::format("; {:.0f}% {} is {}{}", 100 * share, named->what, line_words(first),
                     first.backward > 0.01 ? ", with its part of the backward pass" : "");
+  if (named->lines == &g.device().host_lines.holders)
+    g.verdict.next =
+        "move what that thread does in Python to a process of its own, or to native code that "
+        "gives "
+        "the interpreter's lock back";
   if (first.holder.known())
     g.verdict.why += fmt::format(", which waits for the interpreter's lock while {} is in {}",
                                  first.holder_thread, what_and_where(first.holder));
