@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
+
 namespace saturate {
 
 // One JSON value. Objects keep the order of their members. Writing reads like the JSON itself:
@@ -128,8 +130,16 @@ Json read_json_file(const std::string& path, const JsonLimits& limits = {});
 void write_json_file(const std::string& path,
                      const Json& value);  // indented by 2, durable; errors: io
 
+// Of one member of an object, which `key` names.
+struct FieldError : Error {
+  FieldError(std::string_view op, const std::string& what, std::string_view which)
+      : Error(Errc::invalid_argument, op, what), key(which) {}
+  std::string key;
+};
+
 // Typed reads from one object, with errors that name file and key: "[op] <where>: heads is "x":
-// ...". The _or forms return the fallback when the key is absent or null.
+// ...". The _or forms return the fallback when the key is absent or null. What is
+// wrong is a FieldError.
 class JsonFields {
  public:
   JsonFields(const Json& object, std::string op, std::string where);

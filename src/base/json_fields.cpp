@@ -19,8 +19,7 @@ void JsonFields::fail(std::string_view key, std::string_view what) const {
   const Json* value = object_.find(key);
   std::string given = value == nullptr ? "missing" : value->dump();
   if (given.size() > 80) given = given.substr(0, 77) + "...";
-  throw Error(Errc::invalid_argument, op_,
-              fmt::format("{}: {} is {}: {}", where_, key, given, what));
+  throw FieldError(op_, fmt::format("{}: {} is {}: {}", where_, key, given, what), key);
 }
 
 bool JsonFields::has(std::string_view key) {

@@ -143,7 +143,8 @@ void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine) 
   throw RequestError(400,
                      fmt::format("the prompt has {} tokens, and prompt and answer together may "
                                  "have {} here; shorten it",
-                                 ids.size(), engine.max_length()));
+                                 ids.size(), engine.max_length()),
+                     {.param = {}, .code = "context_length_exceeded"});
 }
 
 }  // namespace
@@ -169,8 +170,10 @@ void Server::complete(const Shared& exchange, bool chat) {
   const auto completion = std::make_shared<Completion>(exchange, head, r);
   const int64_t most = r.max_tokens.value_or(engine.max_length());
   if (r.min_tokens > most)
-    throw RequestError(400, fmt::format("min_tokens is {}, and an answer may have {} tokens here",
-                                        r.min_tokens, most));
+    throw RequestError(
+        400,
+        fmt::format("min_tokens is {}, and an answer may have {} tokens here", r.min_tokens, most),
+        {.param = "min_tokens", .code = {}});
   GenerationJob job;
   for (const auto& prompt : r.prompts) {
     std::vector<int32_t> ids;

@@ -276,13 +276,19 @@ Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& u
   return answer;
 }
 
-Json openai_error(int status, const std::string& message) {
+Json openai_error(int status, const std::string& message, const ErrorDetail& detail) {
   const char* type = status == 401 || status == 403 ? "authentication_error"
                      : status == 429                ? "rate_limit_error"
                      : status >= 500                ? "server_error"
                                                     : "invalid_request_error";
-  return {
-      {"error", Json{{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}};
+  std::string code = detail.code;
+  if (code.empty() && status == 401) code = "invalid_api_key";
+  if (code.empty() && status == 429) code = "rate_limit_exceeded";
+  const auto or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
+  return {{"error", Json{{"message", message},
+                         {"type", type},
+                         {"param", or_null(detail.param)},
+                         {"code", or_null(code)}}}};
 }
 
 }  // namespace saturate::serve

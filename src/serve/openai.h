@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "serve/chat_template.h"
+#include "serve/request_error.h"
 
 namespace saturate::serve {
 
@@ -58,7 +59,8 @@ Json completion_piece(const CompletionHead& head, size_t index, const std::strin
                       const std::string& finish_reason, bool role);
 Json completion_usage_piece(const CompletionHead& head, const CompletionUsage& usage);
 
-// {"error": {"message", "type", "param", "code"}}
-Json openai_error(int status, const std::string& message);
+// {"error": {"message", "type", "param", "code"}}; the last two null where nothing is known. Without a
+// code of its own a refused key is "invalid_api_key", a full queue "rate_limit_exceeded".
+Json openai_error(int status, const std::string& message, const ErrorDetail& detail = {});
 
 }  // namespace saturate::serve

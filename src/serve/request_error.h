@@ -3,16 +3,25 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "serve/engine.h"
 
 namespace saturate::serve {
 
+// What programs read of an error, as OpenAI's clients know it: "model", "model_not_found"; empty where
+// there is none.
+struct ErrorDetail {
+  std::string param, code;
+};
+
 // A request that cannot be served as it is: the status of its answer and what to say.
 struct RequestError : std::runtime_error {
-  RequestError(int code, const std::string& message) : std::runtime_error(message), status(code) {}
+  RequestError(int http_status, const std::string& message, ErrorDetail what = {})
+      : std::runtime_error(message), status(http_status), detail(std::move(what)) {}
   int status;
+  ErrorDetail detail;
 };
 
 // What an Error says, without the operation that it begins with.

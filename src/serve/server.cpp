@@ -42,9 +42,10 @@ constexpr Route kRoutes[] = {
 
 }  // namespace
 
-HttpReply error_reply(const std::string& path, int status, const std::string& message) {
+HttpReply error_reply(const std::string& path, int status, const std::string& message,
+                      const ErrorDetail& detail) {
   const Json body =
-      is_libretranslate(path) ? Json{{"error", message}} : openai_error(status, message);
+      is_libretranslate(path) ? Json{{"error", message}} : openai_error(status, message, detail);
   HttpReply reply{.status = status, .body = body.dump() + "\n"};
   if (status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (status == 429 || status == 503) reply.headers.emplace_back("Retry-After", kRetrySeconds);
@@ -181,7 +182,9 @@ void Server::answer(const Shared& exchange) {
     }
   } catch (const RequestError& e) {
     if (e.status == 429) ++refused_full_;
-    exchange->reply(error_reply(path, e.status, e.what()));
+    exchange->reply(error_reply(path, e.status, e.what(), e.detail));
+  } catch (const FieldError& e) {
+    exchange->reply(error_reply(path, 400, message_of(e.what()), {.param = e.key, .code = {}}));
   } catch (const Error& e) {
     const int status = e.code() == Errc::invalid_argument ? 400 : 500;
     if (status == 500) log_error(fmt::format("{}: {}", path, e.what()));
@@ -249,10 +252,12 @@ ServedModel& find_model(std::vector<ServedModel>& models, const std::string& nam
   }
   if (!name.empty())
     throw RequestError(404,
-                       fmt::format("there is no model {:.200}; {}s here: {}", name, what, names));
+                       fmt::format("there is no model {:.200}; {}s here: {}", name, what, names),
+                       {.param = "model", .code = "model_not_found"});
   if (count == 0) throw RequestError(404, fmt::format("no {} is served here", what));
   if (count > 1)
-    throw RequestError(400, fmt::format("model is missing; {}s here: {}", what, names));
+    throw RequestError(400, fmt::format("model is missing; {}s here: {}", what, names),
+                       {.param = "model", .code = {}});
   return *only;
 }
 

@@ -21,6 +21,7 @@
 #include "serve/http_server.h"
 #include "serve/libretranslate.h"
 #include "serve/metrics.h"
+#include "serve/request_error.h"
 #include "serve/translation_engine.h"
 
 namespace saturate::serve {
@@ -122,6 +123,7 @@ class Server {
 };
 
 // An error in the form that clients of this path read.
-HttpReply error_reply(const std::string& path, int status, const std::string& message);
+HttpReply error_reply(const std::string& path, int status, const std::string& message,
+                      const ErrorDetail& detail = {});
 
 }  // namespace saturate::serve

@@ -524,8 +524,15 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
   EXPECT_NE(error_of(s.post("/v1/translate", Json{{"texts", Json::Array{long_line}}}.dump()))
                 .find("201 tokens and the model takes 64"),
             std::string::npos);
-  EXPECT_EQ(s.post("/v1/completions", Json{{"prompt", std::string(20000, 'x')}}.dump()).status,
-            400);
+  const auto detail = [&](const std::string& body, const char* key) {
+    return text_of(json(s.post("/v1/completions", body))["error"][key]);
+  };
+  const std::string long_prompt = Json{{"prompt", std::string(20000, 'x')}}.dump();
+  EXPECT_EQ(s.post("/v1/completions", long_prompt).status, 400);
+  EXPECT_EQ(detail(long_prompt, "code"), "context_length_exceeded");
+  EXPECT_EQ(detail(R"({"prompt":"a","model":"other"})", "code"), "model_not_found");
+  EXPECT_EQ(detail(R"({"prompt":"a","model":"other"})", "param"), "model");
+  EXPECT_EQ(detail(R"({"prompt":"a","min_tokens":-1})", "param"), "min_tokens");
   EXPECT_EQ(s.post("/v1/translate", "\xFF", "text/plain").status, 400);
   EXPECT_EQ(s.client().ask_raw("nonsense\r\n\r\n").status, 400);
   EXPECT_EQ(s.client().ask_raw("GET /invented HTTP/1.1\r\n\r\n").status, 400);  // no Host

@@ -78,7 +78,8 @@ HttpReply Server::models(std::string_view name) const {
     }
   }
   if (!name.empty())
-    return error_reply("/v1/models", 404, fmt::format("there is no model {:.200}", name));
+    return error_reply("/v1/models", 404, fmt::format("there is no model {:.200}", name),
+                       {.param = "model", .code = "model_not_found"});
   return {.body = Json{{"object", "list"}, {"data", list}}.dump() + "\n"};
 }
 
