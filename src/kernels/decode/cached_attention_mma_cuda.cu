@@ -15,7 +15,7 @@ using namespace cached;
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
 constexpr int kTile = 16, kStages = 2;  // positions of a tile; tiles that a warp has under way
-constexpr float kLog2E = 1.44269504f;
+[[maybe_unused]] constexpr float kLog2E = 1.44269504f;
 
 // c0, c1 += the upper eight rows of a b; the lower eight of a are zeros and cost no register.
 template <class T>
@@ -38,11 +38,11 @@ __device__ __forceinline__ void multiply_add_upper(float& c0, float& c1, uint32_
 }
 
 // Largest and sum over the four lanes that share a row of a fragment.
-__device__ __forceinline__ float quad_max(float x) {
+[[maybe_unused]] __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
 }
-__device__ __forceinline__ float quad_sum(float x) {
+[[maybe_unused]] __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
   return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
@@ -63,6 +63,7 @@ union Shared {
 template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads, kSize == 64 ? 4 : 2)
     cached_attention_mma_kernel(CachedAttentionArgs a, int bundles, Parts parts) {
+#if __CUDA_ARCH__ >= 800
   change_over();
   extern __shared__ char bytes[];
   auto& shared = *reinterpret_cast<Shared<kSize>*>(bytes);
@@ -216,6 +217,7 @@ __global__ void __launch_bounds__(kThreads, kSize == 64 ? 4 : 2)
     parts.sum(a, part)[c] = total;
     if (c == 0) parts.part(a, part) = {all / kLog2E, denominator};
   }
+#endif
 }
 
 template <class T, int kSize>
