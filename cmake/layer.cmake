@@ -93,6 +93,7 @@ function(layer name)
     get_filename_component(bench_name ${bench} NAME_WE)
     add_executable(saturate_${bench_name} EXCLUDE_FROM_ALL ${bench})
     target_link_libraries(saturate_${bench_name} PRIVATE saturate_${name} saturate_flags ${A_LIBS})
+    target_include_directories(saturate_${bench_name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/include)
     set_target_properties(saturate_${bench_name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
   endforeach()
 

@@ -6,16 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/decode/cached_attention_impl.h"
-#include "runtime/cuda/check.h"
-#include "runtime/memory.h"
-#include "runtime/stream.h"
+#include "kernels/testing/bench.h"
 
 using namespace saturate;
 using namespace saturate::kernels;
@@ -41,57 +36,6 @@ Buffer to_gpu(const Stream& s, const std::vector<T>& v) {
   return b;
 }
 
-Buffer random_values(const Stream& s, int64_t count) {
-  static const std::vector<uint16_t> pattern = [] {
-    std::mt19937 rng(7);
-    std::uniform_int_distribution<int> mantissa(0, 0xFF), sign(0, 1);
-    std::vector<uint16_t> p(1048573);  // prime; bf16 between 0.5 and 2 of either sign
-    for (uint16_t& x : p) x = static_cast<uint16_t>((sign(rng) << 15) | (0x3F00 + mantissa(rng)));
-    return p;
-  }();
-  Buffer b(s.device(), static_cast<size_t>(count) * 2);
-  size_t done = std::min(b.bytes(), pattern.size() * 2);
-  copy_to_device(s, b.data(), pattern.data(), done);
-  while (done < b.bytes()) {
-    const size_t more = std::min(done, b.bytes() - done);
-    copy_on_device(s, b.as<char>() + done, b.data(), more);
-    done += more;
-  }
-  s.synchronize();
-  return b;
-}
-
-// Microseconds a call of `body(i)`, which a graph holds kChain times.
-double microseconds(const Context& ctx, const std::function<void(int)>& body) {
-  const cudaStream_t s = cuda::stream_of(ctx);
-  body(0);  // loads what it needs
-  cudaGraph_t graph = nullptr;
-  SAT_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < kChain; ++i) body(i);
-  SAT_CUDA(cudaStreamEndCapture(s, &graph));
-  cudaGraphExec_t exec = nullptr;
-  SAT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin = nullptr, end = nullptr;
-  SAT_CUDA(cudaEventCreate(&begin));
-  SAT_CUDA(cudaEventCreate(&end));
-  std::vector<float> times;
-  for (int r = 0; r < 20; ++r) {
-    SAT_CUDA(cudaEventRecord(begin, s));
-    SAT_CUDA(cudaGraphLaunch(exec, s));
-    SAT_CUDA(cudaEventRecord(end, s));
-    SAT_CUDA(cudaEventSynchronize(end));
-    float ms = 0;
-    SAT_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (r >= 5) times.push_back(ms);
-  }
-  SAT_CUDA(cudaEventDestroy(begin));
-  SAT_CUDA(cudaEventDestroy(end));
-  SAT_CUDA(cudaGraphExecDestroy(exec));
-  SAT_CUDA(cudaGraphDestroy(graph));
-  std::nth_element(times.begin(), times.begin() + 7, times.end());
-  return 1e3 * static_cast<double>(times[7]) / kChain;
-}
-
 void measure(const Case& c) {
   const Stream stream(Device{DeviceKind::cuda, 0});
   const Buffer workspace(stream.device(), kWorkspaceBytes);
@@ -101,8 +45,8 @@ void measure(const Case& c) {
   const auto cache_bytes = static_cast<size_t>(slots * slot_bytes);
   const auto sets = static_cast<int>(
       std::clamp((kCold + cache_bytes - 1) / cache_bytes, size_t{1}, size_t{kChain}));
-  const Buffer qkv = random_values(stream, c.rows * (q_width + 2 * kv)),
-               cache = random_values(stream, sets * slots * 2 * kv);
+  const Buffer qkv = testing::random_bf16(stream, c.rows * (q_width + 2 * kv)),
+               cache = testing::random_bf16(stream, sets * slots * 2 * kv);
   const Buffer o(stream.device(), static_cast<size_t>(c.rows * q_width) * 2);
   std::vector<int32_t> starts,
       last(static_cast<size_t>(c.rows), static_cast<int32_t>(c.positions - 1)), table;
@@ -144,10 +88,12 @@ void measure(const Case& c) {
         distinct / us / 1e3);
     std::fflush(stdout);
   };
-  say("cached_attention_cuda",
-      microseconds(ctx, [&](int i) { cached_attention_cuda(ctx, args(i)); }));
-  say("cached_attention_mma_cuda",
-      microseconds(ctx, [&](int i) { cached_attention_mma_cuda(ctx, args(i)); }));
+  say("cached_attention_cuda", testing::graph_microseconds(ctx, kChain, [&](int i) {
+        cached_attention_cuda(ctx, args(i));
+      }));
+  say("cached_attention_mma_cuda", testing::graph_microseconds(ctx, kChain, [&](int i) {
+        cached_attention_mma_cuda(ctx, args(i));
+      }));
 }
 
 }  // namespace

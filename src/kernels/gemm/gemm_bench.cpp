@@ -11,10 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <random>
 
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
+#include "kernels/testing/bench.h"
 #include "runtime/memory.h"
 #include "runtime/stream.h"
 
@@ -30,32 +30,6 @@ struct Product {
   const char* form;
   int64_t m, n, k;  // of the product itself
 };
-
-// A repeated pattern of normal values: no zeros, no two rows alike.
-Buffer random_operand(const Stream& s, int64_t count) {
-  static const std::vector<uint16_t> pattern = [] {
-    std::mt19937 rng(5);
-    std::normal_distribution<float> normal;
-    std::vector<uint16_t> p(1048573);  // prime
-    for (uint16_t& x : p) {
-      const float f = normal(rng);
-      uint32_t bits;
-      std::memcpy(&bits, &f, 4);
-      x = static_cast<uint16_t>(bits >> 16);
-    }
-    return p;
-  }();
-  Buffer b(s.device(), static_cast<size_t>(count) * 2);
-  size_t done = std::min(b.bytes(), pattern.size() * 2);
-  copy_to_device(s, b.data(), pattern.data(), done);
-  while (done < b.bytes()) {
-    const size_t more = std::min(done, b.bytes() - done);
-    copy_on_device(s, b.as<char>() + done, b.data(), more);
-    done += more;
-  }
-  s.synchronize();
-  return b;
-}
 
 struct Candidate {
   std::string name;
@@ -73,8 +47,8 @@ double measure(const Context& ctx, const Stream& stream, const Product& p, bool 
   const size_t sets = std::clamp<size_t>(kRotate / operands + 1, 1, 16);
   std::vector<Buffer> a, b;
   for (size_t i = 0; i < sets; ++i) {
-    a.push_back(random_operand(stream, p.m * p.k + static_cast<int64_t>(i) * 8));
-    b.push_back(random_operand(stream, p.n * p.k + static_cast<int64_t>(i) * 8));
+    a.push_back(testing::random_bf16(stream, p.m * p.k + static_cast<int64_t>(i) * 8));
+    b.push_back(testing::random_bf16(stream, p.n * p.k + static_cast<int64_t>(i) * 8));
   }
   const Buffer d(stream.device(), static_cast<size_t>(p.m * p.n) * (weight ? 4 : 2));
   size_t at = 0;

@@ -9,16 +9,12 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <random>
 #include <string>
-#include <vector>
 
 #include "kernels/gemm/few_rows/matmul_few_rows.h"
 #include "kernels/gemm/matmul_impl.h"
 #include "kernels/gemm/wgmma/matmul_wgmma.h"
-#include "runtime/cuda/check.h"
-#include "runtime/memory.h"
-#include "runtime/stream.h"
+#include "kernels/testing/bench.h"
 
 using namespace saturate;
 using namespace saturate::kernels;
@@ -28,31 +24,6 @@ namespace {
 constexpr int kChain = 24;
 constexpr size_t kCold = size_t{200} << 20;  // bytes of weights: four times L2
 
-Buffer random_values(const Stream& s, int64_t count) {
-  static const std::vector<uint16_t> pattern = [] {
-    std::mt19937 rng(7);
-    std::normal_distribution<float> normal;
-    std::vector<uint16_t> p(1048573);  // prime
-    for (uint16_t& x : p) {
-      const float f = normal(rng);
-      uint32_t bits;
-      std::memcpy(&bits, &f, 4);
-      x = static_cast<uint16_t>(bits >> 16);
-    }
-    return p;
-  }();
-  Buffer b(s.device(), static_cast<size_t>(count) * 2);
-  size_t done = std::min(b.bytes(), pattern.size() * 2);
-  copy_to_device(s, b.data(), pattern.data(), done);
-  while (done < b.bytes()) {
-    const size_t more = std::min(done, b.bytes() - done);
-    copy_on_device(s, b.as<char>() + done, b.data(), more);
-    done += more;
-  }
-  s.synchronize();
-  return b;
-}
-
 struct Bench {
   Stream stream{Device{DeviceKind::cuda, 0}};
   Buffer workspace{stream.device(), kWorkspaceBytes};
@@ -60,36 +31,8 @@ struct Bench {
     return {stream.device(), stream.native(), workspace.data(), workspace.bytes()};
   }
 
-  // Microseconds a call of `body(i)`, which a graph holds kChain times.
   double microseconds(const std::function<void(int)>& body) const {
-    const cudaStream_t s = cuda::stream_of(ctx());
-    body(0);  // loads what it needs
-    cudaGraph_t graph = nullptr;
-    SAT_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < kChain; ++i) body(i);
-    SAT_CUDA(cudaStreamEndCapture(s, &graph));
-    cudaGraphExec_t exec = nullptr;
-    SAT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    cudaEvent_t begin = nullptr, end = nullptr;
-    SAT_CUDA(cudaEventCreate(&begin));
-    SAT_CUDA(cudaEventCreate(&end));
-    std::vector<float> times;
-    for (int r = 0; r < 20; ++r) {
-      SAT_CUDA(cudaEventRecord(begin, s));
-      SAT_CUDA(cudaGraphLaunch(exec, s));
-      SAT_CUDA(cudaGraphLaunch(exec, s));
-      SAT_CUDA(cudaEventRecord(end, s));
-      SAT_CUDA(cudaEventSynchronize(end));
-      float ms = 0;
-      SAT_CUDA(cudaEventElapsedTime(&ms, begin, end));
-      if (r >= 5) times.push_back(ms);
-    }
-    SAT_CUDA(cudaEventDestroy(begin));
-    SAT_CUDA(cudaEventDestroy(end));
-    SAT_CUDA(cudaGraphExecDestroy(exec));
-    SAT_CUDA(cudaGraphDestroy(graph));
-    std::nth_element(times.begin(), times.begin() + 7, times.end());
-    return 1e3 * static_cast<double>(times[7]) / (2 * kChain);
+    return testing::graph_microseconds(ctx(), kChain, body);
   }
 };
 
@@ -97,9 +40,9 @@ void product(const Bench& bench, int64_t m, int64_t n, int64_t k, bool cold, boo
   const auto weight = static_cast<size_t>(n * k) * 2;
   const auto sets = static_cast<int>(
       std::clamp(cold ? (kCold + weight - 1) / weight : size_t{1}, size_t{1}, size_t{kChain}));
-  const Buffer x = random_values(bench.stream, m * k),
-               w = random_values(bench.stream, sets * n * k);
-  const Buffer bias = random_values(bench.stream, n),
+  const Buffer x = testing::random_bf16(bench.stream, m * k),
+               w = testing::random_bf16(bench.stream, sets * n * k);
+  const Buffer bias = testing::random_bf16(bench.stream, n),
                y(bench.stream.device(), static_cast<size_t>(m * n) * 2);
   const auto args = [&](int i) {
     return MatmulArgs{.a = x.data(),
