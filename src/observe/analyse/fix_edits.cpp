@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "observe/analyse/attribute.h"
 #include "observe/analyse/roofline.h"
 
 namespace saturate::observe {
@@ -87,14 +88,14 @@ class GraphsEdit {
 
 // Of each run of short kernels, those that are no products become one, as long as the longest, and
 // products of one name become one, as long as the longest of these: what a remedy makes of them that
-// writes them anew, beyond issuing them at once. At most, for a batch of products has more work. Small
+// writes them anew, beyond issuing them at once. At most, for a batch of products has more work. Short
 // fills go along. Short graphs, one after the other, are steps of a loop, of which kUnrolled become one.
 class TinyEdit {
  public:
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     constexpr int64_t kUnrolled = 32;
     for (uint32_t i = 0; i < e.ops; ++i) {
-      if (ops[i].leaf == Leaf::fill && ops[i].bytes < kSmallCopy && !longest_.empty()) {
+      if (ops[i].leaf == Leaf::fill && ops[i].duration_ns < kTinyKernelNs && !longest_.empty()) {
         ops[i].duration_ns = 0;
         ops[i].back_to_back = true;
         continue;
@@ -188,7 +189,7 @@ class TransfersEdit {
 
 // Of each run of neighbouring kernels that work element by element, at most of all that are bound by
 // memory, one launch stays; likely, also one pass over the memory, the longest. Surely they move the
-// bytes that they do now: what the backward pass reads has to be written. Two of the same name in a
+// bytes that they do now, copies within the device too: what the backward pass reads has to be written. Two of the same name in a
 // row work on different data, but for the parts of an operation on 2^28 elements or more, which are
 // indexed by 32 bits. So do, likely, runs that repeat: one launch, but as many passes. Tiny ones take their
 // time to start, not for memory.
@@ -197,7 +198,7 @@ class FusionEdit {
   explicit FusionEdit(Assume assume) : assume_(assume) {}
   void operator()(ReplayEvent& e, ReplayOp* ops) {
     for (uint32_t i = 0; i < e.ops; ++i) {
-      const bool moves = ops[i].leaf == Leaf::copy_device && assume_ != Assume::surely;
+      const bool moves = ops[i].moves_within && assume_ != Assume::surely;
       if (!moves && !(assume_ >= Assume::at_most ? ops[i].memory_kernel : ops[i].pointwise)) {
         longest_ = 0;
         last_name_ = kNone;

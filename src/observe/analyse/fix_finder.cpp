@@ -104,10 +104,10 @@ Fix FixFinder::find(FixKind kind) const {
                   kind == FixKind::one_attention ? kWorth : kWorthCopies);
     // Rows picked by indices may be a look-up, or a copy in another order.
     if (kind == FixKind::kernel_copies && f.speedup == 1) {
-      const double picked = replay_.serial_ns(
-          [](const ReplayOp& op) { return op.copies || op.gathers ? op.duration_ns : 0; });
-      f.high = kSameBound * base_ / std::max(1.0, base_ - picked);
-      f.unsure = f.high >= kWorthPossible;
+      const double picked =
+          replay_.serial_ns([](const ReplayOp& op) { return op.gathers ? op.duration_ns : 0; });
+      f.high = kSameBound * base_ / std::max(1.0, base_ - picked - marked);
+      f.unsure = base_ / std::max(1.0, base_ - picked) >= kWorthPossible;
     }
   } else if (kind == FixKind::product_types || kind == FixKind::float64 ||
              kind == FixKind::transforms) {

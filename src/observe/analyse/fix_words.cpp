@@ -119,8 +119,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           torch ? "torch.compile(model, mode=\"reduce-overhead\"), or capture the step with "
                   "torch.cuda.graph"
           : jax ? "put the whole step under one jax.jit; a loop of short steps (lax.scan, "
-                  "fori_loop): "
-                  "unroll=8 or more, or lax.associative_scan"
+                  "fori_loop): unroll=8 or more, or lax.associative_scan"
                 : "capture the step: cudaStreamBeginCapture ... EndCapture, then cudaGraphLaunch";
       f.caveat =
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
@@ -530,8 +529,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                   "replacement in place of permuting";
       f.caveat = "an order that is new in each step has to be made";
       f.assumes =
-          "these kernels take from three quarters of their time to none of it, and a tenth "
-          "more";
+          "these kernels take from three quarters of their time to none of it, and a tenth more";
       break;
     case FixKind::attention: {
       const double part = f.share;

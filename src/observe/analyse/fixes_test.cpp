@@ -394,6 +394,28 @@ TEST(Fixes, ShortGraphsAreLaunches) {
   EXPECT_LT(other->speedup, kWorth);
 }
 
+// What joins short kernels leaves long fills between them as they are.
+TEST(Fixes, LongFillsStay) {
+  const auto highest = [](int64_t fill_ns) {
+    Simulator s{Machine{}};
+    for (int i = 0; i < 24; ++i) {
+      s.begin_step(i);
+      for (int k = 0; k < 40; ++k) {
+        s.host(5'000);
+        s.kernel(k == 20 ? "Memset" : "elementwise", k == 20 ? fill_ns : 3'000);
+      }
+    }
+    Trace t = s.take();
+    for (DeviceOp& op : t.ops)
+      if (t.names[op.name] == "Memset") op.kind = OpKind::fill;
+    const Analysis a = analyse(t);
+    const Fix f = *find(find_fixes(replay_of(t, a), a), FixKind::graphs);
+    return std::max(f.speedup, f.high);
+  };
+  EXPECT_GT(highest(2'000), 10);
+  EXPECT_LT(highest(1'000'000), 1.5);
+}
+
 // XLA's threads wait for the one that calls them: what looks like data that is late goes with the calls.
 TEST(Fixes, OneProgramOfJaxMayLeaveTheDevicesWorkAlone) {
   Simulator s{Machine{}};

@@ -203,8 +203,8 @@ KernelClass classify_kernel(std::string_view name) {
                   "reducescatter", "reduce_scatter", "alltoall", "all_to_all"}))
     return KernelClass::communication;
   if (is_attention(n)) return KernelClass::tensor;
-  // Before the products: their helpers move data only; and what reads a history or a matrix for a few
-  // rows does little else, so that no unit for products makes it faster.
+  // Before the products: what reads a history or a matrix for a few rows does little else, so that no
+  // unit for products makes it faster; and their helpers move data only.
   if (has_any(n, {"paged_attention", "cached_attention", "decode_attention", "batchdecode",
                   "singledecode", "masked_multihead_attention", "mmha", "gemv"}))
     return KernelClass::memory;

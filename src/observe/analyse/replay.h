@@ -16,9 +16,10 @@ namespace saturate::observe {
 
 struct ReplayOp {
   uint32_t stream = 0, name = 0, device = 0;
-  int64_t bytes = 0;   // of a copy
-  int64_t blocks = 0;  // of a kernel's grid
-  bool graph = false;  // a whole graph, launched at once, whose kernels do not show
+  int64_t bytes = 0;          // of a copy
+  bool moves_within = false;  // a copy within the device, which a kernel beside it could make
+  int64_t blocks = 0;         // of a kernel's grid
+  bool graph = false;         // a whole graph, launched at once, whose kernels do not show
   bool pageable = false;
   bool has_room = false;  // twice its blocks still have a multiprocessor each
   Leaf leaf = Leaf::other_kernel;

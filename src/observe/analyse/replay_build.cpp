@@ -240,6 +240,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.name = op.name;
       r.device = trace.streams[op.stream].device;
       r.bytes = op.kind == OpKind::copy ? op.size : 0;
+      r.moves_within = op.kind == OpKind::copy && op.copy == CopyKind::device_to_device;
       r.blocks = op.kind == OpKind::kernel ? op.size : 0;
       r.graph = op.kind == OpKind::graph;
       r.pageable = op.kind == OpKind::copy && op.memory == HostMemory::pageable;

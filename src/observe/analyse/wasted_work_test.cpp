@@ -310,9 +310,9 @@ TEST(Sorts, AreNamedWithTheirRange) {
 // Rows that are picked by indices: caches that are put in another order, or look-ups, which have to be.
 TEST(KernelCopies, OfPickedRowsArePossible) {
   constexpr const char* kPick = "void at::native::vectorized_gather_kernel<16, long>(char*, c";
-  const auto possible = [](bool picks) {
+  const auto possible = [](const char* name, int64_t ns) {
     const Told t = tell([=](Simulator& s, int) {
-      for (int k = 0; picks && k < 6; ++k) s.kernel(kPick, 200'000);
+      for (int k = 0; k < 6; ++k) s.kernel(name, ns);
       for (int k = 0; k < 6; ++k) s.kernel("sm90_gemm_bf16bf16", 200'000);
     });
     const auto& all = t.fixes.possible;
@@ -320,8 +320,9 @@ TEST(KernelCopies, OfPickedRowsArePossible) {
                                  [](const Fix& f) { return f.kind == FixKind::kernel_copies; });
     return at == all.end() ? 1.0 : at->high;
   };
-  EXPECT_NEAR(possible(true), 2.2, 0.1);
-  EXPECT_EQ(possible(false), 1);
+  EXPECT_NEAR(possible(kPick, 200'000), 2.2, 0.1);
+  EXPECT_EQ(possible(kPick, 20'000), 1);
+  EXPECT_EQ(possible(kCopy, 18'000), 1) << "copies of eight percent, and nothing picked";
 }
 
 // Softmax that only costs launches is the launches' matter.

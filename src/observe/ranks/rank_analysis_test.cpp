@@ -186,37 +186,48 @@ TEST(RankAnalysis, RanksThatTakeTurnsAreNoStraggler) {
   EXPECT_EQ(g.verdict.id, "imbalance_bound");
 }
 
+// Operations of one rank at given times, each with the call that issued it.
+struct ByHand {
+  Trace& trace;
+  int64_t rank;
+  uint32_t thread;
+
+  ByHand(RankTrace& to, int64_t number)
+      : trace(to.trace),
+        rank(number),
+        thread(trace.threads.add({static_cast<uint32_t>(number), 1})) {
+    to.rank = number;
+    to.name = "by hand";
+  }
+  void op(const char* name, uint64_t stream, int64_t call, int64_t start, int64_t end) const {
+    DeviceOp o;
+    o.correlation = static_cast<int64_t>(trace.ops.size()) + 1;
+    o.start_ns = start;
+    o.end_ns = end;
+    o.size = 512;
+    o.name = trace.names.add(name);
+    o.stream = trace.streams.add({static_cast<uint32_t>(rank), 0, 1, stream});
+    trace.ops.push_back(o);
+    trace.calls.push_back(
+        {call, call + 4'000, o.correlation, trace.names.add("cudaLaunchKernel"), thread});
+  }
+};
+
 // Devices that compute all the time: a collective that starts late beside kernels that are no longer
 // than others' is late by the host, or by what no capture shows.
 TEST(RankAnalysis, EqualKernelsAreNoCause) {
   for (const bool issued_late : {true, false}) {
     std::vector<RankTrace> ranks(2);
     for (int64_t r = 0; r < 2; ++r) {
-      RankTrace& rank = ranks[static_cast<size_t>(r)];
-      Trace& t = rank.trace;
-      rank.rank = r;
-      rank.name = "by hand";
-      const uint32_t thread = t.threads.add({static_cast<uint32_t>(r), 1});
-      const auto op = [&](const char* name, uint64_t stream, int64_t call, int64_t start,
-                          int64_t end) {
-        DeviceOp o;
-        o.correlation = static_cast<int64_t>(t.ops.size()) + 1;
-        o.start_ns = start;
-        o.end_ns = end;
-        o.size = 512;
-        o.name = t.names.add(name);
-        o.stream = t.streams.add({static_cast<uint32_t>(r), 0, 1, stream});
-        t.ops.push_back(o);
-        t.calls.push_back(
-            {call, call + 4'000, o.correlation, t.names.add("cudaLaunchKernel"), thread});
-      };
+      const ByHand by_hand(ranks[static_cast<size_t>(r)], r);
+      Trace& t = by_hand.trace;
       for (int64_t step = 0; step < 40; ++step) {
         const int64_t at = 1'000'000 + step * 1'000'000, late = r * 200'000;
         t.spans.push_back({at, at + 999'000, t.names.add("ProfilerStep#" + std::to_string(step)),
-                           thread, SpanKind::range});
-        op("sm90_gemm_bf16bf16", 7, at, at + 10'000, at + 1'005'000);
-        op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20,
-           at + (issued_late ? 390'000 + late : 20'000), at + 400'000 + late, at + 900'000);
+                           by_hand.thread, SpanKind::range});
+        by_hand.op("sm90_gemm_bf16bf16", 7, at, at + 10'000, at + 1'005'000);
+        by_hand.op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20,
+                   at + (issued_late ? 390'000 + late : 20'000), at + 400'000 + late, at + 900'000);
       }
       t.sort();
     }
@@ -234,31 +245,17 @@ TEST(RankAnalysis, EqualKernelsAreNoCause) {
 TEST(RankAnalysis, SmallCollectivesInEachMicroBatch) {
   std::vector<RankTrace> ranks(2);
   for (int64_t r = 0; r < 2; ++r) {
-    RankTrace& rank = ranks[static_cast<size_t>(r)];
-    Trace& t = rank.trace;
-    rank.rank = r;
-    rank.name = "by hand";
-    const uint32_t thread = t.threads.add({static_cast<uint32_t>(r), 1});
-    const auto op = [&](const char* name, int64_t start, int64_t end) {
-      DeviceOp o;
-      o.correlation = static_cast<int64_t>(t.ops.size()) + 1;
-      o.start_ns = start;
-      o.end_ns = end;
-      o.size = 512;
-      o.name = t.names.add(name);
-      o.stream = t.streams.add({static_cast<uint32_t>(r), 0, 1, 7});
-      t.ops.push_back(o);
-      t.calls.push_back(
-          {start - 20'000, start - 16'000, o.correlation, t.names.add("cudaLaunchKernel"), thread});
-    };
+    const ByHand by_hand(ranks[static_cast<size_t>(r)], r);
+    Trace& t = by_hand.trace;
     for (int64_t step = 0; step < 40; ++step) {
       int64_t at = 1'000'000 + step * 2'000'000;
       t.spans.push_back({at, at + 1'999'000, t.names.add("ProfilerStep#" + std::to_string(step)),
-                         thread, SpanKind::range});
+                         by_hand.thread, SpanKind::range});
       for (int64_t batch = 0; batch < 4; ++batch, at += 490'000) {
         const int64_t late = batch % 2 == r ? 150'000 : 0;
-        op("sm90_gemm_bf16bf16", at, at + 300'000 + late);
-        op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", at + 300'000 + late, at + 455'000);
+        by_hand.op("sm90_gemm_bf16bf16", 7, at - 20'000, at, at + 300'000 + late);
+        by_hand.op("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 7, at + 280'000 + late,
+                   at + 300'000 + late, at + 455'000);
       }
     }
     t.sort();

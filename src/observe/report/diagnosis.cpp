@@ -255,8 +255,6 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
 
 namespace {
 
-// Waits for other ranks are the cause where what they cost is not small beside what the rank's own
-// first cause does: they are what the time is spent on.
 // Of the waiting, what makes one of so many ranks the one that holds the others up: of two, one has half
 // of it by chance.
 double least_of_straggler(size_t ranks) {
@@ -276,6 +274,8 @@ const CommunicatorUse* small_talk(const RankReport& r) {
   return nullptr;
 }
 
+// Waits for other ranks are the cause where what they cost is not small beside what the rank's own
+// first cause does: they are what the time is spent on.
 void judge_ranks(Diagnosis& g) {
   const RankReport& r = *g.ranks;
   if (r.straggler < 0 || r.wall_ns() <= 0 || r.gain(r.saved_all_ns) < kWorth) return;
@@ -314,8 +314,8 @@ void judge_ranks(Diagnosis& g) {
                       1e-6 * r.per_step(c->exposed_waiting_ns), 1e-6 * r.per_step(c->transfer_ns));
       v.next =
           "fewer collectives: each makes every rank as late as the last; reduce what is only "
-          "logged or "
-          "checked once in many steps, several values at once, or without waiting for it";
+          "logged "
+          "or checked once in many steps, several values at once, or without waiting for it";
     }
     v.cause_ns = r.per_step(caused);
   }
