@@ -131,20 +131,23 @@ class Completion {
   CompletionUsage usage_;
 };
 
-void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine) {
+// `param`: the field that they came in.
+void check_ids(const std::vector<int32_t>& ids, const GenerationEngine& engine,
+               const std::string& param) {
   const int64_t vocabulary = engine.model().config.vocab_target;
   for (const int32_t id : ids) {
     if (id < vocabulary) continue;
-    throw RequestError(
-        400, fmt::format("the prompt holds the id {} and ids of this model are below {}", id,
-                         vocabulary));
+    throw RequestError(400,
+                       fmt::format("the prompt holds the id {} and ids of this model are below {}",
+                                   id, vocabulary),
+                       {.param = param, .code = {}});
   }
   if (std::ssize(ids) < engine.max_length()) return;
   throw RequestError(400,
                      fmt::format("the prompt has {} tokens, and prompt and answer together may "
                                  "have {} here; shorten it",
                                  ids.size(), engine.max_length()),
-                     {.param = {}, .code = "context_length_exceeded"});
+                     {.param = param, .code = "context_length_exceeded"});
 }
 
 }  // namespace
@@ -183,7 +186,7 @@ void Server::complete(const Shared& exchange, bool chat) {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
     if (ids.empty()) ids.push_back(tokenizer.eos_id());  // what stands before every document
-    check_ids(ids, engine);
+    check_ids(ids, engine, chat ? "messages" : "prompt");
     completion->count_prompt(ids.size());
     for (int64_t sample = 0; sample < r.samples; ++sample) {
       if (r.echo) completion->echo(job.prompts.size(), tokenizer.decode(ids));

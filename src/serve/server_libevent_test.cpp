@@ -530,6 +530,7 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
   const std::string long_prompt = Json{{"prompt", std::string(20000, 'x')}}.dump();
   EXPECT_EQ(s.post("/v1/completions", long_prompt).status, 400);
   EXPECT_EQ(detail(long_prompt, "code"), "context_length_exceeded");
+  EXPECT_EQ(detail(long_prompt, "param"), "prompt");
   EXPECT_EQ(detail(R"({"prompt":"a","model":"other"})", "code"), "model_not_found");
   EXPECT_EQ(detail(R"({"prompt":"a","model":"other"})", "param"), "model");
   EXPECT_EQ(detail(R"({"prompt":"a","min_tokens":-1})", "param"), "min_tokens");
