@@ -7,7 +7,7 @@
     python3 bench/peers/generate_gpu.py ... --only theirs --wait-for FILE    # compiles, then waits for FILE before it measures
 
 The model has random weights in the shape of GPT-2 124M or of Llama 3.2 1B; transformers makes it and writes FOLDER (where it is
-not there yet). Prompts are 512 random tokens, continuations 128 tokens, greedy, no end. Ours are streamed by `saturate serve` over
+not there yet). Prompts are 512 random tokens, continuations 128 tokens, greedy (or --sample), no end. Ours are streamed by `saturate serve` over
 a connection for each text, all asked at once; the first token counts from the request to its arrival at the client. theirs is one
 call of generate() for all texts; its first token is that of the same call with one token to make. Medians of --rounds.
 """
@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 PROMPT, NEW = 512, 128
+SAMPLING = {"temperature": 0.8, "top_p": 0.95, "top_k": 0}
 
 
 def make(o):
@@ -57,10 +58,10 @@ def prompts(count):
     return [[draw.randrange(1000, 50000) for _ in range(PROMPT)] for _ in range(count)]
 
 
-async def ask(port, prompt, new):
+async def ask(port, prompt, new, draw):
     """(seconds to the first token, to the last, text)."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-    body = json.dumps({"prompt": prompt, "max_tokens": new, "temperature": 0, "stream": True, "ignore_eos": True}).encode()
+    body = json.dumps({"prompt": prompt, "max_tokens": new, "stream": True, "ignore_eos": True, **draw}).encode()
     begin = time.perf_counter()
     writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Type: application/json\r\n"
                  b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -90,10 +91,11 @@ def ours(o, streams):
                     raise SystemExit("wrong: saturate serve: " + (log.seek(0) or log.read())[-300:])
                 time.sleep(0.05)
             port, given = int(found.group(1)), prompts(streams)
+            draw = {"temperature": SAMPLING["temperature"], "top_p": SAMPLING["top_p"]} if o.sample else {"temperature": 0}
 
             async def all_at_once():
                 begin = time.perf_counter()
-                answers = await asyncio.gather(*(ask(port, p, NEW) for p in given))
+                answers = await asyncio.gather(*(ask(port, p, NEW, draw) for p in given))
                 return time.perf_counter() - begin, answers
 
             asyncio.run(all_at_once())
@@ -107,7 +109,7 @@ def ours(o, streams):
     tokens = [[int(t) for t in a[2].split()] for a in rounds[-1][1]]
     if any(len(t) != NEW for t in tokens):
         print(f"wrong: {o.shape}, {streams} streams: {min(map(len, tokens))} to {max(map(len, tokens))} tokens came, not {NEW}", flush=True)
-    report(o, streams, f"saturate serve {o.ours}", total, first, latest)
+    report(o, streams, f"saturate serve {o.ours}{', sampled' if o.sample else ''}", total, first, latest)
     Path(o.folder + f".{streams}.json").write_text(json.dumps({"total": total, "first": first, "tokens": tokens}))
 
 
@@ -125,7 +127,7 @@ class Theirs:
         torch._dynamo.reset()
         self.model = transformers.AutoModelForCausalLM.from_pretrained(o.folder, dtype=getattr(torch, o.precision)).to(o.device).eval()
         self.ids = torch.tensor(prompts(streams), device=o.device)
-        self.name = f"transformers {transformers.__version__} {o.precision}, static cache, compiled"
+        self.name = f"transformers {transformers.__version__} {o.precision}, static cache, compiled{', sampled' if o.sample else ''}"
         for _ in range(2):  # the second call finds what the first compiled
             self.run(NEW)
         self.run(1)
@@ -133,8 +135,9 @@ class Theirs:
     def run(self, new):
         begin = time.perf_counter()
         with self.torch.inference_mode():
-            out = self.model.generate(self.ids, attention_mask=self.torch.ones_like(self.ids), do_sample=False, max_new_tokens=new,
-                                      min_new_tokens=new, cache_implementation="static", pad_token_id=0)
+            out = self.model.generate(self.ids, attention_mask=self.torch.ones_like(self.ids), max_new_tokens=new, min_new_tokens=new,
+                                      cache_implementation="static", pad_token_id=0, do_sample=self.o.sample,
+                                      **(SAMPLING if self.o.sample else {}))
         if self.o.device == "cuda":
             self.torch.cuda.synchronize()
         return time.perf_counter() - begin, out[:, PROMPT:].tolist()
@@ -150,10 +153,12 @@ class Theirs:
         if not path.exists():
             return
         own = json.loads(path.read_text())
-        same = [next((i for i, (a, b) in enumerate(zip(x, y)) if a != b), NEW) for x, y in zip(own["tokens"], tokens)]
-        verdict = "right" if sum(s > 0 for s in same) >= 0.8 * streams else "wrong"
         print(f"figure: {o.shape}, {streams} streams: {total / own['total']:.2f} times their tokens a second, first token in "
               f"{own['first'] / first:.2f} of their time", flush=True)
+        if o.sample:
+            return
+        same = [next((i for i, (a, b) in enumerate(zip(x, y)) if a != b), NEW) for x, y in zip(own["tokens"], tokens)]
+        verdict = "right" if sum(s > 0 for s in same) >= 0.8 * streams else "wrong"
         print(f"{verdict}: {o.shape}, {streams} streams: first token alike in {sum(s > 0 for s in same)} texts of {streams}, "
               f"median of tokens alike from the start {statistics.median(same):g} of {NEW} (16-bit rounding decides between near equals)", flush=True)
 
@@ -169,6 +174,7 @@ def main():
     parser.add_argument("--precision", default="bfloat16", help="of transformers")
     parser.add_argument("--ours", default="bf16", help="precision of saturate")
     parser.add_argument("--tiny", action="store_true", help="two layers, to try this script")
+    parser.add_argument("--sample", action="store_true", help=f"draw tokens ({SAMPLING}) where else the likeliest is taken")
     parser.add_argument("--only", choices=["make", "ours", "theirs"])
     parser.add_argument("--wait-for", help="when all is compiled write FILE.ready, and measure when FILE is there")
     o = parser.parse_args()

@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   for (int k = count + threadIdx.x; k < beam; k += blockDim.x) ids[k] = -1;
   if constexpr (kDraws) {
     if (sentence.drawn != 0) {
-      __shared__ Bins bins;
+      __shared__ DrawScratch draw;
       const uint64_t best = block_best(scan.best, rank_scratch);
       if (threadIdx.x == 0) {
         ids[0] = -1;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
       const float likeliest = ranked_value(best);
       if (best == 0 || !isfinite(likeliest)) return;
       const int id = draw_token(z, static_cast<int>(a.vocab), likeliest,
-                                draw_of(sentence, beam, row % beam), t, bins);
+                                draw_of(sentence, beam, row % beam), t, draw);
       if (threadIdx.x == 0) {
         scores[0] = to_float(z[id]) + shift;
         ids[0] = scores[0] > kNever ? id : -1;

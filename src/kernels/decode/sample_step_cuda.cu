@@ -10,23 +10,24 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// The logarithm of the token's share of softmax(z). All threads call and each gets the result.
+// The logarithm of the token's share of softmax(z), from whole numbers: no order of adding changes
+// them. All threads call and each gets the result.
 template <class T>
-__device__ float log_share(const T* z, int vocab, float top, int id, float* scratch) {
-  float mine = 0.0f;
-  for (int c = threadIdx.x; c < vocab; c += kThreads) {
-    const float v = to_float(z[c]);
-    if (v == v) mine += __expf(v - top);
-  }
-  return to_float(z[id]) - top - logf(block_sum(mine, scratch));
+__device__ float log_share(const T* z, int vocab, float top, int id, DrawScratch& scratch) {
+  constexpr float kOne = 549755813888.0f;  // 2^39: 2^24 of them are below 2^64
+  Running mine = {}, all;
+  each_value(z, vocab, [&](float v, int) {
+    if (v == v) mine.weight += static_cast<uint64_t>(__expf(v - top) * kOne);
+  });
+  before_thread(mine, scratch, all);
+  return to_float(z[id]) - top - logf(static_cast<float>(all.weight) / kOne);
 }
 
 // One block, one row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a) {
-  __shared__ Bins bins;
+  __shared__ DrawScratch scratch;
   __shared__ uint64_t rank_scratch[kWarp];
-  __shared__ float scratch[kWarp];
   const int64_t row = blockIdx.x;
   const SampleState& s = a.state;
   if (s.finished[row] != 0) return;
@@ -46,13 +47,12 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
       rules, a.suppressed, c.ends, c.end_count, c.prompt, position + 1,
       [said](int j) { return said[j]; }, z);
   uint64_t mine = 0;
-  for (int i = threadIdx.x; i < vocab; i += kThreads)
-    mine = larger(mine, rank_of(to_float(z[i]), i));
+  each_value(z, vocab, [&](float v, int i) { mine = larger(mine, rank_of(v, i)); });
   const uint64_t best = block_best(mine, rank_scratch);
   const float top = ranked_value(best);
   int drawn = best != 0 && isfinite(top) ? ranked_index(best) : -1;
   if (drawn >= 0 && c.temperature > 0.0f) {
-    drawn = draw_token(z, vocab, top, draw_of(c), position, bins);
+    drawn = draw_token(z, vocab, top, draw_of(c), position, scratch);
   }
   float log_probability = 0.0f;
   if (drawn >= 0 && c.wants_scores != 0) {

@@ -109,6 +109,21 @@ class SampleStep : public testing::OnTarget {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, SampleStep, testing::all_targets(), testing::target_name);
 
+// Rows of an odd length lie at every distance from 16 bytes.
+TEST_P(SampleStep, FindsTheLargestWhereverItLies) {
+  constexpr int kVocab = 20003;
+  const Values some = random(kVocab + 8, 3);  // columns behind the vocabulary are larger still
+  for (const int where : {0, 1, 6, 7, 8, 9, 4095, 12345, kVocab - 9, kVocab - 2, kVocab - 1}) {
+    Values z = some;
+    for (int c = kVocab; c < kVocab + 8; ++c) z[static_cast<size_t>(c)] = 99.0;
+    z[static_cast<size_t>(where)] = 30.0;
+    for (const float temperature : {0.0f, 0.5f}) {
+      const SampleSequence wish{.seed = 5, .temperature = temperature};
+      for (const int id : draw(z, 9, wish, kVocab)) EXPECT_EQ(id, where) << temperature;
+    }
+  }
+}
+
 TEST_P(SampleStep, DrawsInTheRightShares) {
   const Values z = random(40, 3);
   constexpr int64_t kRows = 20000;
@@ -176,6 +191,64 @@ TEST_P(SampleStep, KeepsToTheCutOfALargeVocabulary) {
   const auto allowed = shares(z, 0.8, 900, 0.9);
   for (const int id : drawn) EXPECT_TRUE(allowed.contains(id)) << id;
   EXPECT_EQ(drawn, draw(z, 400, c));
+}
+
+// Thousands of equal logits share a bin, with a few above and many below them.
+TEST_P(SampleStep, TellsEqualLogitsApartByTheirIds) {
+  constexpr int kVocab = 20003;
+  Values z(kVocab, -1.0);
+  for (int c = 0; c < kVocab; c += 3) z[static_cast<size_t>(c)] = 1.0;  // 6,668 of them
+  z[10] = 2.0;
+  z[20] = NAN;
+  const auto drawn = draw(z, 300, {.seed = 7, .top_k = 4001});
+  std::map<int, int> thirds;
+  for (const int id : drawn) {
+    EXPECT_TRUE(id == 10 || (id % 3 == 0 && id < 12000)) << id;
+    ++thirds[id / 4000];
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(thirds[i], 100, 45) << i;
+  // What is drawn with the cut by share is drawn with the cut by number of the same set, too.
+  const double all = std::exp(2.0) + 6668 * std::exp(1.0) + 13333 * std::exp(-1.0);
+  const auto share = static_cast<float>((std::exp(2.0) + 3999.5 * std::exp(1.0)) / all);
+  EXPECT_EQ(draw(z, 300, {.seed = 7, .top_p = share}), drawn);
+  EXPECT_EQ(draw(z, 300, {.seed = 9, .min_p = 0.3f}), draw(z, 300, {.seed = 9, .top_k = 6669}));
+}
+
+// A GPU draws what a CPU draws, but where rounding of a weight in fp32 moves a limit.
+TEST_P(SampleStep, DrawsWhatTheReferenceDraws) {
+  const Values z = random(40000, 12);
+  Values scaled = z;
+  for (double& v : scaled) v = testing::rounded(4 * v, dtype());
+  for (const SampleSequence& c :
+       {SampleSequence{.seed = 3}, SampleSequence{.seed = 4, .temperature = 0.7f, .top_p = 0.9f},
+        SampleSequence{.seed = 5, .temperature = 1.3f, .top_k = 3000, .min_p = 0.001f},
+        SampleSequence{.seed = 6, .temperature = 3.0f, .top_p = 0.99f, .top_k = 30000}}) {
+    const auto drawn = draw(scaled, 200, c);
+    std::vector<int> order;
+    std::vector<double> sums;
+    order.resize(scaled.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto at = [&](int i) { return scaled[static_cast<size_t>(i)]; };
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return at(a) > at(b); });
+    if (c.top_k > 0) order.resize(static_cast<size_t>(c.top_k));
+    double sum = 0, kept = 0;
+    for (const int i : order)
+      sums.push_back(sum += std::exp((at(i) - at(order[0])) / static_cast<double>(c.temperature)));
+    const double limit = static_cast<double>(c.top_p) * sum;
+    for (size_t i = 0; i < order.size() && (i == 0 || sums[i - 1] < limit); ++i) {
+      if (std::exp((at(order[i]) - at(order[0])) / static_cast<double>(c.temperature)) <
+          static_cast<double>(c.min_p))
+        break;
+      kept = sums[i];
+    }
+    int other = 0;
+    for (size_t r = 0; r < drawn.size(); ++r) {
+      const double x = random_block(c.seed, static_cast<uint32_t>(r), 0x53414D, 0).x[0];
+      const auto want = std::lower_bound(sums.begin(), sums.end(), kept * x / 4294967296.0);
+      other += drawn[r] == order[static_cast<size_t>(want - sums.begin())] ? 0 : 1;
+    }
+    EXPECT_LE(other, 2) << c.seed;
+  }
 }
 
 // Whole sequences with wishes of their own: prompts, ends, limits, rules; one comes late and one

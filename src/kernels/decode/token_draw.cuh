@@ -1,22 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 // The draw of token_draw.h from one row of logits, by one block of a multiple of 32 threads.
+//
+// A token is found in two steps. All tokens fall into bins by how far their logit lies below the
+// largest, so that bins are in order of rank; running sums over the bins tell which one holds the
+// token. The tokens of that bin are then sorted, or, where they are too many, told apart digit by
+// digit of their rank. All sums are of integers: no order of adding changes them.
 #pragma once
+#include "kernels/decode/each_value.cuh"
 #include "kernels/decode/ranking.cuh"
 #include "kernels/decode/token_draw.h"
 
 namespace saturate::kernels {
 
+constexpr int kBins = 2048, kList = 2048;  // kList: a power of two
+// The last bin begins 22.7 temperatures below the largest logit: what lies there weighs nothing.
+constexpr float kBinsPerNat = 90.0f;
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
 constexpr int kIndexBits = 24, kRankBits = 32 + kIndexBits;
 
-// Tokens whose rank begins with the same digits, by their next digit.
-struct Bins {
-  uint32_t count[kDigits];
-  unsigned long long weight[kDigits];
-  uint32_t index[kDigits];  // largest of the tokens: used where there is one only
-  // What the walk over the bins found.
-  int digit;
-  unsigned long long count_before, weight_before;
+// Counts and weights of tokens. A weight is held in two words, as shared memory adds 32 bits in one
+// instruction and 64 in a loop.
+template <int kCount>
+struct Sums {
+  uint32_t low[kCount], high[kCount], count[kCount];
+
+  __device__ void clear() {
+    for (int i = threadIdx.x; i < kCount; i += static_cast<int>(blockDim.x))
+      low[i] = high[i] = count[i] = 0;
+  }
+  __device__ void add(int i, uint64_t weight, bool counted) {
+    if (counted) atomicAdd(&count[i], 1u);
+    if (weight == 0) return;
+    const auto part = static_cast<uint32_t>(weight);
+    const uint32_t carry = atomicAdd(&low[i], part) > 0xFFFFFFFFu - part ? 1 : 0;
+    const uint32_t over = static_cast<uint32_t>(weight >> 32) + carry;
+    if (over != 0) atomicAdd(&high[i], over);
+  }
+  __device__ uint64_t weight(int i) const { return static_cast<uint64_t>(high[i]) << 32 | low[i]; }
+};
+
+// Tokens in order of rank, counted and weighed.
+struct Running {
+  uint64_t count, weight;
+
+  __device__ Running operator+(const Running& o) const {
+    return {count + o.count, weight + o.weight};
+  }
+};
+
+struct DrawScratch {
+  Sums<kBins> bins;
+  union {
+    uint64_t list[kList];  // ranks of one bin's tokens
+    Sums<kDigits> digits;  // of tokens whose rank begins alike, by their next digit
+  };
+  uint32_t listed;
+  Running warps[kWarp];  // of the threads of a warp
+  int found;             // bin, digit or place in the list,
+  Running before;        // and what comes before it
+};
+
+// How many tokens or how much weight a running sum must reach; 0: not looked for.
+struct DrawTarget {
+  uint64_t count, weight;
+
+  __device__ bool reached(const Running& r) const {
+    return (count > 0 && r.count >= count) || (weight > 0 && r.weight >= weight);
+  }
 };
 
 struct Selected {
@@ -24,124 +74,182 @@ struct Selected {
   uint64_t weight;  // running sum up to and with the token
 };
 
+__device__ __forceinline__ uint64_t weight_of(float v, float top, float inverse) {
+  const float weight = __expf((v - top) * inverse) * kWeightOne;
+  return weight >= kWeightOne ? uint64_t{1} << 32 : __float2uint_rz(weight);
+}
+// Never falls where v falls; v is a number.
+__device__ __forceinline__ int bin_of(float v, float top, float inverse) {
+  constexpr float kRound = 8388608.0f;  // 2^23: what is added to it is rounded to a whole number
+  const float below = fminf((top - v) * inverse * kBinsPerNat, static_cast<float>(kBins - 1));
+  return __float_as_int(below + kRound) - __float_as_int(kRound);
+}
 // Ranks of ranking.cuh with an index of 24 bits.
 __device__ __forceinline__ uint64_t short_rank(float v, int index) {
   const uint64_t rank = rank_of(v, index);
   return rank >> 32 << kIndexBits | (rank & ((1u << kIndexBits) - 1u));
 }
 
-// Warp 0 walks the bins from the largest digit: the first where the running count or weight reaches
-// its target. Zero targets are not looked for.
-__device__ inline void walk(Bins& bins, uint64_t count_target, uint64_t weight_target) {
-  constexpr int kEach = kDigits / kWarp;
-  constexpr uint32_t kAll = 0xFFFFFFFFu;
-  const int lane = threadIdx.x, high = kDigits - 1 - lane * kEach;  // lane 0 has the largest digits
-  unsigned long long count = 0, weight = 0;
-  for (int i = 0; i < kEach; ++i) {
-    count += bins.count[high - i];
-    weight += bins.weight[high - i];
-  }
-  unsigned long long count_sum = count, weight_sum = weight;
+// What the threads before this one have, and in `all` what the block has. All threads call.
+__device__ inline Running before_thread(const Running& mine, DrawScratch& s, Running& all) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  Running sum = mine;
   for (int offset = 1; offset < kWarp; offset *= 2) {
-    const unsigned long long c = __shfl_up_sync(kAll, count_sum, offset);
-    const unsigned long long w = __shfl_up_sync(kAll, weight_sum, offset);
-    if (lane >= offset) {
-      count_sum += c;
-      weight_sum += w;
+    const Running left = {__shfl_up_sync(0xFFFFFFFFu, sum.count, offset),
+                          __shfl_up_sync(0xFFFFFFFFu, sum.weight, offset)};
+    if (lane >= offset) sum = sum + left;
+  }
+  __syncthreads();  // the warps' sums have been read
+  if (lane == kWarp - 1) s.warps[warp] = sum;
+  __syncthreads();  // all warps' sums are there
+  Running before = {sum.count - mine.count, sum.weight - mine.weight};
+  all = {};
+  for (int w = 0; w < warps; ++w) {
+    if (w == warp) before = before + all;
+    all = all + s.warps[w];
+  }
+  return before;
+}
+
+// The first of `n` items in order, item(i) for i = 0, 1, ..., where the running sums reach the
+// target, which all of them together do: s.found and s.before. All threads call.
+template <class Item>
+__device__ void find(int n, const DrawTarget& target, DrawScratch& s, const Item& item) {
+  const int threads = static_cast<int>(blockDim.x), each = (n + threads - 1) / threads;
+  const int begin = min(static_cast<int>(threadIdx.x) * each, n), end = min(begin + each, n);
+  Running mine = {}, all;
+  for (int i = begin; i < end; ++i) mine = mine + item(i);
+  Running sum = before_thread(mine, s, all);
+  if (!target.reached(sum) && target.reached(sum + mine)) {
+    int i = begin;
+    for (; !target.reached(sum + item(i)); ++i) sum = sum + item(i);
+    s.found = i;
+    s.before = sum;
+  }
+  __syncthreads();  // what was found is there
+}
+
+// Falling order; n is a power of two. All threads call, and each sees the list sorted.
+__device__ inline void sort_list(uint64_t* list, int n) {
+  for (int size = 2; size <= n; size *= 2) {
+    for (int apart = size / 2; apart > 0; apart /= 2) {
+      __syncthreads();  // the exchanges before are done
+      for (int i = threadIdx.x; i < n / 2; i += static_cast<int>(blockDim.x)) {
+        const int a = 2 * i - (i & (apart - 1)), b = a + apart;
+        const uint64_t x = list[a], y = list[b];
+        if ((x < y) == ((a & size) == 0)) {
+          list[a] = y;
+          list[b] = x;
+        }
+      }
     }
   }
-  const auto reached = [&](unsigned long long c, unsigned long long w) {
-    return (count_target > 0 && c >= count_target) || (weight_target > 0 && w >= weight_target);
-  };
-  const uint32_t lanes = __ballot_sync(kAll, reached(count_sum, weight_sum));
-  if (lane != (lanes != 0 ? __ffs(static_cast<int>(lanes)) - 1 : kWarp - 1)) return;
-  unsigned long long c = count_sum - count, w = weight_sum - weight;
-  int digit = high;
-  for (int i = 0; i < kEach; ++i, --digit) {
-    if (i + 1 == kEach || reached(c + bins.count[digit], w + bins.weight[digit])) break;
-    c += bins.count[digit];
-    w += bins.weight[digit];
-  }
-  bins.digit = digit;
-  bins.count_before = c;
-  bins.weight_before = w;
+  __syncthreads();  // the list is sorted
 }
 
-__device__ __forceinline__ unsigned long long weight_of(float v, float top, float inverse) {
-  return static_cast<unsigned long long>(__expf((v - top) * inverse) * kWeightOne);
-}
-
-// Of those that weigh at least `least`. All threads call and each gets the result.
+// A row of logits and what its weights are relative to.
 template <class T>
-__device__ uint64_t sum_of_weights(const T* z, int vocab, float top, float inverse, uint64_t least,
-                                   Bins& bins) {
-  __syncthreads();  // the bins have been read
-  if (threadIdx.x == 0) bins.weight[0] = 0;
-  __syncthreads();  // the sum is zero
-  unsigned long long mine = 0;
-  for (int c = threadIdx.x; c < vocab; c += static_cast<int>(blockDim.x)) {
-    const float v = to_float(z[c]);
-    const unsigned long long weight = v == v ? weight_of(v, top, inverse) : 0;
-    if (weight >= least) mine += weight;
-  }
-  atomicAdd(&bins.weight[0], mine);
-  __syncthreads();  // the sum is complete
-  return bins.weight[0];
-}
+struct DrawRow {
+  const T* z;
+  int vocab;
+  float top, inverse;
+};
 
-// The first token in order of rank whose running count or weight reaches its target. All threads
-// call.
+// select() among the tokens of one bin that do not fit into the list: digit by digit of their ranks.
 template <class T>
-__device__ Selected select(const T* z, int vocab, float top, float inverse, uint64_t count_target,
-                           uint64_t weight_target, Bins& bins) {
-  uint64_t prefix = 0, weight_before = 0;
+__device__ Selected select_by_digits(const DrawRow<T>& r, int bin, DrawTarget target,
+                                     uint64_t weight_before, DrawScratch& s) {
+  uint64_t prefix = 0;
   for (int shift = kRankBits - kDigitBits;; shift -= kDigitBits) {
-    __syncthreads();  // the bins have been read
-    for (int i = threadIdx.x; i < kDigits; i += static_cast<int>(blockDim.x)) {
-      bins.count[i] = bins.index[i] = 0;
-      bins.weight[i] = 0;
-    }
-    __syncthreads();  // the bins are empty
-    for (int c = threadIdx.x; c < vocab; c += static_cast<int>(blockDim.x)) {
-      const float v = to_float(z[c]);
-      if (v != v) continue;
+    __syncthreads();  // what was found has been read
+    s.digits.clear();
+    __syncthreads();  // the digits are empty
+    each_value(r.z, r.vocab, [&](float v, int c) {
+      if (v != v || bin_of(v, r.top, r.inverse) != bin) return;
       const uint64_t rank = short_rank(v, c);
-      if (rank >> shift >> kDigitBits != prefix) continue;
+      if (rank >> shift >> kDigitBits != prefix) return;
       const auto digit = static_cast<int>(rank >> shift & (kDigits - 1));
-      atomicAdd(&bins.count[digit], 1u);
-      atomicAdd(&bins.weight[digit], weight_of(v, top, inverse));
-      atomicMax(&bins.index[digit], static_cast<uint32_t>(c));
+      s.digits.add(kDigits - 1 - digit, weight_of(v, r.top, r.inverse), true);
+    });
+    __syncthreads();  // the digits are counted
+    find(kDigits, target, s, [&](int i) { return Running{s.digits.count[i], s.digits.weight(i)}; });
+    const int found = s.found;
+    prefix = prefix << kDigitBits | static_cast<uint64_t>(kDigits - 1 - found);
+    weight_before += s.before.weight;
+    if (shift == 0) {  // the index is part of the rank: one token
+      const auto index = static_cast<int>(~prefix & ((1u << kIndexBits) - 1u));
+      return {index, weight_before + s.digits.weight(found)};
     }
-    __syncthreads();  // the bins are full
-    if (threadIdx.x < kWarp) walk(bins, count_target, weight_target);
-    __syncthreads();  // what the walk found is there
-    const int digit = bins.digit;
-    prefix = prefix << kDigitBits | static_cast<uint64_t>(digit);
-    weight_before += bins.weight_before;
-    if (bins.count[digit] <= 1 || shift == 0) {
-      return {static_cast<int>(bins.index[digit]), weight_before + bins.weight[digit]};
-    }
-    if (count_target > 0) count_target -= bins.count_before;
-    if (weight_target > 0) weight_target -= bins.weight_before;
+    if (target.count > 0) target.count -= s.before.count;
+    if (target.weight > 0) target.weight -= s.before.weight;
   }
+}
+
+// The first token in order of rank whose running count or weight reaches its target, which is at
+// most what the bins hold. All threads call.
+template <class T>
+__device__ Selected select(const DrawRow<T>& r, DrawTarget target, DrawScratch& s) {
+  find(kBins, target, s, [&](int i) { return Running{s.bins.count[i], s.bins.weight(i)}; });
+  const int bin = s.found;
+  const uint64_t weight_before = s.before.weight;
+  if (target.count > 0) target.count -= s.before.count;
+  if (target.weight > 0) target.weight -= weight_before;
+  if (threadIdx.x == 0) s.listed = 0;
+  __syncthreads();  // the list is empty, and what was found has been read
+  each_value(r.z, r.vocab, [&](float v, int c) {
+    if (v != v || bin_of(v, r.top, r.inverse) != bin) return;
+    const uint32_t at = atomicAdd(&s.listed, 1u);
+    if (at < kList) s.list[at] = rank_of(v, c);
+  });
+  __syncthreads();  // the list is complete
+  const auto listed = static_cast<int>(s.listed);
+  if (listed > kList) return select_by_digits(r, bin, target, weight_before, s);
+  int room = 1;
+  while (room < listed) room *= 2;
+  for (int i = listed + static_cast<int>(threadIdx.x); i < room; i += static_cast<int>(blockDim.x))
+    s.list[i] = 0;
+  sort_list(s.list, room);
+  const auto weight = [&](int i) { return weight_of(ranked_value(s.list[i]), r.top, r.inverse); };
+  find(listed, target, s, [&](int i) { return Running{1, weight(i)}; });
+  const Selected selected = {ranked_index(s.list[s.found]),
+                             weight_before + s.before.weight + weight(s.found)};
+  __syncthreads();  // the list has been read
+  return selected;
 }
 
 // `top`: the largest logit that is a number, finite. All threads call and each gets the result.
 template <class T>
 __device__ int draw_token(const T* z, int vocab, float top, const TokenDraw& d, int position,
-                          Bins& bins) {
-  const float inverse = 1.0f / d.temperature;
-  uint64_t total =
-      d.top_k > 0 && d.top_k < vocab
-          ? select(z, vocab, top, inverse, static_cast<uint64_t>(d.top_k), 0, bins).weight
-          : sum_of_weights(z, vocab, top, inverse, 0, bins);
-  if (d.top_p < 1.0f)
-    total = select(z, vocab, top, inverse, 0, share_target(d.top_p, total), bins).weight;
+                          DrawScratch& s) {
+  // A largest number instead of infinity keeps the weight of the likeliest, whose distance is 0.
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const DrawRow<T> r = {z, vocab, top, fminf(1.0f / d.temperature, kMost)};
+  const bool counted = d.top_k > 0 && d.top_k < vocab;
+  __syncthreads();  // an earlier use has been read
+  s.bins.clear();
+  __syncthreads();  // the bins are empty
+  Running mine = {}, all;
+  each_value(z, vocab, [&](float v, int) {
+    if (v != v) return;
+    const uint64_t weight = weight_of(v, r.top, r.inverse);
+    s.bins.add(bin_of(v, r.top, r.inverse), weight, counted);
+    mine = mine + Running{1, weight};
+  });
+  before_thread(mine, s, all);  // the bins are filled, too
+  uint64_t total = all.weight;
+  if (counted) total = select(r, {min(static_cast<uint64_t>(d.top_k), all.count), 0}, s).weight;
+  if (d.top_p < 1.0f) total = select(r, {0, share_target(d.top_p, total)}, s).weight;
   if (d.min_p > 0.0f) {
-    const uint64_t likely = sum_of_weights(z, vocab, top, inverse, least_weight(d.min_p), bins);
-    total = total < likely ? total : likely;  // both are sums over the likeliest
+    const uint64_t least = least_weight(d.min_p);
+    Running likely = {};
+    each_value(z, vocab, [&](float v, int) {
+      const uint64_t weight = v == v ? weight_of(v, r.top, r.inverse) : 0;
+      if (weight >= least) likely.weight += weight;
+    });
+    before_thread(likely, s, all);
+    total = min(total, all.weight);  // both are sums over the likeliest
   }
-  return select(z, vocab, top, inverse, 0, draw_target(d, position, total), bins).index;
+  return select(r, {0, draw_target(d, position, total)}, s).index;
 }
 
 }  // namespace saturate::kernels
