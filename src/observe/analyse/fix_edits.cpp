@@ -374,6 +374,7 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
     case FixKind::loader:
       return [=](ReplayEvent& e, ReplayOp* ops) { have_data_ready(e, ops, at_most, crowded); };
     case FixKind::copies:
+    case FixKind::fewer_bytes:
       return CopiesEdit{};
     case FixKind::transfers:
       return TransfersEdit{s.in_bytes_per_ns};
@@ -440,6 +441,12 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         for (uint32_t i = 0; i < e.ops; ++i)
           if (ops[i].sorts) ops[i].duration_ns /= 2;
       };
+    case FixKind::row_sums:
+      return [at_most](ReplayEvent& e, ReplayOp* ops) {
+        if (at_most) return drop_kernels(e, ops, [](const ReplayOp& op) { return op.sums_rows; });
+        for (uint32_t i = 0; i < e.ops; ++i)
+          if (ops[i].sums_rows) ops[i].duration_ns /= 2;
+      };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);
     case FixKind::precision:
@@ -475,6 +482,9 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
   }
   return {};
 }
+
+// Pictures as bytes in place of float32: the largest part of a copy that another type saves.
+constexpr int64_t kFewestBytes = 4;
 
 // A copy on a stream of its own: pinned, it goes at the speed of the bus.
 int64_t pinned_copy_ns(const ReplayOp& op, bool in, double bytes_per_ns) {
@@ -540,6 +550,10 @@ double step_with(const Replay& replay, std::span<const FixKind> kinds, Assume as
           return pinned_copy_ns(op, in, in ? settings.in_bytes_per_ns : settings.out_bytes_per_ns);
         }));
     }
+    if (kind == FixKind::fewer_bytes)
+      least = std::max(least, replay.serial_ns([&](const ReplayOp& op) {
+        return pinned_copy_ns(op, true, settings.in_bytes_per_ns) / kFewestBytes;
+      }));
     if (kind == FixKind::communication)
       least = std::max(least, replay.serial_ns([](const ReplayOp& op) {
         return op.leaf == Leaf::communication ? op.duration_ns : 0;

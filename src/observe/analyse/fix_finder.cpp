@@ -91,12 +91,13 @@ Fix FixFinder::find(FixKind kind) const {
   } else if (kind == FixKind::weight_casts) {
     set_sure_part(f, surely, step(kinds, Assume::ahead));
   } else if (kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
-             kind == FixKind::sorts) {
+             kind == FixKind::sorts || kind == FixKind::row_sums) {
     // What their launches cost is the launches' matter.
     const double marked = replay_.serial_ns([=](const ReplayOp& op) {
       const bool is_one = kind == FixKind::kernel_copies   ? op.copies
                           : kind == FixKind::one_attention ? op.of_weights
-                                                           : op.sorts;
+                          : kind == FixKind::sorts         ? op.sorts
+                                                           : op.sums_rows;
       return is_one ? op.duration_ns : 0;
     });
     set_sure_part(f, base_ / std::max(1.0, base_ - marked) < kWorthCopies ? base_ : surely,
@@ -164,6 +165,17 @@ Fix FixFinder::find(FixKind kind) const {
   if (kind == FixKind::float64 && f.speedup == 1) {
     f.high = base_ / step(kinds, Assume::at_most);
     f.unsure = f.high >= kWorthPossible;
+  }
+  // What type the bytes have does not show. Where other remedies leave copies as they are, the bus
+  // is what the step waits for.
+  if (kind == FixKind::fewer_bytes) {
+    constexpr FixKind kCopies[] = {FixKind::copies};
+    f.unsure = f.speedup >= kWorthPossible * base_ / step(kCopies, Assume::surely);
+    f.high = f.unsure ? f.speedup : 0;
+    f.low = 0;
+    f.speedup = 1;
+    f.ceiling = true;
+    f.step_ns = base_;
   }
   // Whether its kernels read a mask does not show: their names are the same.
   if (kind == FixKind::attention) f.unsure = true;

@@ -15,7 +15,8 @@ constexpr bool is_of_marked_kernels(FixKind kind) {
   return kind == FixKind::recompute || kind == FixKind::weight_casts ||
          kind == FixKind::product_types || kind == FixKind::device_copies ||
          kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
-         kind == FixKind::float64 || kind == FixKind::transforms || kind == FixKind::sorts;
+         kind == FixKind::float64 || kind == FixKind::transforms || kind == FixKind::sorts ||
+         kind == FixKind::row_sums;
 }
 
 // What each fix brings to one capture, with its range and its words. Borrows what it is given.

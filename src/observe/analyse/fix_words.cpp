@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "observe/analyse/names.h"
+#include "observe/analyse/stack_words.h"
 
 namespace saturate::observe {
 namespace {
@@ -174,17 +175,27 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           fmt::format("{:.1f}% of the time the device waits for data", share(d, {Leaf::loader})) +
           main_names(d, {Leaf::loader});
       if (const double made = 100 * host_share(d, d.host_lines.making_ns); made >= 1)
-        f.evidence += fmt::format(
-            "; {:.1f}% the batch is made where the loop asks for it, in the thread that launches",
-            made);
+        f.evidence = (share(d, {Leaf::loader}) < 0.1 ? "" : f.evidence + "; ") +
+                     fmt::format(
+                         "{:.1f}% of the time the batch is made where the loop asks for "
+                         "it, in the thread that launches",
+                         made);
       else if (settings.prepared >= 0.01)
         f.evidence += fmt::format(
             "; {:.1f}% its issuing thread makes data itself, in long stretches that end in a copy "
             "to the device",
             100 * settings.prepared);
-      f.action = torch ? "DataLoader(num_workers=N, persistent_workers=True, prefetch_factor=4); "
-                         "if the workers are saturated, cheapen the transforms"
-                       : "prepare batches in other threads or processes, ahead of the step";
+      if (const auto& lines = d.host_lines.lines;
+          !lines.empty() && lines.front().remark.starts_with(kSamplerRuns))
+        f.action =
+            "let the sampler draw what a batch needs (with replacement, or by sums of the weights "
+            "that are formed once), or draw the order of the next epoch in a thread of its own: "
+            "num_workers leaves it where it is";
+      else
+        f.action = torch ? "DataLoader(num_workers=N, persistent_workers=True, "
+                           "prefetch_factor=4); if the workers are saturated, cheapen the "
+                           "transforms"
+                         : "prepare batches in other threads or processes, ahead of the step";
       f.caveat = "as long as workers times cores and storage keep up";
       f.assumes =
           f.ceiling
@@ -531,6 +542,28 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.assumes =
           "these kernels take from three quarters of their time to none of it, and a tenth more";
       break;
+    case FixKind::row_sums:
+      f.evidence = fmt::format(
+          "{:.1f}% of the time rows are added to those that indices pick: rows of one index one "
+          "after the other",
+          100 * kernels_share(d, is_row_sum));
+      f.action =
+          "torch.nn.functional.embedding(indices, table) or table.index_select(0, indices) in "
+          "place "
+          "of table[indices], whose gradient this is; a product with a one-hot matrix where the "
+          "table has a few rows";
+      f.caveat = "index_select adds in an order that changes from run to run";
+      f.assumes = "these kernels take from half of their time to none of it, and a tenth more";
+      break;
+    case FixKind::fewer_bytes:
+      f.evidence = copies_in(d);
+      f.action = torch ? "send what was read: pictures as uint8, ids as int32 or int16, numbers as "
+                         "bfloat16, and convert on the device (.to(device).float().div_(255)); "
+                         "leave out what the step does not use"
+                       : "send the smallest type that holds the values, and convert on the device";
+      f.caveat = "brings nothing where the bytes are what the step needs";
+      f.assumes = "a quarter of the bytes, pinned and beside the computation";
+      break;
     case FixKind::attention: {
       const double part = f.share;
       f.evidence = fmt::format(
@@ -684,6 +717,8 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::float64:
     case FixKind::transforms:
     case FixKind::sorts:
+    case FixKind::row_sums:
+    case FixKind::fewer_bytes:
       return 0;
     case FixKind::processes:
     case FixKind::batch:

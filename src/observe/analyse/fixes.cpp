@@ -24,7 +24,7 @@ constexpr double kProfilerLeaves = 1 / 1.9;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 28> kInfo = {{
+constexpr std::array<FixInfo, 30> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -50,6 +50,8 @@ constexpr std::array<FixInfo, 28> kInfo = {{
     {"float64", "float32 in place of float64"},
     {"transforms", "Fourier transforms of lengths without large prime factors"},
     {"sorts", "nothing sorted in each step"},
+    {"row_sums", "rows that repeat summed side by side"},
+    {"fewer_bytes", "fewer bytes copied to the device"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},

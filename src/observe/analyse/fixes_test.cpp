@@ -135,6 +135,10 @@ TEST(Fixes, OverlapIsNoMiracle) {
   });
   ASSERT_TRUE(r.fixes.numbers);
   EXPECT_NEAR(find(r.fixes, FixKind::copies)->speedup, r.step_ns / 6e6, 0.02);
+  // Beyond that only fewer bytes help, if the step can do with fewer.
+  ASSERT_EQ(r.fixes.possible.size(), 1U);
+  EXPECT_EQ(r.fixes.possible[0].kind, FixKind::fewer_bytes);
+  EXPECT_NEAR(r.fixes.possible[0].high, r.step_ns / 1.5e6, 0.1);
 }
 
 TEST(Fixes, AllocatingEachStep) {

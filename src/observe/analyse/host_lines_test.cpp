@@ -264,6 +264,18 @@ TEST(StackWords, PlumbingIsFolded) {
   EXPECT_TRUE(w.remark.starts_with("num_workers=0")) << w.remark;
 }
 
+TEST(StackWords, ASamplerIsNoWorkersMatter) {
+  Trace t;
+  const std::string loader = std::string(kTorch) + "utils/data/dataloader.py",
+                    sampler = std::string(kTorch) + "utils/data/sampler.py";
+  const StackWords w =
+      stack_words(t, stack_of(t, {{"main", "/home/a/train.py", 12, "batch in loader"},
+                                  {"_BaseDataLoaderIter.__next__", loader.c_str(), 630},
+                                  {"WeightedRandomSampler.__iter__", sampler.c_str(), 277}}));
+  EXPECT_EQ(w.at.where(), "train.py:12");
+  EXPECT_TRUE(w.remark.starts_with(kSamplerRuns)) << w.remark;
+}
+
 // A forked worker keeps the frames of its parent below its own.
 TEST(StackWords, AWorkerIsNotInTheLineThatStartedIt) {
   Trace t;

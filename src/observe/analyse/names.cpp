@@ -138,6 +138,10 @@ bool is_gather(std::string_view kernel) {
                  {"vectorized_gather_kernel", "indexSelect", "index_select"});
 }
 
+bool is_row_sum(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"indexing_backward_kernel"});  // PyTorch's
+}
+
 bool is_sort(std::string_view kernel) {
   return has_any(
       lower(kernel.substr(0, 512)),

@@ -55,6 +55,8 @@ bool is_rounding(std::string_view kernel);
 bool is_copy(std::string_view kernel);
 // Whether a kernel picks rows by their indices: a look-up, or a copy in another order.
 bool is_gather(std::string_view kernel);
+// Whether a kernel adds rows to those that indices pick, those of one index one after the other.
+bool is_row_sum(std::string_view kernel);
 // Whether a kernel is of a sort, or merges what a sort has brought together.
 bool is_sort(std::string_view kernel);
 // Whether a kernel is of a Fourier transform whose length has a large prime factor: such lengths take

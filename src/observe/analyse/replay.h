@@ -52,6 +52,7 @@ struct ReplayOp {
   bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool sorts = false;       // of a sort, by its name
+  bool sums_rows = false;   // adds rows to those that indices pick, one by one, by its name
   bool gathers = false;     // picks rows by indices, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems

@@ -36,7 +36,8 @@ bool makes_code(std::string_view file, std::string_view function) {
 }
 
 bool fetches(std::string_view file, std::string_view function) {
-  if (has_any(file, {"torch/utils/data/_utils/fetch.py"})) return true;
+  if (has_any(file, {"torch/utils/data/_utils/fetch.py", "torch/utils/data/sampler.py"}))
+    return true;
   const std::string_view name = last_name(function);
   const bool asked = name == "__next__" || name == "__iter__" || name == "__getitem__" ||
                      name == "__getitems__" || name == "next";

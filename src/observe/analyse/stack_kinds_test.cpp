@@ -58,11 +58,15 @@ TEST(StackKinds, DataAreMadeWhereTheNextIsAskedFor) {
   const uint32_t hub =
       stack_of(t, {{"main", kMain, 9},
                    {"IterableDataset.__iter__", PACKAGES "datasets/iterable_dataset.py", 2}});
+  const uint32_t drawn = stack_of(
+      t, {{"main", kMain, 9},
+          {"__next__", PACKAGES "torch/utils/data/dataloader.py", 730},
+          {"WeightedRandomSampler.__iter__", PACKAGES "torch/utils/data/sampler.py", 277}});
   const uint32_t called = stack_of(t, {{"main", kMain, 9}, {"features", kMain, 30}});
   const uint32_t bar =
       stack_of(t, {{"main", kMain, 9}, {"tqdm.__next__", PACKAGES "tqdm/std.py", 1}});
   const StackKinds kinds(t);
-  for (const uint32_t stack : {none, own, hub}) EXPECT_TRUE(kinds.makes_data(stack));
+  for (const uint32_t stack : {none, own, hub, drawn}) EXPECT_TRUE(kinds.makes_data(stack));
   for (const uint32_t stack : {worker, called, bar}) EXPECT_FALSE(kinds.makes_data(stack));
 }
 

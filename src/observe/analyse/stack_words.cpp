@@ -60,17 +60,19 @@ StackWords stack_words(const Trace& trace, uint32_t stack) {
   if (caller < frames.size()) words.caller = place(trace, frames[caller]);
   // The data loader of PyTorch: fetch() runs in the workers, or without any where batches are asked
   // for.
-  bool fetches = false, worker = false, waits = false;
+  bool fetches = false, worker = false, waits = false, samples = false;
   for (size_t i = 0; i < frames.size(); ++i) {
     const std::string& file = trace.names[trace.stacks[frames[i]].file];
     if (!has(file, "torch/utils/data/")) continue;
     const std::string& function = trace.names[trace.stacks[frames[i]].function];
     fetches = fetches || file.ends_with("_utils/fetch.py");
     worker = worker || file.ends_with("_utils/worker.py");
+    samples = samples || file.ends_with("torch/utils/data/sampler.py");
     waits = waits || function.ends_with("_try_get_data");
     if (function.ends_with("__next__") && i > at && i < caller) words.via = "DataLoader.__next__";
   }
   if (fetches && !worker) words.remark = "num_workers=0: the data are made in the training thread";
+  if (samples && !fetches) words.remark = std::string(kSamplerRuns) + ", with workers as without";
   words.idle_worker = worker && !fetches;
   if (words.idle_worker) words.remark = "a loader's worker without work";
   if (waits) words.remark = "it waits for the loader's workers";

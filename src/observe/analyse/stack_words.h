@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "observe/analyse/host_lines.h"
 #include "observe/trace/code_owner.h"
@@ -18,6 +19,9 @@ struct StackWords {
   uint32_t file = 0;         // number of the name of at's whole file
   uint32_t node = kNoStack;  // of the stack, at
 };
+
+// How the remark of a line inside a loader's sampler begins.
+constexpr std::string_view kSamplerRuns = "the sampler runs in the training process";
 
 // Cost: O(depth).
 StackWords stack_words(const Trace& trace, uint32_t stack);

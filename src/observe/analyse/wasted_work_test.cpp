@@ -307,6 +307,24 @@ TEST(Sorts, AreNamedWithTheirRange) {
   EXPECT_EQ(find(after.fixes, FixKind::sorts)->speedup, 1);
 }
 
+// The gradient of table[indices]: rows of one index are added one after the other.
+TEST(RowSums, AreNamedWithTheirRange) {
+  const auto program = [](const char* name, int64_t ns) {
+    return [=](Simulator& s, int) {
+      for (int k = 0; k < 3; ++k) s.kernel(name, ns);
+      for (int k = 0; k < 5; ++k) s.kernel("sm90_gemm_bf16bf16", 400'000);
+    };
+  };
+  const Told before = tell(program(
+      "void (anonymous namespace)::indexing_backward_kernel<c10::BFloat16, 4>(long", 2'000'000));
+  const Told after = tell(
+      program("void at::native::(anonymous namespace)::embedding_backward_kernel<c10", 200'000));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::row_sums);
+  expect_sound(before, FixKind::row_sums, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::row_sums)->speedup, 1);
+}
+
 // Rows that are picked by indices: caches that are put in another order, or look-ups, which have to be.
 TEST(KernelCopies, OfPickedRowsArePossible) {
   constexpr const char* kPick = "void at::native::vectorized_gather_kernel<16, long>(char*, c";

@@ -46,6 +46,8 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
+                           {"gpu_bound", "GPU-bound"},
+                           {"copy_bound", "copy-bound"},
                            {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};

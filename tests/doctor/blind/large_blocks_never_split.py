@@ -29,7 +29,7 @@ def main():
         return training.run_full_steps(loop, device)
     if device.type == "cuda":  # the rest of the GPU is another job's
         everything = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, 14 * 2**30 / everything), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, 14 * 2**30 / everything))
     torch.manual_seed(0)
     shortest, longest, width = loop.size(100_000, 10), loop.size(300_000, 30), loop.size(1024, 16)
     network, optimizer = training.make_wide(width, width, device, groups=2)
