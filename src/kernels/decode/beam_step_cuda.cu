@@ -13,6 +13,17 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// Rules come before draws.
+template <bool kDraws>
+union BeamScratch {
+  RuleScratch rules;
+  DrawScratch draw;
+};
+template <>
+union BeamScratch<false> {
+  RuleScratch rules;
+};
+
 // One block, one row: log-sum-exp and the best extensions. Every thread knows its best column; the
 // block takes the best of these, and the thread that held it looks through its columns again for
 // the next. So a row is read once, and a 1/threads of it once more for each candidate.
@@ -47,7 +58,10 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
     return j + 1 == t ? b.ids[row] : b.tokens[b.slots[start + j + 1]];
   };
   const float* const log_sums = static_cast<const float*>(a.log_sums);
-  if (log_sums == nullptr) apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, z);
+  __shared__ BeamScratch<kDraws> shared;
+  if (log_sums == nullptr)
+    apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, static_cast<int>(a.vocab), z,
+                shared.rules);
   RowScan scan = scan_row<T, N>(z, static_cast<int>(a.vocab), a.banned);
   float shift;
   if (log_sums == nullptr) {
@@ -68,7 +82,6 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
   for (int k = count + threadIdx.x; k < beam; k += blockDim.x) ids[k] = -1;
   if constexpr (kDraws) {
     if (sentence.drawn != 0) {
-      __shared__ DrawScratch draw;
       const uint64_t best = block_best(scan.best, rank_scratch);
       if (threadIdx.x == 0) {
         ids[0] = -1;
@@ -78,7 +91,7 @@ __global__ void __launch_bounds__(512) beam_extend_kernel(BeamStepArgs a) {
       const float likeliest = ranked_value(best);
       if (best == 0 || !isfinite(likeliest)) return;
       const int id = draw_token(z, static_cast<int>(a.vocab), likeliest,
-                                draw_of(sentence, beam, row % beam), t, draw);
+                                draw_of(sentence, beam, row % beam), t, shared.draw);
       if (threadIdx.x == 0) {
         scores[0] = to_float(z[id]) + shift;
         ids[0] = scores[0] > kNever ? id : -1;

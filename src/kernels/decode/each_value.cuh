@@ -5,12 +5,12 @@
 
 namespace saturate::kernels {
 
-// Calls see(value, index) once for each of z[0 .. vocab), which lies anywhere. Which thread sees a
+// With `kAhead` accesses under way in a thread. Calls see(value, index) once for each of z[0 .. vocab), which lies anywhere. Which thread sees a
 // value depends on where the row lies: so only what comes out the same in any order (a maximum, a
 // sum of integers) may be formed with it, or a row's result would depend on its place in the batch.
-template <class T, class See>
+template <int kAhead, class T, class See>
 __device__ __forceinline__ void each_value(const T* z, int vocab, const See& see) {
-  constexpr int kWide = kWidth<T>, kAhead = 2;  // accesses under way in a thread
+  constexpr int kWide = kWidth<T>;
   const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(z) % 16 / sizeof(T));
   const int head = min(vocab, past == 0 ? 0 : kWide - past);
   const int packs = (vocab - head) / kWide, threads = static_cast<int>(blockDim.x);

@@ -17,6 +17,7 @@ __global__ void __launch_bounds__(512)
   __shared__ float scratch[kWarp];
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   const int64_t row = blockIdx.x;
+  __shared__ RuleScratch rule_scratch;
   const BeamState& b = a.state;
   const BeamSentence& sentence = b.sentences[row / a.beam];
   const int t = b.positions[row], models = static_cast<int>(a.models);
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(512)
   double sums = 0;
   for (int m = 0; m < models; ++m) {
     T* const z = static_cast<T*>(a.logits[m]) + row * a.ld;
-    apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, z);
+    apply_rules(sentence.rules, a.suppressed, ends, 1, 0, t, said, vocab, z, rule_scratch);
     const RowScan scan = scan_row<T, N>(z, vocab, -1);
     const float top = block_max(scan.top, scratch);
     const float sum = block_sum(scan.sum * __expf(scan.top - top), scratch);

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int kChain = 16;
 
-void measure(int64_t rows, int64_t vocab, const char* name, SampleSequence wish, int deviation) {
+void measure(int64_t rows, int64_t vocab, const char* name, SampleSequence wish, int deviation,
+             int prompt = 1) {
   const Stream stream(Device{DeviceKind::cuda, 0});
   const Context ctx{stream.device(), stream.native(), nullptr, 0};
   const auto n = static_cast<size_t>(rows);
@@ -36,19 +37,24 @@ void measure(int64_t rows, int64_t vocab, const char* name, SampleSequence wish,
   for (size_t r = 0; r < n; ++r) {
     wish.stream = wish.result = static_cast<int32_t>(r);
     wish.limit = 1 << 20;
+    wish.prompt = prompt;
     wishes.push_back(wish);
-    starts.push_back(static_cast<int32_t>(r) << 12);
+    starts.push_back(static_cast<int32_t>(r) << 14);
   }
   const auto zeros = [&](size_t count) {
     Buffer b(stream.device(), count * 4);
     fill_bytes(stream, b.data(), 0, b.bytes());
     return b;
   };
-  const Buffer ids = zeros(n), positions = zeros(n), finished = zeros(n), tokens = zeros(n << 12),
+  std::vector<int32_t> said(n << 14), at(n, prompt - 1);
+  for (size_t i = 0; i < said.size(); ++i) said[i] = static_cast<int32_t>(i * 7919 % 4999);
+  const Buffer ids = zeros(n), positions = zeros(n), finished = zeros(n), tokens = zeros(n << 14),
                result = zeros(n << 12), scores = zeros(n << 12), from = zeros(n);
   const Buffer sequences(stream.device(), n * sizeof(SampleSequence));
   copy_to_device(stream, sequences.data(), wishes.data(), sequences.bytes());
   copy_to_device(stream, from.data(), starts.data(), from.bytes());
+  copy_to_device(stream, positions.data(), at.data(), positions.bytes());
+  copy_to_device(stream, tokens.data(), said.data(), tokens.bytes());
   stream.synchronize();
   const SampleStepArgs args{.logits = logits.data(),
                             .state = {.ids = ids.as<int32_t>(),
@@ -66,8 +72,9 @@ void measure(int64_t rows, int64_t vocab, const char* name, SampleSequence wish,
                             .dtype = DType::bf16};
   const double us =
       testing::graph_microseconds(ctx, kChain, [&](int) { sample_step_cuda(ctx, args); });
-  fmt::print("{{\"case\":\"{}\",\"deviation\":{},\"rows\":{},\"vocab\":{},\"us\":{:.2f}}}\n", name,
-             deviation, rows, vocab, us);
+  fmt::print(
+      "{{\"case\":\"{}\",\"deviation\":{},\"rows\":{},\"vocab\":{},\"tokens\":{},\"us\":{:.2f}}}\n",
+      name, deviation, rows, vocab, prompt, us);
   std::fflush(stdout);
 }
 
@@ -89,6 +96,12 @@ int main() {
     for (const int64_t rows : {1, 64}) {
       for (const int deviation : {1, 4}) {
         for (const Case& c : cases) measure(rows, vocab, c.name, c.wish, deviation);
+      }
+      for (const int tokens : {500, 8000}) {
+        measure(rows, vocab, "greedy, repetition penalty",
+                {.temperature = 0.0f, .rules = {.repetition_penalty = 1.1f}}, 4, tokens);
+        measure(rows, vocab, "greedy, no 4 tokens twice",
+                {.temperature = 0.0f, .rules = {.no_repeat_ngram = 4}}, 4, tokens);
       }
     }
   }

@@ -8,7 +8,7 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 512, kAhead = 2;
 
 // The logarithm of the token's share of softmax(z), from whole numbers: no order of adding changes
 // them. All threads call and each gets the result.
@@ -16,7 +16,7 @@ template <class T>
 __device__ float log_share(const T* z, int vocab, float top, int id, DrawScratch& scratch) {
   constexpr float kOne = 549755813888.0f;  // 2^39: 2^24 of them are below 2^64
   Running mine = {}, all;
-  each_value(z, vocab, [&](float v, int) {
+  each_value<kAhead>(z, vocab, [&](float v, int) {
     if (v == v) mine.weight += static_cast<uint64_t>(__expf(v - top) * kOne);
   });
   before_thread(mine, scratch, all);
@@ -26,7 +26,10 @@ __device__ float log_share(const T* z, int vocab, float top, int id, DrawScratch
 // One block, one row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a) {
-  __shared__ DrawScratch scratch;
+  __shared__ union {
+    RuleScratch rules;
+    DrawScratch draw;
+  } scratch;
   __shared__ uint64_t rank_scratch[kWarp];
   const int64_t row = blockIdx.x;
   const SampleState& s = a.state;
@@ -45,18 +48,18 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
   rules.least += c.prompt;
   apply_rules(
       rules, a.suppressed, c.ends, c.end_count, c.prompt, position + 1,
-      [said](int j) { return said[j]; }, z);
+      [said](int j) { return said[j]; }, vocab, z, scratch.rules);
   uint64_t mine = 0;
-  each_value(z, vocab, [&](float v, int i) { mine = larger(mine, rank_of(v, i)); });
+  each_value<kAhead>(z, vocab, [&](float v, int i) { mine = larger(mine, rank_of(v, i)); });
   const uint64_t best = block_best(mine, rank_scratch);
   const float top = ranked_value(best);
   int drawn = best != 0 && isfinite(top) ? ranked_index(best) : -1;
   if (drawn >= 0 && c.temperature > 0.0f) {
-    drawn = draw_token(z, vocab, top, draw_of(c), position, scratch);
+    drawn = draw_token(z, vocab, top, draw_of(c), position, scratch.draw);
   }
   float log_probability = 0.0f;
   if (drawn >= 0 && c.wants_scores != 0) {
-    log_probability = log_share(z, vocab, top, drawn, scratch);
+    log_probability = log_share(z, vocab, top, drawn, scratch.draw);
   }
   __syncthreads();  // every thread has read the state
   if (threadIdx.x == 0) advance(a, row, drawn, log_probability);

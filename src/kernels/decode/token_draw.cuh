@@ -15,6 +15,7 @@ namespace saturate::kernels {
 constexpr int kBins = 2048, kList = 2048;  // kList: a power of two
 // The last bin begins 22.7 temperatures below the largest logit: what lies there weighs nothing.
 constexpr float kBinsPerNat = 90.0f;
+constexpr int kDrawAhead = 1;  // accesses under way in a thread: registers are short
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
 constexpr int kIndexBits = 24, kRankBits = 32 + kIndexBits;
 
@@ -164,7 +165,7 @@ __device__ Selected select_by_digits(const DrawRow<T>& r, int bin, DrawTarget ta
     __syncthreads();  // what was found has been read
     s.digits.clear();
     __syncthreads();  // the digits are empty
-    each_value(r.z, r.vocab, [&](float v, int c) {
+    each_value<kDrawAhead>(r.z, r.vocab, [&](float v, int c) {
       if (v != v || bin_of(v, r.top, r.inverse) != bin) return;
       const uint64_t rank = short_rank(v, c);
       if (rank >> shift >> kDigitBits != prefix) return;
@@ -196,7 +197,7 @@ __device__ Selected select(const DrawRow<T>& r, DrawTarget target, DrawScratch& 
   if (target.weight > 0) target.weight -= weight_before;
   if (threadIdx.x == 0) s.listed = 0;
   __syncthreads();  // the list is empty, and what was found has been read
-  each_value(r.z, r.vocab, [&](float v, int c) {
+  each_value<kDrawAhead>(r.z, r.vocab, [&](float v, int c) {
     if (v != v || bin_of(v, r.top, r.inverse) != bin) return;
     const uint32_t at = atomicAdd(&s.listed, 1u);
     if (at < kList) s.list[at] = rank_of(v, c);
@@ -229,7 +230,7 @@ __device__ int draw_token(const T* z, int vocab, float top, const TokenDraw& d, 
   s.bins.clear();
   __syncthreads();  // the bins are empty
   Running mine = {}, all;
-  each_value(z, vocab, [&](float v, int) {
+  each_value<kDrawAhead>(z, vocab, [&](float v, int) {
     if (v != v) return;
     const uint64_t weight = weight_of(v, r.top, r.inverse);
     s.bins.add(bin_of(v, r.top, r.inverse), weight, counted);
@@ -242,7 +243,7 @@ __device__ int draw_token(const T* z, int vocab, float top, const TokenDraw& d, 
   if (d.min_p > 0.0f) {
     const uint64_t least = least_weight(d.min_p);
     Running likely = {};
-    each_value(z, vocab, [&](float v, int) {
+    each_value<kDrawAhead>(z, vocab, [&](float v, int) {
       const uint64_t weight = v == v ? weight_of(v, r.top, r.inverse) : 0;
       if (weight >= least) likely.weight += weight;
     });

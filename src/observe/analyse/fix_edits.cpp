@@ -121,6 +121,25 @@ class TinyEdit {
   std::map<uint32_t, int64_t> longest_;  // of the run; of products by name
 };
 
+// Operations that only repeat the same few go, with all that the host does for them: as if what is
+// computed for one after the other were computed for all at once, and took no longer.
+class LoopEdit {
+ public:
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool all = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i) all = all && ops[i].loops;
+    if (e.ops > 0) inside_ = all;
+    if (!inside_) return;
+    e.host_ns = e.blocked_ns = e.no_core_ns = e.loader_ns = 0;
+    remove_ops(e, ops);
+    drop_wait(e);
+    e.call_ns = 0;
+  }
+
+ private:
+  bool inside_ = false;
+};
+
 // Copies to the device, and large ones from it, take no time of their own: serial_ns adds what the
 // bus needs. A wait for a copy goes with it. Of a run of small copies without a kernel between them
 // one call stays: they travel as one block.
@@ -217,6 +236,8 @@ class FusionEdit {
       all_parts_ = ns + (part ? all_parts_ : 0);
       if (assume_ != Assume::surely)
         ops[i].duration_ns = std::min(ns, std::max<int64_t>(0, all_parts_ - longest_));
+      // What is written anew goes through memory in order and in 16 bits, where that may be.
+      if (assume_ >= Assume::at_most) ops[i].duration_ns = ops[i].duration_ns * 3 / 5;
       longest_ = std::max(longest_, all_parts_);
       if (!first && e.ops == 1) {
         ops[i].back_to_back = true;
@@ -362,8 +383,10 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
              checks = assume == Assume::ahead;
   switch (kind) {
     case FixKind::graphs:
-      if (assume != Assume::likely) return GraphsEdit{};
-      return [graphs = GraphsEdit{}, tiny = TinyEdit{}](ReplayEvent& e, ReplayOp* ops) mutable {
+      if (assume != Assume::likely && assume != Assume::ahead) return GraphsEdit{};
+      return [graphs = GraphsEdit{}, tiny = TinyEdit{}, loop = LoopEdit{}](ReplayEvent& e,
+                                                                           ReplayOp* ops) mutable {
+        loop(e, ops);
         tiny(e, ops);
         graphs(e, ops);
       };
@@ -441,11 +464,11 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
         for (uint32_t i = 0; i < e.ops; ++i)
           if (ops[i].sorts) ops[i].duration_ns /= 2;
       };
-    case FixKind::row_sums:
+    case FixKind::slow_kernels:
       return [at_most](ReplayEvent& e, ReplayOp* ops) {
-        if (at_most) return drop_kernels(e, ops, [](const ReplayOp& op) { return op.sums_rows; });
+        if (at_most) return drop_kernels(e, ops, [](const ReplayOp& op) { return op.slow; });
         for (uint32_t i = 0; i < e.ops; ++i)
-          if (ops[i].sums_rows) ops[i].duration_ns /= 2;
+          if (ops[i].slow) ops[i].duration_ns /= 2;
       };
     case FixKind::communication:
       return scaled([](Leaf leaf) { return leaf == Leaf::communication; }, 0);

@@ -31,6 +31,10 @@ bool is_own_work(const ReplayEvent& e);
 // to 16 in the models that there are.
 constexpr int64_t kMostRepeats = 16;
 
+// Of operations that only repeat the same few: where they are more, what goes round them, such as lists
+// that their results are put into, goes with them too.
+constexpr double kLooped = 0.5;
+
 // What the machine can do, as far as it is known.
 struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device
@@ -52,6 +56,7 @@ struct EditSettings {
   double integer_ratio = 1.5;
   bool half_products = false;  // most products but attention in fp32 have 16 bits
   double prepared = 0;         // share of the time in which the issuing thread makes data itself
+  double looped = 0;           // of the operations, those that find_loops() found
   double fed = 0;              // share of large copies to the host that long host work waits for
   double clock_speed = 1;      // of the full clock
   bool crowded = false;        // the host's cores or locks are short

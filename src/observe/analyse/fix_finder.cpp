@@ -45,10 +45,12 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
   settings_ = edit_settings(d.info.name, analysis.copy_rates);
   settings_.clock_speed = clock.speed;
   settings_.crowded = is_crowded(replay, analysis);
-  int64_t prepared = 0, out = 0, fed = 0, half = 0, others = 0;
+  int64_t prepared = 0, out = 0, fed = 0, half = 0, others = 0, looped = 0, all = 0;
   replay.visit([&](const ReplayEvent& e, const ReplayOp* ops, int64_t) {
     if (e.prepares) prepared += waits_ns(e);
     for (uint32_t i = 0; i < e.ops; ++i) {
+      ++all;
+      looped += ops[i].loops ? 1 : 0;
       if (ops[i].product && !ops[i].float32_attention)
         (ops[i].half_product ? half : others) += ops[i].duration_ns;
       if (!is_bulk_out(ops[i])) continue;
@@ -57,6 +59,7 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
     }
   });
   settings_.half_products = half > others;
+  settings_.looped = static_cast<double>(looped) / static_cast<double>(std::max<int64_t>(1, all));
   settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
   settings_.prepared =
       static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
@@ -85,19 +88,19 @@ Fix FixFinder::find(FixKind kind) const {
     set_growth(f);
   } else if (kind == FixKind::graphs) {
     set_graphs(f, surely, std::min(step(kinds, Assume::at_most), one_program_ns()),
-               step(kinds, Assume::likely));
+               step(kinds, settings_.looped > kLooped ? Assume::ahead : Assume::likely));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
   } else if (kind == FixKind::weight_casts) {
     set_sure_part(f, surely, step(kinds, Assume::ahead));
   } else if (kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
-             kind == FixKind::sorts || kind == FixKind::row_sums) {
+             kind == FixKind::sorts || kind == FixKind::slow_kernels) {
     // What their launches cost is the launches' matter.
     const double marked = replay_.serial_ns([=](const ReplayOp& op) {
       const bool is_one = kind == FixKind::kernel_copies   ? op.copies
                           : kind == FixKind::one_attention ? op.of_weights
                           : kind == FixKind::sorts         ? op.sorts
-                                                           : op.sums_rows;
+                                                           : op.slow;
       return is_one ? op.duration_ns : 0;
     });
     set_sure_part(f, base_ / std::max(1.0, base_ - marked) < kWorthCopies ? base_ : surely,
@@ -165,6 +168,13 @@ Fix FixFinder::find(FixKind kind) const {
   if (kind == FixKind::float64 && f.speedup == 1) {
     f.high = base_ / step(kinds, Assume::at_most);
     f.unsure = f.high >= kWorthPossible;
+  }
+  if (kind == FixKind::precision && f.speedup < kWorth) {
+    const double hidden =
+        replay_.serial_ns([](const ReplayOp& op) { return op.may_single ? op.duration_ns : 0; });
+    const double high = base_ / std::max(1.0, base_ - hidden * (1 - 1 / settings_.tensor_ratio));
+    f.unsure = high >= kWorthPossible;
+    if (f.unsure) f.high = high;
   }
   // What type the bytes have does not show. Where other remedies leave copies as they are, the bus
   // is what the step waits for.

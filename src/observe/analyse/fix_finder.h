@@ -16,7 +16,7 @@ constexpr bool is_of_marked_kernels(FixKind kind) {
          kind == FixKind::product_types || kind == FixKind::device_copies ||
          kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
          kind == FixKind::float64 || kind == FixKind::transforms || kind == FixKind::sorts ||
-         kind == FixKind::row_sums;
+         kind == FixKind::slow_kernels;
 }
 
 // What each fix brings to one capture, with its range and its words. Borrows what it is given.

@@ -68,6 +68,19 @@ double kernels_share(const DeviceAnalysis& d, bool (*which)(std::string_view)) {
          static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
 }
 
+// Of those that other kernels leave behind, the one that takes most; null: none.
+const SlowKernel* slowest_kernel(const DeviceAnalysis& d) {
+  const SlowKernel* slowest = nullptr;
+  int64_t most = 0;
+  for (const KernelStat& k : d.kernels) {
+    const SlowKernel* slow = slow_kernel(k.name);
+    if (slow == nullptr || k.total_ns <= most) continue;
+    most = k.total_ns;
+    slowest = slow;
+  }
+  return slowest;
+}
+
 std::string copies_in(const DeviceAnalysis& d) {
   int64_t bytes = 0, count = 0, small = 0, pageable = 0, ns = 0;
   for (const auto& [key, c] : d.copies) {
@@ -114,6 +127,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                        "around them; {} launches",
                        gaps, d.launches) +
                    main_names(d, {Leaf::launch});
+      if (!f.ceiling && settings.looped > kLooped)
+        f.evidence += fmt::format(
+            "; {:.0f}% of the operations only repeat the same few short ones: compute them for all "
+            "elements, rows or images at once",
+            100 * settings.looped);
       if (f.speedup < kWorth && busy > 90)
         f.evidence = fmt::format("will not help: the device is busy {:.1f}% of the time", busy);
       f.action =
@@ -126,8 +144,10 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
           "at a time stays";
       f.assumes =
-          f.ceiling
-              ? "kernels take as long as now and follow each other without a gap"
+          f.ceiling ? "kernels take as long as now and follow each other without a gap"
+          : settings.looped > kLooped
+              ? "kernels take as long as now; at most, of operations that repeat the same few only "
+                "the first are left"
               : "kernels take as long as now; at most, what compilers and operations on lists "
                 "of tensors do besides, the short ones among them are joined";
       break;
@@ -279,6 +299,18 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "waiting for a slower rank counts as communication here; compare the ranks' traces";
       break;
     case FixKind::precision: {
+      if (f.unsure) {
+        f.evidence =
+            "the last products before the graphs of the steps were of fp32, without tensor cores; "
+            "what these graphs hold does not show";
+        f.action = jax ? "jax_default_matmul_precision left alone or \"tensorfloat32\"; "
+                         "precision=\"highest\" only for the products that need it"
+                       : "allow TF32 for the matrix products";
+        f.caveat = "rounds inputs";
+        f.assumes = fmt::format("the graphs are such products, and TF32 is {:.1f} times as fast",
+                                settings.tensor_ratio);
+        break;
+      }
       const double matrix = share(d, {Leaf::matrix}), tensor = share(d, {Leaf::tensor});
       f.evidence =
           fmt::format("{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% with",
@@ -319,7 +351,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "backward pass may; the capture does not show who reads what";
       f.assumes =
           "from one launch for each run of kernels that work element by element to one pass over "
-          "memory for each run of any that memory bounds; no kernel of another kind is joined";
+          "memory for each run of any that memory bounds, in three quarters of what its longest "
+          "kernel "
+          "takes; no kernel of another kind is joined";
       break;
     case FixKind::transfers: {
       int64_t count = 0, small = 0;
@@ -542,19 +576,20 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.assumes =
           "these kernels take from three quarters of their time to none of it, and a tenth more";
       break;
-    case FixKind::row_sums:
+    case FixKind::slow_kernels: {
+      const SlowKernel* slowest = slowest_kernel(d);
       f.evidence = fmt::format(
-          "{:.1f}% of the time rows are added to those that indices pick: rows of one index one "
-          "after the other",
-          100 * kernels_share(d, is_row_sum));
-      f.action =
-          "torch.nn.functional.embedding(indices, table) or table.index_select(0, indices) in "
-          "place "
-          "of table[indices], whose gradient this is; a product with a one-hot matrix where the "
-          "table has a few rows";
-      f.caveat = "index_select adds in an order that changes from run to run";
+          "{:.1f}% of the time is kernels that others of their library leave "
+          "behind",
+          100 * kernels_share(d, is_slow));
+      if (slowest != nullptr) {
+        f.evidence += fmt::format(": {}", slowest->what);
+        f.action = slowest->instead;
+        f.caveat = slowest->caveat;
+      }
       f.assumes = "these kernels take from half of their time to none of it, and a tenth more";
       break;
+    }
     case FixKind::fewer_bytes:
       f.evidence = copies_in(d);
       f.action = torch ? "send what was read: pictures as uint8, ids as int32 or int16, numbers as "
@@ -717,7 +752,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
     case FixKind::float64:
     case FixKind::transforms:
     case FixKind::sorts:
-    case FixKind::row_sums:
+    case FixKind::slow_kernels:
     case FixKind::fewer_bytes:
       return 0;
     case FixKind::processes:

@@ -50,7 +50,7 @@ constexpr std::array<FixInfo, 30> kInfo = {{
     {"float64", "float32 in place of float64"},
     {"transforms", "Fourier transforms of lengths without large prime factors"},
     {"sorts", "nothing sorted in each step"},
-    {"row_sums", "rows that repeat summed side by side"},
+    {"slow_kernels", "other kernels for the same"},
     {"fewer_bytes", "fewer bytes copied to the device"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},

@@ -36,7 +36,7 @@ enum class FixKind : uint8_t {
   float64,        // float32 where nobody asked for more
   transforms,     // Fourier transforms of lengths that need no detour
   sorts,          // an order that is made once, or none
-  row_sums,       // rows that repeat summed side by side, not one after the other
+  slow_kernels,   // other kernels of the same library
   fewer_bytes,    // what is copied to the device in a smaller type
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput

@@ -138,9 +138,27 @@ bool is_gather(std::string_view kernel) {
                  {"vectorized_gather_kernel", "indexSelect", "index_select"});
 }
 
-bool is_row_sum(std::string_view kernel) {
-  return has_any(kernel.substr(0, 512), {"indexing_backward_kernel"});  // PyTorch's
+const SlowKernel* slow_kernel(std::string_view kernel) {
+  static constexpr SlowKernel kSlow[] = {
+      {"indexing_backward_kernel",
+       "rows are added to those that indices pick, those of one index one after the other",
+       "torch.nn.functional.embedding(indices, table) or table.index_select(0, indices) in place "
+       "of table[indices], whose gradient this is; a product with a one-hot matrix where the table "
+       "has a few rows",
+       "index_select adds in an order that changes from run to run"},
+      {"cdist_kernel", "distances are formed pair by pair, without products",
+       "torch.cdist(..., compute_mode=\"use_mm_for_euclid_dist\"), or a.square().sum(-1, True) + "
+       "b.square().sum(-1)[None] - 2 a @ b.T",
+       "fewer digits where points lie close together"},
+      {"cdist_backward_kernel", "gradients of distances are formed pair by pair",
+       "distances by products: a.square().sum(-1, True) + b.square().sum(-1)[None] - 2 a @ b.T",
+       "fewer digits where points lie close together"},
+  };
+  for (const SlowKernel& s : kSlow)
+    if (has_any(kernel.substr(0, 512), {s.part})) return &s;
+  return nullptr;
 }
+bool is_slow(std::string_view kernel) { return slow_kernel(kernel) != nullptr; }
 
 bool is_sort(std::string_view kernel) {
   return has_any(
@@ -165,8 +183,11 @@ bool is_double(std::string_view kernel) {
   const std::string_view n = kernel.substr(0, 512);
   // Scalars of a call are double as well: only a first type counts, behind a number or not; and the
   // first that an operation on each element takes.
-  if (has_any(n, {"f64f64", "d884", "dgemm", "_f64_", "float64", "<double", "{lambda(double"}))
+  if (has_any(n, {"f64f64", "d884", "dgemm", "_f64_", "float64", "complex128", "<double",
+                  "{lambda(double"}))
     return true;
+  if (has_any(n, {"fft"}) && has_any(n, {", double"}))
+    return true;  // cuFFT's: a type among numbers
   for (size_t at = n.find('<'); at != std::string_view::npos; at = n.find('<', at + 1)) {
     const size_t after = n.find_first_not_of("0123456789", at + 1);
     if (after != std::string_view::npos && after > at + 1 &&
@@ -180,8 +201,12 @@ bool is_array_operation(std::string_view kernel) {
   return kernel.starts_with("cupy_") && is_pointwise(kernel);
 }
 
+bool compares_results(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"xla_fp_comparison"});
+}
+
 bool says_type_of_products(std::string_view kernel) {
-  if (has_any(kernel.substr(0, 512), {"xla_fp_comparison"})) return true;
+  if (compares_results(kernel)) return true;
   const KernelClass kind = classify_kernel(kernel);
   return (kind == KernelClass::tensor || kind == KernelClass::matrix) &&
          !has_any(kernel.substr(0, 512), {"fusion", "triton"});

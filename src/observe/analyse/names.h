@@ -55,8 +55,13 @@ bool is_rounding(std::string_view kernel);
 bool is_copy(std::string_view kernel);
 // Whether a kernel picks rows by their indices: a look-up, or a copy in another order.
 bool is_gather(std::string_view kernel);
-// Whether a kernel adds rows to those that indices pick, those of one index one after the other.
-bool is_row_sum(std::string_view kernel);
+// A kernel of a library that computes what others of the same library compute many times as fast:
+// part of its name, what it does, what to call instead, and what is lost by that.
+struct SlowKernel {
+  std::string_view part, what, instead, caveat;
+};
+const SlowKernel* slow_kernel(std::string_view kernel);  // null: none that is known
+bool is_slow(std::string_view kernel);
 // Whether a kernel is of a sort, or merges what a sort has brought together.
 bool is_sort(std::string_view kernel);
 // Whether a kernel is of a Fourier transform whose length has a large prime factor: such lengths take
@@ -69,6 +74,8 @@ bool is_softmax(std::string_view kernel);
 bool is_beside_attention(std::string_view kernel);
 // Whether a kernel computes in float64, as far as its name says (XLA's and Triton's do not).
 bool is_double(std::string_view kernel);
+// Whether a kernel is XLA's comparison of what two ways to multiply give.
+bool compares_results(std::string_view kernel);
 // Whether a kernel's name says in which type products are: those of libraries, not what a compiler
 // wrote; and XLA's comparison of what it tries.
 bool says_type_of_products(std::string_view kernel);

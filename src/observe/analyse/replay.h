@@ -48,11 +48,13 @@ struct ReplayOp {
   // products: find_written_attention().
   bool softmax = false, beside_attention = false, of_weights = false, of_attention = false;
   bool doubles = false;     // computes in float64, by its name
-  bool may_double = false;  // a graph, which does not show it: find_doubles_before()
+  bool may_double = false;  // a graph, which does not show it: find_types_before()
+  bool may_single = false;  // the same of products of fp32 without tensor cores
+  bool loops = false;       // repeats the same few short operations once more: find_loops()
   bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool sorts = false;       // of a sort, by its name
-  bool sums_rows = false;   // adds rows to those that indices pick, one by one, by its name
+  bool slow = false;        // a kernel that others of its library leave behind, by its name
   bool gathers = false;     // picks rows by indices, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
@@ -183,7 +185,8 @@ class Replay {
   void find_readers_of_copies();
   void find_written_attention();
   void find_repeats();
-  void find_doubles_before(const Trace& trace, size_t first_op);
+  void find_loops();
+  void find_types_before(const Trace& trace, size_t first_op);
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
   bool begins_beside_work() const;

@@ -180,7 +180,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kBesideAttention = 524288,
     kSorts = 1048576,
     kGathers = 2097152,
-    kRowSums = 4194304
+    kSlow = 4194304
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -273,7 +273,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
         if (op.kind == OpKind::kernel && is_sort(name)) known |= kSorts;
         if (op.kind == OpKind::kernel && is_gather(name)) known |= kGathers;
-        if (op.kind == OpKind::kernel && is_row_sum(name)) known |= kRowSums;
+        if (op.kind == OpKind::kernel && is_slow(name)) known |= kSlow;
         if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
         if ((known & kMemory) && is_softmax(name)) known |= kSoftmax;
         if ((known & kMemory) && is_beside_attention(name)) known |= kBesideAttention;
@@ -296,7 +296,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.detour = known & kDetour;
       r.sorts = known & kSorts;
       r.gathers = known & kGathers;
-      r.sums_rows = known & kRowSums;
+      r.slow = known & kSlow;
       r.doubles = known & kDouble;
       r.softmax = known & kSoftmax;
       r.beside_attention = known & kBesideAttention;
@@ -329,7 +329,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_readers_of_copies();
   find_written_attention();
   find_repeats();
-  find_doubles_before(trace, first_op);
+  find_loops();
+  find_types_before(trace, first_op);
 }
 
 // What may still be needed must not be changed: then a program that writes a few rows of a buffer

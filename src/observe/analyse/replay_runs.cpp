@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What runs of neighbouring kernels are parts of: an attention that is written out, the same formula
 // for several tensors.
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -87,17 +89,53 @@ void Replay::find_repeats() {
   for (const auto& [stream, run] : runs) mark(run);
 }
 
+// The same few short operations again and again: what is computed for one element, image or row after
+// the other, and could be for all at once. Layers have more kernels and are fewer. Where nothing else
+// is done, these are the steps.
+void Replay::find_loops() {
+  constexpr size_t kLongest = 8, kTimes = 16;  // operations that repeat, and how often at least
+  constexpr int64_t kShortNs = 20'000;
+  const auto same = [&](size_t a, size_t b) {
+    return ops_[a].name == ops_[b].name && ops_[a].leaf == ops_[b].leaf &&
+           std::max(ops_[a].duration_ns, ops_[b].duration_ns) < kShortNs;
+  };
+  size_t marked = 0;
+  for (size_t part = 1; part <= kLongest; ++part) {
+    size_t run = 0;
+    for (size_t i = part; i <= ops_.size(); ++i) {
+      if (i < ops_.size() && same(i, i - part)) {
+        ++run;
+        continue;
+      }
+      if (run + part >= kTimes * part)
+        for (size_t k = i - run; k < i; ++k) {
+          marked += ops_[k].loops ? 0 : 1;
+          ops_[k].loops = true;
+        }
+      run = 0;
+    }
+  }
+  if (100 * marked < 99 * ops_.size()) return;
+  for (ReplayOp& op : ops_) op.loops = false;
+}
+
 // What a graph holds does not show, but what was computed or tried before it was made does: where the
-// last products before the window were of float64, its own may be.
-void Replay::find_doubles_before(const Trace& trace, size_t first_op) {
-  bool doubles = false;
+// last products before the window were of float64, or of fp32 without tensor cores, its own may be.
+void Replay::find_types_before(const Trace& trace, size_t first_op) {
+  bool doubles = false, singles = false;
   for (size_t i = first_op; i-- > 0;) {
     const DeviceOp& op = trace.ops[i];
-    if (op.kind != OpKind::kernel || !says_type_of_products(trace.names[op.name])) continue;
-    doubles = is_double(trace.names[op.name]);
+    const std::string& name = trace.names[op.name];
+    if (op.kind != OpKind::kernel || !says_type_of_products(name)) continue;
+    doubles = is_double(name);
+    if (!doubles && compares_results(name)) continue;  // of either way to multiply fp32
+    singles = !doubles && classify_kernel(name) == KernelClass::matrix;
     break;
   }
-  for (ReplayOp& op : ops_) op.may_double = doubles && op.graph;
+  for (ReplayOp& op : ops_) {
+    op.may_double = doubles && op.graph;
+    op.may_single = singles && op.graph;
+  }
 }
 
 }  // namespace saturate::observe

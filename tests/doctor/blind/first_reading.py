@@ -34,7 +34,7 @@ CAUSES = {
     "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers", "fewer_bytes")),
     "allocation": (("allocation_bound",), ("allocator",)),
-    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention", "recompute", "device_copies", "kernel_copies", "transforms", "sorts", "one_attention", "row_sums")),
+    "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention", "recompute", "device_copies", "kernel_copies", "transforms", "sorts", "one_attention", "slow_kernels")),
     "precision": (("gpu_bound",), ("precision", "mixed_precision", "weight_casts", "product_types", "float64")),
     "disk": (("input_bound", "host_bound"), ("loader", "host_work")),
     # A network that data comes over, or the one between the ranks of a program.
