@@ -8,7 +8,7 @@
 namespace saturate::kernels {
 namespace {
 
-constexpr int kThreads = 512, kAhead = 2;
+constexpr int kThreads = 1024, kPlaceThreads = 512, kAhead = 2;
 
 // The logarithm of the token's share of softmax(z), from whole numbers: no order of adding changes
 // them. All threads call and each gets the result.
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(kThreads) sample_step_kernel(SampleStepArgs a)
 }
 
 // One block, one placement.
-__global__ void __launch_bounds__(kThreads) sample_place_kernel(SamplePlaceArgs a) {
+__global__ void __launch_bounds__(kPlaceThreads) sample_place_kernel(SamplePlaceArgs a) {
   if (static_cast<int>(blockIdx.x) >= *a.count) return;
-  place_sequence(a, a.placements[blockIdx.x], threadIdx.x, kThreads);
+  place_sequence(a, a.placements[blockIdx.x], threadIdx.x, kPlaceThreads);
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ void sample_step_cuda(const Context& ctx, const SampleStepArgs& a) {
 }
 
 void sample_place_cuda(const Context& ctx, const SamplePlaceArgs& a) {
-  sample_place_kernel<<<static_cast<unsigned>(a.most), kThreads, 0, cuda::stream_of(ctx)>>>(a);
+  sample_place_kernel<<<static_cast<unsigned>(a.most), kPlaceThreads, 0, cuda::stream_of(ctx)>>>(a);
   SAT_CUDA_LAUNCHED("sample_place_kernel");
 }
 
