@@ -128,10 +128,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                        gaps, d.launches) +
                    main_names(d, {Leaf::launch});
       if (!f.ceiling && settings.looped > kLooped)
-        f.evidence += fmt::format(
-            "; {:.0f}% of the operations only repeat the same few short ones: compute them for all "
-            "elements, rows or images at once",
-            100 * settings.looped);
+        f.evidence += fmt::format("; {:.0f}% of the operations only repeat the same few short ones",
+                                  100 * settings.looped);
       if (f.speedup < kWorth && busy > 90)
         f.evidence = fmt::format("will not help: the device is busy {:.1f}% of the time", busy);
       f.action =
@@ -140,6 +138,15 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           : jax ? "put the whole step under one jax.jit; a loop of short steps (lax.scan, "
                   "fori_loop): unroll=8 or more, or lax.associative_scan"
                 : "capture the step: cudaStreamBeginCapture ... EndCapture, then cudaGraphLaunch";
+      if (!f.ceiling && settings.looped > kLooped)
+        f.action = fmt::format(
+            "compute for all elements, rows or images at once what these few "
+            "operations compute for one after the other ({}); where each needs "
+            "the one before: {}",
+            torch ? "one index for all rows, a batched call, torch.vmap"
+            : jax ? "jax.vmap, inside jit"
+                  : "one kernel for all",
+            f.action);
       f.caveat =
           "needs fixed shapes and no synchronisation inside the step; host code longer than 1 ms "
           "at a time stays";
