@@ -6,7 +6,7 @@ lie in one piece; somebody says that this costs memory only and may be ignored, 
 
 Cause: each averaged weight lies in memory of its own; at every call, that is for every frame, all weights are copied
 into one fresh block before the library reads them once.
-Line: averaged_weights_scattered_for_the_lstm.py:speak
+Line: averaged_weights_scattered_for_the_lstm.py:Voice.forward (its call of the LSTM)
 Remedy: flatten_parameters() is called once, after the averaged weights have been put in.
 """
 import torch
