@@ -56,6 +56,7 @@ struct EditSettings {
   double integer_ratio = 1.5;
   bool half_products = false;  // most products but attention in fp32 have 16 bits
   double prepared = 0;         // share of the time in which the issuing thread makes data itself
+  bool scattered = false;      // copies that find_scattered_weights() found
   double looped = 0;           // of the operations, those that find_loops() found
   double fed = 0;              // share of large copies to the host that long host work waits for
   double clock_speed = 1;      // of the full clock

@@ -51,6 +51,7 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
     for (uint32_t i = 0; i < e.ops; ++i) {
       ++all;
       looped += ops[i].loops ? 1 : 0;
+      settings_.scattered = settings_.scattered || ops[i].of_scattered;
       if (ops[i].product && !ops[i].float32_attention)
         (ops[i].half_product ? half : others) += ops[i].duration_ns;
       if (!is_bulk_out(ops[i])) continue;
@@ -118,6 +119,9 @@ Fix FixFinder::find(FixKind kind) const {
     set_sure_part(f, surely, step(kinds, Assume::at_most));
   } else if (kind == FixKind::device_copies) {
     set_device_copies(f, surely);
+    // The host has more to do for weights that it collects than to issue their copies.
+    if (settings_.scattered && f.speedup >= kWorth)
+      set_sure_part(f, f.step_ns, step(kinds, Assume::ahead), kWorth);
   } else if (kind == FixKind::allocator) {
     set_allocation(f, base_, surely, step(kinds, Assume::at_most), allocation_ns());
   } else {
@@ -380,11 +384,12 @@ void FixFinder::set_growth(Fix& f) const {
 void FixFinder::set_graphs(Fix& f, double surely_ns, double at_most_ns, double joined_ns) const {
   const double surely = base_ / std::max(1.0, surely_ns);
   set_bound(f, base_, surely_ns, surely >= kWorth ? at_most_ns : surely_ns);
+  constexpr double kMostJoined = 64;  // something is left of every program
   const double joined = base_ / std::max(1.0, joined_ns);
   if (surely < kWorth || joined <= kSameBound * std::max(f.speedup, f.high)) return;
   if (f.ceiling) f.low = 1 + (surely - 1) / 2;
   f.ceiling = false;
-  f.high = joined;
+  f.high = std::max(f.high, std::min(joined, kMostJoined));
 }
 
 // The stretch before the first kernel of the backward pass does not show; nor do what saves and

@@ -484,6 +484,20 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.action = jax ? "donate the buffer to the function that changes it: jax.jit(f, "
                        "donate_argnums=...), and use what it returns alone"
                      : "change the buffer where it lies";
+      if (settings.scattered) {
+        f.evidence = fmt::format(
+            "{:.1f}% of the time the weights of recurrent layers are copied "
+            "into one block, in every call",
+            100 * f.share);
+        f.action =
+            "module.flatten_parameters() once its weights have been assigned, moved or "
+            "loaded";
+        f.caveat = "weights that are views of other tensors stay where they are";
+        f.assumes =
+            "from half of these copies to all of them, with the fill before them and a host "
+            "that keeps ahead of the device; and a tenth more";
+        break;
+      }
       f.caveat = "not where the old contents are still needed";
       f.assumes = "all of these copies go, and the host keeps ahead of the device";
       break;

@@ -150,6 +150,14 @@ const SlowKernel* slow_kernel(std::string_view kernel) {
        "torch.cdist(..., compute_mode=\"use_mm_for_euclid_dist\"), or a.square().sum(-1, True) + "
        "b.square().sum(-1)[None] - 2 a @ b.T",
        "fewer digits where points lie close together"},
+      {"ArgMinOps",
+       "the place of the least of each row is looked for, which is slow for rows of a few",
+       "torch.bucketize or searchsorted where the values can be sorted; min of fewer, larger rows",
+       "a value halfway between two may go to the other one"},
+      {"ArgMaxOps",
+       "the place of the largest of each row is looked for, which is slow for rows of a few",
+       "torch.max over the first dimension of the transposed tensor; fewer, larger rows",
+       "which of several equal ones is found may change"},
       {"cdist_backward_kernel", "gradients of distances are formed pair by pair",
        "distances by products: a.square().sum(-1, True) + b.square().sum(-1)[None] - 2 a @ b.T",
        "fewer digits where points lie close together"},
@@ -158,6 +166,15 @@ const SlowKernel* slow_kernel(std::string_view kernel) {
     if (has_any(kernel.substr(0, 512), {s.part})) return &s;
   return nullptr;
 }
+bool is_fill(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"FillFunctor"});  // PyTorch's
+}
+
+bool is_recurrent(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"RNNcell", "cudnnRNN", "RNN_block", "LSTM_elementWise",
+                                         "GRU_elementWise", "persistRNN"});
+}
+
 bool is_slow(std::string_view kernel) { return slow_kernel(kernel) != nullptr; }
 
 bool is_sort(std::string_view kernel) {

@@ -55,6 +55,10 @@ bool is_rounding(std::string_view kernel);
 bool is_copy(std::string_view kernel);
 // Whether a kernel picks rows by their indices: a look-up, or a copy in another order.
 bool is_gather(std::string_view kernel);
+// Whether a kernel fills a tensor with one value.
+bool is_fill(std::string_view kernel);
+// Whether a kernel is of a recurrent layer of cuDNN's.
+bool is_recurrent(std::string_view kernel);
 // A kernel of a library that computes what others of the same library compute many times as fast:
 // part of its name, what it does, what to call instead, and what is lost by that.
 struct SlowKernel {

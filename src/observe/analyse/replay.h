@@ -40,7 +40,8 @@ struct ReplayOp {
   // A rounding directly before a product, in a program that trains nothing; and one of weights, as
   // its number of elements shows: find_weight_casts().
   bool of_operand = false, of_weight = false;
-  bool of_update = false;  // a large copy within the device, of what a part of is written then
+  bool of_scattered = false;  // a copy of weights into one block: find_scattered_weights()
+  bool of_update = false;     // a large copy within the device, of what a part of is written then
   // A kernel that only copies, by its name; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
   bool copies = false, reads_copies = false;
@@ -182,6 +183,7 @@ class Replay {
   void find_recomputed();
   void find_weight_casts();
   void find_copies_of_updates();
+  void find_scattered_weights(const Trace& trace);
   void find_readers_of_copies();
   void find_written_attention();
   void find_repeats();

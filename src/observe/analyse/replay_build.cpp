@@ -326,6 +326,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_preparations();
   find_reads();
   find_copies_of_updates();
+  find_scattered_weights(trace);
   find_readers_of_copies();
   find_written_attention();
   find_repeats();

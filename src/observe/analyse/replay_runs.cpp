@@ -89,6 +89,42 @@ void Replay::find_repeats() {
   for (const auto& [stream, run] : runs) mark(run);
 }
 
+// Weights of a recurrent layer that do not lie in one block are copied into one in every call, several
+// copies in a row after a fill, for cuDNN wants them so: where its kernels follow, a few kernels later, on
+// whichever streams it takes.
+void Replay::find_scattered_weights(const Trace& trace) {
+  constexpr size_t kLeast = 4, kKernelsBefore = 8;
+  constexpr int64_t kLarge = 1 << 20;
+  uint32_t last = kNone;             // kernel before the copies
+  std::vector<uint32_t> run, found;  // copies in a row; of the last long row, with its fill
+  int64_t bytes = 0;
+  size_t kernels = 0;  // since then
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    if (op.leaf == Leaf::copy_device || op.moves_within) {
+      run.push_back(i);
+      bytes += op.bytes;
+      continue;
+    }
+    if (op.blocks == 0 && !op.graph) continue;
+    if (run.size() >= kLeast && bytes >= kLarge) {
+      found = std::move(run);
+      if (last != kNone && is_fill(trace.names[ops_[last].name])) found.push_back(last);
+      kernels = 0;
+    }
+    run.clear();
+    bytes = 0;
+    last = i;
+    if (found.empty()) continue;
+    if (is_recurrent(trace.names[op.name])) {
+      for (const uint32_t k : found) ops_[k].of_update = ops_[k].of_scattered = true;
+      found.clear();
+    } else if (++kernels > kKernelsBefore) {
+      found.clear();
+    }
+  }
+}
+
 // The same few short operations again and again: what is computed for one element, image or row after
 // the other, and could be for all at once. Layers have more kernels and are fewer. Where nothing else
 // is done, these are the steps.
@@ -99,11 +135,15 @@ void Replay::find_loops() {
     return ops_[a].name == ops_[b].name && ops_[a].leaf == ops_[b].leaf &&
            std::max(ops_[a].duration_ns, ops_[b].duration_ns) < kShortNs;
   };
+  // Steps that are longer than such a part begin anew.
+  std::vector<bool> begins(ops_.size() + 1, false);
+  if (marks_.size() > 1 && ops_.size() > kTimes * marks_.size())
+    for (const uint32_t mark : marks_) begins[mark] = true;
   size_t marked = 0;
   for (size_t part = 1; part <= kLongest; ++part) {
     size_t run = 0;
     for (size_t i = part; i <= ops_.size(); ++i) {
-      if (i < ops_.size() && same(i, i - part)) {
+      if (i < ops_.size() && !begins[i] && same(i, i - part)) {
         ++run;
         continue;
       }

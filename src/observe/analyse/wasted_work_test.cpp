@@ -349,6 +349,39 @@ TEST(Doubles, AreNoSlowerForAHostThatWaitsInItsLaunches) {
   expect_sound(before, FixKind::float64, before.step_ns / after.step_ns);
 }
 
+// Weights of an LSTM that do not lie in one block, copied into one in every call, beside cuDNN's
+// streams for the layers.
+TEST(DeviceCopies, OfScatteredWeightsAreNamed) {
+  const auto program = [](bool scattered) {
+    return [=](Simulator& s, int) {
+      for (int frame = 0; frame < 8; ++frame) {
+        if (scattered) {
+          s.kernel("void at::native::vectorized_elementwise_kernel<8, at::native::FillFunctor<c10",
+                   200'000);
+          for (int k = 0; k < 6; ++k) s.copy_in(64 << 20, 60'000, false);  // amended below
+        }
+        for (uint32_t layer = 0; layer < 2; ++layer) {
+          s.kernel("nvjet_sm90_hsh_144x64_64x8_4x1_v_bz_TNN", 80'000, 8 + layer);
+          s.kernel("void elemWiseRNNcell<__half, __half, float, (cudnnRNNMode_t)2, ", 12'000,
+                   8 + layer);
+        }
+        s.kernel("sm90_gemm_bf16bf16", 300'000);
+      }
+    };
+  };
+  const auto within = [](Trace& t) {
+    for (DeviceOp& op : t.ops)
+      if (op.kind == OpKind::copy) op.copy = CopyKind::device_to_device;
+  };
+  const Told before = tell(program(true), within), after = tell(program(false));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  const Fix& f = before.fixes.worth[0];
+  EXPECT_EQ(f.kind, FixKind::device_copies);
+  EXPECT_NE(f.action.find("flatten_parameters"), std::string::npos) << f.action;
+  expect_sound(before, FixKind::device_copies, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::device_copies)->speedup, 1);
+}
+
 // The gradient of table[indices]: rows of one index are added one after the other.
 TEST(RowSums, AreNamedWithTheirRange) {
   const auto program = [](const char* name, int64_t ns) {
