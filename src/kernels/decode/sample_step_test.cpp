@@ -193,6 +193,62 @@ TEST_P(SampleStep, KeepsToTheCutOfALargeVocabulary) {
   EXPECT_EQ(drawn, draw(z, 400, c));
 }
 
+// The GPU counts for 6,144 ids after the other: ids at both sides of each border, in the prompt, in
+// what was said since, once and several times, and in both. All columns are looked at.
+TEST_P(SampleStep, PenalisesIdsAllOverTheVocabulary) {
+  constexpr int64_t kVocab = 20003, kPrompt = 6;
+  const std::vector<int32_t> held{0,     6143,  6144, 12287, 20002, 6144,    // the prompt
+                                  12288, 20002, 6143, 12288, 18431, 12288};  // and what was said
+  Values z = random(kVocab, 21);
+  for (double& v : z) v = testing::rounded(4 * v, dtype());
+  for (const TokenRules& rules :
+       {TokenRules{.repetition_penalty = 1.3f},
+        TokenRules{.presence_penalty = 0.5f, .frequency_penalty = 0.25f},
+        TokenRules{.repetition_penalty = 1.3f, .frequency_penalty = -0.5f}}) {
+    Values tokens(held.begin(), held.end());
+    tokens.push_back(0);
+    const auto last = static_cast<double>(held.size() - 1);
+    const Guarded logits = array(z), ids = ints({tokens[held.size() - 1]}), at = ints({last}),
+                  finished = ints({0}), start = ints({0}), said = ints(tokens),
+                  result = ints({0, 0, 0, 0, 0, 0, 0, 0, 0}),
+                  scores = Guarded(stream(), DType::f32, Values(9, 0.0));
+    const SampleSequence wish{.temperature = 0.0f,
+                              .prompt = kPrompt,
+                              .limit = static_cast<int32_t>(held.size()) + 1,
+                              .rules = rules};
+    const Buffer wishes(stream().device(), sizeof wish);
+    copy_to_device(stream(), wishes.data(), &wish, sizeof wish);
+    sample_step(ctx(), {.logits = logits.data(),
+                        .state = {.ids = ids.as<int32_t>(),
+                                  .positions = at.as<int32_t>(),
+                                  .finished = finished.as<int32_t>(),
+                                  .starts = start.as<int32_t>(),
+                                  .sequences = wishes.as<SampleSequence>(),
+                                  .tokens = said.as<int32_t>()},
+                        .result = {.tokens = result.as<int32_t>(),
+                                   .log_probabilities = scores.as<float>(),
+                                   .stride = 9},
+                        .rows = 1,
+                        .vocab = kVocab,
+                        .ld = kVocab,
+                        .dtype = dtype()});
+    const Values left = logits.values();
+    const auto penalty = static_cast<double>(rules.repetition_penalty);
+    for (int32_t c = 0; c < kVocab; ++c) {
+      double want = z[static_cast<size_t>(c)];
+      if (std::find(held.begin(), held.end(), c) != held.end())
+        want = testing::rounded(want > 0 ? want / penalty : want * penalty, dtype());
+      const auto times = std::count(held.begin() + kPrompt, held.end(), c);
+      if (times > 0)
+        want -= static_cast<double>(rules.presence_penalty) +
+                static_cast<double>(times) * static_cast<double>(rules.frequency_penalty);
+      EXPECT_NEAR(left[static_cast<size_t>(c)], want,
+                  2 * epsilon_of(dtype()) * (1 + std::fabs(want)))
+          << c;
+    }
+  }
+}
+
 // Thousands of equal logits share a bin, with a few above and many below them.
 TEST_P(SampleStep, TellsEqualLogitsApartByTheirIds) {
   constexpr int kVocab = 20003;
@@ -247,7 +303,10 @@ TEST_P(SampleStep, DrawsWhatTheReferenceDraws) {
       const auto want = std::lower_bound(sums.begin(), sums.end(), kept * x / 4294967296.0);
       other += drawn[r] == order[static_cast<size_t>(want - sums.begin())] ? 0 : 1;
     }
-    EXPECT_LE(other, 2) << c.seed;
+    // A weight in fp32 is off by some 2^-22 of itself, the sum of 40,000 by less of itself than that,
+    // and a token has a share of 1/40,000 or more where it is drawn: a limit has moved past the
+    // number in about one draw of a hundred. Of 200 more than nine are so by chance once in 10,000.
+    EXPECT_LE(other, 9) << c.seed;
   }
 }
 

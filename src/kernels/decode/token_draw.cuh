@@ -12,15 +12,13 @@
 
 namespace saturate::kernels {
 
-constexpr int kBins = 2048, kList = 2048;  // kList: a power of two
-// The last bin begins 22.7 temperatures below the largest logit: what lies there weighs nothing.
-constexpr float kBinsPerNat = 90.0f;
+constexpr int kList = 2048;    // a power of two
 constexpr int kDrawAhead = 1;  // accesses under way in a thread: registers are short
 constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
 constexpr int kIndexBits = 24, kRankBits = 32 + kIndexBits;
 
 // Counts and weights of tokens. A weight is held in two words, as shared memory adds 32 bits in one
-// instruction and 64 in a loop.
+// instruction (ATOMS.ADD) and 64 in a loop (ATOMS.CAST.SPIN.64).
 template <int kCount>
 struct Sums {
   uint32_t low[kCount], high[kCount], count[kCount];
@@ -50,7 +48,7 @@ struct Running {
 };
 
 struct DrawScratch {
-  Sums<kBins> bins;
+  Sums<kDrawBins> bins;
   union {
     uint64_t list[kList];  // ranks of one bin's tokens
     Sums<kDigits> digits;  // of tokens whose rank begins alike, by their next digit
@@ -82,7 +80,8 @@ __device__ __forceinline__ uint64_t weight_of(float v, float top, float inverse)
 // Never falls where v falls; v is a number.
 __device__ __forceinline__ int bin_of(float v, float top, float inverse) {
   constexpr float kRound = 8388608.0f;  // 2^23: what is added to it is rounded to a whole number
-  const float below = fminf((top - v) * inverse * kBinsPerNat, static_cast<float>(kBins - 1));
+  const float below =
+      fminf((top - v) * inverse * kDrawBinsPerNat, static_cast<float>(kDrawBins - 1));
   return __float_as_int(below + kRound) - __float_as_int(kRound);
 }
 // Ranks of ranking.cuh with an index of 24 bits.
@@ -190,7 +189,7 @@ __device__ Selected select_by_digits(const DrawRow<T>& r, int bin, DrawTarget ta
 // most what the bins hold. All threads call.
 template <class T>
 __device__ Selected select(const DrawRow<T>& r, DrawTarget target, DrawScratch& s) {
-  find(kBins, target, s, [&](int i) { return Running{s.bins.count[i], s.bins.weight(i)}; });
+  find(kDrawBins, target, s, [&](int i) { return Running{s.bins.count[i], s.bins.weight(i)}; });
   const int bin = s.found;
   const uint64_t weight_before = s.before.weight;
   if (target.count > 0) target.count -= s.before.count;

@@ -29,6 +29,12 @@ struct TokenDraw {
 constexpr uint32_t kSampleOp = 0x53414D;     // apart from the operations of a training step
 constexpr float kWeightOne = 4294967296.0f;  // 2^32
 
+// Implementations put tokens into bins by how far their logit lies below the largest: bins are in
+// order of rank, so running sums over them tell which one holds a token. The last one begins 22.7
+// temperatures below: what lies there weighs nothing.
+constexpr int kDrawBins = 2048;
+constexpr float kDrawBinsPerNat = 90.0f;
+
 // The running sum that the drawn token is the first to reach: 1 + floor(total * x / 2^32).
 SAT_HD uint64_t draw_target(const TokenDraw& d, int32_t position, uint64_t total) {
   const uint64_t x =

@@ -19,9 +19,7 @@ int32_t likeliest_token(const T* z, int64_t vocab) {
   return best;
 }
 
-// A row of logits by how far each lies below the largest: tokens fall into bins that are in order of
-// rank, so that running sums over the bins tell which one holds a token, and only its tokens are
-// sorted. `top`: the largest logit that is a number, finite. Cost: a pass, and one for each select().
+// A row of logits in the bins of token_draw.h; only the tokens of one bin are sorted. `top`: the largest logit that is a number, finite. Cost: a pass, and one for each select().
 template <class T>
 class DrawBins {
  public:
@@ -34,7 +32,7 @@ class DrawBins {
   };
 
   DrawBins(const T* z, int64_t vocab, T top, const TokenDraw& d)
-      : z_(z), vocab_(static_cast<int32_t>(vocab)), top_(top), draw_(d), bins_(kBins) {
+      : z_(z), vocab_(static_cast<int32_t>(vocab)), top_(top), draw_(d), bins_(kDrawBins) {
     for (int32_t id = 0; id < vocab_; ++id) {
       if (std::isnan(z_[id])) continue;
       const uint64_t weight = weight_of(id);
@@ -75,9 +73,6 @@ class DrawBins {
   }
 
  private:
-  static constexpr size_t kBins = 2048;
-  // The last bin begins 22.7 temperatures below the largest logit: what lies there weighs nothing.
-  static constexpr T kBinsPerNat = 90;
   struct Bin {
     uint64_t weight = 0, count = 0;
   };
@@ -89,8 +84,9 @@ class DrawBins {
     return static_cast<uint64_t>(share * static_cast<T>(kWeightOne));
   }
   size_t bin_of(int32_t id) const {
-    const T below = (top_ - z_[id]) / static_cast<T>(draw_.temperature) * kBinsPerNat;
-    return static_cast<size_t>(std::min(below, static_cast<T>(kBins - 1)));
+    const T below =
+        (top_ - z_[id]) / static_cast<T>(draw_.temperature) * static_cast<T>(kDrawBinsPerNat);
+    return static_cast<size_t>(std::min(below, static_cast<T>(kDrawBins - 1)));
   }
 
   const T* z_;
