@@ -151,16 +151,9 @@ const SlowKernel* slow_kernel(std::string_view kernel) {
        "b.square().sum(-1)[None] - 2 a @ b.T",
        "fewer digits where points lie close together"},
       {"ArgMinOps",
-       "the place of the least of each row is looked for, which is slow for rows of a few",
-       "torch.bucketize or searchsorted where the values can be sorted; min of fewer, larger rows",
-       "a value halfway between two may go to the other one"},
-      {"ArgMaxOps",
-       "the place of the largest of each row is looked for, which is slow for rows of a few",
-       "torch.max over the first dimension of the transposed tensor; fewer, larger rows",
-       "which of several equal ones is found may change"},
-      {"cdist_backward_kernel", "gradients of distances are formed pair by pair",
-       "distances by products: a.square().sum(-1, True) + b.square().sum(-1)[None] - 2 a @ b.T",
-       "fewer digits where points lie close together"},
+       "the place of the least of each row is looked for, which is slow for short rows",
+       "torch.bucketize or searchsorted where the values can be sorted",
+       "nothing to win where rows are long; a value halfway between two may go to the other one"},
   };
   for (const SlowKernel& s : kSlow)
     if (has_any(kernel.substr(0, 512), {s.part})) return &s;
