@@ -73,7 +73,8 @@ struct SampleResult {
 // Errors    invalid_argument for sizes, pointers and vocab; unsupported when no implementation
 //           fits; device.
 // Cost      a few reads of the logits of unfinished rows: one for the largest, others for the cut
-//           and for a log-probability.
+//           and for a log-probability; where a penalty counts, also the sequence's tokens, once for
+//           each 6,144 ids (GPU).
 // Source    token_draw.h.
 struct SampleStepArgs {
   void* logits = nullptr;
