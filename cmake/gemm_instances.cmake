@@ -8,13 +8,9 @@ kernel_instances(gemm/wgmma/wgmma NAMESPACE saturate::kernels::wgmma INCLUDE ker
 kernel_instances(gemm/wgmma/wgmma_activation NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/wgmma/wgmma_activation.cuh AXES "${types}" "cooperative=false ping_pong=true"
                  TEXT "template cudaError_t launch_activation<@1@, @2@>(ActivationKind, const Problem&, int, cudaStream_t);")
-kernel_instances(gemm/wgmma/wgmma_derivative NAMESPACE saturate::kernels::wgmma
-                 INCLUDE kernels/gemm/wgmma/wgmma_derivative.cuh AXES "${types}"
-                 TEXT "template cudaError_t launch_derivative<@1@>(ActivationKind, const Problem&, int, cudaStream_t);")
 kernel_instances(gemm/wgmma/wgmma_slopes NAMESPACE saturate::kernels::wgmma INCLUDE kernels/gemm/wgmma/wgmma_slopes.cuh
-                 AXES "${types}"
-                 TEXT "template cudaError_t launch_slopes<@1@, true>(const SlopesProblem&, int, cudaStream_t);
-template cudaError_t launch_slopes<@1@, false>(const SlopesProblem&, int, cudaStream_t);")
+                 AXES "${types}" "shared=false by_turns=true"
+                 TEXT "template cudaError_t launch_slopes<@1@, @2@>(ActivationKind, const SlopesProblem&, int, cudaStream_t);")
 kernel_instances(gemm/wgmma/wgmma_activation_and_slopes NAMESPACE saturate::kernels::wgmma
                  INCLUDE kernels/gemm/wgmma/wgmma_activation.cuh AXES "${types}"
                  TEXT "template cudaError_t launch_activation_and_slopes<@1@, ActivationKind::gelu_tanh>(const Problem&, int, cudaStream_t);

@@ -14,6 +14,10 @@ namespace {
 using kernels::ActivationKind;
 using kernels::EpilogueKind;
 
+// Sums of the gradient's columns over runs of rows are kept until the last of a backward pass, where one launch adds
+// all, up to this size: adding larger ones takes longer than a launch, and a step would need their memory.
+constexpr int64_t kKeptSumsBytes = 1 << 20;
+
 struct Layer {
   Value x;
   Projection in, out;
@@ -39,7 +43,7 @@ Product activated(const Tape& t, const Layer& l, Value given, Value result) {
 
 // d_given = (d_y w2) f'(given)
 Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Value d_given,
-                       Value column_sum) {
+                       Value column_sum, Value partial = {}) {
   const Tape::Info xi = t.info(l.x), w = t.info(l.out.weight);
   return {.a = d_y,
           .b = l.out.weight,
@@ -60,7 +64,16 @@ Product differentiated(const Tape& t, const Layer& l, Value given, Value d_y, Va
                                 .ld_aux = w.cols,
                                 .slopes = l.slopes}},
           .aux = given,
-          .column_sum = column_sum};
+          .column_sum = column_sum,
+          .partial = partial};
+}
+
+// Where such sums are kept, if they are.
+Value kept_sums(Tape& t, const Tape::Info& d_given) {
+  constexpr int64_t kRows = kernels::Epilogue::kSummedRows;
+  const int64_t values = (d_given.rows + kRows - 1) / kRows * d_given.cols;
+  if (values * int64_t{sizeof(float)} > kKeptSumsBytes || !t.device().is_cuda()) return {};
+  return t.make("bias_partial", DType::f32, 1, values);
 }
 
 // Of the first product. The gradient of `given` was set by the second one's.
@@ -79,11 +92,13 @@ void record_second_gradients(Tape& t, const Layer& l, Value y) {
   const Value d_given = t.make("d_activation", g.dtype, g.rows, g.cols);
   bool first = false;
   const Value d_bias = l.sums ? t.parameter_gradient(l.in.bias, &first) : Value{};
-  const Product p = differentiated(t, l, l.given, d_y, d_given, d_bias);
+  const Value partial = l.sums ? kept_sums(t, g) : Value{};
+  const Product p = differentiated(t, l, l.given, d_y, d_given, d_bias, partial);
   t.record(
-      "linear_input_gradient", {d_y, l.out.weight, l.given}, {d_given, d_bias},
+      "linear_input_gradient", {d_y, l.out.weight, l.given}, {d_given, d_bias, partial},
       [p, first, plan = p.plan(t, l.out.weight)](const Run& r) { p.run(r, plan, r.adds(first)); },
       {}, p.traits());
+  if (partial) t.may_fold_later(partial, {d_bias});
   t.set_gradient(l.given, d_given);
 }
 

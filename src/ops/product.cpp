@@ -45,6 +45,8 @@ MatmulArgs Product::args_of(const Run& r) const {
   x.c = r(c), x.bias = r(bias);
   x.epilogue.aux = r(aux);
   x.epilogue.column_sum = r.as<float>(column_sum);
+  x.epilogue.partial = r.as<float>(partial);
+  x.epilogue.later = r.folds;
   return x;
 }
 

@@ -18,7 +18,7 @@ struct Product {
   Value a = {}, b = {}, c = {}, d = {}, bias = {};
   kernels::MatmulArgs args = {};
   int64_t a_element = 0, b_element = 0, d_element = 0;  // where they begin
-  Value aux = {}, column_sum = {};                      // of args.epilogue
+  Value aux = {}, column_sum = {}, partial = {};        // of args.epilogue
 
   // `args` with addresses that are aligned as its operands' will be.
   kernels::MatmulArgs placed(const Tape& t) const;

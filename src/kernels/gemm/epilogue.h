@@ -7,6 +7,8 @@
 
 namespace saturate::kernels {
 
+struct FoldList;  // kernels/device/fold_columns.h
+
 enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_derivative };
 
 // What a product does with its sums before it stores them. With v = alpha op(A) op(B) + bias and
@@ -25,7 +27,9 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 //           ActivationArgs; D and C (m, N). gated_derivative: op(B) is (k, N), D and C (m, 2N).
 //           aux (m, N), of the gated kinds (m, 2N), leading dimension ld_aux.
 //           column_sum[j] = sum over m (and the batch) of D[m][j], one a column of D: with a
-//           derivative kind and beta 0 the gradient of the layer's bias.
+//           derivative kind and beta 0 the gradient of the layer's bias. On GPUs it is made of
+//           sums of up to kSummedRows rows, at `partial` (ceil(m / kSummedRows), n) of fp32 or,
+//           null, in the workspace; with a `partial` the second stage may wait in `later`.
 // Types     aux in d_type; column_sum in fp32, of the fp32 values before they round to d_type.
 //           Of the values that aux holds the forward pass uses the unrounded ones. For relu's slope
 //           aux may as well be the activation's result, which is positive where its input is.
@@ -33,12 +37,15 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 // Aliasing  aux may be D only where it is read (derivative); nothing else may overlap. aux and
 //           column_sum take no batch beyond 1.
 struct Epilogue {
+  static constexpr int64_t kSummedRows = 64;
   EpilogueKind kind = EpilogueKind::plain;
   ActivationKind activation = ActivationKind::relu;
   void* aux = nullptr;  // written by activation and gated, read by the derivatives
   int64_t ld_aux = 0;
   float* column_sum = nullptr;  // null: not wanted
   bool add_to_column_sum = false;
+  float* partial = nullptr;
+  FoldList* later = nullptr;  // null: the second stage runs at once
   bool slopes = false;
 
   bool writes_aux() const {

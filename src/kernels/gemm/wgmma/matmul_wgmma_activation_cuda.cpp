@@ -15,7 +15,6 @@ namespace saturate::kernels {
 namespace {
 
 constexpr int kM = wgmma::kEpilogueTileM;
-constexpr int64_t kFewestSummedRows = 64;  // of which one row of column sums is made
 
 constexpr int columns_of(bool ping_pong) noexcept {
   return ping_pong ? wgmma::kTurnTileN : wgmma::kSharedTileN;
@@ -63,11 +62,12 @@ template <class T>
 cudaError_t launch_derivative(const MatmulArgs& x, bool by_turns, const wgmma::Problem& p,
                               int blocks, cudaStream_t stream) {
   const Epilogue& e = x.epilogue;
-  if (!by_turns) return wgmma::launch_derivative<T>(e.activation, p, blocks, stream);
-  const wgmma::SlopesProblem with_maps{p, wgmma::map_of(e.aux, x.d_type, x.m, x.n, e.ld_aux, kM),
-                                       wgmma::map_of(x.d, x.d_type, x.m, x.n, x.ldd, kM)};
-  return e.slopes ? wgmma::launch_slopes<T, false>(with_maps, blocks, stream)
-                  : wgmma::launch_slopes<T, true>(with_maps, blocks, stream);
+  const ActivationKind kind = e.slopes ? ActivationKind::identity : e.activation;
+  const int rows = wgmma::rows_of_consumer(by_turns);
+  const wgmma::SlopesProblem with_maps{p, wgmma::map_of(e.aux, x.d_type, x.m, x.n, e.ld_aux, rows),
+                                       wgmma::map_of(x.d, x.d_type, x.m, x.n, x.ldd, rows)};
+  return by_turns ? wgmma::launch_slopes<T, true>(kind, with_maps, blocks, stream)
+                  : wgmma::launch_slopes<T, false>(kind, with_maps, blocks, stream);
 }
 
 }  // namespace
@@ -122,8 +122,9 @@ Fit matmul_wgmma_derivative_cuda_fits(const Context& ctx, const MatmulArgs& x) n
 }
 
 size_t matmul_wgmma_derivative_workspace(const Context&, const MatmulArgs& x) noexcept {
-  if (x.epilogue.column_sum == nullptr) return 0;
-  return static_cast<size_t>(wgmma::ceil_div(x.m, kFewestSummedRows) * x.n) * sizeof(float);
+  if (x.epilogue.column_sum == nullptr || x.epilogue.partial != nullptr) return 0;
+  return static_cast<size_t>(wgmma::ceil_div(x.m, wgmma::rows_of_consumer(false)) * x.n) *
+         sizeof(float);
 }
 
 void matmul_wgmma_derivative_cuda(const Context& ctx, const MatmulArgs& x) {
@@ -135,19 +136,21 @@ void matmul_wgmma_derivative_run(const Context& ctx, const MatmulArgs& x, bool p
   // Slopes of gelu from what it was given take longer than the other consumer's product: shared tiles.
   const bool by_turns = e.slopes || (ping_pong && e.activation == ActivationKind::relu);
   wgmma::Problem p = problem_of(x, by_turns);
-  p.partial = e.column_sum != nullptr ? static_cast<float*>(ctx.workspace) : nullptr;
+  static_assert(wgmma::rows_of_consumer(false) == Epilogue::kSummedRows);
+  float* const partial = e.partial != nullptr ? e.partial : static_cast<float*>(ctx.workspace);
+  p.partial = e.column_sum != nullptr ? partial : nullptr;
   const auto launch =
       x.ab_type == DType::bf16 ? launch_derivative<__nv_bfloat16> : launch_derivative<__half>;
   SAT_CUDA(launch(x, by_turns, p, wgmma::blocks_for(ctx, p), cuda::stream_of(ctx)));
   if (e.column_sum == nullptr) return;
-  // One row of sums a consumer: both share a cooperative tile.
-  const int64_t summed_rows = by_turns ? kM : kM / 2;
-  fold_columns_cuda(ctx, {.partial = p.partial,
-                          .groups = wgmma::ceil_div(x.m, summed_rows),
-                          .outs = 1,
-                          .cols = x.n,
-                          .out = {e.column_sum},
-                          .accumulate = {e.add_to_column_sum}});
+  fold_columns_cuda(ctx,
+                    {.partial = p.partial,
+                     .groups = wgmma::ceil_div(x.m, wgmma::rows_of_consumer(by_turns)),
+                     .outs = 1,
+                     .cols = x.n,
+                     .out = {e.column_sum},
+                     .accumulate = {e.add_to_column_sum}},
+                    e.partial != nullptr ? e.later : nullptr);
 }
 
 bool matmul_wgmma_activation_pays(const Context& ctx, const MatmulArgs& x) noexcept {

@@ -16,11 +16,4 @@ cudaError_t launch_activation(ActivationKind kind, const Problem& p, int blocks,
 template <class T, ActivationKind kKind>
 cudaError_t launch_activation_and_slopes(const Problem& p, int blocks, cudaStream_t stream);
 
-// The input gradient in tiles of 128 x 256 times the activation's slope at `c` (leading dimension
-// `ldc`); beta is 0, splits 1, no bias. `partial` (ceil(m / 64), n), unless null, gets the sums of the
-// columns of every 64 rows, of the values before they round. T as above; relu or gelu.
-template <class T>
-cudaError_t launch_derivative(ActivationKind kind, const Problem& p, int blocks,
-                              cudaStream_t stream);
-
 }  // namespace saturate::kernels::wgmma

@@ -253,11 +253,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (!P::kPingPong || index % 2 == consumer) {
         float sum[P::kMmas][P::kN / 2];
         TileBias<P> bias;
-        if constexpr (requires { P::kDerivative; }) {
-          await_slopes<P>(p, x, row);
-        } else if constexpr (!requires { P::kScaledRows; }) {
-          bias = load_bias<P>(p, x);
-        }
+        if constexpr (!requires { P::kScaledRows; }) bias = load_bias<P>(p, x);
         if (P::kPingPong) named_sync(kTurn + consumer, 256);
         if constexpr (P::kParts == 1) {
           multiply<P>(sum, blocks, step, row, tiles, full, empty);
@@ -266,35 +262,21 @@ __global__ void __launch_bounds__(kThreads, 1)
           unscale<P>(p, sum[0], x, row);
         }
         if (P::kPingPong) named_arrive(kTurn + (consumer ^ 1), 256);
-        if constexpr (requires { P::kDerivative; }) {
-          char* const sums_at = shared + (tiles - shared_address(shared)) + P::kSumsAt;
-          float* const sums =
-              reinterpret_cast<float*>(sums_at) + (consumer * 2 + index % 2) * P::kSums;
-          differentiate<P>(p, sum, x, row, p.partial != nullptr ? sums : nullptr);
-          if (p.partial != nullptr) {
-            // Behind it the four warps' sums are written. Those of the tile after the next wait behind the next
-            // one's barrier, which nobody reaches before it has read these.
-            constexpr int kSums = 3;
-            named_sync(kSums + consumer, 128);
-            write_sums<P>(p, x, row, sums);
-          }
+        if constexpr (requires { P::kExponentials; }) {
+          exponentiate<P>(p, sum, bias, x, row);
+        } else if constexpr (requires { P::kScaledRows; }) {
+          scale_rows<P>(p, sum, x, row);
         } else {
-          if constexpr (requires { P::kExponentials; }) {
-            exponentiate<P>(p, sum, bias, x, row);
-          } else if constexpr (requires { P::kScaledRows; }) {
-            scale_rows<P>(p, sum, x, row);
+          finish<P>(p, sum, bias, x, row);
+        }
+        if constexpr (requires { P::kKeepsSlopes; }) {
+          store_values_and_slopes<P>(p, sum, x, row);
+        } else {
+          if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
+          if constexpr (sizeof(typename P::Out) == 2) {
+            write_halves<P>(p, sum, x, row);
           } else {
-            finish<P>(p, sum, bias, x, row);
-          }
-          if constexpr (requires { P::kKeepsSlopes; }) {
-            store_values_and_slopes<P>(p, sum, x, row);
-          } else {
-            if constexpr (requires { P::kActivation; }) activate<P>(p, sum, x, row);
-            if constexpr (sizeof(typename P::Out) == 2) {
-              write_halves<P>(p, sum, x, row);
-            } else {
-              write_floats<P>(p, sum, x, row);
-            }
+            write_floats<P>(p, sum, x, row);
           }
         }
       }

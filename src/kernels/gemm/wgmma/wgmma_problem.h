@@ -16,7 +16,7 @@ struct Problem {
   const void* c;     // read when beta != 0
   const void* bias;  // (n) in the operands' type, or null
   float*
-      partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_derivative() and launch_slopes(): of columns;
+      partial;  // sums of splits 1, 2, ...: (splits - 1, m, n); launch_slopes(): of columns;
                 // launch_exponentials(): of rows
   int64_t ldc, ldd;
   float alpha, beta;

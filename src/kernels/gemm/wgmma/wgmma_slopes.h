@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+#include "kernels/activation/activation.h"
 #include "kernels/gemm/wgmma/wgmma_problem.h"
 
 namespace saturate::kernels::wgmma {
 
-// A product whose results pass through shared memory. Maps of matrices (m, n) in boxes of kEpilogueTileM rows.
+// Rows of a tile that one consumer has: boxes of the maps below, and what a row of column sums is made of.
+constexpr int rows_of_consumer(bool ping_pong) {
+  return ping_pong ? kEpilogueTileM : kEpilogueTileM / 2;
+}
+
+// A product whose results pass through shared memory. Maps of matrices (m, n) in boxes of rows_of_consumer() rows.
 struct SlopesProblem : Problem {
   CUtensorMap slopes, result;
 };
 
-// The input gradient times slopes: those of relu at `slopes` (kRelu), or `slopes` themselves. `partial`
-// (ceil(m / 128), n), unless null, gets the sums of the columns of every 128 rows, of the values before they round.
-// beta is 0, splits 1, no bias. T: __nv_bfloat16 or __half.
-template <class T, bool kRelu>
-cudaError_t launch_slopes(const SlopesProblem& p, int blocks, cudaStream_t stream);
+// The input gradient times slopes of `kind`, by what the activation was given at `slopes`; identity: times `slopes`
+// themselves. By turns relu and identity, in shared tiles relu and gelu. `partial` (ceil(m / rows_of_consumer()), n),
+// unless null, gets the sums of the columns of so many rows, of the values before they round. beta is 0, splits 1, no
+// bias. T: __nv_bfloat16 or __half.
+template <class T, bool kPingPong>
+cudaError_t launch_slopes(ActivationKind kind, const SlopesProblem& p, int blocks,
+                          cudaStream_t stream);
 
 }  // namespace saturate::kernels::wgmma
