@@ -59,6 +59,27 @@ TEST(TuneProblem, AcceptsTheProductAndRefusesEverythingElse) {
   }
 }
 
+// cuBLASLt rounds A B to 16 bits before it adds C: seen in products of this size on an H200.
+TEST(TuneProblem, AcceptsWhatRunsWithoutATable) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
+  const TestContext t({DeviceKind::cuda, 0});
+  const Context ctx = t.get();
+  for (const DType type : {DType::bf16, DType::f16}) {
+    GemmKey key = f32_key(2048, 512, 512);
+    key.ab_type = key.d_type = type;
+    key.accumulates = true;
+    const TuneProblem problem(ctx, t.stream, key, 0);
+    EXPECT_EQ(problem.check([&](const MatmulArgs& x) { matmul(ctx, x); }), "");
+    EXPECT_NE(problem.check([&](const MatmulArgs& x) {
+      MatmulArgs less = x;
+      less.k -= 8;
+      matmul(ctx, less);
+    }),
+              "")
+        << "eight terms short";
+  }
+}
+
 TEST(TuneGemm, FindsAWinnerThatPlansThenRun) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU";
   const Device gpu{DeviceKind::cuda, 0};
