@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the data that the checkouts under DIR need and that cannot be fetched: open_data.py DIR
+
+Sizes and types are those of the data it stands for; what it says does not matter for how long a step takes. Needs
+NumPy, PyTorch, tokenizers and transformers, and no GPU.
+"""
+import gzip
+import json
+import pathlib
+import pickle
+import struct
+import sys
+
+import numpy as np
+
+
+def nanogpt(root, random):
+    for dataset, tokens, vocabulary in (("shakespeare_char", 1003854, 65), ("openwebtext", 1000000, 50257)):
+        folder = root / "data" / dataset
+        folder.mkdir(parents=True, exist_ok=True)
+        for split in ("train", "val"):
+            random.integers(vocabulary, size=tokens, dtype=np.uint16).tofile(folder / f"{split}.bin")
+    (root / "data/shakespeare_char/meta.pkl").write_bytes(pickle.dumps({"vocab_size": 65}))
+
+
+def words(root, random):
+    """Validation and test text of the repository until there are a million words, and its number of different words."""
+    folder = root / "word_language_model/data/wikitext-2"
+    lines = [line for split in ("valid", "test") for line in (folder / f"{split}.txt").read_text("utf-8").splitlines()]
+    text = "\n".join(lines * 3)
+    missing = 33278 - len(set(text.split())) - 1  # one is the end of a line
+    (folder / "train.txt").write_text(text + "\n" + " ".join(f"made-up-{i}" for i in range(missing)) + "\n", "utf-8")
+
+
+def digits(folder, random):
+    """MNIST's files: a header of big-endian numbers, then bytes. Sixty pictures, over and over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    some = random.integers(256, size=(60, 28, 28), dtype=np.uint8)
+    for prefix, number in (("train", 60000), ("t10k", 10000)):
+        pictures = np.tile(some, (number // 60 + 1, 1, 1))[:number]
+        labels = (np.arange(number) % 10).astype(np.uint8)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 2051, number, 28, 28) + pictures.tobytes())
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 2049, number) + labels.tobytes())
+
+
+def enwik8(root, random):
+    folder = root / "examples/enwik8_deepspeed/data"
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / "enwik8.gz", "wb") as file:
+        file.write(random.integers(32, 127, size=10**6, dtype=np.uint8).tobytes())
+
+
+def radiance(root, random):
+    (root / "cache").mkdir(exist_ok=True)
+    images = np.repeat(random.random((106, 10, 10, 3), dtype=np.float32), 10, axis=1).repeat(10, axis=2)
+    poses = np.tile(np.eye(4, dtype=np.float32), (106, 1, 1))
+    poses[:, :3, 3] = random.normal(size=(106, 3))
+    np.savez_compressed(root / "cache/tiny_nerf_data.npz", images=images, poses=poses, focal=np.float64(138.9))
+
+
+def instructions(root, random):
+    """Texts as long as alpaca_data.json's, a tokenizer of whole words, and OPT's configuration without weights."""
+    import tokenizers
+    import transformers
+
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>"] + [f"w{i}" for i in range(50261)]
+
+    def say(shortest, longest):
+        return " ".join(f"w{i}" for i in random.integers(50261, size=random.integers(shortest, longest)))
+
+    texts = [{"instruction": say(5, 20), "input": say(3, 20) if i % 5 < 2 else "", "output": say(10, 110)}
+             for i in range(1600)]
+    (root / "alpaca_data.json").write_text(json.dumps(texts), "utf-8")
+    model = tokenizers.models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>",
+    ).save_pretrained(root / "opt-125m")
+    transformers.OPTConfig().save_pretrained(root / "opt-125m")  # its defaults are those of 125 M parameters
+
+
+def cifar(root, random):
+    import torch
+
+    (root / "cifar10").mkdir(exist_ok=True)
+    some = random.integers(256, size=(500, 32, 32, 3), dtype=np.uint8)
+    for split, number in (("train", 50000), ("test", 10000)):
+        images = torch.from_numpy(np.tile(some, (number // 500, 1, 1, 1)))
+        labels = torch.arange(number) % 500 % 10
+        classes = [str(i) for i in range(10)]
+        torch.save({"images": images, "labels": labels, "classes": classes}, root / "cifar10" / f"{split}.pt")
+
+
+def main():
+    repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
+    nanogpt(repositories / "karpathy+nanoGPT", random)
+    words(repositories / "pytorch+examples", random)
+    digits(repositories / "pytorch+examples/data/MNIST/raw", random)
+    digits(repositories / "TeaPearce+Conditional_Diffusion_MNIST/data/MNIST/raw", random)
+    enwik8(repositories / "lucidrains+PaLM-pytorch", random)
+    radiance(repositories / "krrish94+nerf-pytorch", random)
+    instructions(repositories / "tatsu-lab+stanford_alpaca", random)
+    cifar(repositories / "KellerJordan+cifar10-airbench", random)
+
+
+if __name__ == "__main__":
+    main()
