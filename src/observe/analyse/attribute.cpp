@@ -234,6 +234,14 @@ Leaf BusyLeaves::of(const DeviceOp& op, int64_t multiprocessors) {
   return kernel_leaf(kind(op.name), op, multiprocessors);
 }
 
+bool is_serial(std::string_view kernel, int64_t blocks, int64_t ns, int64_t multiprocessors) {
+  constexpr int64_t kLongNs = 200'000;
+  if (blocks <= 0 || ns < kLongNs || 8 * blocks > multiprocessors || is_recurrent(kernel))
+    return false;
+  const KernelClass kind = classify_kernel(kernel);
+  return kind == KernelClass::memory || kind == KernelClass::other;
+}
+
 void attribute(const Trace& trace, const HostTimeline& host, uint32_t device, int64_t from_ns,
                int64_t to_ns, const std::function<void(const Segment&)>& take) {
   Sweep(trace, host, device, from_ns, to_ns, take).run();

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "observe/analyse/host_timeline.h"
@@ -15,6 +16,10 @@ namespace saturate::observe {
 
 constexpr int64_t kTinyKernelNs = 10'000;     // XProf's and NVIDIA's scale of a launch: 5-20 us
 constexpr int64_t kLaunchLatencyNs = 10'000;  // longer waits of issued work are dependencies
+
+// Whether a kernel keeps seven of eight multiprocessors idle for 0.2 ms and more, and is neither a product nor of a
+// recurrent layer nor communication: a sum, say, with few results along an axis that is not contiguous. `ns`: of one launch.
+bool is_serial(std::string_view kernel, int64_t blocks, int64_t ns, int64_t multiprocessors);
 
 struct Segment {
   int64_t start_ns, end_ns;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "observe/analyse/kernel_words.h"
 #include "observe/analyse/names.h"
 #include "observe/analyse/stack_words.h"
 
@@ -51,34 +52,6 @@ double pinning(const DeviceAnalysis& d) {
 double host_share(const DeviceAnalysis& d, const std::array<double, kLeaves>& ns) {
   const double sum = std::accumulate(ns.begin(), ns.end(), 0.0);
   return sum / static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
-}
-
-// The share of the time in kernels whose names `which` takes.
-double kernels_share(const DeviceAnalysis& d, bool (*which)(std::string_view)) {
-  int64_t ns = 0, kernels = 0, others = 0;
-  for (const KernelStat& k : d.kernels) {
-    kernels += k.total_ns;
-    if (which(k.name)) ns += k.total_ns;
-  }
-  for (const Leaf leaf : {Leaf::graph, Leaf::copy_in_pageable, Leaf::copy_in,
-                          Leaf::copy_out_pageable, Leaf::copy_out, Leaf::copy_device, Leaf::fill})
-    others += d.budget[leaf];
-  return static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, kernels)) *
-         static_cast<double>(d.budget.busy_ns() - others) /
-         static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
-}
-
-// Of those that other kernels leave behind, the one that takes most; null: none.
-const SlowKernel* slowest_kernel(const DeviceAnalysis& d) {
-  const SlowKernel* slowest = nullptr;
-  int64_t most = 0;
-  for (const KernelStat& k : d.kernels) {
-    const SlowKernel* slow = slow_kernel(k.name);
-    if (slow == nullptr || k.total_ns <= most) continue;
-    most = k.total_ns;
-    slowest = slow;
-  }
-  return slowest;
 }
 
 std::string copies_in(const DeviceAnalysis& d) {
@@ -598,16 +571,10 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           "these kernels take from three quarters of their time to none of it, and a tenth more";
       break;
     case FixKind::slow_kernels: {
-      const SlowKernel* slowest = slowest_kernel(d);
-      f.evidence = fmt::format(
-          "{:.1f}% of the time is kernels that others of their library leave "
-          "behind",
-          100 * kernels_share(d, is_slow));
-      if (slowest != nullptr) {
-        f.evidence += fmt::format(": {}", slowest->what);
-        f.action = slowest->instead;
-        f.caveat = slowest->caveat;
-      }
+      SlowWords words = slow_words(d);
+      f.evidence = std::move(words.evidence);
+      f.action = std::move(words.action);
+      f.caveat = std::move(words.caveat);
       f.assumes = "these kernels take from half of their time to none of it, and a tenth more";
       break;
     }

@@ -55,7 +55,7 @@ struct ReplayOp {
   bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool sorts = false;       // of a sort, by its name
-  bool slow = false;        // a kernel that others of its library leave behind, by its name
+  bool slow = false;        // a kernel that others of its library leave behind, by its name; or is_serial()
   bool gathers = false;     // picks rows by indices, by its name
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems

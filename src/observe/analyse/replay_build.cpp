@@ -296,7 +296,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.detour = known & kDetour;
       r.sorts = known & kSorts;
       r.gathers = known & kGathers;
-      r.slow = known & kSlow;
+      r.slow = (known & kSlow) ||
+               is_serial(trace.names[op.name], r.blocks, op.end_ns - op.start_ns, multiprocessors);
       r.doubles = known & kDouble;
       r.softmax = known & kSoftmax;
       r.beside_attention = known & kBesideAttention;

@@ -309,6 +309,36 @@ TEST(StepShapes, StepsThatFollowALongBuild) {
       << a.notes.back();
 }
 
+// Runs of one program in a process: the second evaluates for the first time, and code is made for that.
+TEST(StepShapes, CodeThatIsMadeOnceBetweenStepsIsNoneOfTheirs) {
+  const auto run_with = [](int builds) {
+    Simulator s;
+    testing::Phases phases;
+    const std::vector<testing::Frame> compiles = {
+        {"main", "/home/a/train.py", 398, "model(inputs)"},
+        {"compile_fx", "/v/site-packages/torch/_inductor/compile_fx.py", 700}};
+    for (int i = 0; i < 160; ++i) {
+      for (int k = 0; i % 8 == 2 && i / 8 < builds && k < 240 / builds; ++k)
+        phases.work(s, 40'000 * kUs, compiles);
+      for (int layer = 0; layer < 12; ++layer) s.kernel("sm90_gemm_bf16bf16", 700 * kUs);
+      s.kernel("multi_tensor_apply_kernel", 300 * kUs);
+    }
+    Trace trace = s.take();
+    phases.sample(trace);
+    return analyse(trace);
+  };
+  const Analysis once = run_with(4);
+  ASSERT_TRUE(once.steps.found);
+  EXPECT_LT(
+      once.devices.front().budget[Leaf::code_load] + once.devices.front().budget[Leaf::host_code],
+      once.devices.front().budget.total_ns() / 20);
+  EXPECT_NEAR(static_cast<double>(once.steps.count), 160 - 27, 3);
+  EXPECT_NE(once.notes.back().find("outside of the steps code was traced"), std::string::npos)
+      << once.notes.back();
+  const Analysis again = run_with(19);  // for one step in eight
+  EXPECT_GT(again.devices.front().budget.total_ns(), 5'000'000 * kUs);
+}
+
 // Parts of uneven lengths, each of which reads values and updates weights of its own.
 TEST(StepShapes, PartsWithTheirOwnUpdatesAreNoSteps) {
   expect_steps({"uneven parts", 70, [](Simulator& s, int) {

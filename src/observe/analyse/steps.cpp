@@ -210,6 +210,29 @@ size_t start_up_steps(const StepMarks& marks) {
   return start <= n / 2 ? start : 0;
 }
 
+size_t steps_after_compiling(const StepMarks& marks, const Trace& trace) {
+  constexpr size_t kRarely = 33, kFewest = 20;
+  const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
+  if (n < kFewest) return 0;
+  std::vector<int64_t> durations;
+  for (size_t i = 0; i < n; ++i) durations.push_back(marks.begin_ns[i + 1] - marks.begin_ns[i]);
+  const int64_t usual = median_of(durations);
+  const CompileTimes compiling(trace);
+  size_t times = 0, after = 0;
+  int64_t all = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t ns = compiling.total_ns(marks.begin_ns[i], marks.begin_ns[i + 1]);
+    // A device that has work left does not wait for it.
+    if (2 * ns < durations[i] || durations[i] < 2 * usual) continue;
+    ++times;
+    all += ns;
+    after = i + 1;
+  }
+  const bool much = 5 * all >= marks.begin_ns[n] - marks.begin_ns[0];
+  const bool enough = n - after >= kFewest && 3 * (n - after) >= n;
+  return times > 0 && kRarely * times <= n && much && enough ? after : 0;
+}
+
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {
   if (durations_ns.size() < 4) return 0;
   const double limit = 1.25 * static_cast<double>(median_of(durations_ns));

@@ -44,6 +44,11 @@ StepMarks mark_steps(const StepRule& rule, const Trace& trace, const HostTimelin
 // that is beyond half of the steps.
 size_t start_up_steps(const StepMarks& marks);
 
+// The first step behind the last for which code was made, where that happened for at most one step in 33, took a fifth of
+// the time and more, and a third of the steps, twenty at least, follow: what is made so rarely a longer run pays once. 0
+// otherwise.
+size_t steps_after_compiling(const StepMarks& marks, const Trace& trace);
+
 // How many leading steps are warm-up: those longer than 1.25 medians of all, at most half and at
 // most 20 (more are a phase of the program's own); and what comes before one of ten medians among
 // the first 20.

@@ -414,6 +414,27 @@ TEST(SlowKernels, AreNamedWithTheirRange) {
   EXPECT_FALSE(is_slow("reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<f"));
 }
 
+// A sum with few results along an axis that is not contiguous: CuPy gives each result one block.
+TEST(SlowKernels, AreThoseOfFewBlocksThatRunLong) {
+  const auto program = [](int64_t ns, int64_t blocks, const char* name = "cupy_sum") {
+    return [=](Simulator& s, int) {
+      s.kernel(name, ns, 7, blocks);
+      for (int k = 0; k < 5; ++k) s.kernel("cupy_subtract__float64_float64_float64", 200'000);
+    };
+  };
+  const Told before = tell(program(35'000'000, 1)), after = tell(program(400'000, 128));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  const Fix& f = before.fixes.worth[0];
+  EXPECT_EQ(f.kind, FixKind::slow_kernels);
+  EXPECT_NE(f.evidence.find("cupy_sum has 1 block"), std::string::npos) << f.evidence;
+  expect_sound(before, FixKind::slow_kernels, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::slow_kernels)->speedup, 1);
+  EXPECT_EQ(find(tell(program(35'000'000, 1, "sm90_gemm_bf16bf16")).fixes, FixKind::slow_kernels)
+                ->speedup,
+            1)
+      << "a product of few tiles";
+}
+
 // Rows that are picked by indices: caches that are put in another order, or look-ups, which have to be.
 TEST(KernelCopies, OfPickedRowsArePossible) {
   constexpr const char* kPick = "void at::native::vectorized_gather_kernel<16, long>(char*, c";

@@ -3,6 +3,7 @@
 """What the doctor says of programs that were written from users' complaints, before any change is made for them.
 
     first_reading.py read FOLDER --doctor PROGRAM [--only NAME ...]    on GPUs; about a minute a program
+    first_reading.py read FOLDER --doctor PROGRAM --open CHECKOUTS     programs of public repositories, see ../open
     first_reading.py judge FOLDER [--jsonl FILE]                       anywhere; exit code 1 where a limit is missed
 
 `read` runs each program beside this file planted and fixed in turns without the doctor, then planted and healthy under
@@ -17,6 +18,7 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import signal
 import statistics
 import subprocess
@@ -25,6 +27,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+OPEN = HERE.parent / "open"
 # Verdicts that name a cause of blind.Loop, and the fixes whose bound speaks of it. What the doctor has no name for
 # (disk, network, locks, recompilation, checkpoints) counts as named by the nearest it has.
 CAUSES = {
@@ -57,8 +60,19 @@ def programs():
     return sorted(p.stem for p in HERE.glob("*.py") if p.stem not in others)
 
 
+def open_programs():
+    return sorted(p.stem for p in OPEN.glob("*.py") if not p.stem.startswith("open_"))
+
+
+def case_of(name):
+    """What a program of a public repository says of itself."""
+    return runpy.run_path(str(OPEN / f"{name}.py"))
+
+
 def ranks_of(name):
     """Programs of several ranks say RANKS = N on a line of their own."""
+    if name in open_programs():
+        return 1
     for node in ast.parse((HERE / f"{name}.py").read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "RANKS":
             return node.value.value
@@ -71,12 +85,16 @@ def warm_up_of(name):
     return int(own[1]) if own else 20
 
 
-def command(name, variant, scale=1.0):
-    """How a program is started, with `scale` of the steps that it would take by itself."""
+def command(name, variant, given):
+    """How a program is started, with a share of the steps that it would take by itself."""
+    if given.open:
+        variant = "repaired" if variant == "fixed" else variant
+        steps = max(FEWEST_STEPS, round(given.scale * case_of(name).get("STEPS", 300)))
+        return [sys.executable, str(OPEN / "open_case.py"), name, variant, "--repositories", given.open, "--steps", str(steps)]
     line = [str(HERE / f"{name}.py"), variant]
     own = re.search(r"steps=(\d+)", (HERE / f"{name}.py").read_text("utf-8"))
-    if scale != 1.0 and own:
-        line += ["--steps", str(max(FEWEST_STEPS, round(scale * int(own[1]))))]
+    if given.scale != 1.0 and own:
+        line += ["--steps", str(max(FEWEST_STEPS, round(given.scale * int(own[1]))))]
     if ranks_of(name) > 1:
         return ["torchrun", "--standalone", "--nproc-per-node", str(ranks_of(name)), *line]
     return [sys.executable, *line]
@@ -113,22 +131,22 @@ def read_one(name, gpu, given):
 
     for _ in range(given.turns):
         for variant, seen in row["alone"].items():
-            result, error = run(command(name, variant, given.scale), gpu, given.gpus, given.hold)
+            result, error = run(command(name, variant, given), gpu, given.gpus, given.hold)
             if result:
                 seen.append(result)
             else:
                 row["errors"][variant] = error
             keep()
-    for variant in ("planted", "healthy"):
+    for variant in ("planted",) if given.open else ("planted", "healthy"):
         options = ["--format", "json", "-o", str(folder / f"{name}.{variant}.json")]
         options += ["--library", given.library] if given.library else []
         options += ["--keep", str(folder / f"{name}.{variant}")] if given.keep else []
-        line = [given.doctor, "doctor", *options, "--", *command(name, variant, given.scale)]
+        line = [given.doctor, "doctor", *options, "--", *command(name, variant, given)]
         row[variant], error = run(line, gpu, given.gpus, given.hold)
         if not row[variant]:
             row["errors"]["doctor, " + variant] = error
         keep()
-    if given.keep:  # once more, over the steps that the program measured
+    if given.keep and not given.open:  # once more, over the steps that the program measured
         subprocess.run([given.doctor, "doctor", "--warmup", str(warm_up_of(name)), "--format", "json", "-o",
                         str(folder / f"{name}.same_steps.json"), str(folder / f"{name}.planted")], capture_output=True)
     print(name, "; ".join(f"{k}: {v}" for k, v in row["errors"].items()) or "read", flush=True)
@@ -137,7 +155,7 @@ def read_one(name, gpu, given):
 def read(given):
     pathlib.Path(given.folder).mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + given.seconds if given.seconds else float("inf")
-    names = given.only or programs()
+    names = given.only or (open_programs() if given.open else programs())
     queue = iter([n for n in names if ranks_of(n) == 1])
 
     def lane(gpu):
@@ -196,6 +214,19 @@ def line_of(report, program=""):
     return "", ""
 
 
+def open_line(report, said):
+    """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line) within two
+    lines: a statement may take several."""
+    named = report["verdict"].get("line")
+    if not named:
+        return "", not said
+    path, _, number = said.rpartition(":")
+    places = [p for p in (named["at"], named["called_from"]) if p]
+    right = any(pathlib.Path(p["file"]).name == pathlib.Path(path).name and abs(p["line"] - int(number)) <= 2
+                for p in places) if said else False
+    return f"{named['function_share']:.0%} {named['at']['text']}, {named['at']['function']}", right
+
+
 def judge_one(folder, row):
     """One row of the table; None where the program or the doctor failed, no `healthy` where that run was not done."""
     planted, healthy = (folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy"))
@@ -214,7 +245,11 @@ def judge_one(folder, row):
     if cause != "none" and (HERE / f"{row['program']}.py").exists():
         function, judged["line"] = line_of(planted, row["program"])
         judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
-    if row.get("healthy") and healthy.exists():
+    elif cause != "none":
+        judged["line"], judged["line_right"] = open_line(planted, case_of(row["program"])["LINE"])
+    if cause == "none":  # nothing was planted, so it is a healthy one itself
+        healthy = folder / f"{row['program']}.planted.json"
+    if (row.get("healthy") or cause == "none") and healthy.exists():
         judged["healthy"] = round(max((o[1] for o in offers(json.loads(healthy.read_text("utf-8")))), default=1.0), 3)
     if alone["planted"] and row["planted"].get("step_ms"):
         # Of the watched run against the run alone before it: far from 1, the machine was busy with something else.
@@ -271,7 +306,8 @@ def main():
     reads.add_argument("folder")
     reads.add_argument("--doctor", default="saturate", help="the program saturate")
     reads.add_argument("--library", help="its capture library [found]")
-    reads.add_argument("--only", nargs="+", choices=programs(), metavar="NAME")
+    reads.add_argument("--only", nargs="+", choices=programs() + open_programs(), metavar="NAME")
+    reads.add_argument("--open", metavar="CHECKOUTS", help="read the programs of ../open, whose repositories lie there")
     reads.add_argument("--gpus", type=int, default=1)
     reads.add_argument("--lanes", type=int, default=4, help="programs that start side by side on one GPU")
     reads.add_argument("--turns", type=int, default=2, help="runs of each variant without the doctor")
