@@ -13,4 +13,9 @@ COMMAND = ["script.py"]
 EDITS = []
 REPAIR = [("script.py", 342, 342, '            with torch.autocast("cuda", torch.bfloat16):\n'
                                  "                loss = ddpm(x, c)")]
+REMEDIES = {"syncs": [("script.py", 344, 348, """\
+            loss_ema = loss.detach() if loss_ema is None else 0.95 * loss_ema + 0.05 * loss.detach()
+            if pbar.n % 100 == 0:
+                pbar.set_description(f"loss: {float(loss_ema):.4f}")
+""")]}
 STEPS = 150

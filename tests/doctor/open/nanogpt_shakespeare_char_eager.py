@@ -12,5 +12,6 @@ COMMIT = "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"
 COMMAND = ["train.py", "config/train_shakespeare_char.py", "--compile=False", "--eval_iters=2", "--eval_interval=100000"]
 EDITS = []
 REPAIR = [("train.py", 205, 205, "if True:")]
+REMEDIES = {"graphs": [("train.py", 205, 209, 'model = torch.compile(model, mode="reduce-overhead")')]}
 STEPS = 400
 BEFORE = 5
