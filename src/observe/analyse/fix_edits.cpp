@@ -63,6 +63,12 @@ void relieve(ReplayEvent& e, bool crowded) {
   if (crowded && e.blocked_ns <= kDispatchNs) e.blocked_ns = 0;
 }
 
+// What finds room beside as much again: surely what leaves half of the multiprocessors empty, at most
+// every small kernel.
+bool finds_room(const ReplayOp& op, bool at_most) {
+  return (op.has_room || at_most) && (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid);
+}
+
 // Kernels follow each other without a gap and without a launch each; what is a graph already keeps
 // its launch and the gap before it. A wait for the device cannot be captured: after each one
 // another graph has to be launched.
@@ -104,6 +110,11 @@ class TinyEdit {
         ops[i].duration_ns /= kUnrolled;
         continue;
       }
+      if (ops[i]
+              .recurrent) {  // each needs what the one before gave, and so do the products between
+        longest_.clear();
+        continue;
+      }
       if (ops[i].leaf != Leaf::tiny) {
         if (ops[i].blocks > 0 || is_in(ops[i]) || is_out(ops[i]) || ops[i].graph) longest_.clear();
         continue;
@@ -138,6 +149,30 @@ class LoopEdit {
 
  private:
   bool inside_ = false;
+};
+
+// One batch in place of several: the host does for the later ones nothing but get their data. Their kernels take as
+// long as now, at most small ones find room beside the first one's.
+class MicroBatchesEdit {
+ public:
+  explicit MicroBatchesEdit(bool at_most) : at_most_(at_most) {}
+  void operator()(ReplayEvent& e, ReplayOp* ops) {
+    bool all = e.ops > 0;
+    for (uint32_t i = 0; i < e.ops; ++i) all = all && ops[i].later_part;
+    if (e.ops > 0) inside_ = all;
+    if (!inside_) return;
+    e.host_ns = e.blocked_ns = e.no_core_ns = 0;
+    if (e.kind != ReplayCall::load) e.call_ns = 0;
+    if (e.waits_for != kNone) drop_wait(e);
+    for (uint32_t i = 0; i < e.ops; ++i) {
+      ops[i].back_to_back = true;
+      ops[i].from_call_start = false;
+      if (finds_room(ops[i], at_most_)) ops[i].duration_ns = 0;
+    }
+  }
+
+ private:
+  bool at_most_, inside_ = false;
 };
 
 // Copies to the device, and large ones from it, take no time of their own: serial_ns adds what the
@@ -363,12 +398,6 @@ Replay::Edit scaled(Which which, double factor) {
   };
 }
 
-// What finds room beside as much again: surely what leaves half of the multiprocessors empty, at most
-// every small kernel.
-bool finds_room(const ReplayOp& op, bool at_most) {
-  return (op.has_room || at_most) && (op.leaf == Leaf::tiny || op.leaf == Leaf::low_grid);
-}
-
 // Twice the work takes twice as long, but where it finds room.
 void double_batch(ReplayEvent& e, ReplayOp* ops, bool at_most) {
   e.loader_ns *= 2;
@@ -497,6 +526,8 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
       return scaled(follows_clock, s.clock_speed);
     case FixKind::fusion:
       return FusionEdit{assume};
+    case FixKind::micro_batches:
+      return MicroBatchesEdit{at_most};
     case FixKind::batch:
       return [=](ReplayEvent& e, ReplayOp* ops) { double_batch(e, ops, at_most); };
     case FixKind::growth:  // by the steps' times, not by replay

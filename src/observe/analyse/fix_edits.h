@@ -58,6 +58,7 @@ struct EditSettings {
   double prepared = 0;         // share of the time in which the issuing thread makes data itself
   bool scattered = false;      // copies that find_scattered_weights() found
   double looped = 0;           // of the operations, those that find_loops() found
+  int64_t micro_batches = 1;   // of a step
   double fed = 0;              // share of large copies to the host that long host work waits for
   double clock_speed = 1;      // of the full clock
   bool crowded = false;        // the host's cores or locks are short

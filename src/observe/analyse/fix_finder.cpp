@@ -60,6 +60,7 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
     }
   });
   settings_.half_products = half > others;
+  settings_.micro_batches = replay.micro_batches();
   settings_.looped = static_cast<double>(looped) / static_cast<double>(std::max<int64_t>(1, all));
   settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
   settings_.prepared =
@@ -77,7 +78,9 @@ Fix FixFinder::find(FixKind kind) const {
     f.with = obstacles.fixes();
     kinds.insert(kinds.begin(), f.with.begin(), f.with.end());
   }
-  const double surely = step(kinds, Assume::surely);
+  double surely = step(kinds, Assume::surely);
+  // Streams that a graph lets run side by side share the device: what they took in turns is not less for certain.
+  if (kind == FixKind::graphs) surely = std::max(surely, std::min(base_, busy_ns()));
   if (is_throughput(kind)) {
     const double work = (kind == FixKind::batch ? 2 : 1) * base_;
     set_bound(f, work, surely, step(kinds, Assume::at_most));
@@ -89,9 +92,22 @@ Fix FixFinder::find(FixKind kind) const {
     set_growth(f);
   } else if (kind == FixKind::graphs) {
     set_graphs(f, surely, std::min(step(kinds, Assume::at_most), one_program_ns()),
-               step(kinds, settings_.looped > kLooped ? Assume::ahead : Assume::likely));
+               std::min(step(kinds, settings_.looped > kLooped ? Assume::ahead : Assume::likely),
+                        fused_ns(kinds)));
+    // Host code that stays may be faster, as that of another run.
+    constexpr double kMuch = 1.2;
+    if (base_ / surely >= kMuch) widen(f, base_ / surely, base_ / step(kinds, Assume::ahead));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
+  } else if (kind == FixKind::micro_batches) {
+    f.step_ns = base_;
+    // A larger batch has kernels of its own, and its host as much as one of these or more.
+    if (const auto n = static_cast<double>(replay_.micro_batches()); n > 1) {
+      const auto of_all = [&](double step_ns) {
+        return std::max(base_ / n, base_ - (base_ - step_ns) / replay_.later_part_found());
+      };
+      set_sure_part(f, of_all(surely), of_all(step(kinds, Assume::at_most)), kWorth);
+    }
   } else if (kind == FixKind::weight_casts) {
     set_sure_part(f, surely, step(kinds, Assume::ahead));
   } else if (kind == FixKind::kernel_copies || kind == FixKind::one_attention ||
@@ -197,7 +213,7 @@ Fix FixFinder::find(FixKind kind) const {
   if (kind == FixKind::fusion) set_fusion(f, sure, base_ / step(kinds, Assume::likely));
   if (f.unsure) set_unsure(f);
   const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;
-  f.cures = !is_throughput(kind) && kind != FixKind::attention &&
+  f.cures = !is_throughput(kind) && kind != FixKind::attention && kind != FixKind::micro_batches &&
             !(kind == FixKind::clocks && only_power);
   f.share = attributed_share(kind, analysis_, clock_);
   if (kind == FixKind::growth) f.share = removed(growth_gain(growth_.first_ns));
@@ -364,6 +380,20 @@ double FixFinder::one_program_ns() const {
   if (analysis_.framework != "JAX" || static_cast<double>(b[Leaf::loader]) < kMuch * total)
     return base_;
   return base_ * static_cast<double>(b.busy_ns()) / total;
+}
+
+// What the device works in a step.
+double FixFinder::busy_ns() const {
+  const Budget& b = analysis_.devices.front().budget;
+  return replay_.measured().step_ns * static_cast<double>(b.busy_ns()) /
+         static_cast<double>(std::max<int64_t>(1, b.total_ns()));
+}
+
+// A compiler that makes graphs fuses what works element by element as well.
+double FixFinder::fused_ns(std::vector<FixKind> kinds) const {
+  if (analysis_.framework != "PyTorch") return base_;
+  kinds.push_back(FixKind::fusion);
+  return step(kinds, Assume::likely);
 }
 
 // How far it goes on is the program's; a run as long again begins where this one ends.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <span>
+#include <vector>
 
 #include "observe/analyse/fix_edits.h"
 #include "observe/analyse/fix_words.h"
@@ -35,6 +36,8 @@ class FixFinder {
   void set_as_measured(Fix& f, double surely) const;
   void set_fusion(Fix& f, double surely, double likely) const;
   bool of_arrays() const;
+  double busy_ns() const;
+  double fused_ns(std::vector<FixKind> kinds) const;
   void set_unsure(Fix& f) const;
   void set_mixed(Fix& f, double surely, double at_most) const;
   bool paced() const;

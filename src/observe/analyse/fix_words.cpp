@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "observe/analyse/fix_bounds.h"
 #include "observe/analyse/kernel_words.h"
 #include "observe/analyse/names.h"
 #include "observe/analyse/stack_words.h"
@@ -161,6 +162,9 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           fmt::format("{:.1f}% of the time the device is idle after a wait had emptied its queue",
                       share(d, {Leaf::sync, Leaf::after_sync, Leaf::blocking_copy})) +
           main_names(d, {Leaf::sync, Leaf::blocking_copy});
+      if (f.speedup >= kWorth)
+        f.evidence += fmt::format("; a host that ran ahead instead would hide {:.0f}% of the time",
+                                  100 * removed(f.speedup));
       f.action = torch ? "drop .item(), .cpu(), print(loss) and torch.cuda.synchronize() from the "
                          "step; read the loss every N steps"
                        : "drop the synchronisations from the step; read results every N steps";
@@ -604,6 +608,19 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           1 / (1 - part * (1 - 1 / settings.mask_ratio)));
       break;
     }
+    case FixKind::micro_batches:
+      f.evidence = fmt::format("the weights change after {} micro-batches; {}",
+                               settings.micro_batches, unfilled);
+      f.action = fmt::format(
+          "batches {} times as large, and gradients added up over as many fewer (Trainer: "
+          "per_device_train_batch_size and gradient_accumulation_steps)",
+          settings.micro_batches);
+      f.caveat =
+          "memory must hold the activations of all; rows of several lengths may need more padding";
+      f.assumes =
+          "the host issues one of them alone; kernels take as long as all of them now, at most "
+          "small ones as long as one's";
+      break;
     case FixKind::growth:
       f.evidence = "steps do not grow";
       if (growth.found)
@@ -730,6 +747,7 @@ double attributed_share(FixKind kind, const Analysis& analysis, const ClockHold&
       return kernels_share(d, is_layout_change);
     case FixKind::attention:
       return kernels_share(d, can_read_mask);
+    case FixKind::micro_batches:
     case FixKind::growth:
     case FixKind::recompute:
     case FixKind::weight_casts:

@@ -24,7 +24,7 @@ constexpr double kProfilerLeaves = 1 / 1.9;
 // Of a capture without steps, for what it shows to be more than a start: weights that are filled.
 constexpr double kLeastComputing = 0.01;
 
-constexpr std::array<FixInfo, 30> kInfo = {{
+constexpr std::array<FixInfo, 31> kInfo = {{
     {"graphs", "CUDA Graphs"},
     {"host_work", "host work off the launching thread"},
     {"syncs", "no waiting for the device"},
@@ -52,6 +52,7 @@ constexpr std::array<FixInfo, 30> kInfo = {{
     {"sorts", "nothing sorted in each step"},
     {"slow_kernels", "other kernels for the same"},
     {"fewer_bytes", "fewer bytes copied to the device"},
+    {"micro_batches", "one batch in place of micro-batches"},
     {"growth", "steps that do not grow"},
     {"batch", "batch x2"},
     {"processes", "several processes (MPS)"},

@@ -38,6 +38,7 @@ enum class FixKind : uint8_t {
   sorts,          // an order that is made once, or none
   slow_kernels,   // other kernels of the same library
   fewer_bytes,    // what is copied to the device in a smaller type
+  micro_batches,  // one batch in place of several whose gradients are added up
   growth,         // steps as short as the first ones
   batch,          // a larger batch: gain in throughput
   processes,      // several processes on one device: gain in throughput

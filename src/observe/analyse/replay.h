@@ -55,8 +55,11 @@ struct ReplayOp {
   bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool sorts = false;       // of a sort, by its name
-  bool slow = false;        // a kernel that others of its library leave behind, by its name; or is_serial()
+  bool slow =
+      false;  // a kernel that others of its library leave behind, by its name; or is_serial()
   bool gathers = false;     // picks rows by indices, by its name
+  bool recurrent = false;   // of a recurrent layer of cuDNN's, by its name
+  bool later_part = false;  // of the second or a later micro-batch of a step: find_micro_batches()
   bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
   bool for_read = false;    // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
@@ -145,6 +148,10 @@ class Replay {
     double more_ns = 0;  // of a mean step: computed beyond that, by kernels that those have as well
   };
   WithoutPart step_without(const std::function<int64_t(const ReplayEvent&)>& part) const;
+  // Micro-batches of a step whose gradients are added up before the weights change; 1 where there are none.
+  int64_t micro_batches() const { return micro_batches_; }
+  // Of the kernels of all but their first, the share that is marked: steps that were recorded in part are not.
+  double later_part_found() const { return later_part_found_; }
   int64_t steps() const { return static_cast<int64_t>(marks_.size()) - 1; }
   // Of a step: stretches of kernels of the forward pass that run again between kernels of the
   // backward pass, two or more; 0 where no stack shows that layers run again.
@@ -188,6 +195,7 @@ class Replay {
   void find_written_attention();
   void find_repeats();
   void find_loops();
+  void find_micro_batches();
   void find_types_before(const Trace& trace, size_t first_op);
   size_t first_counted() const { return marks_.size() > 3 ? 1 : 0; }  // of the marks
   ReplayTimes times_of(const std::vector<int64_t>& starts) const;
@@ -206,6 +214,8 @@ class Replay {
   int64_t latency_ns_ = 0, gap_ns_ = 0, sync_return_ns_ = 0;
   ReplayTimes measured_;
   double error_ = 1, unexplained_ = 0, reads_per_kernel_ = 0, recomputed_stretches_ = 0;
+  int64_t micro_batches_ = 1;
+  double later_part_found_ = 1;
   bool whole_steps_ = false;
 };
 

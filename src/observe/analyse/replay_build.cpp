@@ -180,7 +180,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kBesideAttention = 524288,
     kSorts = 1048576,
     kGathers = 2097152,
-    kSlow = 4194304
+    kSlow = 4194304,
+    kRecurrent = 8388608
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -274,6 +275,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_sort(name)) known |= kSorts;
         if (op.kind == OpKind::kernel && is_gather(name)) known |= kGathers;
         if (op.kind == OpKind::kernel && is_slow(name)) known |= kSlow;
+        if (op.kind == OpKind::kernel && is_recurrent(name)) known |= kRecurrent;
         if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
         if ((known & kMemory) && is_softmax(name)) known |= kSoftmax;
         if ((known & kMemory) && is_beside_attention(name)) known |= kBesideAttention;
@@ -298,6 +300,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.gathers = known & kGathers;
       r.slow = (known & kSlow) ||
                is_serial(trace.names[op.name], r.blocks, op.end_ns - op.start_ns, multiprocessors);
+      r.recurrent = known & kRecurrent;
       r.doubles = known & kDouble;
       r.softmax = known & kSoftmax;
       r.beside_attention = known & kBesideAttention;
@@ -332,6 +335,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
   find_written_attention();
   find_repeats();
   find_loops();
+  find_micro_batches();
   find_types_before(trace, first_op);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +158,119 @@ void Replay::find_loops() {
   }
   if (100 * marked < 99 * ops_.size()) return;
   for (ReplayOp& op : ops_) op.loops = false;
+}
+
+namespace {
+
+// Parts of a step that repeat: where the first begins, where the second does, and where the last ends.
+struct Parts {
+  size_t count = 1, second = 0, end = 0;
+};
+
+// The share of two stretches of symbols that both have, in whatever order.
+double alike(std::span<const uint32_t> a, std::span<const uint32_t> b) {
+  std::map<uint32_t, int64_t> left;
+  for (const uint32_t x : a) ++left[x];
+  int64_t common = 0;
+  for (const uint32_t x : b) common += left[x]-- > 0 ? 1 : 0;
+  return static_cast<double>(common) / static_cast<double>(std::max(a.size(), b.size()));
+}
+
+// What comes once in each micro-batch cuts a step into as many stretches of one length that hold the same kernels; the
+// first is shorter, since it sets gradients where the others add to them. Together they are most of the step.
+Parts equal_parts(std::span<const uint32_t> step) {
+  constexpr size_t kMost = 64, kShortest = 16;
+  constexpr double kAlike = 0.8, kFirstAlike = 0.7;
+  std::map<uint32_t, std::vector<size_t>> at;
+  for (size_t i = 0; i < step.size(); ++i) at[step[i]].push_back(i);
+  Parts found;
+  std::vector<size_t> lengths;  // that were tried
+  for (const auto& [symbol, places] : at) {
+    const size_t n = places.size();
+    if (n < 2 || n > kMost || n <= found.count) continue;
+    const size_t length = places[n - 1] - places[n - 2];
+    if (length < kShortest || 5 * n * length < 4 * step.size() || n * length > step.size() + length)
+      continue;
+    if (std::find(lengths.begin(), lengths.end(), length * kMost + n) != lengths.end()) continue;
+    lengths.push_back(length * kMost + n);
+    bool even = places.back() + length / 2 <= step.size() + places.front();
+    for (size_t k = 1; even && k < n; ++k) {
+      const size_t other = places[k] - places[k - 1], least = k == 1 ? 14 : 19;
+      even = 20 * other >= least * length && 19 * other <= 20 * length;
+    }
+    for (size_t k = 1; even && k < n; ++k) {
+      const size_t rest = std::min(k + 1 < n ? places[k + 1] : places[k] + length, step.size());
+      const auto one = step.subspan(places[k - 1], places[k] - places[k - 1]);
+      const auto next = step.subspan(places[k], rest - places[k]);
+      even = alike(one.first(std::min(one.size(), next.size())), next) >=
+             (k == 1 ? kFirstAlike : kAlike);
+    }
+    if (!even) continue;
+    found = {n, places[1] - places[0], std::min(step.size(), places[n - 1] - places[0] + length)};
+  }
+  return found;
+}
+
+}  // namespace
+
+// Gradients are added up over several micro-batches before the weights change: between two runs of the optimizer's
+// kernels the same kernels come several times, each time with some of the backward pass. Products are alike
+// whatever their shape, since micro-batches may have several lengths.
+void Replay::find_micro_batches() {
+  constexpr uint32_t kProduct = kNone - 1;
+  constexpr size_t kFewest = 32;   // kernels
+  std::map<size_t, size_t> found;  // steps by their number of micro-batches
+  size_t steps = 0;
+  std::vector<uint32_t> kernels, symbols;
+  const auto finish = [&] {
+    const Parts parts = equal_parts(symbols);
+    ++steps;
+    ++found[parts.count];
+    if (parts.count < 2) return;
+    const auto backward = [&](size_t from, size_t to) {
+      size_t n = 0;
+      for (size_t i = from; i < to; ++i) n += ops_[kernels[i]].backward ? 1 : 0;
+      return n;
+    };
+    if (backward(0, parts.second) < 1 || backward(parts.second, parts.end) + 1 < parts.count) {
+      --found[parts.count];
+      return;
+    }
+    for (uint32_t i = kernels[parts.second]; i <= kernels[parts.end - 1]; ++i)
+      ops_[i].later_part = true;
+  };
+  for (uint32_t i = 0; i < ops_.size(); ++i) {
+    const ReplayOp& op = ops_[i];
+    if (op.optimizes && kernels.size() >= kFewest) {
+      finish();
+      kernels.clear();
+      symbols.clear();
+    }
+    if (op.optimizes || (op.blocks == 0 && !op.graph)) continue;
+    kernels.push_back(i);
+    symbols.push_back(op.product ? kProduct : op.name);
+  }
+  // Steps that were recorded in part have fewer: the upper one in the middle of those that have several.
+  size_t several = 0, seen = 0;
+  for (const auto& [parts, count] : found) several += parts > 1 ? count : 0;
+  if (2 * several > steps)
+    for (const auto& [parts, count] : found) {
+      if (parts > 1 && 2 * seen <= several) micro_batches_ = static_cast<int64_t>(parts);
+      seen += parts > 1 ? count : 0;
+    }
+  if (micro_batches_ == 1) {
+    for (ReplayOp& op : ops_) op.later_part = false;
+    return;
+  }
+  size_t all = 0, later = 0;
+  for (const ReplayOp& op : ops_) {
+    if (op.optimizes || (op.blocks == 0 && !op.graph)) continue;
+    ++all;
+    later += op.later_part ? 1 : 0;
+  }
+  const auto n = static_cast<double>(micro_batches_);
+  later_part_found_ =
+      std::clamp(static_cast<double>(later) / static_cast<double>(all) / ((n - 1) / n), 0.1, 1.0);
 }
 
 // What a graph holds does not show, but what was computed or tried before it was made does: where the

@@ -48,6 +48,7 @@ constexpr Name kNames[] = {{"launch_bound", "launch-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"gpu_bound", "GPU-bound"},
                            {"copy_bound", "copy-bound"},
+                           {"launch_bound", "launch-bound"},
                            {"growth_bound", "held up by what grows"},
                            {"under_filled", "GPU not filled"},
                            {"under_filled", "GPU not filled"}};

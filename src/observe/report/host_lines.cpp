@@ -29,6 +29,10 @@ bool same_place(const CodePlace& a, const CodePlace& b) {
   return a.file == b.file && a.line == b.line && a.function == b.function;
 }
 
+// What a line waits for itself and its part of the backward pass. A line that runs the backward pass waits for what other
+// threads do in it, so that the two overlap.
+double with_backward(const HostLine& l) { return std::min(1.0, l.share + l.backward); }
+
 // The line with what called it and what it called.
 std::string line_words(const HostLine& l) {
   std::string out = what_and_where(l.at);
@@ -177,7 +181,7 @@ struct Named {
   bool hold_most() const {
     if (lines->empty()) return false;
     const HostLine& first = lines->front();
-    const double share = std::max(first.share + first.backward, first.function_share);
+    const double share = std::max(with_backward(first), first.function_share);
     if (samples >= kFewSamples) return share >= kNamedShare;
     return surely(share, static_cast<double>(samples)) >= kNamedShare;
   }
@@ -247,7 +251,7 @@ void name_line(Diagnosis& g) {
   const std::optional<Named> named = lines_of_verdict(g);
   if (!named) return;
   const HostLine& first = named->lines->front();
-  const double share = first.share + first.backward;
+  const double share = with_backward(first);
   g.verdict.line = first;
   if (share < kNamedShare)
     g.verdict.why +=
@@ -284,7 +288,7 @@ Json named_line_json(const Verdict& v) {
   return {{"at", place_json(v.line->at)},
           {"called_from", place_json(v.line->caller)},
           {"share", v.line->share},
-          {"with_backward_pass", v.line->share + v.line->backward},
+          {"with_backward_pass", with_backward(*v.line)},
           {"function_share", v.line->function_share},
           {"lock_holder", place_json(v.line->holder)},
           {"lock_holder_thread", v.line->holder_thread},
