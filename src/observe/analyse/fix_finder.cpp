@@ -106,7 +106,8 @@ Fix FixFinder::find(FixKind kind) const {
       const auto of_all = [&](double step_ns) {
         return std::max(base_ / n, base_ - (base_ - step_ns) / replay_.later_part_found());
       };
-      set_sure_part(f, of_all(surely), of_all(step(kinds, Assume::at_most)), kWorth);
+      constexpr double kWorthMemory = 1.1;
+      set_sure_part(f, of_all(surely), of_all(step(kinds, Assume::at_most)), kWorthMemory);
     }
   } else if (kind == FixKind::weight_casts) {
     set_sure_part(f, surely, step(kinds, Assume::ahead));

@@ -34,7 +34,7 @@ CAUSES = {
     "input": (("input_bound",), ("loader",)),
     "host": (("host_bound",), ("host_work",)),
     "sync": (("sync_bound",), ("syncs",)),
-    "launch": (("launch_bound",), ("graphs", "batch", "fusion")),
+    "launch": (("launch_bound",), ("graphs", "micro_batches", "batch", "fusion")),
     "copy": (("copy_bound",), ("copies", "transfers", "fewer_bytes")),
     "allocation": (("allocation_bound",), ("allocator",)),
     "memory": (("allocation_bound", "gpu_bound"), ("allocator", "fusion", "layout", "attention", "recompute", "device_copies", "kernel_copies", "transforms", "sorts", "one_attention", "slow_kernels")),
