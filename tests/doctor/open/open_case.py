@@ -4,9 +4,9 @@
 
     open_case.py NAME planted|repaired|FIX --repositories DIR [--steps N]
 
-NAME is a file beside this one; README.md says what it holds. FIX is one of its REMEDIES. DIR has the checkouts, one folder owner+name each. The
-checkout is copied, the case's edits are applied to the copy, and its own script runs there with its own arguments. After
-N steps the process ends and prints one line of JSON. A step is one of the optimizer; a script without one says
+NAME is a file beside this one; README.md says what it holds. FIX is one of its REMEDIES. DIR has the checkouts, one
+folder owner+name each. The checkout is copied, the case's edits are applied to the copy, and its own script runs there
+with its own arguments. After N steps the process ends and prints one line of JSON. A step is one of the optimizer; a script without one says
 step_done() where the case inserted it. The GPU is waited for at both ends of the measured steps and nowhere between.
 """
 import argparse
