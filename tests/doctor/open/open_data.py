@@ -93,8 +93,39 @@ def cifar(root, random):
         torch.save({"images": images, "labels": labels, "classes": classes}, root / "cifar10" / f"{split}.pt")
 
 
+def second_set(repositories, random):
+    """A text for char-rnn.pytorch, digits, a configuration of Llama without weights, photographs with masks."""
+    import torch
+    from PIL import Image
+
+    words = ["".join(chr(97 + c) for c in random.integers(26, size=random.integers(2, 10))) for _ in range(3000)]
+    lines = [" ".join(words[i] for i in random.integers(3000, size=8)) for _ in range(22000)]
+    (repositories / "spro+char-rnn.pytorch/shakespeare.txt").write_text("\n".join(lines), "utf-8")
+    digits(repositories / "Blealtan+efficient-kan/data/MNIST/raw", random)
+    (repositories / "karpathy+llama2.c/out").mkdir(exist_ok=True)
+    sizes = {"dim": 288, "n_layers": 6, "n_heads": 6, "n_kv_heads": 6, "vocab_size": 32000, "multiple_of": 32,
+             "max_seq_len": 256, "dropout": 0.0}
+    torch.save({"model_args": sizes, "model": {}, "config": {}}, repositories / "karpathy+llama2.c/out/ckpt.pt")
+    folder = repositories / "milesial+Pytorch-UNet/data"
+    for name in ("imgs", "masks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for i in range(400):
+        image, mask = (folder / f"imgs/{i:03}.jpg", folder / f"masks/{i:03}_mask.gif")
+        if i < 8:
+            picture = Image.fromarray(random.integers(256, size=(40, 60, 3), dtype=np.uint8)).resize((1918, 1280))
+            picture.save(image, quality=90)
+            Image.fromarray((np.asarray(picture)[:, :, 0] > 127).astype(np.uint8)).save(mask)
+        else:
+            image.write_bytes((folder / f"imgs/{i % 8:03}.jpg").read_bytes())
+            mask.write_bytes((folder / f"masks/{i % 8:03}_mask.gif").read_bytes())
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
+    if (repositories / "spro+char-rnn.pytorch").is_dir():
+        second_set(repositories, np.random.default_rng(1))
+    if not (repositories / "karpathy+nanoGPT").is_dir():
+        return
     nanogpt(repositories / "karpathy+nanoGPT", random)
     words(repositories / "pytorch+examples", random)
     digits(repositories / "pytorch+examples/data/MNIST/raw", random)
