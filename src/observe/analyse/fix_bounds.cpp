@@ -31,7 +31,7 @@ void widen(Fix& f, double surely, double ahead) {
 }
 
 void widen_by_pace(Fix& f, double surely) {
-  f.low = half_of_time(surely);
+  f.low = 1 / (1 - removed(surely) / 3);
   f.high = std::max(f.high, 1 + kHostDiffers * (f.speedup - 1));
   f.ceiling = false;
 }

@@ -24,7 +24,8 @@ double half_of_time(double speedup);
 // A host that keeps ahead of the device gains `ahead`; what of that the fix brings is not known.
 void widen(Fix& f, double surely, double ahead);
 // Where the time that goes is the host's own, another run has more of it or less: a gain of
-// 1 + h becomes 1 + kHostDiffers * h.
+// 1 + h becomes 1 + kHostDiffers * h. A remedy takes a third of it at least: of public programs, remedies for
+// the host's code left more than half of it (docs/guide/doctor_case.md).
 void widen_by_pace(Fix& f, double surely);
 // What the driver takes differs from run to run, by two fifths down and a half up, and kernels beside
 // a release were seen to be a ninth slower (docs/guide/doctor_case.md).

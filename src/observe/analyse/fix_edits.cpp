@@ -504,7 +504,7 @@ Replay::Edit edit_of(FixKind kind, Assume assume, const EditSettings& s) {
     case FixKind::precision:
       return [ratio = s.tensor_ratio](ReplayEvent& e, ReplayOp* ops) {
         for (uint32_t i = 0; i < e.ops; ++i)
-          if (ops[i].leaf == Leaf::matrix && !ops[i].doubles)
+          if (ops[i].leaf == Leaf::matrix && !ops[i].doubles && !ops[i].half_product)
             ops[i].duration_ns =
                 static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) / ratio);
       };

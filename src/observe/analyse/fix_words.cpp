@@ -153,7 +153,7 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       f.caveat = "counts stretches above 0.1 ms only";
       f.assumes = f.ceiling
                       ? host_pace
-                      : "between half of these stretches and all of them with what goes along: "
+                      : "between a third of these stretches and all of them with what goes along: "
                         "a host that keeps ahead of the device, its fastest tenth's pace, or "
                         "a run whose host is slower by two thirds, as runs of one program are";
       break;

@@ -320,10 +320,14 @@ FixReport find_fixes(Replay replay, const Analysis& analysis, double untraced_st
   put_behind_obstacles(fixes);
   put_growth_first(fixes);
   std::vector<Fix> possible = unreplayed(fixes, budget);
+  // Beside a device that is busy an estimate counts by what is sure of it.
+  const auto counted = [&](const Fix& f) {
+    return is_outside_kernels(f.kind) && busy > kBusy && !f.ceiling ? f.low : f.speedup;
+  };
   for (Fix& f : fixes)
-    (f.unsure && f.high >= kWorthPossible    ? report.possible
-     : f.speedup >= least_of(f, clock, busy) ? report.worth
-                                             : report.not_worth)
+    (f.unsure && f.high >= kWorthPossible     ? report.possible
+     : counted(f) >= least_of(f, clock, busy) ? report.worth
+                                              : report.not_worth)
         .push_back(std::move(f));
   if (!report.numbers) report.possible = std::move(possible);
   for (size_t i = 1; i < report.worth.size(); ++i) {

@@ -99,7 +99,8 @@ bool is_float32_attention(std::string_view kernel) {
 bool is_16_bit_product(std::string_view kernel) {
   const std::string n = lower(kernel);
   if (is_attention(n)) return !is_float32_attention(n);
-  if (has_any(n, {"bf16", "f16f16", "_f16_", "16816", "h884", "h1688"})) return true;
+  if (has_any(n, {"bf16", "f16f16", "_f16_", "16816", "h884", "h1688", "bfloat16", "<__half"}))
+    return true;
   // "nvjet_sm90_tst_...", "nvjet_hsh_...": the type of the first matrix, h half and t bfloat16
   size_t at = n.find("nvjet_");
   if (at == std::string::npos) return false;

@@ -104,5 +104,21 @@ TEST(DeviceCopies, BeforeAnUpdateOfAPartAreNamed) {
   EXPECT_LT(find(other.fixes, FixKind::device_copies)->speedup, 1.001);
 }
 
+// cuDNN's choice for a patch embedding in bf16, seen on an H200: not of fp32, which TF32 would round.
+TEST(ProductTypes, Of16BitsWithoutTensorCoresArePromisedNoTf32) {
+  const auto promised = [](const char* name) {
+    const Told told = tell([=](Simulator& s, int) {
+      s.kernel(name, 2'000'000, 7, 4704);
+      for (int k = 0; k < 6; ++k) s.kernel("sm90_gemm_bf16bf16", 3'000'000);
+    });
+    return find(told.fixes, FixKind::precision)->speedup;
+  };
+  EXPECT_EQ(
+      promised("void precomputed_convolve_sgemm<__nv_bfloat16, 128, 6, 7, 3, 3, 5, 1, false>"), 1);
+  EXPECT_GT(
+      promised("void precomputed_convolve_sgemm<float, 128, 6, 7, 3, 3, 5, 1, false>(int, int"),
+      1.05);
+}
+
 }  // namespace
 }  // namespace saturate::observe

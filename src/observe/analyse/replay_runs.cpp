@@ -162,7 +162,7 @@ void Replay::find_loops() {
 
 namespace {
 
-// Parts of a step that repeat: where the first begins, where the second does, and where the last ends.
+// Parts of a step that repeat: how many, where the second begins and where the last ends.
 struct Parts {
   size_t count = 1, second = 0, end = 0;
 };
