@@ -262,13 +262,15 @@ class FusionEdit {
       // A longer one pays only what it is longer: the run then costs as much as its longest.
       const int64_t ns = ops[i].duration_ns;
       in_parts_ = in_parts_ || ops[i].blocks >= kLeastOfParts;
-      const bool again = ops[i].name == last_name_, part = again && in_parts_;
+      // Of formulas on arrays those of one name are parts too, where all of a formula becomes one kernel.
+      const bool again = ops[i].name == last_name_,
+                 part = again && (in_parts_ || assume_ == Assume::ahead);
       const bool first = longest_ == 0 || (again && !part);
       const bool other_data =
           assume_ == Assume::likely && ops[i].repeats && ops[i].leaf != Leaf::tiny;
       if (first || other_data) longest_ = 0;
       last_name_ = ops[i].name;
-      all_parts_ = ns + (part ? all_parts_ : 0);
+      all_parts_ = ns + (part && in_parts_ ? all_parts_ : 0);
       if (assume_ != Assume::surely)
         ops[i].duration_ns = std::min(ns, std::max<int64_t>(0, all_parts_ - longest_));
       // What is written anew goes through memory in order and in 16 bits, where that may be.

@@ -18,8 +18,9 @@ namespace {
 constexpr double kPaceDiffers = 1.2;
 // What a remedy makes of data that come at a pace of their own, at least: a quarter cheaper.
 constexpr double kLeastOfLoader = 4.0 / 3;
-constexpr double kChecks = 0.2;  // values that are read, a kernel
-constexpr double kSteers = 1.5;  // places where a step waits for the device
+constexpr double kMostJoined = 64;  // times: something is left of every program
+constexpr double kChecks = 0.2;     // values that are read, a kernel
+constexpr double kSteers = 1.5;     // places where a step waits for the device
 
 // Whether other threads take cores, locks or memory from the one that issues: it is kept from a
 // core, or its stretches take more than twice what the fastest tenth of their kind do.
@@ -270,7 +271,9 @@ void FixFinder::set_fusion(Fix& f, double surely, double likely) const {
     const double most = f.high;
     f.unsure = false;
     set_sure_part(f, base_ / half_of_time(likely), base_ / likely);
-    f.high = std::max(f.high, most);
+    constexpr FixKind kFusion[] = {FixKind::fusion};
+    const double whole = base_ / std::max(1.0, step(kFusion, Assume::ahead));
+    f.high = std::max({f.high, most, std::min(whole, kMostJoined)});
   }
 }
 
@@ -415,7 +418,6 @@ void FixFinder::set_growth(Fix& f) const {
 void FixFinder::set_graphs(Fix& f, double surely_ns, double at_most_ns, double joined_ns) const {
   const double surely = base_ / std::max(1.0, surely_ns);
   set_bound(f, base_, surely_ns, surely >= kWorth ? at_most_ns : surely_ns);
-  constexpr double kMostJoined = 64;  // something is left of every program
   const double joined = base_ / std::max(1.0, joined_ns);
   if (surely < kWorth || joined <= kSameBound * std::max(f.speedup, f.high)) return;
   if (f.ceiling) f.low = 1 + (surely - 1) / 2;

@@ -435,6 +435,24 @@ TEST(SlowKernels, AreThoseOfFewBlocksThatRunLong) {
       << "a product of few tiles";
 }
 
+// A formula of hundreds of operations on arrays, many of one name in a row, becomes one kernel.
+TEST(Fusion, OfALongFormulaMayBeOneKernel) {
+  const auto formula = [](int operations) {
+    return [=](Simulator& s, int) {
+      for (int k = 0; k < operations; ++k)
+        s.kernel(k % 3 == 2 ? "cupy_add__float32_float32_float32"
+                            : "cupy_multiply__float32_float32_float32",
+                 26'000);
+      s.kernel("cupy_sum", 60'000);
+    };
+  };
+  const Told before = tell(formula(366)), after = tell(formula(12));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::fusion);
+  expect_sound(before, FixKind::fusion, before.step_ns / after.step_ns);
+  EXPECT_LE(find(before.fixes, FixKind::fusion)->high, 64);
+}
+
 // Rows that are picked by indices: caches that are put in another order, or look-ups, which have to be.
 TEST(KernelCopies, OfPickedRowsArePossible) {
   constexpr const char* kPick = "void at::native::vectorized_gather_kernel<16, long>(char*, c";
