@@ -28,8 +28,8 @@ enum class EpilogueKind : uint8_t { plain, activation, gated, derivative, gated_
 //           aux (m, N), of the gated kinds (m, 2N), leading dimension ld_aux.
 //           column_sum[j] = sum over m (and the batch) of D[m][j], one a column of D: with a
 //           derivative kind and beta 0 the gradient of the layer's bias. On GPUs it is made of
-//           sums of up to kSummedRows rows, at `partial` (ceil(m / kSummedRows), n) of fp32 or,
-//           null, in the workspace; with a `partial` the second stage may wait in `later`.
+//           sums of rows, at `partial`, which has room for (ceil(m / kSummedRows), n) of fp32, and
+//           the second stage left to `later`; a kernel may do both at once in its workspace.
 // Types     aux in d_type; column_sum in fp32, of the fp32 values before they round to d_type.
 //           Of the values that aux holds the forward pass uses the unrounded ones. For relu's slope
 //           aux may as well be the activation's result, which is positive where its input is.

@@ -267,7 +267,7 @@ MatmulProblemKey matmul_problem_key(const Context& ctx, const MatmulArgs& x) noe
           has(e.aux),
           e.ld_aux,
           has(e.column_sum),
-          (e.add_to_column_sum ? 1 : 0) + (e.slopes ? 2 : 0)};
+          (e.add_to_column_sum ? 1 : 0) + (e.slopes ? 2 : 0) + (e.partial != nullptr ? 4 : 0)};
 }
 
 std::shared_ptr<const MatmulPlan> MatmulPlans::plan(const Context& ctx, const MatmulArgs& problem) {

@@ -451,6 +451,10 @@ void Analyser::process(const Trace& window, const HostTimeline& host, Device& d,
       k.longest_ns = std::max(k.longest_ns, ns);
       k.blocks = op.size;
       k.block_threads = op.block_threads;
+      if (is_serial(k.name, op.size, ns, multiprocessors)) {
+        k.serial_ns += ns;
+        k.serial_blocks = op.size;
+      }
       work.add(op, k);
       k.by_leaf[leaves.of(op, multiprocessors)] += ns;
     }

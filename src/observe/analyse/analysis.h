@@ -38,6 +38,8 @@ struct KernelStat {
   Leaf leaf = Leaf::other_kernel;  // of most of its time
   int64_t count = 0, total_ns = 0, longest_ns = 0;
   int64_t blocks = 0, block_threads = 0;  // of the last launch
+  // Of launches that are is_serial(): their time, and the blocks of the last of them.
+  int64_t serial_ns = 0, serial_blocks = 0;
   std::map<Leaf, int64_t> by_leaf;
   // Of the launches whose operator says what it had to do; 0 where none does.
   double flops = 0, bytes = 0;

@@ -110,8 +110,8 @@ class TinyEdit {
         ops[i].duration_ns /= kUnrolled;
         continue;
       }
-      if (ops[i]
-              .recurrent) {  // each needs what the one before gave, and so do the products between
+      // Each needs what the one before gave, and so do the products between.
+      if (ops[i].recurrent) {
         longest_.clear();
         continue;
       }

@@ -97,7 +97,8 @@ Fix FixFinder::find(FixKind kind) const {
                         fused_ns(kinds)));
     // Host code that stays may be faster, as that of another run.
     constexpr double kMuch = 1.2;
-    if (base_ / surely >= kMuch) widen(f, base_ / surely, base_ / step(kinds, Assume::ahead));
+    if (base_ / surely >= kMuch)
+      widen(f, base_ / surely, std::min(kMostJoined, base_ / step(kinds, Assume::ahead)));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
   } else if (kind == FixKind::micro_batches) {
@@ -273,7 +274,9 @@ void FixFinder::set_fusion(Fix& f, double surely, double likely) const {
     set_sure_part(f, base_ / half_of_time(likely), base_ / likely);
     constexpr FixKind kFusion[] = {FixKind::fusion};
     const double whole = base_ / std::max(1.0, step(kFusion, Assume::ahead));
-    f.high = std::max({f.high, most, std::min(whole, kMostJoined)});
+    f.high = std::min(kMostJoined, std::max({f.high, most, whole}));
+    f.speedup = std::min(f.speedup, f.high);
+    f.step_ns = base_ / f.speedup;
   }
 }
 

@@ -129,8 +129,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
           : settings.looped > kLooped
               ? "kernels take as long as now; at most, of operations that repeat the same few only "
                 "the first are left"
-              : "kernels take as long as now; at most, what compilers and operations on lists "
-                "of tensors do besides, the short ones among them are joined";
+              : "kernels take as long as now; at most a host that keeps ahead of them, and what "
+                "compilers and operations on lists of tensors do besides: short ones are joined";
       break;
     }
     case FixKind::host_work:
@@ -254,9 +254,8 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
             "find what is made anew in each step (a plan, a kernel), and keep it: a larger cache, "
             "equal shapes and constants";
         f.assumes =
-            "between half of what is loaded and all of it with the host's work around it, which "
-            "may "
-            "be what makes it";
+            "between a third of what is loaded and all of it with the host's work around it, which "
+            "may be what makes it";
       }
       if (host_share(d, d.host_lines.compiling_ns) < 0.01) break;
       f.action =

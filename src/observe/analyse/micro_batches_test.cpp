@@ -2,6 +2,7 @@
 // Gradients that are added up over several batches before the weights change.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "observe/testing/tell.h"
@@ -96,6 +97,20 @@ TEST(Graphs, DoNotJoinTheStepsOfARecurrentLayer) {
   };
   EXPECT_LT(high("void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2"), 3);
   EXPECT_GT(high("gelu_kernel"), 3);
+}
+
+// Nor does it promise more than can be of a loop over short operations.
+TEST(Graphs, OfALoopPromiseNoMoreThan64Times) {
+  const Told told = tell([](Simulator& s, int) {
+    for (int i = 0; i < 3'000; ++i) {
+      s.host(20'000);
+      s.kernel("scatter_add_kernel", 2'000);
+    }
+    s.kernel("sm90_gemm_bf16bf16", 30'000);
+  });
+  const Fix& f = *find(told.fixes, FixKind::graphs);
+  EXPECT_GT(f.high, 20);
+  EXPECT_LE(f.high, 64);
 }
 
 }  // namespace

@@ -55,8 +55,7 @@ struct ReplayOp {
   bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
   bool detour = false;      // a Fourier transform of an awkward length, by its name
   bool sorts = false;       // of a sort, by its name
-  bool slow =
-      false;  // a kernel that others of its library leave behind, by its name; or is_serial()
+  bool slow = false;        // a kernel that others leave behind, by its name; or is_serial()
   bool gathers = false;     // picks rows by indices, by its name
   bool recurrent = false;   // of a recurrent layer of cuDNN's, by its name
   bool later_part = false;  // of the second or a later micro-batch of a step: find_micro_batches()

@@ -105,7 +105,7 @@ class Reading(unittest.TestCase):
     def test_what_was_measured_outlives_a_reading_that_is_stopped(self):
         said = {"program": "p", "cause": "sync", "step_ms": 10.0}
         with tempfile.TemporaryDirectory() as name:
-            given = types.SimpleNamespace(folder=name, turns=1, scale=1.0, gpus=1, hold=5, library=None, keep=False, doctor="d")
+            given = types.SimpleNamespace(folder=name, turns=1, scale=1.0, gpus=1, hold=5, library=None, keep=False, doctor="d", open=None)
             with unittest.mock.patch.object(first_reading, "run", side_effect=[(said, ""), (None, "no"), KeyboardInterrupt]):
                 with self.assertRaises(KeyboardInterrupt):
                     first_reading.read_one(first_reading.programs()[0], 0, given)
@@ -127,6 +127,40 @@ class Form(unittest.TestCase):
             self.assertEqual(len(loops), 1, name)
             self.assertEqual(loops[0].args[0].value, name)
             self.assertIn(loops[0].args[1].value, first_reading.CAUSES, name)
+
+    def test_open_programs_say_where_they_are_and_what_is_edited(self):
+        names = first_reading.open_programs()
+        self.assertTrue(names)
+        self.assertFalse(set(names) & set(first_reading.programs()))
+        for name in names:
+            case = first_reading.case_of(name)
+            self.assertTrue(case["__doc__"], name)
+            self.assertIn(case["CAUSE"], first_reading.CAUSES, name)
+            self.assertRegex(case["REPOSITORY"], r"^[\w.-]+/[\w.-]+$", name)
+            self.assertRegex(case["COMMIT"], r"^[0-9a-f]{40}$", name)
+            # What has a cause has a line and a repair; what has none has neither.
+            self.assertEqual(bool(case["LINE"]), case["CAUSE"] != "none", name)
+            self.assertEqual(bool(case["REPAIR"]), case["CAUSE"] != "none", name)
+            for edits in (case["EDITS"], case["REPAIR"], *case.get("REMEDIES", {}).values()):
+                for file, first, last, text in edits:
+                    self.assertTrue(1 <= first <= last + 1 and isinstance(text, str), f"{name}: {file}:{first}")
+
+    def test_an_open_program_is_started_with_its_share_of_steps(self):
+        name = first_reading.open_programs()[0]
+        line = first_reading.command(name, "fixed", types.SimpleNamespace(open="/checkouts", scale=2.0))
+        self.assertEqual(line[2:6], [name, "repaired", "--repositories", "/checkouts"])
+        self.assertEqual(int(line[-1]), max(first_reading.FEWEST_STEPS, 2 * first_reading.case_of(name).get("STEPS", 300)))
+
+    def test_a_line_of_an_open_program_is_right_within_two(self):
+        place = {"file": "a/train.py", "line": 12, "text": "model(x)", "function": "step"}
+        named = {"at": place, "called_from": None, "with_backward_pass": 0.5, "function_share": 0.1}
+        report = {"verdict": {"line": named}}
+        self.assertEqual(first_reading.open_line(report, "b/train.py:14"), ("50% a/train.py:12 model(x), step", True))
+        self.assertFalse(first_reading.open_line(report, "b/train.py:15")[1])
+        self.assertFalse(first_reading.open_line(report, "b/other.py:12")[1])
+        named["called_from"] = {"file": "loop.py", "line": 3}
+        self.assertTrue(first_reading.open_line(report, "loop.py:3")[1])
+        self.assertEqual(first_reading.open_line({"verdict": {"line": None}}, "b/train.py:14"), ("", False))
 
 
 if __name__ == "__main__":

@@ -224,7 +224,9 @@ def open_line(report, said):
     places = [p for p in (named["at"], named["called_from"]) if p]
     right = any(pathlib.Path(p["file"]).name == pathlib.Path(path).name and abs(p["line"] - int(number)) <= 2
                 for p in places) if said else False
-    return f"{named['function_share']:.0%} {named['at']['text']}, {named['at']['function']}", right
+    at = named["at"]
+    share = max(named["with_backward_pass"], named["function_share"])
+    return f"{share:.0%} {at['file']}:{at['line']} {at['text']}, {at['function']}", right
 
 
 def judge_one(folder, row):
@@ -245,11 +247,12 @@ def judge_one(folder, row):
     if cause != "none" and (HERE / f"{row['program']}.py").exists():
         function, judged["line"] = line_of(planted, row["program"])
         judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
-    elif cause != "none":
+    elif cause != "none" and row["program"] in open_programs():
         judged["line"], judged["line_right"] = open_line(planted, case_of(row["program"])["LINE"])
-    if cause == "none":  # nothing was planted, so it is a healthy one itself
+    itself = cause == "none" and row["program"] in open_programs()  # it has no twin: nothing was planted
+    if itself:
         healthy = folder / f"{row['program']}.planted.json"
-    if (row.get("healthy") or cause == "none") and healthy.exists():
+    if (row.get("healthy") or itself) and healthy.exists():
         judged["healthy"] = round(max((o[1] for o in offers(json.loads(healthy.read_text("utf-8")))), default=1.0), 3)
     if alone["planted"] and row["planted"].get("step_ms"):
         # Of the watched run against the run alone before it: far from 1, the machine was busy with something else.
