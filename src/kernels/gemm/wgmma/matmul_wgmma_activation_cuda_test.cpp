@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "kernels/device/fold_columns.h"
 #include "kernels/gemm/epilogue_reference.h"
 #include "kernels/testing/guarded.h"
 
@@ -181,6 +182,21 @@ TEST_P(MatmulWgmmaDerivative, MatchesDoubles) {
   matmul_wgmma_derivative_run(t.get(), x, ping_pong);
   EXPECT_EQ(first, d.bytes());
   EXPECT_EQ(once, sums.bytes());
+  if (!c.sum) return;
+  // Sums that wait: nothing is written but their first stage, and then the same bits.
+  const Guarded left(t.stream, DType::f32, c.n);
+  const Guarded partial(t.stream, DType::f32,
+                        (c.m + Epilogue::kSummedRows - 1) / Epilogue::kSummedRows * c.n);
+  FoldList later;
+  x.epilogue.column_sum = left.as<float>();
+  x.epilogue.partial = partial.as<float>();
+  x.epilogue.later = &later;
+  matmul_wgmma_derivative_run(t.get(), x, ping_pong);
+  for (const double v : left.values()) ASSERT_TRUE(std::isnan(v)) << "folded at once";
+  ASSERT_EQ(later.jobs.size(), 1U);
+  fold_columns_cuda(t.get(), later);
+  EXPECT_EQ(once, left.bytes());
+  EXPECT_EQ(first, d.bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(
