@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one program of a public repository as published, or with the remedy that an engineer would apply first.
 
-    open_case.py NAME planted|repaired|FIX --repositories DIR [--steps N]
+    open_case.py NAME planted|repaired|CAUSE|FIX --repositories DIR [--steps N]
 
-NAME is a file beside this one; README.md says what it holds. FIX is one of its REMEDIES. DIR has the checkouts, one
+NAME is a file beside this one; README.md says what it holds. CAUSE is one of its OTHER_REPAIRS, FIX of its REMEDIES. DIR has the checkouts, one
 folder owner+name each. The checkout is copied, the case's edits are applied to the copy, and its own script runs there
 with its own arguments. After N steps the process ends and prints one line of JSON. A step is one of the optimizer; a script without one says
 step_done() where the case inserted it. The GPU is waited for at both ends of the measured steps and nowhere between.
@@ -25,6 +25,7 @@ DEFAULTS = {
     "FOLDER": "",  # of the repository, where the script is started
     "EDITS": [],
     "REPAIR": [],
+    "OTHER_REPAIRS": {},  # by cause: edits that remove another cause instead, written as blindly as REPAIR
     "REMEDIES": {},  # by the doctor's names of fixes: what applies one that it offered, written after its first reading
     "STEPS": 300,  # measured
     "WARM_UP": 20,  # steps before those, with the GPU held
@@ -120,7 +121,7 @@ def main():
     given = parser.parse_args()
     case = load_case(given.name)
     given.steps = given.steps or case.STEPS
-    variants = {"planted": [], "repaired": case.REPAIR, **case.REMEDIES}
+    variants = {"planted": [], "repaired": case.REPAIR, **case.OTHER_REPAIRS, **case.REMEDIES}
     if given.variant not in variants:
         raise SystemExit(f"{given.name} {given.variant}: no such variant; there are {', '.join(variants)}")
     edits = case.EDITS + variants[given.variant]
