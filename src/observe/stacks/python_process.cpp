@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -24,6 +25,7 @@ constexpr const char* kForbidden =
     "the kernel forbids to read its memory (kernel.yama.ptrace_scope above 1, or a container "
     "without that right)";
 constexpr int kNoInstruction = INT32_MAX;  // behind all places: of the function no line is known
+constexpr int kMostReads = 4;              // of a stack, where it is torn
 constexpr uint8_t kFrameOfC = 3;           // owners from here on are no frames of Python
 
 // "3.9" in ".../libpython3.9.so.1.0" or ".../python3.9"; 0: none.
@@ -44,15 +46,30 @@ uint64_t word_at(const char* bytes, uint32_t offset) {
 }
 
 // The frames of a stack. From 3.11 on a frame lies behind its caller's in memory, so what lies before
-// one is read along with it.
+// one is read along with it. Those before lie anywhere; the addresses of a stack read before are read along.
 class Frames {
  public:
-  Frames(const RemoteMemory& memory, const PythonLayout& layout)
-      : memory_(memory), size_(layout.frame_size), before_(layout.minor >= 11 ? kBefore : 0) {}
+  Frames(const RemoteMemory& memory, const PythonLayout& layout, uint64_t first,
+         const std::vector<uint64_t>& others)
+      : memory_(memory), size_(layout.frame_size), before_(layout.minor >= 11 ? kBefore : 0) {
+    if (before_ > 0) return;
+    known_.push_back(first);
+    known_.insert(known_.end(), others.begin(),
+                  others.begin() + static_cast<ptrdiff_t>(
+                                       std::min(others.size(), PythonProcess::kMostFrames - 1)));
+    known_bytes_.resize(known_.size() * size_);
+    known_.resize(memory.read_parts(known_, size_, known_bytes_.data()));
+  }
 
   // Null when it is not there; valid until the next call.
   const char* read(uint64_t frame) {
     if (frame > UINT64_MAX - size_) return nullptr;  // of a torn frame
+    // Each frame's caller is further on in both stacks.
+    if (const auto at = std::find(known_.begin() + next_, known_.end(), frame);
+        at != known_.end()) {
+      next_ = at - known_.begin() + 1;
+      return known_bytes_.data() + static_cast<size_t>(next_ - 1) * size_;
+    }
     if (frame < from_ || frame + size_ > to_) {
       to_ = frame + size_;
       from_ = frame < before_ ? frame : frame - before_;
@@ -73,6 +90,9 @@ class Frames {
   const uint64_t size_, before_;
   uint64_t from_ = 0, to_ = 0;
   std::array<char, 2 * kBefore> bytes_;
+  std::vector<uint64_t> known_;
+  std::vector<char> known_bytes_;
+  ptrdiff_t next_ = 0;
 };
 
 void append_utf8(std::string& text, uint32_t c) {
@@ -169,6 +189,7 @@ bool PythonProcess::read_threads(std::vector<PythonThread>& threads) {
     for (size_t seen = 0; state != 0 && seen < kMostThreads; ++seen) {
       if (!memory_.read(state, bytes.data(), bytes.size())) break;
       PythonThread t;
+      t.state = state;
       t.has_lock = state == holder;
       t.frame = word_at(bytes.data(), layout_.thread_frame);
       if (layout_.c_frames && t.frame != 0 &&
@@ -205,36 +226,79 @@ bool PythonProcess::is_of_lock(uint64_t address) const {
   return false;
 }
 
+// As of now, if it can be read: a short function has returned since the threads were looked at.
+uint64_t PythonProcess::current_frame(const PythonThread& thread) const {
+  uint64_t frame = 0;
+  if (thread.state == 0 || !memory_.read(thread.state + layout_.thread_frame, frame) ||
+      (layout_.c_frames && frame != 0 && !memory_.read(frame + layout_.frame_in_c_frame, frame)))
+    return thread.frame;
+  return frame != 0 ? frame : thread.frame;
+}
+
+// `before`: addresses of frames that are likely there.
+void PythonProcess::read_frames(uint64_t frame, const std::vector<uint64_t>& before) {
+  frames_.clear();
+  Frames frames(memory_, layout_, frame, before);
+  // Torn ones may go in a circle.
+  for (size_t seen = 0; frame != 0 && seen < 2 * kMostFrames && frames_.size() < kMostFrames;
+       ++seen) {
+    const char* bytes = frames.read(frame);
+    if (bytes == nullptr) break;
+    const auto owner = static_cast<uint8_t>(bytes[layout_.frame_owner]);
+    const uint64_t address = std::exchange(frame, word_at(bytes, layout_.frame_caller));
+    if (layout_.frame_owner != 0 && owner >= kFrameOfC) continue;
+    constexpr uint64_t kMarks = 3;  // of a reference, from 3.14 on
+    int32_t copy = 0;
+    if (layout_.frame_copy != 0) std::memcpy(&copy, bytes + layout_.frame_copy, sizeof copy);
+    frames_.push_back({address, word_at(bytes, layout_.frame_code) & ~kMarks,
+                       word_at(bytes, layout_.frame_at), copy});
+  }
+}
+
+uint64_t PythonProcess::Last::likely_outermost() const {
+  const auto most =
+      std::max_element(outermost.begin(), outermost.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == outermost.end() ? 0 : most->first;
+}
+
+void PythonProcess::Last::count(uint64_t address) {
+  constexpr int kMany = 64;
+  if (address == 0 || ++outermost[address] < kMany) return;
+  for (auto& [_, times] : outermost) times /= 2;
+  std::erase_if(outermost, [](const auto& one) { return one.second == 0; });
+}
+
 void PythonProcess::read_stack(const PythonThread& thread, std::vector<PythonPlace*>& stack) {
   stack.clear();
   if (places_ > kMostPlaces) {
     codes_.clear();
     places_ = 0;
   }
-  codes_at_.clear();
-  at_.clear();
-  copies_.clear();
-  Frames frames(memory_, layout_);
-  uint64_t frame = thread.frame;  // torn ones may go in a circle
-  for (size_t seen = 0; frame != 0 && seen < 2 * kMostFrames && at_.size() < kMostFrames; ++seen) {
-    const char* bytes = frames.read(frame);
-    if (bytes == nullptr) break;
-    const auto owner = static_cast<uint8_t>(bytes[layout_.frame_owner]);
-    frame = word_at(bytes, layout_.frame_caller);
-    if (layout_.frame_owner != 0 && owner >= kFrameOfC) continue;
-    constexpr uint64_t kMarks = 3;  // of a reference, from 3.14 on
-    codes_at_.push_back(word_at(bytes, layout_.frame_code) & ~kMarks);
-    at_.push_back(word_at(bytes, layout_.frame_at));
-    int32_t copy = 0;
-    if (layout_.frame_copy != 0) std::memcpy(&copy, bytes + layout_.frame_copy, sizeof copy);
-    copies_.push_back(copy);
+  if (last_.size() > kMostThreads) last_.clear();
+  Last& last = last_[thread.state];
+  const uint64_t likely = last.likely_outermost();
+  bool whole = false;
+  longest_.clear();
+  for (int i = 0; i < kMostReads && !whole; ++i) {
+    read_frames(current_frame(thread), last.frames);
+    const uint64_t outermost = frames_.empty() ? 0 : frames_.back().address;
+    whole = thread.state == 0 || outermost == likely;
+    last.count(outermost);
+    if (whole || frames_.size() > longest_.size()) longest_.swap(frames_);
   }
-  heads_.resize(at_.size() * layout_.code_size);
+  if (whole || likely == 0) {
+    last.frames.clear();
+    for (const Frame& f : longest_) last.frames.push_back(f.address);
+  }
+  codes_at_.clear();
+  for (const Frame& f : longest_) codes_at_.push_back(f.code);
+  heads_.resize(codes_at_.size() * layout_.code_size);
   codes_at_.resize(memory_.read_parts(codes_at_, layout_.code_size, heads_.data()));
   read_copies();
   for (size_t i = 0; i < codes_at_.size(); ++i) {
     const char* head = heads_.data() + i * layout_.code_size;
-    PythonPlace* p = place(codes_at_[i], head, at_[i], bytecode_[i]);
+    PythonPlace* p = place(codes_at_[i], head, longest_[i].at, bytecode_[i]);
     if (p == nullptr) return;
     stack.push_back(p);
   }
@@ -247,10 +311,10 @@ void PythonProcess::read_copies() {
   std::vector<size_t> of;
   for (size_t i = 0; i < codes_at_.size(); ++i) {
     bytecode_.push_back(codes_at_[i] + layout_.bytecode);
-    if (copies_[i] <= 0) continue;
+    if (longest_[i].copy <= 0) continue;
     // Their number, then a pointer to each; those of the code object are the first.
     const uint64_t array = word_at(heads_.data() + i * layout_.code_size, layout_.copies);
-    entries.push_back(array + 8 * (1 + static_cast<uint64_t>(copies_[i])));
+    entries.push_back(array + 8 * (1 + static_cast<uint64_t>(longest_[i].copy)));
     of.push_back(i);
   }
   if (entries.empty()) return;

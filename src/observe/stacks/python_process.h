@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,13 +25,15 @@ struct PythonPlace {
 
 // A thread that the interpreter knows.
 struct PythonThread {
-  pid_t thread = 0;       // the kernel's number
-  uint64_t frame = 0;     // address of the innermost frame; 0: it runs no Python
+  pid_t thread = 0;    // the kernel's number
+  uint64_t frame = 0;  // address of the innermost frame; 0: it runs no Python
+  uint64_t state = 0;  // address of what the interpreter knows of it; 0: the frame is all there is
   bool has_lock = false;  // the interpreter's
 };
 
 // Reads the stacks of a process that runs CPython 3.9 to 3.15, from outside and while it runs: no
-// stop, no signal, no code of ours in it. A frame that is torn by a change ends the stack there.
+// stop, no signal, no code of ours in it. A frame that is torn by a change ends the stack there; a stack
+// that does not end where the thread's last one did is read again.
 // The same user may do that for its own child processes; see RemoteMemory.
 class PythonProcess {
  public:
@@ -45,8 +48,8 @@ class PythonProcess {
   // Those there are now; false when the interpreter cannot be read any more: the process has ended,
   // or runs another program. Cost: two system calls and one a thread, 1 us each.
   bool read_threads(std::vector<PythonThread>& threads);
-  // The innermost frame first, at most kMostFrames. Cost: two system calls from 3.11 on, else one a frame. The places stay
-  // valid until the next call.
+  // The innermost frame first, at most kMostFrames. Cost: four system calls, before 3.11 one more for each frame that was not in
+  // the thread's last stack; up to kMostReads times as many for a stack that is torn. The places stay valid until the next call.
   void read_stack(const PythonThread& thread, std::vector<PythonPlace*>& stack);
   // Whether `address` lies in the lock's own memory: who sleeps on it waits for the interpreter.
   bool is_of_lock(uint64_t address) const;
@@ -66,6 +69,8 @@ class PythonProcess {
     std::unordered_map<int, std::unique_ptr<PythonPlace>> places;  // by instruction
   };
   pid_t native_thread(const std::vector<char>& bytes) const;
+  uint64_t current_frame(const PythonThread& thread) const;
+  void read_frames(uint64_t frame, const std::vector<uint64_t>& before);
   void read_copies();
   PythonPlace* place(uint64_t code, const char* head, uint64_t at, uint64_t bytecode);
   bool read_text(uint64_t object, std::string& text) const;
@@ -78,8 +83,23 @@ class PythonProcess {
   std::vector<uint64_t> locks_;
   std::unordered_map<uint64_t, std::unique_ptr<Code>> codes_;  // by address
   size_t places_ = 0;
-  std::vector<uint64_t> codes_at_, at_, bytecode_;  // of the stack that is read
-  std::vector<int32_t> copies_;                     // which copy of its instructions a frame runs
+  // Of the stack that is read, by frame: its address, that of its code and where it is in that, and which copy of the
+  // instructions it runs.
+  struct Frame {
+    uint64_t address, code, at;
+    int32_t copy;
+  };
+  std::vector<Frame> frames_, longest_;
+  // Of stacks read before: the addresses of one that was whole, and how often which was the outermost, of late more than long
+  // ago. A torn one ends anywhere, so that the most frequent is where the thread's stacks begin.
+  struct Last {
+    std::vector<uint64_t> frames;
+    std::map<uint64_t, int> outermost;
+    uint64_t likely_outermost() const;  // 0: not known
+    void count(uint64_t address);
+  };
+  std::unordered_map<uint64_t, Last> last_;  // by thread's state
+  std::vector<uint64_t> codes_at_, bytecode_;
   std::vector<char> heads_;
 };
 
