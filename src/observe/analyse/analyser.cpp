@@ -542,7 +542,8 @@ Analysis Analyser::finish(const Trace& trace) {
     r.budget = {};
     for (const TimelineBucket& b : r.timeline) r.budget += b.budget;
     SAT_ASSERT(r.budget.total_ns() == r.to_ns - r.from_ns);
-    r.host_lines = d.lines.finish(trace, r.budget, d.issued.forward(trace));
+    r.host_lines =
+        d.lines.finish(trace, r.budget, d.issued.forward(trace), d.issued.forward_calls(trace));
     r.work_lines = d.issued.work(trace);
     r.copy_lines = d.issued.copies(trace);
     r.product_lines = d.issued.products(trace);

@@ -94,9 +94,8 @@ void HostLineCounts::add_wait(const Trace& trace, int64_t start_ns, int64_t end_
   });
 }
 
-HostLines HostLineCounts::finish(
-    const Trace& trace, const Budget& idle,
-    const std::map<std::pair<uint32_t, uint32_t>, double>& forward) const {
+HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle, const Shares& forward,
+                                 const Shares& forward_calls) const {
   const Counts& c = *counts_;
   HostLines result;
   const StackKinds kinds(trace);
@@ -120,6 +119,21 @@ HostLines HostLineCounts::finish(
                static_cast<double>(in_leaf[l]);
       });
   result.lines = group_lines(trace, kinds, lines, result.idle_ns, forward);
+  std::vector<CountedSamples> calls = lines;
+  for (CountedSamples& s : calls) {
+    const uint32_t call = kinds.model_call(s.key.stack);
+    if (call == kNoStack) continue;
+    s.key.stack = call;
+    // Whoever held the interpreter's lock meanwhile, it is one line.
+    if (s.key.state == HostState::lock) s.key.state = HostState::running;
+    s.key.holder_stack = kNoStack;
+  }
+  result.calls = group_lines(trace, kinds, calls, result.idle_ns, forward_calls);
+  // What runs the backward pass counts with the lines that it comes from.
+  const auto known = [](const HostLine& line) { return line.backward > 0; };
+  if (std::any_of(result.calls.begin(), result.calls.end(), known))
+    std::stable_partition(result.calls.begin(), result.calls.end(),
+                          [](const HostLine& line) { return !line.runs_backward; });
 
   const auto one_each = [](const LineKey&, int64_t points) { return static_cast<double>(points); };
   std::map<LineId, WaitingLine> waiting;

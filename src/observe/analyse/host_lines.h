@@ -42,8 +42,9 @@ struct HostLine {
   // As shares: of the backward pass, what this line's part of the forward pass has of it; and all
   // lines of the function, where those hold most of the time.
   double backward = 0, function_share = 0;
-  bool compiles = false;     // it makes code, most of its time
-  bool idle_worker = false;  // of a loader, without work
+  bool compiles = false;       // it makes code, most of its time
+  bool runs_backward = false;  // it waits for a backward pass, most of its time
+  bool idle_worker = false;    // of a loader, without work
   int64_t samples = 0;
   Leaf leaf = Leaf::host_code;  // that it falls in most
 };
@@ -52,6 +53,8 @@ struct HostLines {
   double idle_ns = 0;           // of the device, for the host: what shares are of
   int64_t samples = 0;          // in it
   std::vector<HostLine> lines;  // the largest first
+  // The same, with all that a model does in the line that calls it: where a step is put together.
+  std::vector<HostLine> calls;
   // Of the processes that the program started and that issue no work, while the device waited.
   std::vector<HostLine> workers;
   int64_t worker_processes = 0, worker_samples = 0;
@@ -95,9 +98,11 @@ class HostLineCounts {
   void add(const Trace& trace, int64_t start_ns, int64_t end_ns, Leaf leaf, uint32_t thread);
   // The thread waited for the device.
   void add_wait(const Trace& trace, int64_t start_ns, int64_t end_ns, uint32_t thread);
-  // `idle`: the budget that the stretches came from; `forward` as of group_lines().
-  HostLines finish(const Trace& trace, const Budget& idle,
-                   const std::map<std::pair<uint32_t, uint32_t>, double>& forward = {}) const;
+  // `idle`: the budget that the stretches came from; `forward` as of group_lines(), for `lines` and
+  // for `calls`.
+  using Shares = std::map<std::pair<uint32_t, uint32_t>, double>;
+  HostLines finish(const Trace& trace, const Budget& idle, const Shares& forward = {},
+                   const Shares& forward_calls = {}) const;
 
  private:
   struct Counts;

@@ -92,6 +92,47 @@ TEST(HostLines, AThreadWithoutPythonHasTheLineOfTheOneThatWaits) {
   EXPECT_GT(g.device().host_lines.lines[0].share, 0.99);
 }
 
+// Of a step that waits most for its backward pass, the line to change is the model's call, whatever lines below it
+// and whoever holds the lock.
+TEST(HostLines, ABackwardPassIsOfTheLineThatCallsTheModel) {
+  Trace t = program();
+  const std::string torch = kTorch;
+  const std::string module = torch + "nn/modules/module.py", graph = torch + "autograd/graph.py";
+  const auto layer = [&](uint32_t line) {
+    return stack_of(t, {{"main", "/train.py", 6, "model(x)"},
+                        {"Module._call_impl", module.c_str(), 1790},
+                        {"Model.forward", "/model.py", line, "self.layer(x)"},
+                        {"Module._call_impl", module.c_str(), 1790},
+                        {"Layer.forward", "/model.py", line + 20, "x + 1"}});
+  };
+  const uint32_t backward = stack_of(t, {{"main", "/train.py", 7, "loss.backward()"},
+                                         {"_engine_run_backward", graph.c_str(), 869}});
+  const uint32_t other = stack_of(t, {{"wait", "/pin.py", 3}});
+  add_samples(t, 0, backward, backward);
+  size_t n = 0;
+  for (HostSample& s : t.samples) {
+    const size_t i = n++ % 17;  // no part of a step's samples
+    if (i < 9) continue;
+    s.stack = layer(static_cast<uint32_t>(i - 8));
+    if (i < 16) continue;
+    s.state = HostState::lock;
+    s.holder_stack = other;
+  }
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const HostLines& h = g.device().host_lines;
+  EXPECT_TRUE(h.lines[0].runs_backward);
+  EXPECT_EQ(h.lines[0].at.where(), "train.py:7");
+  ASSERT_EQ(h.calls.size(), 2u);
+  EXPECT_EQ(h.calls[0].at.where(), "train.py:6");
+  EXPECT_NEAR(h.calls[0].share, 8.0 / 17, 0.05);
+  EXPECT_NEAR(h.calls[0].share + h.calls[0].backward, 1, 0.05);
+  ASSERT_TRUE(g.verdict.line) << g.verdict.why;
+  EXPECT_EQ(g.verdict.line->at.where(), "train.py:6") << g.verdict.why;
+  EXPECT_NE(g.verdict.why.find("model(x) in train.py:6 (main), with its part of the backward pass"),
+            std::string::npos)
+      << g.verdict.why;
+}
+
 TEST(HostLines, TheHolderOfTheLockIsNamed) {
   Trace t = program();
   const uint32_t main = stack_of(t, {{"main", "/train.py", 7, "model(x)"}});

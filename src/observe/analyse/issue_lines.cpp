@@ -28,6 +28,7 @@ struct IssueLines::Counts {
 
   WorkLines lines(const Trace& trace,
                   const std::function<bool(uint32_t, const Work&)>& which) const;
+  ForwardShares forward(const Trace& trace, bool of_calls) const;
 };
 
 IssueLines::IssueLines() : counts_(std::make_unique<Counts>()) {}
@@ -164,19 +165,29 @@ WorkLines IssueLines::device_copies(const Trace& trace) const {
       trace, [](uint32_t, const Counts::Work& w) { return w.leaf == Leaf::copy_device; });
 }
 
-ForwardShares IssueLines::forward(const Trace& trace) const {
+ForwardShares IssueLines::Counts::forward(const Trace& trace, bool of_calls) const {
   ForwardShares shares;
   const StackKinds kinds(trace);
-  for (const auto& [name, work] : counts_->by_name) {
+  for (const auto& [name, work] : by_name) {
     if (work.leaf > Leaf::communication) continue;  // copies belong to no pass
     int64_t all = 0;
     for (const auto& [key, points] : work.points) all += points;
-    for (const auto& [key, points] : work.points)
-      if (!kinds.is_backward(key.stack) && !kinds.is_update(key.stack))
-        shares[line_of(trace, key.stack)] += static_cast<double>(work.count) *
-                                             static_cast<double>(points) / static_cast<double>(all);
+    for (const auto& [key, points] : work.points) {
+      if (kinds.is_backward(key.stack) || kinds.is_update(key.stack)) continue;
+      const uint32_t call = of_calls ? kinds.model_call(key.stack) : kNoStack;
+      shares[line_of(trace, call != kNoStack ? call : key.stack)] +=
+          static_cast<double>(work.count) * static_cast<double>(points) / static_cast<double>(all);
+    }
   }
   return shares;
+}
+
+ForwardShares IssueLines::forward(const Trace& trace) const {
+  return counts_->forward(trace, false);
+}
+
+ForwardShares IssueLines::forward_calls(const Trace& trace) const {
+  return counts_->forward(trace, true);
 }
 
 }  // namespace saturate::observe

@@ -36,6 +36,8 @@ class IssueLines {
   // By how many operations lines outside the backward pass and the optimizer gave the device: what
   // the host spends on a backward pass goes with their number, not with how long they take.
   ForwardShares forward(const Trace& trace) const;
+  // The same by the lines that call a model, with all that it does.
+  ForwardShares forward_calls(const Trace& trace) const;
 
  private:
   struct Counts;

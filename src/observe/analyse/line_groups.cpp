@@ -27,7 +27,7 @@ struct Alike {
 };
 
 struct Sum {
-  double ns = 0, backward_ns = 0, compiles_ns = 0;
+  double ns = 0, backward_ns = 0, compiles_ns = 0, runs_backward_ns = 0;
   int64_t samples = 0, blocked = 0;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, Alike>
       alike;  // by stack of Python, thread, wait, holder
@@ -117,6 +117,7 @@ HostLine to_line(const Trace& trace, const Group& group, const Sum& sum, double 
   line.remark = most.words.remark;
   line.idle_worker = most.words.idle_worker;
   line.compiles = 2 * sum.compiles_ns > sum.ns;
+  line.runs_backward = 2 * sum.runs_backward_ns > sum.ns;
   line.thread = thread_name(trace, most.thread);
   if (group.lock || 2 * sum.blocked > sum.samples) line.wait = trace.names[most.wait];
   if (group.lock && most.holder.at.known()) {
@@ -169,6 +170,7 @@ std::vector<HostLine> group_lines(const Trace& trace, const StackKinds& kinds,
     sum.samples += c.points;
     sum.leaves[key.leaf] += c.ns;
     if (kinds.compiles(key.stack)) sum.compiles_ns += c.ns;
+    if (kinds.is_backward(key.stack)) sum.runs_backward_ns += c.ns;
     if (kinds.is_backward(key.stack) && is_issuing(key.leaf)) backward_ns += c.ns;
     if (key.state == HostState::blocked) sum.blocked += c.points;
     if (words.native.known()) sum.native[{words.native.function, words.native.file}] += c.points;

@@ -57,9 +57,18 @@ bool runs_forward_again(std::string_view file, std::string_view function) {
          (name == "recompute_fn" || name == "unpack_hook" || name == "backward");
 }
 
+// PyTorch's own frame between a line that calls a module, or what was compiled, and the code that runs then.
+bool calls_model(std::string_view file, std::string_view function) {
+  return (file.ends_with("torch/nn/modules/module.py") && last_name(function) == "_call_impl") ||
+         (file.ends_with("torch/_dynamo/eval_frame.py") && last_name(function) == "__call__");
+}
+
 }  // namespace
 
-StackKinds::StackKinds(const Trace& trace) : kinds_(trace.stacks.size()) {
+StackKinds::StackKinds(const Trace& trace)
+    : kinds_(trace.stacks.size()), model_calls_(trace.stacks.size(), kNoStack) {
+  std::vector<uint32_t> programs(kinds_.size(),
+                                 kNoStack);  // the innermost frame of its code, by node
   for (uint32_t i = 0; i < kinds_.size(); ++i) {
     const StackNode& n = trace.stacks[i];
     const std::string &file = trace.names[n.file], &function = trace.names[n.function];
@@ -76,6 +85,10 @@ StackKinds::StackKinds(const Trace& trace) : kinds_(trace.stacks.size()) {
       kind |= kPrints;
     if (runs_forward_again(file, function)) kind |= kRecomputes;
     kinds_[i] = kind;
+    const uint32_t outside = n.caller == kNoStack ? kNoStack : programs[n.caller];
+    programs[i] = owner_of(file) == CodeOwner::program ? i : outside;
+    if (n.caller != kNoStack) model_calls_[i] = model_calls_[n.caller];
+    if (model_calls_[i] == kNoStack && calls_model(file, function)) model_calls_[i] = outside;
   }
 }
 

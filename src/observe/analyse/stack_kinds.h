@@ -27,6 +27,10 @@ class StackKinds {
   bool prints(uint32_t stack) const { return has(stack, kPrints); }
   // A checkpointed layer runs forward again.
   bool computes_again(uint32_t stack) const { return has(stack, kRecomputes); }
+  // The frame of the program in which a model was called, itself outside of any: kNoStack if none.
+  uint32_t model_call(uint32_t stack) const {
+    return stack < model_calls_.size() ? model_calls_[stack] : kNoStack;
+  }
 
  private:
   static constexpr uint8_t kCompiles = 1, kFetches = 2, kWorker = 4, kBackward = 8, kUpdate = 16,
@@ -34,7 +38,8 @@ class StackKinds {
   bool has(uint32_t stack, uint8_t kind) const {
     return stack < kinds_.size() && (kinds_[stack] & kind) != 0;
   }
-  std::vector<uint8_t> kinds_;  // by node, with those of its callers
+  std::vector<uint8_t> kinds_;         // by node, with those of its callers
+  std::vector<uint32_t> model_calls_;  // by node
 };
 
 }  // namespace saturate::observe

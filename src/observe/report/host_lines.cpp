@@ -162,6 +162,7 @@ Json host_lines_json(const HostLines& h) {
   return {{"idle_ns", h.idle_ns},
           {"samples", h.samples},
           {"lines", lines_json(h.lines)},
+          {"model_calls", lines_json(h.calls)},
           {"wait_samples", h.wait_samples},
           {"waits", lines_json(h.waits)},
           {"worker_processes", h.worker_processes},
@@ -238,7 +239,12 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
     }
     add_work(d.work_lines, "of the device's work");
   } else if (id == "growth_bound" || h.idle_ns >= 0.1 * static_cast<double>(d.budget.total_ns())) {
-    all.push_back({&h.lines, h.samples, "of what it waits for"});
+    // A backward pass is made by the forward pass that it follows: that is the line to change.
+    const char* what = "of what it waits for";
+    if (!h.lines.empty() && h.lines.front().runs_backward)
+      all.push_back({&h.calls, h.samples, what});
+    all.push_back({&h.lines, h.samples, what});
+    all.push_back({&h.calls, h.samples, what});
   }
   for (const Named& named : all)
     if (named.samples > 0 && named.hold_most()) return named;
