@@ -62,6 +62,21 @@ Counters two_samples() {
   return collector.finish();
 }
 
+// A neighbour on the same GPU that takes more and more is no growth of this program.
+TEST(Counters, MemoryIsTheRunsWhereTheDriverTells) {
+  CounterCollector collector(kRoot);
+  for (int i = 0; i < 4; ++i) {
+    Snapshot s = snapshot(0.5, 40, 300);
+    s.gpus[1].reading.memory_used = int64_t{i + 2} << 30;
+    if (i > 0) s.processes[0].gpus[0].memory = 3 << 20;  // before, not told
+    if (i == 3) s.processes[0].gpus[0].memory.reset();
+    collector.add(s);
+  }
+  const Curve curve = collector.finish().memory.at(1);
+  EXPECT_EQ(curve.samples(), 2);
+  EXPECT_EQ(curve.most(), 3 << 20);
+}
+
 TEST(Counters, AreThoseOfTheRunAlone) {
   const Counters c = two_samples();
   EXPECT_EQ(c.seconds, 1.0);

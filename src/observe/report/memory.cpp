@@ -113,7 +113,11 @@ std::string memory_html(const Diagnosis& g) {
   for (const auto& [gpu, used] : g.counters.memory) {
     const std::string chart = memory_chart(fmt::format("GPU {}", gpu), {{"used", &used}});
     if (!chart.empty())
-      html += fmt::format("<p>GPU {}, by the driver, all processes</p>\n", gpu) + chart;
+      html += fmt::format(
+                  "<p>GPU {}, by the driver: the program's, or all processes' where it tells no "
+                  "more</p>\n",
+                  gpu) +
+              chart;
   }
   if (html.empty()) return "";
   const std::string drift = memory_drift(g);

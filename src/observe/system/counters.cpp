@@ -91,13 +91,17 @@ void CounterCollector::add(const Snapshot& s) {
   }
   std::optional<double> cpu, voluntary, involuntary, throttled;
   std::set<int> used;
+  std::map<int, int64_t> own_memory;  // by GPU, of the processes of which the driver tells it
   for (const ProcessView& p : s.processes) {
     if (run.count(p.pid) == 0) continue;
     add_to(cpu, p.cpu);
     add_to(voluntary, p.voluntary);
     add_to(involuntary, p.involuntary);
     if (p.throttled && p.throttled > throttled) throttled = p.throttled;
-    for (const GpuUse& use : p.gpus) used.insert(use.gpu);
+    for (const GpuUse& use : p.gpus) {
+      used.insert(use.gpu);
+      if (use.memory) own_memory[use.gpu] += *use.memory;
+    }
   }
   put("cpu_cores", -1, cpu);
   put("voluntary_switches", -1, voluntary);
@@ -115,14 +119,22 @@ void CounterCollector::add(const Snapshot& s) {
     put("tensor_active", gpu, g.reading.activity.tensor);
     put("dram_active", gpu, g.reading.activity.dram);
     put("memory_used", gpu, g.reading.memory_used);
-    if (g.reading.memory_used)
-      memory_[gpu].add(static_cast<int64_t>(seconds_ * 1e9),
-                       static_cast<double>(*g.reading.memory_used));
+    add_memory(gpu, own_memory, g.reading.memory_used);
     put("power", gpu, g.reading.power_w);
     put("sm_clock", gpu, g.reading.sm_mhz);
     put("pcie_received", gpu, g.reading.pcie_received);
     put("pcie_sent", gpu, g.reading.pcie_sent);
   }
+}
+
+// One source a GPU: what another program takes is no growth of this one.
+void CounterCollector::add_memory(int gpu, const std::map<int, int64_t>& own,
+                                  std::optional<int64_t> all) {
+  const auto mine = own.find(gpu);
+  if (mine != own.end() && own_memory_.insert(gpu).second) memory_.erase(gpu);
+  const std::optional<int64_t> bytes = mine != own.end() ? std::optional(mine->second) : all;
+  if (!bytes || (mine == own.end() && own_memory_.count(gpu) != 0)) return;
+  memory_[gpu].add(static_cast<int64_t>(seconds_ * 1e9), static_cast<double>(*bytes));
 }
 
 void CounterCollector::add_clock(const GpuView& g) {

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -48,7 +50,8 @@ struct Counters {
   std::string no_gpu;  // why there is nothing of GPUs; empty when there is
   std::vector<Counter> values;
   std::map<int, std::string> gpus;  // names
-  std::map<int, Curve> memory;      // used, bytes, per GPU
+  // Bytes used, per GPU: by the run's processes; by all where the driver does not tell whose it is.
+  std::map<int, Curve> memory;
   std::map<int, ClockView> clocks;
   std::map<int, std::string> clocks_held_by;  // reasons seen while it ran, per GPU, "none" too
   bool empty() const { return values.empty(); }
@@ -73,6 +76,7 @@ class CounterCollector {
     std::optional<Range> range;
     double first = 0, last = 0;
   };
+  void add_memory(int gpu, const std::map<int, int64_t>& own, std::optional<int64_t> all);
   void add_clock(const GpuView& gpu);
   template <class T>
   void put(const char* id, int gpu, const std::optional<T>& value);
@@ -84,6 +88,7 @@ class CounterCollector {
   std::map<int, std::string> gpus_;
   std::map<int, uint64_t> reasons_;
   std::map<int, Curve> memory_;
+  std::set<int> own_memory_;  // GPUs whose curve is of the run's processes alone
   std::map<int, ClockView> clocks_;
 };
 
