@@ -120,10 +120,59 @@ def second_set(repositories, random):
             mask.write_bytes((folder / f"masks/{i % 8:03}_mask.gif").read_bytes())
 
 
+def citations(folder, random):
+    """Cora's two files: a row of 1433 words, there or not, for each of 2708 papers, and pairs of who cites whom."""
+    folder.mkdir(exist_ok=True)
+    subjects = [f"Subject_{i}" for i in range(7)]
+    with open(folder / "cora.content", "w") as file:
+        for paper, words in enumerate(random.random((2708, 1433)) < 0.0127):
+            file.write("\t".join([str(paper), *np.where(words, "1", "0"), subjects[paper % 7]]) + "\n")
+    pairs = random.permutation(2708 * 2708)[:5429]
+    np.savetxt(folder / "cora.cites", np.stack([pairs // 2708, pairs % 2708], axis=1), fmt="%d", delimiter="\t")
+
+
+def faces(folder, random):
+    """JPEG files in the size of aligned faces, ten kilobytes each; sixteen pictures, over and over."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(6400):
+        file = folder / f"{i:06}.jpg"
+        if i < 16:
+            small = Image.fromarray(random.integers(256, size=(44, 36, 3), dtype=np.uint8))
+            small.resize((178, 218)).save(file, quality=90)
+        else:
+            file.write_bytes((folder / f"{i % 16:06}.jpg").read_bytes())
+
+
+def shards(folder, random):
+    """Tokens of GPT-2 after a header of 256 numbers that says which format it is and how many there are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240520, 1, 2000000
+    tokens = random.integers(50257, size=2000000, dtype=np.uint16)
+    (folder / "fineweb_train_000001.bin").write_bytes(header.tobytes() + tokens.tobytes())
+
+
+def third_set(repositories, random):
+    examples = repositories / "pytorch+examples"
+    if (examples / "gat").is_dir():
+        citations(examples / "gat/cora", random)
+    if (examples / "dcgan").is_dir():
+        faces(examples / "dcgan/faces/all", random)
+    if (examples / "mnist_forward_forward").is_dir():
+        digits(examples / "mnist_forward_forward/data/MNIST/raw", random)
+    if (examples / "word_language_model").is_dir():
+        words(examples, random)
+    if (repositories / "karpathy+llm.c").is_dir():
+        shards(repositories / "karpathy+llm.c/dev/data/fineweb10B", random)
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
         second_set(repositories, np.random.default_rng(1))
+    third_set(repositories, np.random.default_rng(2))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)
