@@ -3,7 +3,7 @@
 
 An engineer sees four products of 50 000 x 784 x 500 a step in float32, which this library keeps off the tensor cores by
 default: three milliseconds of a step that has little else to do but read the pictures. The repair allows TF32. The
-other repair normalizes the pictures once and not in every pass. Steps are those of the first layer; the pictures are
+other repair normalizes the pictures once and not in every pass. Steps are those of the first layer, which goes on for longer; the pictures are
 made by a script, and their number and size are those of MNIST.
 """
 CAUSE = "precision"
@@ -11,7 +11,7 @@ LINE = "mnist_forward_forward/main.py:69"
 REPOSITORY = "pytorch/examples"
 COMMIT = "77f55b912142e11fcfdf5b530231fb9c52f181e8"
 FOLDER = "mnist_forward_forward"
-COMMAND = ["main.py"]
+COMMAND = ["main.py", "--epochs", "100000"]
 EDITS = []
 REPAIR = [("mnist_forward_forward/main.py", 135, 134, '    torch.set_float32_matmul_precision("high")')]
 OTHER_REPAIRS = {"memory": [

@@ -154,6 +154,31 @@ def shards(folder, random):
     (folder / "fineweb_train_000001.bin").write_bytes(header.tobytes() + tokens.tobytes())
 
 
+def encoder(folder, random):
+    """BERT's configuration, whose defaults are those of the base model, and a tokenizer of as many words and parts."""
+    import tokenizers
+    import transformers
+
+    letters = [chr(97 + i) for i in range(26)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    while len(pieces) < 30522:
+        pieces.append("".join(letters[i] for i in random.integers(26, size=random.integers(3, 9))))
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_max_length=128,
+    ).save_pretrained(folder)
+    transformers.BertConfig().save_pretrained(folder)
+    words = [piece for piece in vocabulary if piece.isalpha() and len(piece) > 2]
+    sentences = [" ".join(words[i] for i in random.integers(len(words), size=random.integers(6, 24)))
+                 for _ in range(2048)]
+    (folder / "sentences.txt").write_text("\n".join(sentences), "utf-8")
+
+
 def third_set(repositories, random):
     examples = repositories / "pytorch+examples"
     if (examples / "gat").is_dir():
@@ -164,6 +189,8 @@ def third_set(repositories, random):
         digits(examples / "mnist_forward_forward/data/MNIST/raw", random)
     if (examples / "word_language_model").is_dir():
         words(examples, random)
+    if (repositories / "UKPLab+sentence-transformers").is_dir():
+        encoder(repositories / "UKPLab+sentence-transformers/examples/sentence_transformer/evaluation/bert", random)
     if (repositories / "karpathy+llm.c").is_dir():
         shards(repositories / "karpathy+llm.c/dev/data/fineweb10B", random)
 
