@@ -3,8 +3,8 @@
 
 An engineer sees four products of 50 000 x 784 x 500 a step in float32, which this library keeps off the tensor cores by
 default: three milliseconds of a step that has little else to do but read the pictures. The repair allows TF32. The
-other repair normalizes the pictures once and not in every pass. Steps are those of the first layer, which goes on for longer; the pictures are
-made by a script, and their number and size are those of MNIST.
+other repair normalizes the pictures once and not in every pass. Steps are those of the first layer, which goes on for
+longer; the pictures are made by a script, and their number and size are those of MNIST.
 """
 CAUSE = "precision"
 LINE = "mnist_forward_forward/main.py:69"
