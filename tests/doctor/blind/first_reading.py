@@ -50,6 +50,7 @@ CAUSES = {
     "checkpoint": (("host_bound", "copy_bound"), ("host_work", "copies")),
     "none": (("gpu_bound",), ()),
 }
+NOTHING = ("", 1.0, True, None)  # offered: its id, the promise, whether at most that, and a range
 RIGHT, ABOVE_CEILING, HEALTHY, MEAN_ERROR, CAUSE_MS, IN_RANGE = 0.90, 1.03, 1.03, 0.10, 0.05, 0.95
 LONGEST_S, FEWEST_STEPS = 300, 60
 HELD_TOO_LONG = (-signal.SIGALRM, 128 + signal.SIGALRM)  # as Python and as a shell or the doctor say it
@@ -146,6 +147,11 @@ def read_one(name, gpu, given):
         if not row[variant]:
             row["errors"]["doctor, " + variant] = error
         keep()
+    for cause in case_of(name).get("OTHER_REPAIRS", {}) if given.open else ():
+        row.setdefault("others", {})[cause], error = run(command(name, cause, given), gpu, given.gpus, given.hold)
+        if error:
+            row["errors"][cause] = error
+        keep()
     if given.keep and not given.open:  # once more, over the steps that the program measured
         subprocess.run([given.doctor, "doctor", "--warmup", str(warm_up_of(name)), "--format", "json", "-o",
                         str(folder / f"{name}.same_steps.json"), str(folder / f"{name}.planted")], capture_output=True)
@@ -229,6 +235,14 @@ def open_line(report, said):
     return f"{share:.0%} {at['file']}:{at['line']} {at['text']}, {at['function']}", right
 
 
+def judge_other(report, cause, planted_ms, step_ms):
+    """What removing another cause gained, beside what was promised for that."""
+    fix, promised, ceiling, between = max((o for o in offers(report) if o[0] in CAUSES[cause][1]), key=lambda o: o[1],
+                                          default=NOTHING)
+    return {"cause": cause, "gained": round(statistics.median(planted_ms) / step_ms, 3), "fix": fix,
+            "promised": round(promised, 3), "ceiling": ceiling, "range": between and [round(x, 3) for x in between]}
+
+
 def judge_one(folder, row):
     """One row of the table; None where the program or the doctor failed, no `healthy` where that run was not done."""
     planted, healthy = (folder / f"{row['program']}.{v}.json" for v in ("planted", "healthy"))
@@ -240,7 +254,7 @@ def judge_one(folder, row):
     verdicts, fixes = CAUSES[cause]
     gained = statistics.median(alone["planted"]) / statistics.median(alone["fixed"])
     of_cause = [o for o in offers(planted) if o[0] in fixes]
-    _, promised, ceiling, between = max(of_cause, key=lambda o: o[1], default=("", 1.0, True, None))
+    _, promised, ceiling, between = max(of_cause, key=lambda o: o[1], default=NOTHING)
     judged = {"program": row["program"], "cause": cause, "verdict": planted["verdict"]["id"],
               "right": planted["verdict"]["id"] in verdicts, "gained": round(gained, 3), "promised": round(promised, 3),
               "ceiling": ceiling, "above": round(gained / promised, 3)}
@@ -259,6 +273,9 @@ def judge_one(folder, row):
         judged["pace"] = round(row["planted"]["step_ms"] / statistics.median(alone["planted"]), 3)
     if between:
         judged["range"] = [round(x, 3) for x in between]
+    others = {c: r for c, r in row.get("others", {}).items() if r}
+    if others:
+        judged["others"] = [judge_other(planted, c, alone["planted"], r["step_ms"]) for c, r in others.items()]
     same = folder / f"{row['program']}.same_steps.json"
     timed = json.loads(same.read_text("utf-8")) if same.exists() else planted
     if row["planted"]["planted_ms"] and timed["steps"]["found"]:
