@@ -90,7 +90,8 @@ def command(name, variant, given):
     """How a program is started, with a share of the steps that it would take by itself."""
     if given.open:
         variant = "repaired" if variant == "fixed" else variant
-        steps = max(FEWEST_STEPS, round(given.scale * case_of(name).get("STEPS", 300)))
+        own = case_of(name).get("STEPS", 300)
+        steps = max(min(FEWEST_STEPS, own), round(given.scale * own))
         return [sys.executable, str(OPEN / "open_case.py"), name, variant, "--repositories", given.open, "--steps", str(steps)]
     line = [str(HERE / f"{name}.py"), variant]
     own = re.search(r"steps=(\d+)", (HERE / f"{name}.py").read_text("utf-8"))
@@ -104,7 +105,7 @@ def command(name, variant, given):
 def run(line, gpu, gpus, hold=0):
     """The line of JSON that a program prints, or None and its error. gpu: None for a program of several ranks. hold:
     seconds after which a program that has the GPU for itself is ended, 0 for never."""
-    environment = dict(os.environ)
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # else JAX takes the others' memory
     if gpu is not None:
         share = os.cpu_count() // gpus
         environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
