@@ -141,7 +141,9 @@ class Form(unittest.TestCase):
             # What has a cause has a line and a repair; what has none has neither.
             self.assertEqual(bool(case["LINE"]), case["CAUSE"] != "none", name)
             self.assertEqual(bool(case["REPAIR"]), case["CAUSE"] != "none", name)
-            for edits in (case["EDITS"], case["REPAIR"], *case.get("REMEDIES", {}).values()):
+            others = case.get("OTHER_REPAIRS", {})
+            self.assertLessEqual(set(others), set(first_reading.CAUSES) - {"none", case["CAUSE"]}, name)
+            for edits in (case["EDITS"], case["REPAIR"], *others.values(), *case.get("REMEDIES", {}).values()):
                 for file, first, last, text in edits:
                     self.assertTrue(1 <= first <= last + 1 and isinstance(text, str), f"{name}: {file}:{first}")
 
@@ -155,12 +157,25 @@ class Form(unittest.TestCase):
         place = {"file": "a/train.py", "line": 12, "text": "model(x)", "function": "step"}
         named = {"at": place, "called_from": None, "with_backward_pass": 0.5, "function_share": 0.1}
         report = {"verdict": {"line": named}}
-        self.assertEqual(first_reading.open_line(report, "b/train.py:14"), ("50% a/train.py:12 model(x), step", True))
-        self.assertFalse(first_reading.open_line(report, "b/train.py:15")[1])
-        self.assertFalse(first_reading.open_line(report, "b/other.py:12")[1])
+        self.assertEqual(first_reading.open_line(report, "b/train.py:14", []), ("50% a/train.py:12 model(x), step", True))
+        self.assertFalse(first_reading.open_line(report, "b/train.py:15", [])[1])
+        self.assertFalse(first_reading.open_line(report, "b/other.py:12", [])[1])
         named["called_from"] = {"file": "loop.py", "line": 3}
-        self.assertTrue(first_reading.open_line(report, "loop.py:3")[1])
-        self.assertEqual(first_reading.open_line({"verdict": {"line": None}}, "b/train.py:14"), ("", False))
+        self.assertTrue(first_reading.open_line(report, "loop.py:3", [])[1])
+        self.assertEqual(first_reading.open_line({"verdict": {"line": None}}, "b/train.py:14", []), ("", False))
+
+    def test_lines_are_those_of_the_edited_file(self):
+        edits = [("train.py", 3, 5, "one\n"), ("train.py", 8, 7, "new\nlines"), ("train.py", 9, 9, ""), ("train.py", 20, 25, ""),
+                 ("other.py", 1, 9, "")]
+        for published, edited in ((2, 2), (6, 4), (8, 8), (10, 9)):
+            self.assertEqual(first_reading.edited_line("train.py", published, edits), edited)
+
+    def test_another_cause_is_judged_by_the_fixes_that_speak_of_it(self):
+        fixes = [{"id": "syncs", "speedup_at_most": 1.5, "is_ceiling": False, "range": [1.1, 2.0]},
+                 {"id": "graphs", "speedup_at_most": 3.0, "is_ceiling": True}]
+        self.assertEqual(first_reading.judge_other({"fixes": fixes}, "sync", [4.0, 6.0], 2.5),
+                         {"cause": "sync", "gained": 2.0, "fix": "syncs", "promised": 1.5, "ceiling": False, "range": [1.1, 2.0]})
+        self.assertEqual(first_reading.judge_other({"fixes": fixes}, "copy", [5.0], 2.5)["promised"], 1.0)
 
 
 if __name__ == "__main__":

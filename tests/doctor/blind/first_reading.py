@@ -221,15 +221,22 @@ def line_of(report, program=""):
     return "", ""
 
 
-def open_line(report, said):
+def edited_line(path, line, edits):
+    """Where a line of a published file is once the edits before it are made."""
+    before = [e for e in edits if e[0] == path and e[2] < line]
+    return line + sum(len(text.splitlines()) - (last - first + 1) for _, first, last, text in before)
+
+
+def open_line(report, said, edits):
     """The text of the line that a report's verdict names, and whether it or its caller is `said` (path:line) within two
-    lines: a statement may take several."""
+    lines: a statement may take several. `edits` were made before the program ran."""
     named = report["verdict"].get("line")
     if not named:
         return "", not said
     path, _, number = said.rpartition(":")
+    number = edited_line(path, int(number), edits) if said else 0
     places = [p for p in (named["at"], named["called_from"]) if p]
-    right = any(pathlib.Path(p["file"]).name == pathlib.Path(path).name and abs(p["line"] - int(number)) <= 2
+    right = any(pathlib.Path(p["file"]).name == pathlib.Path(path).name and abs(p["line"] - number) <= 2
                 for p in places) if said else False
     at = named["at"]
     share = max(named["with_backward_pass"], named["function_share"])
@@ -263,7 +270,8 @@ def judge_one(folder, row):
         function, judged["line"] = line_of(planted, row["program"])
         judged["line_right"] = function in planted_functions((HERE / f"{row['program']}.py").read_text("utf-8"))
     elif cause != "none" and row["program"] in open_programs():
-        judged["line"], judged["line_right"] = open_line(planted, case_of(row["program"])["LINE"])
+        case = case_of(row["program"])
+        judged["line"], judged["line_right"] = open_line(planted, case["LINE"], case.get("EDITS", []))
     itself = cause == "none" and row["program"] in open_programs()  # it has no twin: nothing was planted
     if itself:
         healthy = folder / f"{row['program']}.planted.json"
