@@ -117,8 +117,10 @@ void Analyser::begin(const Trace& window, const HostTimeline& host) {
   s.begun = true;
   s.rule = find_step_rule(window, host);
   const StepMarks marks = mark_steps(s.rule, window, host);
-  const size_t start =
-      s.options.warm_up ? 0 : std::max(start_up_steps(marks), steps_after_compiling(marks, window));
+  const size_t start = s.options.warm_up
+                           ? 0
+                           : std::max({start_up_steps(marks), steps_after_compiling(marks, window),
+                                       steps_after_pauses(marks)});
   std::vector<int64_t> durations;
   for (size_t i = start + 1; i < marks.begin_ns.size(); ++i)
     durations.push_back(marks.begin_ns[i] - marks.begin_ns[i - 1]);

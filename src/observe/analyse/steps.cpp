@@ -233,6 +233,26 @@ size_t steps_after_compiling(const StepMarks& marks, const Trace& trace) {
   return times > 0 && kRarely * times <= n && much && enough ? after : 0;
 }
 
+size_t steps_after_pauses(const StepMarks& marks) {
+  constexpr size_t kFewest = 20, kRarely = 33;
+  constexpr int64_t kPause = 30;  // usual steps
+  const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
+  if (n < kFewest) return 0;
+  std::vector<int64_t> durations;
+  for (size_t i = 0; i < n; ++i) durations.push_back(marks.begin_ns[i + 1] - marks.begin_ns[i]);
+  const int64_t usual = median_of(durations);
+  size_t pauses = 0, after = 0;
+  int64_t all = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (durations[i] < kPause * usual) continue;
+    ++pauses;
+    all += durations[i];
+    after = i + 1;
+  }
+  const bool much = 20 * all >= marks.begin_ns[n] - marks.begin_ns[0];
+  return pauses > 0 && kRarely * pauses <= n && much && n >= 3 * after + kFewest ? after : 0;
+}
+
 size_t warm_up_steps(const std::vector<int64_t>& durations_ns) {
   if (durations_ns.size() < 4) return 0;
   const double limit = 1.25 * static_cast<double>(median_of(durations_ns));

@@ -49,6 +49,11 @@ size_t start_up_steps(const StepMarks& marks);
 // otherwise.
 size_t steps_after_compiling(const StepMarks& marks, const Trace& trace);
 
+// The first step behind the last pause, one of thirty medians and more, where pauses were at most one step in 33, took a
+// twentieth of the time and more, and at least twice as many steps follow without any: what came again with its steps
+// would have come again there. 0 otherwise.
+size_t steps_after_pauses(const StepMarks& marks);
+
 // How many leading steps are warm-up: those longer than 1.25 medians of all, at most half and at
 // most 20 (more are a phase of the program's own); and what comes before one of ten medians among
 // the first 20.
