@@ -12,6 +12,7 @@
 #include "observe/read/open_capture.h"
 #include "observe/report/host_lines.h"
 #include "observe/report/host_uses.h"
+#include "observe/report/shared_gpu.h"
 
 namespace saturate::observe {
 namespace {
@@ -357,6 +358,7 @@ Diagnosis diagnose_ranks(std::vector<RankTrace>& ranks, const std::string& name,
   }
   result.verdict = judge(result.analysis, result.fixes);
   judge_ranks(result);
+  name_shared_gpu(result);
   name_line(result);
   return result;
 }
@@ -383,6 +385,7 @@ Diagnosis diagnose(Capture& capture, const std::string& name, AnalyseOptions opt
         find_fixes(replay, result.analysis, options.untraced_step_ns, clock_hold(result.counters));
   }
   result.verdict = judge(result.analysis, result.fixes);
+  name_shared_gpu(result);
   name_line(result);
   if (const std::string use = main_host_use(result); !use.empty()) result.verdict.why += "; " + use;
   return result;

@@ -17,6 +17,7 @@
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
+#include "observe/report/shared_gpu.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -39,6 +40,8 @@ std::string verdict_html(const Diagnosis& g) {
     drift = fmt::format(
         "<p><b>Drift</b>: the step time grew {:.2f}x from the first to the last quarter.</p>",
         st.drift);
+  if (const std::string shared = shared_gpu_words(g); !shared.empty())
+    drift += "<p><b>Shared</b>: " + escape_html(shared) + ".</p>";
   return fmt::format(
       "<div class=\"verdict\"><h1>{}</h1><p>{} confidence; {}</p><p><b>Why</b> "
       "{}</p><p><b>Next</b> {}</p>{}</div>\n",

@@ -7,6 +7,7 @@
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
+#include "observe/report/shared_gpu.h"
 #include "observe/report/text.h"
 
 namespace saturate::observe {
@@ -237,6 +238,7 @@ std::string render_json(const Diagnosis& g) {
                       {"growth", lasting_growth(used.points())},
                       {"used_over_time", curve_json(used)}});
   j["memory_drift"] = memory_drift(g);
+  j["shared_gpu"] = shared_gpu_words(g);
   Json& devices = j["devices"] = Json::Array{};
   for (const DeviceAnalysis& d : a.devices) devices.push_back(device_json(d));
   return j.dump(2) + "\n";

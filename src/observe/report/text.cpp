@@ -14,6 +14,7 @@
 #include "observe/report/memory.h"
 #include "observe/report/ranks.h"
 #include "observe/report/rooflines.h"
+#include "observe/report/shared_gpu.h"
 
 namespace saturate::observe {
 namespace {
@@ -280,6 +281,8 @@ std::string render_text(const Diagnosis& g) {
         st.drift);
   if (const ClockHold clock = clock_hold(g.counters); clock.speed < 0.97)
     out += "CLOCKS   " + clock.evidence + "\n";
+  if (const std::string shared = shared_gpu_words(g); !shared.empty())
+    out += "SHARED   " + shared + "\n";
   if (const std::string drift = memory_drift(g); !drift.empty()) out += "DRIFT    " + drift + "\n";
   out += ranks_text(g);
   out += budget_text(g);

@@ -91,9 +91,13 @@ void CounterCollector::add(const Snapshot& s) {
   }
   std::optional<double> cpu, voluntary, involuntary, throttled;
   std::set<int> used;
+  std::map<int, int> others;          // processes, by GPU
   std::map<int, int64_t> own_memory;  // by GPU, of the processes of which the driver tells it
   for (const ProcessView& p : s.processes) {
-    if (run.count(p.pid) == 0) continue;
+    if (run.count(p.pid) == 0) {
+      for (const GpuUse& use : p.gpus) ++others[use.gpu];
+      continue;
+    }
     add_to(cpu, p.cpu);
     add_to(voluntary, p.voluntary);
     add_to(involuntary, p.involuntary);
@@ -112,6 +116,7 @@ void CounterCollector::add(const Snapshot& s) {
     if (used.count(g.info.index) == 0) continue;
     const int gpu = g.info.index;
     gpus_[gpu] = g.info.name;
+    if (others.count(gpu) != 0) neighbours_[gpu] = std::max(neighbours_[gpu], others[gpu]);
     if (g.reading.clock_reasons) reasons_[gpu] |= *g.reading.clock_reasons & ~kReasonIdle;
     add_clock(g);
     put("utilisation", gpu, g.reading.utilisation);
@@ -172,6 +177,7 @@ Counters CounterCollector::finish() const {
   c.gpus = gpus_;
   c.memory = memory_;
   c.clocks = clocks_;
+  c.neighbours = neighbours_;
   for (const auto& [gpu, reasons] : reasons_) c.clocks_held_by[gpu] = clock_reason_names(reasons);
   const auto of = [&](bool gpus) {
     for (const auto& [key, sum] : sums_)

@@ -53,6 +53,7 @@ struct Counters {
   // Bytes used, per GPU: by the run's processes; by all where the driver does not tell whose it is.
   std::map<int, Curve> memory;
   std::map<int, ClockView> clocks;
+  std::map<int, int> neighbours;  // processes of others on a GPU of the run: the most at once
   std::map<int, std::string> clocks_held_by;  // reasons seen while it ran, per GPU, "none" too
   bool empty() const { return values.empty(); }
 };
@@ -90,6 +91,7 @@ class CounterCollector {
   std::map<int, Curve> memory_;
   std::set<int> own_memory_;  // GPUs whose curve is of the run's processes alone
   std::map<int, ClockView> clocks_;
+  std::map<int, int> neighbours_;
 };
 
 // To and from counters.json in the folder of a capture. read_counters gives none when `capture` is

@@ -67,6 +67,8 @@ void write_counters(const Counters& c, const std::string& folder) {
     if (held != c.clocks_held_by.end()) g["clocks_held_by"] = held->second;
     if (const auto at = c.clocks.find(gpu); at != c.clocks.end())
       g["clock"] = clock_json(at->second);
+    if (const auto at = c.neighbours.find(gpu); at != c.neighbours.end())
+      g["neighbours"] = at->second;
   }
   j["memory_over_time"] = Json::Array{};  // [seconds, bytes]
   for (const auto& [gpu, curve] : c.memory) {
@@ -111,6 +113,7 @@ Counters read_counters(const std::string& capture) {
       c.gpus[gpu] = g.text("name");
       if (g.has("clocks_held_by")) c.clocks_held_by[gpu] = g.text("clocks_held_by");
       if (g.has("clock")) c.clocks[gpu] = read_clock(entry["clock"]);
+      if (g.has("neighbours")) c.neighbours[gpu] = g.count("neighbours");
     }
     if (f.has("memory_over_time"))
       for (const Json& entry : f.list("memory_over_time")) read_memory(entry, c);
