@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "observe/analyse/stack_words.h"
 #include "observe/report/diagnosis.h"
 #include "observe/report/json.h"
@@ -131,6 +133,32 @@ TEST(HostLines, ABackwardPassIsOfTheLineThatCallsTheModel) {
   EXPECT_NE(g.verdict.why.find("model(x) in train.py:6 (main), with its part of the backward pass"),
             std::string::npos)
       << g.verdict.why;
+}
+
+// A program whose host waits for the device until just before the next launch: the line that issues is seen seldom, that
+// of the wait often.
+TEST(HostLines, WorkIsNotOfTheLineThatWaitsBeforeIt) {
+  testing::Simulator s;
+  for (int i = 0; i < 60; ++i) {
+    s.begin_step(i);
+    s.host(100'000);
+    s.kernel("simulate", 4 * kMs);
+    s.synchronize();
+  }
+  Trace t = s.take();
+  const uint32_t launches = stack_of(t, {{"main", "/train.py", 6, "simulate(x)"}});
+  const uint32_t waits = stack_of(t, {{"main", "/train.py", 7, "synchronize()"}});
+  for (const DeviceOp& op : t.ops) {
+    const int64_t call = op.start_ns - 2'500 - 4'000;
+    for (const int64_t at : {op.end_ns - 300'000, op.end_ns - 200'000, call - 50'000})
+      t.samples.push_back({at, at, 1, 0, at < op.start_ns ? launches : waits, 0, 0, kNoStack, {}});
+  }
+  std::sort(t.samples.begin(), t.samples.end(),
+            [](const HostSample& a, const HostSample& b) { return a.start_ns < b.start_ns; });
+  const Diagnosis g = diagnose(*make_capture(t), "x");
+  const WorkLines& work = g.device().work_lines;
+  ASSERT_EQ(work.lines.size(), 1u);
+  EXPECT_EQ(work.lines[0].at.where(), "train.py:6");
 }
 
 TEST(HostLines, TheHolderOfTheLockIsNamed) {

@@ -15,6 +15,15 @@ namespace {
 
 constexpr int64_t kBeforeNs = 1'000'000;  // from a sample to the call
 
+// Whether the thread is in a call that waits for the device: its line then is that of the wait, not of
+// the next call.
+bool waits_at(const HostTimeline& host, uint32_t thread, int64_t time) {
+  const auto pieces = host.thread(thread);
+  const size_t p = host.first_after(thread, time);
+  return p < pieces.size() && pieces[p].start_ns <= time &&
+         (pieces[p].leaf == Leaf::sync || pieces[p].leaf == Leaf::blocking_copy);
+}
+
 }  // namespace
 
 struct IssueLines::Counts {
@@ -98,7 +107,7 @@ void IssueLines::add(const Trace& trace, const HostTimeline& host, uint32_t devi
         if (time < first || time >= last) continue;
         const Issue* issue = next(own, time);
         if (issue == nullptr) issue = next(others, time);
-        if (issue == nullptr) continue;
+        if (issue == nullptr || (issue->start_ns > time && waits_at(host, thread, time))) continue;
         Counts::Work& work = counts.by_name[issue->name];
         ++work.points[{work.leaf, s.thread, s.stack, s.wait, s.holder, s.holder_stack, s.state}];
       }

@@ -14,7 +14,7 @@
 namespace saturate::observe {
 
 // A sample up to 1 ms before a call that issues, or within it, is of the line that issues that
-// operation. The time of all operations of a name is divided by the samples before them; names
+// operation, unless it is in a call that waits for the device. The time of all operations of a name is divided by the samples before them; names
 // without any are not known. In a backward pass the thread that issues runs no Python: then the
 // line is that of the program's thread, which waits for it.
 class IssueLines {

@@ -213,7 +213,9 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   const std::string& id = g.verdict.id;
   std::vector<Named> all;
   const auto add_work = [&](const WorkLines& w, const char* what) {
-    if (w.known >= kKnown) all.push_back({&w.lines, w.samples, what});
+    // Of less than half of it, a line that holds enough of the whole.
+    const bool enough = !w.lines.empty() && w.known * with_backward(w.lines.front()) >= kNamedShare;
+    if (w.known >= kKnown || enough) all.push_back({&w.lines, w.samples, what});
   };
   if (id == "host_bound" && waits_for_lock(d))
     all.push_back({&h.holders, h.holder_samples, "of what holds the interpreter's lock meanwhile"});
