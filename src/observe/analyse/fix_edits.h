@@ -57,11 +57,13 @@ struct EditSettings {
   bool half_products = false;  // most products but attention in fp32 have 16 bits
   double prepared = 0;         // share of the time in which the issuing thread makes data itself
   bool scattered = false;      // copies that find_scattered_weights() found
-  double looped = 0;           // of the operations, those that find_loops() found
-  int64_t micro_batches = 1;   // of a step
-  double fed = 0;              // share of large copies to the host that long host work waits for
-  double clock_speed = 1;      // of the full clock
-  bool crowded = false;        // the host's cores or locks are short
+  double of_model =
+      0;  // of the time, what models and backward passes keep the device waiting; 0: not known
+  double looped = 0;          // of the operations, those that find_loops() found
+  int64_t micro_batches = 1;  // of a step
+  double fed = 0;             // share of large copies to the host that long host work waits for
+  double clock_speed = 1;     // of the full clock
+  bool crowded = false;       // the host's cores or locks are short
 };
 
 // Of a device by its name, with the machine's rates where they were measured.

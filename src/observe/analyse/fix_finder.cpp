@@ -64,6 +64,10 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
   settings_.micro_batches = replay.micro_batches();
   settings_.looped = static_cast<double>(looped) / static_cast<double>(std::max<int64_t>(1, all));
   settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
+  if (!analysis.devices.empty() && analysis.devices.front().host_lines.samples >= kFewSamples)
+    settings_.of_model =
+        analysis.devices.front().host_lines.model_ns /
+        static_cast<double>(std::max<int64_t>(1, analysis.devices.front().budget.total_ns()));
   settings_.prepared =
       static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
   growth_ = find_growth(analysis.steps);
@@ -99,6 +103,9 @@ Fix FixFinder::find(FixKind kind) const {
     constexpr double kMuch = 1.2;
     if (base_ / surely >= kMuch)
       widen(f, base_ / surely, std::min(kMostJoined, base_ / step(kinds, Assume::ahead)));
+    // A compiled model leaves the optimizer, the loader and what else lies outside of it.
+    if (!f.ceiling && settings_.of_model > 0)
+      f.low = std::min(f.low, 1 / (1 - std::min(settings_.of_model, 1 - 1 / kMostJoined)));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
   } else if (kind == FixKind::micro_batches) {

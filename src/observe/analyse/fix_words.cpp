@@ -131,6 +131,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                 "the first are left"
               : "kernels take as long as now; at most a host that keeps ahead of them, and what "
                 "compilers and operations on lists of tensors do besides: short ones are joined";
+      if (!f.ceiling && settings.of_model > 0)
+        f.assumes += fmt::format(
+            "; {:.0f}% of the time is the model's and its backward pass's, "
+            "which is all that torch.compile(model) takes",
+            100 * settings.of_model);
       break;
     }
     case FixKind::host_work:

@@ -420,6 +420,33 @@ TEST(Fixes, LongFillsStay) {
   EXPECT_LT(highest(1'000'000), 1.5);
 }
 
+// torch.compile(model) leaves what lies outside of the model: of an estimate that is what is certain.
+TEST(Fixes, ACompiledModelLeavesTheRest) {
+  Simulator s{Machine{}};
+  for (int i = 0; i < 24; ++i) {
+    s.begin_step(i);
+    for (int k = 0; k < 40; ++k) {
+      s.host(5'000);
+      s.kernel("elementwise", 3'000);
+    }
+  }
+  const Trace t = s.take();
+  Trace copy = t;
+  Analysis a = analyse(copy);
+  HostLines& h = a.devices[0].host_lines;
+  const auto graphs = [&](int64_t samples, double part) {
+    h.samples = samples;
+    h.model_ns = part * static_cast<double>(a.devices[0].budget.total_ns());
+    return *find(find_fixes(replay_of(t, a), a), FixKind::graphs);
+  };
+  const Fix unknown = graphs(100, 0);
+  ASSERT_FALSE(unknown.ceiling);
+  EXPECT_GT(unknown.low, 1.5);
+  EXPECT_NEAR(graphs(100, 0.25).low, 4.0 / 3, 1e-9);
+  EXPECT_EQ(graphs(100, 0.95).low, unknown.low);
+  EXPECT_EQ(graphs(kFewSamples - 1, 0.25).low, unknown.low);
+}
+
 // XLA's threads wait for the one that calls them: what looks like data that is late goes with the calls.
 TEST(Fixes, OneProgramOfJaxMayLeaveTheDevicesWorkAlone) {
   Simulator s{Machine{}};

@@ -53,6 +53,28 @@ LineKey key_of(const HostSample& s, Leaf leaf) {
   return {leaf, s.thread, s.stack, s.wait, s.holder, s.holder_stack, s.state};
 }
 
+void add_model_calls(HostLines& result, const Trace& trace, const StackKinds& kinds,
+                     std::vector<CountedSamples> lines, const ForwardShares& forward) {
+  bool models = false;
+  for (CountedSamples& s : lines) {
+    const uint32_t call = kinds.model_call(s.key.stack);
+    models = models || call != kNoStack;
+    if (call != kNoStack || kinds.is_backward(s.key.stack)) result.model_ns += s.ns;
+    if (call == kNoStack) continue;
+    s.key.stack = call;
+    // Whoever held the interpreter's lock meanwhile, it is one line.
+    if (s.key.state == HostState::lock) s.key.state = HostState::running;
+    s.key.holder_stack = kNoStack;
+  }
+  if (!models) result.model_ns = 0;
+  result.calls = group_lines(trace, kinds, lines, result.idle_ns, forward);
+  // What runs the backward pass counts with the lines that it comes from.
+  const auto known = [](const HostLine& line) { return line.backward > 0; };
+  if (std::any_of(result.calls.begin(), result.calls.end(), known))
+    std::stable_partition(result.calls.begin(), result.calls.end(),
+                          [](const HostLine& line) { return !line.runs_backward; });
+}
+
 }  // namespace
 
 std::string CodePlace::where() const { return line > 0 ? file + ":" + std::to_string(line) : file; }
@@ -119,21 +141,7 @@ HostLines HostLineCounts::finish(const Trace& trace, const Budget& idle, const S
                static_cast<double>(in_leaf[l]);
       });
   result.lines = group_lines(trace, kinds, lines, result.idle_ns, forward);
-  std::vector<CountedSamples> calls = lines;
-  for (CountedSamples& s : calls) {
-    const uint32_t call = kinds.model_call(s.key.stack);
-    if (call == kNoStack) continue;
-    s.key.stack = call;
-    // Whoever held the interpreter's lock meanwhile, it is one line.
-    if (s.key.state == HostState::lock) s.key.state = HostState::running;
-    s.key.holder_stack = kNoStack;
-  }
-  result.calls = group_lines(trace, kinds, calls, result.idle_ns, forward_calls);
-  // What runs the backward pass counts with the lines that it comes from.
-  const auto known = [](const HostLine& line) { return line.backward > 0; };
-  if (std::any_of(result.calls.begin(), result.calls.end(), known))
-    std::stable_partition(result.calls.begin(), result.calls.end(),
-                          [](const HostLine& line) { return !line.runs_backward; });
+  add_model_calls(result, trace, kinds, lines, forward_calls);
 
   const auto one_each = [](const LineKey&, int64_t points) { return static_cast<double>(points); };
   std::map<LineId, WaitingLine> waiting;

@@ -55,6 +55,7 @@ struct HostLines {
   std::vector<HostLine> lines;  // the largest first
   // The same, with all that a model does in the line that calls it: where a step is put together.
   std::vector<HostLine> calls;
+  double model_ns = 0;  // of `idle_ns`, in models and in backward passes
   // Of the processes that the program started and that issue no work, while the device waited.
   std::vector<HostLine> workers;
   int64_t worker_processes = 0, worker_samples = 0;

@@ -123,6 +123,7 @@ TEST(HostLines, ABackwardPassIsOfTheLineThatCallsTheModel) {
   const Diagnosis g = diagnose(*make_capture(t), "x");
   const HostLines& h = g.device().host_lines;
   EXPECT_TRUE(h.lines[0].runs_backward);
+  EXPECT_NEAR(h.model_ns, h.idle_ns, 0.01 * h.idle_ns);
   EXPECT_EQ(h.lines[0].at.where(), "train.py:7");
   ASSERT_EQ(h.calls.size(), 2u);
   EXPECT_EQ(h.calls[0].at.where(), "train.py:6");

@@ -22,6 +22,13 @@ EDITS = [
     ("train_gpt2.py", 667, 668, ""),
 ]
 REPAIR = []
+REMEDIES = {"syncs": [
+    ("train_gpt2.py", 802, 802, "            x, y = (t.pin_memory().to(device, non_blocking=True) for t in (x, y))"),
+    ("train_gpt2.py", 822, 822, ""),
+    ("train_gpt2.py", 836, 837, ""),
+    ("train_gpt2.py", 842, 842, "        if step % 20 == 0: print0(f\"step {step+1} | train loss {lossf:.6f} | norm {norm:.4f}\")"),
+    ("train_gpt2.py", 844, 846, ""),
+]}
 STEPS = 50
 WARM_UP = 5
 BEFORE = 3
