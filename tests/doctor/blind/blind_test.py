@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 import unittest.mock
@@ -96,6 +97,28 @@ class Reading(unittest.TestCase):
             second = subprocess.run([sys.executable, "-c", then], cwd=first_reading.HERE, env=took,
                                     capture_output=True, text=True, timeout=30)
             self.assertEqual((second.returncode, second.stdout), (0, "lives\n"))
+
+    def test_nobody_prepares_beside_one_that_measures(self):
+        def start(text):
+            line = f"import blind, time; blind.{text}"
+            return subprocess.Popen([sys.executable, "-c", line], cwd=first_reading.HERE, env=shares,
+                                    stdout=subprocess.PIPE, text=True)
+
+        both = "share_gpu(); print('in', flush=True); time.sleep(1); blind.take_gpu(); t = time.monotonic(); " \
+               "time.sleep(0.5); print(t, time.monotonic())"
+        late = "share_gpu(); print(time.monotonic())"
+        with tempfile.TemporaryDirectory() as name:
+            shares = {"PATH": os.environ["PATH"], "BLIND_GPU_LOCK": f"{name}/gpu"}
+            first, second = start(both), start(both)
+            for one in (first, second):  # they prepare at once
+                self.assertEqual(one.stdout.readline(), "in\n")
+            time.sleep(1.25)  # one of them measures
+            third = start(late)
+            spans = sorted(tuple(map(float, one.communicate(timeout=30)[0].split())) for one in (first, second))
+            began = float(third.communicate(timeout=30)[0])
+        self.assertGreaterEqual(spans[1][0], spans[0][1], "two measured at once")
+        for measures, done in spans:
+            self.assertFalse(measures < began < done, "one prepared beside one that measured")
 
     def test_it_is_said_that_one_stood_still(self):
         for ended in ("kill -ALRM $$", "exit 142"):
