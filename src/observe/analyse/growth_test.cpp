@@ -81,5 +81,36 @@ TEST(StartUp, APauseAfterManyStepsIsNoStart) {
   EXPECT_EQ(start_up_steps(marks(25)), 1u);
 }
 
+// 120 steps of 10 ms, but for those that `pauses` says are long.
+StepMarks with_pauses(const std::function<int64_t(int)>& pauses) {
+  StepMarks m;
+  int64_t now = 0;
+  for (int i = 0; i <= 120; ++i) {
+    m.begin_ns.push_back(now);
+    m.regular.push_back(true);
+    now += pauses(i) > 0 ? pauses(i) : 10 * kMs;
+  }
+  return m;
+}
+
+// A lock or a download keeps the program for seconds, once: the steps begin behind it.
+TEST(Steps, APauseAtTheStartIsNoPartOfThem) {
+  EXPECT_EQ(steps_after_pauses(with_pauses([](int i) { return i == 20 ? 800 * kMs : 0; })), 21u);
+  EXPECT_EQ(
+      steps_after_pauses(with_pauses([](int i) { return i == 5 || i == 20 ? 800 * kMs : 0; })),
+      21u);
+}
+
+TEST(Steps, WhatMayComeAgainIsPartOfThem) {
+  const auto after = [](const std::function<int64_t(int)>& pauses) {
+    return steps_after_pauses(with_pauses(pauses));
+  };
+  EXPECT_EQ(after([](int i) { return i == 60 ? 800 * kMs : 0; }), 0u) << "an epoch's end";
+  EXPECT_EQ(after([](int i) { return i % 50 == 20 ? 800 * kMs : 0; }), 0u) << "a checkpoint";
+  EXPECT_EQ(after([](int i) { return i < 30 && i % 5 == 0 ? 800 * kMs : 0; }), 0u) << "too often";
+  EXPECT_EQ(after([](int i) { return i == 20 ? 250 * kMs : 0; }), 0u) << "too short";
+  EXPECT_EQ(after([](int) { return 0; }), 0u);
+}
+
 }  // namespace
 }  // namespace saturate::observe

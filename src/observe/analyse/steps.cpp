@@ -210,12 +210,22 @@ size_t start_up_steps(const StepMarks& marks) {
   return start <= n / 2 ? start : 0;
 }
 
+namespace {
+
+std::vector<int64_t> durations_of(const StepMarks& marks) {
+  std::vector<int64_t> durations;
+  for (size_t i = 1; i < marks.begin_ns.size(); ++i)
+    durations.push_back(marks.begin_ns[i] - marks.begin_ns[i - 1]);
+  return durations;
+}
+
+}  // namespace
+
 size_t steps_after_compiling(const StepMarks& marks, const Trace& trace) {
   constexpr size_t kRarely = 33, kFewest = 20;
   const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
   if (n < kFewest) return 0;
-  std::vector<int64_t> durations;
-  for (size_t i = 0; i < n; ++i) durations.push_back(marks.begin_ns[i + 1] - marks.begin_ns[i]);
+  const std::vector<int64_t> durations = durations_of(marks);
   const int64_t usual = median_of(durations);
   const CompileTimes compiling(trace);
   size_t times = 0, after = 0;
@@ -238,8 +248,7 @@ size_t steps_after_pauses(const StepMarks& marks) {
   constexpr int64_t kPause = 30;  // usual steps
   const size_t n = marks.begin_ns.empty() ? 0 : marks.begin_ns.size() - 1;
   if (n < kFewest) return 0;
-  std::vector<int64_t> durations;
-  for (size_t i = 0; i < n; ++i) durations.push_back(marks.begin_ns[i + 1] - marks.begin_ns[i]);
+  const std::vector<int64_t> durations = durations_of(marks);
   const int64_t usual = median_of(durations);
   size_t pauses = 0, after = 0;
   int64_t all = 0;

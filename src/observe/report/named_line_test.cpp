@@ -85,6 +85,9 @@ TEST(NamedLine, OfTheDevicesWorkWhereMostOfItIsKnown) {
   w.lines[0].backward = 0.3;
   w.known = 0.4;
   EXPECT_EQ(named(g), "");
+  w.lines[0].share = 0.6;  // of two fifths: over a third of all
+  EXPECT_EQ(named(g), "forward");
+  w.lines[0].share = 0.2;
   w.known = 0.6;
   EXPECT_EQ(named(g), "forward");
   name_line(g);

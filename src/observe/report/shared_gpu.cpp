@@ -31,9 +31,8 @@ std::string shared_gpu_words(const Diagnosis& g) {
   if (!s) return "";
   return fmt::format(
       "{} other {} on GPU {} too: {:.0f}% of the time this program's work was issued and the GPU "
-      "did "
-      "nothing of it ({} waits of {} on average, as turns of several programs are); alone it would "
-      "be up to {:.2f}x as fast, and the fixes would bring more",
+      "did nothing of it ({} waits of {} on average, as turns of several programs are); alone it "
+      "would be up to {:.2f}x as fast, and the fixes would bring more",
       s->others, s->others == 1 ? "process is" : "processes are", s->gpu, 100 * s->share, s->waits,
       format_ns(s->mean_ns), 1 / (1 - std::min(s->share, 0.99)));
 }
@@ -45,8 +44,8 @@ void name_shared_gpu(Diagnosis& g) {
   g.verdict.why = shared_gpu_words(g);
   g.verdict.next =
       "give it a GPU of its own (CUDA_VISIBLE_DEVICES; saturate top names who is on it), or run "
-      "all "
-      "of them under nvidia-cuda-mps-control, which lets kernels of several programs run at once";
+      "all of them under nvidia-cuda-mps-control, which lets kernels of several programs run at "
+      "once";
 }
 
 }  // namespace saturate::observe
