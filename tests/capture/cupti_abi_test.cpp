@@ -79,6 +79,13 @@ SAME_PLACE(DeviceActivity, id, Device, id);
 SAME_PLACE(DeviceActivity, name, Device, name);
 #endif
 
+SAME_PLACE(ResourceData, module, CUpti_ResourceData, resourceDescriptor);
+SAME_PLACE(ModuleData, id, CUpti_ModuleResourceData, moduleId);
+SAME_PLACE(ModuleData, bytes, CUpti_ModuleResourceData, cubinSize);
+SAME_PLACE(ModuleData, cubin, CUpti_ModuleResourceData, pCubin);
+static_assert(CUPTI_CB_DOMAIN_RESOURCE == cupti::kDomainResource &&
+              CUPTI_CBID_RESOURCE_MODULE_LOADED == cupti::kModuleLoaded);
+
 #if CUPTI_API_VERSION >= 130300
 SAME_PLACE(SubscriberParams, struct_size, CUpti_SubscriberParams, structSize);
 SAME_PLACE(SubscriberParams, name, CUpti_SubscriberParams, subscriberName);

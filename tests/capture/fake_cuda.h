@@ -15,6 +15,8 @@ extern "C" {
 bool fake_cuda_init();
 // Calls of the runtime. Each takes `call_ns` of the host; the kernel takes `ns` of the device.
 void fake_launch(const char* kernel, int64_t ns, int64_t call_ns);
+// A module with machine code is there from now on.
+void fake_load_module(const void* cubin, size_t bytes);
 // A graph of `kernels` kernels, recorded as one operation.
 void fake_graph_launch(int64_t ns, int64_t call_ns);
 // From pageable memory, so the host waits for it.
@@ -35,9 +37,11 @@ int cuptiActivityDisable(uint32_t kind);
 int cuptiActivityFlushAll(uint32_t flag);
 int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, void** record);
 // The same of CUPTI 13.3, for clients that stand others beside them.
-int cuptiSubscribe_v2(void** subscriber, void*, void*,
+int cuptiSubscribe_v2(void** subscriber, saturate::observe::cupti::Callback, void*,
                       saturate::observe::cupti::SubscriberParams* params);
 int cuptiUnsubscribe(void* subscriber);
+// Of the older interface there is one.
+int cuptiSubscribe(void** subscriber, saturate::observe::cupti::Callback, void* user);
 int cuptiActivityRegisterCallbacks_v2(void* subscriber, RequestedV2, CompletedV2);
 int cuptiActivityEnable_v2(void* subscriber, uint32_t kind, void*);
 int cuptiActivityDisable_v2(void* subscriber, uint32_t kind, void*);

@@ -102,10 +102,14 @@ struct Client {
   RequestedV2 requested_v2 = nullptr;
   CompletedV2 completed_v2 = nullptr;
   std::deque<Filling> buffers;  // the last is being filled
+  cupti::Callback callback = nullptr;
+  void* user = nullptr;
+  bool modules = false;  // it wants to be called
 };
 constexpr int kSeveral = 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 Client only;                  // of the older interface
 std::list<Client> several;    // of the newer one
+Client callbacks;             // of the older interface, its one subscriber
 
 std::vector<Client*> clients() {
   std::vector<Client*> all = {&only};
@@ -322,6 +326,18 @@ void fake_launch(const char* kernel, int64_t ns, int64_t call_ns) {
   record_call(1, begin, now_ns(), correlation);
 }
 
+void fake_load_module(const void* cubin, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  const cupti::ModuleData module{1, bytes, static_cast<const char*>(cubin)};
+  const cupti::ResourceData resource{nullptr, nullptr, &module};
+  auto all = clients();
+  all.push_back(&callbacks);
+  for (const Client* c : all) {
+    if (c->modules && c->callback != nullptr)
+      c->callback(c->user, cupti::kDomainResource, cupti::kModuleLoaded, &resource);
+  }
+}
+
 void fake_graph_launch(int64_t ns, int64_t call_ns) {
   const int64_t begin = now_ns();
   spend(call_ns);
@@ -427,14 +443,33 @@ int cuptiActivityEnableRuntimeApi(uint32_t callback, uint8_t on) {
 int cuptiActivityEnableDriverApi(uint32_t, uint8_t) { return 0; }
 
 // The newer interface, of clients that stand each other.
-int cuptiSubscribe_v2(void** subscriber, void*, void*, cupti::SubscriberParams* params) {
+int cuptiSubscribe_v2(void** subscriber, cupti::Callback callback, void* user,
+                      cupti::SubscriberParams* params) {
   const std::lock_guard lock(mutex);
-  if (!only.kinds.empty() || params->allow_several != 1) return kSeveral;
+  if (!only.kinds.empty() || callbacks.callback != nullptr || params->allow_several != 1)
+    return kSeveral;
   *subscriber = &several.emplace_back();
+  several.back().callback = callback;
+  several.back().user = user;
+  return 0;
+}
+int cuptiSubscribe(void** subscriber, cupti::Callback callback, void* user) {
+  const std::lock_guard lock(mutex);
+  if (callbacks.callback != nullptr || !several.empty()) return kSeveral;
+  callbacks.callback = callback;
+  callbacks.user = user;
+  *subscriber = &callbacks;
+  return 0;
+}
+int cuptiEnableCallback(uint32_t on, void* subscriber, uint32_t domain, uint32_t callback) {
+  const std::lock_guard lock(mutex);
+  if (domain != cupti::kDomainResource || callback != cupti::kModuleLoaded) return kInvalid;
+  static_cast<Client*>(subscriber)->modules = on != 0;
   return 0;
 }
 int cuptiUnsubscribe(void* subscriber) {
   const std::lock_guard lock(mutex);
+  if (subscriber == &callbacks) callbacks = {};
   several.remove_if([&](const Client& c) { return &c == subscriber; });
   return 0;
 }

@@ -17,6 +17,7 @@
 
 #include "observe/capture/cupti_abi.h"
 #include "tests/capture/fake_cuda.h"
+#include "tests/include/observe/testing/cubin.h"
 
 namespace cupti = saturate::observe::cupti;
 
@@ -27,8 +28,9 @@ struct Options {
        leak_mib = 0, fault_mib = 0, exit_code = 0;
   std::string end =
       "return";  // return, _exit, quick_exit, exec, abort, crash, term, kill, kill9, wait
-  std::string fails_with, hangs_with;  // environment variables that it cannot bear
-  bool fp32 = false;                   // products that TF32 makes five times as fast
+  std::string fails_with, hangs_with;       // environment variables that it cannot bear
+  bool fp32 = false;                        // products that TF32 makes five times as fast
+  bool module = false, subscriber = false;  // code of its own; callbacks of its own
   bool fork = false, other_profiler = false, neighbour = false, graph = false, spawn = false,
        no_cuda = false, pooled = false, stream = false, ahead = false;
 };
@@ -48,7 +50,8 @@ void step(const Options& o) {
   fake_get_device();
   if (o.graph) fake_graph_launch(o.launches * o.kernel_us * 1000, o.call_us * 1000);
   for (long i = 0; !o.graph && i < o.launches; ++i)
-    fake_launch(o.fp32   ? "ampere_sgemm_128x64_nn"
+    fake_launch(o.module ? "wave"
+                : o.fp32 ? "ampere_sgemm_128x64_nn"
                 : i == 0 ? "_Z5firstPf"
                          : "sm90_gemm_bf16bf16",
                 kernel_us * 1000, o.call_us * 1000);
@@ -138,6 +141,8 @@ Options parse(int argc, char** argv) {
     if (name == "--fails-with" && i + 1 < argc) o.fails_with = argv[++i];
     if (name == "--hangs-with" && i + 1 < argc) o.hangs_with = argv[++i];
     if (name == "--fp32") o.fp32 = true;
+    if (name == "--module") o.module = true;
+    if (name == "--subscriber") o.subscriber = true;
     if (name == "--fork") o.fork = true;
     if (name == "--other-profiler") o.other_profiler = true;
     if (name == "--neighbour") o.neighbour = true;
@@ -179,6 +184,15 @@ int main(int argc, char** argv) {
     for (;;) pause();
   if (o.end == "crash") signal(SIGSEGV, SIG_DFL);  // sanitizers have a handler of their own
   if (!fake_cuda_init()) return 99;
+  if (o.subscriber) {
+    void* subscriber = nullptr;
+    const auto nothing = [](void*, uint32_t, uint32_t, const void*) {};
+    std::printf("callbacks: %d\n", cuptiSubscribe(&subscriber, nothing, nullptr));
+  }
+  if (o.module) {  // one that its name says nothing of
+    const std::string module = saturate::observe::testing::cubin_of({{"wave", {0x22b, 0x229}}});
+    fake_load_module(module.data(), module.size());
+  }
   for (long i = 0; i < o.steps / 2; ++i) step(o);
   if (o.fork) {  // a data loader's worker: ends in the ordinary way, atexit and all
     const pid_t worker = fork();

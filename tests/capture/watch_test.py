@@ -218,6 +218,21 @@ class Watch(unittest.TestCase):
         self.assertFalse([n for n in notes if "capture lost" in n], notes)
         self.assertEqual(kernels(report) + 10 * report["steps"]["warm_up"] + 10, 800)
 
+    def test_kernels_that_compute_in_float64_say_so(self):
+        for version in ("0", "130500"):
+            several = ["--neighbour"] if version != "0" else []
+            report, _, _ = self.report("--module", "--steps", "60", *several, environment={"FAKE_CUPTI_VERSION": version})
+            self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave [float64]"})
+            self.assertIn("float32 in place of float64", json.dumps(report))
+        report, _, _ = self.report("--module", "--steps", "60", environment={"SATURATE_CAPTURE_WITHOUT": "code"})
+        self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave"})
+
+    def test_callbacks_are_left_to_a_program_that_wants_them(self):
+        report, out, _ = self.report("--subscriber", "--module", "--steps", "60")
+        self.assertIn("callbacks: 0\n", out)
+        self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave"})
+        self.assertFalse([n for n in report["capture"]["notes"] if "capture lost" in n])
+
     def test_a_profiler_of_the_older_interface_finds_it_free(self):
         report, out, _ = self.report("--other-profiler", "--steps", "60", environment={"FAKE_CUPTI_VERSION": "130500"})
         self.assertIn("profiled 200 of 200 by 200 numbers, unknown 0\n", out)

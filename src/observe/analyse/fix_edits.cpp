@@ -368,14 +368,15 @@ void halve(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
 }
 
 // Of float64 to float32: half of the bytes, and products on tensor cores in TF32, surely at half of the
-// rate that these have; at most also graphs that may hold such products.
+// rate that these have; at most also graphs that may hold such products. A kernel that only its code
+// tells may be bound by arithmetic: exponentials and the like take fewer instructions in float32, too.
 void narrow(ReplayEvent& e, ReplayOp* ops, bool at_most, const EditSettings& s) {
   const double products = std::max(2.0, at_most ? s.double_ratio : s.double_ratio / 2);
   for (uint32_t i = 0; i < e.ops; ++i)
     if (ops[i].doubles || (at_most && ops[i].may_double))
-      ops[i].duration_ns =
-          static_cast<int64_t>(static_cast<double>(ops[i].duration_ns) /
-                               (ops[i].product || ops[i].may_double ? products : 2));
+      ops[i].duration_ns = static_cast<int64_t>(
+          static_cast<double>(ops[i].duration_ns) /
+          (ops[i].product || ops[i].may_double || (at_most && ops[i].double_code) ? products : 2));
 }
 
 // Attention gets what the products beside it get; whole numbers go through a library's product of

@@ -546,8 +546,13 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
                 : "");
       f.caveat = "7 digits instead of 16; sums of very many may want more";
       f.assumes = fmt::format(
-          "half of the bytes; products {:.1f} to {:.1f} times as fast, in TF32, and a tenth more",
-          std::max(2.0, settings.double_ratio / 2), std::max(2.0, settings.double_ratio));
+          "half of the bytes; products {:.1f} to {:.1f} times as fast, in TF32{}, and a tenth more",
+          std::max(2.0, settings.double_ratio / 2), std::max(2.0, settings.double_ratio),
+          kernels_share(d, is_double_by_code) < 0.01
+              ? ""
+              : fmt::format(
+                    "; 2.0 to {:.1f} times what its code alone tells, for arithmetic may bound it",
+                    std::max(2.0, settings.double_ratio)));
       break;
     case FixKind::transforms:
       f.evidence = fmt::format(

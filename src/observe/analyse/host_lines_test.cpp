@@ -94,6 +94,29 @@ TEST(HostLines, AThreadWithoutPythonHasTheLineOfTheOneThatWaits) {
   EXPECT_GT(g.device().host_lines.lines[0].share, 0.99);
 }
 
+// A function that does nothing but call another holds as much as that one: the inner one is meant,
+// whichever of them was seen first.
+TEST(HostLines, OfFunctionsThatHoldAsMuchTheInnerIsMeant) {
+  for (const bool outer_first : {true, false}) {
+    Trace t = program();
+    if (outer_first) t.names.add("outer");
+    t.names.add("inner");
+    std::vector<uint32_t> stacks;
+    for (uint32_t line = 20; line < 30; ++line)
+      stacks.push_back(stack_of(
+          t, {{"outer", "/program.py", 5, "inner(x)"}, {"inner", "/program.py", line, "x + 1"}}));
+    add_samples(t, 0, stacks[0], stacks[0]);
+    for (size_t i = 0; i < t.samples.size(); ++i) t.samples[i].stack = stacks[i / 3 % 10];
+    const Diagnosis g = diagnose(*make_capture(t), "x");
+    ASSERT_FALSE(g.device().host_lines.lines.empty());
+    const HostLine& first = g.device().host_lines.lines[0];
+    EXPECT_EQ(first.at.function, "inner");
+    EXPECT_LT(first.share, 0.2);
+    EXPECT_GT(first.function_share, 0.99);
+    ASSERT_TRUE(g.verdict.line.has_value()) << g.verdict.why;
+  }
+}
+
 // Of a step that waits most for its backward pass, the line to change is the model's call, whatever lines below it
 // and whoever holds the lock.
 TEST(HostLines, ABackwardPassIsOfTheLineThatCallsTheModel) {

@@ -59,25 +59,39 @@ bool is_issuing(Leaf leaf) {
          leaf == Leaf::host_code || leaf == Leaf::after_sync || leaf == Leaf::blocked;
 }
 
-// The innermost function that, with all that it calls, holds half of the time.
+// The innermost function that, with all that it calls, holds half of the time. One that does nothing
+// but call another holds as much as that one.
 Function half_of_all(const Trace& trace, const std::vector<CountedSamples>& counted) {
-  std::map<Function, double> inclusive;
+  struct Held {
+    double ns = 0, depth = 0;  // depth: frames of the program below it, times ns
+  };
+  std::map<Function, Held> inclusive;
   double all = 0;
   for (const CountedSamples& c : counted) {
     all += c.ns;
     std::set<Function> seen;
+    int below = 0;
     for (uint32_t f = c.key.stack; f != kNoStack; f = trace.stacks[f].caller) {
       const StackNode& n = trace.stacks[f];
-      if (owner_of(trace.names[n.file]) == CodeOwner::program) seen.insert({n.file, n.function});
+      if (owner_of(trace.names[n.file]) != CodeOwner::program) continue;
+      const Function function{n.file, n.function};
+      if (seen.insert(function).second) {
+        inclusive[function].ns += c.ns;
+        inclusive[function].depth += c.ns * below;
+      }
+      ++below;
     }
-    for (const Function& f : seen) inclusive[f] += c.ns;
   }
   Function best{0, 0};
-  double least = 0;
-  for (const auto& [function, ns] : inclusive) {
-    if (2 * ns < all || (least > 0 && ns >= least)) continue;
+  const Held* least = nullptr;
+  for (const auto& [function, held] : inclusive) {
+    if (2 * held.ns < all) continue;
+    const double more = least == nullptr ? -1 : (held.ns - least->ns) / all;
+    constexpr double kAlike = 1e-9;  // of sums in another order
+    if (more > kAlike || (more > -kAlike && least != nullptr && held.depth >= least->depth))
+      continue;
     best = function;
-    least = ns;
+    least = &held;
   }
   return best;
 }

@@ -191,6 +191,7 @@ bool is_beside_attention(std::string_view kernel) {
 }
 
 bool is_double(std::string_view kernel) {
+  if (is_double_by_code(kernel)) return true;
   const std::string_view n = kernel.substr(0, 512);
   // Scalars of a call are double as well: only a first type counts, behind a number or not; and the
   // first that an operation on each element takes.
@@ -207,6 +208,8 @@ bool is_double(std::string_view kernel) {
   }
   return false;
 }
+
+bool is_double_by_code(std::string_view kernel) { return kernel.ends_with(kFloat64Code); }
 
 bool is_array_operation(std::string_view kernel) {
   return kernel.starts_with("cupy_") && is_pointwise(kernel);

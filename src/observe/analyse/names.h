@@ -76,8 +76,10 @@ bool is_softmax(std::string_view kernel);
 // Of memory-bound kernels: whether it does not belong between the products of an attention: a norm, a
 // look-up, a loss.
 bool is_beside_attention(std::string_view kernel);
-// Whether a kernel computes in float64, as far as its name says (XLA's and Triton's do not).
+// Whether a kernel computes in float64, as far as its name says: those of XLA and Triton do not, unless
+// the capture has looked at their code, which is_double_by_code() tells (kFloat64Code).
 bool is_double(std::string_view kernel);
+bool is_double_by_code(std::string_view kernel);
 // Whether a kernel is XLA's comparison of what two ways to multiply give.
 bool compares_results(std::string_view kernel);
 // Whether a kernel's name says in which type products are: those of libraries, not what a compiler

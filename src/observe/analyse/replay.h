@@ -48,19 +48,20 @@ struct ReplayOp {
   // A softmax, by its name; what lies with one between two products that are an attention's, and its
   // products: find_written_attention().
   bool softmax = false, beside_attention = false, of_weights = false, of_attention = false;
-  bool doubles = false;     // computes in float64, by its name
-  bool may_double = false;  // a graph, which does not show it: find_types_before()
-  bool may_single = false;  // the same of products of fp32 without tensor cores
-  bool loops = false;       // repeats the same few short operations once more: find_loops()
-  bool repeats = false;     // begins a run of operations on elements anew: find_repeats()
-  bool detour = false;      // a Fourier transform of an awkward length, by its name
-  bool sorts = false;       // of a sort, by its name
-  bool slow = false;        // a kernel that others leave behind, by its name; or is_serial()
-  bool gathers = false;     // picks rows by indices, by its name
-  bool recurrent = false;   // of a recurrent layer of cuDNN's, by its name
-  bool later_part = false;  // of the second or a later micro-batch of a step: find_micro_batches()
-  bool reads_mask = false;  // of an attention that can read a mask of numbers, and may
-  bool for_read = false;    // brings forth the value that the host reads next, as it seems
+  bool doubles = false;      // computes in float64, by its name
+  bool double_code = false;  // and by nothing but its code
+  bool may_double = false;   // a graph, which does not show it: find_types_before()
+  bool may_single = false;   // the same of products of fp32 without tensor cores
+  bool loops = false;        // repeats the same few short operations once more: find_loops()
+  bool repeats = false;      // begins a run of operations on elements anew: find_repeats()
+  bool detour = false;       // a Fourier transform of an awkward length, by its name
+  bool sorts = false;        // of a sort, by its name
+  bool slow = false;         // a kernel that others leave behind, by its name; or is_serial()
+  bool gathers = false;      // picks rows by indices, by its name
+  bool recurrent = false;    // of a recurrent layer of cuDNN's, by its name
+  bool later_part = false;   // of the second or a later micro-batch of a step: find_micro_batches()
+  bool reads_mask = false;   // of an attention that can read a mask of numbers, and may
+  bool for_read = false;     // brings forth the value that the host reads next, as it seems
   int64_t duration_ns = 0;
   int64_t measured_start_ns = 0;
   int64_t extra_ns = 0;       // waits that nothing in the capture explains

@@ -181,7 +181,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kSorts = 1048576,
     kGathers = 2097152,
     kSlow = 4194304,
-    kRecurrent = 8388608
+    kRecurrent = 8388608,
+    kDoubleCode = 16777216
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -277,6 +278,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_slow(name)) known |= kSlow;
         if (op.kind == OpKind::kernel && is_recurrent(name)) known |= kRecurrent;
         if (op.kind == OpKind::kernel && is_double(name)) known |= kDouble;
+        if (op.kind == OpKind::kernel && is_double_by_code(name)) known |= kDoubleCode;
         if ((known & kMemory) && is_softmax(name)) known |= kSoftmax;
         if ((known & kMemory) && is_beside_attention(name)) known |= kBesideAttention;
       }
@@ -302,6 +304,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
                is_serial(trace.names[op.name], r.blocks, op.end_ns - op.start_ns, multiprocessors);
       r.recurrent = known & kRecurrent;
       r.doubles = known & kDouble;
+      r.double_code = known & kDoubleCode;
       r.softmax = known & kSoftmax;
       r.beside_attention = known & kBesideAttention;
       r.duration_ns = op.end_ns - op.start_ns;

@@ -342,6 +342,20 @@ TEST(Graphs, HaveNoCeilingWhereTheSameFewOperationsRepeat) {
             std::string::npos);
 }
 
+// A kernel whose code alone says it may be bound by arithmetic, which float32 needs less of: more than
+// the half that fewer bytes bring. A Monte Carlo of CuPy gained 4.27x.
+TEST(Float64, OfWhichOnlyTheCodeTells) {
+  const auto program = [](const char* kernel, int64_t ns) {
+    return [=](Simulator& s, int) { s.kernel(kernel, ns); };
+  };
+  const Told before = tell(program("kernel [float64]", 16'700'000)),
+             after = tell(program("kernel", 3'900'000));
+  ASSERT_FALSE(before.fixes.worth.empty());
+  EXPECT_EQ(before.fixes.worth[0].kind, FixKind::float64);
+  expect_sound(before, FixKind::float64, before.step_ns / after.step_ns);
+  EXPECT_EQ(find(after.fixes, FixKind::float64)->speedup, 1);
+}
+
 // A host that is always ahead waits in nearly every launch for a place in the queue: that is no time
 // of its own, which would be left when the kernels take less.
 TEST(Doubles, AreNoSlowerForAHostThatWaitsInItsLaunches) {

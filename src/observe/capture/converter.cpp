@@ -88,7 +88,8 @@ std::string plain_name(std::string_view name) {
   return std::string(name);
 }
 
-Converter::Converter(const Api& api, uint32_t process) : api_(api), process_(process) {}
+Converter::Converter(const Api& api, const KernelCode& code, uint32_t process)
+    : api_(api), code_(code), process_(process) {}
 
 void Converter::add(const Activity& record, Trace& trace) {
   const auto as = [&]<class T>(const T*) -> const T& {
@@ -198,8 +199,12 @@ uint32_t Converter::kernel_name(Trace& trace, const char* mangled) {
   int status = 0;
   char* plain = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   k.mangled = mangled;
-  k.name = trace.names.add(status == 0 && plain != nullptr ? plain : mangled);
+  std::string name = status == 0 && plain != nullptr ? plain : mangled;
   std::free(plain);
+  if (code_.computes_in_float64(k.mangled) && !names_narrow_type(name) &&
+      name.find("float64") == std::string::npos)
+    name += kFloat64Code;
+  k.name = trace.names.add(name);
   return k.name;
 }
 

@@ -8,6 +8,7 @@
 
 #include "observe/capture/allocations.h"
 #include "observe/capture/cupti_abi.h"
+#include "observe/capture/kernel_code.h"
 #include "observe/trace/trace.h"
 
 namespace saturate::observe::cupti {
@@ -33,7 +34,8 @@ struct CallCount {
 // Not for use by several threads at once.
 class Converter {
  public:
-  Converter(const Api& api, uint32_t process);
+  // `code` says what names of kernels do not; it outlives this.
+  Converter(const Api& api, const KernelCode& code, uint32_t process);
 
   // Adds `record` to `trace`; kinds that are not known are passed over.
   void add(const Activity& record, Trace& trace);
@@ -89,6 +91,7 @@ class Converter {
   };
 
   const Api& api_;
+  const KernelCode& code_;
   uint32_t process_;
   int64_t untimed_ = 0, unnumbered_ = 0;
   struct Stretch {

@@ -5,6 +5,9 @@
 
 #include <cstring>
 
+#include "observe/analyse/names.h"
+#include "observe/testing/cubin.h"
+
 namespace saturate::observe::cupti {
 namespace {
 
@@ -23,7 +26,7 @@ Result name_of(uint32_t domain, uint32_t callback, const char** name) {
 
 class Conversion : public ::testing::Test {
  protected:
-  Conversion() : converter(api, 42) { api.callback_name = name_of; }
+  Conversion() : converter(api, code, 42) { api.callback_name = name_of; }
 
   template <class T>
   T blank(Kind kind, uint64_t start, uint64_t end) {
@@ -48,6 +51,7 @@ class Conversion : public ::testing::Test {
 
   uint32_t number = 0;
   Api api;
+  KernelCode code;
   Converter converter;
   Trace trace;
 };
@@ -69,6 +73,26 @@ TEST_F(Conversion, Kernels) {
   EXPECT_EQ(op.correlation, 9);
   EXPECT_EQ(trace.names[op.name], "first(float*)");
   EXPECT_EQ(trace.streams[op.stream], (StreamKey{42, 1, 2, 3}));
+}
+
+// What computes in float64 has that in its name, where the name says nothing else.
+TEST_F(Conversion, KernelsHaveTheTypeThatTheirCodeShows) {
+  const std::string module = testing::cubin_of({{"wave", {0x22b}},
+                                                {"_Z3addIfEvPd", {0x22b}},
+                                                {"cupy_add__float64_float64", {0x229}},
+                                                {"single", {0x223}}});
+  code.add(module.data(), module.size());
+  const auto name_of_kernel = [&](const char* mangled) {
+    auto k = blank<KernelActivity>(kConcurrentKernel, 100, 150);
+    k.name = mangled;
+    add(k);
+    return trace.names[trace.ops.back().name];
+  };
+  EXPECT_EQ(name_of_kernel("wave"), "wave [float64]");
+  EXPECT_EQ(name_of_kernel("_Z3addIfEvPd"), "void add<float>(double*)");
+  EXPECT_EQ(name_of_kernel("cupy_add__float64_float64"), "cupy_add__float64_float64");
+  EXPECT_EQ(name_of_kernel("single"), "single");
+  EXPECT_TRUE(is_double("wave [float64]"));
 }
 
 // The launch of a graph has one number for all its kernels; CUPTI that stopped to count repeats one

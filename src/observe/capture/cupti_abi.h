@@ -14,7 +14,20 @@ using Result = int;
 constexpr Result kSuccess = 0;
 constexpr uint32_t kFlushForced = 1;
 constexpr uint32_t kThreadIdDefault = 0, kThreadIdSystem = 1;
-constexpr uint32_t kDomainDriver = 1, kDomainRuntime = 2;
+constexpr uint32_t kDomainDriver = 1, kDomainRuntime = 2, kDomainResource = 3;
+constexpr uint32_t kModuleLoaded = 6;  // of kDomainResource
+
+// What kModuleLoaded brings, valid within the callback.
+struct ModuleData {
+  uint32_t id;
+  size_t bytes;
+  const char* cubin;
+};
+struct ResourceData {
+  void *context, *resource;
+  const ModuleData* module;
+};
+using Callback = void (*)(void* user, uint32_t domain, uint32_t callback, const void* data);
 
 enum Kind : uint32_t {
   kMemcpy = 1,
@@ -175,10 +188,14 @@ struct Api {
   Result (*enable_driver_api)(uint32_t, uint8_t on) = nullptr;                       // optional
   Result (*set_attribute)(uint32_t attribute, size_t* size, void* value) = nullptr;  // optional
   Result (*version)(uint32_t* version) = nullptr;                                    // optional
-  Result (*subscribe)(void*, void*, void*) = nullptr;                                // optional
-  Result (*subscribe_v2)(void**, void*, void*, SubscriberParams*) = nullptr;         // optional
+  Result (*subscribe)(void** subscriber, Callback, void* user) = nullptr;            // optional
+  Result (*unsubscribe_v1)(void* subscriber) = nullptr;                              // optional
+  Result (*enable_callback)(uint32_t on, void* subscriber, uint32_t domain,
+                            uint32_t callback) = nullptr;                        // optional
+  Result (*subscribe_v2)(void**, Callback, void*, SubscriberParams*) = nullptr;  // optional
   // Of one among several clients: see several_clients.h. Else null.
   void (*unsubscribe)() = nullptr;
+  void* subscriber = nullptr;
   Result (*register_callbacks_v1)(BufferRequested, BufferCompleted) = nullptr;
   void* handle = nullptr;  // of dlopen
 };

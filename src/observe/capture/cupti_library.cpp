@@ -149,6 +149,8 @@ bool load(const std::string& path, uint32_t wanted, Api& api, std::string& probl
   find(api.set_attribute, "cuptiActivitySetAttribute", false);
   find(api.version, "cuptiGetVersion", false);
   find(api.subscribe, "cuptiSubscribe", false);
+  find(api.unsubscribe_v1, "cuptiUnsubscribe", false);
+  find(api.enable_callback, "cuptiEnableCallback", false);
   find(api.subscribe_v2, "cuptiSubscribe_v2", false);
   if (missing == nullptr) return true;
   problem = std::string("libcupti lacks ") + missing + "; use one of CUDA 11.6 or later";

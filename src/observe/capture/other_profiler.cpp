@@ -37,7 +37,7 @@ void before(Function function, const void* params) {
     case kRegister:
       return notify.take_over();
     case kSubscribe:
-      return shared ? notify.take_over() : void();
+      return shared ? notify.take_over() : notify.subscribe();
     default:
       if (shared && stands_others(params)) return notify.join();
       if (several) notify.take_over();
@@ -105,14 +105,12 @@ void watch_other_profilers(const Api& api, uint32_t version, const OtherProfiler
   shared = api.unsubscribe != nullptr;
   change_export<kRegister>(
       reinterpret_cast<void*>(shared ? api.register_callbacks_v1 : api.register_callbacks));
-  if (several) {
-    change_export<kSubscribe>(reinterpret_cast<void*>(api.subscribe));
-    change_export<kSubscribeV2>(reinterpret_cast<void*>(api.subscribe_v2));
-  }
+  change_export<kSubscribe>(reinterpret_cast<void*>(api.subscribe));
+  if (several) change_export<kSubscribeV2>(reinterpret_cast<void*>(api.subscribe_v2));
   const Redirection redirections[] = {{kSymbols[kRegister], wrapper_instead_of<kRegister>},
                                       {kSymbols[kSubscribe], wrapper_instead_of<kSubscribe>},
                                       {kSymbols[kSubscribeV2], wrapper_instead_of<kSubscribeV2>}};
-  redirect_imports(redirections, several ? std::size(redirections) : 1, seen);
+  redirect_imports(redirections, std::size(redirections) - (several ? 0 : 1), seen);
 }
 
 }  // namespace saturate::observe::cupti

@@ -12,6 +12,7 @@ namespace saturate::observe::cupti {
 struct OtherProfilers {
   void (*take_over)();  // one comes that cannot be there beside us
   void (*join)();       // one comes that can
+  void (*subscribe)();  // one comes that wants the callbacks, of which CUPTI has one client
 };
 
 // Arranges that one of these is called when anything else in the process registers callbacks with

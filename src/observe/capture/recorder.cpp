@@ -138,7 +138,7 @@ Recorder::Recorder(const Settings& settings)
                 settings.duration_ms == 0
                     ? INT64_MAX
                     : now_ns() + (settings.delay_ms + settings.duration_ms) * 1'000'000),
-      converter_(api_, static_cast<uint32_t>(getpid())) {
+      converter_(api_, code_, static_cast<uint32_t>(getpid())) {
   if (settings.lacks("small")) buffers_.all_large();
 }
 
@@ -163,7 +163,7 @@ bool Recorder::open(std::string& problem) {
   if (!load(settings_.cupti, changes_graphs ? kFlushesBesideChanges : 0, api_, problem))
     return false;
   if (api_.version != nullptr) api_.version(&version_);
-  const bool shared = join_several_clients(api_, version_, why_alone_);
+  const bool shared = join_several_clients(api_, version_, on_callback, why_alone_);
   the_recorder = this;
   const Result registered = api_.register_callbacks(on_request, on_completed);
   if (registered != kSuccess) {
@@ -193,6 +193,7 @@ bool Recorder::open(std::string& problem) {
                                    "profiler in the program may want them"
                                  : ""));
   started_ns_ = paused_since_ns_ = counted_ns_ = now_ns();
+  watch_code(shared);
   watch_program();
   api_.enable(kDevice);
   // From the first graph to the last: CUPTI 13.0 ends the program at the launch of a graph that was
@@ -231,8 +232,39 @@ void Recorder::stop_flushing() {
 
 void Recorder::watch_program() {
   if (settings_.lacks("hooks")) return;
-  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour});
+  watch_other_profilers(api_, version_, {on_other_profiler, on_neighbour, on_other_subscriber});
   watch_endings(on_ending);
+}
+
+// Before others may subscribe: CUPTI has one client for callbacks, unless all use its newer interface.
+void Recorder::watch_code(bool shared) {
+  // Without hooks nobody would tell that another wants them.
+  if (settings_.lacks("code") || settings_.lacks("hooks") || api_.enable_callback == nullptr)
+    return;
+  void* own = api_.subscriber;
+  if (!shared) {
+    if (api_.subscribe == nullptr || api_.unsubscribe_v1 == nullptr ||
+        api_.subscribe(&own, on_callback, nullptr) != kSuccess)
+      return;
+    subscriber_ = own;
+  }
+  api_.enable_callback(1, own, kDomainResource, kModuleLoaded);
+}
+
+void Recorder::on_callback(void*, uint32_t domain, uint32_t callback, const void* data) {
+  Recorder& r = *the_recorder;
+  if (r.dead_ || r.stopped_ || domain != kDomainResource || callback != kModuleLoaded) return;
+  const auto* resource = static_cast<const ResourceData*>(data);
+  if (resource == nullptr || resource->module == nullptr) return;
+  try {
+    r.code_.add(resource->module->cubin, resource->module->bytes);
+  } catch (const std::exception&) {  // no memory: that module's kernels have their names alone
+  }
+}
+
+void Recorder::leave_callbacks() noexcept {
+  if (dead_) return;
+  if (void* own = subscriber_.exchange(nullptr)) api_.unsubscribe_v1(own);
 }
 
 void Recorder::set_mode(Mode mode) {
@@ -306,6 +338,7 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
 
 void Recorder::on_other_profiler() { the_recorder->yield(); }
 void Recorder::on_neighbour() { the_recorder->note_neighbour(); }
+void Recorder::on_other_subscriber() { the_recorder->leave_callbacks(); }
 
 void Recorder::on_ending(Ending ending, int signal) { the_recorder->last_words(ending, signal); }
 
@@ -570,6 +603,7 @@ void Recorder::say_last_words() noexcept {
 
 void Recorder::yield() noexcept {
   if (dead_ || stopped_ || yielded_.exchange(true)) return;
+  leave_callbacks();
   set_mode(Mode::off);
   switch_calls(Calls::rare);
   api_.disable(kGraphTrace);

@@ -11,6 +11,7 @@
 #include "observe/capture/converter.h"
 #include "observe/capture/cupti_abi.h"
 #include "observe/capture/doorbell.h"
+#include "observe/capture/kernel_code.h"
 #include "observe/capture/program_end.h"
 #include "observe/capture/schedule.h"
 #include "observe/capture/settings.h"
@@ -48,6 +49,9 @@ class Recorder {
   void yield() noexcept;
   // Another is about to use it beside us, which CUPTI allows. Safe for any thread.
   void note_neighbour() noexcept;
+  // Gives back CUPTI's callbacks: kernels that are loaded from then on are known by their names
+  // alone. Safe for any thread, more than once.
+  void leave_callbacks() noexcept;
 
   // Around fork(): the child has no threads and must not touch the file.
   void before_fork() noexcept;
@@ -61,10 +65,13 @@ class Recorder {
 
   static void on_other_profiler();
   static void on_neighbour();
+  static void on_other_subscriber();
   static void on_ending(Ending ending, int signal);
+  static void on_callback(void*, uint32_t domain, uint32_t callback, const void* data);
 
   bool open(std::string& problem);
   void watch_program();
+  void watch_code(bool shared);
   void stop_flushing();
   void set_mode(Mode mode);
   void switch_kinds(bool on);
@@ -90,7 +97,9 @@ class Recorder {
   std::atomic<bool> neighbour_{false};
   Buffers buffers_;
   Schedule schedule_;
-  std::mutex file_mutex_;  // of what follows, up to the next mutex
+  KernelCode code_;
+  std::atomic<void*> subscriber_{nullptr};  // our own, of CUPTI's one
+  std::mutex file_mutex_;                   // of what follows, up to the next mutex
   Converter converter_;
   Trace trace_;
   std::unique_ptr<SatWriter> writer_;

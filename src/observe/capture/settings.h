@@ -29,7 +29,7 @@ struct Settings {
   std::string without;
 
   // flush: CUPTI is asked for records at the end alone; small: its buffers have 1 MiB from the first
-  // on; graphs, kernels, copies, calls: the records; hooks: import tables and signals stay as they
+  // on; graphs, kernels, copies, calls: the records; code: kernels' instructions are not looked at; hooks: import tables and signals stay as they
   // are; ids: threads have CUPTI's numbers.
   bool lacks(std::string_view part) const;
 };

@@ -85,7 +85,7 @@ int driver() {
 
 }  // namespace
 
-bool join_several_clients(Api& api, uint32_t version, std::string& why_not) {
+bool join_several_clients(Api& api, uint32_t version, Callback on_callback, std::string& why_not) {
   why_not.clear();
   if (version < kSeveralClients) return false;
   const Redirection imports[] = {{"cuptiSubscribe_v2", note_import},
@@ -116,9 +116,7 @@ bool join_several_clients(Api& api, uint32_t version, std::string& why_not) {
   find(enable_runtime_v2, "cuptiActivityEnableRuntimeApi_v2");
   find(enable_driver_v2, "cuptiActivityEnableDriverApi_v2");
   SubscriberParams params{sizeof params, "saturate doctor", nullptr, 0, 1, {}};
-  const auto nothing = +[](void*, uint32_t, uint32_t, const void*) {};
-  if (!all || api.subscribe_v2(&subscriber, reinterpret_cast<void*>(nothing), nullptr, &params) !=
-                  kSuccess) {
+  if (!all || api.subscribe_v2(&subscriber, on_callback, nullptr, &params) != kSuccess) {
     why_not = all ? "it refused" : "it lacks the entry points";
     return false;
   }
@@ -132,6 +130,7 @@ bool join_several_clients(Api& api, uint32_t version, std::string& why_not) {
   api.enable_runtime_api = enable_runtime_api;
   api.enable_driver_api = enable_driver_api;
   api.unsubscribe = unsubscribe;
+  api.subscriber = subscriber;
   return true;
 }
 

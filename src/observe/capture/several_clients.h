@@ -11,6 +11,7 @@ namespace saturate::observe::cupti {
 // its time, which refuse the older interface from anybody as long as the newer is used: so only where
 // a loaded library knows the newer one. Else `api` stays as it is, and `why_not` says
 // why in a sentence for the reader of the report, empty where CUPTI is older.
-bool join_several_clients(Api& api, uint32_t version, std::string& why_not);
+// Callbacks that are enabled for `api.subscriber` come to `on_callback`.
+bool join_several_clients(Api& api, uint32_t version, Callback on_callback, std::string& why_not);
 
 }  // namespace saturate::observe::cupti

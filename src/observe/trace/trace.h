@@ -73,6 +73,10 @@ constexpr const char* kDeviceWait = "a wait for the device, no call of CUDA";
 // And of what a library does before a copy to the device (read/staged_copies.h).
 constexpr const char* kStagedCopy = "memcpy to pinned memory, no call of CUDA";
 
+// Ends the name of a kernel whose code computes in float64 where its name did not say so
+// (capture/kernel_code.h).
+constexpr const char* kFloat64Code = " [float64]";
+
 // A capture, or a window of one. 56, 32 and 32 bytes a record and each name once.
 struct Trace {
   NameTable names;
