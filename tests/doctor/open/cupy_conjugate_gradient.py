@@ -52,5 +52,5 @@ OTHER_REPAIRS = {"sync": [
         if i % 50 == 49 and norm < tol:
 """),
 ]}
-STEPS = 600
+STEPS = 1500
 EVERY = 10
