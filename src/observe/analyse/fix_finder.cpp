@@ -271,7 +271,10 @@ void FixFinder::set_fusion(Fix& f, double surely, double likely) const {
   if (f.ceiling) f.low = 1 + (surely - 1) / 2;
   f.high = std::max(f.high, f.speedup);
   f.ceiling = false;
-  f.unsure = surely < kWorthFusion && likely >= kWorthFusion;
+  // Norms and reductions lie between what works element by element: a compiler joins them to it.
+  f.unsure =
+      surely < kWorthFusion &&
+      (likely >= kWorthFusion || (likely < kWorth && f.high >= kWorthPossible && !fused_already()));
   if (likely < kWorthFusion) {
     f.speedup = std::max(1.0, likely);
     f.step_ns = base_ / f.speedup;
@@ -285,6 +288,17 @@ void FixFinder::set_fusion(Fix& f, double surely, double likely) const {
     f.speedup = std::min(f.speedup, f.high);
     f.step_ns = base_ / f.speedup;
   }
+}
+
+// Whether most of what memory bounds was joined by a compiler.
+bool FixFinder::fused_already() const {
+  int64_t compiled = 0, all = 0;
+  for (const KernelStat& k : analysis_.devices.front().kernels) {
+    if (classify_kernel(k.name) != KernelClass::memory) continue;
+    all += k.total_ns;
+    compiled += is_compiled(k.name) ? k.total_ns : 0;
+  }
+  return 2 * compiled > all;
 }
 
 // Whether most of what works element by element is operations on arrays without a backward pass.

@@ -36,6 +36,7 @@ class FixFinder {
   void set_as_measured(Fix& f, double surely) const;
   void set_fusion(Fix& f, double surely, double likely) const;
   bool of_arrays() const;
+  bool fused_already() const;
   double busy_ns() const;
   double fused_ns(std::vector<FixKind> kinds) const;
   void set_unsure(Fix& f) const;

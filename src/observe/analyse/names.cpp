@@ -215,6 +215,10 @@ bool is_array_operation(std::string_view kernel) {
   return kernel.starts_with("cupy_") && is_pointwise(kernel);
 }
 
+bool is_compiled(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512), {"fusion", "triton"});
+}
+
 bool compares_results(std::string_view kernel) {
   return has_any(kernel.substr(0, 512), {"xla_fp_comparison"});
 }
@@ -222,8 +226,7 @@ bool compares_results(std::string_view kernel) {
 bool says_type_of_products(std::string_view kernel) {
   if (compares_results(kernel)) return true;
   const KernelClass kind = classify_kernel(kernel);
-  return (kind == KernelClass::tensor || kind == KernelClass::matrix) &&
-         !has_any(kernel.substr(0, 512), {"fusion", "triton"});
+  return (kind == KernelClass::tensor || kind == KernelClass::matrix) && !is_compiled(kernel);
 }
 
 bool shows_elements(std::string_view kernel) {

@@ -80,6 +80,8 @@ bool is_beside_attention(std::string_view kernel);
 // the capture has looked at their code, which is_double_by_code() tells (kFloat64Code).
 bool is_double(std::string_view kernel);
 bool is_double_by_code(std::string_view kernel);
+// Whether a compiler made it of several operations: PyTorch's (Triton), XLA.
+bool is_compiled(std::string_view kernel);
 // Whether a kernel is XLA's comparison of what two ways to multiply give.
 bool compares_results(std::string_view kernel);
 // Whether a kernel's name says in which type products are: those of libraries, not what a compiler

@@ -17,6 +17,8 @@
 namespace saturate::observe {
 namespace {
 
+constexpr double kMostlyBusy = 0.8, kWorthName = 1.15;
+
 struct Name {
   const char *id, *headline;
 };
@@ -170,6 +172,10 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
   // Nor what owns next to nothing of the time and only lets the host run ahead.
   const auto hides = [](const Fix& f) { return f.own < 0.5 * (1 - 1 / kWorth); };
   if (first != nullptr && busy > kBusy && (first->speedup < kWorthGaps || hides(*first)))
+    std::swap(first, least);
+  // The time is spent on the device where it works most of it and what waits around it is little.
+  if (first != nullptr && is_outside_kernels(first->kind) && busy > kMostlyBusy &&
+      first->speedup < kWorthName)
     std::swap(first, least);
   if (first == nullptr && least == nullptr && fixes.numbers) {
     for (const Fix& f : fixes.not_worth)

@@ -50,8 +50,10 @@ TEST(Verdict, NamesThePlantedCause) {
        }},
       {"sync_bound",
        [](Simulator& s) {
-         layers(s, 20, 30'000, 20'000);
-         s.synchronize();
+         for (int i = 0; i < 5; ++i) {
+           layers(s, 4, 30'000, 20'000);
+           s.synchronize();
+         }
        }},
       {"input_bound",
        [](Simulator& s) {
@@ -86,6 +88,18 @@ TEST(Verdict, NamesThePlantedCause) {
     EXPECT_EQ(g.verdict.id, c.id) << render_text(g);
     EXPECT_EQ(g.verdict.confidence, "high") << c.id;
   }
+}
+
+// One wait a step beside a device that works nine tenths of the time: a remedy, and no cause.
+TEST(Verdict, WhatBringsLittleBesideABusyDeviceIsNoCause) {
+  const Diagnosis g = diagnosis_of([](Simulator& s) {
+    layers(s, 20, 30'000, 20'000);
+    s.synchronize();
+  });
+  EXPECT_EQ(g.verdict.id, "gpu_bound") << g.verdict.why;
+  EXPECT_NE(g.verdict.why.find("no waiting for the device"), std::string::npos) << g.verdict.why;
+  ASSERT_FALSE(g.fixes.worth.empty());
+  EXPECT_EQ(g.fixes.worth[0].kind, FixKind::syncs);
 }
 
 TEST(Verdict, FewStepsLowerTheConfidence) {
