@@ -14,9 +14,9 @@ namespace {
 // Shorter stretches of host code between two calls are never the program's own work.
 constexpr int64_t kOwnWorkNs = 100'000;
 constexpr int64_t kGraphLaunchNs = 8'000;  // of the host, for a graph of some ten nodes
-// Products with inputs of 16 bits against TF32: twice the rate and half of the bytes at most; half
-// of that gain where neither is all of the limit.
-constexpr double kHalfOfTf32 = 2, kSurelyOfTf32 = 1.5;
+// Products with inputs of 16 bits against TF32: kHalfOfTf32 at most; half of that gain where neither
+// rate nor bytes are all of the limit.
+constexpr double kSurelyOfTf32 = 1.5;
 constexpr int64_t kReadNs = 5'000;  // of host code that belongs to reading one value
 
 bool is_waiting_copy(const ReplayEvent& e) { return e.kind == ReplayCall::blocking_copy; }

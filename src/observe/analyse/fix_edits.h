@@ -35,6 +35,9 @@ constexpr int64_t kMostRepeats = 16;
 // that their results are put into, goes with them too.
 constexpr double kLooped = 0.5;
 
+// Products of 16 bits beside those of fp32 in TF32: half of the bytes, twice the rate.
+constexpr double kHalfOfTf32 = 2;
+
 // What the machine can do, as far as it is known.
 struct EditSettings {
   double in_bytes_per_ns = 60, out_bytes_per_ns = 60;  // of pinned copies to and from the device

@@ -219,7 +219,14 @@ Fix FixFinder::find(FixKind kind) const {
   }
   // Whether its kernels read a mask does not show: their names are the same.
   if (kind == FixKind::attention) f.unsure = true;
-  if (kind == FixKind::mixed) set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
+  if (kind == FixKind::mixed) {
+    set_mixed(f, sure, base_ / step(kinds, Assume::ahead));
+    const double hidden =
+        replay_.serial_ns([](const ReplayOp& op) { return op.may_tf32 ? op.duration_ns : 0; });
+    const double high = base_ / std::max(1.0, base_ - hidden * (1 - 1 / kHalfOfTf32));
+    f.unsure = f.speedup < kWorth && high >= kWorthPossible;
+    if (f.unsure) f.high = kSameBound * high;
+  }
   if (kind == FixKind::fusion) set_fusion(f, sure, base_ / step(kinds, Assume::likely));
   if (f.unsure) set_unsure(f);
   const bool only_power = clock_.power && !clock_.heat && !clock_.supply && !clock_.settings;

@@ -313,21 +313,27 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
       break;
     }
     case FixKind::mixed:
-      f.evidence = fmt::format(
-          "{:.1f}% of the time is matrix kernels without tensor cores, {:.1f}% such with fp32 "
-          "inputs "
-          "(TF32), {:.1f}% memory-bound ones",
-          share(d, {Leaf::matrix}), 100 * kernels_share(d, is_tf32),
-          share(d, {Leaf::memory_bound}));
+      f.evidence = f.unsure ? "the last products before the graphs of the steps were of fp32, in "
+                              "TF32; what these graphs hold does not show"
+                            : fmt::format(
+                                  "{:.1f}% of the time is matrix kernels without tensor cores, "
+                                  "{:.1f}% such with fp32 "
+                                  "inputs "
+                                  "(TF32), {:.1f}% memory-bound ones",
+                                  share(d, {Leaf::matrix}), 100 * kernels_share(d, is_tf32),
+                                  share(d, {Leaf::memory_bound}));
       f.action = torch ? "torch.autocast(\"cuda\", dtype=torch.bfloat16), for convolutions with "
                          "memory_format=torch.channels_last"
                        : "bf16 inputs for products, and for what lies between them";
       f.caveat = "rounds to 8 bits; weights and optimizer stay in fp32";
-      f.assumes = fmt::format(
-          "at least half of what TF32 brings, at most products {:.1f} times as fast, twice where "
-          "they are "
-          "TF32 already, half the bytes between them and no conversions of layout",
-          settings.half_ratio);
+      f.assumes =
+          f.unsure ? "the graphs are such products and what lies between them, at half of the bytes"
+                   : fmt::format(
+                         "at least half of what TF32 brings, at most products {:.1f} times as "
+                         "fast, twice where "
+                         "they are "
+                         "TF32 already, half the bytes between them and no conversions of layout",
+                         settings.half_ratio);
       break;
     case FixKind::fusion:
       f.evidence = fmt::format("{:.1f}% of the time is memory-bound kernels and {:.1f}% tiny ones",

@@ -52,6 +52,7 @@ struct ReplayOp {
   bool double_code = false;  // and by nothing but its code
   bool may_double = false;   // a graph, which does not show it: find_types_before()
   bool may_single = false;   // the same of products of fp32 without tensor cores
+  bool may_tf32 = false;     // and with them
   bool loops = false;        // repeats the same few short operations once more: find_loops()
   bool repeats = false;      // begins a run of operations on elements anew: find_repeats()
   bool detour = false;       // a Fourier transform of an awkward length, by its name

@@ -274,9 +274,9 @@ void Replay::find_micro_batches() {
 }
 
 // What a graph holds does not show, but what was computed or tried before it was made does: where the
-// last products before the window were of float64, or of fp32 without tensor cores, its own may be.
+// last products before the window were of float64, or of fp32 with or without tensor cores, its own may be.
 void Replay::find_types_before(const Trace& trace, size_t first_op) {
-  bool doubles = false, singles = false;
+  bool doubles = false, singles = false, tf32 = false;
   for (size_t i = first_op; i-- > 0;) {
     const DeviceOp& op = trace.ops[i];
     const std::string& name = trace.names[op.name];
@@ -284,11 +284,13 @@ void Replay::find_types_before(const Trace& trace, size_t first_op) {
     doubles = is_double(name);
     if (!doubles && compares_results(name)) continue;  // of either way to multiply fp32
     singles = !doubles && classify_kernel(name) == KernelClass::matrix;
+    tf32 = !doubles && !singles && is_tf32(name);
     break;
   }
   for (ReplayOp& op : ops_) {
     op.may_double = doubles && op.graph;
     op.may_single = singles && op.graph;
+    op.may_tf32 = tf32 && op.graph;
   }
 }
 

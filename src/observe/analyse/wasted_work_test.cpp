@@ -250,6 +250,14 @@ TEST(Float64, MayBeInGraphsAfterProductsOfIt) {
   EXPECT_EQ(possible(singles, FixKind::float64), nullptr);
   for (const FixKind kind : {FixKind::float64, FixKind::precision})
     EXPECT_EQ(possible(others, kind), nullptr);
+  // And in TF32, which 16 bits halve (JAX's GPT-2 gained 1.87x).
+  ASSERT_NE(possible(others, FixKind::mixed), nullptr);
+  EXPECT_EQ(possible(others, FixKind::mixed)->speedup, 1);
+  EXPECT_GT(possible(others, FixKind::mixed)->high, 1.87);
+  EXPECT_NE(possible(others, FixKind::mixed)->evidence.find("in TF32"), std::string::npos);
+  EXPECT_EQ(possible(doubles, FixKind::mixed), nullptr);
+  const FixReport halves = program("sm90_xmma_gemm_bf16bf16_bf16f32_f32_nt_n");
+  EXPECT_EQ(possible(halves, FixKind::mixed), nullptr);
 }
 
 // A formula for four arrays, an operation at a time: one pass over memory for each array does it, and
