@@ -165,7 +165,9 @@ int run_generate(const GenerateOptions& o) {
   };
   const bool at_once = count == 1 && !o.json;
   if (at_once) out.put(tokenizer.decode(prompt_of(0)));
-  const auto say = [&](Running& r, const std::string& part) {
+  // Bytes of tokens that make no character are U+FFFD here, as in JSON.
+  const auto say = [&](Running& r, const std::string& bytes) {
+    const std::string part = encode_utf8(decode_utf8(bytes));
     r.text += part;
     if (!at_once || part.empty()) return;
     out.put(part);

@@ -80,7 +80,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> before, after;  // of a sentence; without after: eos
   std::vector<char> silent;            // by id: no text
   bool framed = false;
-  std::string chat_template;
+  std::string chat_template, settings;
   std::unordered_map<std::string, int32_t> languages;  // ">>xx<<"
   uint64_t fingerprint = 0;
 };
@@ -331,6 +331,12 @@ Tokenizer Tokenizer::with_chat_template(std::string text) const {
   return Tokenizer(std::move(impl));
 }
 const std::string& Tokenizer::chat_template() const noexcept { return impl_->chat_template; }
+Tokenizer Tokenizer::with_settings(std::string json) const {
+  auto impl = std::make_shared<Impl>(*impl_);
+  impl->settings = std::move(json);
+  return Tokenizer(std::move(impl));
+}
+const std::string& Tokenizer::settings() const noexcept { return impl_->settings; }
 
 bool Tokenizer::is_json() const noexcept { return impl_->json != nullptr; }
 bool Tokenizer::is_foreign() const noexcept { return impl_->framed || impl_->json; }

@@ -79,6 +79,10 @@ class Tokenizer {
   // The same with the text (Jinja) that makes a prompt of a chat, which goes along unread; empty: none.
   Tokenizer with_chat_template(std::string text) const;
   const std::string& chat_template() const noexcept;
+  // The same with what else a tokenizer_config.json says (a JSON object: names of special tokens, whether
+  // they are added), which goes along unread, for other programs; empty: nothing.
+  Tokenizer with_settings(std::string json) const;
+  const std::string& settings() const noexcept;
   // A SentencePiece model's tokenizer with other ids: pieces[i] is that of id i, and what has no place
   // there is <unk>. `silent` ones are no text. Errors: invalid_argument, naming `name`, where </s>,
   // <unk> or <pad> is missing.

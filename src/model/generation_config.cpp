@@ -21,6 +21,36 @@ std::optional<config::Value> plain(const Json& json) {
   return std::nullopt;
 }
 
+// What would change the translations and is not taken from the file.
+void warn_of_others(const Json& json, const std::string& path) {
+  struct Field {
+    const char* name;
+    double usual;
+    const char* remedy;
+  };
+  constexpr Field kFields[] = {
+      {"no_repeat_ngram_size", 0, "--no-repeat-ngram"},
+      {"repetition_penalty", 1, "--repetition-penalty"},
+      {"min_length", 0, "--min-length"},
+      {"encoder_no_repeat_ngram_size", 0, nullptr},
+      {"num_beam_groups", 1, "--beam-groups"},
+      {"diversity_penalty", 0, "--diversity-penalty"},
+  };
+  for (const Field& f : kFields) {
+    const Json* value = json.find(f.name);
+    const std::optional<config::Value> given = value != nullptr ? plain(*value) : std::nullopt;
+    const double* number = value != nullptr ? value->if_double() : nullptr;
+    const int64_t* whole = value != nullptr ? value->if_int() : nullptr;
+    if (!given || (number == nullptr && whole == nullptr)) continue;
+    const double says = whole != nullptr ? static_cast<double>(*whole) : *number;
+    if (says == f.usual) continue;
+    log_warning(fmt::format("{}: {} is {:g}, which is not taken from there{}", path, f.name, says,
+                            f.remedy != nullptr
+                                ? fmt::format("; give {} {:g}", f.remedy, says)
+                                : "; translations may repeat what transformers' do not"));
+  }
+}
+
 }  // namespace
 
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
@@ -55,6 +85,7 @@ TranslateConfig read_translate_config(const std::string& folder) {
       log_warning(fmt::format("{}: {} {}; the default is used", path, field, problem));
     }
   };
+  warn_of_others(json, path);
   take(&json, "num_beams", "translate.beam");
   take(&json, "length_penalty", "translate.length_penalty");
   const Json* own = json.find("saturate");

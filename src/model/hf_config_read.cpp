@@ -312,8 +312,12 @@ ModelConfig read_gemma2(JsonFields& in, const Json& json, const std::string& whe
   if (!(scalar > 0)) in.fail("query_pre_attn_scalar", "it must be positive");
   if (scalar != static_cast<double>(c.head_size))
     c.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
-  c.attention_soft_cap = static_cast<float>(in.number_or("attn_logit_softcapping", 0));
-  c.output_soft_cap = static_cast<float>(in.number_or("final_logit_softcapping", 0));
+  // null is none; left out means what Gemma2Config of transformers takes.
+  const auto soft_cap = [&](const char* key, double usual) {
+    return static_cast<float>(json.find(key) == nullptr ? usual : in.number_or(key, 0));
+  };
+  c.attention_soft_cap = soft_cap("attn_logit_softcapping", 50);
+  c.output_soft_cap = soft_cap("final_logit_softcapping", 30);
   c.window = in.integer_or("sliding_window", 4096);
   c.full_attention_every = 2;
   need_default(in, "attention_bias", false);

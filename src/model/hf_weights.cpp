@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/log.h"
 #include "model/finite.h"
 #include "model/generation_config.h"
 #include "model/hf_config.h"
@@ -268,9 +270,34 @@ void write_hf_share(const std::string& folder, const ModelConfig& config, const 
   write_tensors(writer, mappings, get, share);
 }
 
+// Files may hold an output that differs from the embedding though config.json says that they are one.
+void untie_what_differs(const SafetensorsReader& file, ModelConfig& config) {
+  const TensorView* output = file.find("lm_head.weight");
+  const TensorView* table = nullptr;
+  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"})
+    if (table == nullptr) table = file.find(name);
+  if (!config.tied_output || output == nullptr || table == nullptr) return;
+  if (output->dtype == table->dtype && output->bytes == table->bytes &&
+      std::memcmp(output->data, table->data, table->bytes) == 0)
+    return;
+  config.tied_output = false;
+  if (const auto why = hf_refusal(config)) {
+    throw Error(
+        Errc::unsupported, "load",
+        fmt::format("{}: \"lm_head.weight\" is not \"{}\", and {}; leave it out of the file "
+                    "if tie_word_embeddings of config.json is right",
+                    file.path(), table->name, *why));
+  }
+  log_warning(
+      fmt::format("{}: \"lm_head.weight\" is not \"{}\" though config.json has "
+                  "tie_word_embeddings true; both are read, as transformers does",
+                  file.path(), table->name));
+}
+
 void add_what_weights_say(const std::string& folder, ModelConfig& config) {
-  if (config.kind != ModelKind::encoder_decoder || !holds_weights(folder)) return;
+  if (!holds_weights(folder)) return;
   const SafetensorsReader file(folder);
+  if (config.kind != ModelKind::encoder_decoder) return untie_what_differs(file, config);
   const TensorView* bias = file.find("final_logits_bias");
   if (bias != nullptr && bias->elements() == config.vocab_target) {
     std::vector<float> values(static_cast<size_t>(bias->elements()));

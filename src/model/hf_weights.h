@@ -82,9 +82,11 @@ void write_hf_share(const std::string& folder, const ModelConfig& config, const 
 // Size of the model.safetensors that save_hf() writes.
 uint64_t hf_weights_bytes(const ModelConfig& config);
 
-// What config.json leaves to the weights of an encoder_decoder: a bias of the output, which is there
-// when it is not zero, and an output apart from the embeddings (T5). Nothing where there are none yet.
-// Errors: those of SafetensorsReader.
+// What config.json leaves to the weights: of an encoder_decoder a bias of the output, which is there
+// when it is not zero, and an output apart from the embeddings (T5); of a decoder_only that says its
+// output is the embedding an output that is another, which is then read, with a warning, as
+// transformers does. Nothing where there are none yet. Errors: those of SafetensorsReader;
+// unsupported for an output of its own in a class that has none.
 void add_what_weights_say(const std::string& folder, ModelConfig& config);
 
 // Whether `folder` holds every tensor of `config` in its shape, from the headers alone. Errors: as

@@ -386,6 +386,49 @@ TEST(HfWeights, FindsABiasOfTheOutputInTheWeights) {
   EXPECT_EQ(load(folder.path(), found).at("output.bias").back(), 0.5f);
 }
 
+// As transformers, which takes what the file holds; a class without an output of its own refuses.
+TEST(HfWeights, AnOutputThatIsNotTheEmbeddingIsRead) {
+  ModelConfig apart = small("llama-110m");
+  apart.tied_output = false;
+  const TempFolder folder;
+  const Values values = numbered(apart);
+  save(folder.path(), apart, values);
+  const std::string path = folder.path() + "/config.json";
+  Json json = read_json_file(path);
+  json["tie_word_embeddings"] = true;
+  write_json_file(path, json);
+  const ModelConfig read = read_model_config(folder.path());
+  EXPECT_FALSE(read.tied_output);
+  EXPECT_EQ(load(folder.path(), read), values);
+  // The same numbers twice are one.
+  Values same = values;
+  same["output.weight"] = same["decoder.embed.weight"];
+  save(folder.path(), apart, same);
+  json = read_json_file(path);
+  json["tie_word_embeddings"] = true;
+  write_json_file(path, json);
+  EXPECT_TRUE(read_model_config(folder.path()).tied_output);
+}
+
+// Gemma2Config of transformers: 50 and 30 where config.json leaves them out, none where it says null.
+TEST(HfWeights, CapsOfGemma2HaveTheirUsualValues) {
+  ModelConfig config = small("llama-110m");
+  for (const auto& [name, variant] : variants())
+    if (std::string_view(name) == "gemma2") config = variant;
+  Json json = to_hf_config(config);
+  Json::Object without;
+  for (const auto& [key, value] : *json.if_object())
+    if (!key.ends_with("softcapping")) without.push_back({key, value});
+  const ModelConfig usual = from_hf_config(Json(without), "config.json");
+  EXPECT_EQ(usual.attention_soft_cap, 50);
+  EXPECT_EQ(usual.output_soft_cap, 30);
+  json["attn_logit_softcapping"] = nullptr;
+  json["final_logit_softcapping"] = nullptr;
+  const ModelConfig none = from_hf_config(json, "config.json");
+  EXPECT_EQ(none.attention_soft_cap, 0);
+  EXPECT_EQ(none.output_soft_cap, 0);
+}
+
 TEST(HfTokenizer, WritesWhatMarianTokenizerReads) {
   const TempFolder folder;
   testing::write_file(folder / "joint.model", "spm");

@@ -55,15 +55,14 @@ TokenText text_behind(const data::Tokenizer& tokenizer, std::vector<int32_t>& id
   return {is_text(bytes) ? piece : names_of(bytes), bytes};
 }
 
-// Whole ones of the bytes of a text's beginning.
-int64_t characters(std::string_view bytes) {
-  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  const int64_t count = std::count_if(bytes.begin(), bytes.end(), begins);
-  const auto last = std::find_if(bytes.rbegin(), bytes.rend(), begins);
-  if (last == bytes.rend()) return count;
-  const auto lead = static_cast<unsigned char>(*last);
-  const int64_t needs = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-  return count - (last - bytes.rbegin() + 1 < needs ? 1 : 0);
+// Where the characters of a text end, as JSON writes it: what makes none is U+FFFD.
+std::vector<size_t> ends_of_characters(std::string_view bytes) {
+  std::vector<size_t> ends;
+  for (size_t at = 0; at < bytes.size();) {
+    next_utf8(bytes, at);
+    ends.push_back(at);
+  }
+  return ends;
 }
 
 Json list_of(const TokenText& token) {
@@ -99,12 +98,15 @@ std::vector<ScoredToken> scored_tokens(const data::Tokenizer& tokenizer,
 
 Json completion_logprobs(std::span<const ScoredToken> tokens, bool likeliest) {
   Json texts{Json::Array{}}, own{Json::Array{}}, top{Json::Array{}}, offsets{Json::Array{}};
-  std::string said;
+  std::string text;
+  for (const ScoredToken& t : tokens) text += t.token.bytes;
+  const std::vector<size_t> ends = ends_of_characters(text);
+  size_t said = 0;  // bytes
   for (const ScoredToken& t : tokens) {
     texts.push_back(t.token.text);
     own.push_back(t.first ? Json() : Json(t.log_probability));
-    offsets.push_back(characters(said));
-    said += t.token.bytes;
+    offsets.push_back(std::ranges::upper_bound(ends, said) - ends.begin());
+    said += t.token.bytes.size();
     if (t.first) {
       top.push_back(Json());
       continue;

@@ -38,6 +38,17 @@ TEST(LogProbabilities, PartsOfACharacterAreNamedByTheirBytes) {
   EXPECT_EQ(chat["content"].size(), 6u);
 }
 
+// What makes no character stands as U+FFFD in the text, and counts.
+TEST(LogProbabilities, OffsetsCountWhatIsNoCharacter) {
+  const data::Tokenizer bytes = data::Tokenizer::bytes();
+  const auto id = [](unsigned char byte) { return static_cast<int32_t>(byte) + 2; };
+  const std::vector<int32_t> ids = {id('a'),  id(0xFF), id('b'),  id(0xE2),
+                                    id(0x82), id('c'),  id(0x82), id('d')};
+  const std::vector<train::TokenScore> scores(ids.size(), {-1.5, {}});
+  EXPECT_EQ(offsets(scored_tokens(bytes, ids, 0, scores)),
+            (std::vector<int64_t>{0, 1, 2, 3, 3, 4, 5, 6}));
+}
+
 // Byte-level BPE has letters of its own for bytes; special tokens add nothing; models have more rows
 // than pieces.
 TEST(LogProbabilities, EveryTokenHasANameOfItsOwn) {

@@ -395,10 +395,13 @@ void save_tokenizers(const std::string& folder, const Tokenizer& source, const T
       return all;
     };
     target.save(folder + "/tokenizer.json");
-    write_json_file(folder + kFrameFile, {{"before", list(target.sentence_begin())},
-                                          {"after", list(target.sentence_end())},
-                                          {"eos", target.eos_id()},
-                                          {"pad", target.pad_id()}});
+    Json frame = {{"before", list(target.sentence_begin())},
+                  {"after", list(target.sentence_end())},
+                  {"eos", target.eos_id()},
+                  {"pad", target.pad_id()}};
+    if (!target.settings().empty())
+      frame.add("settings", parse_json(target.settings(), kFrameFile));
+    write_json_file(folder + kFrameFile, frame);
     if (!target.chat_template().empty())
       write_durable_file(folder + kChatTemplate, target.chat_template());
     return;
@@ -444,6 +447,18 @@ std::string chat_template_text(const std::string& folder) {
   return text != nullptr ? *text : std::string();
 }
 
+std::string tokenizer_settings(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  if (!fs::exists(path)) return {};
+  const Json config = read_json_file(path);
+  Json kept{Json::Object{}};
+  for (const char* key : {"bos_token", "unk_token", "pad_token", "sep_token", "cls_token",
+                          "mask_token", "additional_special_tokens", "extra_special_tokens",
+                          "add_bos_token", "add_eos_token", "add_prefix_space", "padding_side"})
+    if (const Json* value = config.find(key)) kept.add(key, *value);
+  return kept.size() == 0 ? std::string() : kept.dump();
+}
+
 Tokenizers load_tokenizers(const std::string& folder) {
   const auto path = [&](const char* name) { return folder + "/" + name; };
   if (fs::exists(folder + kFrameFile)) {
@@ -464,6 +479,8 @@ Tokenizers load_tokenizers(const std::string& folder) {
     const Tokenizer t = Tokenizer::load(path("tokenizer.json"))
                             .framed(ids("before"), eos, frame.integer("pad"), ids("after"))
                             .with_chat_template(chat_template_text(folder));
+    if (const Json* settings = json.find("settings"))
+      return {t.with_settings(settings->dump()), t.with_settings(settings->dump())};
     return {t, t};
   }
   if (!fs::exists(path("target.spm"))) return {Tokenizer::bytes(), Tokenizer::bytes()};

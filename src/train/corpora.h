@@ -44,6 +44,10 @@ std::string copy_of_text(const std::string& folder, const std::string& which, si
 // tokenizer_config.json says; empty without. Errors: those of read_json_file.
 std::string chat_template_text(const std::string& folder);
 
+// What its tokenizer_config.json says besides (Tokenizer::with_settings); empty without. Errors: those of
+// read_json_file.
+std::string tokenizer_settings(const std::string& folder);
+
 // The tokenizers a run or model folder holds (source.spm, target.spm, vocab.json, or bytes).
 struct Tokenizers {
   data::Tokenizer source, target;

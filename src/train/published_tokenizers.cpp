@@ -136,7 +136,8 @@ std::optional<Tokenizers> published_tokenizers(const std::string& folder,
     const data::Tokenizer t = data::Tokenizer::load(path("tokenizer.json"));
     const std::span<const int32_t> begin = t.sentence_begin();
     return both(t.framed({begin.begin(), begin.end()}, c.eos_id, c.pad_id)
-                    .with_chat_template(chat_template_text(folder)));
+                    .with_chat_template(chat_template_text(folder))
+                    .with_settings(tokenizer_settings(folder)));
   }
   return std::nullopt;
 }

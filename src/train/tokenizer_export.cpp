@@ -52,7 +52,12 @@ void export_tokenizer(const std::string& folder, const model::ModelConfig& confi
                 {"clean_up_tokenization_spaces", false},
                 {"model_input_names", Json::Array{"input_ids", "attention_mask"}},
                 {"model_max_length", config.max_positions}};
-    if (target.pad_id() >= 0) out.add("pad_token", name(target.pad_id()));
+    // Of the folder that it came from: names that this program has no use for, and others need.
+    const Json settings =
+        target.settings().empty() ? Json(Json::Object{}) : parse_json(target.settings(), folder);
+    for (const auto& [key, value] : *settings.if_object()) out.add(key, value);
+    if (target.pad_id() >= 0 && settings.find("pad_token") == nullptr)
+      out.add("pad_token", name(target.pad_id()));
     return write_json_file(folder + "/tokenizer_config.json", out);
   }
   const bool joint = source.pieces() == target.pieces();

@@ -198,6 +198,9 @@ class LanguageModel(unittest.TestCase):
         template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}é"
         with open(f"{base}/tokenizer_config.json", encoding="utf8") as file:
             settings = json.load(file)
+        # So do the names that other programs ask for.
+        names = {"bos_token": "</s>", "unk_token": "<unk>", "additional_special_tokens": ["<pad>"], "add_bos_token": False}
+        settings |= names
         settings["chat_template"] = [{"name": "tools", "template": "no"}, {"name": "default", "template": template}]
         with open(f"{base}/tokenizer_config.json", "w", encoding="utf8") as file:
             json.dump(settings, file)
@@ -218,11 +221,16 @@ class LanguageModel(unittest.TestCase):
         with open(f"{self.root}/tuned/model/chat_template.jinja", encoding="utf8") as file:
             self.assertEqual(file.read(), template)
         os.remove(f"{self.root}/tuned/model/chat_template.jinja")
+        os.remove(f"{self.root}/tuned/model/tokenizer_config.json")
         again = self.run_program("train", "--resume", "--out", f"{self.root}/tuned", "--steps", "5", "--device", "cpu").stderr
         self.assertIn("resumed from", again)
         self.assertIn("step 5/5", again)
         with open(f"{self.root}/tuned/model/chat_template.jinja", encoding="utf8") as file:
             self.assertEqual(file.read(), template)
+        with open(f"{self.root}/tuned/model/tokenizer_config.json", encoding="utf8") as file:
+            kept = json.load(file)
+        self.assertEqual({k: kept.get(k) for k in names}, names)
+        self.assertEqual(kept["pad_token"], settings["pad_token"])
         text = self.run_program("generate", "--model", f"{self.root}/tuned", "--device", "cpu", "--prompt", "ab", "--max-tokens", "5").stdout
         self.assertTrue(text.startswith("ab"), text)
 
