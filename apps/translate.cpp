@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "apps/commands.h"
 #include "apps/source_feed.h"
@@ -17,6 +19,7 @@
 #include "base/log.h"
 #include "base/timed_part.h"
 #include "kernels/decode/beam_step.h"
+#include "model/generation_config.h"
 #include "train/ensemble.h"
 #include "train/line_translator.h"
 #include "train/shortlist_file.h"
@@ -224,6 +227,24 @@ train::LoadedModel load(const TranslateOptions& o, const train::LoadHooks& hooks
   return train::load_ensemble(o.models, o.weights, o.model.device, o.model.precision, hooks);
 }
 
+// What the model's folder says of decoding, and neither it nor a flag brings about here.
+void warn_of_unused(const TranslateOptions& o, const std::string& folder) {
+  const std::map<std::string, bool> given = {
+      {"--no-repeat-ngram", o.no_repeat_ngram != 0},
+      {"--repetition-penalty", o.repetition_penalty != 1},
+      {"--min-length", o.min_length != 0},
+      {"--beam-groups", o.beam_groups != 1},
+      {"--diversity-penalty", o.beam_groups != 1},
+  };
+  for (const model::UnusedField& f : model::unused_decoding(folder)) {
+    if (!f.flag.empty() && given.at(f.flag)) continue;
+    log_warning(fmt::format(
+        "{}/generation_config.json: {} is {:g}, which is not taken from there; {}", folder, f.name,
+        f.value,
+        f.flag.empty() ? "there is no flag for it" : fmt::format("give {} {:g}", f.flag, f.value)));
+  }
+}
+
 }  // namespace
 
 int run_translate(const TranslateOptions& o) {
@@ -247,6 +268,7 @@ int run_translate(const TranslateOptions& o) {
     DecodeOptions given = o.decode;
     if (o.sampling) given.beam = std::max<int64_t>(1, o.nbest);  // a row each
     decode = resolve_decoding(given, m.translate);
+    warn_of_unused(o, m.folder);
     take_rows(o, decode);
     if (o.nbest > decode.beam) {
       throw Error(Errc::invalid_argument, "translate",

@@ -21,36 +21,6 @@ std::optional<config::Value> plain(const Json& json) {
   return std::nullopt;
 }
 
-// What would change the translations and is not taken from the file.
-void warn_of_others(const Json& json, const std::string& path) {
-  struct Field {
-    const char* name;
-    double usual;
-    const char* remedy;
-  };
-  constexpr Field kFields[] = {
-      {"no_repeat_ngram_size", 0, "--no-repeat-ngram"},
-      {"repetition_penalty", 1, "--repetition-penalty"},
-      {"min_length", 0, "--min-length"},
-      {"encoder_no_repeat_ngram_size", 0, nullptr},
-      {"num_beam_groups", 1, "--beam-groups"},
-      {"diversity_penalty", 0, "--diversity-penalty"},
-  };
-  for (const Field& f : kFields) {
-    const Json* value = json.find(f.name);
-    const std::optional<config::Value> given = value != nullptr ? plain(*value) : std::nullopt;
-    const double* number = value != nullptr ? value->if_double() : nullptr;
-    const int64_t* whole = value != nullptr ? value->if_int() : nullptr;
-    if (!given || (number == nullptr && whole == nullptr)) continue;
-    const double says = whole != nullptr ? static_cast<double>(*whole) : *number;
-    if (says == f.usual) continue;
-    log_warning(fmt::format("{}: {} is {:g}, which is not taken from there{}", path, f.name, says,
-                            f.remedy != nullptr
-                                ? fmt::format("; give {} {:g}", f.remedy, says)
-                                : "; translations may repeat what transformers' do not"));
-  }
-}
-
 }  // namespace
 
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
@@ -85,7 +55,6 @@ TranslateConfig read_translate_config(const std::string& folder) {
       log_warning(fmt::format("{}: {} {}; the default is used", path, field, problem));
     }
   };
-  warn_of_others(json, path);
   take(&json, "num_beams", "translate.beam");
   take(&json, "length_penalty", "translate.length_penalty");
   const Json* own = json.find("saturate");
@@ -93,6 +62,36 @@ TranslateConfig read_translate_config(const std::string& folder) {
   take(own, "max_length_offset", "translate.max_length_offset");
   take(own, "batch_tokens", "translate.batch_tokens");
   return run.translate;
+}
+
+std::vector<UnusedField> unused_decoding(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
+  if (!std::filesystem::exists(path)) return {};
+  const Json json = read_json_file(path);
+  struct Field {
+    const char* name;
+    double usual;
+    const char* flag;
+  };
+  constexpr Field kFields[] = {
+      {"no_repeat_ngram_size", 0, "--no-repeat-ngram"},
+      {"repetition_penalty", 1, "--repetition-penalty"},
+      {"min_length", 0, "--min-length"},
+      {"encoder_no_repeat_ngram_size", 0, ""},
+      {"num_beam_groups", 1, "--beam-groups"},
+      {"diversity_penalty", 0, "--diversity-penalty"},
+  };
+  std::vector<UnusedField> unused;
+  for (const Field& f : kFields) {
+    const Json* value = json.find(f.name);
+    if (value == nullptr) continue;
+    const int64_t* whole = value->if_int();
+    const double* number = value->if_double();
+    if (whole == nullptr && number == nullptr) continue;
+    const double says = whole != nullptr ? static_cast<double>(*whole) : *number;
+    if (says != f.usual) unused.push_back({f.name, f.flag, says});
+  }
+  return unused;
 }
 
 }  // namespace saturate::model

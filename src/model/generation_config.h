@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 #include "base/json.h"
@@ -17,5 +18,14 @@ Json to_generation_config(const ModelConfig& config, const TranslateConfig& tran
 // leaves the default. A value out of the key's range is reported and left out. Errors: io and
 // invalid_argument for a file that is no JSON object.
 TranslateConfig read_translate_config(const std::string& folder);
+
+// A field of a translation model's generation_config.json that transformers would obey and that is not
+// taken from there: `flag` of `saturate translate` does the same, empty where none does.
+struct UnusedField {
+  std::string name, flag;
+  double value;
+};
+// Those with another value than transformers' usual one. Errors: as read_translate_config.
+std::vector<UnusedField> unused_decoding(const std::string& folder);
 
 }  // namespace saturate::model

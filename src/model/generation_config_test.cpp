@@ -45,5 +45,23 @@ TEST(GenerationConfig, LeavesTheDefaultsWhereNothingIsSaid) {
   EXPECT_THROW(read_translate_config(folder.path()), Error);
 }
 
+TEST(GenerationConfig, NamesWhatIsNotTakenFromThere) {
+  const TempFolder folder;
+  EXPECT_TRUE(unused_decoding(folder.path()).empty());
+  write_file(folder / "generation_config.json",
+             R"({"num_beams": 4, "no_repeat_ngram_size": 3, "repetition_penalty": 1.0,
+                 "min_length": null, "encoder_no_repeat_ngram_size": 2, "diversity_penalty": "x"})");
+  const std::vector<UnusedField> unused = unused_decoding(folder.path());
+  ASSERT_EQ(unused.size(), 2u);
+  EXPECT_EQ(unused[0].name, "no_repeat_ngram_size");
+  EXPECT_EQ(unused[0].flag, "--no-repeat-ngram");
+  EXPECT_EQ(unused[0].value, 3);
+  EXPECT_EQ(unused[1].flag, "");
+  // What this program writes itself says nothing that it does not do.
+  write_json_file(folder / "generation_config.json",
+                  to_generation_config(model_preset("base"), TranslateConfig()));
+  EXPECT_TRUE(unused_decoding(folder.path()).empty());
+}
+
 }  // namespace
 }  // namespace saturate::model

@@ -276,7 +276,7 @@ void untie_what_differs(const SafetensorsReader& file, ModelConfig& config) {
   const TensorView* table = nullptr;
   for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"})
     if (table == nullptr) table = file.find(name);
-  if (!config.tied_output || output == nullptr || table == nullptr) return;
+  if (output == nullptr || table == nullptr) return;
   if (output->dtype == table->dtype && output->bytes == table->bytes &&
       std::memcmp(output->data, table->data, table->bytes) == 0)
     return;
@@ -295,9 +295,10 @@ void untie_what_differs(const SafetensorsReader& file, ModelConfig& config) {
 }
 
 void add_what_weights_say(const std::string& folder, ModelConfig& config) {
-  if (!holds_weights(folder)) return;
+  const bool language_model = config.kind != ModelKind::encoder_decoder;
+  if ((language_model && !config.tied_output) || !holds_weights(folder)) return;
   const SafetensorsReader file(folder);
-  if (config.kind != ModelKind::encoder_decoder) return untie_what_differs(file, config);
+  if (language_model) return untie_what_differs(file, config);
   const TensorView* bias = file.find("final_logits_bias");
   if (bias != nullptr && bias->elements() == config.vocab_target) {
     std::vector<float> values(static_cast<size_t>(bias->elements()));
