@@ -479,9 +479,12 @@ Tokenizers load_tokenizers(const std::string& folder) {
     const Tokenizer t = Tokenizer::load(path("tokenizer.json"))
                             .framed(ids("before"), eos, frame.integer("pad"), ids("after"))
                             .with_chat_template(chat_template_text(folder));
-    if (const Json* settings = json.find("settings"))
-      return {t.with_settings(settings->dump()), t.with_settings(settings->dump())};
-    return {t, t};
+    const Json* settings = json.find("settings");
+    if (settings == nullptr) return {t, t};
+    if (settings->if_object() == nullptr)
+      frame.fail("settings", "it must be an object; restore the file");
+    const Tokenizer whole = t.with_settings(settings->dump());
+    return {whole, whole};
   }
   if (!fs::exists(path("target.spm"))) return {Tokenizer::bytes(), Tokenizer::bytes()};
   const auto vocab = [&](const char* name) {
