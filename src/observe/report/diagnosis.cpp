@@ -175,8 +175,14 @@ Verdict judge(const Analysis& analysis, const FixReport& fixes) {
     std::swap(first, least);
   // The time is spent on the device where it works most of it and what waits around it is little.
   if (first != nullptr && is_outside_kernels(first->kind) && busy > kMostlyBusy &&
-      first->speedup < kWorthName)
-    std::swap(first, least);
+      first->speedup < kWorthName) {
+    least = first;
+    const auto& worth = fixes.worth;
+    const auto own = std::find_if(worth.begin(), worth.end(), [](const Fix& f) {
+      return f.cures && !is_outside_kernels(f.kind);
+    });
+    first = own == worth.end() ? nullptr : &*own;
+  }
   if (first == nullptr && least == nullptr && fixes.numbers) {
     for (const Fix& f : fixes.not_worth)
       if (is_outside_kernels(f.kind) && f.speedup >= kWorth &&

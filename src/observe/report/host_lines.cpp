@@ -225,8 +225,9 @@ std::optional<Named> lines_of_verdict(const Diagnosis& g) {
   if (id == "communication_bound" || id == "imbalance_bound")
     add_work(d.communication_lines, "of the communication");
   if (id == "gpu_bound") {
-    const auto first = std::find_if(g.fixes.worth.begin(), g.fixes.worth.end(),
-                                    [](const Fix& f) { return f.cures; });
+    const auto first = std::find_if(g.fixes.worth.begin(), g.fixes.worth.end(), [](const Fix& f) {
+      return f.cures && !is_outside_kernels(f.kind);
+    });
     if (g.fixes.numbers && first != g.fixes.worth.end() && is_product_fix(first->kind))
       add_work(d.product_lines, "of these products' time");
     if (g.fixes.numbers && first != g.fixes.worth.end()) {
