@@ -231,7 +231,9 @@ class Watch(unittest.TestCase):
         report, out, _ = self.report("--subscriber", "--module", "--steps", "60")
         self.assertIn("callbacks: 0\n", out)
         self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave"})
-        self.assertFalse([n for n in report["capture"]["notes"] if "capture lost" in n])
+        notes = report["capture"]["notes"]
+        self.assertFalse([n for n in notes if "capture lost" in n])
+        self.assertTrue([n for n in notes if "took CUPTI's callbacks in second 0" in n], notes)
 
     def test_a_profiler_of_the_older_interface_finds_it_free(self):
         report, out, _ = self.report("--other-profiler", "--steps", "60", environment={"FAKE_CUPTI_VERSION": "130500"})

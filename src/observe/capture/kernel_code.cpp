@@ -69,8 +69,7 @@ bool computes_double(std::string_view code) {
 bool names_narrow_type(std::string_view name) {
   std::string kernel(name.substr(0, 512));
   for (char& c : kernel) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const std::string_view type :
-       {"float", "half", "bfloat", "f32", "f16", "bf16", "fp32", "fp16"}) {
+  for (const std::string_view type : {"float", "half", "f32", "f16", "fp32", "fp16"}) {
     for (size_t at = kernel.find(type); at != std::string::npos; at = kernel.find(type, at + 1))
       if (kernel.compare(at, 7, "float64") != 0) return true;
   }

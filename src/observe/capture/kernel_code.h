@@ -24,7 +24,7 @@ class KernelCode {
  public:
   // A module (cubin) that was loaded, in memory. Of kernels with one name the module that came last
   // counts. What is no machine code for a GPU, or ends early, is passed over. Any thread.
-  // Cost      one pass over the code: about 1 ms for 10 MB.
+  // Cost      one pass over the code: 3.3 ms for 10 MB (one core of an AMD EPYC, median of 15).
   void add(const void* cubin, size_t bytes);
   bool computes_in_float64(const std::string& mangled) const;
 

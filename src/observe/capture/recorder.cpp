@@ -33,6 +33,8 @@ constexpr int64_t kLeastPace = 10;  // calls in a stretch that give a pace
 // Records may come this much after their end: a buffer is handed over when all in it is complete.
 constexpr int64_t kDisorderNs = 2'000'000'000;
 constexpr uint32_t kMostCallbacks = 2048;
+constexpr const char* kByNames =
+    "what new kernels compute in is known by their names alone, not by their code";
 // Before this version of CUPTI, JAX often ends with CUDA_ERROR_LAUNCH_FAILED under the capture: on
 // an H200 four runs of five with flushes, three of eight without; of three with 13.5 and flushes
 // none. Why is not known; programs that change their graphs are not flushed with older ones.
@@ -244,8 +246,10 @@ void Recorder::watch_code(bool shared) {
   void* own = api_.subscriber;
   if (!shared) {
     if (api_.subscribe == nullptr || api_.unsubscribe_v1 == nullptr ||
-        api_.subscribe(&own, on_callback, nullptr) != kSuccess)
+        api_.subscribe(&own, on_callback, nullptr) != kSuccess) {
+      trace_.notes.push_back("CUPTI's callbacks are another's: " + std::string(kByNames));
       return;
+    }
     subscriber_ = own;
   }
   api_.enable_callback(1, own, kDomainResource, kModuleLoaded);
@@ -262,9 +266,23 @@ void Recorder::on_callback(void*, uint32_t domain, uint32_t callback, const void
   }
 }
 
-void Recorder::leave_callbacks() noexcept {
-  if (dead_) return;
-  if (void* own = subscriber_.exchange(nullptr)) api_.unsubscribe_v1(own);
+bool Recorder::leave_callbacks() noexcept {
+  void* own = subscriber_.exchange(nullptr);
+  if (own != nullptr) api_.unsubscribe_v1(own);
+  return own != nullptr;
+}
+
+void Recorder::on_other_subscriber() {
+  Recorder& r = *the_recorder;
+  if (!r.leave_callbacks() || r.stopped_) return;
+  const std::lock_guard lock(r.file_mutex_);
+  try {
+    r.trace_.notes.push_back("the program took CUPTI's callbacks in second " +
+                             std::to_string((now_ns() - r.started_ns_) / 1'000'000'000) +
+                             ": from then on " + kByNames);
+  } catch (const std::exception&) {
+    r.dead_ = true;
+  }
 }
 
 void Recorder::set_mode(Mode mode) {
@@ -338,7 +356,6 @@ void Recorder::on_completed(void* context, uint32_t stream, uint8_t* buffer, siz
 
 void Recorder::on_other_profiler() { the_recorder->yield(); }
 void Recorder::on_neighbour() { the_recorder->note_neighbour(); }
-void Recorder::on_other_subscriber() { the_recorder->leave_callbacks(); }
 
 void Recorder::on_ending(Ending ending, int signal) { the_recorder->last_words(ending, signal); }
 
@@ -648,6 +665,7 @@ void Recorder::before_fork() noexcept { file_mutex_.lock(); }
 void Recorder::after_fork_in_parent() noexcept { file_mutex_.unlock(); }
 void Recorder::after_fork_in_child() noexcept {
   dead_ = true;
+  subscriber_ = nullptr;  // the parent's
   forget_endings();
   file_mutex_.unlock();
 }

@@ -49,9 +49,9 @@ class Recorder {
   void yield() noexcept;
   // Another is about to use it beside us, which CUPTI allows. Safe for any thread.
   void note_neighbour() noexcept;
-  // Gives back CUPTI's callbacks: kernels that are loaded from then on are known by their names
-  // alone. Safe for any thread, more than once.
-  void leave_callbacks() noexcept;
+  // Gives back CUPTI's callbacks, if we have them: kernels that are loaded from then on are known by
+  // their names alone. Safe for any thread, more than once; returns whether we had them.
+  bool leave_callbacks() noexcept;
 
   // Around fork(): the child has no threads and must not touch the file.
   void before_fork() noexcept;
