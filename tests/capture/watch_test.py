@@ -223,7 +223,6 @@ class Watch(unittest.TestCase):
             several = ["--neighbour"] if version != "0" else []
             report, _, _ = self.report("--module", "--steps", "60", *several, environment={"FAKE_CUPTI_VERSION": version})
             self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave [float64]"})
-            self.assertIn("float32 in place of float64", json.dumps(report))
         report, _, _ = self.report("--module", "--steps", "60", environment={"SATURATE_CAPTURE_WITHOUT": "code"})
         self.assertEqual({k["name"] for k in report["devices"][0]["kernels"]}, {"wave"})
 
