@@ -240,12 +240,105 @@ def fourth_set(repositories, random):
         tokens(repositories / "cgarciae+nanoGPT-jax/data/shakespeare", random, ("train.bin", "val.bin"), 300000)
 
 
+def proteins(file, random):
+    """Two to five hundred amino acids each, in FASTA's format."""
+    letters = np.array(list("LAGVSERTIDPKQNFYMHWC"))
+    with open(file, "w") as fasta:
+        for i in range(4000):
+            fasta.write(f">protein{i:05}\n{''.join(random.choice(letters, random.integers(200, 500)))}\n")
+
+
+def pets(folder, random):
+    """JPEG files of 500 x 375 pixels of 37 breeds, as many as the set's; sixteen pictures, over and over."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for i in range(7390):
+        if i < 16:
+            small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8))
+            small.resize((500, 375)).save(folder / "picture.jpg", quality=90)
+            files.append((folder / "picture.jpg").read_bytes())
+            (folder / "picture.jpg").unlink()
+        (folder / f"breed{i % 37:02}_{i}.jpg").write_bytes(files[i % 16])
+
+
+def speech(folder, random):
+    """Recordings of two to ten seconds at 22 050 Hz: 64 of them, named over and over."""
+    import wave
+
+    (folder / "wavs").mkdir(parents=True, exist_ok=True)
+    for i in range(64):
+        number = random.integers(2 * 22050, 10 * 22050)
+        sound = np.sin(np.cumsum(random.uniform(0.01, 0.3, number // 2000 + 1).repeat(2000)[:number]))
+        with wave.open(str(folder / f"wavs/made-up-{i:02}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(22050)
+            file.writeframes((10000 * sound + random.normal(0, 300, number)).astype(np.int16).tobytes())
+    for name, number in (("training", 12950), ("validation", 150)):
+        (folder / f"{name}.txt").write_text("".join(f"made-up-{i % 64:02}|words|words\n" for i in range(number)))
+
+
+def objects(folder, random):
+    """Photographs of 640 x 480 pixels, 64 named over and over, with seven boxes each, as the set of objects tells of them."""
+    from PIL import Image
+
+    (folder / "train2017").mkdir(parents=True, exist_ok=True)
+    (folder / "annotations").mkdir(exist_ok=True)
+    for i in range(64):
+        small = Image.fromarray(random.integers(256, size=(60, 80, 3), dtype=np.uint8))
+        small.resize((640, 480)).save(folder / f"train2017/{i:012}.jpg", quality=90)
+    images = [{"id": i, "file_name": f"{i % 64:012}.jpg", "width": 640, "height": 480} for i in range(4000)]
+    boxes = []
+    for image in images:
+        for _ in range(random.integers(1, 14)):
+            w, h = (float(x) for x in random.uniform(20, 300, 2))
+            x, y = random.uniform(0, 640 - w), random.uniform(0, 480 - h)
+            boxes.append({"image_id": image["id"], "bbox": [x, y, w, h], "category_id": int(random.integers(1, 91)),
+                          "area": w * h, "iscrowd": 0})
+    described = {"images": images, "annotations": boxes}
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(described))
+
+
+def bodies(folder, random):
+    """Paths of five charged bodies: 49 places and speeds of each."""
+    for split, number in (("train", 3000), ("valid", 200), ("test", 200)):
+        charges = random.choice([-1.0, 1.0], (number, 5, 1))
+        speeds = random.normal(0, 0.5, (number, 1, 3, 5)) + random.normal(0, 0.02, (number, 49, 3, 5)).cumsum(axis=1)
+        places = random.normal(0, 1, (number, 1, 3, 5)) + 0.1 * speeds.cumsum(axis=1)
+        for name, values in (("loc", places), ("vel", speeds), ("charges", charges),
+                             ("edges", charges * charges.transpose(0, 2, 1))):
+            np.save(folder / f"{name}_{split}_charged5_initvel1small.npy", values)
+
+
+def fifth_set(repositories, random):
+    if (repositories / "facebookresearch+esm").is_dir():
+        proteins(repositories / "facebookresearch+esm/proteins.fasta", random)
+    if (repositories / "huggingface+accelerate").is_dir():
+        pets(repositories / "huggingface+accelerate/examples/pets", random)
+    if (repositories / "jik876+hifi-gan").is_dir():
+        speech(repositories / "jik876+hifi-gan/LJSpeech-1.1", random)
+    if (repositories / "facebookresearch+detr").is_dir():
+        objects(repositories / "facebookresearch+detr/coco", random)
+    if (repositories / "vgsatorras+egnn").is_dir():
+        bodies(repositories / "vgsatorras+egnn/n_body_system/dataset", random)
+    if (repositories / "jhhuang96+ConvLSTM-PyTorch").is_dir():
+        with gzip.open(repositories / "jhhuang96+ConvLSTM-PyTorch/data/train-images-idx3-ubyte.gz", "wb") as file:
+            some = random.integers(256, size=(60, 28, 28), dtype=np.uint8)
+            file.write(struct.pack(">4i", 2051, 60000, 28, 28) + some.tobytes() * 1000)
+    if (repositories / "vpj+jax_transformer").is_dir():
+        letters = random.choice(list("abcdefghijklmnopqrstuvwxyz .,:;!?ABCDEFGHIJKLMNOPQRSTUVWXYZ"), 1115000)
+        (repositories / "vpj+jax_transformer/tiny_shakespeare.txt").write_text("It " + "".join(letters))
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
         second_set(repositories, np.random.default_rng(1))
     third_set(repositories, np.random.default_rng(2))
     fourth_set(repositories, np.random.default_rng(3))
+    fifth_set(repositories, np.random.default_rng(4))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)
