@@ -281,7 +281,7 @@ def speech(folder, random):
 
 
 def objects(folder, random):
-    """Photographs of 640 x 480 pixels, 64 named over and over, with seven boxes each, as the set of objects tells of them."""
+    """Photographs of 640 x 480 pixels, 64 named over and over, with seven boxes each, described as the real set is."""
     from PIL import Image
 
     (folder / "train2017").mkdir(parents=True, exist_ok=True)
@@ -325,8 +325,8 @@ def fifth_set(repositories, random):
         bodies(repositories / "vgsatorras+egnn/n_body_system/dataset", random)
     if (repositories / "jhhuang96+ConvLSTM-PyTorch").is_dir():
         with gzip.open(repositories / "jhhuang96+ConvLSTM-PyTorch/data/train-images-idx3-ubyte.gz", "wb") as file:
-            some = random.integers(256, size=(60, 28, 28), dtype=np.uint8)
-            file.write(struct.pack(">4i", 2051, 60000, 28, 28) + some.tobytes() * 1000)
+            some = random.integers(256, size=(30, 28, 28), dtype=np.uint8)
+            file.write(struct.pack(">4i", 2051, 60000, 28, 28) + some.tobytes() * 2000)
     if (repositories / "vpj+jax_transformer").is_dir():
         letters = random.choice(list("abcdefghijklmnopqrstuvwxyz .,:;!?ABCDEFGHIJKLMNOPQRSTUVWXYZ"), 1115000)
         (repositories / "vpj+jax_transformer/tiny_shakespeare.txt").write_text("It " + "".join(letters))

@@ -15,10 +15,8 @@ EDITS = [
     ("main.py", 5, 5, "from transformers import AutoModelForCausalLM, LlamaConfig"),
     ("main.py", 17, 23, """\
     torch.set_default_dtype(torch.float16)
-    config = LlamaConfig()
-    config.dtype = torch.float16
     with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(LlamaConfig())  # its defaults are those of 7 B parameters
     torch.set_default_dtype(torch.float32)
 """),
     ("main.py", 59, 59, "    tokenizer = None"),
