@@ -104,9 +104,10 @@ struct ServeOptions {
   int64_t shortlist_first = 100, shortlist_best = 100;
   std::vector<std::string> languages;  // [NAME=]SOURCE-TARGET
   std::string host = "127.0.0.1";
-  int64_t port = 8000;   // 0: one that is free
-  std::string keys;      // file; empty: everybody may ask
-  int64_t queue = 4096;  // lines or sequences that may wait, of each model
+  int64_t port = 8000;               // 0: one that is free
+  std::string keys;                  // file; empty: everybody may ask
+  std::vector<std::string> origins;  // whose pages may ask from a browser
+  int64_t queue = 4096;              // lines or sequences that may wait, of each model
   int64_t connections = 1024;
   int64_t max_body = int64_t{1} << 20;
   double timeout = 60, drain = 30;           // seconds: of an answer, of the end

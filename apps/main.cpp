@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <system_error>
 
@@ -739,6 +740,11 @@ int main(int argc, char** argv) {
     return exit_code_of(e);
   } catch (const std::bad_alloc&) {
     log_error(apps::kOutOfMemory);
+    return kExitMachine;
+  } catch (const std::filesystem::filesystem_error& e) {
+    // What no command expected of a file: of two the second is the one that was written.
+    const std::string path = (e.path2().empty() ? e.path1() : e.path2()).string();
+    log_error("[main] " + path + ": " + e.code().message());
     return kExitMachine;
   } catch (const std::system_error& e) {
     const bool limit = e.code() == std::errc::resource_unavailable_try_again;

@@ -166,6 +166,7 @@ int run_serve(const ServeOptions& o) {
   options.http = {.host = o.host,
                   .port = static_cast<int>(o.port),
                   .limits = {.body_bytes = static_cast<size_t>(o.max_body)},
+                  .origins = o.origins,
                   .connections = o.connections,
                   .answer_seconds = o.timeout,
                   .stop_signals = {SIGTERM, SIGINT},

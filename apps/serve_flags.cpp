@@ -34,6 +34,19 @@ CLI::App* define_serve(CLI::App& app, ServeOptions& serve) {
       ->capture_default_str();
   c.add_option("--keys", serve.keys, "file with a key a line; a request must bring one of them")
       ->type_name("FILE");
+  c.add_option(
+       "--cors", serve.origins,
+       "origin whose pages may ask from a browser, as https://example.org, or * for all; may "
+       "be given again")
+      ->type_name("ORIGIN")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool origin = text.find("://") != std::string::npos && text.back() != '/';
+            return text == "*" || origin ? std::string()
+                                         : text + " is no origin; give SCHEME://HOST[:PORT], or *";
+          },
+          ""))
+      ->allow_extra_args(false);
   c.add_option("--languages", serve.languages,
                "of a translation model that does not say its own; may be given again")
       ->type_name("[NAME=]en-pt")

@@ -37,6 +37,7 @@ struct HttpConnection {
   uint64_t exchange = 0;            // while answering
   std::weak_ptr<Exchange> waiting;  // who is to answer it
   std::string method, path, last;
+  std::string origin;  // that is told that it may ask, or none
   bool keep_alive = false, chunked = false, streaming = false;
   int status = 0;
   std::chrono::steady_clock::time_point since;  // the request was whole
@@ -78,6 +79,7 @@ class HttpLoop : public std::enable_shared_from_this<HttpLoop> {
   void refuse(HttpConnection& c, const HttpProblem& problem);
   void answer(HttpConnection& c, const HttpReply& reply);
   void answered(HttpConnection& c);
+  void take_request(HttpConnection& c, const HttpRequest& request);
   void write_head(HttpConnection& c, const HttpReply& reply, bool whole);
   void time_is_over(HttpConnection& c);
   void gone(HttpConnection& c);    // the client; frees `c`

@@ -270,10 +270,16 @@ void HttpLoop::process(HttpConnection& c) {
   }
 }
 
+// What an answer needs to know of its request.
+void HttpLoop::take_request(HttpConnection& c, const HttpRequest& request) {
+  c.method = request.method;
+  c.path = request.path;
+  c.origin = allowed_origin(options.origins, request.header("origin"));
+}
+
 // Of a request that never became one: nothing behind it can be understood either.
 void HttpLoop::refuse(HttpConnection& c, const HttpProblem& problem) {
-  c.method = c.parser.request().method;
-  c.path = c.parser.request().path;
+  take_request(c, c.parser.request());
   c.keep_alive = false;
   c.since = Clock::now();
   answer(c, problem_(c.path, problem));
@@ -282,8 +288,7 @@ void HttpLoop::refuse(HttpConnection& c, const HttpProblem& problem) {
 void HttpLoop::dispatch(HttpConnection& c) {
   HttpRequest request = std::move(c.parser.request());
   c.state = State::answering;
-  c.method = request.method;
-  c.path = request.path;
+  take_request(c, request);
   c.keep_alive = request.keep_alive;
   c.chunked = !request.http_1_0;
   c.streaming = false;
@@ -310,9 +315,11 @@ void HttpLoop::write_head(HttpConnection& c, const HttpReply& reply, bool whole)
                                  status_phrase(reply.status), date_now());
   if (!reply.type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.type);
   for (const auto& [name, value] : reply.headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (whole) {
+  if (!c.origin.empty())
+    head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", c.origin);
+  if (whole && reply.status != 204) {
     head += fmt::format("Content-Length: {}\r\n", reply.body.size());
-  } else if (c.chunked) {
+  } else if (!whole && c.chunked) {
     head += "Transfer-Encoding: chunked\r\n";
   }
   head += c.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";

@@ -272,6 +272,13 @@ std::vector<std::pair<std::string, std::string>> parse_form(std::string_view tex
   return out;
 }
 
+std::string allowed_origin(const std::vector<std::string>& allowed, std::string_view origin) {
+  if (origin.empty()) return {};
+  for (const std::string& one : allowed)
+    if (one == "*" || one == origin) return one;
+  return {};
+}
+
 std::string_view status_phrase(int status) noexcept {
   switch (status) {
     case 200:

@@ -82,6 +82,10 @@ class HttpParser {
 // name=value&... of a form or a query, decoded; '+' is a space. What is malformed stays as it is.
 std::vector<std::pair<std::string, std::string>> parse_form(std::string_view text);
 
+// What a page of `origin` is told as the one that may ask: itself where it is one of `allowed`, "*"
+// where that is, "" otherwise and for no page.
+std::string allowed_origin(const std::vector<std::string>& allowed, std::string_view origin);
+
 // The phrase that goes with a status: "Not Found".
 std::string_view status_phrase(int status) noexcept;
 

@@ -25,6 +25,8 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;  // 0: one that is free
   HttpLimits limits = {};
+  // Pages of these may ask from a browser (Access-Control-Allow-Origin): "https://a.org", "*" for all.
+  std::vector<std::string> origins = {};
   int64_t connections = 1024;  // one more is answered with 503
   double read_seconds = 30;    // for a whole request, from its first byte: 408
   double answer_seconds =

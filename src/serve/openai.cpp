@@ -130,7 +130,7 @@ void parse_prompts(JsonFields& fields, const Json& body, CompletionRequest& r) {
     }
     return ids;
   };
-  if (!fields.has("prompt")) fields.fail("prompt", "it is missing; give the text to continue");
+  if (!fields.has("prompt")) fields.fail("prompt", "give the text to continue");
   if (const std::string* text = prompt.if_string()) {
     r.prompts.emplace_back(*text);
     return;
@@ -200,7 +200,7 @@ CompletionRequest parse_chat(const Json& body) {
     if (role == "developer") role = "system";
     if (role != "system" && role != "user" && role != "assistant")
       parts.fail("role", "it must be system, developer, user or assistant");
-    if (!parts.has("content")) parts.fail("content", "it is missing");
+    if (!parts.has("content")) parts.fail("content", "give the text of the message");
     r.messages.push_back({role, text_of(parts, "content", message["content"])});
     static_cast<void>(parts.has("name"));
     refuse_unless(parts, "tool_calls", message["tool_calls"].size() == 0,

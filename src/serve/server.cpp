@@ -16,6 +16,31 @@
 namespace saturate::serve {
 namespace {
 
+constexpr const char* kForms =
+    "send JSON (Content-Type: application/json); forms of name=value go to /translate, text/plain "
+    "to "
+    "/v1/translate, none of them compressed";
+
+// What of a body's form nothing here reads, as its header says it; else "".
+std::string unreadable_form(const HttpRequest& request) {
+  const std::string_view coding = request.header("content-encoding");
+  if (!coding.empty() && coding != "identity")
+    return fmt::format("Content-Encoding {:.100}", coding);
+  const std::string_view type = request.header("content-type");
+  return type.starts_with("multipart/") ? fmt::format("Content-Type {:.100}", type) : "";
+}
+
+// A browser's question before a request of another origin (https://fetch.spec.whatwg.org): whether it
+// may have this method and these headers. Which origins may ask is told with every answer.
+HttpReply preflight(const HttpRequest& request) {
+  const std::string_view headers = request.header("access-control-request-headers");
+  HttpReply reply{.status = 204, .type = "", .headers = {}};
+  reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST");
+  if (!headers.empty()) reply.headers.emplace_back("Access-Control-Allow-Headers", headers);
+  reply.headers.emplace_back("Access-Control-Max-Age", "600");
+  return reply;
+}
+
 constexpr std::chrono::seconds kLookAtFolders{5};
 constexpr const char* kRetrySeconds = "1";
 
@@ -116,6 +141,8 @@ void Server::receive(const Shared& exchange) {
     return refuse(501, "languages are not detected here; give the source's code");
   if (route == std::end(kRoutes))
     return refuse(404, fmt::format("there is no {:.200}; / lists what there is", r.path));
+  if (r.method == "OPTIONS" && !allowed_origin(options_.http.origins, r.header("origin")).empty())
+    return exchange->reply(preflight(r));
   const bool reads = route->method == "GET";
   if (r.method != route->method && !(reads && r.method == "HEAD")) {
     HttpReply reply = error_reply(r.path, 405, fmt::format("{} takes {}", path, route->method));
@@ -125,6 +152,8 @@ void Server::receive(const Shared& exchange) {
   // LibreTranslate's key may stand in the JSON that is read later.
   if (!route->open && r.path != "/translate" && !authorised(r))
     return refuse(401, "a key is needed: Authorization: Bearer KEY");
+  if (const std::string form = unreadable_form(r); !reads && !form.empty())
+    return refuse(415, fmt::format("{} cannot be read here; {}", form, kForms));
   if (path == "/") {
     return exchange->reply(
         {.body = kPage,

@@ -189,6 +189,62 @@ TEST(Serve, AdaptersAreModelsByName) {
   EXPECT_NE(none.body.find("lm, idle, other"), std::string::npos) << none.body;
 }
 
+TEST(Serve, LinesEndAsTheyDoOnAnySystem) {
+  const Running s;
+  const std::string lf = s.post("/v1/translate", "a cat\n\n b\n", "text/plain").body;
+  EXPECT_EQ(s.post("/v1/translate", "a cat\r\n\r\n b\r\n", "text/plain").body, lf);
+  EXPECT_EQ(lf.find('\r'), std::string::npos);
+}
+
+TEST(Serve, RefusesBodiesInFormsThatNothingHereReads) {
+  const Running s;
+  const Answer form = s.post("/translate", "--x\r\n", "multipart/form-data; boundary=x");
+  EXPECT_EQ(form.status, 415);
+  EXPECT_NE(form.body.find("name=value"), std::string::npos) << form.body;
+  EXPECT_EQ(
+      s.post("/v1/completions", "{}", "application/json", "Content-Encoding: gzip\r\n").status,
+      415);
+  EXPECT_EQ(s.post("/v1/translate", R"({"texts":["a"]})", "application/json",
+                   "Content-Encoding: identity\r\n")
+                .status,
+            200);
+}
+
+TEST(Serve, PagesOfOtherOriginsAskWhereTheyMay) {
+  const Running closed;
+  const std::string from = "Origin: https://a.org\r\n";
+  EXPECT_EQ(closed.client().ask("OPTIONS /v1/models", "", from).status, 405);
+  EXPECT_EQ(closed.client().ask("GET /health", "", from).header("access-control-allow-origin"), "");
+
+  const Running s({.http = {.port = 0, .origins = {"https://a.org", "http://localhost:3000"}},
+                   .keys = "secret\n"});
+  const Answer asked =
+      s.client().ask("OPTIONS /v1/chat/completions", "",
+                     from +
+                         "Access-Control-Request-Method: POST\r\n"
+                         "Access-Control-Request-Headers: authorization,content-type\r\n");
+  EXPECT_EQ(asked.status, 204) << "a browser asks without its key";
+  EXPECT_EQ(asked.header("access-control-allow-origin"), "https://a.org");
+  EXPECT_EQ(asked.header("access-control-allow-headers"), "authorization,content-type");
+  EXPECT_EQ(asked.header("content-length"), "");
+  Client two = s.client();
+  EXPECT_EQ(two.ask("GET /v1/models", "", from).header("access-control-allow-origin"),
+            "https://a.org")
+      << "a refusal is read by its page too";
+  EXPECT_EQ(two.ask("GET /health", "", "").header("access-control-allow-origin"), "")
+      << "the next request of a connection has its own";
+  EXPECT_EQ(
+      two.ask("GET /health", "", "Origin: https://b.org\r\n").header("access-control-allow-origin"),
+      "");
+  EXPECT_EQ(two.ask("OPTIONS /health", "", "Origin: https://b.org\r\n").status, 405);
+
+  const Running all({.http = {.port = 0, .origins = {"*"}}});
+  const Answer stream =
+      all.post("/v1/completions", R"({"prompt":"a","max_tokens":2,"stream":true})",
+               "application/json", from);
+  EXPECT_EQ(stream.header("access-control-allow-origin"), "*");
+}
+
 TEST(Serve, AnswersEveryEndpoint) {
   const Running s;
   EXPECT_EQ(s.get("/health").body, "{\"status\":\"ok\"}\n");
@@ -487,7 +543,9 @@ TEST(Serve, RefusesWhatItCannotDoAndSaysWhy) {
       {"/v1/translate", R"({"texts":["a"],"model":"lm"})", "no translation model", 400},
       {"/v1/translate", R"({"texts":["a"],"model":"zz"})", "models here: mt", 404},
       {"/v1/translate", "{\"texts\":[\"\xFF\"]}", "no valid JSON", 400},
-      {"/v1/completions", R"({"model":"lm"})", "prompt is missing", 400},
+      {"/v1/translate", R"({"texts":["a\u0000b"]})", "NUL", 400},
+      {"/translate", R"({"q":"a\u0000b","source":"en","target":"pt"})", "NUL", 400},
+      {"/v1/completions", R"({"model":"lm"})", "prompt is missing: give the text", 400},
       {"/v1/completions", R"({"prompt":[-1]})", "token ids", 400},
       {"/v1/completions", R"({"prompt":[100000]})", "below", 400},
       {"/v1/completions", R"({"prompt":"a","temperature":-1})", "temperature is -1", 400},

@@ -21,6 +21,8 @@ struct TextLines {
 
 std::vector<int32_t> encode(const TranslationEngine& engine, std::string_view line,
                             const LanguageFrame& frame) {
+  if (line.find('\0') != std::string_view::npos)
+    throw RequestError(400, "a text has a NUL character; remove it, or send UTF-8 if it is UTF-16");
   return frame.source ? engine.encode(line, *frame.source) : engine.encode(line);
 }
 
@@ -30,13 +32,11 @@ TextLines split(const TranslationEngine& engine, std::string_view text, const La
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
     const bool blank = trim(line).empty();
     lines.source.push_back(blank ? -1 : std::ssize(sources));
     lines.kept.emplace_back(blank ? line : std::string_view());
-    if (!blank) {
-      if (line.back() == '\r') line.remove_suffix(1);
-      sources.push_back(encode(engine, line, frame));
-    }
+    if (!blank) sources.push_back(encode(engine, line, frame));
     if (end == text.size()) return lines;
     text.remove_prefix(end + 1);
   }
