@@ -26,6 +26,10 @@ std::optional<config::Value> plain(const Json& json) {
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate) {
   Json out = {{"max_length", config.max_positions}};
   add_special_ids(out, config);
+  if (!config.sampling.empty()) {
+    const Json kept = parse_json(config.sampling, "sampling of the model");
+    for (const Json::Member& field : *kept.if_object()) out.add(field.key, field.value);
+  }
   if (config.kind != ModelKind::encoder_decoder) return out;
   out.add("decoder_start_token_id", config.decoder_start_id);
   out.add("forced_eos_token_id", config.eos_id);
@@ -37,6 +41,25 @@ Json to_generation_config(const ModelConfig& config, const TranslateConfig& tran
                            {"max_length_offset", translate.max_length_offset},
                            {"batch_tokens", translate.batch_tokens}});
   return out;
+}
+
+std::string sampling_of(const Json& json) {
+  constexpr const char* kFields[] = {"do_sample",
+                                     "temperature",
+                                     "top_k",
+                                     "top_p",
+                                     "min_p",
+                                     "typical_p",
+                                     "repetition_penalty",
+                                     "no_repeat_ngram_size",
+                                     "encoder_no_repeat_ngram_size",
+                                     "min_length",
+                                     "max_new_tokens"};
+  Json kept = Json::Object{};
+  for (const char* name : kFields)
+    if (const Json* value = json.find(name); value != nullptr && plain(*value))
+      kept.add(name, *value);
+  return kept.size() == 0 ? "" : kept.dump();
 }
 
 TranslateConfig read_translate_config(const std::string& folder) {

@@ -14,6 +14,10 @@ namespace saturate::model {
 // lies under "saturate".
 Json to_generation_config(const ModelConfig& config, const TranslateConfig& translate);
 
+// The fields of a generation_config.json (of the object `json`) that say how transformers draws tokens,
+// with plain values, as one JSON object; "" without. Source: transformers' GenerationConfig.
+std::string sampling_of(const Json& json);
+
 // How the model in `folder` decodes; what its generation_config.json does not say, or no such file,
 // leaves the default. A value out of the key's range is reported and left out. Errors: io and
 // invalid_argument for a file that is no JSON object.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/testing/temp_folder.h"
+#include "model/hf_config.h"
 
 namespace saturate::model {
 namespace {
@@ -43,6 +44,23 @@ TEST(GenerationConfig, LeavesTheDefaultsWhereNothingIsSaid) {
   EXPECT_NE(said.find("length_penalty must be a number from 0 to 10, got -1"), said.npos) << said;
   write_file(path, "[]");
   EXPECT_THROW(read_translate_config(folder.path()), Error);
+}
+
+TEST(GenerationConfig, KeepsHowOthersDraw) {
+  const TempFolder folder;
+  write_json_file(folder / "config.json", to_hf_config(model_preset("gpt2-124m")));
+  write_file(folder / "generation_config.json",
+             R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": null,
+                 "bad_words_ids": [[1]], "transformers_version": "4.51"})");
+  const ModelConfig read = read_model_config(folder.path());
+  EXPECT_EQ(read.sampling, R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95})");
+  EXPECT_EQ(model_config_from_json(to_json(read), "here"), read);
+  const Json written = to_generation_config(read, {});
+  EXPECT_EQ(sampling_of(written), read.sampling);
+  EXPECT_EQ(written.find("bad_words_ids"), nullptr);
+  ModelConfig damaged = read;
+  damaged.sampling = "[1]";
+  EXPECT_THROW(validate(damaged), Error);
 }
 
 TEST(GenerationConfig, NamesWhatIsNotTakenFromThere) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "model/generation_config.h"
 #include "model/hf_config.h"
 #include "model/hf_weights.h"
 #include "model/marian_npz.h"
@@ -403,11 +404,12 @@ ModelConfig from_hf_config(const Json& json, const std::string& where) {
 namespace {
 
 // Llama 3's instruct models name all ids that end an answer in this file alone.
-void add_ends(const std::string& folder, ModelConfig& c) {
+void add_generation(const std::string& folder, ModelConfig& c) {
   const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
   if (!std::filesystem::exists(path)) return;
   const Json json = read_json_file(path);
   JsonFields in(json, "model", path);
+  c.sampling = sampling_of(json);
   for (const int64_t id : read_ids(in, json, "eos_token_id")) {
     if (id < 0 || id >= c.vocab_target)
       in.fail("eos_token_id", fmt::format("the vocabulary has {} ids", c.vocab_target));
@@ -436,7 +438,7 @@ ModelConfig read_model_config(const std::string& folder) {
   const Json json = read_json_file(path);
   ModelConfig c = from_hf_config(json, path);
   if (*json["model_type"].if_string() == "saturate") return c;
-  add_ends(folder, c);
+  add_generation(folder, c);
   add_what_weights_say(folder, c);
   return c;
 }

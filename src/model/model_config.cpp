@@ -98,6 +98,7 @@ void visit_family_fields(Config& c, Visit visit) {
   visit("full_attention_every", c.full_attention_every);
   visit("scaled_final_norm", c.scaled_final_norm);
   visit("more_eos_ids", c.more_eos_ids);
+  visit("sampling", c.sampling);
 }
 
 struct FieldWriter {
@@ -143,6 +144,7 @@ struct FieldReader {
     std::istringstream list(in.text(name));
     for (std::string item; std::getline(list, item, ',');) value.push_back(item);
   }
+  void operator()(const char* name, std::string& value) { value = in.text(name); }
   void operator()(const char* name, std::vector<int64_t>& value) {
     for (const Json& id : in.list(name)) {
       if (id.if_int() == nullptr) in.fail(name, "a list of ids is needed");
@@ -348,6 +350,9 @@ void validate(const ModelConfig& c) {
        "the last sum is left without a norm; set final_norm to true");
   validate_positions(c);
   validate_attention(c);
+  const std::optional<Json> sampling = try_parse_json(c.sampling);
+  need(c.sampling.empty() || (sampling && sampling->if_object()), "sampling is " + c.sampling,
+       "it must be one JSON object");
   need_probability("dropout", c.dropout);
   need_probability("attention_dropout", c.attention_dropout);
   need_probability("activation_dropout", c.activation_dropout);

@@ -93,6 +93,9 @@ struct ModelConfig {
   int64_t eos_id = -1;
   std::vector<int64_t> more_eos_ids = {};  // end a text as eos_id does
   int64_t decoder_start_id = -1;           // first input of the decoder; encoder_decoder needs it
+  // How programs that read generation_config.json draw from the model unless told otherwise: its
+  // fields by sampling_of() as one JSON object, or "". Kept for them; nothing here follows it.
+  std::string sampling = {};
   // Adapters, which alone train then. They lie in folders of their own (adapter_folder.h): files of
   // the model, and to_json(), do not know of them.
   Lora lora;
