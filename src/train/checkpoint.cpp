@@ -61,6 +61,7 @@ Json state_json(const StepState& s, const RunProgress& p, const ParameterStore& 
               {"validations_without_gain", p.validations_without_gain},
               {"loader", p.loader.to_json()},
               {"frozen", std::move(frozen)},
+              {"texts", to_json(p.texts)},
               {"started_from", p.origin.from},
               {"initial_weights", p.origin.weights}};
 }
@@ -284,6 +285,7 @@ RunProgress read_checkpoint(const std::string& folder, TrainingStep& step, Param
   p.best_step = f.has("best_score") ? f.integer("best_step") : -1;
   p.validations_without_gain = f.integer("validations_without_gain");
   p.loader = data::PackerState::from_json(f.text("loader"));
+  p.texts = text_identity_from(json, state_path);
 
   read_owned(model::SafetensorsReader(folder + kStateFile), store, step.stream());
   read_residual(folder + kResidualFile, step, store);

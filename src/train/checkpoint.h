@@ -8,6 +8,7 @@
 #include "model/model_config.h"
 #include "ops/layout.h"
 #include "train/corpora.h"
+#include "train/text_identity.h"
 #include "train/together.h"
 #include "train/training_step.h"
 
@@ -26,6 +27,7 @@ struct RunProgress {
   int64_t best_step = -1;  // -1: nothing validated yet
   int64_t validations_without_gain = 0;
   RunOrigin origin;
+  TextIdentity texts;  // of training now; of validation when best_score was judged
 };
 
 // What of a run's state each rank holds.

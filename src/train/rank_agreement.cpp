@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string_view>
 
@@ -16,11 +14,10 @@
 #include "base/error.h"
 #include "base/features.h"
 #include "train/model_setup.h"
+#include "train/text_identity.h"
 
 namespace saturate::train {
 namespace {
-
-namespace fs = std::filesystem;
 
 // They decide how fast a rank works or what it prints, never what is computed: hosts of one job may
 // have different numbers of cores. train.device is compared by its kind.
@@ -76,33 +73,6 @@ RunConfig with_preset(const RunConfig& config) {
   c.data.vocab_size = vocabulary_size(config);
   c.data.max_length = longest_sentence(config);
   return c;
-}
-
-// FNV-1a, 64 bit.
-uint64_t hash_of(std::string_view bytes, uint64_t h = 0xcbf29ce484222325ull) {
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
-
-// Size and a hash of 64 KiB at the beginning, the middle and the end of a file; the same path may
-// lead to another file on another host. Pipes and standard input cannot be looked at.
-std::string fingerprint_of_file(const std::string& path) {
-  std::error_code error;
-  if (path == "-" || (fs::exists(path, error) && !fs::is_regular_file(path, error)))
-    return "a pipe";
-  const uint64_t size = fs::file_size(path, error);
-  std::ifstream in(path, std::ios::binary);
-  if (error || !in) return "a file that cannot be read";
-  constexpr uint64_t kPart = 65536;
-  std::string part(kPart, '\0');
-  uint64_t h = hash_of("");
-  for (const uint64_t at : {uint64_t{0}, size / 2, size > kPart ? size - kPart : 0}) {
-    in.clear();
-    in.seekg(static_cast<std::streamoff>(at));
-    in.read(part.data(), static_cast<std::streamsize>(kPart));
-    h = hash_of({part.data(), static_cast<size_t>(in.gcount())}, h);
-  }
-  return fmt::format("{} bytes (samples {:016x})", size, h);
 }
 
 std::string packed(const Settings& settings) {

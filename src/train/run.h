@@ -96,6 +96,7 @@ class Run {
   } validation_;
   std::optional<data::BatchLoader> loader_;
   RunProgress progress_state_;
+  TextIdentity texts_;  // that this start was given
   std::optional<RunProgress> before_best_;  // what counted before the model that is being written
   std::optional<Throughput> throughput_;
 

@@ -225,11 +225,16 @@ bool Run::start_or_resume() {
     if (!from) log_warning("nothing to resume in " + config_.out + "; starting from the beginning");
   }
   int64_t done = 0;
+  texts_ = text_identity(config_);
   if (from) {
     check_continues(from->folder, model_config_, corpora_);
     if (!initial_) check_tokenizer_settings(config_.out, config_);
     if (!model_config_.lora.empty()) load_initial_weights(*initial_, store_, ranks_);
     progress_state_ = read_checkpoint(from->folder, *step_, store_);
+    check_same_text(progress_state_.texts, texts_, config_);
+    if (progress_state_.texts.train.empty())
+      progress_state_.texts = texts_;  // an earlier version's
+    progress_state_.texts.train = texts_.train;
     done = from->step;
     log_info(fmt::format("resumed from {} at step {}", from->folder, done));
   } else {
@@ -251,6 +256,7 @@ bool Run::start_or_resume() {
     }
     store_.reset_average(step_->stream());
     step_->synchronize();
+    progress_state_.texts = texts_;
   }
   if (initial_) progress_state_.origin = {initial_->from, initial_->weights};
   done_ = logged_ = saved_ = validated_ = began_at_ = done;

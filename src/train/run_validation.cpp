@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "train/rank_action.h"
 #include "train/run.h"
 
@@ -124,6 +125,7 @@ void Run::join_best() {
   if (!output_ || output_->join_model() || !before_best_) return;
   progress_state_.best_score = before_best_->best_score;
   progress_state_.best_step = before_best_->best_step;
+  progress_state_.texts = before_best_->texts;
   progress_state_.validations_without_gain = before_best_->validations_without_gain;
 }
 
@@ -132,7 +134,8 @@ void Run::join_best() {
 bool Run::take_if_best(int64_t step, double score) {
   if (saved_ == done_) saved_ = -1;  // that checkpoint does not know of this validation
   RunProgress& p = progress_state_;
-  if (!std::isfinite(score) || (p.best_step >= 0 && score <= p.best_score)) {
+  const bool comparable = judges_alike(p.texts, texts_);
+  if (!std::isfinite(score) || (p.best_step >= 0 && comparable && score <= p.best_score)) {
     ++p.validations_without_gain;
     return false;
   }
@@ -141,6 +144,11 @@ bool Run::take_if_best(int64_t step, double score) {
   };
   before_best_ = p;
   output_->begin_model(step, write);
+  if (!comparable && p.best_step >= 0)
+    log_info(
+        fmt::format("the best of step {} was judged by another text or metric: scores begin anew",
+                    p.best_step));
+  p.texts = texts_;
   p.best_score = score;
   p.best_step = step;
   p.validations_without_gain = 0;

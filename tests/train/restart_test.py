@@ -97,6 +97,30 @@ class Restarts(unittest.TestCase):
         said = self.resume("--steps", "4", "--train", f"{self.root}/moved.en", f"{self.root}/train.pt")
         self.assertRegex(said, r"changed .*data.train \[.*moved.en.*\(was \[.*train.en")
 
+    def test_another_training_text_is_refused(self):
+        self.run_it(self.command(3))
+        with open(f"{self.root}/train.en", encoding="utf8") as file:
+            lines = file.readlines()
+        with open(f"{self.root}/train.en", "w", encoding="utf8") as file:
+            file.writelines(lines[::-1])  # as many bytes, as many lines
+        said = self.resume("--steps", "6", expect=2)
+        self.assertIn("train.en: it was", said)
+        self.assertIn("--init-from", said)
+        with open(f"{self.root}/train.en", "w", encoding="utf8") as file:
+            file.writelines(lines)
+        self.assertIn("at step 3", self.resume("--steps", "6"))
+
+    def test_scores_of_another_validation_text_begin_anew(self):
+        self.run_it(self.command(4, **{"validate.every_steps": 2}))
+        with open(f"{self.root}/other.en", "w", encoding="utf8") as en, \
+                open(f"{self.root}/other.pt", "w", encoding="utf8") as pt:
+            en.write("zyx wvu tsr qpo\n" * 5)  # a worse loss than before
+            pt.write("98 76 54 32 10\n" * 5)
+        said = self.resume("--steps", "6", "--valid", f"{self.root}/other.en", f"{self.root}/other.pt")
+        self.assertIn("of step 4 was judged by another text", said)
+        self.assertRegex(said, r"at step 6: loss .*\(best\)")
+        self.assertNotIn("another text", self.resume("--steps", "8"))
+
     def test_what_cannot_be_resumed_is_said(self):
         self.assertIn("holds no run to resume", self.resume(expect=2))
         self.assertIn("nothing to resume; give --resume --out DIR", self.run_it([PROGRAM, "train", "--resume"], 2))
