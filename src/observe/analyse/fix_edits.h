@@ -62,7 +62,8 @@ struct EditSettings {
   bool scattered = false;      // copies that find_scattered_weights() found
   double of_model =
       0;  // of the time, what models and backward passes keep the device waiting; 0: not known
-  double looped = 0;          // of the operations, those that find_loops() found
+  double of_line = 0;  // of the time, what the line that keeps it waiting most does; 0: not known
+  double looped = 0;   // of the operations, those that find_loops() found
   int64_t micro_batches = 1;  // of a step
   double fed = 0;             // share of large copies to the host that long host work waits for
   double clock_speed = 1;     // of the full clock

@@ -64,10 +64,11 @@ FixFinder::FixFinder(const Replay& replay, const Analysis& analysis, const Clock
   settings_.micro_batches = replay.micro_batches();
   settings_.looped = static_cast<double>(looped) / static_cast<double>(std::max<int64_t>(1, all));
   settings_.fed = static_cast<double>(fed) / static_cast<double>(std::max<int64_t>(1, out));
-  if (!analysis.devices.empty() && analysis.devices.front().host_lines.samples >= kFewSamples)
-    settings_.of_model =
-        analysis.devices.front().host_lines.model_ns /
-        static_cast<double>(std::max<int64_t>(1, analysis.devices.front().budget.total_ns()));
+  if (const HostLines& lines = d.host_lines; lines.samples >= kFewSamples) {
+    const auto total = static_cast<double>(std::max<int64_t>(1, d.budget.total_ns()));
+    settings_.of_model = lines.model_ns / total;
+    if (!lines.lines.empty()) settings_.of_line = lines.lines.front().share * lines.idle_ns / total;
+  }
   settings_.prepared =
       static_cast<double>(prepared) / std::max(1.0, base_ * static_cast<double>(replay.steps()));
   growth_ = find_growth(analysis.steps);
@@ -103,9 +104,11 @@ Fix FixFinder::find(FixKind kind) const {
     constexpr double kMuch = 1.2;
     if (base_ / surely >= kMuch)
       widen(f, base_ / surely, std::min(kMostJoined, base_ / step(kinds, Assume::ahead)));
-    // A compiled model leaves the optimizer, the loader and what else lies outside of it.
-    if (!f.ceiling && settings_.of_model > 0)
-      f.low = std::min(f.low, 1 / (1 - std::min(settings_.of_model, 1 - 1 / kMostJoined)));
+    // A compiled model leaves the optimizer, the loader and what else lies outside of it. Where there
+    // is no model (JAX, CuPy) people join the operations of the line that issues most, and not all.
+    const double joined = settings_.of_model > 0 ? settings_.of_model : settings_.of_line / 2;
+    if (!f.ceiling && joined > 0)
+      f.low = std::min(f.low, 1 / (1 - std::min(joined, 1 - 1 / kMostJoined)));
   } else if (kind == FixKind::recompute) {
     set_recompute(f, surely);
   } else if (kind == FixKind::micro_batches) {

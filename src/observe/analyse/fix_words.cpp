@@ -136,6 +136,11 @@ void add_words(Fix& f, const Analysis& analysis, const ClockHold& clock,
             "; {:.0f}% of the time is the model's and its backward pass's, "
             "which is all that torch.compile(model) takes",
             100 * settings.of_model);
+      else if (!f.ceiling && settings.of_line > 0)
+        f.assumes += fmt::format(
+            "; at least half of what the line that issues most keeps the device waiting, {:.0f}% "
+            "of the time",
+            100 * settings.of_line);
       break;
     }
     case FixKind::host_work:

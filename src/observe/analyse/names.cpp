@@ -134,6 +134,11 @@ bool is_copy(std::string_view kernel) {
                      "wrapped_concatenate", "wrapped_broadcast"});
 }
 
+bool is_concatenation(std::string_view kernel) {
+  return has_any(kernel.substr(0, 512),
+                 {"CatArrayBatchedCopy", "cupy_concatenate", "wrapped_concatenate"});
+}
+
 bool is_gather(std::string_view kernel) {
   return has_any(kernel.substr(0, 512),
                  {"vectorized_gather_kernel", "indexSelect", "index_select"});

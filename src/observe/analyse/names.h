@@ -53,6 +53,7 @@ bool is_rounding(std::string_view kernel);
 // Whether a kernel writes elsewhere what it reads and does nothing else: other strides, several as
 // one, one several times. Not a look-up by indices, nor one that changes the type.
 bool is_copy(std::string_view kernel);
+bool is_concatenation(std::string_view kernel);  // one that puts several into one
 // Whether a kernel picks rows by their indices: a look-up, or a copy in another order.
 bool is_gather(std::string_view kernel);
 // Whether a kernel fills a tensor with one value.

@@ -42,9 +42,9 @@ struct ReplayOp {
   bool of_operand = false, of_weight = false;
   bool of_scattered = false;  // a copy of weights into one block: find_scattered_weights()
   bool of_update = false;     // a large copy within the device, of what a part of is written then
-  // A kernel that only copies, by its name; and the next one on its stream, where that takes no
+  // A kernel that only copies, by its name; one that puts several into one; and the next one on its stream, where that takes no
   // longer than the copies before it: find_readers_of_copies().
-  bool copies = false, reads_copies = false;
+  bool copies = false, joins = false, reads_copies = false;
   // A softmax, by its name; what lies with one between two products that are an attention's, and its
   // products: find_written_attention().
   bool softmax = false, beside_attention = false, of_weights = false, of_attention = false;

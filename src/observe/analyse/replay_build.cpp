@@ -182,7 +182,8 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
     kGathers = 2097152,
     kSlow = 4194304,
     kRecurrent = 8388608,
-    kDoubleCode = 16777216
+    kDoubleCode = 16777216,
+    kJoins = 33554432
   };
   std::vector<uint32_t> of_name(trace.names.size(), kUnread);
   const auto from =
@@ -272,6 +273,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
         if (op.kind == OpKind::kernel && is_integer_product(name)) known |= kInteger;
         if (op.kind == OpKind::kernel && is_partial_update(name)) known |= kUpdates;
         if (op.kind == OpKind::kernel && is_copy(name)) known |= kCopies;
+        if ((known & kCopies) && is_concatenation(name)) known |= kJoins;
         if (op.kind == OpKind::kernel && is_detour_transform(name)) known |= kDetour;
         if (op.kind == OpKind::kernel && is_sort(name)) known |= kSorts;
         if (op.kind == OpKind::kernel && is_gather(name)) known |= kGathers;
@@ -297,6 +299,7 @@ void Replay::build(const Trace& trace, const HostTimeline& host, uint32_t device
       r.integer_product = known & kInteger;
       r.updates_part = known & kUpdates;
       r.copies = known & kCopies;
+      r.joins = known & kJoins;
       r.detour = known & kDetour;
       r.sorts = known & kSorts;
       r.gathers = known & kGathers;
@@ -365,7 +368,7 @@ void Replay::find_readers_of_copies() {
   for (ReplayOp& op : ops_) {
     int64_t& ns = copied_ns[op.stream];
     if (op.copies) {
-      ns += op.duration_ns;
+      if (!op.joins) ns += op.duration_ns;  // which has each row once
       continue;
     }
     if (op.blocks == 0) continue;

@@ -64,6 +64,20 @@ TEST(KernelCopies, OfRepeatedRowsAreNamedWithWhatReadsThem) {
   }
 }
 
+// Half of each head's numbers before the other half (rotary positions): no row is there twice.
+TEST(KernelCopies, ThatPutSeveralIntoOneLeaveAsMuchToRead) {
+  const Told told = tell([](Simulator& s, int) {
+    s.kernel("nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 8'000'000);
+    for (int k = 0; k < 2; ++k)
+      s.kernel("void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::", 500'000);
+    s.kernel("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast",
+             900'000);
+  });
+  const Fix* f = find(told.fixes, FixKind::kernel_copies);
+  EXPECT_GT(f->high, 1.0);
+  EXPECT_LE(f->high, 1.11 * 9.9 / 8.9) << "the copies' own time and a tenth";
+}
+
 // What reads the copies and takes longer than they do has work of its own.
 TEST(KernelCopies, ThatAreShortPromiseTheirOwnTimeAlone) {
   const Told told = tell(decoder(8, true, 100'000));

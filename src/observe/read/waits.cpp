@@ -181,7 +181,41 @@ void follow_deciders(Trace& trace) {
   trace.sort();
 }
 
+// Whether samples found a thread in the wait of PyTorch's loader for its workers.
+class LoaderStacks {
+ public:
+  explicit LoaderStacks(const Trace& trace)
+      : waits_(trace.stacks.size()), of_(trace.threads.size()) {
+    for (uint32_t i = 0; i < waits_.size(); ++i) {  // callers come first
+      const StackNode& n = trace.stacks[i];
+      waits_[i] = (n.caller != kNoStack && waits_[n.caller]) ||
+                  (trace.names[n.function].ends_with("_try_get_data") &&
+                   trace.names[n.file].ends_with("torch/utils/data/dataloader.py"));
+    }
+    for (const HostSample& s : trace.samples) of_[s.thread].push_back(&s);
+  }
+
+  // Of the samples of its thread during `span` that found it asleep, most.
+  bool found_in(const HostSpan& span) const {
+    const auto& samples = of_[span.thread];
+    auto at = std::partition_point(samples.begin(), samples.end(),
+                                   [&](const HostSample* s) { return s->end_ns < span.start_ns; });
+    size_t asleep = 0, waiting = 0;
+    for (; at != samples.end() && (*at)->start_ns <= span.end_ns; ++at) {
+      if ((*at)->state != HostState::blocked || (*at)->stack == kNoStack) continue;
+      ++asleep;
+      waiting += waits_[(*at)->stack] ? 1 : 0;
+    }
+    return 2 * waiting > asleep;
+  }
+
+ private:
+  std::vector<bool> waits_;                         // by stack
+  std::vector<std::vector<const HostSample*>> of_;  // by thread, in order
+};
+
 void mark_loader_waits(Trace& trace) {
+  const LoaderStacks stacks(trace);
   std::map<std::pair<uint32_t, int64_t>, bool> copies_in;  // by process and correlation
   for (const DeviceOp& op : trace.ops) {
     if (op.correlation != kNoCorrelation)
@@ -220,10 +254,13 @@ void mark_loader_waits(Trace& trace) {
         span.end_ns - std::min<int64_t>(500'000, (span.end_ns - span.start_ns) / 2);
     const auto next = std::partition_point(all.begin(), all.end(),
                                            [&](const Issue& i) { return i.start_ns < after; });
-    if (next == all.end() || !next->copy_in) continue;
+    // A loop that asks for a batch before it has used the one it copied (Accelerate) issues kernels
+    // next: there the stack says what it waits for.
+    const bool seen = span.kind == SpanKind::blocked && stacks.found_in(span);
+    if (!seen && (next == all.end() || !next->copy_in)) continue;
     const Lull* const around = lull_of(span);
     // A short sleep in long work of the thread's own is not what the copy waited for.
-    if (span.kind == SpanKind::blocked && around != nullptr &&
+    if (!seen && span.kind == SpanKind::blocked && around != nullptr &&
         3 * around->slept_ns < around->end_ns - around->start_ns)
       continue;
     span.kind = SpanKind::loader;

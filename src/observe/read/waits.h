@@ -22,7 +22,8 @@ void place_waits(Trace& trace);
 // does not know leaves all as it is. `trace` is sorted, and is afterwards. Cost: O(n log n).
 void follow_deciders(Trace& trace);
 
-// Calls a wait a loader's (blocked, for a file or the network) when the first thing that its thread
+// Calls a wait a loader's (blocked, for a file or the network) when stacks show its thread in the wait
+// of PyTorch's loader for its workers, or when the first thing that its thread
 // issues afterwards is a copy to the device, and, where it is not known what for, waits are at
 // least a third of the pause between two calls: without marks in the program that is what separates it from other waits. Where the wait is
 // most of a pause between two calls, the code around it is the loader's too, and the whole pause

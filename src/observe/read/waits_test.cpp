@@ -206,6 +206,29 @@ TEST(LoaderWaits, AreThoseBeforeACopyIn) {
     EXPECT_EQ(span.kind, t.names[span.name] == "poll" ? SpanKind::loader : SpanKind::blocked);
 }
 
+// Accelerate's loop asks for the next batch before it hands out the one that it copied already.
+TEST(LoaderWaits, AreWhereTheStackShowsTheLoader) {
+  Trace t = calls_at({0, 20, 40});  // launches; nothing is copied
+  sleep(t, 2, 18);
+  sleep(t, 22, 38);
+  const auto frame = [&](uint32_t caller, const char* function, const char* file) {
+    return t.stacks.add({caller, t.names.add(function), t.names.add(file)});
+  };
+  const uint32_t loop = frame(kNoStack, "train", "cv_example.py");
+  const uint32_t loader = frame(frame(loop, "_MultiProcessingDataLoaderIter._try_get_data",
+                                      "/site-packages/torch/utils/data/dataloader.py"),
+                                "select", "selectors.py");
+  const uint32_t other = frame(loop, "select", "selectors.py");
+  for (const auto& [ms, stack] :
+       {std::pair{5, loader}, {10, loader}, {15, other}, {25, other}, {30, loader}, {35, other}})
+    t.samples.push_back({ms * kMs, ms * kMs, 1, 0, stack, 0, 0, kNoStack, HostState::blocked});
+  t.sort();
+  mark_loader_waits(t);
+  ASSERT_EQ(t.spans.size(), 2u);
+  EXPECT_EQ(t.spans[0].kind, SpanKind::loader);
+  EXPECT_EQ(t.spans[1].kind, SpanKind::blocked);
+}
+
 // What the loader's own code does around the wait belongs to it.
 TEST(LoaderWaits, TakeTheWholePauseWhenTheyAreMostOfIt) {
   for (const int64_t code_ns : {500'000, 1'500'000}) {
