@@ -26,7 +26,8 @@ def SummaryWriter(folder):
     ("earlystopping.py", 21, 21, "        self.val_loss_min = np.inf"),
 ]
 REPAIR = [("main.py", 153, 153, '            with torch.autocast("cuda", torch.bfloat16):\n'
-                                "                pred = net(inputs)  # B,S,C,H,W")]
+                                "                pred = net(inputs)  # B,S,C,H,W\n"
+                                "            pred = pred.float()")]
 OTHER_REPAIRS = {"memory": [("main.py", 63, 64, "torch.backends.cudnn.benchmark = True")]}
 STEPS = 180
 WARM_UP = 15

@@ -31,3 +31,4 @@ REPAIR = []
 STEPS = 150
 WARM_UP = 15
 BEFORE = 3
+REMEDIES = {"kernel_copies": [("lib/eval.py", 107, 107, "        lm_logits = model(inputs, use_cache=False).logits")]}
