@@ -346,7 +346,7 @@ class Runs(BadInput):
                                 ({"model.decoder_layers": 2}, "decoder_layers 1"), ({"optimizer.ema_decay": 0.9}, "average")]:
             self.refused(self.resume(run, settings), "step-00000004", *says, "new folder")
         one = [self.file("one.en", "hello\n"), self.file("one.pt", "ola\n")]
-        self.refused(self.resume(run, train=one), "corpus")
+        self.refused(self.resume(run, train=one), "one.en: it was", "--init-from")
         shutil.rmtree(f"{run}/data")
         self.refused(self.resume(run, {"data.vocab_size": 150}), "step-00000004")
         run = self.copy(self.run_folder)

@@ -149,12 +149,16 @@ class Failures(unittest.TestCase):
             self.assertIn("restart 1 of 1 from the last checkpoint", said)
 
     def test_the_last_failure_is_the_launchers(self):
-        self.start(2, "--restart", "1")
-        for _ in range(2):
-            self.wait_for_checkpoint()
-            found = children(self.processes[1].pid)
-            os.kill(found[0], signal.SIGKILL)
-            time.sleep(2.5)
+        self.start(2, "--restart", "1", **{"train.max_steps": 1_000_000})
+        self.wait_for_checkpoint()
+        killed = set()
+        end = time.monotonic() + LIMIT_S
+        while len(killed) < 2 and time.monotonic() < end:
+            for child in set(children(self.processes[1].pid)) - killed:
+                time.sleep(1.5 * len(killed))  # the second once it trains again
+                os.kill(child, signal.SIGKILL)
+                killed.add(child)
+            time.sleep(0.01)
         first, second = self.end()
         self.assertEqual(first[0], 1, first[1])
         self.assertEqual(second[0], -signal.SIGKILL, second[1])
