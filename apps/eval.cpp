@@ -54,37 +54,23 @@ void print_model_scores(const EvalOptions& o, std::span<const train::TextScore> 
   out.close();
 }
 
-// The run that a model lies in: the folder given, or that of its model/ or of a checkpoint. Other folders
-// may hold a config.toml of another program.
-std::optional<std::string> run_of(const std::string& model) {
-  namespace fs = std::filesystem;
-  const fs::path folder = (fs::absolute(model) / "").lexically_normal().parent_path();
-  if (folder.filename() == "model") return folder.parent_path().string();
-  if (folder.parent_path().filename() == "checkpoints")
-    return folder.parent_path().parent_path().string();
-  if (fs::exists(folder / "model") || fs::exists(folder / "checkpoints")) return folder.string();
-  return std::nullopt;
-}
-
 // How the text is read: as asked, by the file's name, or as the run was trained; scores are of lines.
 // The key of JSONL is the run's.
 data::CorpusSpec spec_of(const EvalOptions& o) {
   using data::CorpusFormat;
   const std::string& file = o.test.front();
-  const std::optional<std::string> run = run_of(o.model.model);
-  const auto settings = run ? train::read_run_settings(*run) : std::nullopt;
+  const train::TextForm of_run = train::text_form_of(o.model.model);
   std::string format = o.format;
   for (const char* ending : {".jsonl", ".jsonl.gz", ".jsonl.zst"})
     if (format == "auto" && file.ends_with(ending)) format = "jsonl";
-  if (format == "auto" && settings && !o.score) format = settings->data.format;
+  if (format == "auto" && !of_run.format.empty() && !o.score) format = of_run.format;
   data::CorpusSpec spec;
   spec.format = format == "stream"  ? CorpusFormat::stream
                 : format == "jsonl" ? CorpusFormat::jsonl
                                     : CorpusFormat::lines;
   spec.paths = {file};
   spec.source_key.clear();
-  if (settings && settings->data.languages.size() == 1)
-    spec.text_key = settings->data.languages.front();
+  if (!of_run.key.empty()) spec.text_key = of_run.key;
   return spec;
 }
 

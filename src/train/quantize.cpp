@@ -16,6 +16,7 @@
 #include "model/marian_npz.h"
 #include "model/safetensors.h"
 #include "model/transformer.h"
+#include "train/run_settings.h"
 #include "train/whole_folder.h"
 
 namespace saturate::train {
@@ -142,7 +143,10 @@ QuantizedFolder quantize_folder(const std::string& from, const std::string& to) 
   if (json.find(kKey) != nullptr) {
     refuse(from + " was quantized by another program; give a folder of F32, F16 or BF16 weights");
   }
-  json.add(kKey, Json({{"quant_method", "saturate"}, {"bits", 8}}));
+  Json how = {{"quant_method", "saturate"}, {"bits", 8}};
+  if (const TextForm text = text_form_of(from); !text.format.empty() && text.format != "auto")
+    how.add("text", Json{{"format", text.format}, {"key", text.key}});
+  json.add(kKey, std::move(how));
   QuantizedFolder result;
   for (const auto& entry : fs::directory_iterator(from)) {
     if (entry.path().extension() == ".safetensors") result.bytes_before += entry.file_size();

@@ -11,6 +11,7 @@
 #include "base/config_keys.h"
 #include "base/durable_file.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "train/corpora.h"
 #include "train/named_text.h"
 
@@ -91,6 +92,38 @@ void check_tokenizer_settings(const std::string& folder, const RunConfig& now) {
                     "leave it out, or start a new run",
                     name, is.empty() ? "the preset's" : is, was.empty() ? "the preset's" : was));
   }
+}
+
+namespace {
+
+// Other folders may hold a config.toml of another program.
+std::optional<std::string> run_of(const std::string& model) {
+  const fs::path folder = (fs::absolute(model) / "").lexically_normal().parent_path();
+  if (folder.filename() == "model") return folder.parent_path().string();
+  if (folder.parent_path().filename() == "checkpoints")
+    return folder.parent_path().parent_path().string();
+  if (fs::exists(folder / "model") || fs::exists(folder / "checkpoints")) return folder.string();
+  return std::nullopt;
+}
+
+}  // namespace
+
+TextForm text_form_of(const std::string& model) {
+  if (const std::optional<std::string> run = run_of(model)) {
+    const std::optional<RunConfig> settings = read_run_settings(*run);
+    if (!settings) return {};
+    const std::vector<std::string>& keys = settings->data.languages;
+    return {settings->data.format, keys.size() == 1 ? keys.front() : ""};
+  }
+  const fs::path config = fs::path(model) / "config.json";
+  if (!fs::is_regular_file(config)) return {};
+  const Json json = read_json_file(config.string());
+  const Json& kept = json["quantization_config"]["text"];
+  const auto text = [&](const char* key) {
+    const std::string* value = kept[key].if_string();
+    return value == nullptr ? std::string() : *value;
+  };
+  return {text("format"), text("key")};
 }
 
 void check_text_is_there(const RunConfig& config) {

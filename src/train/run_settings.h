@@ -25,6 +25,15 @@ void check_tokenizer_settings(const std::string& folder, const RunConfig& now);
 // 0.002), ..."; empty when nothing changed.
 std::string changed_settings(const std::string& folder, const RunConfig& now);
 
+// How a model's text is read where nobody says it: data.format, and the key of JSONL where there is
+// one; both empty where that is not known.
+struct TextForm {
+  std::string format, key;
+};
+// Of the run that `model` is, or whose model/ or checkpoint it is; of a folder that quantize made, what
+// it kept of that. Errors: those of read_run_settings and read_json_file.
+TextForm text_form_of(const std::string& model);
+
 // Refuses to resume a run whose text is gone, unless it was given anew. Errors: io with the path
 // and the flag that says where it is now.
 void check_text_is_there(const RunConfig& config);

@@ -107,6 +107,9 @@ class LanguageModel(unittest.TestCase):
         self.assertEqual(windows, f"{-(-tokens // 32)} windows of 32")
         # Validation leaves out a rest that fills no window.
         self.assertAlmostEqual(loss, validation, delta=0.01)
+        self.run_program("quantize", "--model", f"{self.root}/run", "--out", f"{self.root}/int8")
+        quantized = self.run_program("eval", "--model", f"{self.root}/int8", "--device", "cpu", "--test", valid).stdout
+        self.assertIn(f"{tokens} tokens in {windows})", quantized)
         lines_loss, lines_tokens, documents = self.perplexity("--test", valid, "--format", "lines")
         self.assertEqual(documents, "40 lines")
         self.assertNotAlmostEqual(lines_loss, loss, delta=1e-4)
