@@ -220,6 +220,7 @@ void check_continues(const std::string& folder, const model::ModelConfig& config
   saved.dropout = config.dropout;
   saved.attention_dropout = config.attention_dropout;
   saved.activation_dropout = config.activation_dropout;
+  saved.sampling = config.sampling;  // said to others alone
   if (config.positions != model::PositionKind::learned) saved.max_positions = config.max_positions;
   const Json before = model::to_json(saved), now = model::to_json(config);
   for (const Json::Member& m : *now.if_object()) {

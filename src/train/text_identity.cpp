@@ -87,19 +87,20 @@ TextIdentity text_identity_from(const Json& state, const std::string& path) {
 
 void check_same_text(const TextIdentity& before, const TextIdentity& now, const RunConfig& config) {
   if (before.train.empty() || before.train == now.train) return;
-  constexpr const char* kRemedy =
+  const std::string remedy = fmt::format(
       "its place in the text would be another; resume with the text that it had, or start a new "
-      "run from its model: --init-from RUN/model in a folder of its own";
+      "run from its model: --init-from {}/model and another --out",
+      config.out);
   if (before.train.size() != now.train.size()) {
     throw Error(Errc::invalid_argument, "resume",
                 fmt::format("data.train: the run had {} training files and now has {}; {}",
-                            before.train.size(), now.train.size(), kRemedy));
+                            before.train.size(), now.train.size(), remedy));
   }
   for (size_t i = 0; i < now.train.size(); ++i) {
     if (before.train[i] == now.train[i]) continue;
     throw Error(Errc::invalid_argument, "resume",
                 fmt::format("{}: it was {} when the run last wrote a checkpoint and is {} now; {}",
-                            config.data.train[i], before.train[i], now.train[i], kRemedy));
+                            config.data.train[i], before.train[i], now.train[i], remedy));
   }
 }
 
