@@ -744,7 +744,11 @@ int main(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& e) {
     // What no command expected of a file: of two the second is the one that was written.
     const std::string path = (e.path2().empty() ? e.path1() : e.path2()).string();
-    log_error("[main] " + path + ": " + e.code().message());
+    log_error("[main] " + path + ": " + e.code().message() +
+              (e.code() == std::errc::no_space_on_device ? "; free some, or give another folder"
+               : e.code() == std::errc::permission_denied
+                   ? "; give yourself the right to it, or another folder"
+                   : ""));
     return kExitMachine;
   } catch (const std::system_error& e) {
     const bool limit = e.code() == std::errc::resource_unavailable_try_again;
