@@ -17,9 +17,8 @@ namespace saturate::serve {
 namespace {
 
 constexpr const char* kForms =
-    "send JSON (Content-Type: application/json); forms of name=value go to /translate, text/plain "
-    "to "
-    "/v1/translate, none of them compressed";
+    "send JSON (Content-Type: application/json); forms of name=value go to /translate, "
+    "text/plain to /v1/translate, none of them compressed";
 
 // What of a body's form nothing here reads, as its header says it; else "".
 std::string unreadable_form(const HttpRequest& request) {
