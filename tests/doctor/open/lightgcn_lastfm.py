@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LightGCN learns what listeners like from Last.fm's 42 000 pairs: a graph of 6 381 nodes, 2048 comparisons a step, Adam.
 
-An engineer sees the GPU idle for half a second at the start of every epoch of 21 steps: a Python loop draws a listener,
-a liked and an unliked artist 42 000 times, ten microseconds each, while the steps of the epoch together take a tenth of
+An engineer sees the GPU idle for a fifth of a second at the start of every epoch of 21 steps: a Python loop draws a listener,
+a liked and an unliked artist 42 000 times, five microseconds each, while the steps of the epoch together take a third of
 that. The repair draws all at once with NumPy and draws again those that were liked after all. The other repair keeps
 each step's loss on the GPU and reads the sum once an epoch. In both variants the tables are read without pandas,
 logging's package is left out, and no epoch begins with a test; the compiled sampler, which the program does without
@@ -18,15 +18,15 @@ COMMAND = ["main.py", "--decay=1e-4", "--lr=0.001", "--layer=3", "--seed=2020", 
            "--recdim=64", "--tensorboard=0"]
 EDITS = [
     ("code/main.py", 6, 6, ""),
-    ("code/main.py", 33, 33, ""),
+    ("code/main.py", 33, 35, "    raise SystemExit('no package for it')"),
     ("code/main.py", 43, 45, ""),
     ("code/Procedure.py", 20, 20, ""),
     ("code/utils.py", 17, 17, ""),
     ("code/utils.py", 21, 21, "    raise ImportError('no compiled sampler')"),
     ("code/dataloader.py", 15, 15, ""),
-    ("code/dataloader.py", 83, 83, "        trainData = np.loadtxt(join(path, 'data1.txt'), dtype=np.int64)"),
-    ("code/dataloader.py", 85, 85, "        testData  = np.loadtxt(join(path, 'test1.txt'), dtype=np.int64)"),
-    ("code/dataloader.py", 87, 87, "        trustNet  = np.loadtxt(join(path, 'trustnetwork.txt'), dtype=np.int64)"),
+    ("code/dataloader.py", 83, 83, "        trainData = np.loadtxt(join(path, 'data1.txt'), np.int64, usecols=(0, 1))"),
+    ("code/dataloader.py", 85, 85, "        testData  = np.loadtxt(join(path, 'test1.txt'), np.int64, usecols=(0, 1))"),
+    ("code/dataloader.py", 87, 87, "        trustNet  = np.loadtxt(join(path, 'trustnetwork.txt'), np.int64)"),
     ("code/dataloader.py", 95, 95, "        self.trainUser = np.array(trainData[:, 0])"),
     ("code/dataloader.py", 97, 97, "        self.trainItem = np.array(trainData[:, 1])"),
     ("code/dataloader.py", 99, 99, "        self.testUser  = np.array(testData[:, 0])"),

@@ -332,6 +332,80 @@ def fifth_set(repositories, random):
         (repositories / "vpj+jax_transformer/tiny_shakespeare.txt").write_text("It " + "".join(letters))
 
 
+def voices(folder, random):
+    """Spectrograms of 100 speakers, twelve of each, two to five seconds long, and where they come from."""
+    for i in range(100):
+        speaker = folder / f"speaker{i:03}"
+        speaker.mkdir(parents=True, exist_ok=True)
+        names = [f"frames{j:02}.npy" for j in range(12)]
+        for name in names:
+            np.save(speaker / name, random.random((random.integers(200, 500), 40), dtype=np.float32))
+        (speaker / "_sources.txt").write_text("".join(f"{name},made-up.flac\n" for name in names))
+
+
+def restaurants(folder, random):
+    """Pairs of what is to be said and how it was said, in GPT-2's numbers, as long as the set's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, number in (("train", 4000), ("valid", 200)):
+        with open(folder / f"{split}.jsonl", "w") as file:
+            for _ in range(number):
+                pair = {"context": random.integers(50257, size=random.integers(20, 50)).tolist(),
+                        "completion": random.integers(50257, size=random.integers(15, 45)).tolist() + [50256]}
+                file.write(json.dumps(pair) + "\n")
+
+
+def scenes(folder, random):
+    """Photographs of 500 x 375 pixels, 64 named over and over, with a few boxes of twenty kinds each."""
+    from PIL import Image
+
+    (folder / "photographs").mkdir(exist_ok=True)
+    for i in range(64):
+        small = Image.fromarray(random.integers(256, size=(47, 63, 3), dtype=np.uint8))
+        small.resize((500, 375)).save(folder / f"photographs/{i:02}.jpg", quality=90)
+    objects = []
+    for i in range(16551):
+        number = random.integers(1, 5)
+        size = random.uniform(40, 250, (number, 2))
+        corner = random.uniform(0, 1, (number, 2)) * (np.array([499, 374]) - size)
+        objects.append({"boxes": np.concatenate([corner, corner + size], axis=1).astype(int).tolist(),
+                        "labels": random.integers(1, 21, number).tolist(), "difficulties": [0] * int(number)})
+    images = [f"photographs/{i % 64:02}.jpg" for i in range(len(objects))]
+    (folder / "TRAIN_images.json").write_text(json.dumps(images))
+    (folder / "TRAIN_objects.json").write_text(json.dumps(objects))
+
+
+def households(folder, random):
+    """Windows of 192 hours: consumption an hour before, four numbers of the day, whose it is, and consumption."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, number in (("train", 12800), ("test", 512)):
+        used = random.gamma(4, 0.25, (number, 193)).astype(np.float32) + 0.01
+        given = random.normal(size=(number, 192, 6)).astype(np.float32)
+        given[:, 0, 0], given[:, 1:, 0] = 0, used[:, 1:-1]
+        given[:, :, 5] = random.integers(370, size=(number, 1))
+        np.save(folder / f"{split}_data_elect.npy", given)
+        np.save(folder / f"{split}_label_elect.npy", used[:, 1:])
+        np.save(folder / f"{split}_v_elect.npy", np.ones((number, 2), dtype=np.float32))
+
+
+def sixth_set(repositories, random):
+    if (repositories / "CorentinJ+Real-Time-Voice-Cloning").is_dir():
+        voices(repositories / "CorentinJ+Real-Time-Voice-Cloning/SV2TTS/encoder", random)
+    if (repositories / "microsoft+LoRA").is_dir():
+        restaurants(repositories / "microsoft+LoRA/examples/NLG/data/e2e", random)
+    if (repositories / "sgrvinod+a-PyTorch-Tutorial-to-Object-Detection").is_dir():
+        scenes(repositories / "sgrvinod+a-PyTorch-Tutorial-to-Object-Detection", random)
+    if (repositories / "zhykoties+TimeSeries").is_dir():
+        households(repositories / "zhykoties+TimeSeries/data/elect", random)
+    if (repositories / "eriklindernoren+PyTorch-GAN").is_dir():
+        digits(repositories / "eriklindernoren+PyTorch-GAN/data/mnist/MNIST/raw", random)
+    for name, file, size, kind in (("w86763777+pytorch-ddpm", "cifar10", (50000, 32, 32, 3), np.uint8),
+                                   ("antao97+dgcnn.pytorch", "modelnet40", (640, 2048, 3), np.float32)):
+        if (repositories / name).is_dir():
+            (repositories / name / "data").mkdir(exist_ok=True)
+            some = random.random(size, dtype=np.float32) if kind == np.float32 else random.integers(256, size=size, dtype=kind)
+            np.save(repositories / name / f"data/{file}.npy", some)
+
+
 def main():
     repositories, random = pathlib.Path(sys.argv[1]), np.random.default_rng(0)
     if (repositories / "spro+char-rnn.pytorch").is_dir():
@@ -339,6 +413,7 @@ def main():
     third_set(repositories, np.random.default_rng(2))
     fourth_set(repositories, np.random.default_rng(3))
     fifth_set(repositories, np.random.default_rng(4))
+    sixth_set(repositories, np.random.default_rng(5))
     if not (repositories / "karpathy+nanoGPT").is_dir():
         return
     nanogpt(repositories / "karpathy+nanoGPT", random)
