@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A denoising diffusion model learns CIFAR-10: a U-Net of 36 million weights, 128 pictures a step, Adam, an average of it.
+"""A denoising diffusion model learns CIFAR-10: a U-Net of 36 million weights, 128 pictures a step, Adam.
 
 An engineer sees convolutions of 128 to 512 channels, and normalizations and activations between them, fill the GPU in
 float32 and move twice the bytes that they need. The repair runs the U-Net and its loss under bf16 autocast. The other
@@ -51,7 +51,8 @@ OTHER_REPAIRS = {
     torch._foreach_lerp_(to, [value for value in source.state_dict().values()], 1 - decay)
 """)],
     "memory": [("model.py", 10, 10, "        return F.silu(x)")],
-    "sync": [("main.py", 162, 162, "            if step % 50 == 0:\n                pbar.set_postfix(loss='%.3f' % loss)")],
+    "sync": [("main.py", 162, 162,
+              "            if step % 50 == 0:\n                pbar.set_postfix(loss='%.3f' % loss)")],
 }
 STEPS = 80
 WARM_UP = 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepAR learns to foresee what households use: an LSTM of three layers, width 40, 64 windows of 192 hours a step, Adam.
+"""DeepAR learns to foresee what households use: an LSTM of three layers, 64 windows of 192 hours a step, Adam.
 
 An engineer sees a window walked through hour by hour: for each hour some sixty operations forwards and a hundred
 backwards, each done in two or three microseconds, thirty thousand a step, with several waits for the GPU an hour

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """DGCNN learns to tell 40 shapes apart: twenty neighbours of each of 1024 points, four times, 32 clouds a step, SGD.
 
-An engineer sees tensors of 655 360 pairs of neighbours and up to 256 channels, 670 megabytes, written and read again
-by repeating, joining, transposing, normalizing, activating, and taking the greatest, forwards and backwards, which
-takes most of the step; the products between them take little. The repair compiles the network. The other repair keeps
-losses and answers on the GPU, which are fetched at every step. In both variants the clouds are made up and read from a
-file of another kind, and no epoch ends with a test.
+An engineer sees tensors of 655 360 pairs of neighbours and up to 256 channels, 670 megabytes, written and read again by
+repeating, joining, transposing, normalizing, activating, and taking the greatest, forwards and backwards, which takes
+most of the step; the products between them take little. The repair compiles the network. The other repair keeps losses
+and answers on the GPU, which are fetched at every step. In both variants the clouds are made up and read from a file of
+another kind, and no epoch ends with a test.
 """
 CAUSE = "memory"
 LINE = "main_cls.py:94"

@@ -2,11 +2,11 @@
 """A flow around a cylinder by a lattice Boltzmann method in JAX, 300 x 50 cells with nine velocities in float64.
 
 An engineer sees a field of one megabyte on which a compiled step does a hundred operations of two microseconds: for
-each of nine velocities the cells of the obstacle are gathered and scattered, and the field is rolled twice by shifts that
-are arrays and so are not known when it is compiled. Launching them takes all the time. The repair turns velocities back
-inside the obstacle by one choice between two fields, and shifts by Python's numbers, so that a few fused operations are
-left. The other repair makes ten steps in one call. In both variants a package of colours is not needed, and
-nothing is drawn, as in the script's own first 5000 steps.
+each of nine velocities the cells of the obstacle are gathered and scattered, and the field is rolled twice by shifts
+that are arrays and so are not known when it is compiled. Launching them takes all the time. The repair turns velocities
+back inside the obstacle by one choice between two fields, and shifts by Python's numbers, so that a few fused
+operations are left. The other repair makes ten steps in one call. In both variants a package of colours is not needed,
+and nothing is drawn, as in the script's own first 5000 steps.
 """
 CAUSE = "launch"
 LINE = "english/simulation_scripts/lattice_boltzmann_method_python_jax.py:399"

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LightGCN learns what listeners like from Last.fm's 42 000 pairs: a graph of 6 381 nodes, 2048 comparisons a step, Adam.
+"""LightGCN learns what listeners like from 42 000 pairs of Last.fm's: a graph of 6 381 nodes, 2048 pairs a step, Adam.
 
-An engineer sees the GPU idle for a fifth of a second at the start of every epoch of 21 steps: a Python loop draws a listener,
-a liked and an unliked artist 42 000 times, five microseconds each, while the steps of the epoch together take a third of
-that. The repair draws all at once with NumPy and draws again those that were liked after all. The other repair keeps
-each step's loss on the GPU and reads the sum once an epoch. In both variants the tables are read without pandas,
-logging's package is left out, and no epoch begins with a test; the compiled sampler, which the program does without
-where it cannot be built, is not there.
+An engineer sees the GPU idle for a fifth of a second at the start of every epoch of 21 steps: a Python loop draws a
+listener, a liked and an unliked artist 42 000 times, five microseconds each, while the steps of the epoch together take
+a third of that. The repair draws all at once with NumPy and draws again those that were liked after all. The other
+repair keeps each step's loss on the GPU and reads the sum once an epoch. In both variants the tables are read without
+pandas, logging's package is left out, and no epoch begins with a test; the compiled sampler, which the program does
+without where it cannot be built, is not there.
 """
 CAUSE = "host"
 LINE = "code/utils.py:78"
-LINES = ["code/utils.py:61", "code/Procedure.py:31", "code/utils.py:87"]
+LINES = ["code/utils.py:61", "code/Procedure.py:32", "code/utils.py:87"]
 REPOSITORY = "gusye1234/LightGCN-PyTorch"
 COMMIT = "947ca2b3b1d2d3545b114145710cb06c4e57b3d2"
 FOLDER = "code"

@@ -3,10 +3,10 @@
 
 An engineer sees products of 4096 rows with frozen weights of up to 1024 x 4096, and with an output layer of 50 257
 words, done in float32 without tensor cores, which takes over half of the step. The repair runs the model under bf16
-autocast; the script's own option needs a package that is gone. The other repair calls for what is written out in
-a dozen operations each that read and write everything again: attention with its matrix of weights, normalization, and
-the activation. In both variants the texts are made up, as long as the real set's, the weights are random, and there is
-one process without a group.
+autocast; the script's own option needs a package that is gone. The other repair calls for what is written out in a
+dozen operations each that read and write everything again: attention with its matrix of weights, normalization, and the
+activation. In both variants the texts are made up, as long as the real set's, the weights are random, and there is one
+process without a group.
 """
 CAUSE = "precision"
 LINE = "examples/NLG/src/gpt2_ft.py:196"

@@ -3,8 +3,8 @@
 
 An engineer sees two compiled calls, a dozen operations of three microseconds, and then places, kinetic and potential
 energy fetched one after another into arrays of NumPy's at every step, so that nothing is launched before the GPU has
-stopped and three copies have come back. The repair keeps what was computed as it is and fetches it once at the end.
-The other repair compiles the leap and the energy as one. In both variants speeds are random instead of sought with a
+stopped and three copies have come back. The repair keeps what was computed as it is and fetches it once at the end. The
+other repair compiles the leap and the energy as one. In both variants speeds are random instead of sought with a
 package that may be missing, there are more steps, and nothing is drawn while it runs, which is a switch of the script.
 """
 CAUSE = "sync"

@@ -2,8 +2,8 @@
 """A flow in a cavity with a moving lid, of a collection of NumPy benchmarks, in CuPy: 101 x 101 points in float64.
 
 An engineer sees an equation for the pressure relaxed fifty times a step, each time by a copy, a dozen operations on ten
-thousand numbers, and four on edges: a thousand kernels a step that run for two microseconds and take CuPy several
-times that to launch. The repair writes the relaxation as one kernel, and so the two equations for the velocity. In both
+thousand numbers, and four on edges: a thousand kernels a step that run for two microseconds and take CuPy several times
+that to launch. The repair writes the relaxation as one kernel, and so the two equations for the velocity. In both
 variants the function is called as the benchmark calls it, with the sizes of its paper, and again once it is done.
 """
 CAUSE = "launch"

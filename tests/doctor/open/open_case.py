@@ -24,6 +24,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 DEFAULTS = {
     "FOLDER": "",  # of the repository, where the script is started
+    "LINES": [],  # at most three further places that answer as well as LINE which line it is
     "EDITS": [],
     "REPAIR": [],
     "OTHER_REPAIRS": {},  # by cause: edits that remove another cause instead, written as blindly as REPAIR

@@ -398,11 +398,19 @@ def sixth_set(repositories, random):
         households(repositories / "zhykoties+TimeSeries/data/elect", random)
     if (repositories / "eriklindernoren+PyTorch-GAN").is_dir():
         digits(repositories / "eriklindernoren+PyTorch-GAN/data/mnist/MNIST/raw", random)
+    if (repositories / "EleutherAI+nanoGPT-mup").is_dir():
+        tokens(repositories / "EleutherAI+nanoGPT-mup/data/openwebtext", random, ("train.bin", "val.bin"), 2000000)
+    if (repositories / "karpathy+llama2.c").is_dir():
+        stories = repositories / "karpathy+llama2.c/data/TinyStories_all_data"
+        stories.mkdir(parents=True, exist_ok=True)
+        for name in ("data00.bin", "data01.bin"):
+            random.integers(32000, size=4000000, dtype=np.uint16).tofile(stories / name)
     for name, file, size, kind in (("w86763777+pytorch-ddpm", "cifar10", (50000, 32, 32, 3), np.uint8),
                                    ("antao97+dgcnn.pytorch", "modelnet40", (640, 2048, 3), np.float32)):
         if (repositories / name).is_dir():
             (repositories / name / "data").mkdir(exist_ok=True)
-            some = random.random(size, dtype=np.float32) if kind == np.float32 else random.integers(256, size=size, dtype=kind)
+            whole = kind == np.uint8
+            some = random.integers(256, size=size, dtype=kind) if whole else random.random(size, dtype=kind)
             np.save(repositories / name / f"data/{file}.npy", some)
 
 

@@ -2,10 +2,10 @@
 """WGAN-GP of PyTorch-GAN learns to make digits: two small perceptrons, 64 pictures a step, Adam for each.
 
 An engineer sees the loader have no process of its own: an option says eight, and it is never passed on. Pictures are
-made, scaled to the size that they have, and normalized one after another by the thread that launches the training,
-four milliseconds a batch; the training, two hundred small operations, takes less. The repair passes the option on and
-lets the processes live between epochs. The other repair draws random numbers on the GPU instead of copying
-NumPy's there. In both variants the digits are made up. A step is one of the critic.
+made, scaled to the size that they have, and normalized one after another by the thread that launches the training, four
+milliseconds a batch; the training, two hundred small operations, takes less. The repair passes the option on and lets
+the processes live between epochs. The other repair draws random numbers on the GPU instead of copying NumPy's there. In
+both variants the digits are made up. A step is one of the critic.
 """
 CAUSE = "input"
 LINE = "implementations/wgan_gp/wgan_gp.py:147"

@@ -3,9 +3,9 @@
 
 An engineer sees thirty-two layers of some forty-five operations launched one by one by Python, which takes longer than
 the GPU takes to read the weights. The repair lets the model take the place as a tensor and mask what comes later, so
-that a token's pass is captured once as a CUDA graph. The other repair asks no more, as the script never learns it, whether
-all answers have ended. In both variants the weights are random, a tokenizer that gives about as many tokens stands for the
-real one, and the prompts are answered again and again.
+that a token's pass is captured once as a CUDA graph. The other repair no longer asks, at every token, whether all
+answers have ended, which a mistaken name never lets them. In both variants the weights are random, a tokenizer that
+gives about as many tokens stands for the real one, and the prompts are answered again and again.
 """
 CAUSE = "launch"
 LINE = "inference.py:83"

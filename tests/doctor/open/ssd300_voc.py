@@ -2,10 +2,10 @@
 """SSD300 of a much-read tutorial learns to find objects: VGG-16 with more layers, eight photographs a step, SGD.
 
 An engineer sees four processes decode, discolour, enlarge up to four times, crop and scale photographs of 500 x 375
-pixels, about twenty milliseconds each, forty or more for a batch, while the GPU is done in half of that. The repair gives
-the loader fourteen processes. The other repairs: the network runs under bf16 autocast; the matching of boxes, which
-makes numbers from 0 to 8731 of Python's and copies eight small lists of them to the GPU, makes them there. In both
-variants photographs and boxes are made up, in size and number as in the real set, and the weights are random.
+pixels, about fifteen milliseconds each, thirty for a batch, while the GPU is done in half of that. The repair gives the
+loader fourteen processes. The other repairs: the network runs under bf16 autocast; numbers that Python counts and
+copies to the GPU, for every photograph's boxes and once up to 8731, are counted there. In both variants photographs and
+boxes are made up, in size and number as in the real set, and the weights are random.
 """
 CAUSE = "input"
 LINE = "train.py:71"
