@@ -3,9 +3,10 @@
 
 An engineer sees two compiled calls, a dozen operations of three microseconds, and then places, kinetic and potential
 energy fetched one after another into arrays of NumPy's at every step, so that nothing is launched before the GPU has
-stopped and three copies have come back. The repair keeps what was computed as it is and fetches it once at the end. The
-other repair compiles the leap and the energy as one. In both variants speeds are random instead of sought with a
-package that may be missing, there are more steps, and nothing is drawn while it runs, which is a switch of the script.
+stopped and three copies have come back. The repair keeps a hundred steps as they were computed and fetches them at
+once. The other repair compiles the leap and the energy as one. In both variants speeds are random instead of sought
+with a package that may be missing, the hundred steps are done again and again, and nothing is drawn, which is a switch
+of the script.
 """
 CAUSE = "sync"
 LINE = "nbody.py:262"
@@ -15,22 +16,24 @@ COMMIT = "4e19adf413f13c93f2087f930dad0aa8f8b14de3"
 COMMAND = ["nbody.py"]
 EDITS = [
     ("nbody.py", 5, 5, ""),
-    ("nbody.py", 20, 20, "t_end = 200.0  # time at which simulation ends"),
     ("nbody.py", 199, 208, ""),
     ("nbody.py", 214, 214, "    vel = jnp.array(np.random.randn(N, 3))"),
     ("nbody.py", 231, 231, ""),
     ("nbody.py", 246, 246, "    plot_realtime = False"),
+    ("nbody.py", 255, 255, "    for i in [*range(Nt)] * 1000:"),
     ("nbody.py", 265, 264, "        step_done(pos, vel)"),
+    ("nbody.py", 267, 267, "        if plot_realtime:"),
 ]
 REPAIR = [
-    ("nbody.py", 255, 254, "    saved = []"),
+    ("nbody.py", 255, 254, """\
+    saved = []
+    gather = jax.jit(lambda steps: [jnp.stack(parts, axis=-1) for parts in zip(*steps)])
+"""),
     ("nbody.py", 262, 264, """\
         saved.append((pos, KE, PE))
         if i == Nt - 1:
-            for j, (places, kinetic, potential) in enumerate(jax.device_get(saved)):
-                pos_save[:, :, j + 1] = places
-                KE_save[j + 1] = kinetic
-                PE_save[j + 1] = potential
+            pos_save[:, :, 1:], KE_save[1:], PE_save[1:] = gather(saved)
+            saved.clear()
 """),
 ]
 OTHER_REPAIRS = {"launch": [
@@ -45,4 +48,4 @@ OTHER_REPAIRS = {"launch": [
 ]}
 STEPS = 8000
 WARM_UP = 300
-BEFORE = 10
+BEFORE = 110
