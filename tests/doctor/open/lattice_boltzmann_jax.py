@@ -6,7 +6,7 @@ each of nine velocities the cells of the obstacle are gathered and scattered, an
 that are arrays and so are not known when it is compiled. Launching them takes all the time. The repair turns velocities
 back inside the obstacle by one choice between two fields, and shifts by Python's numbers, so that a few fused
 operations are left. The other repair makes ten steps in one call. In both variants a package of colours is not needed,
-and nothing is drawn, as in the script's own first 5000 steps.
+nothing is drawn, as in the script's own first 5000 steps, and there are more of them.
 """
 CAUSE = "launch"
 LINE = "english/simulation_scripts/lattice_boltzmann_method_python_jax.py:399"
