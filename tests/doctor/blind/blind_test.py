@@ -164,6 +164,9 @@ class Form(unittest.TestCase):
             # What has a cause has a line and a repair; what has none has neither.
             self.assertEqual(bool(case["LINE"]), case["CAUSE"] != "none", name)
             self.assertEqual(bool(case["REPAIR"]), case["CAUSE"] != "none", name)
+            self.assertLessEqual(len(case.get("LINES", [])), 3 if case["LINE"] else 0, name)
+            for line in case.get("LINES", []):
+                self.assertRegex(line, r"^[^:]+\.py:[1-9]\d*$", name)
             others = case.get("OTHER_REPAIRS", {})
             self.assertLessEqual(set(others), set(first_reading.CAUSES) - {"none", case["CAUSE"]}, name)
             for edits in (case["EDITS"], case["REPAIR"], *others.values(), *case.get("REMEDIES", {}).values()):

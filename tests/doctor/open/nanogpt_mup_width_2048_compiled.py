@@ -8,7 +8,7 @@ variants are the same: the tokens are made up, and nothing is tested in between,
 step.
 """
 CAUSE = "none"
-LINE = "train.py:366"
+LINE = ""
 REPOSITORY = "EleutherAI/nanoGPT-mup"
 COMMIT = "b2a5e60948d2e11885dc76c1355af98705f54a70"
 COMMAND = ["train.py", "--out_dir=trained", "--always_save_checkpoint=False", "--never_save_checkpoint=True",
@@ -16,6 +16,7 @@ COMMAND = ["train.py", "--out_dir=trained", "--always_save_checkpoint=False", "-
            "--n_embd=2048", "--learning_rate=0.00390625", "--lr_decay_iters=1000", "--min_lr=0.000390625",
            "--max_iters=1000", "--mup_enabled=True", "--mup_width_multiplier=8.0"]
 EDITS = [("train.py", 297, 297, "    if False:")]
+REPAIR = []
 STEPS = 100
 WARM_UP = 20
 BEFORE = 4
